@@ -51,7 +51,7 @@ agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/names kube/pod
-agent/placement: agent/placement agent/spec host/atomicfile host/boundedfile host/topology internal/latest kube/pod
+agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest kube/pod plugins/devices
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec host/cgroups kube/pod

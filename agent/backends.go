@@ -18,16 +18,15 @@ import (
 )
 
 // Backends are the parts of the agent that the supervisor and the workers call. Each method is described where it is
-// implemented. Devices, Placement, Claims and Metrics may be nil: the node has no such thing. All others are required.
+// implemented. All are required.
 type Backends struct {
 	Runtime Runtime
 	// Steps runs the steps of plans.
-	Steps    *execute.Executor
-	PodFiles PodFiles
-	Volumes  Volumes
-	Cgroups  Cgroups
-	Devices  Devices
-	// Placement gives pods CPUs and memory of their own; nil if all managers of the kubelet are off.
+	Steps     *execute.Executor
+	PodFiles  PodFiles
+	Volumes   Volumes
+	Cgroups   Cgroups
+	Devices   Devices
 	Placement Placement
 	Claims    Claims
 	Probes    Probes
@@ -73,7 +72,7 @@ type Devices interface {
 		allocate func(context.Context) error, err error)
 }
 
-// Placement gives pods CPUs and memory of their own: *placement.Manager.
+// Placement gives pods CPUs and memory of their own: *placement.Manager, or placement.None.
 type Placement interface {
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
 		refusal *numa.Refusal)
@@ -138,18 +137,6 @@ type Config struct {
 
 // complete returns c with implementations that do nothing in place of what the node does not have.
 func (c Config) complete() *Config {
-	if c.Devices == nil {
-		c.Devices = noDevices{}
-	}
-	if c.Placement == nil {
-		c.Placement = noPlacement{}
-	}
-	if c.Claims == nil {
-		c.Claims = noClaims{}
-	}
-	if c.Metrics == nil {
-		c.Metrics = noMetrics{}
-	}
 	if c.RecursiveReadOnly == nil {
 		c.RecursiveReadOnly = func(string) bool { return false }
 	}
@@ -183,29 +170,6 @@ func (c *Config) planNode(s *podstate.Sandbox) podstate.Node {
 	}
 }
 
-// noDevices is a node without device plugins.
-type noDevices struct{}
-
-func (noDevices) Reserve(*corev1.Pod, func(string, int64) bool, func(types.UID) bool) (
-	func(context.Context) error, error) {
-	return nil, nil
-}
-
-// noPlacement is a node on which all containers share all CPUs and all memory.
-type noPlacement struct{}
-
-func (noPlacement) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
-	return nil, nil, nil
-}
-
-func (noPlacement) Release(types.UID) {}
-
-// noClaims is a node without Dynamic Resource Allocation.
-type noClaims struct{}
-
-func (noClaims) Holds(types.UID) bool { return false }
-func (noClaims) Pods() []types.UID    { return nil }
-
 // Watchers hear about changes of pods: *podsapi.Server. The methods must not block.
 type Watchers interface {
 	// Changed is called after each sync of a pod, and when a source begins or ceases to have it.
@@ -219,14 +183,3 @@ type noWatchers struct{}
 
 func (noWatchers) Changed(types.UID) {}
 func (noWatchers) Synced()           {}
-
-// noMetrics counts nothing.
-type noMetrics struct{}
-
-func (noMetrics) Synced(string, time.Duration)                                {}
-func (noMetrics) Running(*corev1.Pod, time.Time, time.Duration)               {}
-func (noMetrics) Ended(*corev1.Pod, string, *corev1.ContainerStateTerminated) {}
-func (noMetrics) Relisted(time.Time, time.Duration)                           {}
-func (noMetrics) Rejected(string)                                             {}
-func (noMetrics) Preempted(string)                                            {}
-func (noMetrics) Gone(*corev1.Pod)                                            {}

@@ -23,6 +23,8 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
+	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -34,7 +36,9 @@ import (
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/status"
+	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/podfs"
@@ -87,12 +91,6 @@ type claimBackend interface {
 	agent.Claims
 	execute.Claims
 }
-
-// noClaims is a node without Dynamic Resource Allocation.
-type noClaims struct{ execute.NoClaims }
-
-func (noClaims) Holds(types.UID) bool { return false }
-func (noClaims) Pods() []types.UID    { return nil }
 
 // agentRun is one run of the agent on the node.
 type agentRun struct {
@@ -188,10 +186,13 @@ func (w *world) begin() {
 			w.t.Fatal(err)
 		}
 	}
-	var resourceClaims claimBackend = noClaims{}
-	if w.claims != nil {
-		resourceClaims = w.claims
+	resourceClaims := w.claims
+	if resourceClaims == nil {
+		if resourceClaims, err = dra.New(dra.Config{Root: w.root, Log: log}); err != nil {
+			w.t.Fatal(err)
+		}
 	}
+	metrics := instruments.New(exporter.New("node"))
 	prober := probes.New(probes.Config{
 		Exec:    client.Output,
 		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
@@ -210,12 +211,12 @@ func (w *world) begin() {
 		Logs:           tree,
 		Cgroups:        podcgroups.None{},
 		Devices:        devicePlugins,
-		Placement:      execute.NoPlacement{},
+		Placement:      placement.None{},
 		Claims:         resourceClaims,
 		UserNamespaces: w.userNS(dirs),
 		Objects:        func(*corev1.Pod) execute.Objects { return l.objects },
 		Events:         events,
-		Metrics:        execute.NoMetrics{},
+		Metrics:        metrics,
 		Node:           func() *spec.Node { return node },
 		Handler:        func(string) execute.Handler { return execute.Handler{UserNamespaces: !w.noUserNamespaces} },
 	})
@@ -225,17 +226,19 @@ func (w *world) begin() {
 	}
 	l.Supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
-			Runtime:  client,
-			Steps:    steps,
-			PodFiles: podFiles,
-			Volumes:  mounts,
-			Cgroups:  podcgroups.None{},
-			Devices:  devicePlugins,
-			Claims:   resourceClaims,
-			Probes:   podprobes.New(prober),
-			Objects:  func(*corev1.Pod) agent.Objects { return l.objects },
-			Status:   l.status,
-			Events:   events,
+			Runtime:   client,
+			Steps:     steps,
+			PodFiles:  podFiles,
+			Volumes:   mounts,
+			Cgroups:   podcgroups.None{},
+			Devices:   devicePlugins,
+			Placement: placement.None{},
+			Claims:    resourceClaims,
+			Probes:    podprobes.New(prober),
+			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },
+			Status:    l.status,
+			Events:    events,
+			Metrics:   metrics,
 		},
 		Node:        func() *spec.Node { return node },
 		NodeSeen:    w.nodeSeen,

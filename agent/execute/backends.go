@@ -16,8 +16,7 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// Backends act on the node for the steps. Each method is described where it is implemented. All are required;
-// NoDevices, NoPlacement, NoClaims, NoUserNamespaces and NoMetrics are for a node that lacks one.
+// Backends act on the node for the steps. Each method is described where it is implemented. All are required.
 type Backends struct {
 	Runtime Runtime
 	Images  Images

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
@@ -112,9 +113,9 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 		}}}}
 	x := New(Backends{
 		Objects:   func(*corev1.Pod) Objects { return local },
-		Devices:   NoDevices{},
-		Placement: NoPlacement{},
-		Claims:    NoClaims{},
+		Devices:   noDevices{},
+		Placement: placement.None{},
+		Claims:    noClaims{},
 		Handler:   func(string) Handler { return Handler{} },
 		Node:      func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
 	})

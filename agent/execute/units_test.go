@@ -22,7 +22,7 @@ func TestLinkName(t *testing.T) {
 }
 
 // claimed gives each container a device by a resource claim.
-type claimed struct{ NoClaims }
+type claimed struct{ noClaims }
 
 func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 	return []string{"x.com/y=1"}, nil
@@ -30,7 +30,7 @@ func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 
 // TestClaimedDevices: a container is made with the devices of its resource claims.
 func TestClaimedDevices(t *testing.T) {
-	x := &deviceInputs{plugins: NoDevices{}, claims: claimed{}}
+	x := &deviceInputs{plugins: noDevices{}, claims: claimed{}}
 	got, err := x.of(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})
 	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
 		t.Errorf("got %+v, %v", got, err)

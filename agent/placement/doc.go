@@ -5,8 +5,8 @@
 // memory_manager_state before a pod is admitted. It also keeps containers that use the shared pool on the CPUs that
 // are left to it. It never decides whether a pod fits the node (agent/admission does), and never creates a container.
 //
-// The supervisor calls it when it admits a pod, workers ask it what a container gets, and cmd/nodelet runs it. With
-// all policies off there is no Manager at all: no goroutine and no file.
+// The supervisor calls it when it admits a pod, workers ask it what a container gets, the pod resources API shows it,
+// and cmd/nodelet runs it. With all policies off there is None in place of a Manager: no goroutine and no file.
 //
 // A crash leaves the files. What a pod has that was never admitted, or has ended, is given back by the next run.
 package placement

@@ -90,8 +90,8 @@ func (f files) save(s policy.State) error {
 	return nil
 }
 
-// CheckOff returns an error if an agent with other policies than none has left state files below root.
-func CheckOff(root string) error {
+// checkOff returns an error if an agent with other policies than none has left state files below root.
+func checkOff(root string) error {
 	_, err := files{root: root, cpu: policyNone, memory: policyMemoryNone}.load()
 	return err
 }

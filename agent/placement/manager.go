@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/plugins/devices"
 )
 
 // Config is what a Manager needs. All fields are required.
@@ -28,8 +28,8 @@ type Config struct {
 	Runtime     Runtime
 	// Ended returns those of the pods that have ended, so that nothing of them uses a CPU any more.
 	Ended func(ctx context.Context, pods []types.UID) []types.UID
-	// Devices returns the devices of device plugins that a pod can get.
-	Devices func(pod *corev1.Pod) policy.Devices
+	// Devices returns the devices of device plugins that a pod can get, by resource.
+	Devices func(pod *corev1.Pod) map[string]devices.View
 	Meter   Meter
 	Log     *slog.Logger
 }
@@ -93,7 +93,7 @@ func New(cfg Config) (*Manager, error) {
 func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
 	affinity map[string]numa.Mask, refusal *numa.Refusal) {
 	began := time.Now()
-	devices := m.cfg.Devices(pod)
+	free := devicesOf(m.cfg.Devices(pod))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var gone []types.UID
@@ -103,7 +103,7 @@ func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record fun
 		}
 	}
 	m.release(gone)
-	d := m.policy.Admit(pod, m.state, devices)
+	d := m.policy.Admit(pod, m.state, free)
 	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
 	if d.Refusal != nil {
 		return nil, nil, d.Refusal
@@ -222,45 +222,4 @@ func (m *Manager) save() error {
 		m.mu.Unlock()
 	}
 	return err
-}
-
-// CPUs returns the CPUs that a container has for itself, for the pod resources API.
-func (m *Manager) CPUs(pod types.UID, container string) []int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if set, own := m.state.CPU.Of(pod, container); own {
-		return wide(set.List())
-	}
-	return nil
-}
-
-// Memory returns the memory that a container has of certain NUMA nodes.
-func (m *Manager) Memory(pod types.UID, container string) []memory.Block {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state.Memory.Containers[string(pod)][container]
-}
-
-// AllocatableCPUs and AllocatableMemory are what containers can get for themselves on an empty node.
-func (m *Manager) AllocatableCPUs() []int64 {
-	if m.policy.CPU == nil {
-		return nil
-	}
-	return wide(m.policy.CPU.Allocatable().List())
-}
-
-// AllocatableMemory is described at AllocatableCPUs.
-func (m *Manager) AllocatableMemory() []memory.Block {
-	if m.policy.Memory == nil {
-		return nil
-	}
-	return m.policy.Memory.Allocatable()
-}
-
-func wide(ids []int) []int64 {
-	out := make([]int64, len(ids))
-	for i, id := range ids {
-		out[i] = int64(id)
-	}
-	return out
 }

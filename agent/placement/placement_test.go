@@ -22,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/topology"
+	"github.com/nodelet/nodelet/plugins/devices"
 )
 
 // world is a node of four CPUs with a runtime.
@@ -117,10 +118,16 @@ func (w *world) manager() (*placement.Manager, error) {
 			}
 			return ended
 		},
-		Devices: func(*corev1.Pod) policy.Devices { return nil },
+		Devices: func(*corev1.Pod) map[string]devices.View { return nil },
 		Meter:   w,
 		Log:     slog.New(slog.DiscardHandler),
 	})
+}
+
+// off starts an agent on the node that has all policies off.
+func (w *world) off() (placement.Placement, error) {
+	s := placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none"}
+	return placement.Open(os.DirFS("/"), placement.Config{Root: w.root, Settings: s})
 }
 
 func (w *world) must() *placement.Manager {
@@ -184,7 +191,7 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if cpus, _ := m.Created("other", "app"); cpus != "0-3" {
 		t.Errorf("shared pool at the end: got CPUs %q, want 0-3", cpus)
 	}
-	if got := m.AllocatableCPUs(); len(got) != 3 {
+	if got := m.AllCPUs(); len(got) != 3 {
 		t.Errorf("allocatable: got %v, want three CPUs", got)
 	}
 }
@@ -233,7 +240,7 @@ func TestRefusesFiles(t *testing.T) {
 	w := newWorld(t)
 	w.admit(w.must(), "one", "1")
 	file := filepath.Join(w.root, "cpu_manager_state")
-	if err := placement.CheckOff(w.root); err == nil || !strings.Contains(err.Error(), "please drain this node") {
+	if _, err := w.off(); err == nil || !strings.Contains(err.Error(), "please drain this node") {
 		t.Errorf("policy none after static: got %v", err)
 	}
 	content, err := os.ReadFile(file)
@@ -249,8 +256,24 @@ func TestRefusesFiles(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := placement.CheckOff(w.root); err != nil {
-		t.Errorf("without a file: got %v", err)
+	none, err := w.off()
+	if err != nil {
+		t.Fatalf("without a file: got %v", err)
+	}
+	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || affinity != nil || refusal != nil {
+		t.Errorf("policy none: got %v, %v, want a pod that is admitted and gets nothing", affinity, refusal)
+	}
+	if cpus, nodes := none.Created("two", "app"); cpus != "" || nodes != "" {
+		t.Errorf("policy none: got CPUs %q and nodes %q, want no restriction", cpus, nodes)
+	}
+}
+
+// The reserved CPUs have to be online, also with all policies off.
+func TestReservedCPUsExist(t *testing.T) {
+	s := placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none", ReservedCPUs: cpuset.New(0, 4095)}
+	_, err := placement.Open(os.DirFS("/"), placement.Config{Root: t.TempDir(), Settings: s})
+	if want := "reservedSystemCPUs: CPUs 4095 are not online"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
 	}
 }
 
@@ -270,8 +293,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s: got %v", limits, err)
 		case want == "":
 			w.admit(m, "one", "1")
-			if _, nodes := m.Created("one", "app"); nodes != "0" || len(m.AllocatableMemory()) != 1 {
-				t.Errorf("got memory of nodes %q, allocatable %v", nodes, m.AllocatableMemory())
+			if _, nodes := m.Created("one", "app"); nodes != "0" || len(m.AllMemory()) != 1 {
+				t.Errorf("got memory of nodes %q, allocatable %v", nodes, m.AllMemory())
 			}
 		}
 	}
@@ -286,8 +309,5 @@ func TestSettings(t *testing.T) {
 		if _, err := w.manager(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want an error with %q", options, err, want)
 		}
-	}
-	if w.settings.Off() || !(&placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none"}).Off() {
-		t.Error("Off must report whether all policies are none")
 	}
 }

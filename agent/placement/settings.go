@@ -18,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/topology"
 )
 
@@ -54,8 +55,28 @@ type MemoryReservation struct {
 	Limits corev1.ResourceList
 }
 
-// Off reports whether no policy does anything.
-func (s *Settings) Off() bool {
+// SettingsOf returns the settings of a configuration.
+func SettingsOf(c *config.Config) Settings {
+	k := &c.Kubelet
+	s := Settings{
+		CPUPolicy:       k.CPUManagerPolicy,
+		CPUOptions:      k.CPUManagerPolicyOptions,
+		ReconcilePeriod: k.CPUManagerReconcilePeriod.Duration,
+		ReservedCPUs:    c.Reserved.CPUs,
+		MemoryPolicy:    k.MemoryManagerPolicy,
+		TopologyPolicy:  k.TopologyManagerPolicy,
+		TopologyScope:   k.TopologyManagerScope,
+		TopologyOptions: k.TopologyManagerPolicyOptions,
+		Gate:            c.Gate,
+	}
+	for _, r := range k.ReservedMemory {
+		s.ReservedMemory = append(s.ReservedMemory, MemoryReservation{Node: int(r.NumaNode), Limits: r.Limits})
+	}
+	return s
+}
+
+// off reports whether no policy does anything.
+func (s *Settings) off() bool {
 	return s.CPUPolicy != policyStatic && s.MemoryPolicy != policyMemoryStatic && s.TopologyPolicy == policyNone
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
@@ -23,14 +24,15 @@ const logLinks = "/var/log/containers"
 
 // parts are what the supervisor and the steps act through.
 type parts struct {
-	api     *apiServer
-	machine *machine
-	runtime *containerRuntime
-	objects *podObjects
-	storage *podStorage
-	plugins *pluginHosts
-	guards  *guards
-	links   *links
+	api       *apiServer
+	machine   *machine
+	runtime   *containerRuntime
+	objects   *podObjects
+	storage   *podStorage
+	placement placement.Placement
+	plugins   *pluginHosts
+	guards    *guards
+	links     *links
 }
 
 // newSupervisor makes the supervisor, which runs the pods.
@@ -44,11 +46,6 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		return err
 	}
 	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
-	var reserving agent.Placement
-	var placed execute.Placement = execute.NoPlacement{}
-	if x.links.placement != nil {
-		reserving, placed = x.links.placement, x.links.placement
-	}
 	steps := execute.New(execute.Backends{
 		Runtime:        x.runtime.client,
 		Images:         x.runtime.puller,
@@ -57,7 +54,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Logs:           tree,
 		Cgroups:        podCgroups,
 		Devices:        x.plugins.devices,
-		Placement:      placed,
+		Placement:      x.placement,
 		Claims:         x.plugins.dra,
 		UserNamespaces: userNamespaces,
 		Objects:        func(pod *corev1.Pod) execute.Objects { return x.objects.of(pod) },
@@ -78,7 +75,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 			Volumes:   x.storage.volumes,
 			Cgroups:   podCgroups,
 			Devices:   x.plugins.devices,
-			Placement: reserving,
+			Placement: x.placement,
 			Claims:    x.plugins.dra,
 			Probes:    podprobes.New(newProber(p, x)),
 			Objects:   func(pod *corev1.Pod) agent.Objects { return x.objects.of(pod) },

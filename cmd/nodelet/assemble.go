@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/plugins/devices"
 )
 
 // links are parts that are made after those that call them. All are set before anything runs.
@@ -23,8 +23,7 @@ type links struct {
 	network    *manager.Manager
 	node       *node.Reporter
 	podAPI     *podapi.Server
-	// placement is nil if the CPU, memory and topology managers are off.
-	placement *placement.Manager
+	devices    *devices.Devices
 	// nodeChanged are called with each new version of the Node object.
 	nodeChanged []func(*corev1.Node)
 }
@@ -59,13 +58,13 @@ func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) 
 	if x.storage, err = newStorage(p, x.api, x.machine, x.links); err != nil {
 		return nil, nil, err
 	}
-	if x.plugins, err = newPlugins(p, x.api, x.machine, x.storage, x.links); err != nil {
+	if x.placement, err = newPlacement(p, x.runtime, x.machine, x.links); err != nil {
+		return nil, nil, err
+	}
+	if x.plugins, err = newPlugins(p, x); err != nil {
 		return nil, nil, err
 	}
 	if err := x.runtime.makePuller(p, x.objects); err != nil {
-		return nil, nil, err
-	}
-	if err := newPlacement(p, x); err != nil {
 		return nil, nil, err
 	}
 	mirrors := newMirrors(p, x.api, x.machine, x.links)

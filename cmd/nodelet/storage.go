@@ -71,11 +71,11 @@ type pluginHosts struct {
 
 // newPlugins sets up device plugins, DRA drivers, and the registration of plugins. Without an API server no
 // ResourceClaim can be prepared, but those of an earlier process are unprepared.
-func newPlugins(p *process, api *apiServer, m *machine, s *podStorage, l *links) (h *pluginHosts, err error) {
+func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	h = &pluginHosts{}
 	root := p.cfg.Paths.Root
-	c := dra.Config{Root: root, Log: p.log, Wake: l.wake}
-	if api.client != nil {
+	c := dra.Config{Root: root, Log: p.log, Wake: x.links.wake}
+	if api := x.api; api.client != nil {
 		known := &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 		c.Claim, c.Slices = known.Claim, known
 	}
@@ -83,25 +83,24 @@ func newPlugins(p *process, api *apiServer, m *machine, s *podStorage, l *links)
 		return nil, err
 	}
 	d := devices.Config{
-		Root:    root,
-		Log:     p.log,
-		Wake:    l.wake,
-		Changed: func() { m.node.SetDevices(h.devices.Capacity()) },
-		Pods:    func(ctx context.Context) ([]*corev1.Pod, error) { return l.supervisor.Unfinished(ctx) },
-		Claims:  h.dra.Resources,
-		Asked:   p.metrics.AddPodResources().Asked,
-	}
-	if settings := placementSettings(p.cfg); !settings.Off() {
-		d.Exclusive = exclusive{l}
+		Root:      root,
+		Log:       p.log,
+		Wake:      x.links.wake,
+		Changed:   func() { x.machine.node.SetDevices(h.devices.Capacity()) },
+		Pods:      func(ctx context.Context) ([]*corev1.Pod, error) { return x.links.supervisor.Unfinished(ctx) },
+		Claims:    h.dra.Resources,
+		Exclusive: x.placement,
+		Asked:     p.metrics.AddPodResources().Asked,
 	}
 	if h.devices, err = devices.New(d); err != nil {
 		return nil, err
 	}
+	x.links.devices = h.devices
 	registry := plugins.New(plugins.Config{
 		Root: root,
 		Log:  p.log,
 		Handlers: map[string]plugins.Handler{
-			csi.PluginType:     s.volumes.Plugins(),
+			csi.PluginType:     x.storage.volumes.Plugins(),
 			devices.PluginType: h.devices,
 			dra.PluginType:     h.dra,
 		},

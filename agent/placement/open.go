@@ -1,0 +1,81 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/host/topology"
+)
+
+// Placement gives containers CPUs and memory of their own: a *Manager, or None.
+type Placement interface {
+	Run(ctx context.Context)
+	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
+		refusal *numa.Refusal)
+	Release(pod types.UID)
+	Created(pod types.UID, container string) (cpus, nodes string)
+	Started(pod *corev1.Pod, container string)
+	CPUs(pod types.UID, container string) []int64
+	AllCPUs() []int64
+	Memory(pod types.UID, container string) []*podresources.ContainerMemory
+	AllMemory() []*podresources.ContainerMemory
+}
+
+// Open reads the machine from root, which is /, and returns a Manager for it. With all policies off it returns None
+// and only checks that no other agent has left CPUs to containers, and that the reserved CPUs are online. It sets
+// cfg.Machine.
+func Open(root fs.FS, cfg Config) (Placement, error) {
+	s := &cfg.Settings
+	if !s.off() || !s.ReservedCPUs.IsEmpty() {
+		var err error
+		if cfg.Machine, err = topology.Read(root); err != nil {
+			return nil, fmt.Errorf("read the CPUs of the machine: %w", err)
+		}
+		if online := cfg.Machine.Online(); !s.ReservedCPUs.IsSubsetOf(online) {
+			return nil, fmt.Errorf("reservedSystemCPUs: CPUs %s are not online; online are %s",
+				s.ReservedCPUs.Difference(online), online)
+		}
+	}
+	if s.off() {
+		return None{}, checkOff(cfg.Root)
+	}
+	return New(cfg)
+}
+
+// None is a node on which all containers share all CPUs and all memory.
+type None struct{}
+
+// Run does nothing.
+func (None) Run(context.Context) {}
+
+// Admit admits all pods and gives them nothing.
+func (None) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return nil, nil, nil
+}
+
+// Release does nothing.
+func (None) Release(types.UID) {}
+
+// Created returns no restriction.
+func (None) Created(types.UID, string) (cpus, nodes string) { return "", "" }
+
+// Started does nothing.
+func (None) Started(*corev1.Pod, string) {}
+
+// CPUs, AllCPUs, Memory and AllMemory return nothing.
+func (None) CPUs(types.UID, string) []int64 { return nil }
+
+// AllCPUs is described at CPUs.
+func (None) AllCPUs() []int64 { return nil }
+
+// Memory is described at CPUs.
+func (None) Memory(types.UID, string) []*podresources.ContainerMemory { return nil }
+
+// AllMemory is described at CPUs.
+func (None) AllMemory() []*podresources.ContainerMemory { return nil }

@@ -1,0 +1,79 @@
+package placement
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nodelet/nodelet/agent/placement/memory"
+	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/plugins/devices"
+)
+
+// CPUs returns the CPUs that a container has for itself, for the pod resources API.
+func (m *Manager) CPUs(pod types.UID, container string) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if set, own := m.state.CPU.Of(pod, container); own {
+		return wide(set.List())
+	}
+	return nil
+}
+
+// Memory returns the memory that a container has of certain NUMA nodes.
+func (m *Manager) Memory(pod types.UID, container string) []*podresources.ContainerMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return memoryBlocks(m.state.Memory.Containers[string(pod)][container])
+}
+
+// AllCPUs and AllMemory are what containers can get for themselves on an empty node.
+func (m *Manager) AllCPUs() []int64 {
+	if m.policy.CPU == nil {
+		return nil
+	}
+	return wide(m.policy.CPU.Allocatable().List())
+}
+
+// AllMemory is described at AllCPUs.
+func (m *Manager) AllMemory() []*podresources.ContainerMemory {
+	if m.policy.Memory == nil {
+		return nil
+	}
+	return memoryBlocks(m.policy.Memory.Allocatable())
+}
+
+func wide(ids []int) []int64 {
+	out := make([]int64, len(ids))
+	for i, id := range ids {
+		out[i] = int64(id)
+	}
+	return out
+}
+
+func memoryBlocks(blocks []memory.Block) []*podresources.ContainerMemory {
+	var out []*podresources.ContainerMemory
+	for _, b := range blocks {
+		one := &podresources.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: &podresources.TopologyInfo{}}
+		for _, id := range b.NUMAAffinity {
+			one.Topology.Nodes = append(one.Topology.Nodes, &podresources.NUMANode{ID: int64(id)})
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// devicesOf converts the devices that a pod can get, and their NUMA nodes.
+func devicesOf(views map[string]devices.View) policy.Devices {
+	all := make(policy.Devices, len(views))
+	for name, v := range views {
+		r := policy.Resource{All: make(map[string]numa.Mask, len(v.All)), Free: v.Free}
+		for id, nodes := range v.All {
+			for _, node := range nodes {
+				r.All[id] |= numa.MaskOf(int(node))
+			}
+		}
+		all[name] = r
+	}
+	return all
+}
