@@ -41,7 +41,7 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri kube/pod kube/server systemd
-agent: cri internal/latest kube/pod kube/pods
+agent: cri internal/backoff internal/latest kube/pod kube/pods
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes
@@ -69,8 +69,10 @@ host/cgroups/names:
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/waiting
+kube/node: config kube/client kube/watch internal/backoff
 kube/pod: host/cgroups/names
-kube/server/endpoints: kube/server
+kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
+kube/server/endpoints: config kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
 metrics/exporter: cni config kube/objects kube/server metrics probes

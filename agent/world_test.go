@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/admission"
@@ -218,7 +219,9 @@ func (w *world) begin() {
 		Events:         events,
 		Metrics:        metrics,
 		Node:           func() *spec.Node { return node },
-		Handler:        func(string) execute.Handler { return execute.Handler{UserNamespaces: !w.noUserNamespaces} },
+		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
+			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
+		},
 	})
 	var podFiles agent.PodFiles = dirs
 	if w.podFiles != nil {
@@ -244,7 +247,13 @@ func (w *world) begin() {
 		NodeSeen:    w.nodeSeen,
 		RuntimeName: func() string { return "containerd" },
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
-			return admission.Admit(pod, admission.Node{Object: w.nodeObject(), Allocatable: node.Allocatable}, others)
+			return admission.Admit(pod, admission.Node{
+				Object:      w.nodeObject(),
+				Allocatable: node.Allocatable,
+				Device:      func(string) bool { return false },
+				Volume:      podfs.Supported,
+				AppArmor:    true,
+			}, others)
 		},
 		Doomed: w.doomed,
 		Log:    log,

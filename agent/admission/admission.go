@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -36,6 +35,16 @@ type Node struct {
 	Object *corev1.Node
 	// Allocatable is what all pods together may request.
 	Allocatable corev1.ResourceList
+	// Device reports whether a resource belongs to a device plugin. Devices are counted when they are allocated: a pod
+	// that has some is not refused because their plugin is gone.
+	Device func(resource string) bool
+	// Volume returns an error if the agent cannot mount a volume.
+	Volume func(*corev1.Volume) error
+	// UnsafeSysctls are the sysctls that pods may set in addition to the safe ones (KubeletConfiguration
+	// allowedUnsafeSysctls): names, or prefixes that end in *.
+	UnsafeSysctls []string
+	// AppArmor: the kernel enforces AppArmor profiles.
+	AppArmor bool
 }
 
 // Verdict is the result of admission. The zero value admits the pod.
@@ -51,12 +60,16 @@ type Verdict struct {
 // Admit decides whether pod may run. others are the admitted pods that have not ended, without those that are already
 // being preempted.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
-	for _, check := range []*podstate.Rejection{unsupported(pod), wrongOS(pod), wrongGroupsPolicy(pod, node.Object)} {
+	for _, check := range []*podstate.Rejection{
+		wrongVolume(pod, node.Volume), forbidden(pod, &node), unsupported(pod), wrongOS(pod),
+		wrongGroupsPolicy(pod, node.Object),
+	} {
 		if check != nil {
 			return Verdict{Rejection: check}
 		}
 	}
-	short := shortages(pod, node.Allocatable, others)
+	short := slices.DeleteFunc(shortages(pod, node.Allocatable, others),
+		func(s shortage) bool { return node.Device(string(s.name)) })
 	misfit := wrongNode(pod, node.Object, others)
 	switch {
 	case len(short) == 0 || podutil.IsCritical(pod) && misfit != nil:
@@ -75,22 +88,21 @@ func reject(reason, message string) *podstate.Rejection {
 	return &podstate.Rejection{Reason: reason, Message: message}
 }
 
-// unsupported rejects features that this agent does not support.
-func unsupported(pod *corev1.Pod) *podstate.Rejection {
-	spec := &pod.Spec
-	for i := range spec.Volumes {
-		if spec.Volumes[i].GitRepo != nil {
-			return reject(reasonUnexpected, fmt.Sprintf("volume %q: gitRepo volumes are not supported; "+
-				"clone into an emptyDir from an init container instead", spec.Volumes[i].Name))
+// wrongVolume rejects a pod with a volume that the agent cannot mount.
+func wrongVolume(pod *corev1.Pod, supported func(*corev1.Volume) error) *podstate.Rejection {
+	for i := range pod.Spec.Volumes {
+		if err := supported(&pod.Spec.Volumes[i]); err != nil {
+			return reject(reasonUnexpected, err.Error())
 		}
 	}
-	var missing []string
-	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers {
-		missing = append(missing, "UserNamespacesHostNetworkSupport")
-	}
-	if len(missing) > 0 {
+	return nil
+}
+
+// unsupported rejects features that this agent does not support.
+func unsupported(pod *corev1.Pod) *podstate.Rejection {
+	if s := &pod.Spec; s.HostNetwork && s.HostUsers != nil && !*s.HostUsers {
 		return reject(reasonFeatureUnsupported,
-			"Pod requires node features that are not available: "+strings.Join(missing, ", "))
+			"Pod requires node features that are not available: UserNamespacesHostNetworkSupport")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // podOf returns a pod from YAML.
@@ -31,6 +32,16 @@ const (
 	admitNode = `{metadata: {name: machine1, labels: {kubernetes.io/os: linux, zone: a}}}`
 	admitFree = `{cpu: 10m, memory: "20", pods: "32", ephemeral-storage: "20", example.com/gpu: "5", hugepages-2Mi: "5"}`
 )
+
+// nodeOf is a node with a device plugin for example.com/gone.
+func nodeOf(object *corev1.Node, allocatable corev1.ResourceList) Node {
+	return Node{
+		Object:      object,
+		Allocatable: allocatable,
+		Device:      func(resource string) bool { return resource == "example.com/gone" },
+		Volume:      podfs.Supported,
+	}
+}
 
 func requests(cpuAndMore string) string {
 	return `{spec: {containers: [{name: app, resources: {requests: ` + cpuAndMore + `}}]}}`
@@ -195,8 +206,13 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "gitRepo", pod: `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}], containers: [{name: app}]}}`,
-			want: reject("UnexpectedAdmissionError",
-				`volume "src": gitRepo volumes are not supported; clone into an emptyDir from an init container instead`),
+			want: reject("UnexpectedAdmissionError", `volume "src": gitRepo is unsupported, because a repository's hooks would `+
+				`run as root on the node: clone into an emptyDir from an init container instead`),
+		},
+		{
+			name: "a device whose plugin is gone",
+			pod:  `{spec: {containers: [{name: app, resources: {limits: {example.com/gone: 1}, requests: {example.com/gone: 1}}}]}}`,
+			free: `{cpu: 10m, memory: "20", pods: "32", example.com/gone: "0"}`,
 		},
 		{
 			name: "a Windows host process, which admission does not check",
@@ -239,7 +255,7 @@ func TestAdmit(t *testing.T) {
 			for _, text := range tt.others {
 				others = append(others, podOf(t, text))
 			}
-			got := Admit(podOf(t, tt.pod), Node{node, free}, others).Rejection
+			got := Admit(podOf(t, tt.pod), nodeOf(node, free), others).Rejection
 			if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
@@ -251,7 +267,7 @@ func TestAdmitWithoutANode(t *testing.T) {
 	free := corev1.ResourceList{}
 	fromYAML(t, admitFree, &free)
 	pod := podOf(t, `{spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`)
-	if got := Admit(pod, Node{Allocatable: free}, nil).Rejection; got != nil {
+	if got := Admit(pod, nodeOf(nil, free), nil).Rejection; got != nil {
 		t.Errorf("got %+v for unknown labels, want admission", got)
 	}
 }

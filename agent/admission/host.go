@@ -18,15 +18,6 @@ const (
 	reasonAppArmor        = "AppArmor"
 )
 
-// Host holds the facts about the machine and the settings of the agent that AdmitHost depends on.
-type Host struct {
-	// UnsafeSysctls are the sysctls that pods may set in addition to the safe ones (KubeletConfiguration
-	// allowedUnsafeSysctls): names, or prefixes that end in *.
-	UnsafeSysctls []string
-	// AppArmor: the kernel enforces AppArmor profiles.
-	AppArmor bool
-}
-
 // safeSysctls belong to a namespace of the pod and do not affect other pods.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced",
@@ -43,17 +34,17 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// AdmitHost rejects a pod with sysctls that the settings do not allow, or with an AppArmor profile that the kernel
+// forbidden rejects a pod with sysctls that the settings do not allow, or with an AppArmor profile that the kernel
 // cannot enforce.
-func AdmitHost(pod *corev1.Pod, host Host) *podstate.Rejection {
+func forbidden(pod *corev1.Pod, node *Node) *podstate.Rejection {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
-			if why := forbiddenSysctl(s.Name, &pod.Spec, host.UnsafeSysctls); why != "" {
+			if why := forbiddenSysctl(s.Name, &pod.Spec, node.UnsafeSysctls); why != "" {
 				return reject(reasonSysctlForbidden, "forbidden sysctl: "+why)
 			}
 		}
 	}
-	if !host.AppArmor && wantsAppArmor(pod) {
+	if !node.AppArmor && wantsAppArmor(pod) {
 		return reject(reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
 	return nil

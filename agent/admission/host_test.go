@@ -2,7 +2,7 @@ package admission
 
 import "testing"
 
-func TestAdmitHostSysctls(t *testing.T) {
+func TestForbiddenSysctls(t *testing.T) {
 	unsafe := []string{"kernel.msg*", "net.core.somaxconn", "net/ipv4/route/*", "vm.*"}
 	for _, c := range []struct{ name, pod, want string }{
 		{"none", `{spec: {containers: [{name: app}]}}`, ""},
@@ -29,12 +29,12 @@ func TestAdmitHostSysctls(t *testing.T) {
 			`{spec: {hostIPC: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkHost(t, c.pod, Host{UnsafeSysctls: unsafe}, "SysctlForbidden", c.want)
+			checkHost(t, c.pod, Node{UnsafeSysctls: unsafe}, "SysctlForbidden", c.want)
 		})
 	}
 }
 
-func TestAdmitHostAppArmor(t *testing.T) {
+func TestForbiddenAppArmor(t *testing.T) {
 	const refused = "Cannot enforce AppArmor: AppArmor is not enabled on the host"
 	for _, c := range []struct{ name, pod, want string }{
 		{"none", `{spec: {containers: [{name: app}]}}`, ""},
@@ -51,15 +51,15 @@ func TestAdmitHostAppArmor(t *testing.T) {
 			`{metadata: {annotations: {container.apparmor.security.beta.kubernetes.io/a: unconfined}}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkHost(t, c.pod, Host{}, "AppArmor", c.want)
-			checkHost(t, c.pod, Host{AppArmor: true}, "", "")
+			checkHost(t, c.pod, Node{}, "AppArmor", c.want)
+			checkHost(t, c.pod, Node{AppArmor: true}, "", "")
 		})
 	}
 }
 
-func checkHost(t *testing.T, pod string, host Host, reason, want string) {
+func checkHost(t *testing.T, pod string, node Node, reason, want string) {
 	t.Helper()
-	got := AdmitHost(podOf(t, pod), host)
+	got := forbidden(podOf(t, pod), &node)
 	switch {
 	case want == "" && got != nil:
 		t.Errorf("got rejection %v, want admission", *got)

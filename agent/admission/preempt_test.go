@@ -94,7 +94,7 @@ func TestPreempt(t *testing.T) {
 				c.free = admitFree
 			}
 			fromYAML(t, c.free, &free)
-			v := Admit(c.pod, Node{node, free}, c.others)
+			v := Admit(c.pod, nodeOf(node, free), c.others)
 			var got []string
 			for _, pod := range v.Preempt {
 				got = append(got, pod.Name)

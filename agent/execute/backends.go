@@ -36,8 +36,8 @@ type Backends struct {
 	Metrics Metrics
 	// Node returns the node's facts as spec needs them.
 	Node func() *spec.Node
-	// Handler returns what a runtime handler can do, by its name; the default one has none.
-	Handler func(name string) Handler
+	// Handler returns what a runtime handler can do, by its name; the default one has none. It may return nil.
+	Handler func(name string) *runtimeapi.RuntimeHandlerFeatures
 }
 
 // Runtime is the container runtime: *cri.Client.
@@ -139,12 +139,4 @@ type Metrics interface {
 	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
 	// Pulled counts a pulled image.
 	Pulled(bytes uint64, took time.Duration)
-}
-
-// Handler is what a runtime handler can do.
-type Handler struct {
-	// RecursiveReadOnly reports whether it can make read-only mounts recursive.
-	RecursiveReadOnly bool
-	// UserNamespaces reports whether it can give pods a user namespace.
-	UserNamespaces bool
 }

@@ -50,7 +50,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		TargetID:    target(t, c.Name),
 		ExtraGroups: extraGroups(t.mounts),
 	}
-	in.RecursiveReadOnly = x.sandboxes.handlerOf(t.Sandbox).RecursiveReadOnly
+	in.RecursiveReadOnly = x.sandboxes.handlerOf(t.Sandbox).GetRecursiveReadOnlyMounts()
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
 		return nil, err
 	}

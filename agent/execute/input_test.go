@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -116,7 +117,7 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 		Devices:   noDevices{},
 		Placement: placement.None{},
 		Claims:    noClaims{},
-		Handler:   func(string) Handler { return Handler{} },
+		Handler:   func(string) *runtimeapi.RuntimeHandlerFeatures { return nil },
 		Node:      func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
 	})
 	task := &Task{

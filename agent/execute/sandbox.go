@@ -18,7 +18,7 @@ type sandboxes struct {
 	objects        func(*corev1.Pod) Objects
 	logs           Logs
 	userNamespaces UserNamespaces
-	handler        func(name string) Handler
+	handler        func(name string) *runtimeapi.RuntimeHandlerFeatures
 	node           func() *spec.Node
 	events         Events
 	limiters       *limiters
@@ -37,7 +37,7 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 			return err
 		}
 	}
-	if ownUsers(t.Pod) && !x.handler(handler).UserNamespaces {
+	if ownUsers(t.Pod) && !x.handler(handler).GetUserNamespaces() {
 		return noUserNamespaces(handler)
 	}
 	if err := x.logs.Make(cfg.LogDirectory); err != nil {
@@ -75,7 +75,7 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSand
 }
 
 // handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.
-func (x *sandboxes) handlerOf(s *podstate.Sandbox) Handler {
+func (x *sandboxes) handlerOf(s *podstate.Sandbox) *runtimeapi.RuntimeHandlerFeatures {
 	if s == nil {
 		return x.handler("")
 	}

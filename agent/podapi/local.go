@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -23,8 +25,10 @@ const localSocket = "nodelet.sock"
 
 // Local is what the agent answers to the commands of its own program on this machine, without an API server.
 type Local struct {
-	// Explain returns what the pods are waiting for.
-	Explain func(context.Context) ([]*agent.Explanation, error)
+	// Endpoint is the address of the container runtime, and Runtime knows whether it has answered.
+	Endpoint   string
+	Runtime    *monitor.Monitor
+	Supervisor *agent.Supervisor
 	// Node returns the Node object.
 	Node func() *corev1.Node
 	// Configuration is the configuration in use, without secrets.
@@ -65,7 +69,7 @@ func (l *Local) Serve(ctx context.Context, rootDir string, log *slog.Logger) {
 func (l *Local) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
-		all, err := l.Explain(r.Context())
+		all, err := l.explain(r.Context())
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
@@ -77,6 +81,17 @@ func (l *Local) handler() http.Handler {
 	mux.HandleFunc("GET /logs/{namespace}/{pod}/{container}", l.serveLogs)
 	mux.HandleFunc("POST /exec/{namespace}/{pod}/{container}", l.serveExec)
 	return mux
+}
+
+// explain returns what the pods are waiting for, or an error as long as the runtime has not answered.
+func (l *Local) explain(ctx context.Context) ([]*agent.Explanation, error) {
+	select {
+	case <-l.Runtime.Answered():
+		return l.Supervisor.Explain(ctx)
+	default:
+		return nil, fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+			l.Endpoint, time.Since(l.Runtime.Created()).Round(time.Second))
+	}
 }
 
 // answer writes v as JSON, or the error.

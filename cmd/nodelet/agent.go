@@ -61,7 +61,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Events:         x.api.recorder,
 		Metrics:        p.meter,
 		Node:           x.machine.facts.Spec,
-		Handler:        x.runtime.handler,
+		Handler:        x.runtime.monitor.Features,
 	})
 	gone := func() {}
 	if mirrors != nil {
@@ -83,18 +83,20 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 			Events:    x.api.recorder,
 			Metrics:   p.meter,
 		},
-		Node:              x.machine.facts.Spec,
-		NodeSeen:          x.machine.node.Seen(),
-		RuntimeName:       x.runtime.monitor.RuntimeName,
-		RecursiveReadOnly: func(handler string) bool { return x.runtime.handler(handler).RecursiveReadOnly },
-		NetworkProblem:    func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
-		Admit:             x.guards.admit,
-		Doomed:            func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
-		Gone:              gone,
-		Watchers:          newPodsAPI(p, x.links),
-		BackoffFirst:      p.cfg.CrashLoop.Initial,
-		BackoffMax:        p.cfg.CrashLoop.Max,
-		Log:               p.log,
+		Node:        x.machine.facts.Spec,
+		NodeSeen:    x.machine.node.Seen(),
+		RuntimeName: x.runtime.monitor.RuntimeName,
+		RecursiveReadOnly: func(handler string) bool {
+			return x.runtime.monitor.Features(handler).GetRecursiveReadOnlyMounts()
+		},
+		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
+		Admit:          x.guards.admit,
+		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
+		Gone:           gone,
+		Watchers:       newPodsAPI(p, x.links),
+		BackoffFirst:   p.cfg.CrashLoop.Initial,
+		BackoffMax:     p.cfg.CrashLoop.Max,
+		Log:            p.log,
 	})
 	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
 	return nil

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/eviction"
@@ -30,33 +28,19 @@ type guards struct {
 
 // admit decides whether a pod that is new on the node may run.
 func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
-	if r := g.refused(pod); r != nil {
-		return admission.Verdict{Rejection: r}
-	}
-	// Devices are counted when they are allocated: a pod that has some is not refused because their plugin is gone.
-	allocatable := g.machine.node.Allocatable()
-	maps.DeleteFunc(allocatable,
-		func(name corev1.ResourceName, _ resource.Quantity) bool { return g.plugins.devices.Known(string(name)) })
-	return admission.Admit(pod, admission.Node{Object: g.machine.node.Node(), Allocatable: allocatable}, others)
-}
-
-// refused returns why the pod cannot run on this node, whatever else runs; nil if it can.
-func (g *guards) refused(pod *corev1.Pod) *podstate.Rejection {
-	if r := g.shutdown.Admit(pod); r != nil {
-		return r
-	}
-	if r := g.evictor.Admit(pod); r != nil {
-		return r
-	}
-	for i := range pod.Spec.Volumes {
-		if err := podfs.Supported(&pod.Spec.Volumes[i]); err != nil {
-			return &podstate.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+	for _, refuse := range []func(*corev1.Pod) *podstate.Rejection{g.shutdown.Admit, g.evictor.Admit} {
+		if r := refuse(pod); r != nil {
+			return admission.Verdict{Rejection: r}
 		}
 	}
-	return admission.AdmitHost(pod, admission.Host{
+	return admission.Admit(pod, admission.Node{
+		Object:        g.machine.node.Node(),
+		Allocatable:   g.machine.node.Allocatable(),
+		Device:        g.plugins.devices.Known,
+		Volume:        podfs.Supported,
 		UnsafeSysctls: g.p.cfg.Pods.UnsafeSysctls,
 		AppArmor:      g.machine.facts.AppArmor(),
-	})
+	}, others)
 }
 
 // connect makes what ends pods when the node runs short or goes down.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/agent"
@@ -29,9 +27,13 @@ type machine struct {
 	allocatable *allocatable.Enforcer
 }
 
+// errCgroupV1 is the error on a machine with cgroup v1 that the configuration refuses.
+var errCgroupV1 = errors.New("the machine has cgroup v1, and failCgroupV1 is true: " +
+	"boot it with cgroup v2, or set failCgroupV1: false")
+
 func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	m = &machine{}
-	c := nodeConfig(p.cfg)
+	c := node.Settings(p.cfg)
 	c.Log = p.log
 	c.Event = api.recorder.NodeEvent
 	c.Changed = func(o *corev1.Node) {
@@ -76,17 +78,13 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	if p.cfg.Node.Kernel.IPTables {
 		p.start(iptables.New(p.log).Run)
 	}
-	p.before(func(context.Context) { shareRoot(p.cfg.Paths.Root, p.log) })
+	p.before(func(context.Context) {
+		if err := podfs.ShareMounts(p.cfg.Paths.Root); err != nil {
+			p.log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work",
+				"err", err)
+		}
+	})
 	return m, nil
-}
-
-// uid returns the UID of the Node object, which owns mirror pods.
-func (m *machine) uid(context.Context) (types.UID, error) {
-	o := m.node.Node()
-	if o.UID == "" || o.DeletionTimestamp != nil {
-		return "", fmt.Errorf("node %q is not registered yet", o.Name)
-	}
-	return o.UID, nil
 }
 
 // podCgroups returns the cgroups of pods, as the supervisor and the steps use them.
@@ -99,12 +97,4 @@ func (m *machine) podCgroups(perQOS bool) interface {
 		return podcgroups.None{}
 	}
 	return podcgroups.New(m.cgroups, m.facts.Spec)
-}
-
-// shareRoot makes the root directory a shared mount, so that mounts of CSI drivers and of pods with mountPropagation
-// reach the host and the containers.
-func shareRoot(root string, log *slog.Logger) {
-	if err := podfs.ShareMounts(root); err != nil {
-		log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
-	}
 }

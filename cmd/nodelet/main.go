@@ -118,7 +118,8 @@ func serve(cfg *config.Config) error {
 		return err
 	}
 	defer unlock()
-	if err := prepareKernel(cfg.Node.Kernel, kernel.Dir, kernel.SwapsFile, log); err != nil {
+	k := cfg.Node.Kernel
+	if err := kernel.Prepare(kernel.Config{Protect: k.Protect, RefuseSwap: k.RefuseSwapOn, Log: log}); err != nil {
 		return err
 	}
 	p, work, err := assemble(cfg, log, level)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/manager"
+	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/status"
 )
 
@@ -42,14 +43,6 @@ func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
 		config.Core = api.client.Core
 	}
 	l.network = manager.New(config)
-	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(podCIDRs(o)) })
+	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(node.PodCIDRs(o)) })
 	p.start(l.network.Run)
-}
-
-// podCIDRs returns the ranges of a Node object. Old control planes set PodCIDR only.
-func podCIDRs(o *corev1.Node) []string {
-	if len(o.Spec.PodCIDRs) == 0 && o.Spec.PodCIDR != "" {
-		return []string{o.Spec.PodCIDR}
-	}
-	return o.Spec.PodCIDRs
 }

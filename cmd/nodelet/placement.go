@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/placement"
-	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
@@ -18,7 +17,7 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 	placed, err := placement.Open(os.DirFS("/"), placement.Config{
 		Root:        p.cfg.Paths.Root,
 		Settings:    placement.SettingsOf(p.cfg),
-		Reservation: node.Reservation(nodeConfig(p.cfg), m.node.Capacity()),
+		Reservation: m.node.Reservation(),
 		Runtime:     r.client,
 		Ended: func(ctx context.Context, pods []types.UID) []types.UID {
 			return l.supervisor.Ended(ctx, pods)

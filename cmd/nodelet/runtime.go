@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/images/provider"
@@ -27,7 +26,6 @@ type containerRuntime struct {
 	monitor   *monitor.Monitor
 	collector *images.Collector
 	puller    *images.Puller
-	records   *records.Store // nil if they are off
 }
 
 func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error) {
@@ -47,8 +45,11 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
 			return reportRuntime(l, v, s, err)
 		},
-		Images: func(all []*runtimeapi.Image, requested time.Time) { r.reportImages(l.node, all, requested) },
-		Log:    p.log,
+		Images: func(all []*runtimeapi.Image, requested time.Time) {
+			l.node.SetImages(node.ImagesOf(all))
+			r.puller.Listed(all, requested)
+		},
+		Log: p.log,
 	})
 	i := p.cfg.Images
 	r.collector = images.NewCollector(client, images.CollectorOptions{
@@ -75,55 +76,38 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 // reportRuntime passes the runtime's status to the node, with what the agent knows of the network, and reports whether
 // the runtime and its network are ready.
 func reportRuntime(l *links, v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
-	if err != nil {
-		l.node.SetRuntime(node.Runtime{Err: err})
-		return false
-	}
-	r := node.RuntimeOf(v, s)
-	switch problem := l.network.Problem(r.Network.OK); {
-	case problem == nil:
-	case r.Network.OK:
-		r.Network = node.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: problem.Error()}
-	default:
-		r.Network.Message += "; nodelet sees: " + problem.Error()
+	r := node.Runtime{Err: err}
+	if err == nil {
+		r = node.RuntimeOf(v, s)
+		r = r.WithNetwork(l.network.Problem(r.Network.OK))
 	}
 	l.node.SetRuntime(r)
 	return r.Ready.OK && r.Network.OK
 }
 
-// handler returns what a runtime handler can do; one that the runtime does not list has no special features.
-func (r *containerRuntime) handler(name string) execute.Handler {
-	f := r.monitor.Features(name)
-	return execute.Handler{RecursiveReadOnly: f.GetRecursiveReadOnlyMounts(), UserNamespaces: f.GetUserNamespaces()}
-}
-
-// reportImages passes the images to the node and forgets who pulled those that are gone.
-func (r *containerRuntime) reportImages(reporter *node.Reporter, all []*runtimeapi.Image, requested time.Time) {
-	list := make([]node.Image, 0, len(all))
-	ids := make([]string, 0, len(all))
-	for _, i := range all {
-		list = append(list, node.Image{Digests: i.RepoDigests, Tags: i.RepoTags, Bytes: int64(i.Size)})
-		ids = append(ids, i.Id)
-	}
-	reporter.SetImages(list)
-	if r.records != nil {
-		r.records.Prune(ids, requested)
-	}
-}
-
 // makePuller sets up the pulls of images, and the records of who may use them.
 func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	c := p.cfg
-	providers, err := credentialProviders(p, o)
+	providers, err := provider.New(provider.Options{
+		Config:  c.Images.ProviderConfig,
+		BinDir:  c.Images.ProviderBinaries,
+		Tokens:  c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
+		Account: o.serviceAccount,
+		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+			return o.of(pod).Token(ctx, pod, audience, providerTokenSeconds)
+		},
+		Log: p.log,
+	})
 	if err != nil {
 		return err
 	}
+	var known *records.Store
 	if c.Gate("KubeletEnsureSecretPulledImages") {
 		policy, err := records.NewPolicy(c.Images.CredentialPolicy, c.Images.PreloadedAllowed)
 		if err != nil {
 			return err
 		}
-		if r.records, err = records.Open(c.Paths.Root, policy, p.log); err != nil {
+		if known, err = records.Open(c.Paths.Root, policy, p.log); err != nil {
 			return err
 		}
 	}
@@ -134,34 +118,11 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	r.puller = images.New(r.client, images.Config{
 		MaxParallel: parallel,
 		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
-		Providers:   providers,
-		Records:     r.records,
+		Providers:   providers.Ask,
+		Records:     known,
 		Wanted:      r.collector.Wanted,
 		Pulled:      r.monitor.ImagesChanged,
 		Log:         p.log,
 	})
 	return nil
-}
-
-// credentialProviders sets up the credential providers; nil if none are configured.
-func credentialProviders(p *process, o *podObjects) (
-	func(context.Context, *corev1.Pod, string) ([]images.Provided, []string), error) {
-	i := p.cfg.Images
-	if i.ProviderConfig == "" && i.ProviderBinaries == "" {
-		return nil, nil
-	}
-	providers, err := provider.New(provider.Options{
-		Config:  i.ProviderConfig,
-		BinDir:  i.ProviderBinaries,
-		Tokens:  p.cfg.Gate("KubeletServiceAccountTokenForCredentialProviders"),
-		Account: o.serviceAccount,
-		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
-			return o.of(pod).Token(ctx, pod, audience, providerTokenSeconds)
-		},
-		Log: p.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return providers.Ask, nil
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
-	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/server"
@@ -51,9 +48,9 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
 	})
 	local := &podapi.Local{
-		Explain: func(ctx context.Context) ([]*agent.Explanation, error) {
-			return explain(ctx, p.cfg.Runtime.Endpoint, x.runtime.monitor, x.links.supervisor)
-		},
+		Endpoint:      p.cfg.Runtime.Endpoint,
+		Runtime:       x.runtime.monitor,
+		Supervisor:    x.links.supervisor,
 		Node:          x.machine.node.Node,
 		Configuration: p.cfg.Kubelet.Masked(),
 		Pods:          api,
@@ -62,7 +59,9 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	if serving == nil {
 		return nil
 	}
-	mounts := slices.Concat(endpoints.Mounts(endpointsConfig(p, healthz), p.metrics.Mounts()), p.metrics.Mounts())
+	own := endpoints.Settings(p.cfg)
+	own.Healthz, own.Logs, own.Verbosity = healthz, logs.New("/var/log"), p.verbosity
+	mounts := slices.Concat(endpoints.Mounts(own, p.metrics.Mounts()), p.metrics.Mounts())
 	served, err := serverConfig(p, x.api, serving, api, mounts)
 	if err != nil {
 		return err
@@ -104,28 +103,11 @@ func newPodAPI(p *process, x parts, dir *logs.Dir) *podapi.Server {
 // serverConfig returns the configuration of the server of the node's API.
 func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent server.Agent, mounts []server.Mount) (
 	server.Config, error) {
-	c := p.cfg.Server
-	s := server.Config{
-		Listen:       netip.AddrPortFrom(c.Addr, c.Port),
-		Node:         p.cfg.Node.Name,
-		Certificate:  serving.GetCertificate,
-		MinVersion:   c.MinTLSVersion,
-		CipherSuites: c.CipherSuites,
-		ClientCAFile: c.ClientCAFile,
-		TokenTTL:     c.TokenTTL,
-		Anonymous:    c.Anonymous,
-		AlwaysAllow:  c.AlwaysAllow,
-		AllowedTTL:   c.AllowedTTL,
-		DeniedTTL:    c.DeniedTTL,
-		Agent:        agent,
-		Debug:        c.DebugHandlers,
-		StreamIdle:   c.StreamIdle,
-		Mounts:       mounts,
-		Log:          p.log,
-	}
-	if port := p.cfg.Kubelet.ReadOnlyPort; port != 0 {
-		s.ReadOnly = netip.AddrPortFrom(c.Addr, uint16(port))
-	}
+	s := server.Settings(p.cfg)
+	s.Certificate = serving.GetCertificate
+	s.Agent = agent
+	s.Mounts = mounts
+	s.Log = p.log
 	if api.client != nil {
 		// Requests to authenticate and authorize callers have no rate limit, so that they never wait for those of the agent.
 		auth, err := client.New(api.identity.Config(), -1, 0, "nodelet-auth/"+config.KubeletVersion())
@@ -133,24 +115,12 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 			return s, err
 		}
 		s.Access = auth.Authorization
-		if c.Webhook {
+		if p.cfg.Server.Webhook {
 			s.Tokens = auth.Authentication
 		}
-	} else if !c.AlwaysAllow {
+	} else if !s.AlwaysAllow {
 		p.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
 			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
 	}
 	return s, nil
-}
-
-// explain returns what the pods are waiting for, or an error as long as the runtime has not answered.
-func explain(ctx context.Context, endpoint string, m *monitor.Monitor, s *agent.Supervisor) (
-	[]*agent.Explanation, error) {
-	select {
-	case <-m.Answered():
-		return s.Explain(ctx)
-	default:
-		return nil, fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
-			endpoint, time.Since(m.Created()).Round(time.Second))
-	}
 }

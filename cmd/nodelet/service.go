@@ -6,11 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/nodelet/nodelet/config"
-	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/node"
-	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -40,23 +37,4 @@ func healthz(m *monitor.Monitor, server func() error) http.Handler {
 		{Name: "runtime", Run: m.Health},
 		{Name: "server", Run: server},
 	})
-}
-
-// endpointsConfig is what the node's API serves about the agent itself.
-func endpointsConfig(p *process, healthz http.Handler) endpoints.Config {
-	c := p.cfg.Server
-	return endpoints.Config{
-		Healthz:        healthz,
-		Configuration:  p.cfg.Kubelet.Masked(),
-		SystemLogs:     c.SystemLogs,
-		SystemLogQuery: c.SystemLogsQuery,
-		Logs:           logs.New("/var/log"),
-		DebugFlags:     c.DebugFlags,
-		Verbosity:      p.verbosity,
-		Profiling:      c.Profiling,
-		Flagz:          p.cfg.Gate("ComponentFlagz"),
-		Flags:          p.cfg.Flags,
-		Statusz:        p.cfg.Gate("ComponentStatusz"),
-		Version:        config.KubeletVersion(),
-	}
 }

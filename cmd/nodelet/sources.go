@@ -10,9 +10,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/execute"
-	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cri/monitor"
-	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/objects"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -35,7 +32,7 @@ func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 			TrustBundles:     c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
 			PodCertificates:  c.Gate("PodCertificateRequest"),
 			NodeName:         c.Node.Name,
-			NodeUID:          m.uid,
+			NodeUID:          m.node.UID,
 			Event:            api.podEvent,
 			OnChange:         l.wake,
 			Log:              p.log,
@@ -75,7 +72,7 @@ func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors 
 	mirrors := pods.NewMirrors(pods.MirrorConfig{
 		API:      api.client.Core,
 		NodeName: p.cfg.Node.Name,
-		NodeUID:  m.uid,
+		NodeUID:  m.node.UID,
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
 	})
@@ -95,7 +92,7 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 		URLHeader: http.Header(c.Pods.StaticURLHeader),
 		URLCheck:  c.Pods.HTTPInterval,
 		Adopt: func(ctx context.Context) map[types.NamespacedName]pods.Running {
-			return runningStatic(ctx, p, r)
+			return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
 		},
 		Event: api.recorder.NodeEvent,
 		Log:   p.log,
@@ -118,27 +115,4 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 			}
 		}
 	})
-}
-
-// runningStatic returns the static pods that an earlier agent, nodelet or the kubelet, has left running. It waits for
-// the runtime.
-func runningStatic(ctx context.Context, p *process, r *containerRuntime) map[types.NamespacedName]pods.Running {
-	for r.monitor.AwaitAnswer(ctx) {
-		all, err := r.client.ReadySandboxes(ctx)
-		if err == nil {
-			found := map[types.NamespacedName]pods.Running{}
-			for _, s := range all {
-				running, static := pods.RunningOf(s.Annotations)
-				if pod, err := spec.ParsePodLabels(s.Labels); err == nil && static {
-					found[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = running
-				}
-			}
-			return found
-		}
-		p.log.Warn("cannot list the running static pods", "err", err, "retryIn", monitor.RetryInterval)
-		if !backoff.Sleep(ctx, monitor.RetryInterval) {
-			break
-		}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"slices"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,6 +45,18 @@ func (j job) access(r Result) records.Credentials {
 		return j.credentials[r.used].access()
 	}
 	return records.Credentials{EveryPod: true}
+}
+
+// Listed forgets who pulled images that are not among all, which the runtime listed after the time requested.
+func (p *Puller) Listed(all []*runtimeapi.Image, requested time.Time) {
+	if p.cfg.Records == nil {
+		return
+	}
+	ids := make([]string, 0, len(all))
+	for _, i := range all {
+		ids = append(ids, i.Id)
+	}
+	p.cfg.Records.Prune(ids, requested)
 }
 
 // learn records that the job's own credential may use an image that a pull with the same login has brought.

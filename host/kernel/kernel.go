@@ -14,9 +14,6 @@ import (
 	"strings"
 )
 
-// Dir is the directory of the kernel's settings.
-const Dir = "/proc/sys"
-
 // setting is a kernel setting with the value that it must have.
 type setting struct {
 	name string // as sysctl names it
@@ -51,9 +48,9 @@ func (s setting) read(dir string) (int, error) {
 	return got, nil
 }
 
-// Apply gives the settings in dir the values that they must have. What cannot be set, as in a container without the
+// apply gives the settings in dir the values that they must have. What cannot be set, as in a container without the
 // right to do so, is logged.
-func Apply(dir string, log *slog.Logger) {
+func apply(dir string, log *slog.Logger) {
 	for _, s := range settings() {
 		got, err := s.read(dir)
 		if err == nil && got == s.want {
@@ -70,8 +67,37 @@ func Apply(dir string, log *slog.Logger) {
 	}
 }
 
-// Check returns an error that names the settings in dir whose values are wrong; nil if there are none.
-func Check(dir string) error {
+// Config says what the machine's kernel has to be like.
+type Config struct {
+	// Protect: the kernel's settings are not changed; wrong ones are an error.
+	Protect bool
+	// RefuseSwap: it is an error that swap is on.
+	RefuseSwap bool
+	Log        *slog.Logger
+}
+
+// Prepare gives the machine's kernel the settings that pods rely on, or refuses a machine that the configuration does
+// not allow.
+func Prepare(c Config) error { return c.prepare("/proc/sys", "/proc/swaps") }
+
+// prepare is Prepare with the directory of the kernel's settings and its list of swap devices.
+func (c Config) prepare(dir, swaps string) error {
+	if c.RefuseSwap && swapOn(swaps) {
+		return errors.New("swap is on, and failSwapOn is true: turn it off with swapoff -a, or set failSwapOn: false")
+	}
+	if !c.Protect {
+		apply(dir, c.Log)
+		return nil
+	}
+	if err := check(dir); err != nil {
+		return fmt.Errorf("check the kernel's settings (set them in /etc/sysctl.d, or set protectKernelDefaults: false): %w",
+			err)
+	}
+	return nil
+}
+
+// check returns an error that names the settings in dir whose values are wrong; nil if there are none.
+func check(dir string) error {
 	var wrong []error
 	for _, s := range settings() {
 		got, err := s.read(dir)
@@ -83,11 +109,8 @@ func Check(dir string) error {
 	return errors.Join(wrong...)
 }
 
-// SwapsFile is the kernel's list of swap devices.
-const SwapsFile = "/proc/swaps"
-
-// SwapOn reports whether the machine swaps, by the kernel's list of swap devices.
-func SwapOn(file string) bool {
+// swapOn reports whether the machine swaps, by the kernel's list of swap devices.
+func swapOn(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return false // the kernel was built without swap

@@ -66,8 +66,10 @@ func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, h
 	return list
 }
 
-// Reservation returns what a configuration keeps from pods in all: what is reserved, and the hard eviction thresholds.
-func Reservation(c Config, capacity corev1.ResourceList) corev1.ResourceList {
+// Reservation returns what the configuration keeps from pods in all: what is reserved, and the hard eviction
+// thresholds.
+func (r *Reporter) Reservation() corev1.ResourceList {
+	c, capacity := &r.cfg, r.Capacity()
 	list := corev1.ResourceList{}
 	add := func(name corev1.ResourceName, q resource.Quantity) {
 		if _, has := capacity[name]; has && !q.IsZero() {

@@ -51,6 +51,18 @@ func RuntimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runt
 	return r
 }
 
+// WithNetwork returns r with what the agent itself knows of the pod network: problem, or nil if there is none.
+func (r Runtime) WithNetwork(problem error) Runtime {
+	switch {
+	case problem == nil:
+	case r.Network.OK:
+		r.Network = RuntimeCondition{Reason: "NetworkPluginNotReady", Message: problem.Error()}
+	default:
+		r.Network.Message += "; nodelet sees: " + problem.Error()
+	}
+	return r
+}
+
 // RuntimeCondition is one condition of the CRI status.
 type RuntimeCondition struct {
 	OK              bool

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Image is one image on the node. The scheduler prefers nodes that have the images of a pod.
@@ -12,6 +13,15 @@ type Image struct {
 	Digests []string // name@sha256:…
 	Tags    []string // name:tag
 	Bytes   int64
+}
+
+// ImagesOf converts the images that the container runtime lists.
+func ImagesOf(all []*runtimeapi.Image) []Image {
+	list := make([]Image, 0, len(all))
+	for _, i := range all {
+		list = append(list, Image{Digests: i.RepoDigests, Tags: i.RepoTags, Bytes: int64(i.Size)})
+	}
+	return list
 }
 
 // maxNames bounds the names of one image in the status, as the kubelet does.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
@@ -269,6 +271,15 @@ func (r *Reporter) Seen() <-chan struct{} { return r.appeared }
 
 // Capacity returns the capacity of the machine. The caller must not change it.
 func (r *Reporter) Capacity() corev1.ResourceList { return r.machine.Load().capacity }
+
+// UID returns the UID of the Node object, which owns mirror pods, or an error while the node is not registered.
+func (r *Reporter) UID(context.Context) (types.UID, error) {
+	o := r.Node()
+	if o.UID == "" || o.DeletionTimestamp != nil {
+		return "", fmt.Errorf("node %q is not registered yet", o.Name)
+	}
+	return o.UID, nil
+}
 
 // Allocatable returns what all pods together may use: the machine's own resources and the extended resources of the
 // Node object.

@@ -37,8 +37,12 @@ type Providers struct {
 	log *slog.Logger
 }
 
-// New reads the configuration and finds the programs. Its error is for the administrator.
+// New reads the configuration and finds the programs. Without both there are no providers. Its error is for the
+// administrator.
 func New(o Options) (*Providers, error) {
+	if o.Config == "" && o.BinDir == "" {
+		return &Providers{}, nil
+	}
 	configured, err := read(o.Config, o.Tokens)
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)

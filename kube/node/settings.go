@@ -1,17 +1,16 @@
-package main
+package node
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/config"
-	"github.com/nodelet/nodelet/kube/node"
 )
 
-// nodeConfig is what kube/node needs of the configuration.
-func nodeConfig(c *config.Config) node.Config {
-	out := node.Config{
+// Settings returns what a Reporter needs of the configuration. The caller adds the functions and the log.
+func Settings(c *config.Config) Config {
+	out := Config{
 		Name: c.Node.Name,
-		Registration: node.Registration{
+		Registration: Registration{
 			Register:      c.Node.Register,
 			Labels:        c.Node.Labels,
 			Taints:        c.Node.Taints,
@@ -30,7 +29,7 @@ func nodeConfig(c *config.Config) node.Config {
 		Reserved:         []corev1.ResourceList{c.Reserved.Kube, c.Reserved.System},
 		KubeletVersion:   config.KubeletVersion(),
 		UserAgent:        "nodelet-heartbeat/" + config.KubeletVersion(),
-		Intervals: node.Intervals{
+		Intervals: Intervals{
 			StatusInterval: c.Node.StatusInterval,
 			ReportInterval: c.Node.ReportInterval,
 			LeaseDuration:  c.Node.LeaseDuration,
@@ -55,14 +54,22 @@ func declaredFeatures() []string {
 }
 
 // holdBack returns what a hard eviction threshold withholds from the pods, and whether it does.
-func holdBack(t config.Threshold) (node.HoldBack, bool) {
+func holdBack(t config.Threshold) (HoldBack, bool) {
 	of := map[string]corev1.ResourceName{
 		"memory.available": corev1.ResourceMemory,
 		"nodefs.available": corev1.ResourceEphemeralStorage,
 	}
 	resource, counts := of[t.Signal]
 	if !counts || t.GracePeriod > 0 {
-		return node.HoldBack{}, false
+		return HoldBack{}, false
 	}
-	return node.HoldBack{Resource: resource, Quantity: t.Quantity, Percentage: t.Percentage}, true
+	return HoldBack{Resource: resource, Quantity: t.Quantity, Percentage: t.Percentage}, true
+}
+
+// PodCIDRs returns the ranges of a Node object. Old control planes set PodCIDR only.
+func PodCIDRs(o *corev1.Node) []string {
+	if len(o.Spec.PodCIDRs) == 0 && o.Spec.PodCIDR != "" {
+		return []string{o.Spec.PodCIDR}
+	}
+	return o.Spec.PodCIDRs
 }

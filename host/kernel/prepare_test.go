@@ -1,4 +1,4 @@
-package main
+package kernel
 
 import (
 	"log/slog"
@@ -6,13 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/nodelet/nodelet/config"
 )
 
-// TestPrepareKernel checks that a machine is refused only if the configuration says so, and that a kernel whose
+// TestPrepare checks that a machine is refused only if the configuration says so, and that a kernel whose
 // settings are protected is not changed.
-func TestPrepareKernel(t *testing.T) {
+func TestPrepare(t *testing.T) {
 	dir := t.TempDir()
 	swaps, panics := filepath.Join(dir, "swaps"), filepath.Join(dir, "kernel/panic")
 	if err := os.Mkdir(filepath.Dir(panics), 0o755); err != nil {
@@ -25,14 +23,15 @@ func TestPrepareKernel(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name      string
-		kernel    config.Kernel
+		config    Config
 		err, want string
 	}{
-		{"refuses swap", config.Kernel{RefuseSwapOn: true}, "swap is on", "0"},
-		{"protects", config.Kernel{Protect: true}, "kernel.panic is 0, want 10", "0"},
-		{"sets", config.Kernel{}, "", "10"},
+		{"refuses swap", Config{RefuseSwap: true}, "swap is on", "0"},
+		{"protects", Config{Protect: true}, "kernel.panic is 0, want 10", "0"},
+		{"sets", Config{}, "", "10"},
 	} {
-		err := prepareKernel(c.kernel, dir, swaps, slog.New(slog.DiscardHandler))
+		c.config.Log = slog.New(slog.DiscardHandler)
+		err := c.config.prepare(dir, swaps)
 		if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.err)
 		}
