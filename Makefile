@@ -139,6 +139,23 @@ bench-probes: build ## 110 pods with three probes each: CPU and memory at rest, 
 	@echo "==> benchmark of probes: kubelet, nodelet (about 10 minutes)"
 	@go run ./test/bench -probes -rounds 1 -rest 90s
 
+.PHONY: spec
+spec: build ## check each promise of SPECIFICATION.md in a run of all benchmarks; wants a quiet machine
+	@echo "==> all benchmarks: floor, null agent, kubelet, nodelet (about 45 minutes)"
+	@mkdir -p bin/spec
+	@go run ./test/bench -json bin/spec/pods.json
+	@go run ./test/bench -throughput -rounds 1 -sides null,kubelet,nodelet -json bin/spec/throughput.json
+	@go run ./test/bench -storage -rounds 3 -json bin/spec/storage.json
+	@go run ./test/bench -probes -rounds 1 -rest 90s -json bin/spec/probes.json
+	@go run ./test/bench/spec bin/spec/*.json
+
+.PHONY: performance
+performance: ## keep the records of the last `make spec`, and write docs/performance.md from all that are kept
+	@echo "==> bin/spec -> docs/performance, docs/performance.md"
+	@mkdir -p docs/performance
+	@for f in bin/spec/*.json; do cp "$$f" "docs/performance/$$(git log -1 --format=%cs-%h)-$${f##*/}"; done
+	@go run ./test/bench/spec -page docs/performance.md docs/performance/*.json
+
 .PHONY: deb
 deb: build ## build bin/nodelet.deb (program, unit, configuration, man page) and bin/nodelet-kubelet.deb (nodelet as the kubelet)
 	@echo "==> building bin/nodelet.deb and bin/nodelet-kubelet.deb"

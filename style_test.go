@@ -186,7 +186,6 @@ const (
 // KubeletConfiguration has the fields of the Kubernetes API.
 const largeTypes = `
 config.KubeletConfiguration     1 127
-test/bench.bench               44   6
 test/testbed.Cache             41   3
 test/testbed.Node              50  16
 `

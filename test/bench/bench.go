@@ -11,11 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/bench/figures"
 	"github.com/nodelet/nodelet/test/testbed"
 )
-
-// settle is the pause before the CPU usage of an idle agent is measured.
-const settle = 15 * time.Second
 
 type bench struct {
 	o     options
@@ -24,9 +22,8 @@ type bench struct {
 	api   *client.Client
 	audit *audit
 
-	mu sync.Mutex
-	// figures are the samples by side and measure; units are in the measure's name.
-	figures map[string]map[string][]float64
+	mu    sync.Mutex
+	sides figures.Sides
 }
 
 func newBench(tb *testbed.Testbed, o options, a *audit) (*bench, error) {
@@ -38,16 +35,13 @@ func newBench(tb *testbed.Testbed, o options, a *audit) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{o: o, tb: tb, node: tb.Nodes[0], api: api, audit: a, figures: map[string]map[string][]float64{}}, nil
+	return &bench{o: o, tb: tb, node: tb.Nodes[0], api: api, audit: a, sides: figures.Sides{}}, nil
 }
 
 func (b *bench) note(side, measure string, value float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.figures[side] == nil {
-		b.figures[side] = map[string][]float64{}
-	}
-	b.figures[side][measure] = append(b.figures[side][measure], value)
+	b.sides.Note(side, measure, value)
 }
 
 // all measures the floor before each agent, because the speed of the machine may change.
@@ -61,9 +55,12 @@ func (b *bench) all(ctx context.Context) error {
 	})
 }
 
+// onSide measures the agent of that side, which runs.
+type onSide func(ctx context.Context, side string) error
+
 // onAgents measures each agent in turn for the requested number of rounds. It calls first before each agent; first
 // may be nil.
-func (b *bench) onAgents(ctx context.Context, measure func(ctx context.Context, side string) error, first func(round int) error) error {
+func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round int) error) error {
 	for round := range b.o.rounds {
 		for _, side := range b.o.sides {
 			if first != nil {
@@ -85,7 +82,7 @@ func (b *bench) announce(round int, what string) {
 }
 
 // onAgent starts and measures one agent on a node that is not registered yet.
-func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure func(ctx context.Context, side string) error) (err error) {
+func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure onSide) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("measure %s: %w", side, err)
@@ -102,15 +99,21 @@ func (b *bench) onAgent(ctx context.Context, side testbed.AgentKind, measure fun
 		defer func() { err = errors.Join(err, a.close()) }()
 		return measure(ctx, string(side))
 	}
+	n, err := b.followNode(ctx)
+	if err != nil {
+		return err
+	}
+	defer n.stop()
 	began := time.Now()
 	if err := b.node.StartAgent(ctx, side); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.node.StopAgent(unix.SIGTERM)) }()
-	if err := b.node.WaitReady(ctx, 2*time.Minute); err != nil {
+	ready, err := n.wait(ctx)
+	if err != nil {
 		return err
 	}
-	b.note(string(side), "start to node Ready, ms", ms(time.Since(began)))
+	b.note(string(side), "start to node Ready, ms", ms(ready.Sub(began)))
 	return measure(ctx, string(side))
 }
 
@@ -123,16 +126,7 @@ func (b *bench) agent(ctx context.Context, side string) error {
 	if err := b.pods(ctx, side); err != nil {
 		return err
 	}
-	return b.rest(ctx, side)
-}
-
-func (b *bench) rest(ctx context.Context, side string) error {
-	for _, load := range b.o.loads {
-		if err := b.atRest(ctx, side, load); err != nil {
-			return err
-		}
-	}
-	return b.deletePods(ctx)
+	return (&resting{b}).all(ctx, side)
 }
 
 // pods measures the start and deletion of pods, one at a time and all at once.
@@ -157,46 +151,6 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	return (accounts{b}).spends(side, fmt.Sprintf("a pod's life, %d at once", b.o.burst), b.o.burst, func() error {
 		return b.manyPods(ctx, b.o.burst, side)
 	})
-}
-
-// atRest measures memory and CPU with a number of pods that only run.
-func (b *bench) atRest(ctx context.Context, side string, load int) error {
-	if err := b.fill(ctx, load); err != nil {
-		return err
-	}
-	if err := pause(ctx, settle); err != nil {
-		return err
-	}
-	pid := b.node.AgentPID()
-	before, err := cpuTime(pid)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := pause(ctx, b.o.rest); err != nil {
-		return err
-	}
-	after, err := cpuTime(pid)
-	if err != nil {
-		return err
-	}
-	took := time.Since(began)
-	rss, private, err := memory(pid)
-	if err != nil {
-		return err
-	}
-	name := b.loadName(load)
-	b.note(side, fmt.Sprintf("CPU at rest, %s, millicores", name), 1000*(after-before).Seconds()/took.Seconds())
-	b.note(side, fmt.Sprintf("RSS, %s, MiB", name), rss)
-	b.note(side, fmt.Sprintf("private dirty, %s, MiB", name), private)
-	return b.scrapes(ctx, side, name, float64(after-before)/float64(took))
-}
-
-func (b *bench) loadName(load int) string {
-	if b.o.probes {
-		return fmt.Sprintf("%d pods with three probes each", load)
-	}
-	return fmt.Sprintf("%d pods", load)
 }
 
 func (b *bench) binary(side string) {

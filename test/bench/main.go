@@ -10,18 +10,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/test/bench/figures"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -109,25 +111,70 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	measure := b.all
-	switch {
-	case o.storage:
-		measure = b.storage
-	case o.probes:
-		measure = b.probes
-	case o.throughput:
-		measure = (&churner{b}).throughput
+	record, err := b.newRecord(ctx)
+	if err != nil {
+		return err
 	}
-	if err := measure(ctx); err != nil {
+	if err := b.measure(ctx, record.Run); err != nil {
 		return err
 	}
 	b.report(os.Stdout)
 	if o.json == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(b.figures, "", "  ")
-	if err != nil {
-		return err
+	return record.Save(filepath.Clean(o.json))
+}
+
+// The kinds of runs.
+const (
+	runPods       = "pods"
+	runThroughput = "throughput"
+	runStorage    = "storage"
+	runProbes     = "probes"
+)
+
+func (o options) run() string {
+	switch {
+	case o.storage:
+		return runStorage
+	case o.probes:
+		return runProbes
+	case o.throughput:
+		return runThroughput
+	default:
+		return runPods
 	}
-	return os.WriteFile(filepath.Clean(o.json), append(text, '\n'), 0o644)
+}
+
+func (b *bench) measure(ctx context.Context, run string) error {
+	switch run {
+	case runStorage:
+		return (&volumeRun{b}).storage(ctx)
+	case runProbes:
+		return b.probes(ctx)
+	case runThroughput:
+		return (&churner{b}).throughput(ctx)
+	default:
+		return b.all(ctx)
+	}
+}
+
+// newRecord describes this run. Its figures are those of b, which come later.
+func (b *bench) newRecord(ctx context.Context) (*figures.Record, error) {
+	version, err := exec.CommandContext(ctx, b.o.bin, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its version: %w", b.o.bin, err)
+	}
+	var kernel unix.Utsname
+	if err := unix.Uname(&kernel); err != nil {
+		return nil, fmt.Errorf("read the kernel's release: %w", err)
+	}
+	return &figures.Record{
+		Run:     b.o.run(),
+		Began:   time.Now().UTC().Truncate(time.Second),
+		Version: strings.TrimPrefix(strings.TrimSpace(string(version)), "Kubernetes "),
+		Kernel:  unix.ByteSliceToString(kernel.Release[:]),
+		CPUs:    runtime.NumCPU(),
+		Sides:   b.sides,
+	}, nil
 }

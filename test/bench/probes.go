@@ -26,7 +26,7 @@ func (b *bench) probes(ctx context.Context) error {
 		if err := b.singles(ctx, side, ""); err != nil {
 			return err
 		}
-		if err := b.atRest(ctx, side, probedPods); err != nil {
+		if err := (&resting{b}).atRest(ctx, side, probedPods); err != nil {
 			return err
 		}
 		if err := b.singles(ctx, side, ", beside "+b.loadName(probedPods)); err != nil {

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +33,49 @@ func cpuTime(pid int) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// usage is what a process has used so far.
+type usage struct {
+	cpu     time.Duration
+	wakeUps int64 // how often one of its threads was made to run again after it had waited
+	written int64 // bytes that it caused to be sent to disks
+}
+
+func usageOf(pid int) (u usage, err error) {
+	if u.cpu, err = cpuTime(pid); err != nil {
+		return usage{}, err
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		return usage{}, err
+	}
+	for _, status := range threads {
+		n, err := procField(status, "voluntary_ctxt_switches:")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			return usage{}, err
+		}
+		u.wakeUps += n
+	}
+	u.written, err = procField(fmt.Sprintf("/proc/%d/io", pid), "write_bytes:")
+	return u, err
+}
+
+// procField returns the number after name in a file of /proc that has one name a line.
+func procField(file, name string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == name {
+			return strconv.ParseInt(fields[1], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("read %s: no field %s", file, name)
 }
 
 // memory returns the resident and the private dirty memory of a process in MiB.

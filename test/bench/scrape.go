@@ -15,7 +15,7 @@ var endpoints = []string{"metrics", "metrics/cadvisor", "metrics/resource", "met
 
 // scrapes measures the agent's CPU time for reading all endpoints once. What the agent uses anyway, atRest of a CPU,
 // is left out.
-func (b *bench) scrapes(ctx context.Context, side, load string, atRest float64) error {
+func (b *resting) scrapes(ctx context.Context, side, load string, atRest float64) error {
 	if _, err := b.scrape(ctx); err != nil { // the first may fill caches
 		return err
 	}
@@ -41,7 +41,7 @@ func (b *bench) scrapes(ctx context.Context, side, load string, atRest float64) 
 }
 
 // scrape reads all endpoints once, as Prometheus does compressed on the wire, and gives their size.
-func (b *bench) scrape(ctx context.Context) (size int64, err error) {
+func (b *resting) scrape(ctx context.Context) (size int64, err error) {
 	for _, e := range endpoints {
 		body, err := b.api.Core.Get().AbsPath("/api/v1/nodes/" + b.node.Name + "/proxy/" + e).Stream(ctx)
 		if err != nil {

@@ -35,6 +35,9 @@ const calm = 6 * time.Second
 // for many that would take a good part of a CPU from the agent.
 const lookAtMany = 10 * time.Millisecond
 
+// volumeRun measures how soon the volumes of pods are ready.
+type volumeRun struct{ *bench }
+
 // storage measures how long after a pod was created on the node its volumes are ready, on each side.
 //
 // It looks from outside, and alike on both sides: at the directories in which every agent of this kind sets volumes
@@ -42,7 +45,7 @@ const lookAtMany = 10 * time.Millisecond
 // beside them. A projected volume, ConfigMap or Secret is ready when its link ..data is there, which is the last act
 // of writing it; a CSI volume when its directory is a mount point. The pods are created already bound, so a pod is
 // scheduled when a watch on the pods of the node first tells of it, which is when an agent can know.
-func (b *bench) storage(ctx context.Context) (err error) {
+func (b *volumeRun) storage(ctx context.Context) (err error) {
 	driver, err := b.startDriver()
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (b *bench) storage(ctx context.Context) (err error) {
 	return b.onAgents(ctx, b.storageOf, nil)
 }
 
-func (b *bench) storageOf(ctx context.Context, side string) error {
+func (b *volumeRun) storageOf(ctx context.Context, side string) error {
 	if err := b.waitDriver(ctx); err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func (b *bench) storageOf(ctx context.Context, side string) error {
 type storedLife struct{ scheduled, volumes, ready time.Duration }
 
 // noteLives notes the times of the pods of one load.
-func (b *bench) noteLives(side, what string, lives []storedLife) {
+func (b *volumeRun) noteLives(side, what string, lives []storedLife) {
 	first, last := lives[0].scheduled, time.Duration(0)
 	for _, l := range lives {
 		b.note(side, "create to scheduled, "+what+", ms", ms(l.scheduled))
@@ -109,7 +112,7 @@ func (b *bench) noteLives(side, what string, lives []storedLife) {
 }
 
 // volumesOf takes pods through their lives, all at once.
-func (b *bench) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]storedLife, error) {
+func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]storedLife, error) {
 	f, err := b.follow(ctx)
 	if err != nil {
 		return nil, err
@@ -154,7 +157,7 @@ func (b *bench) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]storedLife
 }
 
 // createAndWatch creates a pod and looks again and again for what is still missing of its volumes.
-func (b *bench) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (l storedLife, err error) {
+func (b *volumeRun) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (l storedLife, err error) {
 	began, made := time.Now(), &corev1.Pod{}
 	if err := b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Into(made); err != nil {
 		return l, err
@@ -194,7 +197,7 @@ func volumeReady(volumes string, v *corev1.Volume) bool {
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-func (b *bench) podsWith(n int, volumes func(i int) []corev1.Volume) []*corev1.Pod {
+func (b *volumeRun) podsWith(n int, volumes func(i int) []corev1.Volume) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {
 		all[i] = b.pod(fmt.Sprintf("stored-%d", i))
@@ -207,7 +210,7 @@ func (b *bench) podsWith(n int, volumes func(i int) []corev1.Volume) []*corev1.P
 	return all
 }
 
-func (b *bench) objectVolumes(i int) (all []corev1.Volume) {
+func (b *volumeRun) objectVolumes(i int) (all []corev1.Volume) {
 	for k := range objectMaps {
 		name := fmt.Sprintf("map-%d-%d", i, k)
 		all = append(all, corev1.Volume{
@@ -238,7 +241,7 @@ func claimName(i int) string { return fmt.Sprintf("claim-%d", i) }
 
 // startDriver serves CSI to either agent. Its volumes are plain directories that need no attaching: what is measured
 // is the agent, not mkfs and not the controllers of the control plane.
-func (b *bench) startDriver() (*fake.Driver, error) {
+func (b *volumeRun) startDriver() (*fake.Driver, error) {
 	return fake.Start(fake.Config{
 		Name:     storageDriver,
 		NodeID:   b.node.Name,
@@ -248,7 +251,7 @@ func (b *bench) startDriver() (*fake.Driver, error) {
 	})
 }
 
-func (b *bench) waitDriver(ctx context.Context) error {
+func (b *volumeRun) waitDriver(ctx context.Context) error {
 	for began := time.Now(); ; {
 		n := &storagev1.CSINode{}
 		err := b.api.Storage.Get().Resource("csinodes").Name(b.node.Name).Do(ctx).Into(n)

@@ -17,7 +17,7 @@ import (
 )
 
 // storageObjects makes all that the pods of the storage benchmark use. It goes with the testbed.
-func (b *bench) storageObjects(ctx context.Context, driver *fake.Driver) error {
+func (b *volumeRun) storageObjects(ctx context.Context, driver *fake.Driver) error {
 	no := false
 	if err := post(ctx, b.api.Storage, "", "csidrivers", &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: storageDriver},
@@ -40,7 +40,7 @@ func (b *bench) storageObjects(ctx context.Context, driver *fake.Driver) error {
 	return nil
 }
 
-func (b *bench) postObject(ctx context.Context, v *corev1.Volume) error {
+func (b *volumeRun) postObject(ctx context.Context, v *corev1.Volume) error {
 	meta := metav1.ObjectMeta{Name: v.Name, Namespace: namespace}
 	text := strings.Repeat(rand.Text(), 20) // about half a KiB
 	if v.ConfigMap != nil {
@@ -56,7 +56,7 @@ func (b *bench) postObject(ctx context.Context, v *corev1.Volume) error {
 }
 
 // postClaim makes a volume, and a PersistentVolume and a claim of the same name for it, which the control plane binds.
-func (b *bench) postClaim(ctx context.Context, driver *fake.Driver, name string) error {
+func (b *volumeRun) postClaim(ctx context.Context, driver *fake.Driver, name string) error {
 	mode := csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 	made, err := driver.CreateVolume(ctx, &csipb.CreateVolumeRequest{
 		Name: name,
