@@ -4,7 +4,7 @@ import "context"
 
 // The images of cluster add-ons. The tag of CoreDNS is the one that kubeadm of the pinned version uses.
 const (
-	coreDNSImage = "coredns/coredns:v1.14.2"
+	coreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.6"
 	flannelImage = "ghcr.io/flannel-io/flannel:v0.26.7"
 )
 
@@ -18,15 +18,9 @@ func (c *Cache) AddonImages(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, []recipe{
 		{clusterRevision + "-coredns", c.programImage("coredns", "cluster-dns", coreDNSImage)},
 		{clusterRevision + "-kube-proxy-" + version,
-			c.onDebian(c.programImage("kubernetes", "kube-proxy", "kube-proxy:"+version))},
-		{clusterRevision + "-flannel", c.onDebian(c.flannelImage)},
+			c.onDebian(c.programImage("kubernetes", "kube-proxy", "registry.k8s.io/kube-proxy:"+version))},
+		{clusterRevision + "-flannel", c.onDebian(c.programImage("flannel", "flannel", flannelImage))},
 	})
-}
-
-func (c *Cache) flannelImage(ctx context.Context) (image, error) {
-	img, err := c.programImage("flannel", "flannel", "")(ctx)
-	img.refs = []string{flannelImage}
-	return img, err
 }
 
 // onDebian adds a Debian root file system to an image, for a program that calls others: iptables, ip, sh.

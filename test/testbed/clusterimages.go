@@ -25,14 +25,18 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	pause, err := c.forSuite(ctx, clusterRevision+"-pause", c.pauseImage, "pause") // the suite's version is kubeadm's
+	if err != nil {
+		return nil, err
+	}
 	recipes := []recipe{
-		{clusterRevision + "-pause", c.suitePause},
+		pause,
 		{clusterRevision + "-etcd-" + etcd,
-			c.programImage("etcd", "etcd", "etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
+			c.programImage("etcd", "etcd", "registry.k8s.io/etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		archive := clusterRevision + "-" + name + "-" + version
-		recipes = append(recipes, recipe{archive, c.programImage("kubernetes", name, name+":"+version)})
+		recipes = append(recipes, recipe{archive, c.programImage("kubernetes", name, "registry.k8s.io/"+name+":"+version)})
 	}
 	return c.archives(ctx, recipes)
 }
@@ -42,8 +46,8 @@ func (c *Cache) KubernetesVersion(ctx context.Context) (string, error) {
 	return moduleVersion(ctx, "kubernetes")
 }
 
-// programImage returns a recipe for an image with one static program of a module.
-func (c *Cache) programImage(module, program, ref string) func(context.Context) (image, error) {
+// programImage returns what builds an image with one static program of a module.
+func (c *Cache) programImage(module, program string, refs ...string) func(context.Context) (image, error) {
 	return func(ctx context.Context) (image, error) {
 		path, err := c.Program(ctx, module, program)
 		if err != nil {
@@ -54,7 +58,7 @@ func (c *Cache) programImage(module, program, ref string) func(context.Context) 
 			return image{}, fmt.Errorf("read %s: %w", program, err)
 		}
 		return image{
-			refs:       []string{"registry.k8s.io/" + ref},
+			refs:       refs,
 			files:      []imageFile{{name: "/usr/local/bin/" + program, mode: 0o755, body: body}},
 			entrypoint: []string{program},
 			env:        []string{imagePath},

@@ -11,11 +11,8 @@ import (
 	"strings"
 )
 
-// suitePrefix is the registry path of the images of Kubernetes' test suite.
-const suitePrefix = "registry.k8s.io/e2e-test-images/"
-
 // suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
-const suiteRevision = "suite6"
+const suiteRevision = "suite7"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -23,34 +20,43 @@ var shSource []byte
 //go:embed templates/nsenter.sh
 var nsenterScript []byte
 
+//go:embed templates/nmeter.sh
+var nmeterScript []byte
+
 // SuiteImages builds the missing images for the node tests of Kubernetes' own test suite, from Debian packages and Go
 // programs and with the names that the suite uses, and returns their archives. They replace the images of Images with
 // the same names.
 func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
-	return c.archives(ctx, []recipe{
-		{suiteRevision + "-pause", c.suitePause},
-		{suiteRevision + "-busybox", c.suiteBusybox},
-		{suiteRevision + "-agnhost", c.suiteAgnhost},
-		{suiteRevision + "-debian", c.suiteDebian},
-		{suiteRevision + "-nginx", c.suiteNginx},
-		{suiteRevision + "-nonroot", c.suiteNonRoot},
-		{suiteRevision + "-nonewprivs", c.suiteNoNewPrivs},
-		{suiteRevision + "-kitten", c.suiteKitten},
-		{suiteRevision + "-nautilus", c.suiteNautilus},
-	})
+	var recipes []recipe
+	for _, r := range []struct {
+		name   string
+		images []string // as the suite names them, without registry and tag
+		build  func(context.Context) (image, error)
+	}{
+		{"pause", []string{"pause"}, c.pauseImage},
+		{"busybox", []string{"busybox"}, c.suiteBusybox},
+		{"agnhost", []string{"agnhost"}, c.suiteAgnhost},
+		{"debian", []string{"ipc-utils", "glibc-dns-testing", "perl"}, c.suiteDebian},
+		{"nginx", []string{"nginx"}, c.suiteNginx},
+		{"nonroot", []string{"nonroot"}, c.suiteNonRoot},
+		{"nonewprivs", []string{"nonewprivs"}, c.suiteNoNewPrivs},
+		{"kitten", []string{"kitten"}, c.suiteKitten},
+		{"nautilus", []string{"nautilus"}, c.suiteNautilus},
+	} {
+		next, err := c.forSuite(ctx, suiteRevision+"-"+r.name, r.build, r.images...)
+		if err != nil {
+			return nil, err
+		}
+		recipes = append(recipes, next)
+	}
+	return c.archives(ctx, recipes)
 }
 
 // Suite builds Kubernetes' own test suite and its runner, and returns the directory of e2e.test and ginkgo.
 func (c *Cache) Suite(ctx context.Context) (string, error) { return c.Programs(ctx, "suite") }
 
-func (c *Cache) suitePause(ctx context.Context) (image, error) {
-	img, err := c.pauseImage(ctx)
-	img.refs = []string{"registry.k8s.io/pause:3.10.2"}
-	return img, err
-}
-
-// suiteBusybox is busybox with all commands in /bin, and with a shell that keeps unusual environment variables; see
-// templates/sh.c.
+// suiteBusybox is busybox with all commands in /bin, with nmeter, and with a shell that keeps unusual environment
+// variables; see templates/nmeter.sh and sh.c.
 func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 	img, err := c.busyboxImage(ctx)
 	if err != nil {
@@ -61,7 +67,7 @@ func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 			img.files = append(img.files, imageFile{name: "/bin/" + filepath.Base(f.name), mode: f.mode, link: f.link})
 		}
 	}
-	img.refs = append(img.refs, suitePrefix+"busybox:1.37.0-2")
+	img.files = append(img.files, imageFile{name: "/bin/nmeter", mode: 0o755, body: nmeterScript})
 	img.files, err = c.withShell(ctx, img.files)
 	return img, err
 }
@@ -132,7 +138,6 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 		}
 		plain.files = append(plain.files, imageFile{name: "/" + name, mode: 0o644, body: body})
 	}
-	plain.refs = []string{AgnhostImage, suitePrefix + "agnhost:2.66.1", suitePrefix + "agnhost:2.55"}
 	return plain, nil
 }
 
@@ -171,8 +176,6 @@ func unmerged(name string) string {
 func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
 	files, err := c.debianRoot(ctx)
 	return image{
-		refs: []string{suitePrefix + "ipc-utils:1.4", suitePrefix + "glibc-dns-testing:2.0.0",
-			suitePrefix + "glibc-dns-testing:2.1.1", suitePrefix + "perl:5.26"},
 		files: files, cmd: []string{"bash"}, env: []string{imagePath},
 	}, err
 }
@@ -181,8 +184,6 @@ func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
 func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 	files, err := c.busyboxRoot(ctx)
 	return image{
-		refs: []string{suitePrefix + "nginx:1.15-4", suitePrefix + "nginx:1.27-0",
-			suitePrefix + "nginx:1.27.0-2", suitePrefix + "nginx:1.28.0-2"},
 		files: append(files,
 			imageFile{name: "/www", mode: 0o755, isDir: true},
 			imageFile{name: "/www/index.html", mode: 0o644, body: []byte("<h1>Welcome to nginx!</h1>\n")}),
@@ -204,7 +205,7 @@ func (c *Cache) suiteNautilus(ctx context.Context) (image, error) {
 
 // pictured adds a file with the name of a picture to agnhost's image, which serves the file.
 func pictured(img image, name string) image {
-	img.refs, img.cmd = []string{suitePrefix + name + ":1.8"}, []string{"test-webserver"}
+	img.refs, img.cmd = nil, []string{"test-webserver"}
 	img.files = append(img.files,
 		imageFile{name: "/data.json", mode: 0o644, body: fmt.Appendf(nil, "{\"image\": \"%s.jpg\"}\n", name)},
 		imageFile{name: "/etc/os-release", mode: 0o644, body: []byte("NAME=\"Alpine Linux\"\n")})
@@ -213,7 +214,7 @@ func pictured(img image, name string) image {
 
 func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
 	img, err := c.suiteBusybox(ctx)
-	img.refs, img.user = []string{suitePrefix + "nonroot:1.5"}, "1234"
+	img.refs, img.user = nil, "1234"
 	return img, err
 }
 
@@ -232,7 +233,7 @@ func (c *Cache) suiteNoNewPrivs(ctx context.Context) (image, error) {
 		imageFile{name: "/usr/local", mode: 0o755, isDir: true},
 		imageFile{name: "/usr/local/bin", mode: 0o755, isDir: true},
 		imageFile{name: "/usr/local/bin/nnp", mode: 0o6755, body: body})
-	img.refs, img.cmd = []string{suitePrefix + "nonewprivs:1.4"}, []string{"nnp"}
+	img.refs, img.cmd = nil, []string{"nnp"}
 	return img, err
 }
 
