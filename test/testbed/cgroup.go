@@ -51,6 +51,9 @@ func (n *Node) makeNodeCgroup(ctx context.Context) error {
 	return err
 }
 
+// CgroupDriver returns the cgroup driver of a node's agent and runtime.
+func CgroupDriver(n *Node) string { return n.tb.opts.CgroupDriver }
+
 // cgroup returns the path of a cgroup below the node's cgroup.
 func (n *Node) cgroup(names ...string) string {
 	root := strings.Split(strings.Trim(n.CgroupRoot, "/"), "/")

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,11 +17,31 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// The OCI runtimes.
+const (
+	ociRunc = "runc"
+	ociCrun = "crun"
+)
+
+// splitRuntime returns both parts of the value of Options.Runtime: the role of the runtime, and the OCI runtime.
+func splitRuntime(runtime string) (role, oci string) {
+	role, oci, _ = strings.Cut(runtime, "+")
+	return cmp.Or(role, roleContainerd), cmp.Or(oci, ociRunc)
+}
+
+func validRuntime(runtime string) bool {
+	role, oci := splitRuntime(runtime)
+	return slices.Contains([]string{roleContainerd, roleCRIO}, role) && slices.Contains([]string{ociRunc, ociCrun}, oci)
+}
+
 // runtimeRole returns the role of a node's runtime for the value of Options.Runtime.
-func runtimeRole(runtime string) string { return cmp.Or(runtime, roleContainerd) }
+func runtimeRole(runtime string) string {
+	role, _ := splitRuntime(runtime)
+	return role
+}
 
 func runtimeName(runtime string) string {
-	if runtime == roleCRIO {
+	if runtimeRole(runtime) == roleCRIO {
 		return "cri-o"
 	}
 	return "containerd"
@@ -27,11 +49,35 @@ func runtimeName(runtime string) string {
 
 // prepareRuntime builds the runtime that the options select.
 func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
+	if _, oci := splitRuntime(tb.opts.Runtime); oci == ociCrun {
+		if tb.bins.crun, err = exec.LookPath(ociCrun); err != nil {
+			return fmt.Errorf("find the OCI runtime (install the Debian package crun): %w", err)
+		}
+	}
 	if tb.opts.crio() {
 		return tb.prepareCRIO(ctx)
 	}
 	tb.bins.containerd, err = tb.cache.Programs(ctx, "containerd")
 	return err
+}
+
+// ociRuntime returns the path of the OCI runtime.
+func (p programs) ociRuntime() string { return cmp.Or(p.crun, filepath.Join(p.runc, ociRunc)) }
+
+// OCIRuntime returns the name and version of a node's OCI runtime, as in "runc 1.5.2".
+func OCIRuntime(ctx context.Context, n *Node) (string, error) {
+	out, err := run(ctx, n.tb.bins.ociRuntime(), "--version")
+	line, _, _ := strings.Cut(out, "\n")
+	return strings.Replace(line, " version ", " ", 1), err
+}
+
+// hasSysResource reports whether processes of this machine may lower their oom_score_adj. In many virtual machines and
+// containers they may not.
+func hasSysResource() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	err := unix.Capget(&header, &data[0])
+	return err == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 // runtimeFiles maps the templates of the runtime's configuration to files in the node's directory.

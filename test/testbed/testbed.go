@@ -57,7 +57,8 @@ type Options struct {
 	// Kubernetes is the minor version of the control plane and the kubelet, for example "1.36". Empty means the value
 	// of the environment variable KubernetesEnv, or else the version that nodelet follows.
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// Runtime is the nodes' container runtime: "" or "containerd", or "crio".
+	// Runtime is the nodes' container runtime: "" or "containerd", or "crio". With "+crun" after it, as in
+	// "containerd+crun", it creates containers with crun, which must be in PATH, instead of runc.
 	Runtime string `json:"runtime,omitempty"`
 	// Network is what sets up the pod network: "" or "runtime" is the runtime with a configuration of the testbed,
 	// "agent" is nodelet, and with "none" the test installs a network add-on.
@@ -114,8 +115,9 @@ func (o Options) withDefaults() (Options, error) {
 	if !slices.Contains([]string{"", "runtime", "agent", "none"}, o.Network) || o.Network == "agent" && o.Agent == Kubelet {
 		return o, fmt.Errorf("network %q with agent %q: use runtime, none, or agent with nodelet", o.Network, o.Agent)
 	}
-	if !slices.Contains([]string{"", roleContainerd, roleCRIO}, o.Runtime) || o.crio() && o.OwnMounts {
-		return o, fmt.Errorf("runtime %q: use %s, or %s without OwnMounts", o.Runtime, roleContainerd, roleCRIO)
+	if !validRuntime(o.Runtime) || o.crio() && o.OwnMounts {
+		return o, fmt.Errorf("runtime %q: use %s, or %s without OwnMounts, and +%s for another OCI runtime than %s", o.Runtime,
+			roleContainerd, roleCRIO, ociCrun, ociRunc)
 	}
 	if !slices.Contains([]string{DriverCgroupfs, DriverSystemd}, o.CgroupDriver) {
 		return o, fmt.Errorf("cgroup driver %q: use %s or %s", o.CgroupDriver, DriverCgroupfs, DriverSystemd)
@@ -134,7 +136,7 @@ func (o Options) kubernetesModule() string {
 	return "kubernetes-" + o.Kubernetes
 }
 
-func (o Options) crio() bool { return o.Runtime == roleCRIO }
+func (o Options) crio() bool { return runtimeRole(o.Runtime) == roleCRIO }
 
 // Testbed is a cluster that was up when it was started or opened. Its methods may be called concurrently, except two
 // that start or stop the same process.
@@ -160,7 +162,7 @@ type Testbed struct {
 // programs has the paths of the programs that the testbed runs.
 type programs struct {
 	kubernetes, containerd, crio, runc, cni, cri, coredns string // directories
-	etcd, conmon                                          string // files
+	etcd, conmon, crun                                    string // files
 }
 
 // Up builds what is missing, starts a testbed, and waits until the API server answers, the runtimes have the images,

@@ -210,10 +210,16 @@ func TestCertificates(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	tb := &Testbed{names: testNames(t, "x"), bins: programs{cni: "/cni", runc: "/runc-dir"}}
+	tb := &Testbed{
+		names: testNames(t, "x"),
+		opts:  Options{CgroupDriver: DriverCgroupfs},
+		bins:  programs{cni: "/cni", runc: "/runc-dir"},
+	}
 	n := newNode(tb, 3)
 	for name, want := range map[string]string{
 		"containerd.toml": `BinaryName = "/runc-dir/runc"`,
+		"crio.conf":       `cgroup_manager = "cgroupfs"`,
+		"oci-runtime.sh":  "exec /runc-dir/runc",
 		"cni.conflist":    `"subnet": "10.244.3.0/24"`,
 		"kubelet.yaml":    "cgroupRoot: /nodelet-tb-x/n3",
 	} {
@@ -357,5 +363,27 @@ func TestCgroupPath(t *testing.T) {
 		if got := cgroupPath(c.driver, c.names...); got != c.want {
 			t.Errorf("cgroupPath(%s, %q): got %s, want %s", c.driver, c.names, got, c.want)
 		}
+	}
+}
+
+// TestSuiteReferences checks that the suite's own lists of images give the references, also several of one name.
+func TestSuiteReferences(t *testing.T) {
+	c := &Cache{}
+	for name, want := range map[string]string{
+		"pause":        "registry.k8s.io/pause:",
+		"agnhost":      "registry.k8s.io/e2e-test-images/agnhost:",
+		"csi-attacher": "registry.k8s.io/sig-storage/csi-attacher:v", // only in manifests
+	} {
+		got, err := c.suiteReferences(t.Context(), []string{name})
+		if err != nil || len(got) == 0 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%s: got %q, %v, want references that begin with %s", name, got, err, want)
+		}
+	}
+	got, err := c.suiteReferences(t.Context(), []string{"nginx"})
+	if err != nil || len(got) != 2 {
+		t.Errorf("nginx: got %q, %v, want two versions", got, err)
+	}
+	if got, err := c.suiteReferences(t.Context(), []string{"no-such-image"}); err == nil {
+		t.Errorf("got %v for an image that the suite does not have, want an error", got)
 	}
 }

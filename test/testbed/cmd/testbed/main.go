@@ -86,7 +86,8 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "the `file` of the nodelet binary")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
-	flags.StringVar(&o.Runtime, "runtime", "containerd", "the nodes' container `runtime`: containerd or crio")
+	flags.StringVar(&o.Runtime, "runtime", "containerd", "the nodes' container `runtime`: containerd or crio; "+
+		"+crun after it selects another OCI runtime")
 	flags.StringVar(&o.Network, "network", "runtime", "`what` sets up the pod network: runtime, agent or none")
 	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS next to the control plane; needs --kube-proxy")
 	flags.BoolVar(&o.DualStack, "dual-stack", false, "use IPv6 addresses in addition to IPv4")
