@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -20,11 +19,10 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// The specs that run where nothing else is asked for: what every node must pass, without those that need the node for
-// themselves or long.
+// Where the results of runs are kept, and the page that shows them.
 const (
-	defaultLabel = "NodeConformance && !Serial && !Disruptive && !Slow && !Flaky"
-	defaultFocus = `\[sig-node\]`
+	resultsDir = "test/conformance/results"
+	matrixPage = "docs/conformance.md"
 )
 
 // stateRoot holds the testbed's files, unless the environment names another place. It is short, for CSI drivers have
@@ -34,6 +32,7 @@ const stateRoot = "/var/lib/ntb"
 type options struct {
 	testbed             testbed.Options
 	agent               testbed.AgentKind
+	suite               string // "" if other expressions are given
 	focus, skip, label  string
 	procs               int
 	timeout             time.Duration
@@ -41,6 +40,10 @@ type options struct {
 	keep, use, listOnly bool
 	csi                 bool
 	images              string
+	resume              string   // the file with the result of a run that this one goes on with
+	more                []string // arguments of the runner, see result.others
+	kept                string   // the file with a result to keep
+	matrix              bool
 	// node: the suite for a single node runs, which starts the agent itself.
 	node bool
 }
@@ -48,16 +51,31 @@ type options struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := conformance(ctx, parse()); err != nil {
+	o := parse()
+	do := conformance
+	if o.matrix || o.kept != "" {
+		do = document
+	}
+	if err := do(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
 }
 
+// document keeps a result, if one is given, and makes the matrix of all.
+func document(_ context.Context, o options) error {
+	if o.kept != "" {
+		if err := keep(o.kept, resultsDir); err != nil {
+			return err
+		}
+	}
+	return rewrite(resultsDir, matrixPage)
+}
+
 // cluster is the testbed as the suite wants it. The API server calls webhooks at their pods, for it has no kube-proxy
 // of its own, and few ended pods are kept, for a spec counts on that.
 func cluster() testbed.Options {
-	return testbed.Options{KubeProxy: true, DNS: true, OwnMounts: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
+	return testbed.Options{KubeProxy: true, DNS: true, AgentArgs: []string{"-v=4"}, Progress: os.Stderr,
 		AgentConfig:    map[string]any{"enableSystemLogQuery": true},
 		APIServerArgs:  []string{"--enable-aggregator-routing"},
 		ControllerArgs: []string{"--terminated-pod-gc-threshold=100"}}
@@ -69,12 +87,18 @@ func parse() options {
 	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")
 	flag.StringVar(&o.testbed.Name, "name", env("NAME", "suite"), "the testbed's `name`, of 10 letters at most where CSI drivers run")
 	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
+	flag.StringVar(&o.testbed.Runtime, "runtime", env("RUNTIME", "containerd"), "`name` of the container runtime: "+
+		"containerd or crio; +crun after it selects another OCI runtime")
 	flag.IntVar(&o.testbed.Nodes, "nodes", 1, "`number` of nodes")
-	flag.StringVar(&o.focus, "focus", env("FOCUS", defaultFocus), "run specs whose full name matches this `regexp`")
+	flag.StringVar(&o.suite, "suite", env("SUITE", defaultSuite),
+		"`name` of a set of specs, unless FOCUS, SKIP or LABEL are set")
+	flag.StringVar(&o.focus, "focus", env("FOCUS", ""), "run specs whose full name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", env("SKIP", ""), "leave out specs whose full name matches this `regexp`")
-	flag.StringVar(&o.label, "label", env("LABEL", ""), "run specs whose labels match this `filter`; without FOCUS and LABEL: "+defaultLabel)
+	flag.StringVar(&o.label, "label", env("LABEL", ""), "run specs whose labels match this `filter`")
 	flag.IntVar(&o.procs, "procs", 8, "`number` of specs at a time")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`limit` for all specs")
+	flag.StringVar(&o.resume, "resume", env("RESUME", ""),
+		"`file` with the result of a run: leave out what has passed in it, and add to it")
 	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
 	flag.StringVar(&o.knownFile, "known", "test/conformance/known.txt", "`file` with the specs that may fail")
 	flag.BoolVar(&o.keep, "keep", false, "leave the testbed up; with "+testbed.StateEnv+"="+stateRoot+" the command testbed finds it")
@@ -83,13 +107,19 @@ func parse() options {
 	flag.StringVar(&o.images, "images", env("IMAGES", ""), "`directory` of more image archives, OCI layouts as tar; of one name they count before the suite's")
 	flag.BoolVar(&o.node, "node", false, "run the suite for a single node (test/e2e_node), with Serial and Disruptive specs")
 	flag.BoolVar(&o.listOnly, "dry-run", false, "only list the specs that would run")
+	flag.StringVar(&o.kept, "keep-result", "", "only keep this result `file` of a run, and make the matrix again")
+	flag.BoolVar(&o.matrix, "matrix", false, "only make the matrix in "+matrixPage+" again, from "+resultsDir)
+	if limit := os.Getenv("TIMEOUT"); limit != "" {
+		if err := flag.Set("timeout", limit); err != nil {
+			fmt.Fprintf(os.Stderr, "conformance: TIMEOUT=%s: %v\n", limit, err)
+			os.Exit(2)
+		}
+	}
 	flag.Parse()
+	o.testbed.OwnMounts = !strings.HasPrefix(o.testbed.Runtime, "crio")
 	o.agent = testbed.AgentKind(*agent)
 	o.testbed.Agent = o.agent
 	o.csi = o.csi || strings.Contains(o.focus, "CSI")
-	if o.label == "" && o.focus == defaultFocus && !o.node {
-		o.label = defaultLabel
-	}
 	if o.reports == "" {
 		o.reports = filepath.Join(".cache/conformance", *agent)
 	}
@@ -107,7 +137,7 @@ func env(name, otherwise string) string {
 }
 
 func conformance(ctx context.Context, o options) error {
-	if err := os.Setenv(testbed.StateEnv, env(testbed.StateEnv, stateRoot)); err != nil {
+	if err := cmp.Or(o.choose(), os.Setenv(testbed.StateEnv, env(testbed.StateEnv, stateRoot))); err != nil {
 		return err
 	}
 	known, err := readKnown(o.knownFile)
@@ -150,15 +180,41 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	defer stop()
-	run := run
+	runSuite := runAndRecord
 	if o.node {
-		run = runOnNode
+		runSuite = runOnNode
 	}
-	report, err := run(ctx, o, suite, tb)
+	report, err := runSuite(ctx, o, suite, tb)
 	if err != nil {
 		return err
 	}
 	return judge(os.Stdout, report, known[string(o.agent)])
+}
+
+// runAndRecord runs the suite and writes its result to result.json. The run may resume another.
+func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*report, error) {
+	next, err := begin(ctx, o, tb)
+	if err != nil {
+		return nil, err
+	}
+	var before *result
+	if o.resume != "" {
+		if before, err = readResult(o.resume); err != nil {
+			return nil, err
+		}
+		o.more = before.others()
+	}
+	report, err := run(ctx, o, suite, tb)
+	if err != nil {
+		return nil, err
+	}
+	next.end(report)
+	if before != nil {
+		if err := next.resume(before); err != nil {
+			return nil, err
+		}
+	}
+	return report, next.write(filepath.Join(o.reports, "result.json"))
 }
 
 // archives builds what is missing of the images that the specs ask for.
@@ -221,14 +277,25 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		}
 	}
 	for _, n := range tb.Nodes {
-		for _, archive := range images {
-			if err := n.ImportImage(ctx, archive); err != nil {
-				down()
-				return nil, nil, err
-			}
+		if err := importImages(ctx, n, images); err != nil {
+			down()
+			return nil, nil, err
 		}
 	}
 	return tb, down, nil
+}
+
+// importImages gives a node's runtime the images. It prints how long each takes, for some are large.
+func importImages(ctx context.Context, n *testbed.Node, archives []string) error {
+	for _, archive := range archives {
+		began := time.Now()
+		if err := n.ImportImage(ctx, archive); err != nil {
+			return err
+		}
+		took := time.Since(began).Round(time.Second)
+		fmt.Fprintf(os.Stderr, "%s: imported %s in %s\n", n.Name, filepath.Base(archive), took)
+	}
+	return nil
 }
 
 // asKubelet copies nodelet's program to one of the name kubelet: a spec looks for a process of that name.
@@ -273,78 +340,4 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
-}
-
-// run has the suite's runner run the specs, and reads its report. Failed specs are no error.
-func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]spec, error) {
-	args := o.runnerArgs()
-	if o.listOnly {
-		args = append(args, "--procs=1", "--dry-run", "-v") // of the first flag the last counts
-	}
-	args = append(args, filepath.Join(suite, "e2e.test"), "--", "--provider=skeleton", "--num-nodes="+fmt.Sprint(o.testbed.Nodes),
-		"--dns-domain=cluster.local", "--disable-log-dump", "--e2e-output-dir="+o.reports)
-	cmd := exec.CommandContext(ctx, filepath.Join(suite, "ginkgo"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the specs then clean up
-	cmd.WaitDelay = 2 * time.Minute
-	cmd.Env = os.Environ()
-	if tb != nil {
-		n := tb.Nodes[0]
-		cmd.Env = append(cmd.Env, "KUBECONFIG="+tb.Kubeconfig, "PATH="+tb.Path()) // the last of a name counts
-		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.RuntimeEndpoint,
-			"--kubelet-root-dir="+n.RootDir)
-	}
-	return results(o, cmd)
-}
-
-// runnerArgs are the arguments of the suite's runner.
-func (o options) runnerArgs() []string {
-	return []string{
-		"--no-color", "--procs=" + fmt.Sprint(o.procs), "--timeout=" + o.timeout.String(), "--poll-progress-after=0",
-		"--focus=" + o.focus, "--skip=" + o.skip, "--label-filter=" + o.label,
-		"--output-dir=" + o.reports, "--junit-report=junit.xml", "--json-report=report.json",
-	}
-}
-
-// results runs the suite's runner and reads its report.
-func results(o options, cmd *exec.Cmd) ([]spec, error) {
-	runErr, err := follow(cmd, filepath.Join(o.reports, "suite.log"), o.listOnly)
-	if err != nil {
-		return nil, err
-	}
-	report, err := readReport(filepath.Join(o.reports, "report.json"))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the suite left no report, see %s", filepath.Join(o.reports, "suite.log")), runErr, err)
-	}
-	return report, nil
-}
-
-// follow runs the command with its output in a file, and shows on the terminal how it gets on. ran is what the command
-// itself came to.
-func follow(cmd *exec.Cmd, logFile string, all bool) (ran, err error) {
-	log, err := os.Create(logFile)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stderr = log
-	fmt.Fprintf(os.Stderr, "running the suite; its words are in %s\n", logFile)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadString('\n')
-		io.WriteString(log, line)
-		if all && strings.HasPrefix(line, "[sig-") || strings.Contains(line, "• [FAILED]") || strings.HasPrefix(line, "Will run") {
-			fmt.Fprint(os.Stderr, line)
-		}
-		if err != nil {
-			break
-		}
-	}
-	return cmd.Wait(), nil
 }

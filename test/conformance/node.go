@@ -48,7 +48,7 @@ type nodeRun struct {
 }
 
 // runOnNode runs the suite for a single node in the namespaces of the testbed's node.
-func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed) ([]spec, error) {
+func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*report, error) {
 	r := nodeRun{options: o, node: tb.Nodes[0], work: filepath.Join(o.reports, "work")}
 	if err := r.prepare(ctx, suite, tb); err != nil {
 		return nil, err

@@ -26,40 +26,75 @@ type spec struct {
 
 func (s spec) passed() bool { return s.state == "passed" }
 
-// readReport reads the runner's JSON report, without skipped specs.
-func readReport(file string) ([]spec, error) {
+// report is what the runner's report says: the specs that ran to their end, and how many others were chosen.
+type report struct {
+	specs []spec
+	// skipped is the number of specs that skipped themselves, notRun that of specs that the time limit left out or ended.
+	skipped, notRun int
+}
+
+// suiteTimeout is in the message of a spec that the limit for all specs has ended.
+const suiteTimeout = "suite timeout"
+
+// runnerSpec is a spec in the runner's report.
+type runnerSpec struct {
+	ContainerHierarchyTexts    []string
+	LeafNodeType, LeafNodeText string
+	State                      string
+	RunTime                    time.Duration
+	Failure                    struct{ Message string }
+}
+
+// readReport reads the runner's JSON report.
+func readReport(file string) (*report, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	var suites []struct {
-		SpecReports []struct {
-			ContainerHierarchyTexts    []string
-			LeafNodeType, LeafNodeText string
-			State                      string
-			RunTime                    time.Duration
-			Failure                    struct{ Message string }
-		}
+		PreRunStats struct{ SpecsThatWillRun int }
+		SpecReports []runnerSpec
 	}
 	if err := json.Unmarshal(b, &suites); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	var all []spec
+	all := &report{}
 	for _, suite := range suites {
+		ended := 0
 		for _, r := range suite.SpecReports {
-			if r.State == "skipped" || r.State == "pending" || r.LeafNodeType != "It" && r.State == "passed" {
-				continue
+			if all.add(r) {
+				ended++
 			}
-			s := spec{name: strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "),
-				state: r.State, why: r.Failure.Message, took: r.RunTime, group: r.LeafNodeType}
-			if len(r.ContainerHierarchyTexts) > 0 {
-				s.group = r.ContainerHierarchyTexts[0]
-			}
-			s.name = strings.TrimSpace(s.name)
-			all = append(all, s)
 		}
+		all.notRun += max(0, suite.PreRunStats.SpecsThatWillRun-ended)
 	}
 	return all, nil
+}
+
+// add counts a spec, and reports whether it is one of the suite's that ran to its end or skipped itself. A setup of the
+// suite counts only if it failed.
+func (all *report) add(r runnerSpec) bool {
+	isSpec := r.LeafNodeType == "It"
+	switch {
+	case r.State == "skipped" && r.Failure.Message != "" && isSpec: // the other skipped ones were not chosen
+		all.skipped++
+		return true
+	case r.State == "skipped", r.State == "pending", r.State == "interrupted", !isSpec && r.State == "passed",
+		strings.Contains(r.Failure.Message, suiteTimeout):
+		return false
+	}
+	s := spec{
+		name:  strings.TrimSpace(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")),
+		state: r.State,
+		why:   r.Failure.Message,
+		took:  r.RunTime,
+		group: r.LeafNodeType,
+	}
+	if len(r.ContainerHierarchyTexts) > 0 {
+		s.group = r.ContainerHierarchyTexts[0]
+	}
+	all.specs = append(all.specs, s)
+	return isSpec
 }
 
 // known maps the specs that may fail to their reasons, with one map for each agent.
@@ -94,13 +129,14 @@ func (k known) add(line, reason string) error {
 }
 
 // judge prints the table and the new failures, and returns an error if a spec failed that known.txt does not list.
-func judge(w io.Writer, report []spec, known map[string]string) error {
-	if len(report) == 0 {
+func judge(w io.Writer, report *report, known map[string]string) error {
+	if len(report.specs) == 0 {
 		return errors.New("no spec ran: see FOCUS, SKIP and LABEL")
 	}
-	table(w, report)
+	table(w, report.specs)
+	fmt.Fprintf(w, "%d skipped themselves\n", report.skipped)
 	var unknown, expected, gone []spec
-	for _, s := range report {
+	for _, s := range report.specs {
 		_, listed := known[s.name]
 		switch {
 		case s.passed() && listed:
@@ -114,10 +150,15 @@ func judge(w io.Writer, report []spec, known map[string]string) error {
 	tell(w, "failed, as known.txt says", expected, func(s spec) string { return known[s.name] })
 	tell(w, "passed, though known.txt says it fails: take it out there", gone, func(spec) string { return "" })
 	tell(w, "FAILED", unknown, func(s spec) string { return s.why })
+	var errs [2]error
 	if len(unknown) > 0 {
-		return fmt.Errorf("%d of %d specs failed that known.txt does not list", len(unknown), len(report))
+		errs[0] = fmt.Errorf("%d of %d specs failed that known.txt does not list", len(unknown), len(report.specs))
 	}
-	return nil
+	if report.notRun > 0 {
+		errs[1] = fmt.Errorf("%d specs did not run within the time limit: RESUME=FILE goes on from the file result.json",
+			report.notRun)
+	}
+	return errors.Join(errs[:]...)
 }
 
 func tell(w io.Writer, title string, all []spec, why func(spec) string) {

@@ -74,3 +74,29 @@ func TestKnownFileIsRead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReportCounts checks that specs that skipped themselves are distinguished from those that the time limit left out.
+func TestReportCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	text := `[{"PreRunStats": {"SpecsThatWillRun": 4}, "SpecReports": [
+ {"LeafNodeType": "It", "LeafNodeText": "passes", "State": "passed"},
+ {"LeafNodeType": "It", "LeafNodeText": "needs a GPU", "State": "skipped", "Failure": {"Message": "no GPU"}},
+ {"LeafNodeType": "It", "LeafNodeText": "is running", "State": "timedout",
+  "Failure": {"Message": "A suite timeout occurred"}},
+ {"LeafNodeType": "It", "LeafNodeText": "comes later", "State": "skipped"},
+ {"LeafNodeType": "It", "LeafNodeText": "is of another suite", "State": "skipped"}
+]}]`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readReport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.specs) != 1 || got.skipped != 1 || got.notRun != 2 {
+		t.Errorf("got %d specs, %d skipped, %d not run, want 1, 1 and 2", len(got.specs), got.skipped, got.notRun)
+	}
+	if err := judge(&strings.Builder{}, got, nil); err == nil || !strings.Contains(err.Error(), "2 specs did not run") {
+		t.Errorf("got %v, want an error with the number of specs that did not run", err)
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMatrixIsUpToDate checks that the matrix in docs/conformance.md is that of the results that are kept.
+func TestMatrixIsUpToDate(t *testing.T) {
+	results, err := readResults("results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../" + matrixPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := withMatrix(string(page), matrix(results))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != want {
+		t.Errorf("%s is not what the results say: run go run ./test/conformance -matrix", matrixPage)
+	}
+}
+
+var sampleDay = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func sample(passed []string, failed map[string]string) *result {
+	return &result{
+		Suite:      "node",
+		Agent:      "nodelet",
+		Kubernetes: "v1.37.2",
+		environment: environment{
+			Cgroup:       "v2",
+			CgroupDriver: "systemd",
+			Runtime:      "containerd 2.4.2",
+			OCIRuntime:   "runc 1.5.2",
+			Kernel:       "7.3",
+			Machine:      "machine, 2 processors",
+		},
+		Runs:   []portion{{AgentVersion: "v1.2.3", Began: sampleDay, Seconds: 61}},
+		Passed: passed,
+		Failed: failed,
+	}
+}
+
+// TestMatrix checks figures, failures, and a cell without a run.
+func TestMatrix(t *testing.T) {
+	r := sample([]string{"a", "b"}, map[string]string{"c": "failed: y"})
+	r.NotRun = 7
+	got := matrix([]*result{r})
+	for _, want := range []string{
+		"| v1.37.2 | v2, systemd | containerd 2.4.2, runc 1.5.2 |",
+		" | **2 of 3**, 7 not run; v1.2.3, 2026-01-02, 2 min | not run |\n",
+		"| c | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet |\n",
+		"Machines: cgroup v2: machine, 2 processors, kernel 7.3.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got:\n%s\nwant in it:\n%s", got, want)
+		}
+	}
+}
+
+// TestResume checks that a run that resumes another leaves out what has passed, that a spec that failed counts as its
+// last run ended, and that runs in different environments are not mixed.
+func TestResume(t *testing.T) {
+	before := sample([]string{"a (x)"}, map[string]string{"b": "failed: x", "c": "failed: y"})
+	if got, want := before.others(), []string{`--skip= a \(x\)$`}; !slices.Equal(got, want) {
+		t.Errorf("arguments: got %q, want %q", got, want)
+	}
+	r := sample(nil, map[string]string{})
+	r.Runs[0].Began = sampleDay.Add(time.Hour)
+	r.end(&report{specs: []spec{{name: "b", state: "passed"}, {name: "d", state: "failed", why: "z\nmore"}}, notRun: 1})
+	if err := r.resume(before); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a (x)", "b"}; !slices.Equal(r.Passed, want) {
+		t.Errorf("passed: got %q, want %q", r.Passed, want)
+	}
+	if len(r.Failed) != 2 || r.Failed["c"] != "failed: y" || r.Failed["d"] != "failed: z" {
+		t.Errorf("failed: got %q, want c and d", r.Failed)
+	}
+	if len(r.Runs) != 2 || r.Runs[1].Passed != 1 || r.Runs[1].Failed != 1 || r.NotRun != 1 {
+		t.Errorf("got %+v, want two runs, the second with one spec passed and one failed, and one left", r)
+	}
+	other := sample(nil, nil)
+	other.OCIRuntime = "crun 1.8"
+	if r.resume(other) == nil {
+		t.Error("a run with another OCI runtime was resumed, want an error")
+	}
+}
+
+// TestKeep checks that a result of a changed tree or of no suite is refused, and that another is stored under a name
+// that says what it is.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "result.json")
+	r := sample([]string{"a"}, nil)
+	write := func() {
+		if err := r.write(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	if err := keep(file, dir); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := readResult(filepath.Join(dir, "node-nodelet-v2-containerd-runc.json"))
+	if err != nil || len(kept.Passed) != 1 || kept.Cgroup != "v2" {
+		t.Errorf("got %+v, %v, want the result", kept, err)
+	}
+	r.Runs[0].AgentVersion = "v1.2.3+nodelet.0.1.0-dev.abc-dirty"
+	write()
+	if keep(file, dir) == nil {
+		t.Error("a result of a changed tree was kept")
+	}
+	r.Runs[0].AgentVersion, r.Suite = "v1.2.3", ""
+	write()
+	if keep(file, dir) == nil {
+		t.Error("a result of no suite was kept")
+	}
+}
+
+// TestChoose checks that expressions of the user replace a suite.
+func TestChoose(t *testing.T) {
+	o := options{suite: defaultSuite}
+	if err := o.choose(); err != nil || o.focus == "" || o.label == "" || o.suite != defaultSuite {
+		t.Errorf("got %+v, %v, want the expressions of the suite", o, err)
+	}
+	o = options{suite: defaultSuite, focus: "x"}
+	if err := o.choose(); err != nil || o.suite != "" || o.label != "" {
+		t.Errorf("got %+v, %v, want no suite", o, err)
+	}
+	o = options{suite: "none"}
+	if o.choose() == nil {
+		t.Error("an unknown suite was accepted")
+	}
+}

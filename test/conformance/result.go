@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/nodelet/nodelet/test/testbed"
+)
+
+// result is what is kept of a suite with one agent in one environment: a file in results/, from which the matrix in
+// docs/conformance.md is made. It comes from one run, or from a run and others that resumed it.
+type result struct {
+	Suite      string `json:"suite"`
+	Agent      string `json:"agent"`      // nodelet or kubelet
+	Kubernetes string `json:"kubernetes"` // version of the control plane and of the suite
+	environment
+	Runs []portion `json:"runs"`
+	// NotRun is the number of specs that the time limit of the last run left out.
+	NotRun int `json:"notRun,omitempty"`
+	// Passed and Failed have full names of specs. Specs that skipped themselves are in neither.
+	Passed []string          `json:"passed"`
+	Failed map[string]string `json:"failed"` // with the first line of the message
+}
+
+// environment is what the agent runs on.
+type environment struct {
+	Cgroup       string `json:"cgroup"` // v1 or v2
+	CgroupDriver string `json:"cgroupDriver"`
+	Runtime      string `json:"runtime"`    // "containerd 2.4.2"
+	OCIRuntime   string `json:"ociRuntime"` // "runc 1.5.2"
+	Kernel       string `json:"kernel"`
+	Machine      string `json:"machine"`
+}
+
+// portion is one run of a suite, or of what earlier runs have left of it.
+type portion struct {
+	// AgentVersion is what the Node object says; that of nodelet has the commit in it.
+	AgentVersion string    `json:"agentVersion"`
+	Began        time.Time `json:"began"`
+	Seconds      int       `json:"seconds"`
+	Passed       int       `json:"passed"`
+	Failed       int       `json:"failed"`
+}
+
+// cgroupVersion returns the version of this machine's cgroup hierarchy.
+func cgroupVersion() (string, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &s); err != nil {
+		return "", fmt.Errorf("find the cgroup version: %w", err)
+	}
+	if s.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v2", nil
+	}
+	return "v1", nil
+}
+
+// machineKind returns the kind of this machine and the number of its processors.
+func machineKind() (string, error) {
+	cpus, err := os.ReadFile("/proc/cpuinfo")
+	kind := "machine"
+	if strings.Contains(string(cpus), "User Mode Linux") {
+		kind = "User-Mode Linux"
+	}
+	return fmt.Sprintf("%s, %d processors", kind, runtime.NumCPU()), err
+}
+
+// begin returns the result of a run that begins now, without its specs.
+func begin(ctx context.Context, o options, tb *testbed.Testbed) (*result, error) {
+	r := &result{Suite: o.suite, Agent: string(o.agent), Failed: map[string]string{}}
+	var errs [5]error
+	r.Cgroup, errs[0] = cgroupVersion()
+	r.Machine, errs[1] = machineKind()
+	r.OCIRuntime, errs[2] = testbed.OCIRuntime(ctx, tb.Nodes[0])
+	r.CgroupDriver = testbed.CgroupDriver(tb.Nodes[0])
+	var server version.Info
+	errs[3] = get(ctx, tb, &server, "--raw", "/version")
+	var node corev1.Node
+	errs[4] = get(ctx, tb, &node, "node", tb.Nodes[0].Name, "-o", "json")
+	info := node.Status.NodeInfo
+	r.Kubernetes, r.Kernel = server.GitVersion, info.KernelVersion
+	r.Runtime = strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1)
+	r.Runs = []portion{{AgentVersion: info.KubeletVersion, Began: time.Now().UTC().Truncate(time.Second)}}
+	return r, errors.Join(errs[:]...)
+}
+
+// get reads what "kubectl get" prints.
+func get(ctx context.Context, tb *testbed.Testbed, into any, args ...string) error {
+	text, err := tb.Kubectl(ctx, append([]string{"get"}, args...)...)
+	return cmp.Or(err, json.Unmarshal([]byte(text), into))
+}
+
+// end takes the specs of the run's report.
+func (r *result) end(report *report) {
+	last := &r.Runs[len(r.Runs)-1]
+	last.Seconds = int(time.Since(last.Began).Seconds())
+	r.NotRun = report.notRun
+	for _, s := range report.specs {
+		if s.passed() {
+			last.Passed++
+			r.Passed = append(r.Passed, s.name)
+			continue
+		}
+		last.Failed++
+		why, _, _ := strings.Cut(strings.TrimSpace(s.why), "\n")
+		r.Failed[s.name] = fmt.Sprintf("%s: %.150s", s.state, why)
+	}
+}
+
+// resume adds what came before to the result of a run that resumed it.
+func (r *result) resume(before *result) error {
+	was, is := *before, *r
+	for _, v := range []*result{&was, &is} {
+		v.Runs, v.NotRun, v.Passed, v.Failed = nil, 0, nil, nil
+	}
+	if fmt.Sprint(was) != fmt.Sprint(is) {
+		return fmt.Errorf("resume a run of another suite or environment: got %+v, want %+v", was, is)
+	}
+	r.Runs = append(before.Runs, r.Runs...)
+	r.Passed = append(before.Passed, r.Passed...)
+	for _, name := range r.Passed {
+		delete(before.Failed, name)
+	}
+	for name, why := range before.Failed {
+		if _, again := r.Failed[name]; !again {
+			r.Failed[name] = why
+		}
+	}
+	return nil
+}
+
+// others are arguments of the runner that leave out the specs that have passed.
+func (r *result) others() (args []string) {
+	for _, name := range r.Passed {
+		args = append(args, "--skip= "+regexp.QuoteMeta(name)+"$")
+	}
+	return args
+}
+
+// file is the name under which a result is kept.
+func (r *result) file() string {
+	runtime, _, _ := strings.Cut(r.Runtime, " ")
+	oci, _, _ := strings.Cut(r.OCIRuntime, " ")
+	return strings.Join([]string{r.Suite, r.Agent, r.Cgroup, runtime, oci}, "-") + ".json"
+}
+
+func (r *result) write(file string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b.Bytes(), 0o644)
+}
+
+func readResult(file string) (*result, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &result{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return r, nil
+}
+
+// keep stores a result among those of the matrix, in place of an older one. It must be of a suite, and of a commit.
+func keep(file, dir string) error {
+	r, err := readResult(file)
+	if err != nil {
+		return err
+	}
+	if suites[r.Suite].title == "" {
+		return fmt.Errorf("keep %s: it has no suite: run without FOCUS, SKIP and LABEL", file)
+	}
+	for _, run := range r.Runs {
+		if strings.Contains(run.AgentVersion, "dirty") {
+			return fmt.Errorf("keep %s: the agent is %s: commit, build and run again", file, run.AgentVersion)
+		}
+	}
+	return r.write(filepath.Join(dir, r.file()))
+}
