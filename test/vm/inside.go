@@ -63,7 +63,7 @@ var insidePrograms = map[string]insideProgram{
 
 // passedOn are the environment variables that the programs in the machine get if they are set here.
 var passedOn = []string{
-	"AGENT", "SUITE", "FOCUS", "SKIP", "LABEL", "ONLY",
+	"AGENT", "SUITE", "FOCUS", "SKIP", "LABEL", "ONLY", "RUNTIME", "TIMEOUT", "RESUME",
 	"NODELET_E2E_RUNTIME", "NODELET_E2E_NETWORK",
 }
 
@@ -79,7 +79,7 @@ const (
 func insideOptions() testbed.Options {
 	return testbed.Options{
 		Agent:    testbed.Kubelet,
-		Runtime:  os.Getenv("NODELET_E2E_RUNTIME"),
+		Runtime:  cmp.Or(os.Getenv("RUNTIME"), os.Getenv("NODELET_E2E_RUNTIME")),
 		Progress: os.Stdout,
 	}
 }
