@@ -71,20 +71,15 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 	return state, again
 }
 
-// adopt records when new pods of f were first seen. Pods that run already keep the UID that they run under.
+// adopt records when new pods of f were first seen, and adopts those that run already.
 func (d *directory) adopt(f *file, known manifest.File, now time.Time) {
 	for _, p := range f.good.Pods {
 		if slices.ContainsFunc(known.Pods, func(k manifest.Pod) bool { return k.Pod == p.Pod }) {
 			continue
 		}
 		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
-		if f.changed.IsZero() || string(p.UID) != p.Hash {
-			continue
-		}
-		r, runs := d.running[nameOf(p.Pod)]
-		if runs && r.Source == SourceFile && f.changed.Before(r.Seen) && podutil.ValidUID(r.UID) {
-			manifest.SetUID(p.Pod, r.UID)
-			p.Annotations[podutil.AnnotationSeen] = seenAt(r.Seen)
+		if r, runs := d.running[nameOf(p.Pod)]; runs && r.Source == SourceFile {
+			r.adopt(p, !f.changed.IsZero() && f.changed.Before(r.Seen))
 		}
 	}
 }

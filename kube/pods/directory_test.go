@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
 func podYAML(name, image string) string {
@@ -293,7 +294,8 @@ func TestSingleFileAndLinks(t *testing.T) {
 	b.wantProblems(b.scan(""))
 }
 
-// A static pod keeps the UID that it runs under if its manifest has not been touched since.
+// A static pod keeps the UID that it runs under if its manifest has not been touched since, or if a kubelet of another
+// version gives this UID to the manifest.
 func TestAdopt(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -306,10 +308,14 @@ func TestAdopt(t *testing.T) {
 		{"changed since", -time.Hour, false, "0123abcd", false},
 		{"behind a link", time.Hour, true, "0123abcd", false},
 		{"dangerous UID", time.Hour, false, "../x", false},
+		{"the UID of the kubelet 1.36, behind a link", -time.Hour, true, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := time.Now().Add(c.seen)
 			b := newBench(t, nil)
+			if c.uid == "" {
+				c.uid = olderUID(t, podYAML("a", "1"), filepath.Join(b.dir, "a.yaml"), SourceFile)
+			}
 			b.d.running = map[types.NamespacedName]Running{{Namespace: "default", Name: "a-n1"}: {c.uid, SourceFile, seen}}
 			b.write(".real", podYAML("a", "1"))
 			place := os.Rename
@@ -336,4 +342,14 @@ func TestAdopt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// olderUID returns the UID that the kubelet before the one that nodelet follows gives a manifest.
+func olderUID(t *testing.T, text, where string, source Source) types.UID {
+	t.Helper()
+	file, errs := manifest.Parse([]byte(text), manifest.Origin{NodeName: "n1", Source: string(source), Where: where})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	return types.UID(file.Pods[0].Older[0])
 }

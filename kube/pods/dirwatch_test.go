@@ -199,3 +199,26 @@ func TestURLReferences(t *testing.T) {
 	u = newURLSource(cfg, nil)
 	check(0, "Forbidden")
 }
+
+// A pod from a URL keeps the UID that it runs under if a kubelet of another version gives it to the manifest.
+func TestURLAdopts(t *testing.T) {
+	body := podYAML("a", "1")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))
+	defer server.Close()
+	older := olderUID(t, body, server.URL, SourceHTTP)
+	for _, c := range []struct {
+		runs Running
+		want bool
+	}{
+		{Running{UID: older, Source: SourceHTTP}, true},
+		{Running{UID: "0123abcd", Source: SourceHTTP}, false},
+		{Running{UID: older, Source: SourceFile}, false},
+	} {
+		u := newURLSource(Config{NodeName: "n1", URL: server.URL},
+			map[types.NamespacedName]Running{{Namespace: "default", Name: "a-n1"}: c.runs})
+		got := u.check(t.Context(), time.Now()).pods
+		if len(got) != 1 || (got[0].UID == c.runs.UID) != c.want {
+			t.Errorf("beside %+v: got pods %v, want its UID: %v", c.runs, got, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
 // Running is a static pod that runs already: its UID and source, and when the agent that started it first saw its
@@ -28,4 +29,16 @@ func RunningOf(annotations map[string]string) (Running, bool) {
 		return Running{}, false
 	}
 	return r, true
+}
+
+// adopt lets p keep the UID that r runs under, and the time when it was first seen, if r was started from the same
+// manifest. That is so if a version of the kubelet gives it this UID. Otherwise the UID tells nothing, and older
+// reports whether the manifest is older than the pod.
+func (r Running) adopt(p manifest.Pod, older bool) {
+	if p.Own() || !podutil.ValidUID(r.UID) || !older && !p.Gets(r.UID) {
+		return
+	}
+	p.UID = r.UID
+	p.Annotations[podutil.AnnotationHash] = string(r.UID)
+	p.Annotations[podutil.AnnotationSeen] = seenAt(r.Seen)
 }

@@ -27,15 +27,18 @@ type urlSource struct {
 	data   []byte // of the last valid answer
 	good   manifest.File
 	refs   references
-	synced bool
-	last   *delivery
+	// running are the static pods that an earlier agent has left running, of all sources.
+	running map[types.NamespacedName]Running
+	synced  bool
+	last    *delivery
 }
 
 func newURLSource(cfg Config, running map[types.NamespacedName]Running) *urlSource {
 	return &urlSource{
-		cfg:    cfg,
-		client: &http.Client{Timeout: urlTimeout},
-		refs:   newReferences(cfg.API, running),
+		cfg:     cfg,
+		client:  &http.Client{Timeout: urlTimeout},
+		refs:    newReferences(cfg.API, running),
+		running: running,
 	}
 }
 
@@ -105,6 +108,9 @@ func (u *urlSource) read(data []byte, now time.Time) []error {
 			continue
 		}
 		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
+		if r, runs := u.running[nameOf(p.Pod)]; runs && r.Source == SourceHTTP {
+			r.adopt(p, false)
+		}
 	}
 	u.data, u.good, u.synced = data, got, true
 	return nil

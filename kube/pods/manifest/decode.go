@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -23,11 +25,21 @@ type File struct {
 	Secrets    []*corev1.Secret
 }
 
-// Pod is a static pod of a manifest. Its Hash is the UID that the kubelet gives it, and changes with the manifest. The
-// pod has it as UID, unless the manifest has one.
+// Pod is a static pod of a manifest. Its Hash is the UID that the kubelet of the version that nodelet follows gives it,
+// and changes with the manifest. The pod has it as UID, unless the manifest has one. Older are the UIDs that kubelets
+// of older versions give to the same manifest.
 type Pod struct {
 	*corev1.Pod
-	Hash string
+	Hash  string
+	Older []string
+}
+
+// Own reports whether the manifest sets the UID of the pod.
+func (p Pod) Own() bool { return string(p.UID) != p.Hash }
+
+// Gets reports whether a version of the kubelet gives this UID to the manifest: then it has not changed since.
+func (p Pod) Gets(uid types.UID) bool {
+	return string(uid) == p.Hash || slices.Contains(p.Older, string(uid))
 }
 
 // Origin is where a manifest comes from. The UIDs of the pods depend on it.
@@ -143,12 +155,11 @@ func (p *parser) item(kind string, data []byte) error {
 		if err := decodeStrict(data, pod); err != nil {
 			return err
 		}
-		SetDefaults(pod)
-		hash := p.origin.uid(pod)
-		if err := p.origin.makeStatic(pod, hash); err != nil {
+		uids := p.origin.uids(pod)
+		if err := p.origin.makeStatic(pod, uids[0]); err != nil {
 			return err
 		}
-		p.file.Pods = append(p.file.Pods, Pod{pod, hash})
+		p.file.Pods = append(p.file.Pods, Pod{pod, uids[0], uids[1:]})
 		return p.once(kind, pod)
 	case "ConfigMap":
 		c := &corev1.ConfigMap{}

@@ -12,16 +12,26 @@ import (
 )
 
 // SetDefaults sets the defaults that the API server sets in a new v1 Pod, so that other packages see no difference
-// between static pods and pods of the API server. It changes no value that is set, and a second call changes nothing.
-// The defaults are those of API group v1 in Kubernetes 1.36 with its default feature gates; testdata/defaults has pods
-// and the results of a real API server.
+// between static pods and pods of the API server. It changes no value that is set, except for a negative grace period,
+// and a second call changes nothing. The defaults are those of API group v1 in Kubernetes 1.37 with its default feature
+// gates; testdata/defaults has pods and the results of a real API server.
 func SetDefaults(pod *corev1.Pod) {
+	setDefaults(pod)
+	setPodLevelDefaults(pod)
+}
+
+// setPodLevelDefaults sets the defaults of pod-level resources (KEP-2837).
+func setPodLevelDefaults(pod *corev1.Pod) {
+	podLevelHugePages(pod)
+	podLevelRequests(pod)
+}
+
+// setDefaults sets the defaults of all other fields.
+func setDefaults(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podutil.Containers(spec) {
 		requestsFromLimits(&c.Resources)
 	}
-	podLevelHugePages(pod)
-	podLevelRequests(pod)
 	def(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
 		for _, c := range podutil.Containers(spec) {
@@ -34,6 +44,9 @@ func SetDefaults(pod *corev1.Pod) {
 	orElse(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	orElse(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	def(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	if *spec.TerminationGracePeriodSeconds < 0 {
+		*spec.TerminationGracePeriodSeconds = 1
+	}
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &corev1.PodSecurityContext{}
 	}

@@ -23,7 +23,7 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	if pod.UID == "" {
 		pod.UID = types.UID(hash)
 	}
-	SetUID(pod, pod.UID)
+	pod.Annotations[podutil.AnnotationHash] = string(pod.UID)
 	pod.Annotations[podutil.AnnotationSource] = o.Source
 	pod.Spec.NodeName = o.NodeName
 	if o.Source == "file" {
@@ -31,12 +31,6 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return Validate(pod).ToAggregate()
-}
-
-// SetUID sets the UID of a static pod, and the annotation that repeats it.
-func SetUID(pod *corev1.Pod, uid types.UID) {
-	pod.UID = uid
-	pod.Annotations[podutil.AnnotationHash] = string(uid)
 }
 
 // clean removes what only an API server sets, and exported manifests contain, and sets an empty namespace and nil

@@ -2,11 +2,12 @@ package manifest
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,19 +18,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// uid returns the UID of a static pod: 32 hexadecimal digits, the FNV-1a hash of the pod, then of the node and the
-// manifest's place. It is the UID that the kubelet of v1.36 gives the pod, so that a node can change from one agent to
-// the other while its static pods run.
+// uids sets the defaults of the pod of a manifest and returns the UIDs that kubelets give it, that of the version that
+// nodelet follows first. With that one, a node can change to this kubelet while its static pods run; the others tell
+// that a pod that an older agent has started is of the same manifest.
+func (o Origin) uids(pod *corev1.Pod) []string {
+	setDefaults(pod)
+	newest := o.uid(pod, "1.37")
+	setPodLevelDefaults(pod) // since 1.37, kubelets leave these to the API server
+	return []string{newest, o.uid(pod, "1.36")}
+}
+
+// uid returns the UID of a static pod in the kubelet of that minor version: 32 hexadecimal digits, the FNV-1a hash of
+// the pod, then of the node and the manifest's place.
 //
 // The pod is the manifest's with defaults set, and not changed in any other way. The kubelet writes it out as
-// go-spew's %#v does, with all fields of Kubernetes' internal types. So every new field of the API changes the UIDs
-// that a newer kubelet gives. Here the fields are those of v1.36 for ever (fields.txt); a later one counts only where
-// it is set. A default for a later field must be set after this.
-func (o Origin) uid(pod *corev1.Pod) string {
+// go-spew's %#v does, with all fields of Kubernetes' internal types. So a version of Kubernetes that adds fields gives
+// every pod another UID. A field that the version did not have counts only where it is set.
+func (o Origin) uid(pod *corev1.Pod, minor string) string {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{} // objects in memory do not carry it
 	h := fnv.New128a()
-	d := dump{w: h, spec: reflect.ValueOf(p.Spec)}
+	d := dump{w: h, spec: reflect.ValueOf(p.Spec), fieldsOf: tables()[minor]}
 	d.value(reflect.ValueOf(&p), true)
 	if o.Source == "file" {
 		fmt.Fprintf(h, "host:%sfile:%s", o.NodeName, o.Where)
@@ -39,27 +48,44 @@ func (o Origin) uid(pod *corev1.Pod) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// fieldsText lists the fields of the internal types of v1.36 that a Pod consists of, in their order, a type in each
-// line. A name that the type of API version v1 lacks is a field of its pod spec. A minus marks a field of v1 that the
-// internal type does not have.
-//
-//go:embed fields.txt
-var fieldsText string
+// minors are the versions of Kubernetes with a file in the directory fields, the newest first.
+var minors = []string{"1.37", "1.36"}
 
-// fieldsOf returns the table in fieldsText, by internalName.
-var fieldsOf = sync.OnceValue(func() map[string][]string {
-	table := map[string][]string{}
-	for line := range strings.Lines(fieldsText) {
-		name, fields, _ := strings.Cut(line, ":")
-		table[name] = strings.Fields(fields)
+// fieldsText has a file for each version. It lists the fields of the internal types that a Pod consists of, in their
+// order, a type in each line. A name that the type of API version v1 lacks is a field of its pod spec. A minus marks a
+// field of v1 that the internal type does not have. A type that is not listed is as in the next newer version. "make
+// reference" compares the file of the newest one with the kubelet's code.
+//
+//go:embed fields
+var fieldsText embed.FS
+
+// fields are the fields of types, by internalName.
+type fields map[string][]string
+
+// tables returns the tables in fieldsText, by minor version.
+var tables = sync.OnceValue(func() map[string]fields {
+	all := map[string]fields{}
+	table := fields{}
+	for _, minor := range minors {
+		text, err := fieldsText.ReadFile("fields/" + minor + ".txt")
+		if err != nil {
+			panic(err) // the program was built without it
+		}
+		table = maps.Clone(table)
+		for line := range strings.Lines(string(text)) {
+			name, names, _ := strings.Cut(line, ":")
+			table[name] = strings.Fields(names)
+		}
+		all[minor] = table
 	}
-	return table
+	return all
 })
 
 // dump writes values of API version v1 as go-spew would write those of the internal types.
 type dump struct {
-	w    io.Writer
-	spec reflect.Value
+	w        io.Writer
+	spec     reflect.Value
+	fieldsOf fields
 }
 
 func (d dump) text(s string) { _, _ = io.WriteString(d.w, s) } // a hash never fails
@@ -78,7 +104,7 @@ func (d dump) value(v reflect.Value, typed bool) {
 		}
 		d.value(v.Elem(), false)
 	case reflect.Struct:
-		d.fields(v)
+		d.structure(v)
 	case reflect.Map:
 		d.entries(v)
 	case reflect.Slice:
@@ -103,8 +129,8 @@ func (d dump) value(v reflect.Value, typed bool) {
 	}
 }
 
-func (d dump) fields(v reflect.Value) {
-	known := fieldsOf()[internalName(v.Type())]
+func (d dump) structure(v reflect.Value) {
+	known := d.fieldsOf[internalName(v.Type())]
 	written := 0
 	write := func(name string, f reflect.Value) {
 		d.text(separator(written) + name + ":")

@@ -8,34 +8,46 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
-// The UIDs are those that the kubelet v1.36.3 gives these manifests at that path. With another UID every static pod is
-// recreated when a node changes from the kubelet to nodelet.
+// The files named after a version of Kubernetes have the UIDs that its kubelet gives these manifests at that path. With
+// another UID every static pod is recreated when a node changes between the kubelet and nodelet.
 func TestUIDIsTheKubelets(t *testing.T) {
-	for file, want := range map[string]string{
-		"plain.yaml":         "17b4587a402a1fa8f0647f9453727f30",
-		"control-plane.yaml": "fe8d33914e6eb5e4867de49af3b72410",
-		"much.yaml":          "97c4d7493e1ed8fa33a53f1bd0b78faa",
-	} {
-		text, err := os.ReadFile(filepath.Join("testdata/uid", file))
+	for i, minor := range minors {
+		list, err := os.ReadFile("testdata/uid/" + minor + ".txt")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := parseOne(t, string(text)).Hash; got != want {
-			t.Errorf("%s: the UID is %s, and the kubelet's is %s", file, got, want)
+		for line := range strings.Lines(string(list)) {
+			file, want, _ := strings.Cut(strings.TrimSpace(line), " ")
+			text, err := os.ReadFile(filepath.Join("testdata/uid", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := parseOne(t, string(text))
+			if got := append([]string{p.Hash}, p.Older...)[i]; got != want {
+				t.Errorf("UID of %s in the kubelet %s: got %s, want %s", file, minor, got, want)
+			}
+			if !p.Gets(types.UID(want)) || p.Gets("0123abcd") {
+				t.Errorf("%s: want that it gets the UID %s, and no other", file, want)
+			}
 		}
+	}
+	if got, want := minors[0], release.Minor(); got != want {
+		t.Errorf("the newest table is of %s, want that of %s: make reference UPDATE=1 writes it", got, want)
 	}
 }
 
 // A field that a later version of the API adds does not change the UID of a pod that does not set it.
 func TestUIDDoesNotDependOnLaterFields(t *testing.T) {
 	type Container struct{ Name, Image, Later string }
-	fieldsOf()["manifest.Container"] = []string{"Name", "Image"}
-	defer delete(fieldsOf(), "manifest.Container")
+	known := fields{"manifest.Container": {"Name", "Image"}}
 	text := func(c Container) string {
 		var b strings.Builder
-		dump{w: &b}.value(reflect.ValueOf(c), false)
+		dump{w: &b, fieldsOf: known}.value(reflect.ValueOf(c), false)
 		return b.String()
 	}
 	for _, c := range []struct {
@@ -51,7 +63,7 @@ func TestUIDDoesNotDependOnLaterFields(t *testing.T) {
 	}
 }
 
-// The table has every type that a Pod consists of, and no field that exists nowhere.
+// The newest table has every type that a Pod consists of, and no field that exists nowhere.
 func TestFieldsAreComplete(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type)
@@ -71,21 +83,21 @@ func TestFieldsAreComplete(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[corev1.Pod]())
-	if got, want := len(seen), len(fieldsOf()); got < want {
-		t.Errorf("a Pod consists of %d types, want the %d of fields.txt", got, want)
+	if got, want := len(seen), len(tables()[minors[0]]); got != want {
+		t.Errorf("a Pod consists of %d types, want the %d of the table", got, want)
 	}
 }
 
 func checkFields(t *testing.T, typ reflect.Type) {
-	names, ok := fieldsOf()[internalName(typ)]
+	names, ok := tables()[minors[0]][internalName(typ)]
 	if !ok {
-		t.Errorf("fields.txt lacks %s: add it with the fields that it has now", internalName(typ))
+		t.Errorf("fields/%s.txt lacks %s", minors[0], internalName(typ))
 	}
 	for _, name := range names {
 		_, own := typ.FieldByName(strings.TrimPrefix(name, "-"))
 		_, inSpec := reflect.TypeFor[corev1.PodSpec]().FieldByName(name)
 		if !own && !inSpec {
-			t.Errorf("%s has no field %s any more, which fields.txt names", typ, name)
+			t.Errorf("%s has no field %s any more, which the table names", typ, name)
 		}
 	}
 }
