@@ -16,7 +16,7 @@ func conditionsText(all []corev1.PodCondition) string {
 		if c.Status != corev1.ConditionTrue {
 			word = "!" + word
 		}
-		if c.Reason != "" {
+		if c.Reason != "" && c.Type != corev1.PodReadyToStartContainers { // TestReadyToStart checks that reason
 			word += "(" + strings.TrimSuffix(c.Reason+": "+c.Message, ": ") + ")"
 		}
 		words = append(words, word)

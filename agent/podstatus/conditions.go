@@ -13,6 +13,7 @@ import (
 // Reasons of pod conditions. They are the same as the kubelet's.
 const (
 	reasonContainersNotReady       = "ContainersNotReady"
+	reasonSandboxNotReady          = "PodSandboxNotReady"
 	reasonContainersNotInitialized = "ContainersNotInitialized"
 	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 	reasonPodCompleted             = "PodCompleted"
@@ -57,7 +58,7 @@ func (b *builder) conditions() {
 	gates := b.st.Conditions
 	b.resizeConditions()
 	ready := b.containersReady()
-	b.add(corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: b.readyToStart()})
+	b.add(b.readyToStart())
 	b.add(b.initialized())
 	b.add(b.podReady(ready, gates))
 	b.add(ready)
@@ -111,19 +112,44 @@ func (b *builder) disruption() {
 	b.st.Conditions = append(b.st.Conditions, c)
 }
 
-// readyToStart returns True if exactly one sandbox is ready, it is the newest one and has its network, and the volumes
-// are mounted. The kubelet creates the sandbox after it has mounted the volumes, so there its sandbox implies them.
-func (b *builder) readyToStart() corev1.ConditionStatus {
+// readyToStart is True if exactly one sandbox is ready, it is the newest one and has its network, and the volumes are
+// mounted. The kubelet creates the sandbox after it has mounted the volumes, so there its sandbox implies them.
+func (b *builder) readyToStart() corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}
+	c.Message = sandboxProblem(b.State)
+	if c.Message == "" {
+		c.Status = corev1.ConditionTrue
+		return c
+	}
+	c.Reason = reasonSandboxNotReady
+	old := podutil.Condition(b.Reported.Conditions, c.Type)
+	if len(b.Sandboxes) == 0 && old != nil && old.Status == c.Status && old.Reason != "" {
+		c.Message = old.Message // the removal of an ended sandbox is not worth another status
+	}
+	return c
+}
+
+// sandboxProblem says in the kubelet's words why containers cannot start yet; empty if they can.
+func sandboxProblem(s *podstate.State) string {
 	ready := 0
-	for _, box := range b.Sandboxes {
+	for _, box := range s.Sandboxes {
 		if box.Ready {
 			ready++
 		}
 	}
-	if b.Current != nil && ready == 1 && everMounted(b.State) {
-		return corev1.ConditionTrue
+	switch {
+	case len(s.Sandboxes) == 0:
+		return "no pod sandbox exists"
+	case ready > 1:
+		return "multiple pod sandboxes are ready and need to be reconciled"
+	case !s.Sandboxes[0].Ready:
+		return "pod sandbox is not ready"
+	case s.Current == nil:
+		return "pod sandbox has no IP address"
+	case !everMounted(s):
+		return "volumes are not mounted"
 	}
-	return corev1.ConditionFalse
+	return ""
 }
 
 // everMounted reports whether the pod's volumes are mounted, or were at some point: the agent forgets its mounts when

@@ -121,39 +121,48 @@ func TestReadyToStart(t *testing.T) {
 		name      string
 		sandboxes []podstate.Sandbox
 		host      bool
-		want      corev1.ConditionStatus
+		shown     []corev1.PodCondition
+		want      string
 	}{
-		{name: "no sandbox", want: corev1.ConditionFalse},
-		{name: "ready", sandboxes: []podstate.Sandbox{ready}, want: corev1.ConditionTrue},
-		{name: "not ready", sandboxes: []podstate.Sandbox{{ID: "s0"}}, want: corev1.ConditionFalse},
+		{name: "no sandbox", want: "no pod sandbox exists"},
+		{name: "ready", sandboxes: []podstate.Sandbox{ready}, want: ""},
+		{name: "not ready", sandboxes: []podstate.Sandbox{{ID: "s0"}}, want: "pod sandbox is not ready"},
+		{name: "removed", shown: []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse,
+			Reason: "PodSandboxNotReady", Message: "pod sandbox is not ready"}}, want: "pod sandbox is not ready"},
 		{
 			name:      "ready, after one that is not",
 			sandboxes: []podstate.Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}},
-			want:      corev1.ConditionTrue,
+			want:      "",
 		},
 		{
 			name:      "two ready",
 			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}},
-			want:      corev1.ConditionFalse,
+			want:      "multiple pod sandboxes are ready and need to be reconciled",
 		},
 		{
 			name:      "the newest not ready",
 			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}},
-			want:      corev1.ConditionFalse,
+			want:      "pod sandbox is not ready",
 		},
-		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: corev1.ConditionFalse},
+		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: "pod sandbox has no IP address"},
 		{
 			name:      "no address on the host network",
 			sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}},
 			host:      true,
-			want:      corev1.ConditionTrue,
+			want:      "",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: tt.host}}
-			if got := build(pod, podstate.Observed{Sandboxes: tt.sandboxes}).readyToStart(); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
+			pod.Status.Conditions = tt.shown
+			got := build(pod, podstate.Observed{Sandboxes: tt.sandboxes}).readyToStart()
+			want := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
+			if tt.want != "" {
+				want.Status, want.Reason, want.Message = corev1.ConditionFalse, "PodSandboxNotReady", tt.want
+			}
+			if got != want {
+				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
 	}
@@ -185,8 +194,8 @@ func TestReadyToStartWaitsForVolumes(t *testing.T) {
 			pod.Spec.Containers = []corev1.Container{{Name: "app"}}
 			pod.Status.Conditions = tt.shown
 			o := podstate.Observed{Sandboxes: box, Containers: tt.containers, Memory: tt.memory.Recall()}
-			if got := build(pod, o).readyToStart(); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
+			if got := build(pod, o).readyToStart(); got.Status != tt.want {
+				t.Errorf("got %+v, want %s", got, tt.want)
 			}
 		})
 	}
@@ -223,7 +232,7 @@ func conditionsText(all []corev1.PodCondition) string {
 		if c.Status != corev1.ConditionTrue {
 			word = "!" + word
 		}
-		if c.Reason != "" {
+		if c.Reason != "" && c.Type != corev1.PodReadyToStartContainers { // TestReadyToStart checks that reason
 			word += "(" + strings.TrimSuffix(c.Reason+": "+c.Message, ": ") + ")"
 		}
 		words = append(words, word)
