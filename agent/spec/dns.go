@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -43,17 +44,17 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 	case corev1.DNSNone:
 		return &runtimeapi.DNSConfig{}, nil, nil
 	case corev1.DNSDefault:
-		return hostDNS(node), nil, nil
+		return hostDNS(pod, node), nil, nil
 	case corev1.DNSClusterFirst, "":
 		if pod.Spec.HostNetwork {
-			return hostDNS(node), nil, nil
+			return hostDNS(pod, node), nil, nil
 		}
 	case corev1.DNSClusterFirstWithHostNet:
 	default:
 		return nil, nil, fmt.Errorf("unknown spec.dnsPolicy %q", policy)
 	}
 	if len(node.ClusterDNS) == 0 {
-		return hostDNS(node), []Warning{{
+		return hostDNS(pod, node), []Warning{{
 			Reason: "MissingClusterDNS",
 			Message: fmt.Sprintf("pod %q asks for cluster DNS, but clusterDNS is not set in this node's configuration; "+
 				"the node's own DNS settings are used instead", podText(pod)),
@@ -68,10 +69,14 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 
 // hostDNS returns the DNS settings of the node. Without a resolv.conf they name a resolver on the local machine: if
 // they were empty, the runtime would use /etc/resolv.conf instead.
-func hostDNS(node *Node) *runtimeapi.DNSConfig {
+func hostDNS(pod *corev1.Pod, node *Node) *runtimeapi.DNSConfig {
 	if !node.NoResolvConf {
+		servers := slices.Clone(node.Resolv.Nameservers)
+		if !pod.Spec.HostNetwork {
+			servers = slices.DeleteFunc(servers, ofOneInterface)
+		}
 		return &runtimeapi.DNSConfig{
-			Servers:  slices.Clone(node.Resolv.Nameservers),
+			Servers:  servers,
 			Searches: slices.Clone(node.Resolv.Search),
 			Options:  slices.Clone(node.Resolv.Options),
 		}
@@ -88,6 +93,13 @@ func hostDNS(node *Node) *runtimeapi.DNSConfig {
 		config.Servers = []string{"127.0.0.1"}
 	}
 	return config
+}
+
+// ofOneInterface reports whether the address of a nameserver is valid on one network interface of the node only, for
+// example fe80::1%eth0. A pod's network has no such interface.
+func ofOneInterface(server string) bool {
+	addr, err := netip.ParseAddr(server)
+	return err == nil && addr.Zone() != ""
 }
 
 func clusterSearch(namespace string, node *Node) []string {

@@ -58,6 +58,31 @@ func TestDNSPolicy(t *testing.T) {
 	}
 }
 
+// A nameserver that is valid on one interface of the node only is of no use in another network.
+func TestDNSOfOneInterface(t *testing.T) {
+	all := []string{"fe80::1%eth0", "2001:db8::53", "fe80::2%3", "192.0.2.53"}
+	node := testNode(nodeFacts{NoClusterDNS: true})
+	node.Resolv.Nameservers = all
+	for _, c := range []struct {
+		policy      corev1.DNSPolicy
+		hostNetwork bool
+		want        []string
+	}{
+		{corev1.DNSDefault, false, []string{"2001:db8::53", "192.0.2.53"}},
+		{corev1.DNSClusterFirst, false, []string{"2001:db8::53", "192.0.2.53"}},
+		{corev1.DNSDefault, true, all[:3]},
+	} {
+		pod := testPod()
+		pod.Spec.DNSPolicy, pod.Spec.HostNetwork = c.policy, c.hostNetwork
+		if got, _, err := DNS(pod, node); err != nil || !slices.Equal(got.Servers, c.want) {
+			t.Errorf("%s, host network %v: got %v (%v), want %v", c.policy, c.hostNetwork, got.GetServers(), err, c.want)
+		}
+	}
+	if !slices.Equal(node.Resolv.Nameservers, all) {
+		t.Errorf("the node's nameservers became %v", node.Resolv.Nameservers)
+	}
+}
+
 func TestDNSWithoutClusterDomain(t *testing.T) {
 	node := testNode(nodeFacts{})
 	node.ClusterDomain = ""
