@@ -18,10 +18,11 @@ var (
 )
 
 const (
-	oneApp  = `{spec: {restartPolicy: Always, containers: [{name: app, image: a}]}}`
-	neverIt = `{spec: {restartPolicy: Never, containers: [{name: app, image: a}]}}`
-	initApp = `{spec: {restartPolicy: Always, initContainers: [{name: first, image: a}], containers: [{name: app, image: a}]}}`
-	hookApp = `{spec: {restartPolicy: Always, containers: [{name: app, image: a, lifecycle: {postStart: {exec: {command: [x]}}}}]}}`
+	oneApp    = `{spec: {restartPolicy: Always, containers: [{name: app, image: a}]}}`
+	neverIt   = `{spec: {restartPolicy: Never, containers: [{name: app, image: a}]}}`
+	initApp   = `{spec: {restartPolicy: Always, initContainers: [{name: first, image: a}], containers: [{name: app, image: a}]}}`
+	probedApp = `{spec: {containers: [{name: app, image: a, startupProbe: {}, readinessProbe: {}}]}}`
+	hookApp   = `{spec: {restartPolicy: Always, containers: [{name: app, image: a, lifecycle: {postStart: {exec: {command: [x]}}}}]}}`
 )
 
 func instance(name string, attempt uint32, state podstate.ContainerState, exit int32) podstate.Container {
@@ -263,6 +264,22 @@ func TestContainerStates(t *testing.T) {
 		{name: "had ended, the runtime knows nothing", pod: neverIt,
 			shown: `{containerStatuses: [{name: app, containerID: "cri://x", restartCount: 5, state: {terminated: {exitCode: 1}}}]}`,
 			want:  "app: exit 1, restarts 5"},
+		{
+			name:  "the status shows the instance with its probes passed",
+			pod:   probedApp,
+			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0)},
+			shown: `{containerStatuses: [{name: app, containerID: "cri://app1", restartCount: 1,
+				ready: true, started: true, state: {running: {}}}]}`,
+			want: "app: running, ready, started, restarts 1",
+		},
+		{
+			name:  "the status shows an earlier instance with its probes passed",
+			pod:   probedApp,
+			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0)},
+			shown: `{containerStatuses: [{name: app, containerID: "cri://app0",
+				ready: true, started: true, state: {running: {}}}]}`,
+			want: "app: running, restarts 1",
+		},
 		{
 			name:  "runtime is unsure",
 			pod:   oneApp,

@@ -30,8 +30,8 @@ const tooYoung = 12 * time.Second
 
 // TestLongTakeover switches the node from the kubelet to nodelet, back, and to nodelet again, while pods of all kinds
 // run that both have started. No pod is disturbed: no container, mount, address or probe result changes, and no pod
-// is deleted. With a kubelet of an older version it switches to nodelet only: this kubelet would give the static pod that
-// nodelet has started another UID.
+// is deleted. With a kubelet of an older version it switches to nodelet only: this kubelet would give the static pod
+// that nodelet has started another UID.
 func TestLongTakeover(t *testing.T) {
 	clean(t)
 	stopAgent(t, unix.SIGTERM)
