@@ -34,7 +34,6 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			Root:                flags.text("root-dir"),
 			Certificates:        flags.text("cert-dir"),
 			PodLogs:             k.PodLogsDir,
-			VolumePlugins:       k.VolumePluginDir,
 			StaticPods:          k.StaticPodPath,
 			ResolvConf:          *k.ResolverConfig,
 		},
@@ -44,13 +43,12 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 			EventQPS: eventQPS(*k.EventRecordQPS), EventBurst: int(k.EventBurst),
 			RotateCerts: k.RotateCertificates,
 		},
-		Runtime:    buildRuntime(k),
-		Network:    network,
-		Images:     buildImages(k, flags),
-		Logs:       buildLogs(k),
-		Pods:       buildPods(k),
-		CrashLoop:  buildCrashLoop(k),
-		ImageRetry: BackOff{Initial: 10 * time.Second, Max: 5 * time.Minute},
+		Runtime:   buildRuntime(k),
+		Network:   network,
+		Images:    buildImages(k, flags),
+		Logs:      buildLogs(k),
+		Pods:      buildPods(k),
+		CrashLoop: buildCrashLoop(k),
 		Cgroups: Cgroups{
 			Driver: k.CgroupDriver, Root: k.CgroupRoot, PerQOS: *k.CgroupsPerQOS, FailV1: *k.FailCgroupV1,
 			FailSwapOn: *k.FailSwapOn, SwapBehavior: k.MemorySwap.SwapBehavior,
@@ -122,15 +120,7 @@ func buildRuntime(k *KubeletConfiguration) Runtime {
 }
 
 func buildImages(k *KubeletConfiguration, flags flagValues) Images {
-	parallel := 0
-	switch {
-	case *k.SerializeImagePulls:
-		parallel = 1
-	case k.MaxParallelImagePulls != nil:
-		parallel = int(*k.MaxParallelImagePulls)
-	}
 	return Images{
-		MaxParallelPulls: parallel, PullQPS: float32(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst),
 		CredentialPolicy: k.ImagePullCredentialsVerificationPolicy, PreloadedAllowed: k.PreloadedImagesVerificationAllowlist,
 		ProviderConfig:   flags.text("image-credential-provider-config"),
 		ProviderBinaries: flags.text("image-credential-provider-bin-dir"),
@@ -269,4 +259,16 @@ func buildKernel(k *KubeletConfiguration, written func(field, flag string) bool)
 		RefuseV1:     *k.FailCgroupV1 && written("failCgroupV1", "fail-cgroupv1"),
 		RefuseSwapOn: *k.FailSwapOn && written("failSwapOn", "fail-swap-on"),
 	}
+}
+
+// parallelPulls returns how many images are pulled at a time; 0 means no limit. The kubelet's default, one after the
+// other, makes pods wait for the images of others, so only a written serializeImagePulls counts.
+func parallelPulls(k *KubeletConfiguration, written func(field, flag string) bool) int {
+	switch {
+	case *k.SerializeImagePulls && written("serializeImagePulls", "serialize-image-pulls"):
+		return 1
+	case k.MaxParallelImagePulls != nil:
+		return int(*k.MaxParallelImagePulls)
+	}
+	return 0
 }

@@ -11,30 +11,31 @@ import (
 // Config is the valid configuration with the kubelet's defaults, in plain Go types. Load returns it; it is never
 // changed. Other packages get the values that they need, never the whole.
 type Config struct {
-	Paths      Paths
-	Node       Node
-	API        API
-	Runtime    Runtime
-	Network    Network
-	Images     Images
-	Logs       ContainerLogs
-	Pods       Pods
-	CrashLoop  BackOff
-	ImageRetry BackOff
-	Cgroups    Cgroups
-	Reserved   Reserved
-	Eviction   Eviction
-	Shutdown   Shutdown
-	Server     Server
-	Healthz    Endpoint
-	Process    Process
+	Paths     Paths
+	Node      Node
+	API       API
+	Runtime   Runtime
+	Network   Network
+	Images    Images
+	Logs      ContainerLogs
+	Pods      Pods
+	CrashLoop BackOff
+	Cgroups   Cgroups
+	Reserved  Reserved
+	Eviction  Eviction
+	Shutdown  Shutdown
+	Server    Server
+	Healthz   Endpoint
+	Process   Process
 
 	// Flags are the given flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string
 	// Kubelet is the whole configuration with defaults and flags, as /configz shows it.
 	Kubelet KubeletConfiguration
-	// Warnings are the settings without effect, in the order of the table of fields.
+	// Warnings are the written settings without effect, in the order of the table of fields.
 	Warnings []Warning
+	// AcceptMissing are the fields without effect that the user accepts although pods may rely on them: see Missing.
+	AcceptMissing []string
 }
 
 // Gate reports whether a feature gate of Kubernetes is on.
@@ -47,7 +48,6 @@ type Paths struct {
 	Root                string // volumes, plugins, state: /var/lib/kubelet
 	Certificates        string // /var/lib/kubelet/pki
 	PodLogs             string // /var/log/pods
-	VolumePlugins       string // the directory of FlexVolume drivers
 	StaticPods          string // a directory of manifests, or one file
 	ResolvConf          string // what pods inherit; empty for nothing
 }
@@ -104,9 +104,7 @@ type Network struct {
 
 // Images says how images are pulled and when they are removed.
 type Images struct {
-	MaxParallelPulls int     // 1: one after the other; 0: no limit
-	PullQPS          float32 // 0: no limit
-	PullBurst        int
+	MaxParallelPulls int      // 1: one after the other; 0: no limit
 	CredentialPolicy string   // imagePullCredentialsVerificationPolicy; empty if its gate is off
 	PreloadedAllowed []string // image patterns, for NeverVerifyAllowlistedImages
 	ProviderConfig   string   // credential provider plugins: configuration and binaries

@@ -16,23 +16,15 @@ var gatesText string
 type gate struct {
 	on, locked bool
 	stage      string // ALPHA, BETA, GA or DEPRECATED
-}
-
-// gateActs are the gates on which nodelet acts. Add a gate in the change that makes nodelet act on it.
-var gateActs = []string{"AllAlpha", "AllBeta", "CSIVolumeHealth", "ClusterTrustBundle", "ClusterTrustBundleProjection",
-	"CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "ComponentStatusz",
-	"ContainerCheckpoint", "DisableCPUQuotaWithExclusiveCPUs", "KubeletCrashLoopBackOffMax",
-	"KubeletServiceAccountTokenForCredentialProviders",
-	"MemoryQoS", "PodCertificateRequest", "PodLevelResourceManagers", "PodsAPI",
-	"ReduceDefaultCrashLoopBackOffDecay", "SELinuxMount",
+	kubelet    bool   // the kubelet reads it
 }
 
 // gates parses the list of Kubernetes once, when a gate is first needed.
 var gates = sync.OnceValue(func() map[string]gate {
 	all := map[string]gate{}
 	for line := range strings.Lines(gatesText) {
-		if f := strings.Fields(line); len(f) == 4 && f[0] != "#" {
-			all[f[0]] = gate{on: f[1] == "true", locked: f[2] == "locked", stage: f[3]}
+		if f := strings.Fields(line); len(f) == 5 && f[0] != "#" {
+			all[f[0]] = gate{on: f[1] == "true", locked: f[2] == "locked", stage: f[3], kubelet: f[4] == "kubelet"}
 		}
 	}
 	return all
@@ -60,22 +52,29 @@ func gateEnabled(set map[string]bool, name string) bool {
 func gateWarnings(set map[string]bool) []Warning {
 	var all []Warning
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		g, known := gates()[name]
-		w := Warning{Field: "featureGates." + name}
-		switch {
-		case !known:
-			w.Text = fmt.Sprintf("is not a feature gate of Kubernetes %s%s", KubernetesVersion,
-				DidYouMean(name, slices.Collect(maps.Keys(gates()))))
-		case set[name] == g.on:
-			continue
-		case g.locked:
-			w.Text = fmt.Sprintf("is locked to %v in Kubernetes %s; the setting has no effect", g.on, KubernetesVersion)
-		case !slices.Contains(gateActs, name):
-			w.Text = noEffectText
-		default:
-			continue
+		if text := gateWarning(name, set[name]); text != "" {
+			all = append(all, Warning{Field: "featureGates." + name, Text: text})
 		}
-		all = append(all, w)
 	}
 	return all
+}
+
+// gateWarning says why a gate does not do what its setting asks for, or returns "".
+func gateWarning(name string, on bool) string {
+	g, known := gates()[name]
+	rule, hasRule := gateRules[name]
+	switch {
+	case !known:
+		return fmt.Sprintf("is not a feature gate of Kubernetes %s%s", KubernetesVersion,
+			DidYouMean(name, slices.Collect(maps.Keys(gates()))))
+	case g.locked && on != g.on:
+		return fmt.Sprintf("is locked to %v in Kubernetes %s; the setting has no effect", g.on, KubernetesVersion)
+	case !hasRule && on != g.on:
+		return noEffectText + ": it is not a gate of the kubelet"
+	case !hasRule || rule.behaves == behavesAsSet || on == (rule.behaves == behavesAsOn):
+		return ""
+	case rule.note != "":
+		return noEffectText + ": " + rule.note
+	}
+	return noEffectText
 }

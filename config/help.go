@@ -61,10 +61,10 @@ func fieldNote(k knob) string {
 }
 
 func mark(k knob) string {
-	if k.acts {
-		return "   "
+	if v, _ := k.verdict(); v == NoEffect {
+		return "(-)"
 	}
-	return "(-)"
+	return "   "
 }
 
 func usage(k knob) string {

@@ -39,7 +39,7 @@ var groupTitles = map[group]string{
 
 const (
 	acts     = true  // nodelet acts on it
-	noEffect = false // accepted, with a warning if the value differs from the default
+	noEffect = false // accepted, with a warning; see Verdict
 )
 
 // knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.
@@ -121,8 +121,8 @@ var knobs = []knob{
 		"CRI image service, if it has another socket", ""},
 	{"runtimeRequestTimeout", "runtime-request-timeout", kDuration, acts, gRuntime,
 		"time limit of a request to the runtime", ""},
-	{"serializeImagePulls", "serialize-image-pulls", kBool, noEffect, gHidden,
-		"different images are always pulled in parallel", ""},
+	{"serializeImagePulls", "serialize-image-pulls", kBool, acts, gHidden,
+		"pull one image at a time", ""},
 	{"maxParallelImagePulls", "", nil, acts, gHidden, "images pulled at the same time", ""},
 	{"registryPullQPS", "registry-qps", kInt32, noEffect, gHidden,
 		"limit requests in the runtime's or the registry's configuration", ""},
@@ -195,7 +195,8 @@ var knobs = []knob{
 		"how long a pressure condition stays after its cause has ended", ""},
 	{"evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", kInt32, acts, gHidden,
 		"longest grace period of a pod at a soft threshold, in seconds; negative: the pod's own", ""},
-	{"mergeDefaultEvictionSettings", "", nil, noEffect, gHidden, "list each threshold in evictionHard", ""},
+	{"mergeDefaultEvictionSettings", "", nil, acts, gHidden,
+		"thresholds that evictionHard does not name have their defaults", ""},
 	{"localStorageCapacityIsolation", "local-storage-capacity-isolation", kBool, acts, gHidden,
 		"ephemeral-storage is a resource of the node", ""},
 	{"cpuCFSQuota", "cpu-cfs-quota", kBool, acts, gResources, "enforce CPU limits", ""},
@@ -300,6 +301,8 @@ var knobs = []knob{
 	{"tracing.endpoint", "", nil, noEffect, gHidden, "there is no tracing; use the metrics and nodelet explain", ""},
 	{"tracing.samplingRatePerMillion", "", nil, noEffect, gHidden,
 		"there is no tracing; use the metrics and nodelet explain", ""},
+	{"", "accept-missing", kList, acts, gHidden,
+		"fields without effect with which nodelet starts, although pods may rely on them", ""},
 	{"", "version", kVersion, acts, gProcess, "print the version and exit", "false"},
 	{"", "lock-file", kFile, noEffect, gHidden, "nodelet locks its root directory", ""},
 	{"", "exit-on-lock-contention", kBool, noEffect, gHidden, "nodelet locks its root directory", "false"},

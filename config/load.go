@@ -54,11 +54,14 @@ func Load(args []string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Node.Kernel = buildKernel(kubelet, func(field, flag string) bool {
+	written := func(field, flag string) bool {
 		_, byFlag := flags[flag]
 		return byFlag || isSet(tree, field)
-	})
+	}
+	c.Node.Kernel = buildKernel(kubelet, written)
+	c.Images.MaxParallelPulls = parallelPulls(kubelet, written)
 	c.Flags = flags.withoutSecrets()
+	c.AcceptMissing, _ = flags["accept-missing"].([]string)
 	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil
 }
@@ -77,19 +80,16 @@ func decode(tree map[string]any) (*KubeletConfiguration, error) {
 	return c, nil
 }
 
-// warnings returns the settings without effect that differ from the defaults.
+// warnings returns the written settings without effect.
 func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []Warning {
-	defaults := &KubeletConfiguration{}
-	setDefaults(defaults)
 	var all []Warning
 	for _, k := range knobs {
-		_, byFlag := flags[k.flag]
-		byFlag = byFlag && k.flag != ""
-		if k.acts || !byFlag && (k.field == "" || !isSet(tree, k.field)) {
-			continue
+		value, byFlag := flags[k.flag]
+		if byFlag = byFlag && k.flag != ""; !byFlag && k.field != "" {
+			parent, name := descend(tree, k.field)
+			value = parent[name]
 		}
-		if k.field != "" && textAt(c, k.field) == textAt(defaults,
-			k.field) || k.field == "" && fmt.Sprint(flags[k.flag]) == k.def {
+		if verdict, _ := k.verdict(); verdict != NoEffect || k.asksForNothing(value) {
 			continue
 		}
 		w := Warning{Field: k.field, Text: noEffectText, Breaks: breaks[k.field]}

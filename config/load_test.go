@@ -245,6 +245,24 @@ func TestConfigValue(t *testing.T) {
 	same("image endpoint", c.Runtime.ImageEndpoint, "unix:///run/containerd/containerd.sock")
 }
 
+// TestParallelPulls checks that serializeImagePulls counts only where it is written.
+func TestParallelPulls(t *testing.T) {
+	for body, want := range map[string]int{
+		"":                             0,
+		"serializeImagePulls: true\n":  1,
+		"serializeImagePulls: false\n": 0,
+		"maxParallelImagePulls: 1\n":   1,
+		"serializeImagePulls: false\nmaxParallelImagePulls: 3\n": 3,
+	} {
+		if got := mustLoad(t, body).Images.MaxParallelPulls; got != want {
+			t.Errorf("%q: got %d, want %d", body, got, want)
+		}
+	}
+	if got := mustLoad(t, "", "--serialize-image-pulls").Images.MaxParallelPulls; got != 1 {
+		t.Errorf("by flag: got %d, want 1", got)
+	}
+}
+
 func TestCrashLoopCurve(t *testing.T) {
 	for body, want := range map[string]BackOff{
 		"": {10 * time.Second, 5 * time.Minute},

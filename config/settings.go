@@ -16,8 +16,9 @@ type Setting struct {
 	Value string
 	// Default is the default as text; empty if it is a zero value.
 	Default string
-	// Acts reports whether nodelet acts on the setting.
-	Acts bool
+	// Verdict says what nodelet does with the setting, and Difference how that differs from the kubelet.
+	Verdict    Verdict
+	Difference string
 	// Topic is the heading of --help; empty for a flag that only --help-all lists.
 	Topic string
 	// Help says what the setting does, or what to do instead if nodelet does not act on it.
@@ -29,7 +30,7 @@ type Setting struct {
 // ownFlags are the flags that the kubelet does not have, or does not have any more.
 var ownFlags = []string{
 	"network", "cni-conf", "cni-conf-dir", "cni-bin-dir", "cni-networks-dir", "cni-call-timeout", "cni-check-period",
-	"non-masquerade-cidr", "pod-infra-container-image",
+	"non-masquerade-cidr", "accept-missing", "pod-infra-container-image",
 
 	// Of cAdvisor; the kubelet lost them in 1.37, and older files still have them.
 	"global-housekeeping-interval", "application-metrics-count-limit", "boot-id-file", "machine-id-file",
@@ -47,11 +48,11 @@ func Settings() []Setting {
 			Field:   k.field,
 			Flag:    k.flag,
 			Default: defaultText(k),
-			Acts:    k.acts,
 			Topic:   groupTitles[k.group],
 			Help:    k.help,
 			Own:     slices.Contains(ownFlags, k.flag),
 		}
+		s.Verdict, s.Difference = k.verdict()
 		if k.flag != "" {
 			s.Value = k.kind.usage
 		}

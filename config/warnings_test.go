@@ -1,14 +1,16 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRealFilesAreQuiet checks that the files of kubeadm and kind, which set many fields to their default or to zero,
-// cause warnings only for values that differ from the default and have no effect.
+// TestRealFilesAreQuiet checks that the files of kubeadm and kind, which set many fields to zero for "not set", cause no
+// warnings.
 func TestRealFilesAreQuiet(t *testing.T) {
 	for file, flags := range map[string][]string{
 		"testdata/kubeadm.yaml": nil,
@@ -19,27 +21,17 @@ func TestRealFilesAreQuiet(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, w := range c.Warnings {
-			for _, k := range knobs {
-				if k.field == w.Field && (k.acts || textAt(&c.Kubelet, k.field) == textAt(defaulted(), k.field)) {
-					t.Errorf("%s: a needless warning: %s", file, w)
-				}
-			}
-			if strings.Contains(w.Field, "logging") || strings.Contains(w.Field, "memorySwap") {
-				t.Errorf("%s: a needless warning: %s", file, w)
-			}
+			t.Errorf("%s: got the warning %s, want none", file, w)
 		}
 	}
 }
 
-func defaulted() *KubeletConfiguration {
-	c := &KubeletConfiguration{}
-	setDefaults(c)
-	return c
-}
-
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
-		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true}\n",
+		"contentType: application/vnd.kubernetes.protobuf\nregistryPullQPS: 5\n"+
+		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true,\n"+
+		"  ContainerStopSignals: true, EnvFiles: false, HugepageAwareEviction: true,\n"+
+		"  APIServerIdentity: false}\n",
 		"--lock-file=/x", "--housekeeping-interval=10s", "--storage-driver-user=me", "--kernel-memcg-notification",
 		"--pod-infra-container-image=pause")
 	var got []string
@@ -47,14 +39,21 @@ func TestWarnings(t *testing.T) {
 		got = append(got, w.String())
 	}
 	want := []string{
+		"hairpinMode is accepted but has no effect in nodelet: the network plugin decides that",
+		"registryPullQPS is accepted but has no effect in nodelet: limit requests in the runtime's or the registry's configuration",
 		"qosReserved is accepted but has no effect in nodelet: " +
 			"reserve memory with requests, see memoryReservationPolicy",
-		"--kernel-memcg-notification is accepted but has no effect in nodelet: nodelet always uses the kernel's notifications",
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",
+		"--housekeeping-interval is accepted but has no effect in nodelet: " +
+			"a setting of cAdvisor, which nodelet does not contain",
 		"--storage-driver-user is accepted but has no effect in nodelet: a setting of cAdvisor, which nodelet does not contain",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
 			"older kubeadm still writes this flag",
-		"featureGates.GRPCContainerProbeTLS is accepted but has no effect in nodelet",
+		"featureGates.APIServerIdentity is accepted but has no effect in nodelet: it is not a gate of the kubelet",
+		"featureGates.EnvFiles is accepted but has no effect in nodelet",
+		"featureGates.GRPCContainerProbeTLS is accepted but has no effect in nodelet: nodelet does not have this feature",
+		"featureGates.HugepageAwareEviction is accepted but has no effect in nodelet: " +
+			"memory.available counts pages that are reserved as huge pages",
 		"featureGates.NodeSwap is locked to true in Kubernetes " + KubernetesVersion + "; the setting has no effect",
 		"featureGates.NodeSwapp is not a feature gate of Kubernetes " + KubernetesVersion + `; did you mean "NodeSwap"?`,
 	}
@@ -130,5 +129,82 @@ func TestVersionText(t *testing.T) {
 		if Version = version; VersionText() != want {
 			t.Errorf("%q: %q; want %q", version, VersionText(), want)
 		}
+	}
+}
+
+// TestGateRules checks that every gate that the kubelet reads has a rule, and that no rule is for an unknown gate.
+func TestGateRules(t *testing.T) {
+	for name, g := range gates() {
+		if _, ok := gateRules[name]; !ok && g.kubelet {
+			t.Errorf("gateRules lacks %s, which the kubelet reads", name)
+		}
+	}
+	for name, rule := range gateRules {
+		g, known := gates()[name]
+		if !known {
+			t.Errorf("gateRules has %s, which is not a gate", name)
+		}
+		if v := rule.verdict(g); v == NoEffect && rule.note == "" {
+			t.Errorf("%s has the verdict %q without a note", name, v)
+		}
+	}
+}
+
+// TestTablesNameSettings checks that the tables beside knobs name settings of it.
+func TestTablesNameSettings(t *testing.T) {
+	known := map[string]bool{}
+	for _, k := range knobs {
+		known[k.name()] = true
+		if _, differs := differences[k.name()]; differs && !k.acts {
+			t.Errorf("%s acts differently, and has no effect", k.name())
+		}
+		if _, has := usual[k.name()]; has && k.acts {
+			t.Errorf("%s acts, so it has no usual value", k.name())
+		}
+	}
+	for _, table := range []map[string]string{differences, usual, breaks} {
+		for name := range table {
+			if !known[name] {
+				t.Errorf("%s is not a setting", name)
+			}
+		}
+	}
+	for _, field := range refusedFields {
+		if !known[field] {
+			t.Errorf("%s is not a setting", field)
+		}
+	}
+}
+
+// TestRefusedFieldsAreRefused checks that a value of such a field is an error that names it.
+func TestRefusedFieldsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	for _, field := range refusedFields {
+		text := "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n" + field + ": true\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load([]string{"--config", file, "--hostname-override=n"}); err == nil ||
+			!strings.Contains(err.Error(), field) {
+			t.Errorf("%s: got %v, want an error that names it", field, err)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	const text = "qosReserved: {memory: 50%}\nhairpinMode: none\n"
+	want := "qosReserved has no effect in nodelet: the memory requests of pods are not reserved; " +
+		"to go on nevertheless add --accept-missing=qosReserved"
+	if err := mustLoad(t, text).Missing(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := mustLoad(t, text).Missing("qosReserved"); err != nil {
+		t.Errorf("accepted by the caller: got %v", err)
+	}
+	if err := mustLoad(t, text, "--accept-missing=maxPods,qosReserved").Missing(); err != nil {
+		t.Errorf("accepted by the flag: got %v", err)
+	}
+	if err := mustLoad(t, "hairpinMode: none\n").Missing(); err != nil {
+		t.Errorf("no pod relies on it: got %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,6 +29,8 @@ type Installer struct {
 	Root string
 	// DryRun makes Install and Uninstall print their steps without changing anything.
 	DryRun bool
+	// Flags are flags for the agent besides those of the kubelet, or of Install.
+	Flags []string
 	// Wait bounds how long a started agent may take to be ready; 0 means not to wait.
 	Wait time.Duration
 	// Ready returns what the node still waits for after the unit has become active; empty if it is ready. It may be nil.
@@ -103,7 +106,7 @@ func (i *Installer) Install(ctx context.Context, separate bool, flags []string) 
 	case err != nil:
 		return err
 	case own:
-		return i.installOwn(ctx, flags)
+		return i.installOwn(ctx, slices.Concat(flags, i.Flags))
 	}
 	return i.replaceKubelet(ctx)
 }
@@ -179,7 +182,7 @@ func (i *Installer) replaceKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := TakeOver(unit, i.Program)
+	text, err := TakeOver(unit, i.Program, i.Flags...)
 	if err != nil {
 		return err
 	}

@@ -35,9 +35,9 @@ func fill(text, program string) string {
 }
 
 // TakeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
-// environment and everything else. Removing the drop-in restores the kubelet. unit is the output of `systemctl cat
-// kubelet.service`.
-func TakeOver(unit, program string) (string, error) {
+// environment and everything else; flags are appended. Removing the drop-in restores the kubelet. unit is the output of
+// `systemctl cat kubelet.service`.
+func TakeOver(unit, program string, flags ...string) (string, error) {
 	command, err := execStart(unit)
 	if err != nil {
 		return "", err
@@ -52,7 +52,7 @@ StartLimitIntervalSec=0
 [Service]
 ExecStart=
 ExecStart=%s%s %s
-%s`, prefix, program, strings.TrimSpace(args), serviceText), nil
+%s`, prefix, program, strings.Join(append([]string{strings.TrimSpace(args)}, flags...), " "), serviceText), nil
 }
 
 // execStart returns the command that systemd would start: an empty ExecStart= removes all earlier ones.

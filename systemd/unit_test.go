@@ -46,6 +46,10 @@ func TestTakeOver(t *testing.T) {
 	if err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
 		t.Errorf("got %v\n%s", err, got)
 	}
+	got, err = TakeOver("ExecStart=/opt/kubelet $ARGS\n", "/n", "--accept-missing=qosReserved")
+	if err != nil || !strings.Contains(got, "ExecStart=/n $ARGS --accept-missing=qosReserved\n") {
+		t.Errorf("with a flag: got %v\n%s", err, got)
+	}
 	for name, bad := range map[string]string{
 		"none":    "[Unit]\n",
 		"reset":   "ExecStart=/a\nExecStart=\n",

@@ -136,6 +136,7 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 		SelinuxRelabel:    volume.Relabel && in.Node.SELinux,
 		Propagation:       propagation,
 		Image:             volume.Image,
+		MountOptions:      m.BindMountOptions,
 	}
 	switch {
 	case volume.Image != nil:

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -176,5 +177,22 @@ func TestBlockDeviceErrors(t *testing.T) {
 		in.Container.VolumeDevices = []corev1.VolumeDevice{c.device}
 		_, err := Container(in)
 		wantReason(t, name, err, "CreateContainerConfigError", c.text)
+	}
+}
+
+// TestBindMountOptions checks that the options of a volume mount reach the runtime (KEP-5855).
+func TestBindMountOptions(t *testing.T) {
+	in := testInput()
+	in.Container.VolumeMounts = []corev1.VolumeMount{{
+		Name:             "vol",
+		MountPath:        "/x",
+		BindMountOptions: []string{"noexec", "nosuid"},
+	}}
+	config, err := Container(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(config.Mounts[0].MountOptions, ","), "noexec,nosuid"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -105,6 +105,9 @@ func serve(cfg *config.Config) error {
 	level := &endpoints.Verbosity{}
 	log := logger(cfg.Process.Logging, level)
 	self.Protect(cfg.Process.OOMScoreAdj, log)
+	if err := cfg.Missing(); err != nil {
+		return err
+	}
 	for _, w := range cfg.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
 	}

@@ -16,6 +16,8 @@ func TestReference(t *testing.T) {
 	for name, want := range map[string]string{
 		"reference/commands.md": reference.Commands(app.Root()),
 		"reference/settings.md": reference.Settings(),
+		"reference/gates.md":    reference.Gates(),
+		"reference/pods.md":     reference.PodFields(),
 		"man/nodelet.8":         reference.Man(app.Root()),
 		"man/nodelet-config.5":  reference.ConfigMan(),
 	} {

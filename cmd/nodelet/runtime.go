@@ -111,12 +111,8 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 			return err
 		}
 	}
-	parallel := 0 // serializeImagePulls has no effect: pulls of different images run side by side
-	if n := c.Kubelet.MaxParallelImagePulls; n != nil {
-		parallel = int(*n)
-	}
 	r.puller = images.New(r.client, images.Config{
-		MaxParallel: parallel,
+		MaxParallel: c.Images.MaxParallelPulls,
 		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
 		Providers:   providers.Ask,
 		Records:     known,

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,13 +68,14 @@ func result(check string, level Level, text, advice string) []Result {
 	return []Result{{Check: check, Level: level, Text: text, Advice: advice}}
 }
 
-// Settings returns the settings without effect. Those on which pods rely are problems.
+// Settings returns the settings without effect. Those on which pods rely and that the user did not accept are problems.
 func Settings(c *config.Config) []Result {
 	var all []Result
 	for _, w := range c.Warnings {
 		r := Result{Check: "setting", Level: Warning, Text: w.String()}
-		if w.Breaks != "" {
-			r.Level, r.Advice = Problem, w.Breaks+": keep the kubelet on this node, or remove the setting"
+		if w.Breaks != "" && !slices.Contains(c.AcceptMissing, w.Field) {
+			r.Level = Problem
+			r.Advice = w.Breaks + ": keep the kubelet on this node, remove the setting, or add --accept-missing=" + w.Field
 		}
 		all = append(all, r)
 	}

@@ -34,6 +34,16 @@ func Commands(root *command.Command) string {
 	return b.String()
 }
 
+// verdictList explains the verdicts of the tables.
+const verdictList = `
+- **acts**: as in the kubelet.
+- **acts differently**: the last column says how.
+- **refused**: with an error that names it.
+- **no effect**: accepted. The last column says why, or what to do instead. A written setting causes a warning, unless
+  it asks for what nodelet does anyway. nodelet does not start with a setting on which pods may rely, unless
+  ` + "`--accept-missing=FIELD`" + ` names it.
+`
+
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 // Settings is docs/reference/settings.md.
@@ -41,10 +51,10 @@ func Settings() string {
 	var b strings.Builder
 	b.WriteString("# Reference of the settings\n" + generated +
 		"All flags of nodelet and all fields of KubeletConfiguration, those of the kubelet " + config.KubernetesVersion +
-		". A setting with \"no\" is\naccepted without effect; the last column then says what to do instead.\n\n" +
-		"| flag | field | default | effect | meaning |\n|---|---|---|---|---|\n")
+		", and what nodelet does with them:\n" + verdictList + "\n" +
+		"| flag | field | default | verdict | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range config.Settings() {
-		flag, field, standard, effect := "", "", "", "yes"
+		flag, field, standard := "", "", ""
 		if s.Flag != "" {
 			flag = "`" + strings.TrimSpace(dashed(s.Flag)+" "+cell(s.Value)) + "`"
 		}
@@ -54,14 +64,14 @@ func Settings() string {
 		if s.Default != "" {
 			standard = "`" + cell(s.Default) + "`"
 		}
-		if !s.Acts {
-			effect = "no"
-		}
 		note := ""
-		if s.Own {
-			note = " (not a flag of the kubelet)"
+		if s.Difference != "" {
+			note = ". Unlike in the kubelet: " + cell(s.Difference)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s%s |\n", flag, field, standard, effect, cell(s.Help), note)
+		if s.Own {
+			note += " (not a flag of the kubelet)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s%s |\n", flag, field, standard, s.Verdict, cell(s.Help), note)
 	}
 	return b.String()
 }
@@ -187,8 +197,11 @@ func ConfigMan() string {
 			continue
 		}
 		text := withDefault(s)
-		if !s.Acts {
+		switch {
+		case s.Verdict == config.NoEffect:
 			text = "No effect: " + text
+		case s.Difference != "":
+			text += ". Unlike in the kubelet: " + s.Difference
 		}
 		entry(&b, s.Field, text)
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +49,7 @@ that have no effect in nodelet must be accepted by name. If nodelet is not ready
 				separate: flags.Bool("own-unit", false, "create nodelet.service, even if the machine has kubelet.service"),
 				dryRun:   flags.Bool("dry-run", false, "print the steps and change nothing"),
 				wait:     flags.Duration("wait", readyLimit, "how long nodelet may take to be ready; 0 does not wait"),
-				accept:   flags.StringSlice("accept-missing", nil, "settings without effect to accept, such as cpuManagerPolicy"),
+				accept:   flags.StringSlice("accept-missing", nil, "settings without effect to accept, such as qosReserved"),
 			}
 			return o.run
 		},
@@ -75,6 +74,9 @@ func (o installOptions) run(c command.Call) error {
 	}
 	i := installer(c)
 	i.DryRun, i.Wait = *o.dryRun, *o.wait
+	if len(*o.accept) > 0 {
+		i.Flags = []string{"--accept-missing=" + strings.Join(*o.accept, ",")}
+	}
 	if _, err := i.Check(c.Context, *o.separate, c.Args); err != nil {
 		return fmt.Errorf("install nodelet: %w", err)
 	}
@@ -120,14 +122,11 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 // refuse returns an error if pods would lose what the settings promise them, or if the container runtime does not
 // answer.
 func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
+	if err := cfg.Missing(*o.accept...); err != nil {
+		return err
+	}
 	for _, w := range cfg.Warnings {
-		switch {
-		case w.Breaks == "":
-			fmt.Fprintf(c.Out, "note: %s\n", w)
-		case !slices.Contains(*o.accept, w.Field):
-			return fmt.Errorf("%s has no effect in nodelet: %s; to install it nevertheless add --accept-missing=%s",
-				w.Setting(), w.Breaks, w.Field)
-		}
+		fmt.Fprintf(c.Out, "note: %s\n", w)
 	}
 	client, err := cri.Dial(cfg.Runtime.Endpoint, cri.Options{Timeout: 10 * time.Second})
 	if err != nil {

@@ -88,6 +88,9 @@ func validate() *command.Command {
 						fmt.Fprintf(c.Out, "         %s\n", w.Breaks)
 					}
 				}
+				if err := cfg.Missing(); err != nil {
+					return err
+				}
 				fmt.Fprintf(c.Out, "valid, with %d warnings\n", len(cfg.Warnings))
 				return nil
 			}

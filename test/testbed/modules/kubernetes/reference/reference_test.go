@@ -8,8 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -83,12 +85,13 @@ func compare(t *testing.T, file string, want []string) {
 func TestFeatureGates(t *testing.T) {
 	kubernetes := kubernetesVersion(t)
 	lines := []string{"# Feature gates of Kubernetes " + kubernetes +
-		": name, default, whether the default is locked, stage (GA, BETA, ALPHA, DEPRECATED)."}
+		": name, default, whether the default is locked, stage (GA, BETA, ALPHA, DEPRECATED), who reads it."}
 	at := version.MustParse(kubernetes)
 	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
 		t.Fatal(err)
 	}
 	all := utilfeature.DefaultMutableFeatureGate.GetAllVersioned()
+	read := readGates(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		spec, ok := current(all[name], at)
 		if !ok {
@@ -99,7 +102,11 @@ func TestFeatureGates(t *testing.T) {
 			stage = "GA"
 		}
 		locked := map[bool]string{true: "locked", false: "free"}[spec.LockToDefault]
-		lines = append(lines, fmt.Sprintf("%s %v %s %s", name, spec.Default, locked, stage))
+		reader := "others"
+		if read[string(name)] {
+			reader = "kubelet"
+		}
+		lines = append(lines, fmt.Sprintf("%s %v %s %s %s", name, spec.Default, locked, stage, reader))
 	}
 	compare(t, "gates.txt", lines)
 }
@@ -113,6 +120,60 @@ func current(specs featuregate.VersionedSpecs, at *version.Version) (spec featur
 		}
 	}
 	return spec, newest != nil
+}
+
+// readGates returns the gates that the kubelet's own packages, and the libraries whose options it has, look at.
+func readGates(t *testing.T) map[string]bool {
+	t.Helper()
+	constant := regexp.MustCompile(`(?m)^\s*(\w+)\s*(?:(?:featuregate\.)?Feature\s*)?=\s*"(\w+)"`)
+	use := regexp.MustCompile(`(?:[fF]eatures|logsapi)\.([A-Z]\w+)|(?:Enabled\(\s*|gate := )(?:\w+\.)?([A-Z]\w+)`)
+	names, used := map[string]string{}, map[string]bool{}
+	for _, part := range []struct{ module, dirs string }{
+		{"k8s.io/kubernetes", "pkg/features pkg/kubelet cmd/kubelet pkg/volume pkg/probe pkg/credentialprovider pkg/util " +
+			"pkg/securitycontext pkg/security pkg/fieldpath"},
+		{"k8s.io/component-base", "logs zpages/features"},
+	} {
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", part.module).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range strings.Fields(part.dirs) {
+			for _, text := range sources(t, filepath.Join(strings.TrimSpace(string(out)), dir)) {
+				for _, m := range constant.FindAllStringSubmatch(text, -1) {
+					names[m[1]] = m[2]
+				}
+				if dir == "pkg/features" {
+					continue // it defines the gates
+				}
+				for _, m := range use.FindAllStringSubmatch(text, -1) {
+					used[m[1]+m[2]] = true
+				}
+			}
+		}
+	}
+	read := map[string]bool{}
+	for name, gate := range names {
+		read[gate] = read[gate] || used[name]
+	}
+	return read
+}
+
+// sources returns the texts of the Go files in and below a directory, without tests.
+func sources(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all = append(all, string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // TestFlags compares config/testdata/flags.txt.

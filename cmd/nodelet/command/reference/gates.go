@@ -1,0 +1,30 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+// Gates is docs/reference/gates.md.
+func Gates() string {
+	var b strings.Builder
+	b.WriteString("# Reference of the feature gates\n" + generated +
+		"The feature gates that the kubelet " + config.KubernetesVersion + " reads, and what nodelet does with them:\n" +
+		"- **acts**: as in the kubelet. nodelet follows the setting, or behaves as with the value to which it is " +
+		"locked.\n" +
+		"- **acts differently**: nodelet behaves as with the gate on, whatever the setting.\n" +
+		"- **no effect**: nodelet behaves as with the gate off, whatever the setting.\n\n" +
+		"A setting that nodelet does not follow causes a warning, also if it is the default. All other gates of\n" +
+		"Kubernetes are accepted: they are about other components.\n\n" +
+		"| gate | stage | default | verdict | note |\n|---|---|---|---|---|\n")
+	for _, g := range config.Gates() {
+		standard := fmt.Sprint(g.Default)
+		if g.Locked {
+			standard += ", locked"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", g.Name, g.Stage, standard, g.Verdict, cell(g.Note))
+	}
+	return b.String()
+}

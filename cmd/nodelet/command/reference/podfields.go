@@ -1,0 +1,219 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nodelet/nodelet/config"
+)
+
+// elsewhere is the verdict on fields that the kubelet does not act on either.
+const elsewhere config.Verdict = "of another component"
+
+const (
+	scheduler = "the scheduler decides about it"
+	evictor   = "the component that evicts the pod decides about it"
+	windows   = "for Windows"
+	claims    = "the controller manager creates the claim"
+)
+
+// podFields has a verdict for each field of PodSpec and of the types that it consists of, in the order of the API. "*"
+// stands for all fields of a type; it is used only where nothing of the type has an effect.
+var podFields = []struct {
+	typ     string
+	verdict config.Verdict
+	fields  string
+	note    string
+}{
+	{"PodSpec", config.Acts,
+		"volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds " +
+			"activeDeadlineSeconds dnsPolicy nodeSelector serviceAccountName nodeName hostNetwork hostPID hostIPC " +
+			"shareProcessNamespace securityContext imagePullSecrets hostname subdomain affinity tolerations " +
+			"hostAliases priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks " +
+			"overhead setHostnameAsFQDN os hostUsers resourceClaims resources hostnameOverride", ""},
+	{"PodSpec", elsewhere, "serviceAccount", "the older name of serviceAccountName"},
+	{"PodSpec", elsewhere, "automountServiceAccountToken", "the API server adds the volume"},
+	{"PodSpec", elsewhere,
+		"schedulerName preemptionPolicy topologySpreadConstraints schedulingGates schedulingGroup", scheduler},
+	{"PodSpec", elsewhere, "evictionResponders", evictor},
+	{"Volume", config.Acts, "name", ""},
+	{"VolumeSource", config.Acts,
+		"hostPath emptyDir secret nfs iscsi persistentVolumeClaim downwardAPI configMap projected csi " +
+			"ephemeral image", ""},
+	{"VolumeSource", config.Refused,
+		"gcePersistentDisk awsElasticBlockStore cinder azureFile vsphereVolume azureDisk portworxVolume",
+		"use the CSI driver that the error names"},
+	{"VolumeSource", config.Refused,
+		"rbd cephfs", "removed from Kubernetes; use the CSI driver that the error names"},
+	{"VolumeSource", config.Refused,
+		"glusterfs flocker quobyte photonPersistentDisk scaleIO storageos", "removed from Kubernetes"},
+	{"VolumeSource", config.Refused, "gitRepo", "use an init container that clones into an emptyDir"},
+	{"VolumeSource", config.Refused, "fc flexVolume", "use a CSI driver"},
+	{"HostPathVolumeSource", config.Acts, "path type", ""},
+	{"EmptyDirVolumeSource", config.Acts, "medium sizeLimit", ""},
+	{"EmptyDirVolumeSource", config.NoEffect, "mode", "alpha in Kubernetes, gate EmptyDirVolumeMode"},
+	{"GCEPersistentDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"AWSElasticBlockStoreVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"GitRepoVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"SecretVolumeSource", config.Acts, "secretName items defaultMode optional", ""},
+	{"SecretVolumeSource", config.NoEffect, "defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"KeyToPath", config.Acts, "key path mode", ""},
+	{"KeyToPath", config.NoEffect, "user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"NFSVolumeSource", config.Acts, "server path readOnly", ""},
+	{"ISCSIVolumeSource", config.Acts,
+		"targetPortal iqn lun iscsiInterface fsType readOnly portals chapAuthSession secretRef initiatorName", ""},
+	{"ISCSIVolumeSource", config.NoEffect, "chapAuthDiscovery",
+		"nodelet logs in at the portals that the volume names and discovers no others"},
+	{"LocalObjectReference", config.Acts, "name", ""},
+	{"GlusterfsVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"PersistentVolumeClaimVolumeSource", config.Acts, "claimName readOnly", ""},
+	{"RBDVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"FlexVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"CinderVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"CephFSVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"FlockerVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"DownwardAPIVolumeSource", config.Acts, "items defaultMode", ""},
+	{"DownwardAPIVolumeSource", config.NoEffect,
+		"defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"DownwardAPIVolumeFile", config.Acts, "path fieldRef resourceFieldRef mode", ""},
+	{"DownwardAPIVolumeFile", config.NoEffect, "user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"ObjectFieldSelector", config.Acts, "apiVersion fieldPath", ""},
+	{"ResourceFieldSelector", config.Acts, "containerName resource divisor", ""},
+	{"FCVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"AzureFileVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"ConfigMapVolumeSource", config.Acts, "items defaultMode optional", ""},
+	{"ConfigMapVolumeSource", config.NoEffect,
+		"defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"VsphereVirtualDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"QuobyteVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"AzureDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"PhotonPersistentDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"ProjectedVolumeSource", config.Acts, "sources defaultMode", ""},
+	{"ProjectedVolumeSource", config.NoEffect,
+		"defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"VolumeProjection", config.Acts,
+		"secret downwardAPI configMap serviceAccountToken clusterTrustBundle podCertificate", ""},
+	{"SecretProjection", config.Acts, "items optional", ""},
+	{"DownwardAPIProjection", config.Acts, "items", ""},
+	{"ConfigMapProjection", config.Acts, "items optional", ""},
+	{"ServiceAccountTokenProjection", config.Acts, "audience expirationSeconds path", ""},
+	{"ServiceAccountTokenProjection", config.NoEffect,
+		"user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"ClusterTrustBundleProjection", config.Acts, "name signerName labelSelector optional path", ""},
+	{"ClusterTrustBundleProjection", config.NoEffect,
+		"user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"PodCertificateProjection", config.Acts,
+		"signerName keyType maxExpirationSeconds credentialBundlePath keyPath certificateChainPath " +
+			"userAnnotations", ""},
+	{"PodCertificateProjection", config.NoEffect, "user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
+	{"PortworxVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"ScaleIOVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"StorageOSVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"CSIVolumeSource", config.Acts, "driver readOnly fsType volumeAttributes nodePublishSecretRef", ""},
+	{"EphemeralVolumeSource", elsewhere, "volumeClaimTemplate", claims},
+	{"PersistentVolumeClaimTemplate", elsewhere, "*", claims},
+	{"PersistentVolumeClaimSpec", elsewhere, "*", claims},
+	{"VolumeResourceRequirements", elsewhere, "*", claims},
+	{"TypedLocalObjectReference", elsewhere, "*", claims},
+	{"TypedObjectReference", elsewhere, "*", claims},
+	{"ImageVolumeSource", config.Acts, "reference pullPolicy", ""},
+	{"Container", config.Acts,
+		"name image command args workingDir ports envFrom env resources resizePolicy restartPolicy " +
+			"restartPolicyRules volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle " +
+			"terminationMessagePath terminationMessagePolicy imagePullPolicy securityContext stdin stdinOnce tty", ""},
+	{"ContainerPort", config.Acts, "name hostPort containerPort protocol hostIP", ""},
+	{"EnvFromSource", config.Acts, "prefix configMapRef secretRef", ""},
+	{"ConfigMapEnvSource", config.Acts, "optional", ""},
+	{"SecretEnvSource", config.Acts, "optional", ""},
+	{"EnvVar", config.Acts, "name value valueFrom", ""},
+	{"EnvVarSource", config.Acts, "fieldRef resourceFieldRef configMapKeyRef secretKeyRef fileKeyRef", ""},
+	{"ConfigMapKeySelector", config.Acts, "key optional", ""},
+	{"SecretKeySelector", config.Acts, "key optional", ""},
+	{"FileKeySelector", config.Acts, "volumeName path key optional", ""},
+	{"ResourceRequirements", config.Acts, "limits requests claims", ""},
+	{"ResourceClaim", config.Acts, "name request", ""},
+	{"ContainerResizePolicy", config.Acts, "resourceName restartPolicy", ""},
+	{"ContainerRestartRule", config.Acts, "action exitCodes", ""},
+	{"ContainerRestartRuleOnExitCodes", config.Acts, "operator values", ""},
+	{"VolumeMount", config.Acts,
+		"name readOnly recursiveReadOnly mountPath subPath mountPropagation subPathExpr bindMountOptions", ""},
+	{"VolumeDevice", config.Acts, "name devicePath", ""},
+	{"Probe", config.Acts,
+		"initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold " +
+			"terminationGracePeriodSeconds", ""},
+	{"ProbeHandler", config.Acts, "exec httpGet tcpSocket grpc", ""},
+	{"ExecAction", config.Acts, "command", ""},
+	{"HTTPGetAction", config.Acts, "path port host scheme httpHeaders", ""},
+	{"HTTPGetAction", config.NoEffect, "protocol", "alpha in Kubernetes, gate H2CContainerProbe"},
+	{"HTTPHeader", config.Acts, "name value", ""},
+	{"TCPSocketAction", config.Acts, "port host", ""},
+	{"GRPCAction", config.Acts, "port service", ""},
+	{"GRPCAction", config.NoEffect, "mode", "alpha in Kubernetes, gate GRPCContainerProbeTLS"},
+	{"Lifecycle", config.Acts, "postStart preStop stopSignal", ""},
+	{"LifecycleHandler", config.Acts, "exec httpGet tcpSocket sleep", ""},
+	{"SleepAction", config.Acts, "seconds", ""},
+	{"SecurityContext", config.Acts,
+		"capabilities privileged seLinuxOptions runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem " +
+			"allowPrivilegeEscalation procMount seccompProfile appArmorProfile", ""},
+	{"SecurityContext", elsewhere, "windowsOptions", windows},
+	{"Capabilities", config.Acts, "add drop", ""},
+	{"SELinuxOptions", config.Acts, "user role type level", ""},
+	{"WindowsSecurityContextOptions", elsewhere, "*", windows},
+	{"SeccompProfile", config.Acts, "type localhostProfile", ""},
+	{"AppArmorProfile", config.Acts, "type localhostProfile", ""},
+	{"EphemeralContainer", config.Acts, "targetContainerName", ""},
+	{"EphemeralContainerCommon", config.Acts,
+		"name image command args workingDir envFrom env volumeMounts volumeDevices terminationMessagePath " +
+			"terminationMessagePolicy imagePullPolicy securityContext stdin stdinOnce tty", ""},
+	{"EphemeralContainerCommon", elsewhere,
+		"ports resources resizePolicy restartPolicy restartPolicyRules livenessProbe readinessProbe startupProbe lifecycle",
+		"the API server refuses it"},
+	{"PodSecurityContext", config.Acts,
+		"seLinuxOptions runAsUser runAsGroup runAsNonRoot supplementalGroups supplementalGroupsPolicy fsGroup " +
+			"sysctls fsGroupChangePolicy seccompProfile appArmorProfile seLinuxChangePolicy", ""},
+	{"PodSecurityContext", elsewhere, "windowsOptions", windows},
+	{"Sysctl", config.Acts, "name value", ""},
+	{"Affinity", config.Acts, "nodeAffinity", ""},
+	{"Affinity", elsewhere, "podAffinity podAntiAffinity", scheduler},
+	{"NodeAffinity", config.Acts, "requiredDuringSchedulingIgnoredDuringExecution", ""},
+	{"NodeAffinity", elsewhere, "preferredDuringSchedulingIgnoredDuringExecution", scheduler},
+	{"NodeSelector", config.Acts, "nodeSelectorTerms", ""},
+	{"NodeSelectorTerm", config.Acts, "matchExpressions matchFields", ""},
+	{"NodeSelectorRequirement", config.Acts, "key operator values", ""},
+	{"PreferredSchedulingTerm", elsewhere, "*", scheduler},
+	{"PodAffinity", elsewhere, "*", scheduler},
+	{"PodAffinityTerm", elsewhere, "*", scheduler},
+	{"WeightedPodAffinityTerm", elsewhere, "*", scheduler},
+	{"PodAntiAffinity", elsewhere, "*", scheduler},
+	{"Toleration", config.Acts, "key operator value effect", ""},
+	{"Toleration", elsewhere, "tolerationSeconds", evictor},
+	{"HostAlias", config.Acts, "ip hostnames", ""},
+	{"PodDNSConfig", config.Acts, "nameservers searches options", ""},
+	{"PodDNSConfigOption", config.Acts, "name value", ""},
+	{"PodReadinessGate", config.Acts, "conditionType", ""},
+	{"TopologySpreadConstraint", elsewhere, "*", scheduler},
+	{"PodOS", config.Acts, "name", ""},
+	{"PodSchedulingGate", elsewhere, "*", scheduler},
+	{"PodResourceClaim", config.Acts, "name resourceClaimName", ""},
+	{"PodResourceClaim", elsewhere, "resourceClaimTemplateName", "the status of the pod has the name of the claim"},
+	{"PodSchedulingGroup", elsewhere, "*", scheduler},
+	{"EvictionResponder", elsewhere, "*", evictor},
+}
+
+// PodFields is docs/reference/pods.md.
+func PodFields() string {
+	var b strings.Builder
+	b.WriteString("# Reference of the pod fields\n" + generated +
+		"All fields of PodSpec of Kubernetes " + config.KubernetesVersion + ", and what nodelet does with them:\n" +
+		verdictList +
+		"- **" + string(elsewhere) + "**: the kubelet does not act on it either.\n\n" +
+		"| type | fields | verdict | note |\n|---|---|---|---|\n")
+	for _, row := range podFields {
+		fields := "all"
+		if row.fields != "*" {
+			fields = "`" + strings.Join(strings.Fields(row.fields), "` `") + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.typ, fields, row.verdict, cell(row.note))
+	}
+	return b.String()
+}

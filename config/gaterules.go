@@ -1,0 +1,181 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+// behavior says how nodelet behaves with a feature gate.
+type behavior int
+
+const (
+	behavesAsSet behavior = iota // as the user sets it
+	behavesAsOn                  // always as with the gate on
+	behavesAsOff                 // always as with the gate off
+)
+
+// gateRule is how nodelet behaves with a gate, and why if that differs from the setting.
+type gateRule struct {
+	behaves behavior
+	note    string
+}
+
+const (
+	windowsOnly  = "it is about Windows"
+	notThere     = "nodelet does not have this feature"
+	loggingAlone = "it is about the kubelet's logging library"
+)
+
+// gateRules has every gate that the kubelet reads, and those that nodelet reads besides.
+var gateRules = map[string]gateRule{
+	"AllAlpha": {},
+	"AllBeta":  {},
+	"AllowDNSOnlyNodeCSR": {behavesAsOff,
+		"the serving certificate is requested when the node has an address"},
+	"AtomicWriteVolumeUserFields":  {behavesAsOff, notThere},
+	"CPUManagerPolicyAlphaOptions": {},
+	"CPUManagerPolicyBetaOptions":  {},
+	"CRIListStreaming":             {behavesAsOff, "lists of the runtime come in one message each"},
+	"CSIVolumeHealth":              {},
+	"ChangeContainerStatusOnKubeletRestart": {behavesAsOff,
+		"a restart of the agent leaves started and ready as they were"},
+	"ClusterTrustBundle":                     {},
+	"ClusterTrustBundleProjection":           {},
+	"ComponentFlagz":                         {},
+	"ComponentStatusz":                       {},
+	"ContainerCheckpoint":                    {},
+	"ContainerRestartRules":                  {behaves: behavesAsOn},
+	"ContainerStopSignals":                   {behavesAsOn, "the API server's gate decides whether pods have the field"},
+	"ContextualLogging":                      {behavesAsOn, loggingAlone},
+	"CustomCPUCFSQuotaPeriod":                {},
+	"DRAExtendedResource":                    {behaves: behavesAsOn},
+	"DRANodeAllocatableResources":            {behavesAsOff, notThere},
+	"DRAOptionalNodeOperations":              {behavesAsOff, "drivers are always called"},
+	"DRAWorkloadResourceClaims":              {behavesAsOff, notThere},
+	"DefaultPodSysctls":                      {behavesAsOff, "set sysctls in the pods' securityContext"},
+	"DisableCPUQuotaWithExclusiveCPUs":       {},
+	"DisableNodeKubeProxyVersion":            {behaves: behavesAsOn},
+	"DynamicResourceAllocation":              {behaves: behavesAsOn},
+	"EmptyDirVolumeMode":                     {behavesAsOff, notThere},
+	"EnvFiles":                               {behaves: behavesAsOn},
+	"EventedPLEG":                            {behavesAsOn, "events of the runtime are used whenever it sends them"},
+	"ExtendWebSocketsToKubelet":              {behavesAsOff, "the API server translates WebSockets for this node"},
+	"GRPCContainerProbeTLS":                  {behavesAsOff, notThere},
+	"GitRepoVolumeDriver":                    {behavesAsOff, "volumes of this kind are refused"},
+	"GracefulNodeShutdown":                   {},
+	"GracefulNodeShutdownBasedOnPodPriority": {},
+	"H2CContainerProbe":                      {behavesAsOff, notThere},
+	"HugepageAwareEviction": {behavesAsOff,
+		"memory.available counts pages that are reserved as huge pages"},
+	"ImageMaximumGCAge":                       {behaves: behavesAsOn},
+	"ImageVolume":                             {behaves: behavesAsOn},
+	"ImageVolumeWithDigest":                   {behavesAsOff, notThere},
+	"InPlacePodLevelResourcesVerticalScaling": {behaves: behavesAsOn},
+	"InPlacePodVerticalScaling":               {behaves: behavesAsOn},
+	"InPlacePodVerticalScalingExclusiveCPUs": {behavesAsOff,
+		"a container with CPUs of its own is not resized"},
+	"InPlacePodVerticalScalingExclusiveMemory": {behavesAsOff,
+		"a container with memory of its own is not resized"},
+	"InPlacePodVerticalScalingInitContainers":          {behaves: behavesAsOn},
+	"InPlacePodVerticalScalingMemoryBackedVolumes":     {behavesAsOff, "volumes in memory keep their size"},
+	"InPlacePodVerticalScalingSchedulerPreemption":     {behavesAsOff, notThere},
+	"KubeletAllocatedPodsEndpoint":                     {behavesAsOff, "the local pods API has the same pods"},
+	"KubeletCrashLoopBackOffMax":                       {},
+	"KubeletEnsureSecretPulledImages":                  {},
+	"KubeletFineGrainedAuthz":                          {behaves: behavesAsOn},
+	"KubeletInUserNamespace":                           {behavesAsOff, "nodelet needs the rights of root on the machine"},
+	"KubeletPSI":                                       {behaves: behavesAsOn},
+	"KubeletPodResourcesGet":                           {behaves: behavesAsOn},
+	"KubeletPodResourcesListUseActivePods":             {behavesAsOn, "pods that have ended are never listed"},
+	"KubeletRegistrationGetOnExistsOnly":               {behavesAsOff, "the Node is read before it is created"},
+	"KubeletSeparateDiskGC":                            {behavesAsOn, "a file system of containers is told apart"},
+	"KubeletServiceAccountTokenForCredentialProviders": {},
+	"LocalStorageCapacityIsolationFSQuotaMonitoring":   {behavesAsOff, "volumes are measured by walking through them"},
+	"LoggingAlphaOptions":                              {},
+	"LoggingBetaOptions":                               {behavesAsOn, loggingAlone},
+	"MemoryQoS":                                        {},
+	"MutableCSINodeAllocatableCount": {behavesAsOff,
+		"limits of CSI drivers are read when they register"},
+	"NodeDeclaredFeatures":                 {behaves: behavesAsOn},
+	"NodeLogQuery":                         {behaves: behavesAsOn},
+	"NodeSwap":                             {behaves: behavesAsOn},
+	"PLEGOnDemandRelist":                   {behaves: behavesAsOn},
+	"PodAndContainerStatsFromCRI":          {behavesAsOff, "nodelet measures cgroups itself"},
+	"PodCertificateRequest":                {},
+	"PodLevelResourceManagers":             {},
+	"PodLevelResources":                    {behaves: behavesAsOn},
+	"PodLogsQuerySplitStreams":             {behaves: behavesAsOn},
+	"PodReadyToStartContainersCondition":   {behaves: behavesAsOn},
+	"PodsAPI":                              {},
+	"QOSReserved":                          {behavesAsOff, notThere},
+	"RecoverVolumeExpansionFailure":        {behaves: behavesAsOn},
+	"RecursiveReadOnlyMounts":              {behaves: behavesAsOn},
+	"ReduceDefaultCrashLoopBackOffDecay":   {},
+	"ReloadKubeletClientCAFile":            {behaves: behavesAsOn},
+	"ReloadKubeletServerCertificateFile":   {behaves: behavesAsOn},
+	"ResourceHealthStatus":                 {behavesAsOff, "the health of devices counts for Node Allocatable only"},
+	"ResourceHealthStatusMessage":          {behavesAsOff, "the health of devices counts for Node Allocatable only"},
+	"RestartAllContainersOnContainerExits": {behaves: behavesAsOn},
+	"RotateKubeletServerCertificate":       {},
+	"RuntimeClassInImageCriApi":            {behavesAsOff, notThere},
+	"SELinuxChangePolicy":                  {behaves: behavesAsOn},
+	"SELinuxMount":                         {},
+	"SELinuxMountReadWriteOncePod":         {behaves: behavesAsOn},
+	"SupplementalGroupsPolicy":             {behaves: behavesAsOn},
+	"TaintTolerationComparisonOperators":   {behavesAsOff, "tolerations are compared with Equal and Exists"},
+	"TopologyManagerPolicyAlphaOptions":    {behavesAsOff, "there is no such option"},
+	"TopologyManagerPolicyBetaOptions":     {behavesAsOn, "all options are allowed"},
+	"TopologyManagerPolicyOptions":         {behaves: behavesAsOn},
+	"UserNamespacesSupport":                {behaves: behavesAsOn},
+	"WindowsCPUAndMemoryAffinity":          {behavesAsOff, windowsOnly},
+	"WindowsGracefulNodeShutdown":          {behavesAsOff, windowsOnly},
+}
+
+// GateInfo describes a feature gate for reference pages.
+type GateInfo struct {
+	Name    string
+	Stage   string // ALPHA, BETA, GA or DEPRECATED
+	Default bool
+	Locked  bool
+	// Verdict says whether nodelet follows the gate. Always says how it behaves if it does not.
+	Verdict Verdict
+	Always  bool
+	Note    string
+}
+
+// Gates returns the gates that the kubelet or nodelet reads, by name. All other gates of Kubernetes are accepted, and
+// are about other components.
+func Gates() []GateInfo {
+	var all []GateInfo
+	for _, name := range slices.Sorted(maps.Keys(gateRules)) {
+		g, rule := gates()[name], gateRules[name]
+		info := GateInfo{
+			Name:    name,
+			Stage:   g.stage,
+			Default: g.on,
+			Locked:  g.locked,
+			Always:  rule.behaves == behavesAsOn,
+			Note:    rule.note,
+			Verdict: rule.verdict(g),
+		}
+		all = append(all, info)
+	}
+	return all
+}
+
+// verdict compares a rule with what the kubelet does.
+func (r gateRule) verdict(g gate) Verdict {
+	switch r.behaves {
+	case behavesAsOn:
+		if g.locked && g.on {
+			return Acts
+		}
+		return Differs
+	case behavesAsOff:
+		if g.locked && !g.on {
+			return Acts
+		}
+		return NoEffect
+	}
+	return Acts
+}

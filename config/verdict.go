@@ -1,0 +1,106 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Verdict says what nodelet does with a setting, a feature gate or a field of a pod.
+type Verdict string
+
+// What nodelet can do with something that the kubelet knows.
+const (
+	Acts     Verdict = "acts"             // as the kubelet
+	Differs  Verdict = "acts differently" // a note says how
+	Refused  Verdict = "refused"          // with an error that names it
+	NoEffect Verdict = "no effect"        // accepted; a note says why, or what to do instead
+)
+
+// differences says how a field, or a flag with its dashes, acts otherwise than in the kubelet.
+var differences = map[string]string{
+	"--config":                  "an unknown or duplicate field is an error; the kubelet reads such a file leniently",
+	"--node-ip":                 "a text that is no address is an error; the kubelet ignores it",
+	"--version":                 "nodelet's own version is the build part of the version",
+	"clusterDNS":                "a text that is no address is an error; the kubelet ignores it",
+	"cgroupRoot":                "a cgroup that does not exist is created; the kubelet refuses to start",
+	"evictionHard":              "the defaults also apply without a configuration file",
+	"failCgroupV1":              "only a written true refuses; the kubelet's default does too",
+	"failSwapOn":                "only a written true refuses; the kubelet's default does too",
+	"featureGates":              "an unknown or locked gate is a warning; the kubelet refuses to start",
+	"eventRecordQPS":            "0 means no limit, as documented; the kubelet's client takes 5 instead",
+	"nodeStatusReportFrequency": "its default follows nodeStatusUpdateFrequency in drop-in files too",
+	"serializeImagePulls":       "only a written true counts; by default different images are pulled in parallel",
+	"maxParallelImagePulls":     "it needs no serializeImagePulls: false",
+	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",
+	"singleProcessOOMKill":      "false on cgroup v1 is accepted; the kubelet refuses to start",
+	"memoryReservationPolicy":   "containers and pods are protected, the QoS cgroups above them are not",
+	"readOnlyPort":              "it is closed without a configuration file, and with enableServer: false",
+	"logging.verbosity":         "nodelet has two levels: below 4, and 4 or more",
+
+	"authentication.anonymous.enabled": "the default without a configuration file is false too",
+	"authentication.webhook.enabled":   "the default without a configuration file is true too",
+	"authorization.mode":               "the default without a configuration file is Webhook too",
+	"streamingConnectionIdleTimeout":   "it ends streams; in the kubelet the runtime decides that",
+	"enableProfilingHandler":           "with false the path is not found; the kubelet answers that it is disabled",
+}
+
+// refusedFields are the fields of which only the zero value is accepted.
+var refusedFields = []string{"runOnce"}
+
+// usual has, for settings without effect, the value that describes what nodelet does anyway, as JSON. It causes no
+// warning.
+var usual = map[string]string{
+	"contentType": `"application/vnd.kubernetes.protobuf"`,
+	"configMapAndSecretChangeDetectionStrategy": `"Watch"`,
+	"kernelMemcgNotification":                   "true",
+	"--maximum-dead-containers-per-container":   "1",
+}
+
+// name returns the field, or the flag with its dashes if there is no field.
+func (k *knob) name() string {
+	if k.field != "" {
+		return k.field
+	}
+	return dashed(k.flag)
+}
+
+// verdict returns what nodelet does with a setting, and how it differs.
+func (k *knob) verdict() (Verdict, string) {
+	how, differs := differences[k.name()]
+	switch {
+	case slices.Contains(refusedFields, k.field):
+		return Refused, ""
+	case !k.acts:
+		return NoEffect, ""
+	case differs:
+		return Differs, how
+	}
+	return Acts, ""
+}
+
+// asksForNothing reports whether a written value of a setting without effect needs no warning: it is a zero value,
+// which tools write for "not set", or describes what nodelet does anyway.
+func (k *knob) asksForNothing(value any) bool {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return false
+	}
+	switch strings.Trim(string(text), `"`) {
+	case "", "null", "false", "0", "0s", "{}", "[]":
+		return true
+	}
+	return string(text) == usual[k.name()]
+}
+
+// Missing returns an error for the first setting without effect on which pods rely and that accepted does not name.
+func (c *Config) Missing(accepted ...string) error {
+	for _, w := range c.Warnings {
+		if w.Breaks != "" && !slices.Contains(accepted, w.Field) && !slices.Contains(c.AcceptMissing, w.Field) {
+			return fmt.Errorf("%s has no effect in nodelet: %s; to go on nevertheless add --accept-missing=%s",
+				w.Setting(), w.Breaks, w.Field)
+		}
+	}
+	return nil
+}
