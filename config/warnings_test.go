@@ -40,7 +40,8 @@ func TestWarnings(t *testing.T) {
 	}
 	want := []string{
 		"hairpinMode is accepted but has no effect in nodelet: the network plugin decides that",
-		"registryPullQPS is accepted but has no effect in nodelet: limit requests in the runtime's or the registry's configuration",
+		"registryPullQPS is accepted but has no effect in nodelet: " +
+			"limit requests in the runtime's or the registry's configuration",
 		"qosReserved is accepted but has no effect in nodelet: " +
 			"reserve memory with requests, see memoryReservationPolicy",
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",

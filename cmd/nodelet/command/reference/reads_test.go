@@ -65,7 +65,8 @@ type reader struct {
 }
 
 // reads type-checks the program's own packages and returns, for each field "path.Type.Field" of a named struct, the
-// functions "path.function" that read it. A field that is only assigned, or only set in a composite literal, is not read.
+// functions "path.function" that read it. A field that is only assigned, or only set in a composite literal, is not
+// read.
 func reads(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	if testing.Short() {
@@ -98,7 +99,10 @@ func (r *reader) check(t *testing.T, p listed) {
 		files = append(files, f)
 	}
 	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
-	config := types.Config{Importer: r.imports, Error: func(err error) { t.Errorf("type-check %s: %v", p.ImportPath, err) }}
+	config := types.Config{
+		Importer: r.imports,
+		Error:    func(err error) { t.Errorf("type-check %s: %v", p.ImportPath, err) },
+	}
 	_, _ = config.Check(p.ImportPath, r.files, files, info) // Error has told
 	for _, f := range files {
 		written := assigned(f)
