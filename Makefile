@@ -4,6 +4,8 @@ SHELL := /bin/bash
 
 VERSION ?= 0.1.0-dev.$(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/nodelet/nodelet/config.Version=$(VERSION)
+TAGS := grpcnotrace
+RELEASE = cd packaging/release && go run . $(1) -root '$(CURDIR)' -version '$(VERSION)' -tags $(TAGS) -ldflags '$(LDFLAGS)'
 TESTBED := go run ./test/testbed/cmd/testbed
 PKGS := ./...
 # Name of the testbed that the tests use. Runs with different names can go on at the same time.
@@ -22,7 +24,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build bin/nodelet: static, stripped, version stamped
 	@echo "==> building bin/nodelet $(VERSION)"
-	@CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
+	@CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
 	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
 
 .PHONY: run
@@ -159,8 +161,16 @@ performance: ## keep the records of the last `make spec`, and write docs/perform
 .PHONY: deb
 deb: build ## build bin/nodelet.deb (program, unit, configuration, man page) and bin/nodelet-kubelet.deb (nodelet as the kubelet)
 	@echo "==> building bin/nodelet.deb and bin/nodelet-kubelet.deb"
-	@packaging/build-deb '$(subst -,~,$(VERSION))' bin/nodelet.deb
+	@$(call RELEASE,deb) -out '$(CURDIR)/bin' -program '$(CURDIR)/bin/nodelet' -epoch $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 	@ls -l bin/*.deb | awk '{printf "    %s bytes %s\n", $$5, $$9}'
+
+ARCH ?= amd64,arm64,riscv64,s390x
+OUT ?= dist
+.PHONY: release
+release: ## build all artefacts of a release into dist/ twice and compare; ARCH=amd64,arm64,riscv64,s390x, OUT=dist, SIGN_KEY=file
+	@echo "==> a release of $(VERSION) for $(ARCH), built twice (about 5 minutes on two cores)"
+	@$(call RELEASE,all) -out '$(abspath $(OUT))' -arch '$(ARCH)' -sign-key '$(if $(SIGN_KEY),$(abspath $(SIGN_KEY)))'
+	@ls -l $(OUT) | awk 'NR>1 {printf "    %s bytes %s\n", $$5, $$9}'
 
 .PHONY: vm
 vm: deb ## test the package in a virtual machine with Debian: service, watchdog, reboot, power cut, takeover from the kubelet and back
