@@ -14,6 +14,11 @@ RUN ?= ^TestLong
 # Minor version of the control plane and of the kubelet in these tests, for example 1.36; empty means the newest.
 KUBERNETES ?=
 export NODELET_TESTBED_KUBERNETES = $(KUBERNETES)
+# Where built programs and images come from: a directory or URL made by `make mirror`, and the SHA-256 of its SHA256SUMS.
+BINARIES_URL ?=
+BINARIES_SUM ?=
+export NODELET_BINARIES_URL = $(BINARIES_URL)
+export NODELET_BINARIES_SUM = $(BINARIES_SUM)
 # Who sets up pod networks in these tests: runtime (through its own CNI configuration), or agent (nodelet).
 NETWORK ?= runtime
 
@@ -28,10 +33,17 @@ build: ## build bin/nodelet: static, stripped, version stamped
 	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
 
 .PHONY: run
-run: build ## start a local cluster with nodelet as its node, and a pod; `make down` stops it
-	@echo "==> starting a local cluster (the first run builds Kubernetes and containerd: some minutes)"
-	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet --network agent
+run: build ## start a local cluster with nodelet as its node, and a pod; BINARIES_URL=, BINARIES_SUM= take a mirror's programs
+	@echo "==> a local cluster: $(if $(BINARIES_URL),programs from $(BINARIES_URL): under a minute and the download,the \
+	first run builds four programs of Kubernetes, and says how many minutes are left; later runs take under a minute)"
+	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet --network agent --lean
 	@test/run-demo run
+
+MIRROR ?= bin/mirror
+.PHONY: mirror
+mirror: ## build what `make run` needs and copy it to MIRROR=directory, for BINARIES_URL on other machines
+	@echo "==> programs and images of make run in $(MIRROR)"
+	@$(TESTBED) mirror '$(MIRROR)'
 
 .PHONY: standalone
 standalone: build ## start a node without a cluster, and a pod that answers HTTP; DEBIAN=1 takes Debian's containerd
@@ -60,6 +72,7 @@ vet: ## formatting and vet
 unit: ## unit tests, golden scripts, 100,000 simulated pods
 	@echo "==> unit tests and simulation"
 	@go test $(PKGS)
+	@cd packaging/release && go test ./...
 
 .PHONY: root
 root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent lets nodelet set up pod networks
@@ -171,6 +184,21 @@ release: ## build all artefacts of a release into dist/ twice and compare; ARCH=
 	@echo "==> a release of $(VERSION) for $(ARCH), built twice (about 5 minutes on two cores)"
 	@$(call RELEASE,all) -out '$(abspath $(OUT))' -arch '$(ARCH)' -sign-key '$(if $(SIGN_KEY),$(abspath $(SIGN_KEY)))'
 	@ls -l $(OUT) | awk 'NR>1 {printf "    %s bytes %s\n", $$5, $$9}'
+
+.PHONY: release-test
+release-test: deb ## test the tool of make release with dpkg, rpm, skopeo and OpenSSL, and the Debian packages with lintian
+	@echo "==> formats, licenses, SBOM, signatures; lintian"
+	@cd packaging/release && go vet ./... && go test -count=1 ./...
+	@lintian --allow-root --fail-on error,warning bin/nodelet.deb bin/nodelet-kubelet.deb
+
+.PHONY: emulate
+emulate: ## run nodelet and unit tests for other architectures under QEMU; EMULATE="arm64 riscv64 s390x"
+	@test/emulate $(or $(EMULATE),arm64)
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in the modules that nodelet calls (needs https://vuln.go.dev, or VULNDB=file:///directory)
+	@echo "==> govulncheck"
+	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 $(if $(VULNDB),-db '$(VULNDB)') -tags $(TAGS) ./cmd/nodelet
 
 .PHONY: vm
 vm: deb ## test the package in a virtual machine with Debian: service, watchdog, reboot, power cut, takeover from the kubelet and back

@@ -46,7 +46,7 @@ func askGit(ctx context.Context, o *options) error {
 		return err
 	}
 	if changed != "" {
-		return fmt.Errorf("build a release of %s: the tree has changes without a commit; commit them first:\n%s", o.root, changed)
+		return fmt.Errorf("build a release of %s: these changes have no commit; commit them first:\n%s", o.root, changed)
 	}
 	if o.commit, err = output(ctx, o.root, nil, "git", "rev-parse", "HEAD"); err != nil {
 		return err

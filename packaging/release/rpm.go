@@ -26,6 +26,10 @@ func rpmArch(arch string) string {
 	return arch
 }
 
+const description = `nodelet runs the pods of a node through a CRI runtime and reports back. It takes
+the kubelet's flags and files, and can take the kubelet's place with its pods
+running.`
+
 // modes of files in RPM headers.
 const (
 	rpmDir  = 0o040000
@@ -40,7 +44,7 @@ func (p rpmPackage) write(w io.Writer) error {
 		Epoch:       rpmpack.NoEpoch,
 		Arch:        p.arch,
 		Summary:     "Lightweight node agent for Kubernetes",
-		Description: "nodelet runs the pods of a node through a CRI runtime and reports back. It takes the\nkubelet's flags and files, and can take the kubelet's place with its pods running.",
+		Description: description,
 		Licence:     p.licenses,
 		URL:         "https://github.com/nodelet/nodelet",
 		Packager:    maintainer,
