@@ -27,7 +27,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		return fmt.Errorf("start agent of node %s: no program for kind %q", n.Name, kind)
 	}
 	api := "--kubeconfig=" + n.Kubeconfig
-	if n.tb.opts.Standalone {
+	if n.tb.opts.Shape.standalone() {
 		api = "--pod-cidr=" + nodePodCIDR(n.index)
 	}
 	argv := append([]string{

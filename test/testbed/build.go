@@ -132,14 +132,21 @@ type Cache struct {
 	progress io.Writer
 	// lookOnly makes a missing entry an error instead of building it.
 	lookOnly bool
+	// mirror has built entries. It is nil if the environment names none.
+	mirror *mirror
+	// used are the files that were asked for, by their names below dir.
+	used []string
 }
+
+// errNotBuilt says that an entry is missing and must not be built.
+var errNotBuilt = errors.New("not built yet")
 
 // lacks returns an error for a missing entry if lookOnly is set.
 func (c *Cache) lacks(what string) error {
 	if !c.lookOnly {
 		return nil
 	}
-	return fmt.Errorf("%s is not built yet; build it with: go run ./test/testbed/cmd/testbed build", what)
+	return fmt.Errorf("find %s: %w; build it with: go run ./test/testbed/cmd/testbed build", what, errNotBuilt)
 }
 
 // OpenCache opens the cache at $NODELET_TESTBED_CACHE or in the user's cache directory. Long builds write messages to
@@ -157,7 +164,7 @@ func OpenCache(progress io.Writer) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cache{dir: dir, progress: progress}, os.MkdirAll(dir, 0o755)
+	return &Cache{dir: dir, progress: progress, mirror: newMirror(progress)}, os.MkdirAll(dir, 0o755)
 }
 
 // Programs builds the missing programs of a module, and returns their directory. No names means all programs.
@@ -184,7 +191,18 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 		return "", fmt.Errorf("find the programs %v: module %s has only %v of them", programs, module, wanted)
 	}
 	dir := filepath.Join(c.dir, cmp.Or(m.cached, module)+"-"+version)
+	for _, p := range wanted {
+		c.used = append(c.used, filepath.Join(filepath.Base(dir), m.name(p)))
+	}
 	return dir, c.build(ctx, m, src, version, dir, wanted)
+}
+
+// builtPrograms is the same as Programs for all programs of a module, but builds none.
+func builtPrograms(ctx context.Context, c *Cache, module string) (string, error) {
+	before := c.lookOnly
+	c.lookOnly = true
+	defer func() { c.lookOnly = before }()
+	return c.Programs(ctx, module)
 }
 
 // Program builds one program if it is missing, and returns its path.
@@ -198,8 +216,10 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 		return nil
 	}
 	what := filepath.Base(dir)
-	if err := c.lacks(what); err != nil {
-		return err
+	if c.mirror == nil {
+		if err := c.lacks(what); err != nil {
+			return err
+		}
 	}
 	unlock, err := lockFile(filepath.Join(c.dir, "."+what+".lock"), func() {
 		fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what)
@@ -208,9 +228,17 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 		return err
 	}
 	defer unlock()
+	for _, p := range m.missing(dir, programs) {
+		if _, err := c.mirror.fetch(ctx, c.dir, filepath.Join(what, m.name(p))); err != nil {
+			return err
+		}
+	}
 	programs = m.missing(dir, programs)
 	if len(programs) == 0 {
 		return nil
+	}
+	if err := c.lacks(what); err != nil {
+		return err
 	}
 	if m.cgo {
 		if err := installDebian(ctx, c.progress, cgoNeeds()); err != nil {
@@ -284,13 +312,14 @@ func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []
 	if err != nil {
 		return err
 	}
+	total := stalePackages(cmd, args)
 	began := time.Now()
-	fmt.Fprintf(c.progress, "%s: building (minutes, the first time)\n", what)
+	fmt.Fprintf(c.progress, "%s: building (%d packages to compile; minutes, the first time)\n", what, total)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("build %s: %w", what, err)
 	}
 	var packages atomic.Int64
-	stop := c.report(what, began, &packages)
+	stop := c.report(what, began, &packages, total)
 	var last []string // the last lines of its output
 	for lines := bufio.NewScanner(stderr); lines.Scan(); packages.Add(1) {
 		last = append(last[max(0, len(last)-30):], lines.Text())
@@ -304,8 +333,38 @@ func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []
 	return nil
 }
 
+// stalePackages returns how many packages a "go build" still has to compile, or 0 if that cannot be found out.
+func stalePackages(build *exec.Cmd, args []string) int {
+	list := []string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}
+	for i := 1; i < len(args); i++ {
+		switch args[i] {
+		case "-o":
+			i++
+		case "-v", "-c":
+		default:
+			list = append(list, args[i])
+		}
+	}
+	cmd := exec.Command("go", list...)
+	cmd.Dir, cmd.Env = build.Dir, build.Env
+	out, err := cmd.Output()
+	if err != nil {
+		return 0
+	}
+	return len(strings.Fields(string(out)))
+}
+
+// remaining estimates how long the rest of a work takes that goes on as before, to the minute.
+func remaining(done, total int64, spent time.Duration) string {
+	if done == 0 || total <= done {
+		return "some minutes left"
+	}
+	left := spent * time.Duration(total-done) / time.Duration(done)
+	return fmt.Sprintf("about %d min left", int(left.Minutes())+1)
+}
+
 // report prints a progress line every 15 seconds until stop is called.
-func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (stop func()) {
+func (c *Cache) report(what string, began time.Time, packages *atomic.Int64, total int) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -316,8 +375,9 @@ func (c *Cache) report(what string, began time.Time, packages *atomic.Int64) (st
 			case <-done:
 				return
 			case <-tick.C:
-				fmt.Fprintf(c.progress, "%s: building for %s, %d packages compiled\n",
-					what, time.Since(began).Round(time.Second), packages.Load())
+				spent, done := time.Since(began), packages.Load()
+				fmt.Fprintf(c.progress, "%s: %d of %d packages compiled in %s, %s\n",
+					what, done, total, spent.Round(time.Second), remaining(done, int64(total), spent))
 			}
 		}
 	}()

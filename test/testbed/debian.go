@@ -91,8 +91,12 @@ func aptUpdate(ctx context.Context) error {
 func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error) {
 	dir := filepath.Join(c.dir, "debian-"+pkg)
 	path := filepath.Join(dir, file)
+	c.used = append(c.used, filepath.Join(filepath.Base(dir), file))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
+	}
+	if done, err := c.mirror.fetch(ctx, c.dir, filepath.Join(filepath.Base(dir), file)); err != nil || done {
+		return path, err
 	}
 	if err := c.lacks(pkg); err != nil {
 		return "", err

@@ -55,8 +55,14 @@ func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error
 	var paths []string
 	for _, b := range recipes {
 		file := filepath.Join(dir, b.name+".tar")
-		paths = append(paths, file)
+		name := filepath.Join(filepath.Base(dir), b.name+".tar")
+		paths, c.used = append(paths, file), append(c.used, name)
 		if _, err := os.Stat(file); err == nil {
+			continue
+		}
+		if done, err := c.mirror.fetch(ctx, c.dir, name); err != nil {
+			return nil, err
+		} else if done {
 			continue
 		}
 		if err := c.lacks("image " + b.name); err != nil {

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,12 +23,13 @@ var debianRuntime = []struct{ pkg, file string }{
 
 // Standalone starts a node without a control plane: a container runtime and nodelet, with a static pod that answers
 // HTTP requests at the URL that it returns. It builds no program: the runtime is that of the cache if it has one, and
-// otherwise that of Debian's packages, also if debian is set. On an error it takes everything down again.
-func Standalone(ctx context.Context, o Options, debian bool) (tb *Testbed, url string, err error) {
+// otherwise that of Debian's packages. On an error it takes everything down again.
+func Standalone(ctx context.Context, o Options) (tb *Testbed, url string, err error) {
 	if os.Geteuid() != 0 {
 		return nil, "", errors.New("start a node: not root; run it as root, because it creates namespaces and cgroups")
 	}
-	o.Agent, o.Network, o.Nodes, o.Standalone = Nodelet, "agent", 1, true
+	o.Agent, o.Network, o.Nodes = Nodelet, "agent", 1
+	o.Shape = cmp.Or(o.Shape, StandaloneShape)
 	if o, err = o.withDefaults(); err != nil {
 		return nil, "", fmt.Errorf("start a node: %w", err)
 	}
@@ -36,14 +38,11 @@ func Standalone(ctx context.Context, o Options, debian bool) (tb *Testbed, url s
 	}
 	s := &standalone{tb, time.Now()}
 	s.say("1/5 containerd, runc and CNI plugins: from the cache, or from Debian's packages (40 MB)")
-	if err := s.prepare(ctx, debian); err != nil {
+	if _, err := s.prepare(ctx); err != nil {
 		return nil, "", err
 	}
 	s.say("2/5 images: pause and busybox")
-	images, err := tb.cache.archives(ctx, []recipe{
-		{"standalone-pause", s.pauseImage},
-		{"busybox-1.37", tb.cache.busyboxImage},
-	})
+	images, err := leanImages(ctx, tb.cache)
 	if err != nil {
 		return nil, "", err
 	}
@@ -69,19 +68,19 @@ func (tb *standalone) say(format string, args ...any) {
 	fmt.Fprintf(tb.opts.Progress, "%5.1f s  %s\n", time.Since(tb.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// prepare finds the programs of a node.
-func (tb *standalone) prepare(ctx context.Context, debian bool) error {
-	if err := installDebian(ctx, tb.opts.Progress, runNeeds()); err != nil {
-		return err
-	}
-	look := *tb.cache
-	look.lookOnly = true
+// findNodePrograms finds the programs of a node without building any.
+func findNodePrograms(ctx context.Context, tb *Testbed) error {
 	into := []*string{&tb.bins.containerd, &tb.bins.runc, &tb.bins.cni}
 	for i, module := range []string{"containerd", "runc", "cni"} {
-		dir, err := look.Programs(ctx, module)
-		if err == nil && !debian {
-			*into[i] = dir
-			continue
+		if tb.opts.Shape != DebianShape {
+			dir, err := builtPrograms(ctx, tb.cache, module)
+			if err == nil {
+				*into[i] = dir
+				continue
+			}
+			if !errors.Is(err, errNotBuilt) {
+				return err
+			}
 		}
 		d := debianRuntime[i]
 		file, err := tb.cache.DebianFile(ctx, d.pkg, d.file)
@@ -94,9 +93,15 @@ func (tb *standalone) prepare(ctx context.Context, debian bool) error {
 	return nil
 }
 
-// pauseImage is a pause image that needs no compiler.
-func (tb *standalone) pauseImage(ctx context.Context) (image, error) {
-	files, err := tb.cache.busyboxRoot(ctx)
+// leanImages returns the archives of the images that need no compiler: pause and busybox.
+func leanImages(ctx context.Context, c *Cache) ([]string, error) {
+	pause := func(ctx context.Context) (image, error) { return sleepingPauseImage(ctx, c) }
+	return c.archives(ctx, []recipe{{"standalone-pause", pause}, {"busybox-1.37", c.busyboxImage}})
+}
+
+// sleepingPauseImage is a pause image that needs no compiler.
+func sleepingPauseImage(ctx context.Context, c *Cache) (image, error) {
+	files, err := c.busyboxRoot(ctx)
 	return image{
 		refs:       []string{PauseImage, "registry.k8s.io/pause:3.6"}, // the second is the default of containerd 1.6
 		files:      files,

@@ -36,6 +36,24 @@ const (
 	Kubelet AgentKind = "kubelet"
 )
 
+// Shape is how much of a cluster a testbed is.
+type Shape string
+
+// The shapes of a testbed.
+const (
+	// FullShape has a control plane, and builds all programs and images that tests need.
+	FullShape Shape = ""
+	// LeanShape builds no program of the nodes: containerd, runc and the CNI plugins are those of the cache, of the
+	// mirror or of Debian's packages. The nodes have the images pause and busybox only.
+	LeanShape Shape = "lean"
+	// StandaloneShape is a node without an API server, with programs as in LeanShape.
+	StandaloneShape Shape = "standalone"
+	// DebianShape is the same as StandaloneShape, with the container runtime of Debian's packages.
+	DebianShape Shape = "debian"
+)
+
+func (s Shape) standalone() bool { return s == StandaloneShape || s == DebianShape }
+
 // Options describe a testbed. The zero value is one node without an agent, named "default".
 type Options struct {
 	// Name identifies the testbed: 1 to 20 of a-z, 0-9 and '-'. Empty means DefaultName.
@@ -76,8 +94,8 @@ type Options struct {
 	// OwnMounts gives each node a mount namespace of its own with shared mounts, as on a machine with systemd.
 	// Without it the nodes use the mount namespace of the machine.
 	OwnMounts bool `json:"ownMounts,omitempty"`
-	// Standalone is true for the node of Standalone, which has no API server.
-	Standalone bool `json:"standalone,omitempty"`
+	// Shape is how much of a cluster is started, and what is built for it. Empty means FullShape.
+	Shape Shape `json:"shape,omitempty"`
 	// BeforeAgent is called for each node before its agent is started for the first time. It may be nil.
 	BeforeAgent func(*Node) error `json:"-"`
 	// Progress receives progress messages as lines of text. It may be nil.
@@ -272,6 +290,9 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 			return nil, err
 		}
 	}
+	if tb.opts.Shape.standalone() {
+		return nil, findNodePrograms(ctx, tb)
+	}
 	kubernetes := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
 	if tb.opts.Agent == Kubelet {
 		kubernetes = append(kubernetes, "kubelet")
@@ -279,12 +300,28 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 	if tb.opts.KubeProxy {
 		kubernetes = append(kubernetes, "kube-proxy")
 	}
+	if tb.bins.kubernetes, err = tb.cache.Programs(ctx, tb.opts.kubernetesModule(), kubernetes...); err != nil {
+		return nil, err
+	}
+	if tb.bins.etcd, err = tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd"); err != nil {
+		return nil, err
+	}
+	if tb.opts.DNS {
+		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns", "coredns"); err != nil {
+			return nil, err
+		}
+	}
+	if tb.opts.Shape == LeanShape {
+		if err := findNodePrograms(ctx, tb); err != nil {
+			return nil, err
+		}
+		return leanImages(ctx, tb.cache)
+	}
 	for _, m := range []struct {
 		dir      *string
 		module   string
 		programs []string
 	}{
-		{&tb.bins.kubernetes, tb.opts.kubernetesModule(), kubernetes},
 		{&tb.bins.runc, "runc", nil},
 		{&tb.bins.cni, "cni", nil},
 		{&tb.bins.cri, "cri-tools", []string{"crictl"}},
@@ -294,14 +331,6 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 		}
 	}
 	if err := tb.prepareRuntime(ctx); err != nil {
-		return nil, err
-	}
-	if tb.opts.DNS {
-		if tb.bins.coredns, err = tb.cache.Programs(ctx, "coredns", "coredns"); err != nil {
-			return nil, err
-		}
-	}
-	if tb.bins.etcd, err = tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd"); err != nil {
 		return nil, err
 	}
 	return tb.cache.Images(ctx)

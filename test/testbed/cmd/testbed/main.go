@@ -19,6 +19,7 @@ import (
 const usage = `usage: testbed COMMAND [flags]
 
   build       build all programs and images into the cache: minutes, the first time
+  mirror DIR  copy what "up --lean" needs to a directory, for NODELET_BINARIES_URL and NODELET_BINARIES_SUM
   up          build what is missing and start a testbed
   standalone  start a node without a control plane, and a pod that answers HTTP; --debian takes Debian's containerd
   status      show processes, addresses and nodes
@@ -58,6 +59,11 @@ func command(ctx context.Context, args []string) error {
 			return err
 		}
 		return testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
+	case "mirror":
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return mirror(ctx, flags.Arg(0))
 	case "down":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -81,6 +87,17 @@ func command(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
+func mirror(ctx context.Context, dir string) error {
+	if dir == "" {
+		return errors.New("mirror: no directory")
+	}
+	sum, err := testbed.Mirror(ctx, testbed.Options{Shape: testbed.LeanShape, Progress: os.Stderr}, dir)
+	if err == nil {
+		fmt.Printf("make run BINARIES_URL=%s BINARIES_SUM=%s\n", dir, sum)
+	}
+	return err
+}
+
 func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
 	o := testbed.Options{Progress: os.Stderr}
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
@@ -92,6 +109,7 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS next to the control plane; needs --kube-proxy")
 	flags.BoolVar(&o.DualStack, "dual-stack", false, "use IPv6 addresses in addition to IPv4")
 	flags.StringVar(&o.ProxyMode, "proxy-mode", "iptables", "kube-proxy's `mode`: iptables or nftables")
+	lean := flags.Bool("lean", false, "build no runtime and no image: take those of the cache, a mirror or Debian")
 	flags.BoolVar(&o.KubeProxy, "kube-proxy", false, "start a kube-proxy on each node")
 	flags.Func("agent-arg", "additional `flag` for the agent; may be repeated", func(s string) error {
 		o.AgentArgs = append(o.AgentArgs, s)
@@ -105,6 +123,9 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 		return err
 	}
 	o.Name, o.Agent = *name, testbed.AgentKind(*agent)
+	if *lean {
+		o.Shape = testbed.LeanShape
+	}
 	tb, err := testbed.Up(ctx, o)
 	if err != nil {
 		return err
@@ -123,7 +144,10 @@ func standalone(ctx context.Context, flags *flag.FlagSet, name *string, args []s
 		return err
 	}
 	o.Name = *name
-	tb, url, err := testbed.Standalone(ctx, o, *debian)
+	if *debian {
+		o.Shape = testbed.DebianShape
+	}
+	tb, url, err := testbed.Standalone(ctx, o)
 	if err != nil {
 		return err
 	}
