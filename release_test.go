@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/nodelet/nodelet/internal/release"
 )
 
@@ -31,6 +33,54 @@ func TestOneKubernetesVersion(t *testing.T) {
 			if found == nil || string(found[1]) != version {
 				t.Errorf("%s: got %s %q, want %s", file, module, found, version)
 			}
+		}
+	}
+}
+
+// workflow is what this test reads of a workflow of GitHub.
+type workflow struct {
+	Jobs map[string]struct {
+		Steps []struct{ Run, Uses string }
+	}
+}
+
+// pinnedAction is a step of others, by the hash of a commit.
+var pinnedAction = regexp.MustCompile(`^[a-z-]+/[a-z-]+@[0-9a-f]{40}$`)
+
+// TestWorkflows checks that the workflows run what guards main and what makes a release, with targets that exist, and
+// that they use actions of others by the hash of a commit alone.
+func TestWorkflows(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands strings.Builder
+	for _, file := range []string{".github/workflows/ci.yaml", ".github/workflows/release.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w workflow
+		if err := yaml.Unmarshal(text, &w); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for name, job := range w.Jobs {
+			for _, s := range job.Steps {
+				commands.WriteString(s.Run + "\n")
+				if s.Uses != "" && !pinnedAction.MatchString(s.Uses) {
+					t.Errorf("%s, job %s: %q is not pinned to a commit", file, name, s.Uses)
+				}
+			}
+		}
+	}
+	for _, want := range []string{".ci/run\n", "make release\n", "make release-test\n", "make release VERSION=", "make vuln\n"} {
+		if !strings.Contains(commands.String(), want) {
+			t.Errorf("no workflow runs %q", want)
+		}
+	}
+	for _, m := range regexp.MustCompile(`make ([a-z-]+)`).FindAllStringSubmatch(commands.String(), -1) {
+		if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+			t.Errorf("a workflow runs make %s, which the Makefile does not have", m[1])
 		}
 	}
 }
