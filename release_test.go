@@ -73,7 +73,9 @@ func TestWorkflows(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{".ci/run\n", "make release\n", "make release-test\n", "make release VERSION=", "make vuln\n"} {
+	for _, want := range []string{
+		".ci/run\n", "make release\n", "make release-test\n", "make release VERSION=", "make vuln\n",
+	} {
 		if !strings.Contains(commands.String(), want) {
 			t.Errorf("no workflow runs %q", want)
 		}

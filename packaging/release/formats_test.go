@@ -25,7 +25,7 @@ func testParts() parts {
 	return parts{
 		unit:        []byte("[Unit]\n"),
 		kubeletUnit: []byte("[Unit]\n"),
-		completion:  map[string][]byte{"bash": []byte("complete\n"), "zsh": []byte("#compdef\n"), "fish": []byte("complete\n")},
+		completion:  map[string][]byte{"bash": []byte("complete\n"), "zsh": []byte("#compdef\n"), "fish": []byte("\n")},
 		config:      []byte("kind: KubeletConfiguration\n"),
 		defaults:    []byte("NODELET_ARGS=\n"),
 		license:     []byte("Apache License\n"),
@@ -69,7 +69,8 @@ func TestDeb(t *testing.T) {
 	if want := "Package: nodelet\nVersion: 1.2.3~rc.1\nArchitecture: amd64\n"; fields != want {
 		t.Errorf("got fields %q, want %q", fields, want)
 	}
-	if conf := tool(t, "dpkg-deb", "--info", deb, "conffiles"); conf != "/etc/default/nodelet\n/etc/nodelet/config.yaml\n" {
+	conf := tool(t, "dpkg-deb", "--info", deb, "conffiles")
+	if conf != "/etc/default/nodelet\n/etc/nodelet/config.yaml\n" {
 		t.Errorf("got configuration files %q", conf)
 	}
 	root := t.TempDir()

@@ -88,12 +88,12 @@ func modulesOf(t *testing.T, text string) []string {
 
 func TestClassify(t *testing.T) {
 	for text, want := range map[string]string{
-		"Apache License\n  Version 2.0, January 2004":                                              "Apache-2.0",
-		"Permission is hereby granted, free of\ncharge, to any person obtaining a copy":            "MIT",
-		"Redistribution and use in source and binary forms … Neither the name of Google":           "BSD-3-Clause",
-		"Redistribution and use in source and binary forms … THIS SOFTWARE":                        "BSD-2-Clause",
-		"Mozilla Public License Version 2.0 … Redistribution and use in source and binary forms …": "BSD-2-Clause AND MPL-2.0",
-		"All rights reserved. You may not look at this.":                                           "",
+		"Apache License\n  Version 2.0, January 2004":                                          "Apache-2.0",
+		"Permission is hereby granted, free of\ncharge, to any person obtaining a copy":        "MIT",
+		"Redistribution and use in source and binary forms … Neither the name of Google":       "BSD-3-Clause",
+		"Redistribution and use in source and binary forms … THIS SOFTWARE":                    "BSD-2-Clause",
+		"Mozilla Public License Version 2.0 Redistribution and use in source and binary forms": "BSD-2-Clause AND MPL-2.0",
+		"All rights reserved. You may not look at this.":                                       "",
 	} {
 		if got := classify(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
@@ -129,7 +129,8 @@ func TestSigned(t *testing.T) {
 	}{
 		"ed25519": {edKey, edKey.Public(), []string{"pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", "key.pub",
 			"-sigfile", "raw.sig", "-in", sumsName}},
-		"ecdsa": {ecKey, ecKey.Public(), []string{"dgst", "-sha256", "-verify", "key.pub", "-signature", "raw.sig", sumsName}},
+		"ecdsa": {ecKey, ecKey.Public(), []string{"dgst", "-sha256", "-verify", "key.pub",
+			"-signature", "raw.sig", sumsName}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -52,8 +52,8 @@ func newMirror(progress io.Writer) *mirror {
 // platformDir is the directory of a mirror with the files for this machine.
 func platformDir() string { return "linux-" + runtime.GOARCH }
 
-// fetch puts a file of the mirror into the cache directory dir. It reports whether the mirror has the file; a nil mirror
-// has none. A wrong checksum is an error and never a reason to build: somebody has changed the mirror.
+// fetch puts a file of the mirror into the cache directory dir. It reports whether the mirror has the file; a nil
+// mirror has none. A wrong checksum is an error and never a reason to build: somebody has changed the mirror.
 func (m *mirror) fetch(ctx context.Context, dir, name string) (bool, error) {
 	if m == nil {
 		return false, nil
