@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -304,6 +305,40 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
+}
+
+// A write of vol_data.json that failed or that a crash cut off does not keep a pod from its end.
+func TestUnfinishedDataFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	inline := &csi.Volume{
+		Driver:            driverName,
+		Handle:            csi.InlineHandle("pod-1", "scratch"),
+		Name:              "scratch",
+		Ephemeral:         true,
+		PublishAttributes: map[string]string{"csi.storage.k8s.io/ephemeral": "true"},
+	}
+	for _, v := range []*csi.Volume{w.volume("a"), inline} {
+		w.publish("pod-1", v)
+		found := 0
+		for _, name := range w.files() {
+			err := filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+				if err == nil && e.Name() == "vol_data.json" {
+					write(t, path+".new", "{")
+					found++
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found == 0 {
+			t.Errorf("volume %s: got no vol_data.json, want one", v.Name)
+		}
+		w.unpublish("pod-1", v)
+		w.nothingLeft()
+	}
 }
 
 // A claim for which no driver was asked yet leaves nothing behind, whichever way its pod goes.

@@ -27,6 +27,9 @@ const PluginName = "kubernetes.io/csi"
 
 const dirMode = 0o750
 
+// newSuffix is added to the name of a file for the time until its new content is complete.
+const newSuffix = ".new"
+
 // volData is the kubelet's file beside a volume, from which it recovers the volume without the API server.
 type volData struct {
 	SpecVolID    string `json:"specVolID,omitempty"`
@@ -106,7 +109,7 @@ func (f files) readData(dir string) (d volData, err error) {
 // replace replaces a file atomically. With sync it survives a power failure; without, the file may be found empty after
 // one.
 func (f files) replace(path string, text []byte, mode fs.FileMode, sync bool) error {
-	tmp := path + ".new"
+	tmp := path + newSuffix
 	err := f.write(tmp, os.O_CREATE|os.O_TRUNC, text, mode, sync)
 	if err == nil {
 		err = f.root.Rename(tmp, path)

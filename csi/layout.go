@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -120,17 +121,26 @@ func (csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
 		return []string{u.Target, deviceLink(PluginName, u.Pod, u.Name)}
 	}
-	dir := filepath.Dir(u.Target)
-	return []string{u.Target, filepath.Join(dir, dataFile), dir}
+	return append([]string{u.Target}, withData(filepath.Dir(u.Target))...)
 }
 
 func (csiLayout) aroundStaging(rec *record) []string {
 	dir := filepath.Dir(rec.Staging)
 	if !rec.Block {
-		return []string{rec.Staging, filepath.Join(dir, dataFile), dir}
+		return append([]string{rec.Staging}, withData(dir)...)
 	}
 	name := filepath.Base(rec.Staging)
-	data := filepath.Join(devicesDir, name, "data")
-	return []string{rec.Staging, filepath.Join(devicesDir, "publish", name), filepath.Join(data, dataFile), data,
-		filepath.Join(devicesDir, name, "dev"), filepath.Join(devicesDir, name)}
+	device := filepath.Join(devicesDir, name)
+	return slices.Concat(
+		[]string{rec.Staging, filepath.Join(devicesDir, "publish", name)},
+		withData(filepath.Join(device, "data")),
+		[]string{filepath.Join(device, "dev"), device},
+	)
+}
+
+// withData returns what to remove of a directory that has vol_data.json, in this order. A write that failed or that a
+// crash cut off has left the new content.
+func withData(dir string) []string {
+	data := filepath.Join(dir, dataFile)
+	return []string{data + newSuffix, data, dir}
 }
