@@ -151,13 +151,7 @@ func (m *Manager) Run(ctx context.Context) {
 	if !ok {
 		return
 	}
-	name := m.cfg.Mode
-	if name == ModeAuto {
-		name = ModeRuntime
-		if m.cfg.Core == nil && cni.Vacant(dirs.Conf) {
-			name = ModeAgent
-		}
-	}
+	name, dirs := m.choose(dirs)
 	m.log.Info("pod network", "mode", name, "confDir", dirs.Conf, "binDirs", dirs.Bins)
 	var chosen mode
 	if name == ModeAgent {
@@ -172,8 +166,24 @@ func (m *Manager) Run(ctx context.Context) {
 	chosen.run(ctx)
 }
 
+// choose returns the mode, and the directories in that mode. As the runtime's plugin, nodelet needs a directory for
+// plugins even if the runtime does not report one.
+func (m *Manager) choose(dirs cni.Dirs) (mode string, _ cni.Dirs) {
+	mode = m.cfg.Mode
+	if mode == ModeAuto {
+		mode = ModeRuntime
+		if m.cfg.Core == nil && cni.Vacant(dirs.Conf) {
+			mode = ModeAgent
+		}
+	}
+	if mode == ModeAgent && len(dirs.Bins) == 0 {
+		dirs.Bins = []string{defaultBinDir}
+	}
+	return mode, dirs
+}
+
 // dirs returns where the runtime looks for its network: what the configuration says, else the runtime, else the
-// defaults.
+// default for configurations. The directories for plugins may be unknown.
 func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 	d = cni.Dirs{Conf: m.cfg.ConfDir, Bins: m.cfg.BinDirs}
 	if d.Conf != "" && len(d.Bins) > 0 {
@@ -197,9 +207,6 @@ func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 	}
 	if d.Conf == "" {
 		d.Conf = defaultConfDir
-	}
-	if len(d.Bins) == 0 && m.cfg.Mode == ModeAgent {
-		d.Bins = []string{defaultBinDir}
 	}
 	return d, true
 }
