@@ -69,6 +69,7 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 	}
 	if a.table.admittedBefore(pod) {
 		e.stop = e.stop.Stricter(a.recordedEviction(pod))
+		a.resume(ctx, e)
 		return
 	}
 	v, wait := a.judge(pod)

@@ -70,6 +70,7 @@ type Cgroups interface {
 type Devices interface {
 	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
 		allocate func(context.Context) error, err error)
+	Resume(pod *corev1.Pod) (wait func(context.Context) error)
 }
 
 // Placement gives pods CPUs and memory of their own: *placement.Manager, or placement.None.

@@ -42,8 +42,9 @@ func (w *world) give(pod *corev1.Pod) {
 	}
 }
 
-// TestDevicesWithoutPlugin: while a plugin has not registered, a pod that has its device waits and says for what, a
-// pod that has none is refused as by the kubelet, and the device of a pod that goes is given back.
+// TestDevicesWithoutPlugin: while a plugin has not registered, a pod that has its device waits and says for what, and a
+// pod that has none is refused as by the kubelet. If the plugin does not register in time, the pod that waits is
+// refused as well. The devices of pods that go are free.
 func TestDevicesWithoutPlugin(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		has, wants := apiPod("has", withDevice), apiPod("wants", withDevice)
@@ -55,24 +56,78 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 		w.run(wants)
 		w.sleep(time.Second)
 		w.checkRunning()
-		waiting := containerStatus(w.status(has), "app").State.Waiting
-		if waiting == nil || waiting.Reason != "CreateContainerConfigError" ||
-			!strings.Contains(waiting.Message, "has not registered since") {
-			t.Errorf("the pod that has its device waits for %+v", waiting)
-		}
-		st := w.status(wants)
-		want := "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nodelet.test/fake, which is unexpected"
-		if st.Phase != corev1.PodFailed || st.Reason != "UnexpectedAdmissionError" || !strings.Contains(st.Message, want) {
-			t.Errorf("the pod that has none: %s, %s, %s", st.Phase, st.Reason, st.Message)
-		}
+		w.checkWaits(has, "its devices", "device plugins")
+		const want = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nodelet.test/fake, which is unexpected"
+		w.checkWithoutDevices(wants, want)
+		w.sleep(time.Minute)
+		w.checkWithoutDevices(has, want)
 		w.delete(has, 0)
 		w.delete(wants, 0)
 		w.sleep(time.Minute)
 		w.checkNothingLeft()
-		text, err := os.ReadFile(w.checkpointPath())
-		entries, _, readErr := checkpoint.Unmarshal(text)
-		if err != nil || readErr != nil || len(entries) > 0 {
-			t.Errorf("given out: %+v; %v, %v", entries, err, readErr)
-		}
+		w.checkNoneGiven()
 	})
+}
+
+// checkWithoutDevices checks that a pod was refused for its devices.
+func (w *world) checkWithoutDevices(pod *corev1.Pod, want string) {
+	w.t.Helper()
+	st := w.status(pod)
+	if st.Phase != corev1.PodFailed || st.Reason != "UnexpectedAdmissionError" || !strings.Contains(st.Message, want) {
+		w.t.Errorf("pod %s: got %s, %s, %s; want it Failed with %q", pod.Name, st.Phase, st.Reason, st.Message, want)
+	}
+}
+
+// checkNoneGiven checks that no device is allocated.
+func (w *world) checkNoneGiven() {
+	w.t.Helper()
+	text, err := os.ReadFile(w.checkpointPath())
+	entries, _, readErr := checkpoint.Unmarshal(text)
+	if err != nil || readErr != nil || len(entries) > 0 {
+		w.t.Errorf("given out: %+v; %v, %v", entries, err, readErr)
+	}
+}
+
+// TestDevicesAfterReboot: the agent starts and the plugin has not registered. A pod that still runs is left alone. A pod
+// of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody would replace,
+// waits on.
+func TestDevicesAfterReboot(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod    *corev1.Pod
+		reboot bool
+		check  func(w *world, pod *corev1.Pod)
+	}{
+		"only the agent restarts": {apiPod("web", withDevice), false, func(w *world, _ *corev1.Pod) {
+			w.checkRunning("web/app#0")
+		}},
+		"reboot": {apiPod("web", withDevice), true, func(w *world, pod *corev1.Pod) {
+			w.checkRunning()
+			w.checkWithoutDevices(pod, "cannot allocate unhealthy devices nodelet.test/fake")
+			w.checkNoneGiven()
+		}},
+		"reboot with a static pod": {staticPod("web", "0123", withDevice), true, func(w *world, pod *corev1.Pod) {
+			w.checkRunning()
+			w.checkWaits(pod, "app", "has not registered since")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pod := test.pod
+				w.run(pod) // no plugin has been seen: the node does not know the resource
+				w.sleep(time.Second)
+				w.checkRunning("web/app#0")
+				w.end()
+				w.give(pod)
+				if test.reboot {
+					w.runtime.Crash(true)
+					if err := w.runtime.Restart(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.begin()
+				w.sleep(time.Minute)
+				test.check(w, pod)
+			})
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself. It runs in the
@@ -49,6 +50,24 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 			a.takeBack(e, err)
 		}
 	})
+}
+
+// resume lets a pod that an earlier run of the agent has admitted wait for the plugins of its devices, if it has to
+// start anew, as after a reboot. If they do not register it is refused, so that its controller replaces it. A static
+// pod has no controller: its containers wait instead.
+func (a *admitter) resume(ctx context.Context, e *entry) {
+	pod := e.source
+	if e.stop != nil || a.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
+		return
+	}
+	if wait := a.cfg.Devices.Resume(pod); wait != nil {
+		a.finish(ctx, e, Wait{For: "its devices", Why: "their device plugins have not registered again"}, wait,
+			func(err error) {
+				if err != nil {
+					a.takeBack(e, err)
+				}
+			})
+	}
 }
 
 // takeBack rejects a pod that cannot get all that it requests for itself.

@@ -41,6 +41,8 @@ func (d *slowDevices) Container(context.Context, *corev1.Pod,
 	return nil, nil
 }
 
+func (d *slowDevices) Resume(*corev1.Pod) func(context.Context) error { return nil }
+
 func (d *slowDevices) Release(types.UID) {}
 
 // TestSlowDevicePlugin: a pod waits for its device plugin and says so; no other pod waits. When the plugin answers,

@@ -22,6 +22,8 @@ type PodSummary struct {
 	Source string
 	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
 	Sandboxes, Containers int
+	// Ready: one of the sandboxes is ready.
+	Ready bool
 	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
 	// known.
 	Grace *int64
@@ -49,6 +51,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 		p := pod(s.Labels)
 		p.Source = cmp.Or(p.Source, s.Annotations[podutil.AnnotationSource])
 		p.Sandboxes++
+		p.Ready = p.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		p.Fingerprint += sandboxPrint(s.Id, s.State)
 	}
 	for _, ctr := range containers {

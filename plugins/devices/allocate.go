@@ -15,7 +15,7 @@ import (
 // should come from. finished reports whether the devices of a pod may be released.
 //
 // The returned function calls the plugins. When it returns, the allocation is on the disk, or the pod has what it had
-// before. It is nil if the pod has everything that it requests.
+// before. A pod that has everything that it requests is served as by Resume.
 func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
@@ -25,8 +25,11 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	}
 	d.free(finished)
 	r, err := d.reserve(pod, near)
-	if err != nil || r == nil {
+	if err != nil {
 		return nil, err
+	}
+	if r == nil {
+		return d.resume(pod), nil
 	}
 	return func(ctx context.Context) error { return d.allocate(ctx, r) }, nil
 }

@@ -38,6 +38,8 @@ type Config struct {
 	Log  *slog.Logger // nil discards
 	// Grace is how long a resource is reported after its plugin is gone; zero means the kubelet's five minutes.
 	Grace time.Duration
+	// RegisterTimeout is how long Resume waits for plugins; zero means 30 seconds.
+	RegisterTimeout time.Duration
 	// Pods returns the pods of the node that have not terminated. It may block. nil: they are not known.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Claims returns what a container has by ResourceClaims. It must not call back. nil: nothing.
@@ -103,6 +105,9 @@ func New(cfg Config) (*Devices, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}
+	if cfg.RegisterTimeout == 0 {
+		cfg.RegisterTimeout = registerTimeout
+	}
 	if cfg.Asked == nil {
 		cfg.Asked = func(string, string, error) {}
 	}
@@ -115,6 +120,7 @@ func New(cfg Config) (*Devices, error) {
 			withdrawn: map[string]bool{},
 			given:     map[types.UID]containers{},
 			reserved:  map[types.UID]*reservation{},
+			changed:   make(chan struct{}),
 		},
 	}
 	d.background = plugins.NewBackground(&d.mu)

@@ -115,6 +115,28 @@ func TestHealth(t *testing.T) {
 	w.untilCapacity(resourceName, 4, 4)
 }
 
+// TestRepeatedDevices checks that a device counts once if its plugin lists it twice, and that it is unhealthy if the
+// plugin says so once.
+func TestRepeatedDevices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p, err := fake.Start(fake.Config{
+		Root:     w.Dir,
+		Resource: resourceName,
+		Devices:  []string{"d1", "d2", "d1", "d3"},
+		Again:    []string{"d3"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	w.register(p)
+	w.untilCapacity(resourceName, 3, 2)
+	one := pod("one", "app 2")
+	w.admit(one)
+	w.has(one, "app", "d1,d2")
+}
+
 // The devices of a plugin that has ended are not allocated; pods keep those they have, also when containers restart.
 func TestPluginGone(t *testing.T) {
 	t.Parallel()
@@ -192,7 +214,7 @@ func TestAgentKilled(t *testing.T) {
 	}
 	w.begin()
 	w.untilCapacity(resourceName, 0, 0)
-	w.admit(one)
+	resumed := w.resume(one)
 	w.refused(pod("two", "app 1"), "no healthy devices present")
 	if _, err := w.devices.Container(t.Context(), one, &one.Spec.Containers[0]); err == nil ||
 		!strings.Contains(err.Error(), "has not registered since") {
@@ -201,6 +223,9 @@ func TestAgentKilled(t *testing.T) {
 	p.Close()
 	p = w.plugin(nil)
 	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), one.UID) })
+	if err := <-resumed; err != nil {
+		t.Errorf("the pod that had its devices is refused: %v", err)
+	}
 	w.has(one, "app", "d1,d2")
 	w.refused(pod("two", "app 3"), "Requested: 3, Available: 2")
 	if len(p.Calls()) > 0 {

@@ -20,6 +20,8 @@ type inventory struct {
 	given     map[types.UID]containers
 	// reserved are the pods whose plugins are being called.
 	reserved map[types.UID]*reservation
+	// changed is closed and replaced when a plugin has sent its devices.
+	changed chan struct{}
 }
 
 // containers are the allocations of a pod, by container and resource.

@@ -25,7 +25,9 @@ const resourceName = "nodelet.test/fake"
 // world is a node whose device manager can be killed and started again.
 type world struct {
 	*plugintest.Node
-	grace   time.Duration
+	grace time.Duration
+	// timeout is how long pods wait for plugins.
+	timeout time.Duration
 	devices *devices.Devices
 
 	mu    sync.Mutex
@@ -35,7 +37,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Node: plugintest.New(t)}
+	w := &world{Node: plugintest.New(t), timeout: time.Hour}
 	w.begin()
 	return w
 }
@@ -44,7 +46,7 @@ func newWorld(t *testing.T) *world {
 // sockets.
 func (w *world) begin() {
 	w.T.Helper()
-	d, err := devices.New(devices.Config{Root: w.Dir, Grace: w.grace, Wake: w.Wake, Pods: func(context.Context) ([]*corev1.Pod, error) {
+	d, err := devices.New(devices.Config{Root: w.Dir, Grace: w.grace, RegisterTimeout: w.timeout, Wake: w.Wake, Pods: func(context.Context) ([]*corev1.Pod, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.pods, nil

@@ -121,14 +121,7 @@ func (d *Devices) follow(ctx context.Context, p *plugin) {
 
 // listed stores a plugin's list of devices.
 func (d *Devices) listed(p *plugin, list []*api.Device) {
-	next := make(map[string]device, len(list))
-	for _, l := range list {
-		one := device{healthy: l.Health == api.Healthy}
-		for _, n := range l.GetTopology().GetNodes() {
-			one.numa = append(one.numa, n.ID)
-		}
-		next[l.ID] = one
-	}
+	next, repeated := devicesByID(list)
 	d.mu.Lock()
 	r := d.resources[p.resource]
 	if r == nil || r.plugin != p {
@@ -137,15 +130,41 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	}
 	same := maps.EqualFunc(r.devices, next, device.equal)
 	r.devices = next
+	close(d.changed)
+	d.changed = make(chan struct{})
 	healthy := len(r.healthy())
 	woken := d.waiting.Take(p.resource)
 	d.mu.Unlock()
 	if !same {
+		if len(repeated) > 0 {
+			d.log.Warn("device plugin has sent devices more than once; each counts once, as unhealthy if it is so once",
+				"resource", p.resource, "devices", repeated)
+		}
 		d.log.Info("device plugin has sent its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
 		d.keep()
 		d.notify()
 	}
 	d.wake(woken)
+}
+
+// devicesByID returns the devices of a plugin's list. A plugin may send a device several times, for example for each of
+// its NUMA nodes: repeated are those devices.
+func devicesByID(list []*api.Device) (all map[string]device, repeated []string) {
+	all = make(map[string]device, len(list))
+	for _, l := range list {
+		one, again := all[l.ID]
+		if again {
+			repeated = append(repeated, l.ID)
+		}
+		one.healthy = l.Health == api.Healthy && (one.healthy || !again)
+		for _, n := range l.GetTopology().GetNodes() {
+			if !slices.Contains(one.numa, n.ID) {
+				one.numa = append(one.numa, n.ID)
+			}
+		}
+		all[l.ID] = one
+	}
+	return all, repeated
 }
 
 func (d *Devices) wake(pods []types.UID) {

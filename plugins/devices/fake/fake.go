@@ -29,6 +29,8 @@ type Config struct {
 	Root     string // the agent's
 	Resource string
 	Devices  []string
+	// Again are devices that it lists a second time, as unhealthy.
+	Again []string
 	// Mount is a directory of the host that containers see at /fake; empty: none.
 	Mount string
 	// Registry: it registers by a socket in plugins_registry, not at the agent's.
@@ -184,6 +186,9 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 				d.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 0}}}
 			}
 			list.Devices = append(list.Devices, d)
+		}
+		for _, id := range p.cfg.Again {
+			list.Devices = append(list.Devices, &api.Device{ID: id, Health: api.Unhealthy})
 		}
 		changed := p.changed
 		p.mu.Unlock()
