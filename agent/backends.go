@@ -119,6 +119,10 @@ type Config struct {
 	RuntimeName func() string
 	// RecursiveReadOnly reports whether a runtime handler, by its name, can make read-only mounts recursive. Optional.
 	RecursiveReadOnly func(handler string) bool
+	// DeviceHealth returns the health of the devices of a pod's containers, by name: nil for a pod without devices, an
+	// empty health for what is not known yet. The caller of HealthChanged notifies the supervisor about a change.
+	// Optional.
+	DeviceHealth func(pod *corev1.Pod) map[string][]corev1.ResourceStatus
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of VerdictChanged notifies the
 	// supervisor about a change. Optional.
 	NetworkProblem func(pod types.UID) string
@@ -140,6 +144,9 @@ type Config struct {
 func (c Config) complete() *Config {
 	if c.RecursiveReadOnly == nil {
 		c.RecursiveReadOnly = func(string) bool { return false }
+	}
+	if c.DeviceHealth == nil {
+		c.DeviceHealth = func(*corev1.Pod) map[string][]corev1.ResourceStatus { return nil }
 	}
 	if c.NetworkProblem == nil {
 		c.NetworkProblem = func(types.UID) string { return "" }

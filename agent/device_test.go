@@ -57,7 +57,8 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 		w.sleep(time.Second)
 		w.checkRunning()
 		w.checkWaits(has, "its devices", "device plugins")
-		const want = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nodelet.test/fake, which is unexpected"
+		const want = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices " +
+			"nodelet.test/fake, which is unexpected"
 		w.checkWithoutDevices(wants, want)
 		w.sleep(time.Minute)
 		w.checkWithoutDevices(has, want)
@@ -88,9 +89,9 @@ func (w *world) checkNoneGiven() {
 	}
 }
 
-// TestDevicesAfterReboot: the agent starts and the plugin has not registered. A pod that still runs is left alone. A pod
-// of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody would replace,
-// waits on.
+// TestDevicesAfterReboot: the agent starts and the plugin has not registered. A pod that still runs is left alone. A
+// pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody would
+// replace, waits on.
 func TestDevicesAfterReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod

@@ -86,6 +86,9 @@ func (s *Supervisor) ObjectsChanged(pod types.UID) { s.notify(pod, hintObjects) 
 // VerdictChanged notifies the pod's worker that a probe has another result.
 func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }
 
+// HealthChanged notifies the pod's worker that the health of one of its devices may have changed.
+func (s *Supervisor) HealthChanged(pod types.UID) { s.notify(pod, hintHealth) }
+
 // ProbeFailed records an event about a container: a probe has failed, or cannot be run.
 func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
 	s.loop.post(func() {

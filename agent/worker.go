@@ -26,6 +26,8 @@ const (
 	hintObjects
 	// hintVerdict: a probe has a new result.
 	hintVerdict
+	// hintHealth: the health of a device has changed.
+	hintHealth
 )
 
 // observeRetry is the time until a worker asks the runtime again after an error.

@@ -26,6 +26,9 @@ type Observed struct {
 	ClaimsHeld bool
 	// Verdicts are the newest probe results by container ID.
 	Verdicts map[string]Verdict
+	// DeviceHealth is the health of the devices of containers, by name. An empty health is not known yet in this run of
+	// the agent.
+	DeviceHealth map[string][]corev1.ResourceStatus
 	// NetworkProblem is the problem that the network plugins report for the pod's network; empty if there is none.
 	NetworkProblem string
 	// Memory is what this run of the agent remembers of the pod.

@@ -59,6 +59,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	}
 	b.explainWaiting(&st, slot)
 	probed(&st, slot)
+	st.AllocatedResourcesStatus = deviceHealth(b.State, slot)
 	b.normalize(&st.State)
 	b.normalize(&st.LastTerminationState)
 	return st

@@ -35,6 +35,13 @@ func (l *links) wake(uids []types.UID) {
 	}
 }
 
+// healthChanged makes the workers of these pods report the health of their devices.
+func (l *links) healthChanged(uids []types.UID) {
+	for _, uid := range uids {
+		l.supervisor.HealthChanged(uid)
+	}
+}
+
 // assemble makes all parts and connects them, and returns the process with the function that runs the pods. Nothing
 // runs yet.
 func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (

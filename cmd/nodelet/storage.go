@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/claims"
@@ -74,7 +75,17 @@ type pluginHosts struct {
 func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	h = &pluginHosts{}
 	root := p.cfg.Paths.Root
-	c := dra.Config{Root: root, Log: p.log, Wake: x.links.wake}
+	var healthChanged func([]types.UID)
+	if p.cfg.Gate("ResourceHealthStatus") {
+		healthChanged = x.links.healthChanged
+	}
+	c := dra.Config{
+		Root:           root,
+		Log:            p.log,
+		HealthChanged:  healthChanged,
+		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
+		Wake:           x.links.wake,
+	}
 	if api := x.api; api.client != nil {
 		known := &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 		c.Claim, c.Slices = known.Claim, known
@@ -83,14 +94,15 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		return nil, err
 	}
 	d := devices.Config{
-		Root:      root,
-		Log:       p.log,
-		Wake:      x.links.wake,
-		Changed:   func() { x.machine.node.SetDevices(h.devices.Capacity()) },
-		Pods:      func(ctx context.Context) ([]*corev1.Pod, error) { return x.links.supervisor.Unfinished(ctx) },
-		Claims:    h.dra.Resources,
-		Exclusive: x.placement,
-		Asked:     p.metrics.AddPodResources().Asked,
+		Root:          root,
+		Log:           p.log,
+		Wake:          x.links.wake,
+		HealthChanged: healthChanged,
+		Changed:       func() { x.machine.node.SetDevices(h.devices.Capacity()) },
+		Pods:          func(ctx context.Context) ([]*corev1.Pod, error) { return x.links.supervisor.Unfinished(ctx) },
+		Claims:        h.dra.Resources,
+		Exclusive:     x.placement,
+		Asked:         p.metrics.AddPodResources().Asked,
 	}
 	if h.devices, err = devices.New(d); err != nil {
 		return nil, err
@@ -110,4 +122,21 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	p.start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
 	return h, nil
+}
+
+// health returns the function that returns the health of all devices of a pod's containers, by name; nil if it is off.
+func (h *pluginHosts) health(on bool) func(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
+	if !on {
+		return nil
+	}
+	return func(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
+		all := h.devices.Health(pod.UID)
+		for container, claimed := range h.dra.Health(pod) {
+			if all == nil {
+				all = map[string][]corev1.ResourceStatus{}
+			}
+			all[container] = append(all[container], claimed...)
+		}
+		return all
+	}
 }

@@ -19,17 +19,18 @@ import (
 func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.asks(pod) {
-		return nil, nil
+	var r *reservation
+	asks := d.asks(pod)
+	if asks {
+		d.free(finished)
+		r, err = d.reserve(pod, near)
 	}
-	d.free(finished)
-	r, err := d.reserve(pod, near)
-	if err != nil {
+	d.mu.Unlock()
+	switch {
+	case !asks || err != nil:
 		return nil, err
-	}
-	if r == nil {
-		return d.resume(pod), nil
+	case r == nil:
+		return d.Resume(pod), nil
 	}
 	return func(ctx context.Context) error { return d.allocate(ctx, r) }, nil
 }

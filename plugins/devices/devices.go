@@ -51,6 +51,8 @@ type Config struct {
 	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name. nil: not
 	// counted.
 	Asked func(version, call string, err error)
+	// HealthChanged receives the pods whose Health may have changed. nil: nobody asks for it.
+	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
@@ -107,6 +109,9 @@ func New(cfg Config) (*Devices, error) {
 	}
 	if cfg.RegisterTimeout == 0 {
 		cfg.RegisterTimeout = registerTimeout
+	}
+	if cfg.HealthChanged == nil {
+		cfg.HealthChanged = func([]types.UID) {}
 	}
 	if cfg.Asked == nil {
 		cfg.Asked = func(string, string, error) {}

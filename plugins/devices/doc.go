@@ -7,7 +7,7 @@
 // API (k8s.io/kubelet/pkg/apis/podresources/v1).
 //
 // It never decides which pod may run, never opens a device, and calls neither the API server nor the runtime:
-// cmd/nodelet reports the capacities. It stores the NUMA nodes of devices, but does not choose devices by them.
+// cmd/nodelet reports the capacities.
 //
 // The agent calls Reserve during admission, one pod after the other, and the function that Reserve returns in a
 // goroutine, because plugins may be slow. It calls Container when it creates a container. One goroutine for each plugin

@@ -33,6 +33,8 @@ type world struct {
 	mu    sync.Mutex
 	pods  []*corev1.Pod
 	asked []string
+	// changed are the pods whose health has changed, in their order.
+	changed []types.UID
 }
 
 func newWorld(t *testing.T) *world {
@@ -46,15 +48,23 @@ func newWorld(t *testing.T) *world {
 // sockets.
 func (w *world) begin() {
 	w.T.Helper()
-	d, err := devices.New(devices.Config{Root: w.Dir, Grace: w.grace, RegisterTimeout: w.timeout, Wake: w.Wake, Pods: func(context.Context) ([]*corev1.Pod, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.pods, nil
-	}, Asked: func(version, call string, err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.asked = append(w.asked, fmt.Sprintf("%s %s failed=%t", version, call, err != nil))
-	}})
+	d, err := devices.New(devices.Config{
+		Root:            w.Dir,
+		Grace:           w.grace,
+		RegisterTimeout: w.timeout,
+		Wake:            w.Wake,
+		HealthChanged:   w.healthChanged,
+		Pods: func(context.Context) ([]*corev1.Pod, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.pods, nil
+		},
+		Asked: func(version, call string, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asked = append(w.asked, fmt.Sprintf("%s %s failed=%t", version, call, err != nil))
+		},
+	})
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -179,4 +189,19 @@ func (w *world) has(p *corev1.Pod, container, want string) {
 
 func (w *world) checkpoint() string {
 	return filepath.Join(w.Dir, "device-plugins", "kubelet_internal_checkpoint")
+}
+
+func (w *world) healthChanged(pods []types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changed = append(w.changed, pods...)
+}
+
+// takeChanged returns the pods whose health has changed since the last call.
+func (w *world) takeChanged() []types.UID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.changed
+	w.changed = nil
+	return changed
 }

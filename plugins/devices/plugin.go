@@ -61,6 +61,8 @@ type plugin struct {
 	conn     *grpc.ClientConn
 	client   api.DevicePluginClient
 	cancel   context.CancelFunc
+	// listed: it has sent its devices. Devices.mu guards it.
+	listed bool
 }
 
 // connect connects to a plugin. It replaces an earlier plugin of the same resource.
@@ -129,7 +131,11 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 		return
 	}
 	same := maps.EqualFunc(r.devices, next, device.equal)
-	r.devices = next
+	var holders []types.UID
+	if !same || !p.listed {
+		holders = d.holders(p.resource)
+	}
+	r.devices, p.listed = next, true
 	close(d.changed)
 	d.changed = make(chan struct{})
 	healthy := len(r.healthy())
@@ -145,6 +151,7 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 		d.notify()
 	}
 	d.wake(woken)
+	d.cfg.HealthChanged(holders)
 }
 
 // devicesByID returns the devices of a plugin's list. A plugin may send a device several times, for example for each of
@@ -187,11 +194,13 @@ func (d *Devices) lost(p *plugin, why error) {
 		r.devices[id] = one
 	}
 	d.await(p.resource, r)
+	holders := d.holders(p.resource)
 	d.mu.Unlock()
 	d.log.Warn("device plugin is gone, its devices are not allocated until it registers again",
 		"resource", p.resource, "err", why)
 	d.keep()
 	d.notify()
+	d.cfg.HealthChanged(holders)
 }
 
 // awaitAll starts the grace period of the plugins of an earlier process.
@@ -218,11 +227,13 @@ func (d *Devices) withdraw(name string, r *resource) {
 	}
 	delete(d.resources, name)
 	d.withdrawn[name] = true
+	holders := d.holders(name)
 	d.mu.Unlock()
 	d.log.Warn("device plugin has not registered again, its devices are removed from the node",
 		"resource", name, "grace", d.cfg.Grace)
 	d.keep()
 	d.notify()
+	d.cfg.HealthChanged(holders)
 }
 
 func (d *Devices) notify() {

@@ -19,18 +19,13 @@ const registerTimeout = 30 * time.Second
 func (d *Devices) Resume(pod *corev1.Pod) (wait func(context.Context) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.resume(pod)
-}
-
-// resume is Resume; mu is held.
-func (d *Devices) resume(pod *corev1.Pod) (wait func(context.Context) error) {
 	if d.usable(pod) == nil {
 		return nil
 	}
-	return func(ctx context.Context) error { return d.awaitUsable(ctx, pod) }
+	return func(ctx context.Context) error { return awaitUsable(ctx, d, pod) }
 }
 
-func (d *Devices) awaitUsable(ctx context.Context, pod *corev1.Pod) error {
+func awaitUsable(ctx context.Context, d *Devices, pod *corev1.Pod) error {
 	timeout := time.NewTimer(d.cfg.RegisterTimeout)
 	defer timeout.Stop()
 	for late := false; ; {

@@ -28,7 +28,7 @@ const (
 	goneGrace = 30 * time.Second
 )
 
-// Config says where the file is and how to reach the API server. Only Wake must not block.
+// Config says where the file is and how to reach the API server. Wake and HealthChanged must not block.
 type Config struct {
 	Root string       // the agent's root directory, absolute
 	Log  *slog.Logger // nil discards
@@ -39,6 +39,10 @@ type Config struct {
 	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Slices are the ResourceSlices of this node; nil: there is no API server.
 	Slices Slices
+	// HealthChanged receives the pods whose Health may have changed. nil: nobody asks for it. HealthMessages: Health has
+	// the messages of drivers.
+	HealthChanged  func(pods []types.UID)
+	HealthMessages bool
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
@@ -65,6 +69,8 @@ type DRA struct {
 	mu sync.Mutex
 	// drivers are the registered instances by name, in the order of their registration.
 	drivers map[string][]*driver
+	// registered are the drivers that have registered in this process.
+	registered map[string]bool
 	// waiting are the pods that wait for a driver, by its name.
 	waiting waiting.Pods[string]
 	// withdrawals are the drivers that are gone; each function cancels the deletion of its ResourceSlices.
@@ -98,6 +104,7 @@ func New(cfg Config) (*DRA, error) {
 		log:         cfg.Log,
 		path:        filepath.Join(cfg.Root, fileName),
 		drivers:     map[string][]*driver{},
+		registered:  map[string]bool{},
 		withdrawals: map[string]context.CancelFunc{},
 		claims:      map[types.NamespacedName]*claim{},
 	}

@@ -24,6 +24,8 @@ type driver struct {
 	calls          sync.WaitGroup
 	// up: the instance is connected. DRA.mu guards it.
 	up bool
+	// health is what it reports about its devices; nil if it does not serve that, or if nobody asks.
+	health *reports
 }
 
 // Accept connects to a driver that has registered.
@@ -37,6 +39,7 @@ func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context
 	}
 	p := &driver{name: info.Name, endpoint: info.Endpoint, conn: conn}
 	following, cancel := context.WithCancel(d.background.Context())
+	p.health = reportsOf(d, p.name, conn, info.Versions)
 	if p.client, err = clientFor(conn, info.Versions); err == nil {
 		err = d.admit(following, p)
 	}
@@ -78,6 +81,14 @@ func (d *DRA) admit(ctx context.Context, p *driver) error {
 	d.drivers[p.name] = append(d.drivers[p.name], p)
 	d.sync(p.name)
 	d.background.Go(func() { d.follow(ctx, p) })
+	if p.health != nil {
+		d.background.Go(func() { p.health.run(ctx) })
+	}
+	if !d.registered[p.name] {
+		d.registered[p.name] = true
+		pods := holders(d.claims, p.name, allDevices)
+		d.background.Go(func() { d.healthChanged(pods) })
+	}
 	return nil
 }
 

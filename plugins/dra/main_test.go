@@ -34,6 +34,8 @@ type world struct {
 	// slices are the drivers that have ResourceSlices; broken: the API server does not answer.
 	slices []string
 	broken bool
+	// changed are the pods whose health has changed, in their order.
+	changed []types.UID
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,11 +49,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) begin() {
 	w.T.Helper()
 	d, err := dra.New(dra.Config{
-		Root:   w.Dir,
-		Grace:  time.Millisecond,
-		Claim:  w.claim,
-		Slices: w,
-		Wake:   w.Wake,
+		Root:           w.Dir,
+		Grace:          time.Millisecond,
+		Claim:          w.claim,
+		Slices:         w,
+		HealthChanged:  w.healthChanged,
+		HealthMessages: true,
+		Wake:           w.Wake,
 	})
 	if err != nil {
 		w.T.Fatal(err)

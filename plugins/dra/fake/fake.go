@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -47,6 +48,10 @@ type Driver struct {
 	calls   []string
 	failure string
 	held    *hold
+	// report is what it reports about the health of its devices; nil: nothing. reportChanged is closed and replaced when
+	// that changes.
+	report        *health.NodeWatchResourcesResponse
+	reportChanged chan struct{}
 }
 
 // hold is what calls wait for.
@@ -60,10 +65,11 @@ func Start(cfg Config) (*Driver, error) {
 	if len(cfg.Services) == 0 {
 		cfg.Services = []string{api.DRAPluginService}
 	}
-	d := &Driver{cfg: cfg}
+	d := &Driver{cfg: cfg, reportChanged: make(chan struct{})}
 	server := grpc.NewServer()
 	api.RegisterDRAPluginServer(server, d)
 	v1beta1.RegisterDRAPluginServer(server, v1beta1.V1ServerWrapper{DRAPluginServer: d})
+	d.serveHealth(server)
 	endpoint := filepath.Join(cfg.Root, "plugins", cfg.Name, "dra"+cfg.Instance+".sock")
 	if err := d.plugin.Serve(server, endpoint); err != nil {
 		return nil, err
