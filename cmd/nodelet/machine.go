@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/iptables"
+	"github.com/nodelet/nodelet/host/oom"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
@@ -78,6 +79,11 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	if p.cfg.Node.Kernel.IPTables {
 		p.start(iptables.New(p.log).Run)
 	}
+	p.start(func(ctx context.Context) {
+		oom.Watch(ctx, oom.Log, p.log, func(v oom.Victim) {
+			api.recorder.NodeEvent(corev1.EventTypeWarning, "SystemOOM", v.Message())
+		})
+	})
 	p.before(func(context.Context) {
 		if err := podfs.ShareMounts(p.cfg.Paths.Root); err != nil {
 			p.log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work",
