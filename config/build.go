@@ -261,14 +261,16 @@ func buildKernel(k *KubeletConfiguration, written func(field, flag string) bool)
 	}
 }
 
-// parallelPulls returns how many images are pulled at a time; 0 means no limit. The kubelet's default, one after the
-// other, makes pods wait for the images of others, so only a written serializeImagePulls counts.
-func parallelPulls(k *KubeletConfiguration, written func(field, flag string) bool) int {
+// limitPulls sets the limits of pulls that the user has written. The kubelet's defaults, one pull at a time and five in
+// a second, do not count.
+func limitPulls(i *Images, k *KubeletConfiguration, written func(field, flag string) bool) {
 	switch {
 	case *k.SerializeImagePulls && written("serializeImagePulls", "serialize-image-pulls"):
-		return 1
+		i.MaxParallelPulls = 1
 	case k.MaxParallelImagePulls != nil:
-		return int(*k.MaxParallelImagePulls)
+		i.MaxParallelPulls = int(*k.MaxParallelImagePulls)
 	}
-	return 0
+	if written("registryPullQPS", "registry-qps") || written("registryBurst", "registry-burst") {
+		i.PullQPS, i.PullBurst = float32(*k.RegistryPullQPS), int(k.RegistryBurst)
+	}
 }

@@ -104,7 +104,9 @@ type Network struct {
 
 // Images says how images are pulled and when they are removed.
 type Images struct {
-	MaxParallelPulls int      // 1: one after the other; 0: no limit
+	MaxParallelPulls int     // 1: one after the other; 0: no limit
+	PullQPS          float32 // pulls that start in a second, after a burst; 0: no limit
+	PullBurst        int
 	CredentialPolicy string   // imagePullCredentialsVerificationPolicy; empty if its gate is off
 	PreloadedAllowed []string // image patterns, for NeverVerifyAllowlistedImages
 	ProviderConfig   string   // credential provider plugins: configuration and binaries

@@ -59,7 +59,7 @@ func Load(args []string) (*Config, error) {
 		return byFlag || isSet(tree, field)
 	}
 	c.Node.Kernel = buildKernel(kubelet, written)
-	c.Images.MaxParallelPulls = parallelPulls(kubelet, written)
+	limitPulls(&c.Images, kubelet, written)
 	c.Flags = flags.withoutSecrets()
 	c.AcceptMissing, _ = flags["accept-missing"].([]string)
 	c.Warnings = warnings(kubelet, tree, flags)

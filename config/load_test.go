@@ -370,3 +370,29 @@ func TestEventQPS(t *testing.T) {
 		}
 	}
 }
+
+// TestPullLimits checks that the limits of pulls count only if they are written.
+func TestPullLimits(t *testing.T) {
+	for text, want := range map[string]Images{
+		"":                             {},
+		"maxPods: 10\n":                {},
+		"serializeImagePulls: true\n":  {MaxParallelPulls: 1},
+		"serializeImagePulls: false\n": {},
+		"serializeImagePulls: false\nmaxParallelImagePulls: 3\n": {MaxParallelPulls: 3},
+		"maxParallelImagePulls: 3\n":                             {MaxParallelPulls: 3},
+		"maxParallelImagePulls: 1\n":                             {MaxParallelPulls: 1},
+		"registryPullQPS: 5\n":                                   {PullQPS: 5, PullBurst: 10},
+		"registryPullQPS: 0\n":                                   {PullBurst: 10},
+		"registryBurst: 3\n":                                     {PullQPS: 5, PullBurst: 3},
+	} {
+		got := mustLoad(t, text).Images
+		if got.MaxParallelPulls != want.MaxParallelPulls || got.PullQPS != want.PullQPS || got.PullBurst != want.PullBurst {
+			t.Errorf("%q: got %d pulls at a time, %v in a second, burst %d; want %d, %v, %d", text, got.MaxParallelPulls,
+				got.PullQPS, got.PullBurst, want.MaxParallelPulls, want.PullQPS, want.PullBurst)
+		}
+	}
+	got := mustLoad(t, "", "--serialize-image-pulls", "--registry-qps=7").Images
+	if got.MaxParallelPulls != 1 || got.PullQPS != 7 || got.PullBurst != 10 {
+		t.Errorf("by flags: got %+v", got)
+	}
+}

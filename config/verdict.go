@@ -31,6 +31,8 @@ var differences = map[string]string{
 	"featureGates":              "an unknown or locked gate is a warning; the kubelet refuses to start",
 	"eventRecordQPS":            "0 means no limit, as documented; the kubelet's client takes 5 instead",
 	"nodeStatusReportFrequency": "its default follows nodeStatusUpdateFrequency in drop-in files too",
+	"registryBurst":             "counts only if it or registryPullQPS is written",
+	"registryPullQPS":           "counts only if it or registryBurst is written; pulls wait instead of failing",
 	"serializeImagePulls":       "only a written true counts; by default different images are pulled in parallel",
 	"maxParallelImagePulls":     "it needs no serializeImagePulls: false",
 	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",

@@ -28,7 +28,7 @@ func TestRealFilesAreQuiet(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
-		"contentType: application/vnd.kubernetes.protobuf\nregistryPullQPS: 5\n"+
+		"contentType: application/vnd.kubernetes.protobuf\n"+
 		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true,\n"+
 		"  ContainerStopSignals: true, EnvFiles: false, HugepageAwareEviction: true,\n"+
 		"  APIServerIdentity: false}\n",
@@ -40,8 +40,6 @@ func TestWarnings(t *testing.T) {
 	}
 	want := []string{
 		"hairpinMode is accepted but has no effect in nodelet: the network plugin decides that",
-		"registryPullQPS is accepted but has no effect in nodelet: " +
-			"limit requests in the runtime's or the registry's configuration",
 		"qosReserved is accepted but has no effect in nodelet: " +
 			"reserve memory with requests, see memoryReservationPolicy",
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",

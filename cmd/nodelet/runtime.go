@@ -113,6 +113,8 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	}
 	r.puller = images.New(r.client, images.Config{
 		MaxParallel: c.Images.MaxParallelPulls,
+		QPS:         c.Images.PullQPS,
+		Burst:       c.Images.PullBurst,
 		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
 		Providers:   providers.Ask,
 		Records:     known,

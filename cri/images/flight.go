@@ -78,7 +78,7 @@ func (p *Puller) forget(key string, f *flight) {
 	}
 }
 
-// fly waits for a free place among the pulls, and pulls.
+// fly waits for a free place among the pulls and until the next may start, and pulls.
 func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
 	defer f.cancel()
 	if p.tokens != nil {
@@ -88,6 +88,9 @@ func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
 		case <-ctx.Done():
 			return // no request waits any more
 		}
+	}
+	if p.rate != nil && p.rate.Wait(ctx) != nil {
+		return
 	}
 	f.result, f.err = p.pullRecorded(ctx, j)
 	p.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
@@ -21,6 +22,9 @@ import (
 type Config struct {
 	// MaxParallel bounds the number of pulls at a time (maxParallelImagePulls); 0 means no bound.
 	MaxParallel int
+	// QPS bounds the number of pulls that start in a second (registryPullQPS), after a burst; 0 means no bound.
+	QPS   float32
+	Burst int
 	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
 	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see
@@ -50,6 +54,8 @@ type Puller struct {
 	log     *slog.Logger
 	// tokens bounds the number of pulls at a time; nil means no bound.
 	tokens chan struct{}
+	// rate delays the start of pulls; nil means no delay.
+	rate flowcontrol.RateLimiter
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -68,6 +74,9 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 	}
 	if cfg.MaxParallel > 0 {
 		p.tokens = make(chan struct{}, cfg.MaxParallel)
+	}
+	if cfg.QPS > 0 {
+		p.rate = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
 	}
 	if cfg.Records != nil {
 		p.unresolved = cfg.Records.Intents()

@@ -242,6 +242,37 @@ func TestParallel(t *testing.T) {
 	}
 }
 
+// TestPullRate checks that pulls beyond the burst wait instead of failing, and that the time Took does not count that.
+func TestPullRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Config{QPS: 0.5, Burst: 2})
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, image := range []string{"a:1", "b:1", "c:1", "d:1"} {
+			rt.Publish(fake.RemoteImage{Name: image, Takes: time.Second})
+			all.Go(func() {
+				got, err := pull(t.Context(), p, pullRequest{Image: image})
+				if err != nil || got.Took != time.Second {
+					t.Errorf("%s: took %s, %v, want a second", image, got.Took, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := len(p.runtime.InFlight()); got != 2 {
+			t.Errorf("pulls at once: got %d, want the burst of 2", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := pull(ctx, p, pullRequest{Image: "e:1"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a request that gives up: got %v", err)
+		}
+		all.Wait()
+		if took, want := time.Since(began), 5*time.Second; took != want {
+			t.Errorf("two more pulls at one in two seconds: took %s, want %s", took, want)
+		}
+	})
+}
+
 // TestQueuedWaiterLeaves: who gives up in the queue does not keep its place.
 func TestQueuedWaiterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
