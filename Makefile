@@ -96,6 +96,10 @@ node-e2e: build ## the upstream suite for a single node (test/e2e_node), which a
 	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k)
 
+.PHONY: certify
+certify: ## check the results of a conformance run by hydrophone, DIR=…/vX.Y/PRODUCT, for what the certification asks for
+	@go run ./test/certify '$(DIR)'
+
 REQUESTS ?= 100000
 .PHONY: managers
 managers: ## compare CPU, memory and topology policies with the kubelet's code on 37 machine shapes; REQUESTS=100000 pods

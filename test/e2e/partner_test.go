@@ -64,16 +64,22 @@ func runOnNode(t *testing.T, argv ...string) (log string) {
 // scrape gets a path of the agent's HTTP API through the API server.
 func scrape(t *testing.T, path string) string {
 	t.Helper()
-	body, err := api.Core.Get().AbsPath("/api/v1/nodes/" + node().Name + "/proxy/" + path).Stream(context.Background())
+	text, err := tryScrape(path)
 	if err != nil {
 		t.Fatalf("get %s of the node: %v%s", path, err, agentLogTail())
 	}
+	return text
+}
+
+// tryScrape is scrape for an agent that may not serve yet.
+func tryScrape(path string) (string, error) {
+	body, err := api.Core.Get().AbsPath("/api/v1/nodes/" + node().Name + "/proxy/" + path).Stream(context.Background())
+	if err != nil {
+		return "", err
+	}
 	defer body.Close()
 	text, err := io.ReadAll(body)
-	if err != nil {
-		t.Fatalf("read %s of the node: %v", path, err)
-	}
-	return string(text)
+	return string(text), err
 }
 
 // applyFile creates the objects of a file in testdata and deletes them when the test ends.
