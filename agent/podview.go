@@ -28,6 +28,9 @@ type PodView struct {
 	worker *worker // nil while the pod waits for an earlier one to end
 }
 
+// Admitted reports whether the pod has been admitted or refused; its predecessor may still be ending otherwise.
+func (v PodView) Admitted() bool { return v.worker != nil }
+
 // PodViews returns all pods, ordered by namespace, name and UID.
 func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	var all []PodView

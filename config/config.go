@@ -28,7 +28,7 @@ type Config struct {
 	Healthz   Endpoint
 	Process   Process
 
-	// Flags are the given flags and their values, without secrets, as /flagz shows them.
+	// Flags are all flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string
 	// Kubelet is the whole configuration with defaults and flags, as /configz shows it.
 	Kubelet KubeletConfiguration

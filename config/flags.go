@@ -27,18 +27,6 @@ func (v flagValues) text(flag string) string {
 	panic("config: no flag " + flag)
 }
 
-// withoutSecrets returns the values of the flags without those of headers, which may be secret.
-func (v flagValues) withoutSecrets() map[string]string {
-	all := map[string]string{}
-	for name, value := range v {
-		if headers, secret := value.(map[string][]string); secret {
-			value = fmt.Sprintf("%d headers, masked", len(headers))
-		}
-		all[name] = fmt.Sprint(value)
-	}
-	return all
-}
-
 // rawFlag is a pflag.Value that the kind of the knob parses.
 type rawFlag struct {
 	kind *kind

@@ -79,7 +79,7 @@ var gateRules = map[string]gateRule{
 	"InPlacePodVerticalScalingInitContainers":          {behaves: behavesAsOn},
 	"InPlacePodVerticalScalingMemoryBackedVolumes":     {behavesAsOff, "volumes in memory keep their size"},
 	"InPlacePodVerticalScalingSchedulerPreemption":     {behavesAsOff, notThere},
-	"KubeletAllocatedPodsEndpoint":                     {behavesAsOff, "the local pods API has the same pods"},
+	"KubeletAllocatedPodsEndpoint":                     {},
 	"KubeletCrashLoopBackOffMax":                       {},
 	"KubeletEnsureSecretPulledImages":                  {},
 	"KubeletFineGrainedAuthz":                          {behaves: behavesAsOn},

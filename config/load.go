@@ -60,7 +60,7 @@ func Load(args []string) (*Config, error) {
 	}
 	c.Node.Kernel = buildKernel(kubelet, written)
 	limitPulls(&c.Images, kubelet, written)
-	c.Flags = flags.withoutSecrets()
+	c.Flags = shownFlags(flags)
 	c.AcceptMissing, _ = flags["accept-missing"].([]string)
 	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil

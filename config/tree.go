@@ -41,14 +41,29 @@ func readTrees(file, dir string) (map[string]any, error) {
 		}
 		files = append(files, dropIns...)
 	}
-	for _, f := range files {
+	for i, f := range files {
 		tree, err := readTree(f)
 		if err != nil {
 			return nil, err
 		}
+		if i == 0 && f == file && len(files) > 1 && !isSet(tree, evictionHard) {
+			tree[evictionHard] = defaultThresholds()
+		}
 		mergePatch(merged, tree)
 	}
 	return merged, nil
+}
+
+const evictionHard = "evictionHard"
+
+// defaultThresholds returns the default of evictionHard. As in the kubelet it is that of the main file: a drop-in file
+// that names some signals replaces their thresholds and leaves those of all others.
+func defaultThresholds() map[string]any {
+	all := map[string]any{}
+	for signal, threshold := range defaultEvictionHard {
+		all[signal] = threshold
+	}
+	return all
 }
 
 func dropInFiles(dir string) ([]string, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRealFilesAreQuiet checks that the files of kubeadm and kind, which set many fields to zero for "not set", cause no
-// warnings.
+// TestRealFilesAreQuiet checks that the files of kubeadm and kind, which set many fields to zero for "not set", cause
+// no warnings.
 func TestRealFilesAreQuiet(t *testing.T) {
 	for file, flags := range map[string][]string{
 		"testdata/kubeadm.yaml": nil,

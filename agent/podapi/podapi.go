@@ -39,7 +39,7 @@ type Runtime interface {
 	CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error
 }
 
-// Config is what a Server needs. All fields but Checkpoints are required.
+// Config is what a Server needs. Checkpoints may be empty.
 type Config struct {
 	Pods    Pods
 	Runtime Runtime
@@ -47,6 +47,8 @@ type Config struct {
 	Logs *logs.Dir
 	// Checkpoints is the directory for checkpoints; empty: checkpoints are off.
 	Checkpoints string
+	// Allocated turns the list of allocated pods on.
+	Allocated bool
 }
 
 // Server answers requests about pods. It implements server.Agent. Create it with New.
@@ -75,6 +77,25 @@ func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) {
 		pod := *v.Pod
 		pod.Status = v.Status
 		all = append(all, &pod)
+	}
+	return all, nil
+}
+
+// Allocated returns the pods that are admitted and have not ended, with the resources that they have.
+func (s *Server) Allocated(ctx context.Context) ([]*corev1.Pod, error) {
+	if !s.cfg.Allocated {
+		return nil, server.NotFound("404: Page Not Found")
+	}
+	views, err := s.cfg.Pods.PodViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*corev1.Pod
+	for _, v := range views {
+		ended := v.Status.Phase == corev1.PodSucceeded || v.Status.Phase == corev1.PodFailed
+		if v.Desired && v.Admitted() && !ended {
+			all = append(all, v.Pod)
+		}
 	}
 	return all, nil
 }

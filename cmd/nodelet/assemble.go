@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,7 +12,6 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/kube/node"
-	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
@@ -44,9 +42,8 @@ func (l *links) healthChanged(uids []types.UID) {
 
 // assemble makes all parts and connects them, and returns the process with the function that runs the pods. Nothing
 // runs yet.
-func assemble(cfg *config.Config, log *slog.Logger, level *endpoints.Verbosity) (
-	p *process, work func(context.Context) error, err error) {
-	p = newProcess(cfg, log, level)
+func assemble(cfg *config.Config, out output) (p *process, work func(context.Context) error, err error) {
+	p = newProcess(cfg, out)
 	x := parts{links: &links{}}
 	if x.api, err = newAPIServer(p); err != nil {
 		return nil, nil, err

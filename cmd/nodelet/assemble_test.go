@@ -126,7 +126,11 @@ func TestStaticPodRuns(t *testing.T) {
 // runAgent runs an agent until the test ends.
 func runAgent(t *testing.T, cfg *config.Config) (ended <-chan error) {
 	t.Helper()
-	p, work, err := assemble(cfg, slog.New(slog.NewTextHandler(t.Output(), nil)), &endpoints.Verbosity{})
+	p, work, err := assemble(cfg, output{
+		log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
+		verbosity: &endpoints.Verbosity{},
+		health:    func() error { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,8 +102,8 @@ func exit(err error) {
 func serve(cfg *config.Config) error {
 	self.BoundMemory()
 	go self.GrowFileTable()
-	level := &endpoints.Verbosity{}
-	log := logger(cfg.Process.Logging, level)
+	out := logger(cfg.Process.Logging)
+	log := out.log
 	self.Protect(cfg.Process.OOMScoreAdj, log)
 	if err := cfg.Missing(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func serve(cfg *config.Config) error {
 	if err := kernel.Prepare(kernel.Config{Protect: k.Protect, RefuseSwap: k.RefuseSwapOn, Log: log}); err != nil {
 		return err
 	}
-	p, work, err := assemble(cfg, log, level)
+	p, work, err := assemble(cfg, out)
 	if err != nil {
 		return err
 	}
@@ -136,17 +136,19 @@ func serve(cfg *config.Config) error {
 }
 
 // logger returns a log to standard error, which journald reads.
-func logger(s config.LogSettings, level *endpoints.Verbosity) *slog.Logger {
-	level.SetVerbosity(uint64(s.Verbosity))
-	o := &slog.HandlerOptions{Level: level}
-	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
+func logger(s config.LogSettings) output {
+	w := &self.LogWriter{To: os.Stderr}
+	out := output{verbosity: &endpoints.Verbosity{}, health: w.Health}
+	out.verbosity.SetVerbosity(uint64(s.Verbosity))
+	o := &slog.HandlerOptions{Level: out.verbosity}
+	var h slog.Handler = slog.NewTextHandler(w, o)
 	switch {
 	case s.JSON:
-		h = slog.NewJSONHandler(os.Stderr, o)
+		h = slog.NewJSONHandler(w, o)
 	case systemd.ToJournal(os.Stderr):
-		h = systemd.JournalHandler(os.Stderr, o.Level)
+		h = systemd.JournalHandler(w, o.Level)
 	}
-	log := slog.New(h)
-	klog.SetSlogLogger(log.With("from", "client-go"))
-	return log
+	out.log = slog.New(h)
+	klog.SetSlogLogger(out.log.With("from", "client-go"))
+	return out
 }

@@ -14,21 +14,28 @@ import (
 // process is one run of the agent: what all parts are made with, and what runs until it ends.
 type process struct {
 	cfg *config.Config
-	log *slog.Logger
-	// verbosity is the level of log.
-	verbosity *endpoints.Verbosity
-	metrics   *exporter.Exporter
-	meter     *instruments.Metrics
+	output
+	metrics *exporter.Exporter
+	meter   *instruments.Metrics
 
 	first []func(context.Context)
 	runs  []func(context.Context)
 	ends  []func()
 }
 
-func newProcess(cfg *config.Config, log *slog.Logger, verbosity *endpoints.Verbosity) *process {
+// output is the log of the process.
+type output struct {
+	log *slog.Logger
+	// verbosity is the level of log.
+	verbosity *endpoints.Verbosity
+	// health returns an error if nobody takes the log.
+	health func() error
+}
+
+func newProcess(cfg *config.Config, out output) *process {
 	e := exporter.New(cfg.Node.Name)
 	e.AddSettings(cfg.Warnings)
-	return &process{cfg: cfg, log: log, verbosity: verbosity, metrics: e, meter: instruments.New(e)}
+	return &process{cfg: cfg, output: out, metrics: e, meter: instruments.New(e)}
 }
 
 // before calls f before anything runs.

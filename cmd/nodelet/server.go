@@ -38,7 +38,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	p.start(rotator.Run)
 	var s *server.Server
-	healthz := healthz(x.runtime.monitor, func() error {
+	healthz := healthz(p, x, func() error {
 		if s == nil {
 			return nil // enableServer is false
 		}
@@ -97,6 +97,7 @@ func newPodAPI(p *process, x parts, dir *logs.Dir) *podapi.Server {
 		Runtime:     x.runtime.client,
 		Logs:        dir,
 		Checkpoints: checkpoints,
+		Allocated:   p.cfg.Gate("KubeletAllocatedPodsEndpoint"),
 	})
 }
 

@@ -16,8 +16,17 @@ type Check struct {
 // HealthzHandler serves /healthz, and /healthz/NAME for one check: 200 with "ok", or 500 with the names of the checks
 // that fail. ?verbose lists all checks, ?exclude=NAME skips one. The response has no reasons, as every client that can
 // reach the port can read it; they are in the agent's log. The handler serves nothing else, in particular no profiles
-// (CVE-2019-11248).
-func HealthzHandler(checks []Check) http.Handler {
+// (CVE-2019-11248). checked, unless it is nil, is called with the result of each check that a request runs.
+func HealthzHandler(checks []Check, checked func(name string, healthy bool)) http.Handler {
+	for i, c := range checks {
+		if checked != nil {
+			checks[i].Run = func() error {
+				err := c.Run()
+				checked(c.Name, err == nil)
+				return err
+			}
+		}
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, req *http.Request) {
 		serveChecks(w, req, checks)

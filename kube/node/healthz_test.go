@@ -9,7 +9,7 @@ import (
 
 func TestHealthz(t *testing.T) {
 	var failure error
-	h := HealthzHandler([]Check{{"ping", func() error { return nil }}, {"lease", func() error { return failure }}})
+	h := HealthzHandler([]Check{{"ping", func() error { return nil }}, {"lease", func() error { return failure }}}, nil)
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))

@@ -16,6 +16,9 @@ import (
 type Agent interface {
 	// Pods returns the pods that a source has, with their newest status.
 	Pods(ctx context.Context) ([]*corev1.Pod, error)
+	// Allocated returns the pods that are admitted and have not ended, with the resources that they have; a 404 if the
+	// gate KubeletAllocatedPodsEndpoint is off.
+	Allocated(ctx context.Context) ([]*corev1.Pod, error)
 	// Running returns all pods that the runtime runs: names and containers only.
 	Running(ctx context.Context) ([]*corev1.Pod, error)
 	// Logs writes the log of a container. Only its first write may be empty: it shows that the request has been accepted.

@@ -112,6 +112,8 @@ func TestAuthorization(t *testing.T) {
 		{"HEAD", "/pods", " pods,  proxy"}, // the API has no verb for it
 		{"GET", "/pods/", "get pods, get proxy"},
 		{"GET", "/runningpods/", "get pods, get proxy"},
+		{"GET", "/allocatedPods", "get pods, get proxy"},
+		{"GET", "/allocatedPods/ns/pod", "get pods, get proxy"},
 		{"GET", "/healthz", "get healthz, get proxy"},
 		{"GET", "/configz", "get configz, get proxy"},
 		{"POST", "/checkpoint/ns/pod/app", "create checkpoint"},

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/server"
 )
@@ -140,6 +141,43 @@ func TestPods(t *testing.T) {
 			len(list.Items) != len(names) {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+}
+
+// TestAllocatedPods checks the pods of /allocatedPods: without status, and one by name.
+func TestAllocatedPods(t *testing.T) {
+	s, c := rooted(t, nil)
+	for _, name := range []string{"a", "b"} {
+		s.agent.pods = append(s.agent.pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+	}
+	_, body := s.ask(c, "GET", "/allocatedPods", nil)
+	var list corev1.PodList
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2 ||
+		list.Items[0].Status.Phase != "" {
+		t.Errorf("got %s, want two pods without status", body)
+	}
+	for path, want := range map[string]int{
+		"/allocatedPods/ns/b":       200,
+		"/allocatedPods/ns/b/uid-b": 200,
+		"/allocatedPods/ns/b/uid-a": 404,
+		"/allocatedPods/other/b":    404,
+		"/allocatedPods/ns":         404,
+	} {
+		code, body := s.ask(c, "GET", path, nil)
+		if code != want {
+			t.Errorf("%s: got %d %q, want %d", path, code, body, want)
+		}
+		var pod corev1.Pod
+		err := json.Unmarshal([]byte(body), &pod)
+		if code == 200 && (err != nil || pod.Kind != "Pod" || pod.Name != "b") {
+			t.Errorf("%s: got %s, want the pod b", path, body)
+		}
+	}
+	if s.agent.pods[0].Status.Phase != corev1.PodRunning {
+		t.Error("the pods of the agent were changed")
 	}
 }
 

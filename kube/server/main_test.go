@@ -320,6 +320,9 @@ func (f *fakeAgent) wasAsked() []string {
 
 func (f *fakeAgent) Pods(context.Context) ([]*corev1.Pod, error)    { return f.pods, f.err }
 func (f *fakeAgent) Running(context.Context) ([]*corev1.Pod, error) { return f.pods, f.err }
+func (f *fakeAgent) Allocated(context.Context) ([]*corev1.Pod, error) {
+	return slices.Clone(f.pods), f.err
+}
 
 func (f *fakeAgent) Logs(ctx context.Context, c server.Container, o *corev1.PodLogOptions,
 	stdout, stderr io.Writer) error {

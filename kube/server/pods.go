@@ -1,21 +1,63 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 func (s *Server) servePods(w http.ResponseWriter, r *http.Request, _ place) {
 	all, err := s.cfg.Agent.Pods(r.Context())
 	s.writePods(w, all, err)
+}
+
+// serveAllocated serves /allocatedPods, with empty statuses.
+func (s *Server) serveAllocated(w http.ResponseWriter, r *http.Request, _ place) {
+	all, err := s.allocated(r.Context())
+	s.writePods(w, all, err)
+}
+
+// serveAllocatedPod serves /allocatedPods/namespace/pod[/uid].
+func (s *Server) serveAllocatedPod(w http.ResponseWriter, r *http.Request, at place) {
+	of, err := at.pods()
+	var all []*corev1.Pod
+	if err == nil {
+		all, err = s.allocated(r.Context())
+	}
+	i := slices.IndexFunc(all, func(p *corev1.Pod) bool {
+		return p.Namespace == of.Namespace && p.Name == of.Pod && (of.UID == "" || p.UID == of.UID)
+	})
+	if err == nil && i < 0 {
+		err = NotFound("pod not found")
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	pod := *all[i]
+	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&pod)
+}
+
+func (s *Server) allocated(ctx context.Context) ([]*corev1.Pod, error) {
+	all, err := s.cfg.Agent.Allocated(ctx)
+	for i, pod := range all {
+		bare := *pod
+		bare.Status = corev1.PodStatus{}
+		all[i] = &bare
+	}
+	return all, err
 }
 
 func (s *Server) serveRunning(w http.ResponseWriter, r *http.Request, _ place) {

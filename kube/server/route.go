@@ -42,6 +42,8 @@ func (s *Server) table() []route {
 	all := []route{
 		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.servePods},
 		{prefix: "/pods/", access: pods, handler: missing},
+		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.serveAllocated},
+		{prefix: "/allocatedPods/", access: pods, methods: reading, debug: true, handler: s.serveAllocatedPod},
 		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.serveRunning},
 		{prefix: "/runningpods/", access: pods, methods: reading, debug: true, handler: s.serveRunning},
 		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.bounded(s.serveLogs)},
@@ -102,11 +104,11 @@ func plainPath(r *http.Request) (string, bool) {
 	return p, path.Clean(p) == strings.TrimSuffix(p, "/")
 }
 
-// readPlace parses namespace/pod[/uid]/container, for port-forward namespace/pod[/uid]. It is empty for any other
+// readPlace parses namespace/pod[/uid]/container, for pods alone namespace/pod[/uid]. It is empty for any other
 // number of segments; the handlers refuse an empty name.
 func readPlace(prefix, rest string) place {
 	seg := strings.Split(rest, "/")
-	if prefix == "/portForward/" {
+	if prefix == "/portForward/" || prefix == "/allocatedPods/" {
 		seg = append(seg, "")
 	}
 	switch len(seg) {

@@ -68,3 +68,32 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// TestHealthChecks checks /metrics/slis: the last result of each check, all results, and their reset.
+func TestHealthChecks(t *testing.T) {
+	e := New("node-1")
+	checked := e.AddHealthChecks()
+	checked("ping", true)
+	checked("runtime", true)
+	checked("runtime", false)
+	text := get(t, e, "/metrics/slis")
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="ping",type="healthz"} 1`,
+		`kubernetes_healthcheck{name="runtime",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="runtime",status="error",type="healthz"} 1`,
+		`kubernetes_healthchecks_total{name="runtime",status="success",type="healthz"} 1`,
+		"process_start_time_seconds ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got no %s in\n%s", want, text)
+		}
+	}
+	for _, m := range e.Mounts() {
+		if m.Path == "/metrics/slis" {
+			m.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("DELETE", m.Path, nil))
+		}
+	}
+	if text := get(t, e, "/metrics/slis"); strings.Contains(text, "ping") {
+		t.Errorf("after a DELETE: got\n%s", text)
+	}
+}

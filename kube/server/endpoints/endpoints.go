@@ -24,7 +24,7 @@ type Config struct {
 	Verbosity  *Verbosity
 	// Profiling turns the profiles of the Go runtime on.
 	Profiling bool
-	// Flagz turns /flagz on, which shows Flags: the flags that were given, by name.
+	// Flagz turns /flagz on, which shows Flags: the values of all flags, by name.
 	Flagz bool
 	Flags map[string]string
 	// Statusz turns /statusz on, which shows Version and the paths that are served.
@@ -44,7 +44,7 @@ func Mounts(c Config, others []server.Mount) []server.Mount {
 		{Path: "/debug/flags/v", Debug: true, Handler: c.verbosityHandler()},
 	}
 	if c.Flagz {
-		all = append(all, server.Mount{Path: "/flagz", Access: configz, Handler: flagsPage(c.Flags)})
+		all = append(all, server.Mount{Path: "/flagz", Access: []string{"configz"}, Handler: flagsPage(c.Flags)})
 	}
 	if c.Statusz {
 		page := statusPage(time.Now(), c.Version, paths(slices.Concat(all, others)))
@@ -73,7 +73,8 @@ func disabled(name string) http.Handler {
 // paths returns the paths of the mounts and of what the server itself serves, sorted.
 func paths(mounts []server.Mount) []string {
 	all := []string{
-		"/attach/", "/checkpoint/", "/containerLogs/", "/exec/", "/pods", "/portForward/", "/run/", "/runningpods/",
+		"/allocatedPods/", "/attach/", "/checkpoint/", "/containerLogs/", "/exec/", "/pods", "/portForward/", "/run/",
+		"/runningpods/",
 	}
 	for _, m := range mounts {
 		all = append(all, m.Path)

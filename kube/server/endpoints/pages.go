@@ -1,40 +1,132 @@
 package endpoints
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
-// page is a status page in the format that the components of Kubernetes share.
-func page(name string, body func(w io.Writer)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// component is the name under which the pages show the agent.
+const component = "kubelet"
+
+// page is a status page in the formats that the components of Kubernetes share (KEP-4827, KEP-4828): text, or an object
+// of the group config.k8s.io for a client that asks for one.
+type page struct {
+	kind   string // of the object, such as Flagz
+	text   func(w io.Writer)
+	object func(head objectHead) any
+}
+
+// objectHead begins the object of a page.
+type objectHead struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+}
+
+func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	format, version, ok := p.negotiate(r.Header.Get("Accept"))
+	switch {
+	case !ok:
+		http.Error(w, "only text/plain, and application/json and application/yaml with "+
+			"g=config.k8s.io;v=v1beta1;as="+p.kind+" are served", http.StatusNotAcceptable)
+		return
+	case format == "text/plain":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, "+
-			"has no formatting compatibility guarantees and is for debugging purposes only.\n", name)
-		body(w)
-	})
+		fmt.Fprintf(w, "\n%s %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting "+
+			"compatibility guarantees and is for debugging purposes only.\n", component, strings.ToLower(p.kind))
+		p.text(w)
+		return
+	case version == "v1alpha1":
+		w.Header().Set("Warning", fmt.Sprintf(`299 - "This version of the %s endpoint is deprecated. `+
+			`Please use a newer version."`, strings.ToLower(p.kind)))
+	}
+	head := objectHead{TypeMeta: metav1.TypeMeta{Kind: p.kind, APIVersion: "config.k8s.io/" + version}}
+	head.Metadata.Name = component
+	text, err := json.Marshal(p.object(head))
+	if err == nil && format == "application/yaml" {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err != nil {
+		http.Error(w, "encode the page: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", format)
+	_, _ = w.Write(text)
 }
 
-// statusPage shows the program, its start time and its paths (KEP-4827).
-func statusPage(began time.Time, version string, paths []string) http.Handler {
-	return page("statusz", func(w io.Writer) {
-		fmt.Fprintf(w, "\nStarted: %s\nUp: %s\nGo version: %s\nBinary version: %s\nPaths: %s\n",
-			began.UTC().Format(time.UnixDate), time.Since(began).Truncate(time.Second), runtime.Version(), version,
-			strings.Join(paths, " "))
-	})
-}
-
-// flagsPage lists the flags that were given and their values (KEP-4828); /configz shows the whole configuration.
-func flagsPage(flags map[string]string) http.Handler {
-	return page("flagz", func(w io.Writer) {
-		for _, name := range slices.Sorted(maps.Keys(flags)) {
-			fmt.Fprintf(w, "%s=%s\n", name, flags[name])
+// negotiate returns the first format of an Accept header that the page has, and the version of the object. ok is false
+// if there is none.
+func (p page) negotiate(accept string) (format, version string, ok bool) {
+	if strings.TrimSpace(accept) == "" {
+		return "text/plain", "", true
+	}
+	for part := range strings.SplitSeq(accept, ",") {
+		format, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
 		}
-	})
+		switch format {
+		case "text/plain", "text/*", "*/*":
+			return "text/plain", "", true
+		case "application/json", "application/yaml":
+			version := params["v"]
+			known := version == "v1alpha1" || version == "v1beta1"
+			if known && params["g"] == "config.k8s.io" && params["as"] == p.kind {
+				return format, version, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// statusPage shows the program, its start time and its paths.
+func statusPage(began time.Time, version string, paths []string) http.Handler {
+	up := func() time.Duration { return time.Since(began).Truncate(time.Second) }
+	return page{
+		kind: "Statusz",
+		text: func(w io.Writer) {
+			fmt.Fprintf(w, "\nStarted: %s\nUp: %s\nGo version: %s\nBinary version: %s\nPaths: %s\n",
+				began.UTC().Format(time.UnixDate), up(), runtime.Version(), version, strings.Join(paths, " "))
+		},
+		object: func(head objectHead) any {
+			return struct {
+				objectHead
+				StartTime     metav1.Time `json:"startTime"`
+				UptimeSeconds int64       `json:"uptimeSeconds"`
+				GoVersion     string      `json:"goVersion"`
+				BinaryVersion string      `json:"binaryVersion"`
+				Paths         []string    `json:"paths"`
+			}{head, metav1.NewTime(began), int64(up().Seconds()), runtime.Version(), version, paths}
+		},
+	}
+}
+
+// flagsPage lists all flags and their values; /configz shows the whole configuration.
+func flagsPage(flags map[string]string) http.Handler {
+	return page{
+		kind: "Flagz",
+		text: func(w io.Writer) {
+			for _, name := range slices.Sorted(maps.Keys(flags)) {
+				fmt.Fprintf(w, "%s=%s\n", name, flags[name])
+			}
+		},
+		object: func(head objectHead) any {
+			return struct {
+				objectHead
+				Flags map[string]string `json:"flags,omitempty"`
+			}{head, flags}
+		},
+	}
 }

@@ -11,9 +11,9 @@ func Settings(c *config.Config) Config {
 		SystemLogQuery: s.SystemLogsQuery,
 		DebugFlags:     s.DebugFlags,
 		Profiling:      s.Profiling,
-		Flagz:          c.Gate("ComponentFlagz"),
+		Flagz:          s.DebugHandlers && c.Gate("ComponentFlagz"),
 		Flags:          c.Flags,
-		Statusz:        c.Gate("ComponentStatusz"),
+		Statusz:        s.DebugHandlers && c.Gate("ComponentStatusz"),
 		Version:        config.KubeletVersion(),
 	}
 }

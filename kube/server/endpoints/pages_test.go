@@ -1,0 +1,63 @@
+package endpoints
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPagesNegotiate checks which format a client gets: text, or the object of config.k8s.io that it asks for.
+func TestPagesNegotiate(t *testing.T) {
+	h := flagsPage(map[string]string{"v": "4", "config": "/c.yaml"})
+	const object = ";g=config.k8s.io;as=Flagz;v="
+	for accept, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"":                                 {200, "kubelet flagz\n"},
+		"text/plain":                       {200, "config=/c.yaml\nv=4\n"},
+		"*/*":                              {200, "kubelet flagz\n"},
+		"application/json":                 {406, ""},
+		"application/json;g=x;as=Flagz":    {406, ""},
+		"application/cbor" + object + "v1": {406, ""},
+		"application/json" + object + "v1beta1": {200, `{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1",` +
+			`"metadata":{"name":"kubelet"},"flags":{"config":"/c.yaml","v":"4"}}`},
+		"application/yaml" + object + "v1alpha1":        {200, "apiVersion: config.k8s.io/v1alpha1\nflags:\n  c"},
+		"application/json, text/plain;q=0.5":            {200, "kubelet flagz\n"},
+		"application/json;as=Statusz;v=v1beta1;g=other": {406, ""},
+	} {
+		r := httptest.NewRequest("GET", "/flagz", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
+			t.Errorf("Accept %q: got %d %q, want %d with %q", accept, w.Code, w.Body, want.code, want.text)
+		}
+		if deprecated := w.Header().Get("Warning") != ""; deprecated != strings.Contains(accept, "v1alpha1") {
+			t.Errorf("Accept %q: got warning %q", accept, w.Header().Get("Warning"))
+		}
+	}
+}
+
+// TestStatusPage checks the object of /statusz.
+func TestStatusPage(t *testing.T) {
+	h := statusPage(time.Now().Add(-time.Hour), "v1", []string{"/healthz", "/pods"})
+	r := httptest.NewRequest("GET", "/statusz", nil)
+	r.Header.Set("Accept", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var got struct {
+		Kind          string
+		BinaryVersion string
+		UptimeSeconds int
+		Paths         []string
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Kind != "Statusz" || got.BinaryVersion != "v1" || got.UptimeSeconds < 3600 || len(got.Paths) != 2 {
+		t.Errorf("got %+v, want a Statusz of v1, up for an hour, with two paths", got)
+	}
+}

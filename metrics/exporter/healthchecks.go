@@ -1,0 +1,37 @@
+package exporter
+
+import (
+	"net/http"
+
+	"github.com/nodelet/nodelet/metrics"
+)
+
+// AddHealthChecks adds /metrics/slis (KEP-3466) and returns what counts the result of a check of /healthz. Call it
+// once.
+func (e *Exporter) AddHealthChecks() func(name string, healthy bool) {
+	var r metrics.Registry
+	last := r.Gauges("kubernetes_healthcheck", "[STABLE] This metric records the result of a single healthcheck.",
+		"name", "type")
+	total := r.Counters("kubernetes_healthchecks_total", "[STABLE] This metric records the results of all healthcheck.",
+		"name", "status", "type")
+	metrics.AddProcessStart(&r)
+	scrape := r.Handler()
+	e.mount("/metrics/slis", "metrics", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodDelete {
+			all := func([]string) bool { return true }
+			last.Forget(all)
+			total.Forget(all)
+			_, _ = w.Write([]byte("metrics reset\n"))
+			return
+		}
+		scrape.ServeHTTP(w, req)
+	}))
+	return func(name string, healthy bool) {
+		value, status := 0.0, "error"
+		if healthy {
+			value, status = 1, "success"
+		}
+		last.With(name, "healthz").Set(value)
+		total.With(name, status, "healthz").Inc()
+	}
+}
