@@ -35,6 +35,10 @@ type Config struct {
 	// Registered receives what a driver reports about the node, before the driver is notified of its registration. An
 	// error is passed to the driver, and the registration is repeated. It may block. Nil: not called.
 	Registered func(ctx context.Context, d DriverInfo) error
+	// Limits returns after which period a driver is asked again how many volumes the node can have, 0 for never, and a
+	// channel that is closed when that may have changed. It may block until ctx ends; only then it returns an error. Nil:
+	// drivers are asked when they register.
+	Limits func(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
 	// Gone receives the name of a driver that has unregistered. It may block. Nil: not called.
 	Gone func(ctx context.Context, driver string)
 	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the

@@ -34,6 +34,9 @@ type driver struct {
 	info    DriverInfo
 	timeout time.Duration // not for an in-tree driver
 	calls   sync.WaitGroup
+	// exceeded asks for a refresh of its limits; stop ends that. Not for an in-tree driver.
+	exceeded chan struct{}
+	stop     context.CancelFunc
 }
 
 // connect connects to a driver and reads its capabilities.
@@ -43,11 +46,12 @@ func connect(ctx context.Context, name, endpoint string, timeout time.Duration) 
 		return nil, err
 	}
 	d := &driver{
-		name:    name,
-		conn:    conn,
-		node:    csipb.NewNodeClient(conn),
-		timeout: timeout,
-		can:     map[csipb.NodeServiceCapability_RPC_Type]bool{},
+		name:     name,
+		conn:     conn,
+		node:     csipb.NewNodeClient(conn),
+		timeout:  timeout,
+		can:      map[csipb.NodeServiceCapability_RPC_Type]bool{},
+		exceeded: make(chan struct{}, 1),
 	}
 	if err := d.ask(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -66,19 +70,26 @@ func (d *driver) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.call(ctx, "NodeGetInfo", func(ctx context.Context) error {
+	d.info, err = d.nodeInfo(ctx)
+	return err
+}
+
+// nodeInfo asks the driver about the node.
+func (d *driver) nodeInfo(ctx context.Context) (info DriverInfo, err error) {
+	err = d.call(ctx, "NodeGetInfo", func(ctx context.Context) error {
 		r, err := d.node.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
-		d.info = DriverInfo{
+		info = DriverInfo{
 			Name:       d.name,
 			NodeID:     r.GetNodeId(),
 			MaxVolumes: r.GetMaxVolumesPerNode(),
 			Topology:   r.GetAccessibleTopology().GetSegments(),
 		}
-		if err == nil && d.info.NodeID == "" {
+		if err == nil && info.NodeID == "" {
 			err = errors.New("the driver returned no node ID")
 		}
 		return err
 	})
+	return info, err
 }
 
 // call makes one call to the driver. Errors name the call, but never contain the request, which may hold secrets.

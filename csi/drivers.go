@@ -110,6 +110,7 @@ func (d *driver) retire() {
 	if d == nil {
 		return
 	}
+	d.stop()
 	go func() {
 		d.calls.Wait()
 		_ = d.conn.Close() // nothing is sent any more

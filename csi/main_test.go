@@ -49,6 +49,9 @@ type world struct {
 	gone    []string
 	refuse  error // what Registered answers
 	changed chan struct{}
+	// period is how often drivers are asked for their limits; periodChanged is closed when that changes.
+	period        time.Duration
+	periodChanged chan struct{}
 }
 
 // newWorld makes a node with a driver that keeps volumes as directories; config changes the driver.
@@ -59,13 +62,14 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 	}
 	node := plugintest.New(t)
 	w := &world{
-		Node:    node,
-		root:    filepath.Join(node.Dir, "root"),
-		state:   filepath.Join(node.Dir, "state"),
-		boot:    "boot-1",
-		config:  config,
-		timeout: time.Minute,
-		changed: make(chan struct{}, 100),
+		Node:          node,
+		root:          filepath.Join(node.Dir, "root"),
+		state:         filepath.Join(node.Dir, "state"),
+		boot:          "boot-1",
+		config:        config,
+		timeout:       time.Minute,
+		changed:       make(chan struct{}, 100),
+		periodChanged: make(chan struct{}),
 	}
 	if err := os.MkdirAll(filepath.Join(w.root, "pods"), 0o755); err != nil {
 		t.Fatal(err)
@@ -118,6 +122,7 @@ func (w *world) begin() {
 			w.infos = append(w.infos, d)
 			return w.refuse
 		},
+		Limits:  w.limits,
 		Gone:    func(_ context.Context, name string) { w.mu.Lock(); w.gone = append(w.gone, name); w.mu.Unlock() },
 		Wake:    w.Wake,
 		Changed: func() { w.changed <- struct{}{} },

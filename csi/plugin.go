@@ -31,8 +31,11 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 			return nil, errors.Join(err, d.conn.Close())
 		}
 	}
+	following, stop := context.WithCancel(c.background.Context())
+	d.stop = stop
 	pods, err := c.drivers.add(d)
 	if err != nil {
+		stop()
 		return nil, errors.Join(err, d.conn.Close())
 	}
 	c.log.Info("CSI driver registered", "driver", d.name, "nodeID", d.info.NodeID)
@@ -40,6 +43,13 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 		c.cfg.Wake(pods)
 	}
 	c.unstageUnused()
+	if c.cfg.Limits != nil {
+		c.mu.Lock()
+		if !c.background.Ended() {
+			c.background.Go(func() { c.followLimits(following, d) })
+		}
+		c.mu.Unlock()
+	}
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,6 +26,7 @@ type Cluster interface {
 	Growing(ctx context.Context, c *storage.Claim) error
 	Grown(ctx context.Context, c *storage.Claim, size resource.Quantity) error
 	NotGrown(ctx context.Context, c *storage.Claim, cause error, never bool) error
+	LimitPeriod(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
 	SetDriver(ctx context.Context, d storage.NodeDriver) error
 	RemoveDriver(ctx context.Context, name string) error
 }
@@ -62,6 +64,10 @@ func (noCluster) Grown(context.Context, *storage.Claim, resource.Quantity) error
 }
 
 func (noCluster) NotGrown(context.Context, *storage.Claim, error, bool) error { return errNoAPIServer }
+
+func (noCluster) LimitPeriod(context.Context, string) (time.Duration, <-chan struct{}, error) {
+	return 0, nil, nil
+}
 
 func (noCluster) SetDriver(context.Context, storage.NodeDriver) error { return nil }
 

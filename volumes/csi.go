@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,6 +73,7 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 		name := csi.UniqueName(v.Driver, v.Handle)
 		v.PublishContext, err = d.cfg.Cluster.Attached(ctx, d.Pod.UID, name, v.Driver, v.Handle)
 		if err != nil {
+			d.limited(ctx, err)
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
 	}
@@ -80,6 +82,22 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 	}
 	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)
 	return err
+}
+
+// limited acts on an error of an attachment if the node has as many volumes as the driver allows, and the driver says
+// that this number can change (KEP-4876): the driver is asked for the number, and a pod that cannot have its volume is
+// given up, so that its controller replaces it on another node.
+func (d *driven) limited(ctx context.Context, err error) {
+	var limit *storage.LimitError
+	if d.driver.Spec.NodeAllocatableUpdatePeriodSeconds == nil || !errors.As(err, &limit) {
+		return
+	}
+	d.csi.LimitsExceeded(d.volume.Driver)
+	if limit.Lasting && d.cfg.LimitExceeded != nil {
+		d.cfg.LimitExceeded(ctx, d.Pod,
+			fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %v",
+				d.Volume.Name, err))
+	}
 }
 
 // secret reads a Secret that a PersistentVolume refers to, if any.

@@ -42,6 +42,9 @@ type Config struct {
 	Metrics Metrics
 	// Event records an event about a pod.
 	Event func(pod *corev1.Pod, eventType, reason, message string)
+	// LimitExceeded receives a pod that cannot have a volume because the node has as many as a driver allows, and why. It
+	// may block. Nil: such a pod waits.
+	LimitExceeded func(ctx context.Context, pod *corev1.Pod, message string)
 	// InUse receives the volumes that must not be detached, each time they change.
 	InUse func(names []corev1.UniqueVolumeName)
 	// Wake receives the pods whose failed steps may succeed now.
@@ -79,6 +82,7 @@ func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 		Registered: func(ctx context.Context, d csi.DriverInfo) error {
 			return cfg.Cluster.SetDriver(ctx, storage.NodeDriver(d))
 		},
+		Limits: cfg.Cluster.LimitPeriod,
 		Gone: func(ctx context.Context, driver string) {
 			if err := cfg.Cluster.RemoveDriver(ctx, driver); err != nil {
 				cfg.Log.Warn("cannot remove a CSI driver from the CSINode", "driver", driver, "err", err)

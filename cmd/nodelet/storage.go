@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/claims"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -41,6 +42,12 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Event:    api.podEvent,
 		InUse:    m.node.SetVolumesInUse,
 		Wake:     l.wake,
+	}
+	c.LimitExceeded = func(ctx context.Context, pod *corev1.Pod, message string) {
+		const reason = "VolumeAttachmentLimitExceeded"
+		p.meter.Rejected(reason)
+		api.podEvent(pod, corev1.EventTypeWarning, reason, message)
+		l.supervisor.Evict(ctx, pod.UID, agent.Eviction{Reason: reason, Message: "Pod was rejected: " + message})
 	}
 	if api.client != nil {
 		cluster := storage.New(storage.Config{

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -46,7 +47,17 @@ type Driver struct {
 	disks
 	journal
 	plugin fake.Plugin
+	// maxVolumes is what a node can attach now.
+	maxVolumes atomic.Int64
+	// asked counts the calls of NodeGetInfo.
+	asked atomic.Int64
 }
+
+// Asked returns how often the driver was asked about the node.
+func (d *Driver) Asked() int64 { return d.asked.Load() }
+
+// SetMaxVolumes changes how many volumes a node can attach.
+func (d *Driver) SetMaxVolumes(n int64) { d.maxVolumes.Store(n) }
 
 // journal records the calls that change something.
 type journal struct {
@@ -59,6 +70,7 @@ type journal struct {
 // Start serves a driver, and registers it, until Close.
 func Start(cfg Config) (*Driver, error) {
 	d := &Driver{disks: disks{cfg}, journal: journal{busy: map[string]bool{}, flags: map[string][]string{}}}
+	d.SetMaxVolumes(cfg.MaxVolumes)
 	for _, dir := range []string{"volumes", "attached", "ephemeral", "fail", "grow", "sick"} {
 		if err := os.MkdirAll(filepath.Join(cfg.State, dir), 0o755); err != nil {
 			return nil, err

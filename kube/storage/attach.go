@@ -3,10 +3,12 @@ package storage
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -142,9 +144,26 @@ func detaching(va *storagev1.VolumeAttachment, handle string) error {
 		"(VolumeAttachment %s)", handle, why, va.Name)
 }
 
+// LimitError is the error for a volume that cannot be attached because the node has as many as its driver allows.
+type LimitError struct {
+	// Lasting: the driver has refused for longer than the kubelet waits for a volume.
+	Lasting bool
+	text    string
+}
+
+func (e *LimitError) Error() string { return e.text }
+
+// limitPatience is how long a driver must refuse to attach a volume until that counts as lasting: the time that the
+// kubelet waits for a pod's volumes.
+const limitPatience = 2*time.Minute + 3*time.Second
+
 func unattached(va *storagev1.VolumeAttachment, handle string) error {
 	if e := va.Status.AttachError; e != nil {
-		return fmt.Errorf("volume %s is not attached to this node, %s failed: %s", handle, va.Spec.Attacher, e.Message)
+		text := fmt.Sprintf("volume %s is not attached to this node, %s failed: %s", handle, va.Spec.Attacher, e.Message)
+		if e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted) {
+			return &LimitError{Lasting: e.Time.Sub(va.CreationTimestamp.Time) >= limitPatience, text: text}
+		}
+		return errors.New(text)
 	}
 	return fmt.Errorf("volume %s is not attached to this node yet: waiting for the external-attacher of CSI driver %s "+
 		"(VolumeAttachment %s)", handle, va.Spec.Attacher, va.Name)

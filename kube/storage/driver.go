@@ -21,17 +21,15 @@ type drivers struct {
 	known chan struct{} // closed when byName holds the state
 	// byName is guarded by Storage.mu.
 	byName map[string]*storagev1.CSIDriver
-	err    error // of the last attempt to watch them
+	// changed is closed, and replaced, when one of them has changed. Guarded by Storage.mu.
+	changed chan struct{}
+	err     error // of the last attempt to watch them
 }
 
 // Driver returns a CSIDriver, with the API's defaults for fields that are not set; one that does not exist has only
 // defaults.
 func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
-	s.drivers.begin.Do(func() {
-		s.alive.Go(func() {
-			watch.Target{Client: s.cfg.Storage, Resource: "csidrivers"}.Follow(s.ctx, driverSink{s})
-		})
-	})
+	s.watchDrivers()
 	patience := time.NewTimer(driversPatience)
 	defer patience.Stop()
 	select {
@@ -49,6 +47,37 @@ func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver
 		return d, nil
 	}
 	return withDefaults(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}}), nil
+}
+
+func (s *Storage) watchDrivers() {
+	s.drivers.begin.Do(func() {
+		s.alive.Go(func() {
+			watch.Target{Client: s.cfg.Storage, Resource: "csidrivers"}.Follow(s.ctx, driverSink{s})
+		})
+	})
+}
+
+// LimitPeriod returns after which period a driver has to be asked again how many volumes the node can have
+// (nodeAllocatableUpdatePeriodSeconds), 0 for never, and a channel that is closed when that may have changed. It waits
+// until the CSIDrivers are known, and returns an error only if ctx ends.
+func (s *Storage) LimitPeriod(ctx context.Context, driver string) (time.Duration, <-chan struct{}, error) {
+	s.watchDrivers()
+	select {
+	case <-s.drivers.known:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return limitPeriod(s.drivers.byName[driver]), s.drivers.changed, nil
+}
+
+// limitPeriod returns 0 without a CSIDriver.
+func limitPeriod(d *storagev1.CSIDriver) time.Duration {
+	if d == nil || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
 // withDefaults sets the fields that the API server would default in a CSIDriver.
@@ -76,14 +105,14 @@ func withDefaults(d *storagev1.CSIDriver) *storagev1.CSIDriver {
 type driverSink struct{ s *Storage }
 
 func (k driverSink) Replace(objs []metav1.Object) {
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	clear(k.s.drivers.byName)
-	for _, o := range objs {
-		if d, ok := o.(*storagev1.CSIDriver); ok {
-			k.s.drivers.byName[d.Name] = withDefaults(d)
+	k.change(func(byName map[string]*storagev1.CSIDriver) {
+		clear(byName)
+		for _, o := range objs {
+			if d, ok := o.(*storagev1.CSIDriver); ok {
+				byName[d.Name] = withDefaults(d)
+			}
 		}
-	}
+	})
 	select {
 	case <-k.s.drivers.known:
 	default:
@@ -93,16 +122,21 @@ func (k driverSink) Replace(objs []metav1.Object) {
 
 func (k driverSink) Set(o metav1.Object) {
 	if d, ok := o.(*storagev1.CSIDriver); ok {
-		k.s.mu.Lock()
-		defer k.s.mu.Unlock()
-		k.s.drivers.byName[d.Name] = withDefaults(d)
+		k.change(func(byName map[string]*storagev1.CSIDriver) { byName[d.Name] = withDefaults(d) })
 	}
 }
 
 func (k driverSink) Delete(o metav1.Object) {
+	k.change(func(byName map[string]*storagev1.CSIDriver) { delete(byName, o.GetName()) })
+}
+
+// change changes the CSIDrivers and tells those who wait for that.
+func (k driverSink) change(do func(byName map[string]*storagev1.CSIDriver)) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
-	delete(k.s.drivers.byName, o.GetName())
+	do(k.s.drivers.byName)
+	close(k.s.drivers.changed)
+	k.s.drivers.changed = make(chan struct{})
 }
 
 func (k driverSink) Trouble(err error) {

@@ -52,9 +52,13 @@ type Storage struct {
 // New returns a Storage that has sent no request yet. Close ends it.
 func New(cfg Config) *Storage {
 	s := &Storage{
-		cfg:     cfg,
-		seen:    make(chan struct{}),
-		drivers: drivers{known: make(chan struct{}), byName: map[string]*storagev1.CSIDriver{}},
+		cfg:  cfg,
+		seen: make(chan struct{}),
+		drivers: drivers{
+			known:   make(chan struct{}),
+			byName:  map[string]*storagev1.CSIDriver{},
+			changed: make(chan struct{}),
+		},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s

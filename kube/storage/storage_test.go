@@ -307,6 +307,65 @@ func TestAttachTakesLong(t *testing.T) {
 	})
 }
 
+// TestLimitError checks the error for a volume that the driver cannot attach because the node has as many as it allows,
+// and when that counts as lasting.
+func TestLimitError(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		begun, exhausted, other := metav1.NewTime(time.Now().Truncate(time.Second)), int32(8), int32(13)
+		for name, test := range map[string]struct {
+			code           *int32
+			after          time.Duration
+			limit, lasting bool
+		}{
+			"another error":    {&other, time.Hour, false, false},
+			"without a code":   {nil, time.Hour, false, false},
+			"just now":         {&exhausted, time.Minute, true, false},
+			"for some minutes": {&exhausted, 123 * time.Second, true, true},
+		} {
+			w.server.Put(&storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: vaName, CreationTimestamp: begun},
+				Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver},
+				Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{
+					Time:      metav1.NewTime(begun.Add(test.after)),
+					Message:   "no slot is free",
+					ErrorCode: test.code,
+				}},
+			})
+			_, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle)
+			var limit *storage.LimitError
+			if is := errors.As(err, &limit); is != test.limit || is && limit.Lasting != test.lasting ||
+				!strings.Contains(err.Error(), "no slot is free") {
+				t.Errorf("%s: got %#v, want a limit %t, lasting %t", name, err, test.limit, test.lasting)
+			}
+		}
+	})
+}
+
+// TestLimitPeriod checks that the period of a driver is that of its CSIDriver, and that changes are told.
+func TestLimitPeriod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		expect := func(want time.Duration) <-chan struct{} {
+			t.Helper()
+			got, changed, err := w.LimitPeriod(t.Context(), driver)
+			if err != nil || got != want {
+				t.Errorf("got %s, %v, want %s", got, err, want)
+			}
+			return changed
+		}
+		changed := expect(0)
+		seconds := int64(30)
+		w.server.Put(&storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec:       storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: &seconds},
+		})
+		<-changed
+		changed = expect(30 * time.Second)
+		w.server.Put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}})
+		<-changed
+		expect(0)
+	})
+}
+
 // A CSIDriver that does not exist has the defaults; changes are seen by watch.
 func TestDriver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

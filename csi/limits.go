@@ -1,0 +1,76 @@
+package csi
+
+import (
+	"context"
+	"maps"
+	"time"
+)
+
+// LimitsExceeded makes the agent ask a driver again how many volumes the node can have: it could not attach one more.
+// It returns at once, and does nothing for a driver of which the limits do not change.
+func (c *CSI) LimitsExceeded(name string) {
+	d, done := c.drivers.now(name)
+	defer done()
+	if d != nil {
+		select {
+		case d.exceeded <- struct{}{}:
+		default: // it is asked already
+		}
+	}
+}
+
+// followLimits asks a driver again after each period, and when it could not attach one more volume (KEP-4876), until
+// ctx ends.
+func (c *CSI) followLimits(ctx context.Context, d *driver) {
+	var period time.Duration
+	var due <-chan time.Time
+	for {
+		now, changed, err := c.cfg.Limits(ctx, d.name)
+		if err != nil {
+			return // ctx has ended
+		}
+		if now != period {
+			period, due = now, nil
+			if period > 0 {
+				due = time.After(period)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			continue
+		case <-d.exceeded:
+			if period == 0 {
+				continue
+			}
+		case <-due:
+			due = time.After(period)
+		}
+		if err := c.refreshLimits(ctx, d); err != nil && ctx.Err() == nil {
+			c.log.Warn("cannot update how many volumes the node can have", "driver", d.name, "err", err)
+		}
+	}
+}
+
+// refreshLimits asks a driver about the node, and passes its answer on if that has changed.
+func (c *CSI) refreshLimits(ctx context.Context, d *driver) error {
+	info, err := d.nodeInfo(ctx)
+	if err != nil {
+		return err
+	}
+	c.drivers.mu.Lock()
+	old := d.info
+	c.drivers.mu.Unlock()
+	if info.NodeID == old.NodeID && info.MaxVolumes == old.MaxVolumes && maps.Equal(info.Topology, old.Topology) {
+		return nil
+	}
+	if err := c.cfg.Registered(ctx, info); err != nil {
+		return err
+	}
+	c.drivers.mu.Lock()
+	d.info = info
+	c.drivers.mu.Unlock()
+	c.log.Info("CSI driver has changed what it says about the node", "driver", d.name, "maxVolumes", info.MaxVolumes)
+	return nil
+}
