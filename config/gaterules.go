@@ -52,7 +52,7 @@ var gateRules = map[string]gateRule{
 	"DRANodeAllocatableResources":            {behavesAsOff, notThere},
 	"DRAOptionalNodeOperations":              {behavesAsOff, "drivers are always called"},
 	"DRAWorkloadResourceClaims":              {behavesAsOff, notThere},
-	"DefaultPodSysctls":                      {behavesAsOff, "set sysctls in the pods' securityContext"},
+	"DefaultPodSysctls":                      {},
 	"DisableCPUQuotaWithExclusiveCPUs":       {},
 	"DisableNodeKubeProxyVersion":            {behaves: behavesAsOn},
 	"DynamicResourceAllocation":              {behaves: behavesAsOn},

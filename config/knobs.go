@@ -98,7 +98,7 @@ var knobs = []knob{
 	{"podPidsLimit", "pod-max-pids", kInt64, acts, gPods, "maximum number of processes in a pod; -1 means no limit", ""},
 	{"seccompDefault", "seccomp-default", kBool, acts, gPods,
 		"use the seccomp profile RuntimeDefault for pods without one", ""},
-	{"defaultPodSysctls", "", nil, noEffect, gHidden, "set sysctls in the pods' securityContext", ""},
+	{"defaultPodSysctls", "", nil, acts, gHidden, "sysctls of all pods that do not set them themselves", ""},
 	{"allowedUnsafeSysctls", "allowed-unsafe-sysctls", kList, acts, gHidden,
 		"unsafe sysctls, or patterns such as net.core.*, that pods may set", ""},
 	{"crashLoopBackOff.maxContainerRestartPeriod", "", nil, acts, gHidden,

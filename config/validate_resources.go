@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 func (v *checker) checkImages() {
@@ -101,7 +104,7 @@ func (v *checker) checkCPUAndMemory() {
 	v.oneOf("memoryManagerPolicy", c.MemoryManagerPolicy, "None", "Static")
 	v.oneOf("topologyManagerPolicy", c.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node")
 	v.oneOf("topologyManagerScope", c.TopologyManagerScope, "container", "pod")
-	v.needsGate("defaultPodSysctls", "DefaultPodSysctls", len(c.DefaultPodSysctls) > 0)
+	v.checkSysctls()
 	v.oneOf("memoryReservationPolicy", c.MemoryReservationPolicy, "None", "TieredReservation")
 	v.needsGate("memoryReservationPolicy", "MemoryQoS", c.MemoryReservationPolicy == "TieredReservation")
 	if c.MemoryThrottlingFactor != nil {
@@ -116,6 +119,29 @@ func (v *checker) checkCPUAndMemory() {
 		}
 	}
 	v.checkReservedMemory()
+}
+
+// sysctlName matches the name of a sysctl, with dots or slashes.
+var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+
+// checkSysctls checks the names of defaultPodSysctls. A sysctl of no namespace would change the node.
+func (v *checker) checkSysctls() {
+	const field = "defaultPodSysctls"
+	v.needsGate(field, "DefaultPodSysctls", len(v.c.DefaultPodSysctls) > 0)
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(v.c.DefaultPodSysctls)) {
+		dotted := sysctl.NormalizeName(name)
+		namespace, _, _ := sysctl.GetNamespace(name)
+		switch {
+		case len(name) > 253 || !sysctlName.MatchString(name):
+			v.bad(field, "%q is not a valid sysctl name", name)
+		case namespace == sysctl.UnknownNamespace:
+			v.bad(field, "%q is not known to be namespaced", name)
+		case seen[dotted]:
+			v.bad(field, "%q is there twice, with dots and with slashes", dotted)
+		}
+		seen[dotted] = true
+	}
 }
 
 func (v *checker) checkReservedMemory() {

@@ -38,6 +38,9 @@ func Settings(c *config.Config) spec.Node {
 		SELinuxMount: c.Gate("SELinuxMount"),
 		NodeDNS:      spec.NodeDNS{ClusterDNS: texts(c.Pods.DNS), ClusterDomain: c.Pods.Domain},
 	}
+	if c.Gate("DefaultPodSysctls") {
+		s.DefaultSysctls = c.Kubelet.DefaultPodSysctls
+	}
 	if c.Gate("MemoryQoS") { // KEP-2570
 		s.MemoryQoS = &spec.MemoryQoS{
 			PageSize: int64(os.Getpagesize()),

@@ -74,6 +74,8 @@ type Limits struct {
 	// SingleProcessOOMKill: when a container runs out of memory, the kernel kills one process and not all processes
 	// of the container at once. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
+	// DefaultSysctls are set in all pods, by name (defaultPodSysctls, KEP-5996).
+	DefaultSysctls map[string]string
 }
 
 // Swap holds the settings and facts that determine how much swap containers get.

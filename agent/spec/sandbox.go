@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -82,7 +83,7 @@ func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	sysctls, err := podSysctls(in.Pod)
+	sysctls, err := podSysctls(in.Pod, in.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +148,10 @@ func portMapping(p corev1.ContainerPort) (*runtimeapi.PortMapping, error) {
 	}, nil
 }
 
-// podSysctls returns the pod's sysctls by name. Admission has already checked whether this node allows them.
-func podSysctls(pod *corev1.Pod) (map[string]string, error) {
-	out := map[string]string{}
+// podSysctls returns the sysctls of the node's configuration and those of the pod, which count before them, by name.
+// Admission has already checked whether this node allows the pod's.
+func podSysctls(pod *corev1.Pod, node *Node) (map[string]string, error) {
+	out := defaultSysctls(pod, node)
 	if pod.Spec.SecurityContext == nil {
 		return out, nil
 	}
@@ -160,6 +162,24 @@ func podSysctls(pod *corev1.Pod) (map[string]string, error) {
 		out[dotted(s.Name)] = s.Value
 	}
 	return out, nil
+}
+
+// defaultSysctls returns the sysctls of the node's configuration that belong to a namespace of the pod's own: others
+// would change the host.
+func defaultSysctls(pod *corev1.Pod, node *Node) map[string]string {
+	own := map[sysctl.Namespace]bool{
+		sysctl.IPCNamespace:  !pod.Spec.HostIPC,
+		sysctl.NetNamespace:  !pod.Spec.HostNetwork,
+		sysctl.UTSNamespace:  !pod.Spec.HostNetwork,
+		sysctl.UserNamespace: pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers,
+	}
+	out := map[string]string{}
+	for name, value := range node.DefaultSysctls {
+		if namespace, _, _ := sysctl.GetNamespace(name); own[namespace] {
+			out[dotted(name)] = value
+		}
+	}
+	return out
 }
 
 // dotted converts a sysctl's name to the form with dots, which runtimes need: net/ipv4/ip_forward becomes
