@@ -59,14 +59,13 @@ func (m *mounting) mount(ctx context.Context) (Mounted, error) {
 	case v.CSI != nil:
 		return m.mountInline(ctx)
 	}
-	claim, err := m.cfg.Cluster.Claim(ctx, m.Pod, v)
+	claim, readOnly, err := m.claim(ctx)
 	if err != nil {
-		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+		return Mounted{}, err
 	}
 	if err := m.checkClaim(claim); err != nil {
 		return Mounted{}, err
 	}
-	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	switch {
 	case claim.PV.Spec.CSI != nil:
 		return m.mountCSI(ctx, claim, readOnly)

@@ -98,8 +98,8 @@ func TestPersistentRefused(t *testing.T) {
 			true,
 			"cannot be used as a block device",
 		},
-		"in-tree cloud": {corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{}}, false,
-			"use a PersistentVolume of CSI driver pd.csi.storage.gke.io"},
+		"cephfs": {corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{}}, false,
+			"use a PersistentVolume of CSI driver cephfs.csi.ceph.com"},
 		"fc": {
 			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}},
 			false,

@@ -311,11 +311,11 @@ func TestUnsupported(t *testing.T) {
 		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{p}}}
 	}
 	tests := map[string]corev1.VolumeSource{
-		"gitRepo":                    {GitRepo: &corev1.GitRepoVolumeSource{}},
-		"kind fc":                    {FC: &corev1.FCVolumeSource{}},
-		"CSI driver ebs.csi.aws.com": {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}},
-		"kind (none known":           {},
-		"source 0: kind (none known": projected(corev1.VolumeProjection{}),
+		"gitRepo":                     {GitRepo: &corev1.GitRepoVolumeSource{}},
+		"kind fc":                     {FC: &corev1.FCVolumeSource{}},
+		"CSI driver rbd.csi.ceph.com": {RBD: &corev1.RBDVolumeSource{}},
+		"kind (none known":            {},
+		"source 0: kind (none known":  projected(corev1.VolumeProjection{}),
 	}
 	for want, source := range tests {
 		_, err := v.Mount(t.Context(), request(testPod(), "vol", source), testObjects())

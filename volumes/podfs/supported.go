@@ -22,9 +22,17 @@ func Supported(vol *corev1.Volume) error {
 }
 
 // External reports whether a volume needs more than this node's own files: a claim, a generic ephemeral volume, an
-// inline CSI volume or an iSCSI LUN. This package does not mount it.
+// inline CSI volume, an iSCSI LUN, or a volume of an in-tree kind that a CSI driver has replaced. This package does not
+// mount it.
 func External(vol *corev1.Volume) bool {
-	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.CSI != nil || vol.ISCSI != nil
+	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.CSI != nil || vol.ISCSI != nil ||
+		Replaced(vol.VolumeSource)
+}
+
+// Replaced reports whether a volume is of an in-tree kind whose volumes a CSI driver mounts as its own.
+func Replaced(s corev1.VolumeSource) bool {
+	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.AzureFile != nil || s.Cinder != nil ||
+		s.GCEPersistentDisk != nil || s.PortworxVolume != nil || s.VsphereVolume != nil
 }
 
 func supported(s corev1.VolumeSource) error {
@@ -34,7 +42,7 @@ func supported(s corev1.VolumeSource) error {
 			"clone into an emptyDir from an init container instead", ErrUnsupported)
 	case s.Projected != nil:
 		return supportedSources(s.Projected.Sources)
-	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil, s.CSI != nil, s.NFS != nil, s.ISCSI != nil:
+	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil, s.CSI != nil, s.NFS != nil, s.ISCSI != nil, Replaced(s):
 		return nil
 	case s.EmptyDir != nil, s.HostPath != nil, s.Image != nil, s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil:
 		return nil
@@ -42,17 +50,10 @@ func supported(s corev1.VolumeSource) error {
 	return unsupported(s)
 }
 
-// successors are the CSI drivers that have taken over from in-tree kinds of volumes.
+// successors are the CSI drivers for in-tree kinds of volumes that cannot be translated into theirs.
 var successors = map[string]string{
-	"awsElasticBlockStore": "ebs.csi.aws.com",
-	"azureDisk":            "disk.csi.azure.com",
-	"azureFile":            "file.csi.azure.com",
-	"cephfs":               "cephfs.csi.ceph.com",
-	"cinder":               "cinder.csi.openstack.org",
-	"gcePersistentDisk":    "pd.csi.storage.gke.io",
-	"portworxVolume":       "pxd.portworx.com",
-	"rbd":                  "rbd.csi.ceph.com",
-	"vsphereVolume":        "csi.vsphere.vmware.com",
+	"cephfs": "cephfs.csi.ceph.com",
+	"rbd":    "rbd.csi.ceph.com",
 }
 
 // unsupported refuses a kind of volume, of a pod or a PersistentVolume, and names what to use in its place.

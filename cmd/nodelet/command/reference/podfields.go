@@ -15,6 +15,8 @@ const (
 	evictor   = "the component that evicts the pod decides about it"
 	windows   = "for Windows"
 	claims    = "the controller manager creates the claim"
+
+	translated = "the CSI driver has no such attribute"
 )
 
 // podFields has a verdict for each field of PodSpec and of the types that it consists of, in the order of the API. "*"
@@ -40,9 +42,9 @@ var podFields = []struct {
 	{"VolumeSource", config.Acts,
 		"hostPath emptyDir secret nfs iscsi persistentVolumeClaim downwardAPI configMap projected csi " +
 			"ephemeral image", ""},
-	{"VolumeSource", config.Refused,
+	{"VolumeSource", config.Acts,
 		"gcePersistentDisk awsElasticBlockStore cinder azureFile vsphereVolume azureDisk portworxVolume",
-		"use the CSI driver that the error names"},
+		"mounted by the CSI driver that replaces this kind"},
 	{"VolumeSource", config.Refused,
 		"rbd cephfs", "removed from Kubernetes; use the CSI driver that the error names"},
 	{"VolumeSource", config.Refused,
@@ -52,8 +54,8 @@ var podFields = []struct {
 	{"HostPathVolumeSource", config.Acts, "path type", ""},
 	{"EmptyDirVolumeSource", config.Acts, "medium sizeLimit", ""},
 	{"EmptyDirVolumeSource", config.NoEffect, "mode", "alpha in Kubernetes, gate EmptyDirVolumeMode"},
-	{"GCEPersistentDiskVolumeSource", config.Refused, "*", "the volume is refused"},
-	{"AWSElasticBlockStoreVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"GCEPersistentDiskVolumeSource", config.Acts, "pdName fsType partition readOnly", ""},
+	{"AWSElasticBlockStoreVolumeSource", config.Acts, "volumeID fsType partition readOnly", ""},
 	{"GitRepoVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"SecretVolumeSource", config.Acts, "secretName items defaultMode optional", ""},
 	{"SecretVolumeSource", config.NoEffect, "defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
@@ -69,7 +71,8 @@ var podFields = []struct {
 	{"PersistentVolumeClaimVolumeSource", config.Acts, "claimName readOnly", ""},
 	{"RBDVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"FlexVolumeSource", config.Refused, "*", "the volume is refused"},
-	{"CinderVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"CinderVolumeSource", config.Acts, "volumeID fsType readOnly", ""},
+	{"CinderVolumeSource", elsewhere, "secretRef", translated},
 	{"CephFSVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"FlockerVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"DownwardAPIVolumeSource", config.Acts, "items defaultMode", ""},
@@ -80,13 +83,15 @@ var podFields = []struct {
 	{"ObjectFieldSelector", config.Acts, "apiVersion fieldPath", ""},
 	{"ResourceFieldSelector", config.Acts, "containerName resource divisor", ""},
 	{"FCVolumeSource", config.Refused, "*", "the volume is refused"},
-	{"AzureFileVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"AzureFileVolumeSource", config.Acts, "secretName shareName readOnly", ""},
 	{"ConfigMapVolumeSource", config.Acts, "items defaultMode optional", ""},
 	{"ConfigMapVolumeSource", config.NoEffect,
 		"defaultUser", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
-	{"VsphereVirtualDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"VsphereVirtualDiskVolumeSource", config.Acts, "volumePath fsType storagePolicyName", ""},
+	{"VsphereVirtualDiskVolumeSource", elsewhere, "storagePolicyID", translated},
 	{"QuobyteVolumeSource", config.Refused, "*", "the volume is refused"},
-	{"AzureDiskVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"AzureDiskVolumeSource", config.Acts, "diskURI cachingMode fsType readOnly kind", ""},
+	{"AzureDiskVolumeSource", elsewhere, "diskName", translated},
 	{"PhotonPersistentDiskVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"ProjectedVolumeSource", config.Acts, "sources defaultMode", ""},
 	{"ProjectedVolumeSource", config.NoEffect,
@@ -106,7 +111,7 @@ var podFields = []struct {
 		"signerName keyType maxExpirationSeconds credentialBundlePath keyPath certificateChainPath " +
 			"userAnnotations", ""},
 	{"PodCertificateProjection", config.NoEffect, "user", "alpha in Kubernetes, gate AtomicWriteVolumeUserFields"},
-	{"PortworxVolumeSource", config.Refused, "*", "the volume is refused"},
+	{"PortworxVolumeSource", config.Acts, "volumeID fsType readOnly", ""},
 	{"ScaleIOVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"StorageOSVolumeSource", config.Refused, "*", "the volume is refused"},
 	{"CSIVolumeSource", config.Acts, "driver readOnly fsType volumeAttributes nodePublishSecretRef", ""},

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +21,10 @@ import (
 const (
 	program = "github.com/nodelet/nodelet/cmd/nodelet"
 	module  = "github.com/nodelet/nodelet/"
-	library = "k8s.io/component-helpers/" // it decides about node affinity
 )
+
+// libraries decide for the program: about node affinity, and about volumes of in-tree kinds that CSI drivers replace.
+var libraries = []string{"k8s.io/component-helpers/", "k8s.io/csi-translation-lib/"}
 
 // listed is a package as `go list -export` describes it.
 type listed struct {
@@ -81,7 +84,8 @@ func reads(t *testing.T) map[string]map[string]bool {
 		return os.Open(all[path].Export)
 	})
 	for path, p := range all {
-		if strings.HasPrefix(path, module) || strings.HasPrefix(path, library) {
+		if strings.HasPrefix(path, module) ||
+			slices.ContainsFunc(libraries, func(l string) bool { return strings.HasPrefix(path, l) }) {
 			r.check(t, p)
 		}
 	}
