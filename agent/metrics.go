@@ -9,6 +9,9 @@ import (
 
 // Metrics counts what the supervisor and the workers do. It is called from many goroutines and must not block.
 type Metrics interface {
+	// Created counts a pod that was created during this run of the agent and is synced for the first time. waited is how
+	// long after the agent saw it.
+	Created(pod *corev1.Pod, waited time.Duration)
 	// Synced counts one sync of a worker: "create" for its first, "terminate" when the pod is to end, otherwise
 	// "sync".
 	Synced(kind string, took time.Duration)
@@ -43,6 +46,9 @@ func (w *worker) synced(began time.Time) {
 		kind = "terminate"
 	case !w.startup.synced:
 		kind = "create"
+		if w.startup.fresh {
+			w.cfg.Metrics.Created(w.desired.Pod, began.Sub(w.startup.seen))
+		}
 	}
 	w.startup.synced = true
 	w.cfg.Metrics.Synced(kind, time.Since(began))

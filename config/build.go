@@ -207,6 +207,9 @@ func buildServer(k *KubeletConfiguration) Server {
 	if v, ok := tlsVersions[k.TLSMinVersion]; ok {
 		s.MinTLSVersion = v
 	}
+	for _, id := range k.TLSCurvePreferences {
+		s.Curves = append(s.Curves, tls.CurveID(id)) // checked by validate
+	}
 	for _, name := range k.TLSCipherSuites {
 		if id, ok := cipherSuite(name); ok {
 			s.CipherSuites = append(s.CipherSuites, id)

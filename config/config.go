@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"net/netip"
 	"time"
 
@@ -201,9 +202,10 @@ type Server struct {
 	Endpoint        // port 0 if enableServer is false
 	CertFile        string
 	KeyFile         string
-	CipherSuites    []uint16 // of crypto/tls; empty for Go's choice
-	MinTLSVersion   uint16   // of crypto/tls; TLS 1.2 by default
-	TLSBootstrap    bool     // ask the API server for a serving certificate
+	CipherSuites    []uint16      // of crypto/tls; empty for Go's choice
+	Curves          []tls.CurveID // key exchanges that are allowed; empty for Go's choice
+	MinTLSVersion   uint16        // of crypto/tls; TLS 1.2 by default
+	TLSBootstrap    bool          // ask the API server for a serving certificate
 	ClientCAFile    string
 	Anonymous       bool
 	Webhook         bool // TokenReview

@@ -136,10 +136,10 @@ type GateInfo struct {
 	Stage   string // ALPHA, BETA, GA or DEPRECATED
 	Default bool
 	Locked  bool
-	// Verdict says whether nodelet follows the gate. Always says how it behaves if it does not.
 	Verdict Verdict
-	Always  bool
-	Note    string
+	// Fixed reports whether nodelet does not follow the gate, but behaves always as with it on, or off.
+	Fixed, Always bool
+	Note          string
 }
 
 // Gates returns the gates that the kubelet or nodelet reads, by name. All other gates of Kubernetes are accepted, and
@@ -153,6 +153,7 @@ func Gates() []GateInfo {
 			Stage:   g.stage,
 			Default: g.on,
 			Locked:  g.locked,
+			Fixed:   rule.behaves != behavesAsSet,
 			Always:  rule.behaves == behavesAsOn,
 			Note:    rule.note,
 			Verdict: rule.verdict(g),

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"maps"
+	"math"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -37,9 +38,26 @@ func (v *checker) checkServers() {
 				suite)
 		}
 	}
+	v.checkCurves()
 	v.needsGate("serverTLSBootstrap", "RotateKubeletServerCertificate", c.ServerTLSBootstrap)
 	if c.EnableSystemLogQuery != nil && *c.EnableSystemLogQuery && !*c.EnableSystemLogHandler {
 		v.bad("enableSystemLogQuery", "needs enableSystemLogHandler, which is off")
+	}
+}
+
+// checkCurves refuses numbers that this version of Go does not know.
+func (v *checker) checkCurves() {
+	const field = "tlsCurvePreferences"
+	seen := map[int32]bool{}
+	for _, id := range v.c.TLSCurvePreferences {
+		known := id > 0 && id <= math.MaxUint16 && !strings.HasPrefix(tls.CurveID(id).String(), "CurveID(")
+		switch {
+		case !known:
+			v.bad(field, "%d is not a key exchange of Go's TLS; see https://pkg.go.dev/crypto/tls#CurveID", id)
+		case seen[id]:
+			v.bad(field, "duplicate %d", id)
+		}
+		seen[id] = true
 	}
 }
 

@@ -20,7 +20,6 @@ var startBuckets = []float64{
 var (
 	storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	pullBuckets    = []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-	restBuckets    = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0}
 )
 
 func exponential(first, factor float64, n int) []float64 {
@@ -48,9 +47,6 @@ type Agent struct {
 	Evictions   *Vec[*Counter]   // by eviction_signal
 	Preemptions *Vec[*Counter]   // by preemption_signal
 	SELinux     SELinux
-
-	restTotal *Vec[*Counter]   // by code, host, method
-	restTook  *Vec[*Histogram] // by host, verb
 }
 
 // PodMetrics are the instruments of pods and their workers.
@@ -58,7 +54,12 @@ type PodMetrics struct {
 	PodStart, PodStartTotal, PodStartSLI, PodWorkerStart *Histogram
 	// PodWorker has the durations of syncs of pods, by operation_type: create, sync or terminate.
 	PodWorker *Vec[*Histogram]
-	Relist    *Histogram
+	// StatusSync has the times from a change of a status to its acceptance by the API server.
+	StatusSync       *Histogram
+	ContainersPerPod *Histogram
+	// FirstNetworkPod is the duration of the first start of a pod with a network of its own.
+	FirstNetworkPod *Gauge
+	Relist          *Histogram
 	// RelistInterval has the times from the start of one relist to the start of the next.
 	RelistInterval *Histogram
 	RelistLast     *Gauge
@@ -78,6 +79,8 @@ type ContainerMetrics struct {
 	StartedContainers       *Vec[*Counter]
 	StartedContainersErrors *Vec[*Counter] // by code and container_type
 	TerminatedContainers    *Vec[*Counter] // by container_type, exit_code and reason
+
+	HookFallbacks, SleepsEnded *Counter
 }
 
 // NewAgent adds the agent's instruments to a registry.
@@ -105,11 +108,7 @@ func NewAgent(r *Registry, node string) *Agent {
 			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
 		Preemptions: r.Counters("kubelet_preemptions",
 			"[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
-		restTotal: r.Counters("rest_client_requests_total",
-			"[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", "code", "host", "method"),
 		SELinux: newSELinux(r),
-		restTook: r.Histograms("rest_client_request_duration_seconds",
-			"[ALPHA] Request latency in seconds. Broken down by verb, and host.", restBuckets, "host", "verb"),
 	}
 }
 
@@ -131,6 +130,16 @@ func newPodMetrics(r *Registry) PodMetrics {
 		PodWorker: r.Histograms("kubelet_pod_worker_duration_seconds",
 			"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			defaultBuckets, "operation_type"),
+		StatusSync: r.Histogram("kubelet_pod_status_sync_duration_seconds",
+			"[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status "+
+				"until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
+			[]float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60}),
+		ContainersPerPod: r.Histogram("kubelet_containers_per_pod_count",
+			"[ALPHA] The number of containers per pod.", exponential(1, 2, 5)),
+		FirstNetworkPod: r.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
+			"[ALPHA] Duration in seconds to start the first network pod, excluding time to pull images and run init "+
+				"containers, measured from pod creation timestamp to when all its containers are reported as started and "+
+				"observed via watch"),
 		Relist: r.Histogram("kubelet_pleg_relist_duration_seconds",
 			"[ALPHA] Duration in seconds for relisting pods in PLEG.", defaultBuckets),
 		RelistInterval: r.Histogram("kubelet_pleg_relist_interval_seconds",
@@ -163,6 +172,10 @@ func newContainerMetrics(r *Registry) ContainerMetrics {
 			"[ALPHA] Cumulative number of errors when starting containers", "code", "container_type"),
 		TerminatedContainers: r.Counters("kubelet_terminated_containers_total",
 			"[ALPHA] Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
+		HookFallbacks: r.Counter("kubelet_lifecycle_handler_http_fallbacks_total",
+			"[ALPHA] The number of times lifecycle handlers successfully fell back to http from https."),
+		SleepsEnded: r.Counter("kubelet_sleep_action_terminated_early_total",
+			"[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes"),
 	}
 }
 
@@ -196,14 +209,6 @@ func runtimeOperation(verb string) string {
 		b.WriteRune(c)
 	}
 	return b.String()
-}
-
-// Request counts a response of the API server; code is "<error>" if there was none.
-func (a *Agent) Request(code, method, host string) { a.restTotal.With(code, host, method).Inc() }
-
-// RequestTook counts the duration of a request to the API server.
-func (a *Agent) RequestTook(host, verb string, took time.Duration) {
-	a.restTook.With(host, verb).Took(took)
 }
 
 // ImageSize returns the label for the size of an image: the range that contains it.

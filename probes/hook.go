@@ -27,6 +27,12 @@ type HookTarget struct {
 	Warn func(reason, message string)
 }
 
+// ErrSleepEnded is the error of a sleep hook whose container ended before it.
+var ErrSleepEnded = errors.New("container terminated before sleep hook finished")
+
+// FallbackReason is the reason of the event about a hook that speaks HTTP, because its server does not speak HTTPS.
+const FallbackReason = "LifecycleHTTPFallback"
+
 // RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's
 // grace period). HTTP hooks succeed with any answer, whatever its status, and fall back to plain HTTP where the server
 // does not speak HTTPS, both as with the kubelet. tcpSocket is in the API for old objects only and always fails.
@@ -41,7 +47,7 @@ func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) erro
 		return nil
 	case h.Sleep != nil:
 		if !backoff.Sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second) {
-			return errors.New("container terminated before sleep hook finished")
+			return ErrSleepEnded
 		}
 		return nil
 	case h.TCPSocket != nil:
@@ -81,7 +87,7 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 		return err
 	}
 	if t.Warn != nil {
-		t.Warn("LifecycleHTTPFallback",
+		t.Warn(FallbackReason,
 			fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host))
 	}
 	return nil

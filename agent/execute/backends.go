@@ -137,6 +137,9 @@ type Events interface {
 type Metrics interface {
 	// Step counts a step that has ended; p is nil if it succeeded.
 	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
+	// HookFellBack counts a hook that spoke HTTP instead of HTTPS, SleepEnded a sleep hook that did not end by itself.
+	HookFellBack()
+	SleepEnded()
 	// Pulled counts a pulled image.
 	Pulled(bytes uint64, took time.Duration)
 }

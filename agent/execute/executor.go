@@ -57,7 +57,7 @@ func New(b Backends) *Executor {
 			placement: b.Placement,
 			events:    b.Events,
 		},
-		hooks:   &hooks{runtime: b.Runtime, node: b.Node, events: b.Events},
+		hooks:   &hooks{runtime: b.Runtime, node: b.Node, events: b.Events, metrics: b.Metrics},
 		pulls:   &pulls{images: b.Images, objects: b.Objects, sandboxes: boxes, events: b.Events, metrics: b.Metrics},
 		mounts:  &mounts{volumes: b.Volumes, objects: b.Objects, node: b.Node, limiters: l},
 		resizes: &resizes{runtime: b.Runtime, cgroups: b.Cgroups, node: b.Node},

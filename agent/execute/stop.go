@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ type hooks struct {
 	runtime Runtime
 	node    func() *spec.Node
 	events  Events
+	metrics Metrics
 }
 
 // postStart runs the postStart hook of a container that has just been started.
@@ -33,15 +35,22 @@ func (x *hooks) postStart(ctx context.Context, t *Task, s podstate.PostStart) er
 
 // run runs a lifecycle handler for a container instance.
 func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
-	return probes.RunHook(ctx, h, probes.HookTarget{
+	err := probes.RunHook(ctx, h, probes.HookTarget{
 		ContainerID: id,
 		Container:   c,
 		Exec:        x.runtime.Output,
 		Warn: func(reason, message string) {
 			x.events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, reason, message)
+			if reason == probes.FallbackReason {
+				x.metrics.HookFellBack()
+			}
 		},
 		PodIP: x.node().PodAddress(t.Pod, t.podIPs()),
 	})
+	if errors.Is(err, probes.ErrSleepEnded) {
+		x.metrics.SleepEnded()
+	}
+	return err
 }
 
 // stop runs the preStop hook within the grace period and then stops the container with the time that is left.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,12 +31,23 @@ type Metrics struct {
 	steps *metrics.Vec[*metrics.Histogram]
 	// relisted is the start of the last relist. Only the supervisor's goroutine uses it.
 	relisted time.Time
+	// firstNetworkPod is done when a pod with a network of its own has started.
+	firstNetworkPod sync.Once
 }
 
 // New returns Metrics that count in the instruments of e. Call it once.
 func New(e *exporter.Exporter) *Metrics {
 	return &Metrics{exporter: e, agent: e.Agent, steps: e.AddSteps()}
 }
+
+// StatusPublished counts an accepted status of a pod, and how long after the change.
+func (m *Metrics) StatusPublished(_ *corev1.Pod, took time.Duration) { m.agent.StatusSync.Took(took) }
+
+// HookFellBack implements execute.Metrics.
+func (m *Metrics) HookFellBack() { m.agent.HookFallbacks.Inc() }
+
+// SleepEnded implements execute.Metrics.
+func (m *Metrics) SleepEnded() { m.agent.SleepsEnded.Inc() }
 
 // Evicted counts the eviction of a pod because of a signal.
 func (m *Metrics) Evicted(signal string) { m.agent.Evictions.With(signal).Inc() }
@@ -130,6 +142,12 @@ func containerType(pod *corev1.Pod, name string) string {
 	return "init_container"
 }
 
+// Created implements agent.Metrics.
+func (m *Metrics) Created(pod *corev1.Pod, waited time.Duration) {
+	m.agent.PodWorkerStart.Took(waited)
+	m.agent.ContainersPerPod.Observe(float64(len(pod.Spec.Containers)))
+}
+
 // Synced implements agent.Metrics.
 func (m *Metrics) Synced(kind string, took time.Duration) {
 	m.agent.PodWorker.With(kind).Took(took)
@@ -150,6 +168,9 @@ func (m *Metrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration
 	total := max(0, now.Sub(pod.CreationTimestamp.Time))
 	a.PodStartTotal.Took(total)
 	a.PodStartSLI.Took(max(0, total-pulling))
+	if !pod.Spec.HostNetwork {
+		m.firstNetworkPod.Do(func() { a.FirstNetworkPod.Set(max(0, total-pulling).Seconds()) })
+	}
 }
 
 // Ended implements agent.Metrics.

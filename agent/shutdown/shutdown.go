@@ -80,6 +80,13 @@ func New(cfg Config) *Shutdown {
 	return s
 }
 
+// Times returns when the last graceful shutdown began and ended, as this or an earlier run of the agent wrote them;
+// zero if it did not.
+func (s *Shutdown) Times() (began, ended time.Time) {
+	r := s.load()
+	return r.StartTime, r.EndTime
+}
+
 // Admit returns why a new pod is refused while the node goes down; nil if it is not. The static pods that a restarted
 // agent finds are not new.
 func (s *Shutdown) Admit(pod *corev1.Pod) *podstate.Rejection {

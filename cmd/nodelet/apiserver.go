@@ -49,7 +49,12 @@ func newAPIServer(p *process) (*apiServer, error) {
 		p.start(a.identity.Run)
 		p.metrics.AddClientCertificate(a.identity)
 	}
-	a.status = status.New(status.Config{Client: core, Log: p.log, Hold: statusHold})
+	a.status = status.New(status.Config{
+		Client:    core,
+		Log:       p.log,
+		Hold:      statusHold,
+		Published: p.meter.StatusPublished,
+	})
 	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
 	p.start(a.status.Run)
 	p.start(a.recorder.Run)

@@ -77,6 +77,7 @@ func (g *guards) connect(api *apiServer, r *containerRuntime, u *usage.Collector
 		Reporter: report,
 		Log:      p.log,
 	})
+	p.metrics.AddShutdown(g.shutdown.Times)
 	p.before(g.shutdown.Resume)
 	p.start(g.shutdown.Run)
 }

@@ -35,6 +35,7 @@ type output struct {
 func newProcess(cfg *config.Config, out output) *process {
 	e := exporter.New(cfg.Node.Name)
 	e.AddSettings(cfg.Warnings)
+	e.AddFeatures(cfg.Gate)
 	return &process{cfg: cfg, output: out, metrics: e, meter: instruments.New(e)}
 }
 

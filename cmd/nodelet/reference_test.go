@@ -13,11 +13,16 @@ import (
 
 // TestReference checks that the reference pages and the man pages are those of the tables; -update writes them.
 func TestReference(t *testing.T) {
+	differences, err := os.ReadFile("../../test/e2e/testdata/metrics/differences.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
 		"reference/commands.md": reference.Commands(app.Root()),
 		"reference/settings.md": reference.Settings(),
 		"reference/gates.md":    reference.Gates(),
 		"reference/pods.md":     reference.PodFields(),
+		"reference/metrics.md":  reference.Metrics(string(differences)),
 		"man/nodelet.8":         reference.Man(app.Root()),
 		"man/nodelet-config.5":  reference.ConfigMan(),
 	} {

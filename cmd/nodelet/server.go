@@ -108,6 +108,7 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 	s.Certificate = serving.GetCertificate
 	s.Agent = agent
 	s.Mounts = mounts
+	s.Meter = p.metrics.AddRequests()
 	s.Log = p.log
 	if api.client != nil {
 		// Requests to authenticate and authorize callers have no rate limit, so that they never wait for those of the agent.

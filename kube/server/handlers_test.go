@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -245,5 +246,50 @@ func waitFor(t *testing.T, addr netip.AddrPort) {
 			c.Close()
 			return
 		}
+	}
+}
+
+// TestCurves checks that a client without an allowed key exchange cannot connect.
+func TestCurves(t *testing.T) {
+	s, _ := rooted(t, func(cfg *server.Config) { cfg.TLS.Curves = []tls.CurveID{tls.CurveP384} })
+	for curve, want := range map[tls.CurveID]bool{tls.CurveP384: true, tls.X25519: false} {
+		c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{
+			InsecureSkipVerify: true, // the test is about the key exchange
+			CurvePreferences:   []tls.CurveID{curve},
+		})
+		if got := err == nil; got != want {
+			t.Errorf("%v: got %v, want a connection: %v", curve, err, want)
+		}
+		if err == nil {
+			c.Close()
+		}
+	}
+}
+
+// meter is a server.Meter that remembers.
+type meter struct{ served chan string }
+
+func (m *meter) Serving(kind, method, path string) func() {
+	return func() { m.served <- kind + " " + method + " " + path }
+}
+
+// TestRequestsAreCounted checks how requests are named, also refused ones.
+func TestRequestsAreCounted(t *testing.T) {
+	m := &meter{make(chan string, 10)}
+	s, c := rooted(t, func(cfg *server.Config) { cfg.Meter = m })
+	for path, want := range map[string]string{
+		"/pods":                     "readwrite GET pods",
+		"/metrics":                  "readwrite GET metrics",
+		"/containerLogs/ns/pod/app": "readwrite GET containerLogs",
+		"/nowhere/x":                "readwrite GET other",
+	} {
+		s.ask(c, "GET", path, nil)
+		if got := <-m.served; got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	s.ask(s.client(nil), "GET", "/exec/ns/pod/app", nil)
+	if got := <-m.served; got != "readwrite GET exec" {
+		t.Errorf("without credentials: got %q", got)
 	}
 }

@@ -206,7 +206,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 	cfg := server.Config{
 		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Node: "node-1",
 		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil },
-		MinVersion:   tls.VersionTLS12,
+		TLS:          server.TLS{MinVersion: tls.VersionTLS12},
 		ClientCAFile: s.caFile, Tokens: api.Authentication, TokenTTL: time.Minute, Access: api.Authorization,
 		AllowedTTL: time.Minute, DeniedTTL: time.Minute, Agent: s.agent, Debug: true,
 		Mounts: []server.Mount{

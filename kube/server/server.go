@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,9 +43,11 @@ type Config struct {
 	Node string
 
 	// Certificate returns the serving certificate of a connection.
-	Certificate  func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	MinVersion   uint16
-	CipherSuites []uint16
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// TLS limits what clients and the server may agree on.
+	TLS TLS
+	// Meter counts requests; nil: they are not counted.
+	Meter Meter
 	// ClientCAFile contains the CAs (PEM) of client certificates; it is read again when it changes. Empty: client
 	// certificates are not accepted.
 	ClientCAFile string
@@ -71,6 +74,20 @@ type Config struct {
 	// Mounts are handlers of other packages.
 	Mounts []Mount
 	Log    *slog.Logger
+}
+
+// TLS has limits of the protocol. Empty lists leave the choice to Go.
+type TLS struct {
+	MinVersion   uint16
+	CipherSuites []uint16
+	Curves       []tls.CurveID
+}
+
+// Meter counts requests.
+type Meter interface {
+	// Serving is called for a request to the port of a kind, readwrite or readonly, with the path of its route: its first
+	// word, or that of all metrics but /metrics itself with the second one, or "other". served is called at its end.
+	Serving(kind, method, path string) (served func())
 }
 
 // Mount is a handler of another package.
@@ -163,7 +180,11 @@ func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr)
 func (s *Server) Run(ctx context.Context) error {
 	srv := s.httpServer(ctx, s.Handler())
 	srv.TLSConfig = &tls.Config{
-		GetCertificate: s.cfg.Certificate, MinVersion: s.cfg.MinVersion, CipherSuites: s.cfg.CipherSuites,
+		GetCertificate:   s.cfg.Certificate,
+		MinVersion:       s.cfg.TLS.MinVersion,
+		CipherSuites:     s.cfg.TLS.CipherSuites,
+		CurvePreferences: s.cfg.TLS.Curves,
+
 		ClientAuth: tls.RequestClientCert, // the authFilter verifies it, so that refusals are logged
 	}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
@@ -210,6 +231,7 @@ func limits(next http.Handler) http.Handler {
 // serve finds the route of a request, authenticates and authorizes it, and runs the handler.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
+	defer s.count("readwrite", r, &to)()
 	if s.auth.pass(w, r, to) {
 		to.handle(w, r)
 	}
@@ -218,11 +240,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // serveReadOnly serves the routes that need no authentication.
 func (s *Server) serveReadOnly(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
+	defer s.count("readonly", r, &to)()
 	if !to.readOnly || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		http.Error(w, "not served at the read-only port", http.StatusNotFound)
 		return
 	}
 	to.handle(w, r)
+}
+
+// count counts a request until the function that it returns is called.
+func (s *Server) count(kind string, r *http.Request, to *found) (served func()) {
+	if s.cfg.Meter == nil {
+		return func() {}
+	}
+	path := strings.Trim(to.prefix, "/")
+	if root, _, below := strings.Cut(path, "/"); below && root != "metrics" {
+		path = root
+	}
+	if path == "" {
+		path = "other"
+	}
+	return s.cfg.Meter.Serving(kind, r.Method, path)
 }
 
 // Handler returns what Run serves.

@@ -13,8 +13,7 @@ func Settings(c *config.Config) Config {
 	out := Config{
 		Listen:       netip.AddrPortFrom(s.Addr, s.Port),
 		Node:         c.Node.Name,
-		MinVersion:   s.MinTLSVersion,
-		CipherSuites: s.CipherSuites,
+		TLS:          TLS{MinVersion: s.MinTLSVersion, CipherSuites: s.CipherSuites, Curves: s.Curves},
 		ClientCAFile: s.ClientCAFile,
 		TokenTTL:     s.TokenTTL,
 		Anonymous:    s.Anonymous,

@@ -3,11 +3,8 @@ package exporter
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	clientmetrics "k8s.io/client-go/tools/metrics"
 
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/metrics"
@@ -32,10 +29,7 @@ func New(node string) *Exporter {
 	e.probes = metrics.NewProbes(&e.probing)
 	metrics.AddProcessStart(&e.probing)
 	metrics.AddProcess(&e.main)
-	clientmetrics.Register(clientmetrics.RegisterOpts{
-		RequestResult:  requestResult{e.Agent},
-		RequestLatency: requestLatency{e.Agent},
-	})
+	countRequests(&e.main)
 	e.main.Func(writeBuild)
 	e.scraped("/metrics", &e.main)
 	e.scraped("/metrics/cadvisor", &e.cadvisor)
@@ -74,20 +68,4 @@ func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 // ProbeAttempted counts an attempt of a probe.
 func (e *Exporter) ProbeAttempted(pod types.UID, a probes.Attempt) {
 	e.probes.Attempt(a.Namespace, a.Pod, string(pod), a.Container, string(a.Kind), string(a.Outcome), a.Took)
-}
-
-// requestResult and requestLatency count the requests that client-go sends to the API server.
-type (
-	requestResult  struct{ a *metrics.Agent }
-	requestLatency struct{ a *metrics.Agent }
-)
-
-// Increment counts one response.
-func (r requestResult) Increment(_ context.Context, code, method, host string) {
-	r.a.Request(code, method, host)
-}
-
-// Observe counts the duration of one request.
-func (r requestLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
-	r.a.RequestTook(u.Host, verb, took)
 }

@@ -1,7 +1,9 @@
 package exporter
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/nodelet/nodelet/metrics"
 )
@@ -34,4 +36,25 @@ func (e *Exporter) AddHealthChecks() func(name string, healthy bool) {
 		last.With(name, "healthz").Set(value)
 		total.With(name, status, "healthz").Inc()
 	}
+}
+
+// AddShutdown adds the times of the last graceful shutdown; zero if there was none.
+func (e *Exporter) AddShutdown(times func() (began, ended time.Time)) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		began, ended := times()
+		for _, f := range []struct {
+			name, help string
+			at         time.Time
+		}{
+			{"start", "Last graceful shutdown start time since unix epoch in seconds", began},
+			{"end", "Last graceful shutdown end time since unix epoch in seconds", ended},
+		} {
+			t.Family("kubelet_graceful_shutdown_"+f.name+"_time_seconds", "[ALPHA] "+f.help, metrics.KindGauge)
+			seconds := 0.0
+			if !f.at.IsZero() {
+				seconds = float64(f.at.Unix())
+			}
+			t.Sample(seconds)
+		}
+	})
 }

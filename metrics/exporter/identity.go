@@ -75,6 +75,25 @@ func (e *Exporter) AddSettings(all []config.Warning) {
 	})
 }
 
+// AddFeatures adds how each feature gate that the kubelet reads is set.
+func (e *Exporter) AddFeatures(enabled func(gate string) bool) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		t.Family("kubernetes_feature_enabled",
+			"[BETA] This metric records the data about the stage and enablement of a k8s feature.", metrics.KindGauge)
+		for _, g := range config.Gates() {
+			stage := g.Stage
+			if stage == "GA" {
+				stage = "" // as the kubelet's own label
+			}
+			value := 0.0
+			if g.Fixed && g.Always || !g.Fixed && enabled(g.Name) {
+				value = 1
+			}
+			t.Sample(value, "name", g.Name, "stage", stage)
+		}
+	})
+}
+
 // writeBuild writes the version of the program.
 func writeBuild(_ context.Context, t *metrics.Text) {
 	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+

@@ -18,6 +18,8 @@ type group struct {
 	use     Usage
 	born    time.Time
 	network []Interface
+	// open are the open files of a sandbox or container; nil for other cgroups.
+	open *OpenFiles
 }
 
 // WriteCadvisor writes the families of /metrics/cadvisor: for the node, agent and runtime, kubepods with its classes,
@@ -72,15 +74,25 @@ func (c *Collector) groups(pods []podUse) []group {
 			if pid := c.process(p); pid != 0 {
 				g.network = interfacesOf(pid)
 			}
+			g.open = c.openFiles(s.cgroup)
 			all = append(all, g)
 		}
 		for j := range p.containers {
 			one := &p.containers[j]
-			all = append(all,
-				group{labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name), use: one.use, born: one.created})
+			all = append(all, group{
+				labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name),
+				use:    one.use,
+				born:   one.created,
+				open:   c.openFiles(one.cgroup),
+			})
 		}
 	}
 	return all
+}
+
+func (c *Collector) openFiles(cgroup string) *OpenFiles {
+	o := c.cfg.Hierarchy.openFiles(cgroup)
+	return &o
 }
 
 // family is one family of /metrics/cadvisor. Either value or each is set.

@@ -44,6 +44,7 @@ type MemoryUsage struct {
 	Mapped, Kernel, Swap           uint64
 	ActiveFile, InactiveFile       uint64
 	MaxMemory, FailCount, OOMKills uint64
+	Events                         MemoryEvents
 	// Faults and MajorFaults count the cgroup itself, Tree the same with the cgroups below it.
 	PageFaults
 	Tree PageFaults
@@ -51,6 +52,9 @@ type MemoryUsage struct {
 	MemoryLimit, SwapLimit, Reservation uint64
 	MemoryPressure                      *Pressure
 }
+
+// MemoryEvents counts how often memory.high and memory.max were reached; always 0 on cgroup v1.
+type MemoryEvents struct{ High, Max uint64 }
 
 // PageFaults counts page faults, all of them and those that read from the disk.
 type PageFaults struct{ Faults, MajorFaults uint64 }

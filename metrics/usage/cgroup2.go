@@ -86,8 +86,10 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 	u.Reservation, _ = readUint(filepath.Join(dir, "memory.low"))
 	_ = eachKeyed(filepath.Join(dir, "memory.events"), func(key string, v uint64) {
 		switch key {
+		case "high":
+			u.Events.High = v
 		case "max":
-			u.FailCount = v
+			u.FailCount, u.Events.Max = v, v
 		case "oom_kill":
 			u.OOMKills = v
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// families has the families that cAdvisor exposes for a cgroup with the kubelet's settings, without those that need a
-// walk through the open files of every process and those that are always zero.
+// families has the families that cAdvisor exposes for a cgroup with the kubelet's settings, without those that are
+// always zero.
 var families = []family{
 	cpuTime("container_cpu_user_seconds_total",
 		"Cumulative user cpu time consumed in seconds.", func(u *Usage) uint64 { return u.User }),
@@ -58,6 +58,12 @@ var families = []family{
 		kind: metrics.KindCounter,
 		each: writeFaults,
 	},
+	count64("container_memory_events_high_total",
+		"Cumulative count of memory.high throttle events for the container",
+		func(u *Usage) uint64 { return u.Events.High }),
+	count64("container_memory_events_max_total",
+		"Cumulative count of memory.max limit hit events for the container",
+		func(u *Usage) uint64 { return u.Events.Max }),
 	count64("container_oom_events_total",
 		"Count of out of memory events observed for the container", func(u *Usage) uint64 { return u.OOMKills }),
 
@@ -95,6 +101,20 @@ var families = []family{
 
 	size64("container_processes",
 		"Number of processes running inside the container.", func(u *Usage) uint64 { return u.Processes }),
+	{name: "container_file_descriptors", help: "Number of open file descriptors for the container.",
+		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) float64 { return float64(o.Files) })},
+	{name: "container_sockets", help: "Number of open sockets for the container.",
+		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) float64 { return float64(o.Sockets) })},
+	{
+		name: "container_ulimits_soft",
+		help: "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
+		kind: metrics.KindGauge,
+		each: func(t *metrics.Text, g *group) {
+			if g.open != nil && g.open.HasSoft {
+				t.Rendered(g.open.Soft, 0, g.labels, "ulimit", "max_open_files")
+			}
+		},
+	},
 	size64("container_threads",
 		"Number of threads running inside the container", func(u *Usage) uint64 { return u.Threads }),
 	size64("container_threads_max",
@@ -140,6 +160,16 @@ var families = []family{
 		"Memory reservation limit for the container.", func(u *Usage) uint64 { return orZero(u.Reservation) }),
 	size64("container_spec_memory_swap_limit_bytes",
 		"Memory swap limit for the container.", func(u *Usage) uint64 { return orZero(u.SwapLimit) }),
+}
+
+// ofFiles returns a value of cgroups whose open files are counted.
+func ofFiles(of func(*OpenFiles) float64) func(*group) (float64, bool) {
+	return func(g *group) (float64, bool) {
+		if g.open == nil {
+			return 0, false
+		}
+		return of(g.open), true
+	}
 }
 
 // orZero returns 0 for no limit, as cAdvisor does.

@@ -28,6 +28,7 @@ func TestLongMetricNames(t *testing.T) {
 	waitReady(t, time.Minute, "metrics-burstable")
 	waitReady(t, time.Minute, "metrics-guaranteed")
 	waitReady(t, time.Minute, "metrics-host")
+	scrape(t, "healthz") // its checks are in /metrics/slis
 	var got []string
 	eventually(t, time.Minute, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
@@ -39,7 +40,7 @@ func TestLongMetricNames(t *testing.T) {
 		}
 		return "", strings.Contains(scrape(t, "metrics"), "kubelet_container_log_filesystem_used_bytes{")
 	})
-	for _, endpoint := range []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes"} {
+	for _, endpoint := range []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "metrics/slis"} {
 		for _, line := range shape(scrape(t, endpoint)) {
 			got = append(got, "/"+endpoint+" "+line)
 		}

@@ -28,3 +28,22 @@ func Gates() string {
 	}
 	return b.String()
 }
+
+// Metrics is docs/reference/metrics.md. differences is the list of families with which the test of the metrics compares
+// nodelet and the kubelet: lines "side endpoint pattern: reason".
+func Metrics(differences string) string {
+	var b strings.Builder
+	b.WriteString("# Reference of the metrics\n" + generated +
+		"nodelet exposes the families of the kubelet with the same names, types and labels, except for these. A family\n" +
+		"that only the kubelet has is missing in nodelet; one that only nodelet has is additional.\n\n" +
+		"| only in | endpoint | families | reason |\n|---|---|---|---|\n")
+	for line := range strings.Lines(differences) {
+		head, reason, found := strings.Cut(strings.TrimSpace(line), ": ")
+		fields := strings.Fields(head)
+		if !found || strings.HasPrefix(line, "#") || len(fields) != 3 {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | `%s` | %s |\n", fields[0], fields[1], fields[2], cell(reason))
+	}
+	return b.String()
+}

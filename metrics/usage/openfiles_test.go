@@ -1,0 +1,53 @@
+package usage
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// TestOpenFiles counts the open files of this process, before and after it opens a file and a socket.
+func TestOpenFiles(t *testing.T) {
+	root := t.TempDir()
+	procs := filepath.Join(root, "x", "cgroup.procs")
+	if err := os.Mkdir(filepath.Dir(procs), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := strconv.Itoa(os.Getpid()) + "\n999999999\n"
+	if err := os.WriteFile(procs, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := NewHierarchy(map[string]string{"memory": root})
+	before := h.openFiles("/x")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	after := h.openFiles("/x")
+	if after.Sockets <= before.Sockets || after.Files <= before.Files {
+		t.Errorf("got %+v with one socket more than %+v", after, before)
+	}
+	if !after.HasSoft || after.Soft == 0 {
+		t.Errorf("got limit %v, %v, want one", after.Soft, after.HasSoft)
+	}
+}
+
+func TestSoftLimit(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for text, want := range map[string]float64{
+		head + "Max open files            1048576              1048576              files     \n": 1048576,
+		head + "Max open files            unlimited            unlimited            files     \n": -1,
+	} {
+		if got, ok := softLimit([]byte(text)); got != want || !ok {
+			t.Errorf("%q: got %v, %v, want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", head, "Max open files", "Max open files x y\n"} {
+		if got, ok := softLimit([]byte(text)); ok {
+			t.Errorf("%q: got %v, want nothing", text, got)
+		}
+	}
+}
