@@ -36,6 +36,7 @@ var differences = map[string]string{
 	"serializeImagePulls":       "only a written true counts; by default different images are pulled in parallel",
 	"maxParallelImagePulls":     "it needs no serializeImagePulls: false",
 	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",
+	"systemCgroups":             "it is measured; processes are not moved into it: let systemd place them",
 	"singleProcessOOMKill":      "false on cgroup v1 is accepted; the kubelet refuses to start",
 	"memoryReservationPolicy":   "containers and pods are protected, the QoS cgroups above them are not",
 	"readOnlyPort":              "it is closed without a configuration file, and with enableServer: false",

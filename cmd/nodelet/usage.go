@@ -26,6 +26,7 @@ func newUsage(p *process, x parts) *usage.Collector {
 		Boot:          bootTime(),
 		AgentCgroup:   usage.OwnCgroup(),
 		RuntimeCgroup: p.cfg.Cgroups.Runtime,
+		SystemCgroup:  p.cfg.Kubelet.SystemCgroups,
 		Log:           p.log,
 	}
 	if p.cfg.Cgroups.PerQOS {

@@ -55,11 +55,11 @@ func (c *Collector) groups(pods []podUse) []group {
 	h := c.cfg.Hierarchy
 	root, _, _ := c.machineUse(Full)
 	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
-	system := []string{c.cfg.AgentCgroup, c.cfg.RuntimeCgroup, c.cfg.PodsCgroup}
-	for _, cgroup := range append(system, c.cfg.ClassCgroups...) {
-		if cgroup == "" {
-			continue
-		}
+	var cgroups []string
+	for _, s := range c.systems() {
+		cgroups = append(cgroups, s.cgroup)
+	}
+	for _, cgroup := range append(cgroups, c.cfg.ClassCgroups...) {
 		if use, ok := h.read(cgroup, Full); ok {
 			all = append(all, group{labels: label("", cgroup, "", "", "", ""), use: use, born: h.born(cgroup)})
 		}

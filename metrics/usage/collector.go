@@ -67,9 +67,10 @@ type Config struct {
 	Hierarchy    *Hierarchy
 	PodsCgroup   string
 	ClassCgroups []string
-	// AgentCgroup is the cgroup of the agent, RuntimeCgroup that of the container runtime; empty if it is not known.
-	AgentCgroup, RuntimeCgroup string
-	Runtime                    Runtime
+	// AgentCgroup is the cgroup of the agent, RuntimeCgroup that of the container runtime, and SystemCgroup that of other
+	// processes of the system; empty if it is not known.
+	AgentCgroup, RuntimeCgroup, SystemCgroup string
+	Runtime                                  Runtime
 	// Pods returns the pods that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)
 	// RootDir is the root directory of the agent, PodsDir the directory of the pods, LogsDir that of the containers'

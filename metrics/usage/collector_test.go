@@ -96,9 +96,16 @@ func v2Files(dir string) map[string]string {
 		"cpu.stat": "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\nnr_periods 10\nnr_throttled 2\nthrottled_usec 3000\n",
 		"cpu.max":  "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
 		"memory.swap.current": "7\n", "memory.swap.max": "max\n", "memory.peak": "1100000\n",
-		"memory.stat":   "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\npgfault 11\npgmajfault 1\n",
+		"memory.stat": "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\n" +
+			"pgfault 11\npgmajfault 1\n",
 		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n", "pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "1\n2\n",
-		"io.stat": "259:1 rbytes=100 wbytes=200 rios=3 wios=4\n", "io.pressure": "some avg10=1.00 avg60=0.00 avg300=0.00 total=5000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n",
+		"cpu.pressure": "some avg10=2.00 avg60=0.00 avg300=0.00 total=3000\n" +
+			"full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+		"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n" +
+			"full avg10=0.00 avg60=0.00 avg300=0.00 total=2\n",
+		"io.pressure": "some avg10=1.00 avg60=0.00 avg300=0.00 total=5000000\n" +
+			"full avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n",
+		"io.stat": "259:1 rbytes=100 wbytes=200 rios=3 wios=4\n",
 	} {
 		files[filepath.Join(dir, name)] = text
 	}

@@ -15,7 +15,7 @@ type system struct{ name, cgroup string }
 func (c *Collector) systems() (all []system) {
 	for _, s := range []system{
 		{api.SystemContainerKubelet, c.cfg.AgentCgroup}, {api.SystemContainerRuntime, c.cfg.RuntimeCgroup},
-		{api.SystemContainerPods, c.cfg.PodsCgroup},
+		{api.SystemContainerMisc, c.cfg.SystemCgroup}, {api.SystemContainerPods, c.cfg.PodsCgroup},
 	} {
 		if s.cgroup != "" {
 			all = append(all, s)

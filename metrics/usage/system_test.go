@@ -28,7 +28,7 @@ func TestAccountedIn(t *testing.T) {
 // rate in the first response, and that one whose cgroup does not exist is missing.
 func TestSystemContainers(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
-		for _, dir := range []string{"system.slice/agent", "system.slice/runtime"} {
+		for _, dir := range []string{"system.slice/agent", "system.slice/runtime", "system.slice/rest"} {
 			files := v1Files(dir)
 			if v2 {
 				files = v2Files(dir)
@@ -36,6 +36,7 @@ func TestSystemContainers(t *testing.T) {
 			tree(t, w.cfg.Hierarchy.unified, files)
 		}
 		w.cfg.AgentCgroup, w.cfg.RuntimeCgroup = "/system.slice/agent", "/system.slice/runtime"
+		w.cfg.SystemCgroup = "/system.slice/rest"
 		names := func() (names []string) {
 			s, err := w.Summary(t.Context())
 			if err != nil {
@@ -43,13 +44,17 @@ func TestSystemContainers(t *testing.T) {
 			}
 			for _, one := range s.Node.SystemContainers {
 				names = append(names, one.Name)
+				if v2 && !waited(&one) {
+					t.Errorf("%s: got no pressure: %+v", one.Name, one)
+				}
 				if one.CPU == nil || one.CPU.UsageNanoCores == nil || *one.Memory.WorkingSetBytes != 600000 {
 					t.Errorf("values of %s: %+v", one.Name, one)
 				}
 			}
 			return names
 		}
-		want := []string{api.SystemContainerKubelet, api.SystemContainerRuntime, api.SystemContainerPods}
+		want := []string{api.SystemContainerKubelet, api.SystemContainerRuntime, api.SystemContainerMisc,
+			api.SystemContainerPods}
 		if got := names(); !slices.Equal(got, want) {
 			t.Errorf("system containers: got %v, want %v", got, want)
 		}
@@ -59,8 +64,15 @@ func TestSystemContainers(t *testing.T) {
 			t.Errorf("no line of the agent's cgroup in:\n%s", text)
 		}
 		w.cfg.RuntimeCgroup = "/system.slice/gone"
+		w.cfg.SystemCgroup = ""
 		if got := names(); !slices.Equal(got, []string{api.SystemContainerKubelet, api.SystemContainerPods}) {
 			t.Errorf("system containers %v", got)
 		}
 	})
+}
+
+// waited reports whether the pressure of a cgroup of v2Files is in its statistics, in nanoseconds as the kubelet has it.
+func waited(s *api.ContainerStats) bool {
+	return s.CPU.PSI != nil && s.Memory.PSI != nil && s.IO != nil && s.IO.PSI != nil &&
+		s.CPU.PSI.Some.Total == 3e6 && s.Memory.PSI.Full.Total == 2e3 && s.IO.PSI.Some.Avg10 == 1
 }
