@@ -12,10 +12,19 @@ import (
 	"sync"
 )
 
+// Change is a change of a path.
+type Change struct {
+	// Path is the changed path. If it is empty, changes were lost: any path may have changed.
+	Path string
+	// Removed reports that a file was removed from a watched directory, not moved to another name. Another file may have
+	// its path by now.
+	Removed bool
+}
+
 // Watcher reports changes of the paths that were added.
 type Watcher struct {
 	instance *Instance
-	changes  chan string
+	changes  chan Change
 	done     chan struct{}
 	close    func()
 
@@ -25,7 +34,7 @@ type Watcher struct {
 
 // New returns a watcher without watches.
 func New() (*Watcher, error) {
-	w := &Watcher{changes: make(chan string), done: make(chan struct{}), paths: map[int32]string{}}
+	w := &Watcher{changes: make(chan Change), done: make(chan struct{}), paths: map[int32]string{}}
 	var err error
 	if w.instance, err = Open(w.report); err != nil {
 		return nil, err
@@ -49,9 +58,8 @@ func (w *Watcher) Add(path string) error {
 	return err
 }
 
-// Changes returns the channel of changed paths. An empty path means that changes were lost: any path may have changed.
-// The channel is never closed.
-func (w *Watcher) Changes() <-chan string { return w.changes }
+// Changes returns the channel of changes. The channel is never closed.
+func (w *Watcher) Changes() <-chan Change { return w.changes }
 
 // Close ends all watches.
 func (w *Watcher) Close() { w.close() }
@@ -63,7 +71,7 @@ func (w *Watcher) report(e Event) {
 		return
 	}
 	select {
-	case w.changes <- path:
+	case w.changes <- Change{Path: path, Removed: e.Removed}:
 	case <-w.done:
 	}
 }

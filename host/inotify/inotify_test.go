@@ -22,12 +22,13 @@ func newWatcher(t *testing.T, paths ...string) *Watcher {
 }
 
 // await reads changes until one of path comes.
-func await(w *Watcher, path string) {
+func await(w *Watcher, path string) Change {
 	for got := range w.Changes() {
-		if got == path {
-			return
+		if got.Path == path {
+			return got
 		}
 	}
+	panic("unreachable: the channel is never closed")
 }
 
 func do(t *testing.T, err error) {
@@ -45,13 +46,17 @@ func TestChanges(t *testing.T) {
 	do(t, os.WriteFile(a, nil, 0o600))
 	await(w, a)
 	do(t, os.Rename(a, b))
-	await(w, a)
+	if got := await(w, a); got.Removed {
+		t.Error("a renamed file: got removed")
+	}
 	await(w, b)
 	do(t, w.Add(dir)) // once more changes nothing
 	do(t, os.WriteFile(b, []byte("text"), 0o600))
 	await(w, b)
 	do(t, os.Remove(b))
-	await(w, b)
+	do(t, os.WriteFile(b, nil, 0o600))
+	for !await(w, b).Removed { // until its removal is reported
+	}
 }
 
 // TestAgain checks that a directory which was removed or moved away is watched again after it was added again, and that
@@ -75,8 +80,8 @@ func TestAgain(t *testing.T) {
 			do(t, w.Add(dir))
 			file := filepath.Join(dir, "new")
 			do(t, os.WriteFile(file, nil, 0o600))
-			if got := <-w.Changes(); got != file {
-				t.Errorf("got change of %s, want %s", got, file)
+			if got := <-w.Changes(); got.Path != file {
+				t.Errorf("got change of %s, want %s", got.Path, file)
 			}
 			do(t, os.RemoveAll(dir))
 			do(t, os.RemoveAll(away))

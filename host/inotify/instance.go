@@ -25,6 +25,8 @@ type Event struct {
 	Name string
 	// Lost reports that events were lost, or that the instance cannot be read any more. Anything may have changed.
 	Lost bool
+	// Removed reports that the file named Name was removed from the directory, not moved to another name.
+	Removed bool
 	// Moved reports that the watched file or directory has another path now.
 	Moved bool
 	// Ended reports that the kernel has removed the watch, which is not a change by itself.
@@ -85,10 +87,11 @@ func (i *Instance) read(report func(Event)) {
 func decode(event []byte) Event {
 	mask := binary.NativeEndian.Uint32(event[4:])
 	return Event{
-		Watch: int32(binary.NativeEndian.Uint32(event)),
-		Name:  strings.TrimRight(string(event[unix.SizeofInotifyEvent:]), "\x00"),
-		Lost:  mask&unix.IN_Q_OVERFLOW != 0,
-		Moved: mask&unix.IN_MOVE_SELF != 0,
-		Ended: mask&unix.IN_IGNORED != 0,
+		Watch:   int32(binary.NativeEndian.Uint32(event)),
+		Name:    strings.TrimRight(string(event[unix.SizeofInotifyEvent:]), "\x00"),
+		Lost:    mask&unix.IN_Q_OVERFLOW != 0,
+		Removed: mask&unix.IN_DELETE != 0,
+		Moved:   mask&unix.IN_MOVE_SELF != 0,
+		Ended:   mask&unix.IN_IGNORED != 0,
 	}
 }

@@ -18,6 +18,9 @@ import (
 type directory struct {
 	cfg   Config
 	files map[string]*file
+	// absent are the files that were removed since the last scan. The next one leaves them out although they are there
+	// again, so that their pods end and start again, as in the kubelet: who removes a file and puts it back wants that.
+	absent map[string]bool
 	// running are the static pods that an earlier agent has left running, of all sources.
 	running map[types.NamespacedName]Running
 	// owner is the file that owns the name of an object, by kind and name. If two files have it, the first one owns it.
@@ -32,14 +35,15 @@ func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directo
 	return &directory{
 		cfg:     cfg,
 		files:   map[string]*file{},
+		absent:  map[string]bool{},
 		running: running,
 		owner:   map[string]string{},
 		refs:    newReferences(cfg.API, running),
 	}
 }
 
-// scan reads what has changed and returns the state. If again is true, a file was being written, and the caller is to
-// scan again soon.
+// scan reads what has changed and returns the state. If again is true, a file was being written, or was removed and is
+// there again, and the caller is to scan again soon.
 //
 // A file that was valid and is invalid now counts with its last valid content. The objects of a file that was removed
 // are removed.
@@ -52,6 +56,11 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 			Message: fmt.Sprintf("cannot read the manifests, their pods keep running: %v", err)})
 		return state, false
 	}
+	paths = slices.DeleteFunc(paths, func(path string) bool {
+		again = again || d.absent[path]
+		return d.absent[path]
+	})
+	clear(d.absent)
 	maps.DeleteFunc(d.files, func(path string, _ *file) bool { return !slices.Contains(paths, path) })
 	for _, path := range paths {
 		f := d.files[path]

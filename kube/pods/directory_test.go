@@ -242,6 +242,22 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
+// A file that was removed and is there again counts as removed once, so that its pods start again.
+func TestRemovedAndBack(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml", podYAML("a", "1"))
+	b.write("b.yaml", podYAML("b", "1"))
+	first := b.scan("a-n1:1 b-n1:1")
+	b.d.absent[filepath.Join(b.dir, "a.yaml")] = true
+	state, again := b.d.scan(b.now)
+	if !again || len(state.pods) != 1 || state.pods[0] != first.pods[1] {
+		t.Errorf("got pods %v, again %v; want the other one, and to scan again", state.pods, again)
+	}
+	if second := b.scan("a-n1:1 b-n1:1"); second.pods[0].UID != first.pods[0].UID {
+		t.Errorf("got UID %s, want %s as before", second.pods[0].UID, first.pods[0].UID)
+	}
+}
+
 // A file that was just written is read again: its time stamps may not change with the next write.
 func TestRacyWrites(t *testing.T) {
 	b := newBench(t, nil)

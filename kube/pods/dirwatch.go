@@ -52,7 +52,8 @@ func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
 		case <-tick.C:
 			scan = settle == nil
 		case changed := <-w.changes():
-			if w.concerns(changed) {
+			if w.concerns(changed.Path) {
+				d.absent[changed.Path] = d.absent[changed.Path] || changed.Removed
 				wait()
 			}
 		}
@@ -113,7 +114,7 @@ func (p *pathWatch) concerns(changed string) bool {
 	return filepath.Dir(changed) == p.path && (!strings.HasPrefix(base, ".") || strings.HasPrefix(base, ".."))
 }
 
-func (p *pathWatch) changes() <-chan string {
+func (p *pathWatch) changes() <-chan inotify.Change {
 	if p.w == nil {
 		return nil
 	}

@@ -137,6 +137,37 @@ func ended(t *testing.T, mirror *corev1.Pod) {
 	}
 }
 
+// TestStaticPodReturns removes a manifest and puts it back: at once, and after the pod has terminated. The first one is a
+// restart of the same pod, as the kubelet counts it; the other is a new pod.
+func TestStaticPodReturns(t *testing.T) {
+	clean(t)
+	path, text := filepath.Join(node().ManifestDir, "returns.yaml"), staticPod("returns", "one")
+	remove := func() {
+		t.Helper()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	another := func(id string, restarts int32) string {
+		t.Helper()
+		p := mirrorReady(t, "returns", func(p *corev1.Pod) bool { return containerStatus(p, "app").ContainerID != id })
+		status := containerStatus(p, "app")
+		if status.RestartCount != restarts {
+			t.Errorf("restart count: got %d, want %d", status.RestartCount, restarts)
+		}
+		return status.ContainerID
+	}
+	manifest(t, node().ManifestDir, "returns.yaml", text)
+	id := another("", 0)
+	remove()
+	manifest(t, node().ManifestDir, "returns.yaml", text)
+	id = another(id, 1)
+	remove()
+	waitGone(t, 60*time.Second, mirrorName("returns"))
+	manifest(t, node().ManifestDir, "returns.yaml", text)
+	another(id, 0)
+}
+
 // TestBadManifests creates invalid manifests. The log and an event about the node show the file and the fault. Other
 // static pods are not disturbed, and a pod runs as soon as its manifest is fixed.
 func TestBadManifests(t *testing.T) {
