@@ -7,7 +7,7 @@ import (
 )
 
 // memory has the values of /proc/meminfo, in bytes.
-type memory struct{ total, free, swapTotal, swapFree uint64 }
+type memory struct{ total, free, hugePages, swapTotal, swapFree uint64 }
 
 func parseMeminfo(text []byte) (m memory) {
 	for line := range bytes.Lines(text) {
@@ -18,6 +18,8 @@ func parseMeminfo(text []byte) (m memory) {
 			into = &m.total
 		case "MemFree":
 			into = &m.free
+		case "Hugetlb":
+			into = &m.hugePages
 		case "SwapTotal":
 			into = &m.swapTotal
 		case "SwapFree":

@@ -94,8 +94,9 @@ func TestContainerID(t *testing.T) {
 }
 
 func TestParseMachine(t *testing.T) {
-	m := parseMeminfo([]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n"))
-	if m.total != 24684084<<10 || m.free != 1000<<10 || m.swapTotal != 0 {
+	m := parseMeminfo([]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n" +
+		"Hugetlb:            6144 kB\n"))
+	if m != (memory{total: 24684084 << 10, free: 1000 << 10, hugePages: 6144 << 10}) {
 		t.Errorf("meminfo: got %+v", m)
 	}
 	c := parseCPUInfo("processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n")

@@ -119,7 +119,10 @@ func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 }
 
 func (c *Collector) nodeStats(d Detail) api.NodeStats {
-	u, _, _ := c.machineUse(d)
+	u, m, _ := c.machineUse(d)
+	if c.cfg.Hierarchy.mounts != nil { // cgroups of v1 do not count reserved huge pages as used
+		u.MemoryLimit = less(m.total, m.hugePages)
+	}
 	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
 	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
 	for _, system := range c.systems() {
