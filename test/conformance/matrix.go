@@ -84,6 +84,9 @@ func (r *result) String() string {
 
 // matrix renders the table, the specs that failed, and the machines.
 func matrix(results []*result) string {
+	if len(results) == 0 {
+		return "No result is kept yet.\n"
+	}
 	var b strings.Builder
 	b.WriteString("| suite | Kubernetes | cgroup | runtime | nodelet | kubelet |\n|---|---|---|---|---|---|\n")
 	all := rows(results)
