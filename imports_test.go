@@ -41,10 +41,10 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri kube/pod kube/server systemd
-agent: cri internal/backoff internal/latest kube/pod kube/pods
+agent: cri internal/backoff internal/latest kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
-agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes
+agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes internal/trace
 agent/instruments: agent kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes
@@ -60,7 +60,7 @@ agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni
-cri: kube/pod
+cri: kube/pod internal/trace
 cri/images: cri host/atomicfile host/boundedfile internal/keylock
 cri/logs: host/beneath host/inotify
 cri/monitor: cri

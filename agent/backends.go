@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/trace"
 )
 
 // Backends are the parts of the agent that the supervisor and the workers call. Each method is described where it is
@@ -35,6 +36,8 @@ type Backends struct {
 	Status  Status
 	Events  execute.Events
 	Metrics Metrics
+	// Tracer samples what is done for pods; nil for no traces.
+	Tracer *trace.Tracer
 }
 
 // Runtime shows what the container runtime has: *cri.Client.

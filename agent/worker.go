@@ -48,7 +48,7 @@ type worker struct {
 
 	desired Order
 	memory  podstate.Memory
-	cancels map[podstate.Key]context.CancelFunc
+	running
 	// left is what the pod's steps have left for later ones.
 	left execute.Results
 	// facts come from snapshot, the runtime's last answer. stale: the runtime's state may have changed since.
@@ -91,7 +91,7 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 			reclaimed: make(chan struct{}),
 		},
 		memory:   podstate.NewMemory(),
-		cancels:  map[podstate.Key]context.CancelFunc{},
+		running:  running{cancels: map[podstate.Key]context.CancelFunc{}},
 		left:     execute.NewResults(),
 		facts:    newRuntimeFacts(),
 		stale:    true,
@@ -115,6 +115,7 @@ func (w *worker) run(ctx context.Context) {
 	defer func() { close(w.result.Load().replaced) }() // after gone, which readers check next
 	defer close(w.gone)
 	defer w.timer.Stop()
+	defer func() { w.span.End(nil) }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,9 +213,11 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		}
 	}
 	w.recordEviction()
+	ctx = w.traced(ctx, p.Steps)
 	for _, step := range p.Steps {
 		w.start(ctx, step)
 	}
+	w.endSpan()
 	w.timer.Stop()
 	switch {
 	case p.Released && w.desired.stopCause() == podstate.StopDeleted:

@@ -34,6 +34,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/userns"
+	"github.com/nodelet/nodelet/internal/trace"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/status"
@@ -64,6 +65,8 @@ type world struct {
 	devices deviceBackend
 	// claims prepares resource claims; nil: there are none.
 	claims claimBackend
+	// tracer samples what is done for pods; nil for no traces.
+	tracer *trace.Tracer
 	// podFiles wraps the directories of the pods as the supervisor and the workers see them; may be nil.
 	podFiles func(agent.PodFiles) agent.PodFiles
 
@@ -242,6 +245,7 @@ func (w *world) begin() {
 			Status:    l.status,
 			Events:    events,
 			Metrics:   metrics,
+			Tracer:    w.tracer,
 		},
 		Node:        func() *spec.Node { return node },
 		NodeSeen:    w.nodeSeen,

@@ -225,6 +225,13 @@ type Server struct {
 type Process struct {
 	Logging     LogSettings
 	OOMScoreAdj int // -1000 to 1000
+	Tracing     Tracing
+}
+
+// Tracing says where spans are sent. Without an endpoint there are none.
+type Tracing struct {
+	Endpoint   string // host:port of a collector that speaks OTLP over gRPC
+	PerMillion int32  // how many of a million traces are sampled
 }
 
 // LogSettings says how nodelet logs.

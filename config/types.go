@@ -157,30 +157,30 @@ type KubeletConfiguration struct {
 
 	// The rest, in the order in which it came to be.
 
-	VolumePluginDir                  string             `json:"volumePluginDir,omitempty"`
-	ProviderID                       string             `json:"providerID,omitempty"`
-	KernelMemcgNotification          bool               `json:"kernelMemcgNotification,omitempty"`
-	Logging                          Logging            `json:"logging,omitempty"`
-	EnableSystemLogHandler           *bool              `json:"enableSystemLogHandler,omitempty"`
-	EnableSystemLogQuery             *bool              `json:"enableSystemLogQuery,omitempty"`
-	ShutdownGracePeriod              metav1.Duration    `json:"shutdownGracePeriod,omitempty"`
-	ShutdownGracePeriodCriticalPods  metav1.Duration    `json:"shutdownGracePeriodCriticalPods,omitempty"`
-	ShutdownGracePeriodByPodPriority []PriorityShutdown `json:"shutdownGracePeriodByPodPriority,omitempty"`
-	CrashLoopBackOff                 CrashLoop          `json:"crashLoopBackOff,omitempty"`
-	ReservedMemory                   []NUMAMemory       `json:"reservedMemory,omitempty"`
-	EnableProfilingHandler           *bool              `json:"enableProfilingHandler,omitempty"`
-	EnableDebugFlagsHandler          *bool              `json:"enableDebugFlagsHandler,omitempty"`
-	SeccompDefault                   *bool              `json:"seccompDefault,omitempty"`
-	MemoryThrottlingFactor           *float64           `json:"memoryThrottlingFactor,omitempty"`
-	MemoryReservationPolicy          string             `json:"memoryReservationPolicy,omitempty"`
-	RegisterWithTaints               []corev1.Taint     `json:"registerWithTaints,omitempty"`
-	RegisterNode                     *bool              `json:"registerNode,omitempty"`
-	Tracing                          *Tracing           `json:"tracing,omitempty"`
-	LocalStorageCapacityIsolation    *bool              `json:"localStorageCapacityIsolation,omitempty"`
-	ContainerRuntimeEndpoint         string             `json:"containerRuntimeEndpoint"`
-	ImageServiceEndpoint             string             `json:"imageServiceEndpoint,omitempty"`
-	FailCgroupV1                     *bool              `json:"failCgroupV1,omitempty"`
-	UserNamespaces                   *UserNamespaces    `json:"userNamespaces,omitempty"`
+	VolumePluginDir                  string                `json:"volumePluginDir,omitempty"`
+	ProviderID                       string                `json:"providerID,omitempty"`
+	KernelMemcgNotification          bool                  `json:"kernelMemcgNotification,omitempty"`
+	Logging                          Logging               `json:"logging,omitempty"`
+	EnableSystemLogHandler           *bool                 `json:"enableSystemLogHandler,omitempty"`
+	EnableSystemLogQuery             *bool                 `json:"enableSystemLogQuery,omitempty"`
+	ShutdownGracePeriod              metav1.Duration       `json:"shutdownGracePeriod,omitempty"`
+	ShutdownGracePeriodCriticalPods  metav1.Duration       `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	ShutdownGracePeriodByPodPriority []PriorityShutdown    `json:"shutdownGracePeriodByPodPriority,omitempty"`
+	CrashLoopBackOff                 CrashLoop             `json:"crashLoopBackOff,omitempty"`
+	ReservedMemory                   []NUMAMemory          `json:"reservedMemory,omitempty"`
+	EnableProfilingHandler           *bool                 `json:"enableProfilingHandler,omitempty"`
+	EnableDebugFlagsHandler          *bool                 `json:"enableDebugFlagsHandler,omitempty"`
+	SeccompDefault                   *bool                 `json:"seccompDefault,omitempty"`
+	MemoryThrottlingFactor           *float64              `json:"memoryThrottlingFactor,omitempty"`
+	MemoryReservationPolicy          string                `json:"memoryReservationPolicy,omitempty"`
+	RegisterWithTaints               []corev1.Taint        `json:"registerWithTaints,omitempty"`
+	RegisterNode                     *bool                 `json:"registerNode,omitempty"`
+	Tracing                          *TracingConfiguration `json:"tracing,omitempty"`
+	LocalStorageCapacityIsolation    *bool                 `json:"localStorageCapacityIsolation,omitempty"`
+	ContainerRuntimeEndpoint         string                `json:"containerRuntimeEndpoint"`
+	ImageServiceEndpoint             string                `json:"imageServiceEndpoint,omitempty"`
+	FailCgroupV1                     *bool                 `json:"failCgroupV1,omitempty"`
+	UserNamespaces                   *UserNamespaces       `json:"userNamespaces,omitempty"`
 }
 
 // Masked returns the configuration with its secrets replaced: the header values with which staticPodURL is requested.

@@ -67,8 +67,8 @@ type NUMAMemory struct {
 	Limits   corev1.ResourceList `json:"limits"`
 }
 
-// Tracing names the collector of OpenTelemetry spans.
-type Tracing struct {
+// TracingConfiguration names the collector of OpenTelemetry spans.
+type TracingConfiguration struct {
 	Endpoint               *string `json:"endpoint,omitempty"`
 	SamplingRatePerMillion *int32  `json:"samplingRatePerMillion,omitempty"`
 }

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/internal/trace"
 )
 
 const (
@@ -119,6 +121,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(trace.CallInterceptor),
 		grpc.WithDisableHealthCheck(),
 		grpc.WithNoProxy(),
 		grpc.WithDisableRetry(),

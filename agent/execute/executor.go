@@ -75,7 +75,7 @@ func New(b Backends) *Executor {
 // Execute runs a step, logs and counts its outcome, and records an event if it failed.
 func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
 	began := time.Now()
-	out := x.run(ctx, t)
+	out := x.traced(ctx, t)
 	out.Took = time.Since(began)
 	x.report(t, out)
 	x.backends.Metrics.Step(t.Pod, t.Step, out.Took, out.Problem)

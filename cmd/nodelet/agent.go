@@ -12,9 +12,11 @@ import (
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/userns"
+	"github.com/nodelet/nodelet/internal/trace"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -82,6 +84,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 			Status:    x.api.status,
 			Events:    x.api.recorder,
 			Metrics:   p.meter,
+			Tracer:    newTracer(p),
 		},
 		Node:        x.machine.facts.Spec,
 		NodeSeen:    x.machine.node.Seen(),
@@ -140,4 +143,22 @@ func runPods(ctx context.Context, p *process, x parts) error {
 	defer enforcing.Wait()
 	x.links.supervisor.Run(ctx)
 	return nil
+}
+
+// newTracer makes what sends spans to the collector of tracing.endpoint; nil if none are sampled.
+func newTracer(p *process) *trace.Tracer {
+	c := p.cfg.Process.Tracing
+	if c.Endpoint == "" {
+		return nil
+	}
+	t := trace.New(trace.Config{
+		Endpoint:   c.Endpoint,
+		PerMillion: c.PerMillion,
+		Node:       p.cfg.Node.Name,
+		Version:    config.Version,
+		Log:        p.log,
+	})
+	p.metrics.AddDroppedSpans(t.Dropped)
+	p.start(t.Run)
+	return t
 }

@@ -62,6 +62,15 @@ func (e *Exporter) AddSteps() *metrics.Vec[*metrics.Histogram] {
 		[]float64{.01, .1, .5, 1, 5, 30, 120}, "result", "step")
 }
 
+// AddDroppedSpans adds the number of spans that no collector took.
+func (e *Exporter) AddDroppedSpans(dropped func() uint64) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		t.Family("nodelet_dropped_spans_total", "Spans that were not sent: the collector does not take them, or not as "+
+			"fast as they come.", metrics.KindCounter)
+		t.Sample(float64(dropped()))
+	})
+}
+
 // AddSettings adds the settings without effect.
 func (e *Exporter) AddSettings(all []config.Warning) {
 	e.main.Func(func(_ context.Context, t *metrics.Text) {

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/internal/trace"
+)
+
+// running are the steps that run.
+type running struct {
+	cancels map[podstate.Key]context.CancelFunc
+	// span covers them from the first that began until none runs; nil if it is not sampled. name is its name.
+	span *trace.Span
+	name string
+}
+
+// traced returns ctx with the span of the steps that run. It begins one before the first of them, with the kubelet's
+// name for what is done for the pod.
+func (w *worker) traced(ctx context.Context, steps []podstate.Step) context.Context {
+	if len(steps) == 0 {
+		return ctx
+	}
+	if name := w.spanName(steps); name != w.name {
+		w.span.End(nil)
+		pod := w.desired.Pod
+		_, w.span = w.cfg.Tracer.Root(ctx, name,
+			"k8s.pod.uid", string(pod.UID), "k8s.pod", pod.Namespace+"/"+pod.Name, "k8s.pod.name", pod.Name,
+			"k8s.namespace.name", pod.Namespace)
+		w.name = name
+	}
+	return w.span.Context(ctx)
+}
+
+// spanName returns the kubelet's name: a pod is synced, it is terminating while something of it may run, and terminated
+// when only its files and cgroups are left.
+func (w *worker) spanName(steps []podstate.Step) string {
+	if w.desired.Stop == nil {
+		return "syncPod"
+	}
+	for _, s := range steps {
+		switch s.(type) {
+		case podstate.Unmount, podstate.RemoveCgroup, podstate.RemoveDir, podstate.UnprepareClaims:
+		default:
+			return "syncTerminatingPod"
+		}
+	}
+	return "syncTerminatedPod"
+}
+
+// endSpan ends the span if no step runs.
+func (w *worker) endSpan() {
+	if len(w.cancels) == 0 {
+		w.span.End(nil)
+		w.span, w.name = nil, ""
+	}
+}
