@@ -61,12 +61,12 @@ type Volumes interface {
 	Pods() ([]types.UID, error)
 }
 
-// Cgroups shows which pods have a cgroup, and sets the CPU shares of the burstable class, in thousandths of a CPU:
+// Cgroups shows which pods have a cgroup, and sets what the classes get from what their pods request:
 // *podcgroups.Cgroups, or podcgroups.None.
 type Cgroups interface {
 	Exists(pod *corev1.Pod) (bool, error)
 	Pods() ([]types.UID, error)
-	SetBurstableCPU(milli int64) error
+	SetDemand(d podstate.Demand) error
 }
 
 // Devices reserves the devices of device plugins: *devices.Devices.

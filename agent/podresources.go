@@ -28,8 +28,8 @@ type podResources struct {
 	// decided.
 	resizing bool
 	pending  *podstate.PendingResize
-	// burstable is what the pod counts for in the CPU shares of its class, in thousandths of a CPU.
-	burstable int64
+	// demand is what the pod adds to the demand of its class.
+	demand podstate.Demand
 }
 
 // update records a new version of the pod. mayResize is false for a pod that ends or was refused.
@@ -42,7 +42,7 @@ func (r *podResources) update(pod *corev1.Pod, mayResize bool) {
 	if r.pod == pod {
 		r.allocated.Generation = max(r.allocated.Generation, pod.Generation)
 	}
-	r.burstable = burstableCPU(r.pod)
+	r.demand = demandOf(r.pod)
 }
 
 // undecided reports whether the pod requests other resources, about which the resizer has not decided yet.
@@ -50,7 +50,7 @@ func (r *podResources) undecided() bool { return r.resizing && r.pending == nil 
 
 // resize allocates what the spec of the pod asks for.
 func (r *podResources) resize(pod *corev1.Pod) {
-	*r = podResources{allocated: desiredResources(pod), pod: pod, burstable: burstableCPU(pod)}
+	*r = podResources{allocated: desiredResources(pod), pod: pod, demand: demandOf(pod)}
 }
 
 // forPlan converts the allocation to what the planner needs to know.

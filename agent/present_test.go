@@ -30,35 +30,39 @@ func TestShare(t *testing.T) {
 	shares := s.shares.next
 	s.publish()
 	if len(shares) != 0 {
-		t.Errorf("before the first list: got shares for %d thousandths of a CPU, want no change", <-shares)
+		t.Errorf("before the first list: got demand %+v, want no change", <-shares)
 	}
 	s.table.listed = map[types.UID]cri.PodSummary{}
 	guaranteed := podOf("guaranteed", "4")
 	r := &guaranteed.Spec.Containers[0].Resources
 	r.Requests["memory"] = resource.MustParse("1Gi")
 	r.Limits = r.Requests
+	one, two := podOf("one", "250m"), podOf("two", "1")
+	one.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("2Mi")
+	two.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("1Mi")
 	over := podOf("over", "2")
 	over.Status.Phase = corev1.PodSucceeded
-	for _, pod := range []*corev1.Pod{podOf("one", "250m"), podOf("two", "1"), podOf("effortless", ""), guaranteed, over,
-		podOf("refused", "8")} {
-		e := &entry{source: pod, resources: podResources{burstable: burstableCPU(pod)}}
+	for _, pod := range []*corev1.Pod{one, two, podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
+		e := &entry{source: pod, resources: podResources{demand: demandOf(pod)}}
 		if pod.Name == "refused" {
 			e.rejected = &podstate.Rejection{}
 		}
 		s.table.workers[pod.UID] = e
 	}
 	s.publish()
-	if got := <-shares; got != 1250 {
-		t.Errorf("burstable pods request %d thousandths of a CPU, want 1250", got)
+	want := podstate.Demand{BurstableCPU: 1250, GuaranteedMemory: 1 << 30, BurstableMemory: 3 << 20}
+	if got := <-shares; got != want {
+		t.Errorf("got demand %+v, want %+v", got, want)
 	}
 	s.publish()
 	if len(shares) != 0 {
-		t.Errorf("the same sum is handed on again: %d", <-shares)
+		t.Errorf("the same sum is handed on again: %+v", <-shares)
 	}
 	delete(s.table.workers, "two")
 	s.publish()
-	if got := <-shares; got != 250 {
-		t.Errorf("burstable pods request %d thousandths of a CPU, want 250", got)
+	want = podstate.Demand{BurstableCPU: 250, GuaranteedMemory: 1 << 30, BurstableMemory: 2 << 20}
+	if got := <-shares; got != want {
+		t.Errorf("got demand %+v, want %+v", got, want)
 	}
 }
 

@@ -7,29 +7,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// shareKeeper sets the CPU shares of the burstable class, in a goroutine of its own: no pod waits for it.
+// shareKeeper sets what the QoS classes get from what their pods request, in a goroutine of its own: no pod waits for
+// it.
 type shareKeeper struct {
 	cgroups Cgroups
 	log     *slog.Logger
-	// next brings what burstable pods request, in thousandths of a CPU; last is what was put there before, -1 for
-	// nothing. Only the supervisor's loop uses last.
-	next latest.Value[int64]
-	last int64
+	// next brings what the pods request; last is what was put there before, nil for nothing. Only the supervisor's loop
+	// uses last.
+	next latest.Value[podstate.Demand]
+	last *podstate.Demand
 }
 
 func newShareKeeper(cgroups Cgroups, log *slog.Logger) *shareKeeper {
-	return &shareKeeper{cgroups: cgroups, log: log, next: latest.NewValue[int64](), last: -1}
+	return &shareKeeper{cgroups: cgroups, log: log, next: latest.NewValue[podstate.Demand]()}
 }
 
-// set passes on what the burstable pods request together, if it has changed.
-func (k *shareKeeper) set(milli int64) {
-	if k.last != milli {
-		k.last = milli
-		k.next.Put(milli)
+// set passes on what the pods request together, if it has changed.
+func (k *shareKeeper) set(d podstate.Demand) {
+	if k.last == nil || *k.last != d {
+		k.last = &d
+		k.next.Put(d)
 	}
 }
 
@@ -39,20 +41,26 @@ func (k *shareKeeper) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case milli := <-k.next:
-			if err := k.cgroups.SetBurstableCPU(milli); err != nil {
-				k.log.Warn("cannot set the CPU shares of burstable pods, keeping the old ones", "err", err)
+		case d := <-k.next:
+			if err := k.cgroups.SetDemand(d); err != nil {
+				k.log.Warn("cannot set the CPU shares and protected memory of the pods' classes, keeping the old ones",
+					"err", err)
 			}
 		}
 	}
 }
 
-// burstableCPU returns what a pod adds to the CPU shares of the burstable class, in thousandths of a CPU; 0 for pods of
-// other classes.
-func burstableCPU(pod *corev1.Pod) int64 {
-	if len(pod.Spec.Containers) == 0 || podutil.QOS(pod) != corev1.PodQOSBurstable {
-		return 0
+// demandOf returns what a pod adds to the demand of its class.
+func demandOf(pod *corev1.Pod) (d podstate.Demand) {
+	if len(pod.Spec.Containers) == 0 {
+		return d
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	return requests.Cpu().MilliValue()
+	switch podutil.QOS(pod) {
+	case corev1.PodQOSGuaranteed:
+		d.GuaranteedMemory = requests.Memory().Value()
+	case corev1.PodQOSBurstable:
+		d.BurstableCPU, d.BurstableMemory = requests.Cpu().MilliValue(), requests.Memory().Value()
+	}
+	return d
 }

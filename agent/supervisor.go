@@ -183,7 +183,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 func (s *Supervisor) publish() {
 	if s.table.listed != nil {
 		s.presence.set(s.table.present())
-		s.shares.set(s.table.burstableCPU())
+		s.shares.set(s.table.demand())
 	}
 }
 

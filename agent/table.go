@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -155,11 +156,11 @@ func (t *table) present() map[types.NamespacedName][]types.UID {
 	return found
 }
 
-// burstableCPU returns what the burstable pods request together, in thousandths of a CPU.
-func (t *table) burstableCPU() (sum int64) {
+// demand returns what the pods request together.
+func (t *table) demand() (sum podstate.Demand) {
 	for _, e := range t.workers {
 		if e.active() {
-			sum += e.resources.burstable
+			sum = sum.Plus(e.resources.demand)
 		}
 	}
 	return sum

@@ -38,7 +38,6 @@ var differences = map[string]string{
 	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",
 	"systemCgroups":             "it is measured; processes are not moved into it: let systemd place them",
 	"singleProcessOOMKill":      "false on cgroup v1 is accepted; the kubelet refuses to start",
-	"memoryReservationPolicy":   "containers and pods are protected, the QoS cgroups above them are not",
 	"tracing.endpoint":          "incoming requests have no spans; steps of pods have",
 	"readOnlyPort":              "it is closed without a configuration file, and with enableServer: false",
 	"logging.verbosity":         "nodelet has two levels: below 4, and 4 or more",

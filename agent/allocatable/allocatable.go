@@ -51,6 +51,8 @@ type Config struct {
 	Enforce []string
 	// System and Kube are KubeletConfiguration systemReserved and kubeReserved.
 	System, Kube Reservation
+	// MemoryQoS: the kernel never takes reserved memory from the reserved cgroups (KEP-2570, cgroup v2 only).
+	MemoryQoS bool
 	// Capacity returns the resources of the machine.
 	Capacity func() corev1.ResourceList
 	// Systemd reports whether systemd is the cgroup driver.
@@ -88,6 +90,9 @@ func (e *Enforcer) limit(key string, r Reservation) error {
 	switch {
 	case e.enforces(key):
 		limits = limitsFor(r.Resources)
+		if e.cfg.MemoryQoS && limits.Memory > 0 {
+			limits.Unified = map[string]string{"memory.min": strconv.FormatInt(limits.Memory, 10)}
+		}
 	case e.enforces(key + "-compressible"):
 		limits.CPUShares = limitsFor(r.Resources).CPUShares
 	default:

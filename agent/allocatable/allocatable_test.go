@@ -23,7 +23,11 @@ type tree struct {
 }
 
 func (t *tree) record(verb string, r cgroups.Resources) {
-	t.calls = append(t.calls, fmt.Sprintf("%s memory=%d shares=%d hugepages=%v", verb, r.Memory, r.CPUShares, r.HugePages))
+	call := fmt.Sprintf("%s memory=%d shares=%d hugepages=%v", verb, r.Memory, r.CPUShares, r.HugePages)
+	if r.Unified != nil {
+		call += fmt.Sprintf(" unified=%v", r.Unified)
+	}
+	t.calls = append(t.calls, call)
 }
 
 func (t *tree) Ensure(r cgroups.Resources) error {
@@ -116,4 +120,22 @@ func TestRun(t *testing.T) {
 			t.Errorf("got %d refusals left after an hour, want fewer than 50", tree.refuse)
 		}
 	})
+}
+
+// TestReservedMemory checks that reserved memory is protected with memory QoS, and only where it is enforced.
+func TestReservedMemory(t *testing.T) {
+	tree := &tree{}
+	var events []string
+	e := tree.enforcer(slog.New(slog.DiscardHandler), &events, "system-reserved", "kube-reserved-compressible")
+	e.cfg.MemoryQoS = true
+	if err := e.Setup(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"enforce /system memory=1000 shares=512 hugepages=map[] unified=map[memory.min:1000]",
+		"enforce /kube memory=0 shares=256 hugepages=map[]",
+	}
+	if got := tree.calls[1:]; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

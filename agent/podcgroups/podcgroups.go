@@ -1,5 +1,4 @@
-// Package podcgroups creates, resizes, finds and removes the cgroups of pods, and sets the CPU shares of the burstable
-// class.
+// Package podcgroups creates, resizes, finds and removes the cgroups of pods, and sets what their classes get.
 //
 // It owns which size and which limits a pod's cgroup gets from its spec; package cgroups owns the hierarchy. It never
 // decides when. The supervisor and the executor of steps call it. A crash leaves a cgroup without its limits or without
@@ -122,9 +121,14 @@ func (c *Cgroups) Path(pod *corev1.Pod) string {
 	return path
 }
 
-// SetBurstableCPU sets the CPU shares of the burstable class to what its pods request together, in thousandths of a
-// CPU.
-func (c *Cgroups) SetBurstableCPU(milli int64) error { return c.tree.SetBurstableCPU(milli) }
+// SetDemand sets what the classes get from what their pods request together: the CPU shares of the burstable class, and
+// the memory that is protected.
+func (c *Cgroups) SetDemand(d podstate.Demand) error {
+	return errors.Join(
+		c.tree.SetBurstableCPU(d.BurstableCPU),
+		c.tree.Protect(cgroups.Protection{Guaranteed: d.GuaranteedMemory, Burstable: d.BurstableMemory}),
+	)
+}
 
 func nameOf(pod *corev1.Pod) cgroups.Pod { return cgroups.Pod{UID: pod.UID, QOS: podutil.QOS(pod)} }
 
@@ -157,5 +161,5 @@ func (None) Pods() ([]types.UID, error) { return nil, nil }
 // Path returns nothing.
 func (None) Path(*corev1.Pod) string { return "" }
 
-// SetBurstableCPU does nothing.
-func (None) SetBurstableCPU(int64) error { return nil }
+// SetDemand does nothing.
+func (None) SetDemand(podstate.Demand) error { return nil }

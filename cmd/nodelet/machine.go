@@ -52,13 +52,17 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	}
 	l.node = m.node
 	p.start(m.node.Run)
-	if m.cgroups, err = cgroups.New(cgroups.Config{Root: p.cfg.Cgroups.Root, Driver: p.cfg.Cgroups.Driver}); err != nil {
+	settings := nodefacts.Settings(p.cfg)
+	if m.cgroups, err = cgroups.New(cgroups.Config{
+		Root:    p.cfg.Cgroups.Root,
+		Driver:  p.cfg.Cgroups.Driver,
+		Protect: settings.MemoryQoS != nil && settings.MemoryQoS.Tiered,
+	}); err != nil {
 		return nil, err
 	}
 	if p.cfg.Node.Kernel.RefuseV1 && m.cgroups.Version() == 1 {
 		return nil, errCgroupV1
 	}
-	settings := nodefacts.Settings(p.cfg)
 	settings.CgroupV2 = m.cgroups.Version() == 2
 	settings.Swap.Controller = m.cgroups.BoundsSwap()
 	settings.Capacity = m.node.Capacity()
@@ -66,15 +70,16 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	m.facts.Update(m.node.Node(), m.node.Allocatable())
 	reserved := p.cfg.Reserved
 	m.allocatable = allocatable.New(allocatable.Config{
-		Tree:     m.cgroups,
-		PerQOS:   p.cfg.Cgroups.PerQOS,
-		Enforce:  p.cfg.Cgroups.Enforce,
-		System:   allocatable.Reservation{Resources: reserved.System, Cgroup: reserved.SystemCgroup},
-		Kube:     allocatable.Reservation{Resources: reserved.Kube, Cgroup: reserved.KubeCgroup},
-		Capacity: m.node.Capacity,
-		Systemd:  func() bool { return m.facts.Spec().Cgroups.Systemd },
-		Event:    api.recorder.NodeEvent,
-		Log:      p.log,
+		Tree:      m.cgroups,
+		PerQOS:    p.cfg.Cgroups.PerQOS,
+		Enforce:   p.cfg.Cgroups.Enforce,
+		System:    allocatable.Reservation{Resources: reserved.System, Cgroup: reserved.SystemCgroup},
+		Kube:      allocatable.Reservation{Resources: reserved.Kube, Cgroup: reserved.KubeCgroup},
+		MemoryQoS: settings.MemoryQoS != nil,
+		Capacity:  m.node.Capacity,
+		Systemd:   func() bool { return m.facts.Spec().Cgroups.Systemd },
+		Event:     api.recorder.NodeEvent,
+		Log:       p.log,
 	})
 	if p.cfg.Node.Kernel.IPTables {
 		p.start(iptables.New(p.log).Run)

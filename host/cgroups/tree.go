@@ -46,14 +46,19 @@ type Config struct {
 	// Driver is cgroupfs (the tree creates directories) or systemd (the tree asks systemd for slices over D-Bus). The
 	// runtime must use the same one: see Use.
 	Driver string
+	// Protect: the agent protects the memory of pods on cgroup v2 (see Protect). Otherwise Ensure removes what an earlier
+	// agent has protected.
+	Protect bool
 }
 
 // Tree is the pods' part of the cgroup hierarchy. Safe for concurrent use for different pods.
 type Tree struct {
 	pods      names.Name        // kubepods
 	mounts    map[string]string // v1: where each controller is mounted
+	unified   string            // where cgroup v2 is mounted
 	systemd   atomic.Bool       // the driver in use
 	v2        bool
+	protect   bool // Config.Protect
 	hugetlb   bool
 	pageSizes []int64
 
@@ -61,6 +66,8 @@ type Tree struct {
 
 	mu              sync.Mutex
 	burstableShares uint64 // last value written
+	// protected is the memory that was protected last; nil before that.
+	protected *Protection
 }
 
 // New finds the cgroup controllers of the machine. It creates no cgroup. Call Use before any call that creates one.
@@ -79,7 +86,13 @@ func New(cfg Config) (*Tree, error) {
 }
 
 func newTree(cfg Config, v2 bool) *Tree {
-	t := &Tree{pods: names.Pods(cfg.Root), v2: v2, changing: make(chan struct{}, atOnce)}
+	t := &Tree{
+		pods:     names.Pods(cfg.Root),
+		unified:  unifiedMount,
+		v2:       v2,
+		protect:  cfg.Protect,
+		changing: make(chan struct{}, atOnce),
+	}
 	t.systemd.Store(cfg.Driver == DriverSystemd)
 	return t
 }
@@ -111,7 +124,7 @@ func (t *Tree) Use(driver string) error {
 func (t *Tree) detect() error {
 	t.pageSizes = parsePageSizes(cgroups.HugePageSizes())
 	if t.v2 {
-		raw, err := os.ReadFile(filepath.Join(unifiedMount, "cgroup.controllers"))
+		raw, err := os.ReadFile(filepath.Join(t.unified, "cgroup.controllers"))
 		t.hugetlb = slices.Contains(strings.Fields(string(raw)), "hugetlb")
 		return err
 	}
@@ -134,11 +147,13 @@ func (t *Tree) Version() int {
 
 // Ensure creates kubepods with the given limits (the part of the node that pods may use: shares, memory, pids, huge
 // pages) and the two classes below it: besteffort with the fewest shares, burstable with those last set by
-// SetBurstableCPU, both without a limit for huge pages. Until the process calls SetBurstableCPU for the first time, an
-// existing burstable class keeps its shares: a restart of the agent must not disturb its pods. Ensure may be called
-// again when the limits change. Lowering memory below the current usage fails on cgroup v1; the caller retries when
-// evictions have freed memory.
+// SetBurstableCPU, both without a limit for huge pages. Without Config.Protect no memory is protected. Until the
+// process calls SetBurstableCPU for the first time, an existing burstable class keeps its shares: a restart of the
+// agent must not disturb its pods. Ensure may be called again when the limits change. Lowering memory below the current
+// usage fails on cgroup v1; the caller retries when evictions have freed memory.
 func (t *Tree) Ensure(limits Resources) error {
+	var unprotected map[string]string
+	limits.Unified, unprotected = t.unprotected()
 	if err := t.create(t.pods, limits); err != nil {
 		return fmt.Errorf("set up cgroup %s: %w", t.spell(t.pods), err)
 	}
@@ -149,11 +164,13 @@ func (t *Tree) Ensure(limits Resources) error {
 		burstable = podutil.MinCPUShares
 	}
 	for _, class := range []struct {
-		qos    corev1.PodQOSClass
-		shares uint64 // 0: unchanged
-	}{{corev1.PodQOSBurstable, burstable}, {corev1.PodQOSBestEffort, podutil.MinCPUShares}} {
+		qos     corev1.PodQOSClass
+		shares  uint64 // 0: unchanged
+		unified map[string]string
+	}{{corev1.PodQOSBurstable, burstable, unprotected}, {corev1.PodQOSBestEffort, podutil.MinCPUShares, nil}} {
 		n := t.pods.Class(class.qos)
-		if err := t.create(n, Resources{CPUShares: class.shares, HugePages: t.unlimitedPages()}); err != nil {
+		r := Resources{CPUShares: class.shares, HugePages: t.unlimitedPages(), Unified: class.unified}
+		if err := t.create(n, r); err != nil {
 			return fmt.Errorf("set up cgroup %s: %w", t.spell(n), err)
 		}
 	}
@@ -176,7 +193,7 @@ func (t *Tree) BoundsSwap() bool {
 		return err == nil
 	}
 	// The root cgroup has no such file; every cgroup below it has one if the controller is enabled.
-	found, _ := filepath.Glob(filepath.Join(unifiedMount, "*", "memory.swap.max")) // fails only for a malformed pattern
+	found, _ := filepath.Glob(filepath.Join(t.unified, "*", "memory.swap.max")) // fails only for a malformed pattern
 	return len(found) > 0
 }
 
@@ -241,7 +258,7 @@ func (t *Tree) spell(n names.Name) string { return n.Spell(t.systemd.Load()) }
 // dirs returns the directories of n: one per mounted controller on v1, one with the key "" on v2.
 func (t *Tree) dirs(n names.Name) map[string]string {
 	if t.v2 {
-		return map[string]string{"": filepath.Join(unifiedMount, t.spell(n))}
+		return map[string]string{"": filepath.Join(t.unified, t.spell(n))}
 	}
 	dirs := make(map[string]string, len(t.mounts))
 	for controller, mount := range t.mounts {
