@@ -35,7 +35,7 @@ var gateRules = map[string]gateRule{
 	"AtomicWriteVolumeUserFields":  {behavesAsOff, notThere},
 	"CPUManagerPolicyAlphaOptions": {},
 	"CPUManagerPolicyBetaOptions":  {},
-	"CRIListStreaming":             {behavesAsOff, "lists of the runtime come in one message each"},
+	"CRIListStreaming":             {},
 	"CSIVolumeHealth":              {},
 	"ChangeContainerStatusOnKubeletRestart": {behavesAsOff,
 		"a restart of the agent leaves started and ready as they were"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +15,8 @@ import (
 type caller struct {
 	timeout time.Duration
 	done    func(verb string, took time.Duration, err error)
+	// streams reports whether list calls are tried as streams.
+	streams atomic.Bool
 	flight
 }
 

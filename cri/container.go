@@ -128,9 +128,12 @@ func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (str
 
 func (c *Client) listContainers(ctx context.Context, object string,
 	labels map[string]string) ([]*runtimeapi.Container, error) {
-	resp, err := do(ctx, c.caller, "ListContainers", object, c.runtime.ListContainers,
-		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
-	return resp.GetContainers(), err
+	filter := &runtimeapi.ContainerFilter{LabelSelector: labels}
+	return listed(ctx, c.caller, "ListContainers", object,
+		c.runtime.StreamContainers, &runtimeapi.StreamContainersRequest{Filter: filter},
+		(*runtimeapi.StreamContainersResponse).GetContainers,
+		c.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter},
+		(*runtimeapi.ListContainersResponse).GetContainers)
 }
 
 func (c *Client) containerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {

@@ -34,6 +34,8 @@ type Options struct {
 	ImageEndpoint string
 	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means DefaultTimeout.
 	Timeout time.Duration
+	// StreamLists asks for lists as streams, if the runtime has them (feature gate CRIListStreaming).
+	StreamLists bool
 	// Done, if set, receives the CRI name, duration and error of every finished call. Many goroutines call it; it must not
 	// block.
 	Done func(verb string, took time.Duration, err error)
@@ -60,6 +62,7 @@ type Client struct {
 // back-off of up to 3 s, during which calls fail at once; IsUnavailable reports these errors.
 func Dial(endpoint string, o Options) (*Client, error) {
 	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
+	c.streams.Store(o.StreamLists)
 	if c.timeout == 0 {
 		c.timeout = DefaultTimeout
 	}

@@ -14,8 +14,9 @@ type images struct {
 
 // ListImages lists the images on the node.
 func (i *images) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	resp, err := do(ctx, i.caller, "ListImages", "", i.service.ListImages, &runtimeapi.ListImagesRequest{})
-	return resp.GetImages(), err
+	return listed(ctx, i.caller, "ListImages", "",
+		i.service.StreamImages, &runtimeapi.StreamImagesRequest{}, (*runtimeapi.StreamImagesResponse).GetImages,
+		i.service.ListImages, &runtimeapi.ListImagesRequest{}, (*runtimeapi.ListImagesResponse).GetImages)
 }
 
 // ImageStatus returns the image that spec names, nil if it is not on the node.

@@ -91,9 +91,12 @@ func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
 
 func (c *Client) listSandboxes(ctx context.Context, object string,
 	labels map[string]string) ([]*runtimeapi.PodSandbox, error) {
-	resp, err := do(ctx, c.caller, "ListPodSandbox", object, c.runtime.ListPodSandbox,
-		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
-	return resp.GetItems(), err
+	filter := &runtimeapi.PodSandboxFilter{LabelSelector: labels}
+	return listed(ctx, c.caller, "ListPodSandbox", object,
+		c.runtime.StreamPodSandboxes, &runtimeapi.StreamPodSandboxesRequest{Filter: filter},
+		(*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes,
+		c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter},
+		(*runtimeapi.ListPodSandboxResponse).GetItems)
 }
 
 func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {

@@ -29,9 +29,11 @@ func (s *stats) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.Pod
 
 // ListContainerStats returns the usage of all containers.
 func (s *stats) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
-	resp, err := do(ctx, s.caller, "ListContainerStats", "", s.service.ListContainerStats,
-		&runtimeapi.ListContainerStatsRequest{})
-	return resp.GetStats(), err
+	return listed(ctx, s.caller, "ListContainerStats", "",
+		s.service.StreamContainerStats, &runtimeapi.StreamContainerStatsRequest{},
+		(*runtimeapi.StreamContainerStatsResponse).GetContainerStats,
+		s.service.ListContainerStats, &runtimeapi.ListContainerStatsRequest{},
+		(*runtimeapi.ListContainerStatsResponse).GetStats)
 }
 
 // PodContainerStats returns the usage of the containers of the pod with this UID, in any of its sandboxes.

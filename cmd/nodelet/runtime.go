@@ -32,6 +32,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 	client, err := cri.Dial(p.cfg.Runtime.Endpoint, cri.Options{
 		ImageEndpoint: p.cfg.Runtime.ImageEndpoint,
 		Timeout:       p.cfg.Runtime.RequestTimeout,
+		StreamLists:   p.cfg.Gate("CRIListStreaming"),
 		Log:           p.log,
 		Done:          p.metrics.Agent.RuntimeCall,
 	})

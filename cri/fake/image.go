@@ -33,6 +33,9 @@ type RemoteImage struct {
 
 // imageStore has the images on the node and in the scripted registry, and serves the image service.
 type imageStore struct {
+	// Streams makes lists available as streams (KEP-5825); BreakStreams breaks them after the first item.
+	Streams, BreakStreams bool
+
 	pb.UnimplementedImageServiceServer
 	lock     sync.Mutex
 	images   map[string]*pb.Image
