@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
-	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 )
 
 // pids is the name with which kubeReserved and systemReserved reserve processes.
@@ -34,6 +35,17 @@ type Tree interface {
 	Limit(cgroups.Resources) error
 	// Enforce sets the limits of any other cgroup.
 	Enforce(cgroup string, r cgroups.Resources) error
+}
+
+// Settings returns what an Enforcer needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	r := c.Reserved
+	return Config{
+		PerQOS:  c.Cgroups.PerQOS,
+		Enforce: c.Cgroups.Enforce,
+		System:  Reservation{Resources: r.System, Cgroup: r.SystemCgroup},
+		Kube:    Reservation{Resources: r.Kube, Cgroup: r.KubeCgroup},
+	}
 }
 
 // Reservation is what is reserved for a part of the system, and the cgroup that this part runs in.
@@ -161,8 +173,8 @@ func (e *Enforcer) podLimits() cgroups.Resources {
 // limitsFor returns the cgroup limits for an amount of resources.
 func limitsFor(list corev1.ResourceList) cgroups.Resources {
 	r := cgroups.Resources{Memory: list.Memory().Value()}
-	if cpu, ok := list[corev1.ResourceCPU]; ok {
-		r.CPUShares = uint64(podutil.CPUShares(cpu.MilliValue()))
+	if q, ok := list[corev1.ResourceCPU]; ok {
+		r.CPUShares = uint64(cpu.Shares(q.MilliValue()))
 	}
 	if q, ok := list[pids]; ok {
 		r.Pids = q.Value()

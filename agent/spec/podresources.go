@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -35,19 +36,19 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	memoryLimited := podutil.Limits(&pod.Spec, corev1.ResourceMemory)
 	class := podutil.QOS(pod)
 	out := PodResources{
-		CPUShares: podutil.CPUShares(requests.Cpu().MilliValue()),
+		CPUShares: cpu.Shares(requests.Cpu().MilliValue()),
 		Hugepages: podHugepages(requests),
 		Unified:   podMemoryQoS(pod, requests, limits, node),
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:
-		out.CPUShares, cpuLimited, memoryLimited = podutil.MinCPUShares, false, false
+		out.CPUShares, cpuLimited, memoryLimited = cpu.MinShares, false, false
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}
 	if cpuLimited {
 		period := node.quotaPeriod()
-		quota := podutil.CPUQuota(limits.Cpu().MilliValue(), period)
+		quota := cpu.Quota(limits.Cpu().MilliValue(), period)
 		if !node.CPUCFSQuota || exclusivePod(pod, node) {
 			quota = -1
 		}

@@ -10,6 +10,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -116,12 +117,12 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeap
 		request = limits[corev1.ResourceCPU]
 	}
 	out := &runtimeapi.LinuxContainerResources{
-		CpuShares:          podutil.CPUShares(request.MilliValue()),
+		CpuShares:          cpu.Shares(request.MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if node.CPUCFSQuota {
 		out.CpuPeriod = node.quotaPeriod()
-		out.CpuQuota = podutil.CPUQuota(limits.Cpu().MilliValue(), out.CpuPeriod)
+		out.CpuQuota = cpu.Quota(limits.Cpu().MilliValue(), out.CpuPeriod)
 	}
 	if node.CgroupV2 && !node.SingleProcessOOMKill {
 		out.Unified = map[string]string{"memory.oom.group": "1"}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 
-	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 )
 
 const unlimitedHugePages = 1 << 62
@@ -34,7 +34,7 @@ func weight(shares uint64) uint64 {
 	if shares == 0 {
 		return 0
 	}
-	return 1 + (min(podutil.MaxCPUShares, max(podutil.MinCPUShares, shares))-2)*9999/262142
+	return 1 + (min(cpu.MaxShares, max(cpu.MinShares, shares))-2)*9999/262142
 }
 
 // spec converts r to the library's type.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 )
 
 // unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
@@ -99,9 +99,9 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 // sharesOf returns the smallest number of shares that has the given weight.
 func sharesOf(w uint64) uint64 {
 	if w <= 1 {
-		return podutil.MinCPUShares
+		return cpu.MinShares
 	}
-	return podutil.MinCPUShares + ((w-1)*262142+9998)/9999
+	return cpu.MinShares + ((w-1)*262142+9998)/9999
 }
 
 // asIn replaces the values of r that differ from want only by rounding with those of want: the kernel rounds memory to

@@ -8,6 +8,7 @@
 package cgroups
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,8 +23,8 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/cgroups/cpu"
 	"github.com/nodelet/nodelet/host/cgroups/names"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // atOnce is how many calls may change the hierarchy at the same time. The kernel has one lock for it, so more calls
@@ -49,7 +50,13 @@ type Config struct {
 	// Protect: the agent protects the memory of pods on cgroup v2 (see Protect). Otherwise Ensure removes what an earlier
 	// agent has protected.
 	Protect bool
+	// RefuseV1: it is an error that the machine has cgroup v1 (failCgroupV1).
+	RefuseV1 bool
 }
+
+// errV1 is the error on a machine with cgroup v1 that the configuration refuses.
+var errV1 = errors.New("the machine has cgroup v1, and failCgroupV1 is true: " +
+	"boot it with cgroup v2, or set failCgroupV1: false")
 
 // Tree is the pods' part of the cgroup hierarchy. Safe for concurrent use for different pods.
 type Tree struct {
@@ -81,6 +88,9 @@ func New(cfg Config) (*Tree, error) {
 	}
 	if err := t.detect(); err != nil {
 		return nil, fmt.Errorf("find the cgroup controllers: %w", err)
+	}
+	if cfg.RefuseV1 && !t.v2 {
+		return nil, errV1
 	}
 	return t, nil
 }
@@ -161,13 +171,13 @@ func (t *Tree) Ensure(limits Resources) error {
 	defer t.mu.Unlock()
 	burstable := t.burstableShares
 	if burstable == 0 && !t.exists(t.pods.Class(corev1.PodQOSBurstable)) {
-		burstable = podutil.MinCPUShares
+		burstable = cpu.MinShares
 	}
 	for _, class := range []struct {
 		qos     corev1.PodQOSClass
 		shares  uint64 // 0: unchanged
 		unified map[string]string
-	}{{corev1.PodQOSBurstable, burstable, unprotected}, {corev1.PodQOSBestEffort, podutil.MinCPUShares, nil}} {
+	}{{corev1.PodQOSBurstable, burstable, unprotected}, {corev1.PodQOSBestEffort, cpu.MinShares, nil}} {
 		n := t.pods.Class(class.qos)
 		r := Resources{CPUShares: class.shares, HugePages: t.unlimitedPages(), Unified: class.unified}
 		if err := t.create(n, r); err != nil {
@@ -210,7 +220,7 @@ func (t *Tree) exists(n names.Name) bool {
 // SetBurstableCPU sets the shares of the burstable class from the sum of its pods' CPU requests, in thousandths. It
 // writes only if the shares change.
 func (t *Tree) SetBurstableCPU(milliCPU int64) error {
-	shares := uint64(podutil.CPUShares(milliCPU))
+	shares := uint64(cpu.Shares(milliCPU))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if shares == t.burstableShares {
