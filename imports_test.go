@@ -21,13 +21,14 @@ const module = "github.com/nodelet/nodelet/"
 var pure = []string{
 	"agent/admission", "agent/placement/cpu", "agent/placement/memory", "agent/placement/numa", "agent/placement/policy",
 	"agent/placement/state", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy",
-	"host/cgroups/names", "host/topology", "kube/pod",
+	"host/cgroups/cpu", "host/cgroups/names", "host/topology", "kube/pod",
 }
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
 	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus",
-	module + "host/cgroups/names", module + "kube/pod", module + "host/topology", module + "agent/placement/",
+	module + "host/cgroups/cpu", module + "host/cgroups/names", module + "kube/pod", module + "host/topology",
+	module + "agent/placement/",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -50,27 +51,26 @@ agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
-agent/spec: agent/podstate host/cgroups/names kube/pod
+agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest kube/pod plugins/devices
 agent/podapi: agent agent/podstate cri kube/pod kube/server
 agent/nodefacts: agent/spec config
-agent/allocatable: agent/spec host/cgroups kube/pod
-agent/eviction: agent host/cgroups host/pressure kube/pod metrics/usage config
+agent/allocatable: agent/spec config host/cgroups
+agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage
 agent/eviction/policy: kube/pod
-agent/shutdown: agent agent/podstate host/atomicfile kube/pod
+agent/shutdown: agent agent/podstate config host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
-cni/manager: cni
+cni/manager: cni config
 cri: kube/pod internal/trace
 cri/images: cri host/atomicfile host/boundedfile internal/keylock
 cri/logs: host/beneath host/inotify
 cri/monitor: cri
-host/cgroups: kube/pod
-host/cgroups/names:
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/waiting
 kube/node: config kube/client kube/watch internal/backoff
 kube/pod: host/cgroups/names
+kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
 kube/server/endpoints: config kube/server
 metrics:

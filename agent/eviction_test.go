@@ -18,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/kube/node"
 )
 
 // shortage is a node whose disk and memory hold as many of 10 units as no pod of the world has.
@@ -106,10 +107,10 @@ func (s *shortage) RemoveUnused(context.Context) error {
 	return nil
 }
 
-func (s *shortage) SetPressure(p policy.Pressure) {
+func (s *shortage) SetPressure(p node.Pressure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pressures = append(s.pressures, p)
+	s.pressures = append(s.pressures, policy.Pressure(p))
 }
 
 func (s *shortage) NodeEvent(_, reason, message string) {
@@ -122,7 +123,7 @@ func (s *shortage) Containers(context.Context, string, *corev1.Pod) map[string]i
 	return map[string]int64{"app": 1 << 20}
 }
 
-func (s *shortage) PodEvent(pod *corev1.Pod, _, reason, message string, _ map[string]string) {
+func (s *shortage) AnnotatedPodEvent(pod *corev1.Pod, _, reason, message string, _ map[string]string) {
 	s.NodeEvent("", reason, pod.Name+": "+message)
 }
 

@@ -112,7 +112,7 @@ func TestResourceClaims(t *testing.T) {
 			t.Errorf("the pod waits for %+v", waits)
 		}
 		b.fail(nil)
-		w.agent.ObjectsChanged(pod.UID) // its driver has registered
+		w.agent.ObjectsChanged([]types.UID{pod.UID}) // its driver has registered
 		w.sleep(time.Millisecond)
 		w.checkRunning("web/app#0")
 		b.checkAsked(t, "prepare", "prepare")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
 )
@@ -119,7 +120,7 @@ func (s *shutdowns) reported() error {
 }
 
 // watchShutdowns begins to watch for shutdowns until the returned function is called.
-func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shutdowns, end func()) {
+func (w *world) watchShutdowns(bus *fakeLogind, groups []config.PriorityGrace) (s *shutdowns, end func()) {
 	s = &shutdowns{}
 	s.Shutdown = shutdown.New(shutdown.Config{
 		Groups:   groups,
@@ -139,7 +140,7 @@ func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shu
 
 // restartInShutdown restarts the agent while the machine goes down, and watches for shutdowns until the returned
 // function is called. The runtime must not have listed its pods before this returns.
-func (w *world) restartInShutdown(bus *fakeLogind, groups []shutdown.Group) (end func()) {
+func (w *world) restartInShutdown(bus *fakeLogind, groups []config.PriorityGrace) (end func()) {
 	var s *shutdowns
 	w.doomed = func(pod *corev1.Pod) *agent.Eviction { return s.Interrupted(pod) }
 	w.restart()
@@ -157,7 +158,7 @@ func TestShutdownGroups(t *testing.T) {
 		w.run(low, high, critical)
 		w.sleep(time.Second)
 		bus := newLogind()
-		s, end := w.watchShutdowns(bus, []shutdown.Group{
+		s, end := w.watchShutdowns(bus, []config.PriorityGrace{
 			{Priority: 0, Grace: time.Minute},
 			{Priority: 500, Grace: time.Minute},
 			{Priority: 1000, Grace: 2 * time.Second},
@@ -210,7 +211,7 @@ func TestShutdownGroups(t *testing.T) {
 func TestShutdownCalledOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus := newLogind()
-		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		s, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
 		defer end()
 		bus.signal(true)
 		w.sleep(2 * time.Second)
@@ -231,7 +232,7 @@ func TestShutdownCalledOff(t *testing.T) {
 // TestShutdownGoesOn: an agent that restarts in the middle of a shutdown goes on with the same group. It waits for its
 // pods, and not for ever for a source that stays silent; it brings no ended pod back.
 func TestShutdownGoesOn(t *testing.T) {
-	groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+	groups := []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
 	for name, after := range map[string]time.Duration{"synced soon": 5 * time.Second, "never synced": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -275,7 +276,7 @@ func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 			w.run(pod)
 			w.sleep(time.Second)
 		}
-		groups := []shutdown.Group{
+		groups := []config.PriorityGrace{
 			{Priority: 0, Grace: time.Minute},
 			{Priority: 1000, Grace: time.Minute},
 			{Priority: 2000000000, Grace: time.Minute},
@@ -313,7 +314,7 @@ func TestShutdownWithoutRuntime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
 		w.sleep(time.Second)
-		groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+		groups := []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
 		bus := newLogind()
 		bus.down = true
 		w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
@@ -339,7 +340,7 @@ func TestShutdownGroupWithoutTime(t *testing.T) {
 		w.sleep(time.Second)
 		w.run(high)
 		w.sleep(time.Second)
-		groups := []shutdown.Group{{Priority: 0}, {Priority: 1000, Grace: time.Minute}}
+		groups := []config.PriorityGrace{{Priority: 0}, {Priority: 1000, Grace: time.Minute}}
 		bus := newLogind()
 		bus.down = true
 		hung := w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
@@ -374,7 +375,7 @@ func TestShutdownWithSilentSource(t *testing.T) {
 		w.restart()
 		bus := newLogind()
 		bus.down = true
-		_, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		_, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
 		defer end()
 		w.sleep(50 * time.Second)
 		w.checkRunning()
@@ -399,7 +400,7 @@ func TestShutdownStateUnreadable(t *testing.T) {
 				bus := newLogind()
 				bus.down = true
 				s := shutdown.New(shutdown.Config{
-					Groups:   []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}},
+					Groups:   []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}},
 					RootDir:  w.root,
 					Pods:     w.agent.Supervisor,
 					Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
@@ -421,7 +422,7 @@ func TestSilentLogind(t *testing.T) {
 		bus := newLogind()
 		bus.silent = true
 		began := time.Now()
-		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		s, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
 		defer end()
 		if took := time.Since(began); took > 10*time.Second || s.Admit(apiPod("web")) != nil {
 			t.Errorf("the start took %s, want at most 10s, and no refused pod", took)
@@ -434,7 +435,7 @@ func TestNoBus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus, tries := newLogind(), 0
 		s := shutdown.New(shutdown.Config{
-			Groups:  []shutdown.Group{{Grace: time.Minute}},
+			Groups:  []config.PriorityGrace{{Grace: time.Minute}},
 			RootDir: w.root,
 			Pods:    w.agent.Supervisor,
 			Connect: func(context.Context) (shutdown.Bus, error) {

@@ -80,8 +80,12 @@ func (s *Supervisor) Want(set *pods.Set) { s.sets.Put(set) }
 // RuntimeChanged makes the pod's worker ask the runtime again.
 func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(pod, hintRuntime) }
 
-// ObjectsChanged notifies the pod's worker that an object that the pod uses has changed.
-func (s *Supervisor) ObjectsChanged(pod types.UID) { s.notify(pod, hintObjects) }
+// ObjectsChanged notifies the workers of pods that an object that they use has changed.
+func (s *Supervisor) ObjectsChanged(pods []types.UID) {
+	for _, pod := range pods {
+		s.notify(pod, hintObjects)
+	}
+}
 
 // VerdictChanged notifies the pod's worker that a probe has another result.
 func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }

@@ -285,7 +285,7 @@ func TestSupervisorDoesNotBlock(t *testing.T) {
 		for uid := range w.set.Pods {
 			for range 300 {
 				w.agent.RuntimeChanged(uid)
-				w.agent.ObjectsChanged(uid)
+				w.agent.ObjectsChanged([]types.UID{uid})
 				w.agent.VerdictChanged(uid)
 				w.deliver()
 			}

@@ -173,11 +173,7 @@ func (w *world) begin() {
 		w.t.Fatal(err)
 	}
 	l := &agentRun{runtime: client}
-	l.objects = objects.NewLocal(nil, func(uids []types.UID) {
-		for _, uid := range uids {
-			l.ObjectsChanged(uid)
-		}
-	})
+	l.objects = objects.NewLocal(nil, func(uids []types.UID) { l.ObjectsChanged(uids) })
 	l.status = status.New(status.Config{Log: log, Deleted: w.finalDelete})
 	node := w.node()
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))

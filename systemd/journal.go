@@ -24,8 +24,19 @@ func ToJournal(f *os.File) bool {
 // adds itself.
 type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
 
-// JournalHandler returns a handler for a log that is written to the journal.
-func JournalHandler(w io.Writer, level slog.Leveler) slog.Handler {
+// LogHandler returns a handler for a log that w passes to standard error: as JSON, in the format of journald if
+// standard error is connected to the journal, or else as text.
+func LogHandler(w io.Writer, json bool, level slog.Leveler) slog.Handler {
+	switch {
+	case json:
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+	case ToJournal(os.Stderr):
+		return journalHandler(w, level)
+	}
+	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+}
+
+func journalHandler(w io.Writer, level slog.Leveler) slog.Handler {
 	plain := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}

@@ -10,6 +10,9 @@ import (
 // run, and kubeadm waits for the unit before it installs them.
 const networkWait = 10 * time.Second
 
+// aliveLimit bounds the health check for the watchdog.
+const aliveLimit = 10 * time.Second
+
 // Service reports the agent's state to systemd: what it waits for, that it is ready, and that it is alive.
 type Service struct {
 	// Runtime is the endpoint of the container runtime, and Work what the agent does once it is ready, for `systemctl
@@ -35,10 +38,16 @@ func (s Service) Run(ctx context.Context) {
 	if err != nil {
 		s.Log.Warn("cannot notify systemd", "err", err)
 	}
-	Watch(ctx, interval, func() error { return s.Healthy(ctx) },
+	Watch(ctx, interval, func() error { return s.checkHealth(ctx) },
 		func(err error) { s.Log.Error("health check failed; not notifying the systemd watchdog", "err", err) })
 	<-ctx.Done()
 	_ = Notify(Stopping)
+}
+
+func (s Service) checkHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
+	defer cancel()
+	return s.Healthy(ctx)
 }
 
 // awaitUsable waits for a runtime that can run pods, at most networkWait for its network. It reports whether ctx has

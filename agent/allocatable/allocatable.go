@@ -41,10 +41,11 @@ type Tree interface {
 func Settings(c *config.Config) Config {
 	r := c.Reserved
 	return Config{
-		PerQOS:  c.Cgroups.PerQOS,
-		Enforce: c.Cgroups.Enforce,
-		System:  Reservation{Resources: r.System, Cgroup: r.SystemCgroup},
-		Kube:    Reservation{Resources: r.Kube, Cgroup: r.KubeCgroup},
+		PerQOS:    c.Cgroups.PerQOS,
+		Enforce:   c.Cgroups.Enforce,
+		System:    Reservation{Resources: r.System, Cgroup: r.SystemCgroup},
+		Kube:      Reservation{Resources: r.Kube, Cgroup: r.KubeCgroup},
+		MemoryQoS: c.Gate("MemoryQoS"),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/kube/node"
 )
 
 // levelsEvery is how often levels are read without a notification of the kernel, as by the kubelet.
@@ -53,9 +54,9 @@ type Images interface {
 // Reporter publishes what the evictor finds and does.
 type Reporter interface {
 	// SetPressure takes which conditions hold; it is called when they have changed.
-	SetPressure(p policy.Pressure)
+	SetPressure(p node.Pressure)
 	NodeEvent(eventType, reason, message string)
-	PodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string)
+	AnnotatedPodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string)
 	// Evicted counts the eviction of a pod because of a signal.
 	Evicted(signal string)
 }
@@ -149,7 +150,7 @@ func (e *Evictor) publish(w *watch, found policy.Pressure) {
 	}
 	e.pressure = sum
 	e.cfg.Log.Info("node pressure has changed", "memory", sum.Memory, "disk", sum.Disk, "pid", sum.PID)
-	e.cfg.Reporter.SetPressure(sum)
+	e.cfg.Reporter.SetPressure(node.Pressure(sum))
 }
 
 // evict begins to end a pod, with an event and a count.
@@ -157,7 +158,7 @@ func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, signal string, why
 	annotations map[string]string) (released <-chan struct{}) {
 	e.cfg.Log.Warn("evicting pod", "pod", podName(pod), "podUID", pod.UID, "signal", signal,
 		"reason", why.Message, "grace", why.Grace)
-	e.cfg.Reporter.PodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message, annotations)
+	e.cfg.Reporter.AnnotatedPodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message, annotations)
 	e.cfg.Reporter.Evicted(signal)
 	return e.cfg.Pods.Evict(ctx, pod.UID, why)
 }

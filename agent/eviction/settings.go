@@ -7,8 +7,17 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// Thresholds returns the thresholds of a configuration.
-func Thresholds(c *config.Config) (all []policy.Threshold) {
+// Settings returns what an Evictor needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	return Config{
+		Thresholds:    thresholds(c),
+		Transition:    c.Eviction.TransitionPeriod,
+		MaxGrace:      c.Eviction.MaxPodGrace,
+		EnforceLimits: c.Node.LocalStorageIsolation,
+	}
+}
+
+func thresholds(c *config.Config) (all []policy.Threshold) {
 	for _, t := range c.Eviction.Thresholds {
 		all = append(all, policy.Threshold{
 			Signal:  t.Signal,

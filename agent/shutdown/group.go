@@ -1,10 +1,9 @@
 package shutdown
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/config"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -20,16 +19,9 @@ const (
 	cancelMessage  = "Shutdown manager detected shutdown cancellation"
 )
 
-// Group is the pods from a priority up to that of the next group.
-type Group struct {
-	Priority int32
-	// Grace is how long they get to end.
-	Grace time.Duration
-}
-
 // groupOf returns the index of a pod's group; groups are sorted by priority, at least one. Pods below the lowest
 // priority belong to the first.
-func groupOf(groups []Group, pod *corev1.Pod) int {
+func groupOf(groups []config.PriorityGrace, pod *corev1.Pod) int {
 	for i := len(groups) - 1; i > 0; i-- {
 		if groups[i].Priority <= podutil.Priority(pod) {
 			return i

@@ -6,11 +6,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/config"
 )
 
 // TestGroupOf: below the lowest, between, at a border and above the highest.
 func TestGroupOf(t *testing.T) {
-	groups := []Group{{0, 30 * time.Second}, {1000, 20 * time.Second}, {2000000000, 10 * time.Second}}
+	groups := []config.PriorityGrace{
+		{Priority: 0, Grace: 30 * time.Second},
+		{Priority: 1000, Grace: 20 * time.Second},
+		{Priority: 2000000000, Grace: 10 * time.Second},
+	}
 	for priority, want := range map[int32]int{
 		math.MinInt32: 0, -1: 0, 0: 0, 999: 0, 1000: 1, 1001: 1, 2000000000: 2, math.MaxInt32: 2,
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/config"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -53,8 +54,8 @@ type Reporter interface {
 
 // Config is what a Shutdown needs. All of it is required; without groups a Shutdown does nothing.
 type Config struct {
-	// Groups are sorted by priority.
-	Groups []Group
+	// Groups are the priorities at which groups of pods begin, sorted, with the time that the pods of each get to end.
+	Groups []config.PriorityGrace
 	// RootDir is the agent's directory, where it keeps how far a shutdown has come.
 	RootDir string
 	Pods    Pods
@@ -109,7 +110,7 @@ func (s *Shutdown) Interrupted(pod *corev1.Pod) *agent.Eviction {
 	return eviction(s.cfg.Groups[i])
 }
 
-func eviction(g Group) *agent.Eviction {
+func eviction(g config.PriorityGrace) *agent.Eviction {
 	return &agent.Eviction{Reason: Reason, Message: Message, Grace: g.Grace}
 }
 

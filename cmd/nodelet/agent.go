@@ -21,9 +21,6 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// logLinks is where log collectors expect links to the logs of containers.
-const logLinks = "/var/log/containers"
-
 // parts are what the supervisor and the steps act through.
 type parts struct {
 	api       *apiServer
@@ -37,18 +34,17 @@ type parts struct {
 	links     *links
 }
 
-// newSupervisor makes the supervisor, which runs the pods.
-func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
-	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logLinks)
+// newSteps makes what runs the steps of plans.
+func newSteps(p *process, x parts, podCgroups execute.Cgroups) (*execute.Executor, error) {
+	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logs.LinksDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	userNamespaces, err := userns.Open(uint32(p.cfg.Pods.UserNamespaceSize), p.cfg.Node.MaxPods, x.storage.files, p.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
-	steps := execute.New(execute.Backends{
+	return execute.New(execute.Backends{
 		Runtime:        x.runtime.client,
 		Images:         x.runtime.puller,
 		Volumes:        x.storage.volumes,
@@ -64,10 +60,15 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Metrics:        p.meter,
 		Node:           x.machine.facts.Spec,
 		Handler:        x.runtime.monitor.Features,
-	})
-	gone := func() {}
-	if mirrors != nil {
-		gone = mirrors.Wake
+	}), nil
+}
+
+// newSupervisor makes the supervisor, which runs the pods.
+func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
+	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
+	steps, err := newSteps(p, x, podCgroups)
+	if err != nil {
+		return err
 	}
 	x.links.supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
@@ -96,7 +97,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
 		Admit:          x.guards.admit,
 		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
-		Gone:           gone,
+		Gone:           mirrors.Wake,
 		Watchers:       newPodsAPI(p, x.links),
 		BackoffFirst:   p.cfg.CrashLoop.Initial,
 		BackoffMax:     p.cfg.CrashLoop.Max,
@@ -117,7 +118,7 @@ func newProber(p *process, x parts) *probes.Prober {
 			}
 		},
 	})
-	p.start(prober.Run)
+	p.Start(prober.Run)
 	return prober
 }
 
@@ -159,6 +160,6 @@ func newTracer(p *process) *trace.Tracer {
 		Log:        p.log,
 	})
 	p.metrics.AddDroppedSpans(t.Dropped)
-	p.start(t.Run)
+	p.Start(t.Run)
 	return t
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,8 @@ type apiServer struct {
 	// identity are the node's certificates, and client its client; nil on a node without an API server.
 	identity *certs.Client
 	client   *client.Client
+	// core speaks to the core API; nil on a node without an API server.
+	core     rest.Interface
 	status   *status.Publisher
 	recorder *status.Recorder
 }
@@ -31,7 +32,7 @@ type apiServer struct {
 // none, and statuses and events are only kept or logged.
 func newAPIServer(p *process) (*apiServer, error) {
 	a := &apiServer{}
-	var core, events rest.Interface
+	var events rest.Interface
 	var err error
 	if a.identity, err = newIdentity(p); err != nil {
 		return nil, err
@@ -45,19 +46,19 @@ func newAPIServer(p *process) (*apiServer, error) {
 		if err != nil {
 			return nil, err
 		}
-		core, events = a.client.Core, forEvents.Core
-		p.start(a.identity.Run)
+		a.core, events = a.client.Core, forEvents.Core
+		p.Start(a.identity.Run)
 		p.metrics.AddClientCertificate(a.identity)
 	}
 	a.status = status.New(status.Config{
-		Client:    core,
+		Client:    a.core,
 		Log:       p.log,
 		Hold:      statusHold,
 		Published: p.meter.StatusPublished,
 	})
 	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
-	p.start(a.status.Run)
-	p.start(a.recorder.Run)
+	p.Start(a.status.Run)
+	p.Start(a.recorder.Run)
 	return a, nil
 }
 
@@ -69,11 +70,7 @@ func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string)
 // newIdentity reads the node's certificates or prepares to request them. Without a kubeconfig there are none.
 func newIdentity(p *process) (*certs.Client, error) {
 	paths := p.cfg.Paths
-	if paths.Kubeconfig == "" {
-		if paths.BootstrapKubeconfig != "" {
-			return nil, errors.New("--bootstrap-kubeconfig needs --kubeconfig: " +
-				"the file that is written when the node has its certificate")
-		}
+	if paths.Kubeconfig == "" && paths.BootstrapKubeconfig == "" {
 		return nil, nil
 	}
 	return certs.NewClient(certs.ClientConfig{
@@ -111,7 +108,7 @@ func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
 		return nil, err
 	}
 	l.nodeChanged = append(l.nodeChanged, func(*corev1.Node) { serving.AddressesChanged() })
-	p.start(serving.Run)
+	p.Start(serving.Run)
 	p.metrics.AddServingCertificate(serving)
 	return serving, nil
 }

@@ -2,18 +2,41 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/self"
+	"github.com/nodelet/nodelet/internal/lifecycle"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
+
+// process is one run of the agent: what all parts are made with, and what runs until it ends.
+type process struct {
+	lifecycle.Group
+	cfg *config.Config
+	output
+	metrics *exporter.Exporter
+	meter   *instruments.Metrics
+}
+
+// output is the log of the process.
+type output struct {
+	log *slog.Logger
+	// verbosity is the level of log.
+	verbosity *endpoints.Verbosity
+	// health returns an error if nobody takes the log.
+	health func() error
+}
 
 // links are parts that are made after those that call them. All are set before anything runs.
 type links struct {
@@ -27,11 +50,7 @@ type links struct {
 }
 
 // wake makes the workers of these pods sync again.
-func (l *links) wake(uids []types.UID) {
-	for _, uid := range uids {
-		l.supervisor.ObjectsChanged(uid)
-	}
-}
+func (l *links) wake(uids []types.UID) { l.supervisor.ObjectsChanged(uids) }
 
 // healthChanged makes the workers of these pods report the health of their devices.
 func (l *links) healthChanged(uids []types.UID) {
@@ -43,7 +62,10 @@ func (l *links) healthChanged(uids []types.UID) {
 // assemble makes all parts and connects them, and returns the process with the function that runs the pods. Nothing
 // runs yet.
 func assemble(cfg *config.Config, out output) (p *process, work func(context.Context) error, err error) {
-	p = newProcess(cfg, out)
+	e := exporter.New(cfg.Node.Name)
+	e.AddSettings(cfg.Warnings)
+	e.AddFeatures(cfg.Gate)
+	p = &process{cfg: cfg, output: out, metrics: e, meter: instruments.New(e)}
 	x := parts{links: &links{}}
 	if x.api, err = newAPIServer(p); err != nil {
 		return nil, nil, err
@@ -82,7 +104,7 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	if err := newServer(p, x, serving); err != nil {
 		return nil, nil, err
 	}
-	p.start(service(p, x.runtime.monitor, x.links).Run)
-	p.start(self.Trim)
+	p.Start(service(p, x.runtime.monitor, x.links).Run)
+	p.Start(self.Trim)
 	return p, func(ctx context.Context) error { return runPods(ctx, p, x) }, nil
 }

@@ -136,7 +136,7 @@ func runAgent(t *testing.T, cfg *config.Config) (ended <-chan error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, work); close(done) }()
+	go func() { done <- p.Run(ctx, work); close(done) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/eviction"
-	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/kube/node"
@@ -46,31 +46,22 @@ func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict 
 // connect makes what ends pods when the node runs short or goes down.
 func (g *guards) connect(api *apiServer, r *containerRuntime, u *usage.Collector, l *links) {
 	p := g.p
-	report := reporter{process: p, node: g.machine.node, recorder: api.recorder}
-	e := p.cfg.Eviction
-	g.evictor = eviction.New(eviction.Config{
-		Thresholds:    eviction.Thresholds(p.cfg),
-		Transition:    e.TransitionPeriod,
-		MaxGrace:      e.MaxPodGrace,
-		EnforceLimits: p.cfg.Node.LocalStorageIsolation,
-		Pods:          l.supervisor,
-		Node: eviction.NewMachine(eviction.MachineConfig{
-			RootDir: p.cfg.Paths.Root,
-			Cgroups: g.machine.cgroups,
-			Usage:   u,
-			Runtime: r.client,
-			Log:     p.log,
-		}),
-		Images:   r.collector,
-		Reporter: report,
-		Log:      p.log,
+	report := reporter{g.machine.node, api.recorder, p.meter}
+	e := eviction.Settings(p.cfg)
+	e.Pods = l.supervisor
+	e.Node = eviction.NewMachine(eviction.MachineConfig{
+		RootDir: p.cfg.Paths.Root,
+		Cgroups: g.machine.cgroups,
+		Usage:   u,
+		Runtime: r.client,
+		Log:     p.log,
 	})
-	var groups []shutdown.Group
-	for _, s := range p.cfg.Shutdown.ByPriority {
-		groups = append(groups, shutdown.Group{Priority: s.Priority, Grace: s.Grace})
-	}
+	e.Images = r.collector
+	e.Reporter = report
+	e.Log = p.log
+	g.evictor = eviction.New(e)
 	g.shutdown = shutdown.New(shutdown.Config{
-		Groups:   groups,
+		Groups:   p.cfg.Shutdown.ByPriority,
 		RootDir:  p.cfg.Paths.Root,
 		Pods:     l.supervisor,
 		Connect:  func(ctx context.Context) (shutdown.Bus, error) { return systemd.OpenLogind(ctx) },
@@ -78,27 +69,13 @@ func (g *guards) connect(api *apiServer, r *containerRuntime, u *usage.Collector
 		Log:      p.log,
 	})
 	p.metrics.AddShutdown(g.shutdown.Times)
-	p.before(g.shutdown.Resume)
-	p.start(g.shutdown.Run)
+	p.Before(g.shutdown.Resume)
+	p.Start(g.shutdown.Run)
 }
 
 // reporter publishes what is found and done about the node as a whole.
 type reporter struct {
-	*process
-	node     *node.Reporter
-	recorder *status.Recorder
+	*node.Reporter
+	*status.Recorder
+	*instruments.Metrics
 }
-
-func (r reporter) SetPressure(p policy.Pressure) { r.node.SetPressure(node.Pressure(p)) }
-
-func (r reporter) SetShutdown(reason error) { r.node.SetShutdown(reason) }
-
-func (r reporter) NodeEvent(eventType, reason, message string) {
-	r.recorder.NodeEvent(eventType, reason, message)
-}
-
-func (r reporter) PodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string) {
-	r.recorder.Annotated(status.PodRef(pod, ""), eventType, reason, message, annotations)
-}
-
-func (r reporter) Evicted(signal string) { r.meter.Evicted(signal) }

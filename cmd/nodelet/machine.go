@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
+	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/agent"
@@ -12,11 +14,14 @@ import (
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/nodefacts"
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/iptables"
 	"github.com/nodelet/nodelet/host/oom"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/metrics/usage"
+	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -27,10 +32,6 @@ type machine struct {
 	facts       *nodefacts.Facts
 	allocatable *allocatable.Enforcer
 }
-
-// errCgroupV1 is the error on a machine with cgroup v1 that the configuration refuses.
-var errCgroupV1 = errors.New("the machine has cgroup v1, and failCgroupV1 is true: " +
-	"boot it with cgroup v2, or set failCgroupV1: false")
 
 func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	m = &machine{}
@@ -51,45 +52,38 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 		return nil, err
 	}
 	l.node = m.node
-	p.start(m.node.Run)
+	p.Start(m.node.Run)
 	settings := nodefacts.Settings(p.cfg)
-	if m.cgroups, err = cgroups.New(cgroups.Config{
-		Root:    p.cfg.Cgroups.Root,
-		Driver:  p.cfg.Cgroups.Driver,
-		Protect: settings.MemoryQoS != nil && settings.MemoryQoS.Tiered,
-	}); err != nil {
+	m.cgroups, err = cgroups.New(cgroups.Config{
+		Root:     p.cfg.Cgroups.Root,
+		Driver:   p.cfg.Cgroups.Driver,
+		Protect:  settings.MemoryQoS != nil && settings.MemoryQoS.Tiered,
+		RefuseV1: p.cfg.Node.Kernel.RefuseV1,
+	})
+	if err != nil {
 		return nil, err
-	}
-	if p.cfg.Node.Kernel.RefuseV1 && m.cgroups.Version() == 1 {
-		return nil, errCgroupV1
 	}
 	settings.CgroupV2 = m.cgroups.Version() == 2
 	settings.Swap.Controller = m.cgroups.BoundsSwap()
 	settings.Capacity = m.node.Capacity()
 	m.facts = nodefacts.New(settings, p.cfg.Paths.ResolvConf, p.log)
 	m.facts.Update(m.node.Node(), m.node.Allocatable())
-	reserved := p.cfg.Reserved
-	m.allocatable = allocatable.New(allocatable.Config{
-		Tree:      m.cgroups,
-		PerQOS:    p.cfg.Cgroups.PerQOS,
-		Enforce:   p.cfg.Cgroups.Enforce,
-		System:    allocatable.Reservation{Resources: reserved.System, Cgroup: reserved.SystemCgroup},
-		Kube:      allocatable.Reservation{Resources: reserved.Kube, Cgroup: reserved.KubeCgroup},
-		MemoryQoS: settings.MemoryQoS != nil,
-		Capacity:  m.node.Capacity,
-		Systemd:   func() bool { return m.facts.Spec().Cgroups.Systemd },
-		Event:     api.recorder.NodeEvent,
-		Log:       p.log,
-	})
+	enforce := allocatable.Settings(p.cfg)
+	enforce.Tree = m.cgroups
+	enforce.Capacity = m.node.Capacity
+	enforce.Systemd = func() bool { return m.facts.Spec().Cgroups.Systemd }
+	enforce.Event = api.recorder.NodeEvent
+	enforce.Log = p.log
+	m.allocatable = allocatable.New(enforce)
 	if p.cfg.Node.Kernel.IPTables {
-		p.start(iptables.New(p.log).Run)
+		p.Start(iptables.New(p.log).Run)
 	}
-	p.start(func(ctx context.Context) {
+	p.Start(func(ctx context.Context) {
 		oom.Watch(ctx, oom.Log, p.log, func(v oom.Victim) {
 			api.recorder.NodeEvent(corev1.EventTypeWarning, "SystemOOM", v.Message())
 		})
 	})
-	p.before(func(context.Context) {
+	p.Before(func(context.Context) {
 		if err := podfs.ShareMounts(p.cfg.Paths.Root); err != nil {
 			p.log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work",
 				"err", err)
@@ -108,4 +102,54 @@ func (m *machine) podCgroups(perQOS bool) interface {
 		return podcgroups.None{}
 	}
 	return podcgroups.New(m.cgroups, m.facts.Spec)
+}
+
+// newPlacement sets up the CPU, memory and topology managers.
+func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placement.Placement, error) {
+	placed, err := placement.Open(os.DirFS("/"), placement.Config{
+		Root:        p.cfg.Paths.Root,
+		Settings:    placement.SettingsOf(p.cfg),
+		Reservation: m.node.Reservation(),
+		Runtime:     r.client,
+		Ended: func(ctx context.Context, pods []types.UID) []types.UID {
+			return l.supervisor.Ended(ctx, pods)
+		},
+		Devices: func(pod *corev1.Pod) map[string]devices.View { return l.devices.Views(pod) },
+		Meter:   instruments.NewPlacement(p.metrics),
+		Log:     p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Start(placed.Run)
+	return placed, nil
+}
+
+// newUsage makes what measures the node and its pods.
+func newUsage(p *process, x parts) *usage.Collector {
+	c := usage.Config{
+		Node:      p.cfg.Node.Name,
+		Hierarchy: usage.NewHierarchy(x.machine.cgroups.Mounts()),
+		Runtime:   x.runtime.client,
+		Pods: func(ctx context.Context) ([]usage.Pod, error) {
+			return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(p.cfg.Cgroups.PerQOS))
+		},
+		RootDir:       p.cfg.Paths.Root,
+		PodsDir:       filepath.Join(p.cfg.Paths.Root, "pods"),
+		LogsDir:       p.cfg.Paths.PodLogs,
+		Boot:          usage.BootTime(),
+		AgentCgroup:   usage.OwnCgroup(),
+		RuntimeCgroup: p.cfg.Cgroups.Runtime,
+		SystemCgroup:  p.cfg.Kubelet.SystemCgroups,
+		Log:           p.log,
+	}
+	if p.cfg.Cgroups.PerQOS {
+		c.PodsCgroup, c.ClassCgroups = x.machine.cgroups.PodsCgroup(), x.machine.cgroups.ClassCgroups()
+	}
+	u := usage.New(c)
+	p.metrics.AddUsage(u)
+	if p.cfg.Gate("CSIVolumeHealth") {
+		p.Start(u.WatchHealth)
+	}
+	return u
 }

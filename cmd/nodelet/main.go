@@ -102,8 +102,12 @@ func exit(err error) {
 func serve(cfg *config.Config) error {
 	self.BoundMemory()
 	go self.GrowFileTable()
-	out := logger(cfg.Process.Logging)
-	log := out.log
+	w := &self.LogWriter{To: os.Stderr}
+	out := output{verbosity: &endpoints.Verbosity{}, health: w.Health}
+	out.verbosity.SetVerbosity(uint64(cfg.Process.Logging.Verbosity))
+	log := slog.New(systemd.LogHandler(w, cfg.Process.Logging.JSON, out.verbosity))
+	out.log = log
+	klog.SetSlogLogger(log.With("from", "client-go"))
 	self.Protect(cfg.Process.OOMScoreAdj, log)
 	if err := cfg.Missing(); err != nil {
 		return err
@@ -130,25 +134,7 @@ func serve(cfg *config.Config) error {
 		return err
 	}
 	log.Info("nodelet started", "version", config.KubeletVersion(), "node", cfg.Node.Name, "root", cfg.Paths.Root)
-	err = p.run(ctx, work)
+	err = p.Run(ctx, work)
 	log.Info("nodelet stopped; pods keep running")
 	return err
-}
-
-// logger returns a log to standard error, which journald reads.
-func logger(s config.LogSettings) output {
-	w := &self.LogWriter{To: os.Stderr}
-	out := output{verbosity: &endpoints.Verbosity{}, health: w.Health}
-	out.verbosity.SetVerbosity(uint64(s.Verbosity))
-	o := &slog.HandlerOptions{Level: out.verbosity}
-	var h slog.Handler = slog.NewTextHandler(w, o)
-	switch {
-	case s.JSON:
-		h = slog.NewJSONHandler(w, o)
-	case systemd.ToJournal(os.Stderr):
-		h = systemd.JournalHandler(w, o.Level)
-	}
-	out.log = slog.New(h)
-	klog.SetSlogLogger(out.log.With("from", "client-go"))
-	return out
 }

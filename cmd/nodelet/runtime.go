@@ -7,14 +7,18 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/status"
 )
 
 // providerTokenSeconds is the lifetime of tokens for credential providers: the API server's default.
@@ -44,7 +48,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		Client:   client,
 		Endpoint: p.cfg.Runtime.Endpoint,
 		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
-			return reportRuntime(l, v, s, err)
+			return err == nil && l.node.RuntimeAnswered(v, s, l.network.Problem)
 		},
 		Images: func(all []*runtimeapi.Image, requested time.Time) {
 			l.node.SetImages(node.ImagesOf(all))
@@ -69,21 +73,9 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		}
 		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it
 	})
-	p.start(r.monitor.Run)
-	p.start(r.collector.Run)
+	p.Start(r.monitor.Run)
+	p.Start(r.collector.Run)
 	return r, nil
-}
-
-// reportRuntime passes the runtime's status to the node, with what the agent knows of the network, and reports whether
-// the runtime and its network are ready.
-func reportRuntime(l *links, v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
-	r := node.Runtime{Err: err}
-	if err == nil {
-		r = node.RuntimeOf(v, s)
-		r = r.WithNetwork(l.network.Problem(r.Network.OK))
-	}
-	l.node.SetRuntime(r)
-	return r.Ready.OK && r.Network.OK
 }
 
 // makePuller sets up the pulls of images, and the records of who may use them.
@@ -93,7 +85,7 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 		Config:  c.Images.ProviderConfig,
 		BinDir:  c.Images.ProviderBinaries,
 		Tokens:  c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
-		Account: o.serviceAccount,
+		Account: o.local.ServiceAccount,
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
 			return o.of(pod).Token(ctx, pod, audience, providerTokenSeconds)
 		},
@@ -104,11 +96,8 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	}
 	var known *records.Store
 	if c.Gate("KubeletEnsureSecretPulledImages") {
-		policy, err := records.NewPolicy(c.Images.CredentialPolicy, c.Images.PreloadedAllowed)
+		known, err = records.Open(c.Paths.Root, c.Images.CredentialPolicy, c.Images.PreloadedAllowed, p.log)
 		if err != nil {
-			return err
-		}
-		if known, err = records.Open(c.Paths.Root, policy, p.log); err != nil {
 			return err
 		}
 	}
@@ -124,4 +113,24 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 		Log:         p.log,
 	})
 	return nil
+}
+
+// newNetwork makes what watches the pods' network, or is it.
+func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
+	meter := p.metrics.AddNetwork()
+	c := manager.Settings(p.cfg)
+	c.Core = api.core
+	c.Runtime = r.client
+	c.Answered = r.monitor.Answered()
+	c.CheckSoon = r.monitor.CheckSoon
+	c.Event = func(pod cni.Pod, eventType, reason, message string) {
+		ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+		api.recorder.Event(ref, eventType, reason, message)
+	}
+	c.PodChanged = func(uid string) { l.supervisor.VerdictChanged(types.UID(uid)) }
+	c.Called, c.Released = meter.Called, meter.Released
+	c.Log = p.log
+	l.network = manager.New(c)
+	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(node.PodCIDRs(o)) })
+	p.Start(l.network.Run)
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,18 +15,31 @@ import (
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/kube/server/podsapi"
+	"github.com/nodelet/nodelet/systemd"
 )
 
 // newServer makes what answers requests about pods and the agent: at port 10250, at the health port and at a socket for
 // the commands of this program. It makes the rotation of the pods' logs as well, which asks the same questions.
 func newServer(p *process, x parts, serving *certs.Serving) error {
 	dir := logs.New(p.cfg.Paths.PodLogs)
-	api := newPodAPI(p, x, dir)
+	checkpoints := ""
+	if p.cfg.Gate("ContainerCheckpoint") {
+		checkpoints = filepath.Join(p.cfg.Paths.Root, "checkpoints")
+	}
+	api := podapi.New(podapi.Config{
+		Pods:        x.links.supervisor,
+		Runtime:     x.runtime.client,
+		Logs:        dir,
+		Checkpoints: checkpoints,
+		Allocated:   p.cfg.Gate("KubeletAllocatedPodsEndpoint"),
+	})
 	x.links.podAPI = api
 	c := p.cfg.Logs
 	rotator := &logs.Rotator{
@@ -36,7 +52,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		Reopen:   x.runtime.client.ReopenContainerLog,
 		Log:      p.log,
 	}
-	p.start(rotator.Run)
+	p.Start(rotator.Run)
 	var s *server.Server
 	healthz := healthz(p, x, func() error {
 		if s == nil {
@@ -44,7 +60,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		}
 		return s.Health()
 	})
-	p.start(func(ctx context.Context) {
+	p.Start(func(ctx context.Context) {
 		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
 	})
 	local := &podapi.Local{
@@ -55,7 +71,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		Configuration: p.cfg.Kubelet.Masked(),
 		Pods:          api,
 	}
-	p.start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
+	p.Start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
 	if serving == nil {
 		return nil
 	}
@@ -69,7 +85,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	if s, err = server.New(served); err != nil {
 		return err
 	}
-	p.start(s.ListenAndRun)
+	p.Start(s.ListenAndRun)
 	return nil
 }
 
@@ -83,22 +99,8 @@ func newPodsAPI(p *process, l *links) agent.Watchers {
 		Pods: func(ctx context.Context) ([]*corev1.Pod, error) { return l.podAPI.LocalPods(ctx) },
 		Log:  p.log,
 	})
-	p.start(s.Run)
+	p.Start(s.Run)
 	return s
-}
-
-func newPodAPI(p *process, x parts, dir *logs.Dir) *podapi.Server {
-	checkpoints := ""
-	if p.cfg.Gate("ContainerCheckpoint") {
-		checkpoints = filepath.Join(p.cfg.Paths.Root, "checkpoints")
-	}
-	return podapi.New(podapi.Config{
-		Pods:        x.links.supervisor,
-		Runtime:     x.runtime.client,
-		Logs:        dir,
-		Checkpoints: checkpoints,
-		Allocated:   p.cfg.Gate("KubeletAllocatedPodsEndpoint"),
-	})
 }
 
 // serverConfig returns the configuration of the server of the node's API.
@@ -125,4 +127,36 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
 	}
 	return s, nil
+}
+
+// service is what systemd is told about the agent.
+func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
+	return systemd.Service{
+		Runtime:  p.cfg.Runtime.Endpoint,
+		Work:     "runs the pods of node " + p.cfg.Node.Name,
+		Answered: m.Answered(),
+		Usable:   m.Usable(),
+		Healthy: func(ctx context.Context) error {
+			return errors.Join(m.Health(), l.supervisor.Alive(ctx))
+		},
+		Log: p.log,
+	}
+}
+
+// syncLoopLimit bounds how long /healthz waits for the supervisor.
+const syncLoopLimit = 5 * time.Second
+
+// healthz checks the agent itself. It leaves the API server out: a restart of the agent would not bring it back.
+func healthz(p *process, x parts, server func() error) http.Handler {
+	return node.HealthzHandler([]node.Check{
+		{Name: "ping", Run: func() error { return nil }},
+		{Name: "log", Run: p.health},
+		{Name: "syncloop", Run: func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), syncLoopLimit)
+			defer cancel()
+			return x.links.supervisor.Alive(ctx)
+		}},
+		{Name: "runtime", Run: x.runtime.monitor.Health},
+		{Name: "server", Run: server},
+	}, p.metrics.AddHealthChecks())
 }

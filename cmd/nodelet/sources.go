@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +35,7 @@ func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 			OnChange:         l.wake,
 			Log:              p.log,
 		})
-		p.atEnd(o.api.Close)
+		p.AtEnd(o.api.Close)
 		if c.Gate("PodCertificateRequest") {
 			p.metrics.AddPodCertificates(o.api)
 		}
@@ -57,51 +55,34 @@ func (o *podObjects) of(pod *corev1.Pod) interface {
 	return o.api
 }
 
-func (o *podObjects) serviceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
-	if o.api == nil {
-		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, objects.ErrNoAPI)
-	}
-	return o.api.ServiceAccount(ctx, pod)
-}
-
-// newMirrors makes what keeps the mirror pods of static pods; nil without an API server.
+// newMirrors makes what keeps the mirror pods of static pods.
 func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors {
-	if api.client == nil {
-		return nil
-	}
 	mirrors := pods.NewMirrors(pods.MirrorConfig{
-		API:      api.client.Core,
+		API:      api.core,
 		NodeName: p.cfg.Node.Name,
 		NodeUID:  m.node.UID,
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
 	})
-	p.start(mirrors.Run)
+	p.Start(mirrors.Run)
 	return mirrors
 }
 
 // newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
 func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, mirrors *pods.Mirrors, l *links) {
-	c := p.cfg
-	sources := pods.New(pods.Config{
-		NodeName:  c.Node.Name,
-		API:       api.client != nil,
-		Manifests: c.Paths.StaticPods,
-		FileCheck: c.Pods.FileInterval,
-		URL:       c.Pods.StaticURL,
-		URLHeader: http.Header(c.Pods.StaticURLHeader),
-		URLCheck:  c.Pods.HTTPInterval,
-		Adopt: func(ctx context.Context) map[types.NamespacedName]pods.Running {
-			return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
-		},
-		Event: api.recorder.NodeEvent,
-		Log:   p.log,
-	})
-	p.start(sources.Run)
-	if api.client != nil {
-		p.start(func(ctx context.Context) { sources.FollowAPI(ctx, api.client.Core) })
+	c := pods.Settings(p.cfg)
+	c.API = api.core != nil
+	c.Adopt = func(ctx context.Context) map[types.NamespacedName]pods.Running {
+		return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
 	}
-	p.start(func(ctx context.Context) {
+	c.Event = api.recorder.NodeEvent
+	c.Log = p.log
+	sources := pods.New(c)
+	p.Start(sources.Run)
+	if api.core != nil {
+		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.core) })
+	}
+	p.Start(func(ctx context.Context) {
 		for {
 			select {
 			case <-ctx.Done():
@@ -109,9 +90,7 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 			case set := <-sources.Updates():
 				o.local.Set(set.ConfigMaps, set.Secrets)
 				l.supervisor.Want(set)
-				if mirrors != nil {
-					mirrors.Keep(set)
-				}
+				mirrors.Keep(set)
 			}
 		}
 	})

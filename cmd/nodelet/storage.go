@@ -61,13 +61,13 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		})
 		c.Cluster = cluster
 		l.nodeChanged = append(l.nodeChanged, cluster.NodeSeen)
-		p.start(cluster.Run)
-		p.atEnd(cluster.Close)
+		p.Start(cluster.Run)
+		p.AtEnd(cluster.Close)
 	}
 	if s.volumes, err = volumes.New(c); err != nil {
 		return nil, err
 	}
-	p.start(s.volumes.Run)
+	p.Start(s.volumes.Run)
 	return s, nil
 }
 
@@ -124,9 +124,9 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 			dra.PluginType:     h.dra,
 		},
 	})
-	p.start(h.devices.Run)
-	p.start(h.dra.Run)
-	p.start(registry.Run)
+	p.Start(h.devices.Run)
+	p.Start(h.dra.Run)
+	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
 	return h, nil
 }

@@ -30,11 +30,9 @@ func recorded(t *testing.T, root, policy string, cfg Config) (*fake.Runtime, *Pu
 // again returns the puller of the agent's next process.
 func again(t *testing.T, root, policy string, cfg Config, runtime *cri.Client) *Puller {
 	t.Helper()
-	po, err := records.NewPolicy(policy, nil)
+	var err error
+	cfg.Records, err = records.Open(root, policy, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if cfg.Records, err = records.Open(root, po, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
 		t.Fatal(err)
 	}
 	return New(runtime, cfg)

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// LinksDir is where log collectors expect links to the logs of containers.
+const LinksDir = "/var/log/containers"
+
 // Tree makes and removes the log directories of pods, and the links to their logs for log collectors. Pods may be able
 // to write there, so nothing outside of the two directories is touched, and neither of them is replaced by a link while
 // the agent runs. Create it with NewTree.

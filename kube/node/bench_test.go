@@ -22,7 +22,7 @@ func BenchmarkIdleSync(b *testing.B) {
 		})
 	}
 	r.SetImages(images)
-	r.SetRuntime(readyRuntime)
+	r.setRuntime(readyRuntime)
 	n, err := r.tryRegister(b.Context())
 	if err != nil {
 		b.Fatal(err)

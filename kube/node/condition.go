@@ -11,11 +11,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is the last answer of the container runtime about its name, version and status.
+// Runtime is the last answer of the container runtime about its name, version and status. The node stays Ready for 30 s
+// after the last good answer.
 type Runtime struct {
-	// Err is set if the runtime did not answer. The other fields are then empty; the node stays Ready for 30 s after
-	// the last good answer.
-	Err error
 	// Name and Version become for example "containerd://2.4.2".
 	Name, Version string
 	// Ready and Network are the CRI conditions RuntimeReady and NetworkReady.
@@ -26,8 +24,8 @@ type Runtime struct {
 	SupplementalGroupsPolicy *bool
 }
 
-// RuntimeOf converts what the container runtime answers about its version and status.
-func RuntimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runtime {
+// runtimeOf converts what the container runtime answers about its version and status.
+func runtimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runtime {
 	r := Runtime{Name: v.GetRuntimeName(), Version: v.GetRuntimeVersion()}
 	for _, c := range s.GetStatus().GetConditions() {
 		condition := RuntimeCondition{OK: c.Status, Reason: c.Reason, Message: c.Message}
@@ -51,8 +49,8 @@ func RuntimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runt
 	return r
 }
 
-// WithNetwork returns r with what the agent itself knows of the pod network: problem, or nil if there is none.
-func (r Runtime) WithNetwork(problem error) Runtime {
+// withNetwork returns r with what the agent itself knows of the pod network: problem, or nil if there is none.
+func (r Runtime) withNetwork(problem error) Runtime {
 	switch {
 	case problem == nil:
 	case r.Network.OK:

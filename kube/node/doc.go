@@ -3,7 +3,7 @@
 //
 // It owns the facts of the machine (Machine), the part of them that pods may use (Allocatable), the conditions
 // MemoryPressure, DiskPressure, PIDPressure and Ready, and the lease in kube-node-lease. It never reads the runtime,
-// the images or the pressure itself: those come through SetRuntime, SetImages and SetPressure. cmd/nodelet creates
+// the images or the pressure itself: those come through RuntimeAnswered, SetImages and SetPressure. cmd/nodelet creates
 // the Reporter and calls Run.
 //
 // Heartbeats (lease and status) use a connection of their own with their own deadlines, so that a blocked watch or a

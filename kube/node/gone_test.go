@@ -37,7 +37,7 @@ func TestDeletedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := &fakeAPI{}, &journal{}
 		b := start(t, api, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Minute)
 		if n := log.count(warning); n != 0 {
 			t.Errorf("before the deletion: got %d warnings, want none", n)
@@ -50,7 +50,7 @@ func TestDeletedNode(t *testing.T) {
 		if n := log.count(warning); n != 1 {
 			t.Errorf("after the deletion: got %d warnings, want 1", n)
 		}
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		api.store(existing(corev1.ConditionUnknown))
 		settle(5 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {

@@ -17,7 +17,7 @@ func isLease(r *http.Request) bool { return strings.Contains(r.URL.Path, "/lease
 func TestLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		first := b.api.getLease()
 		if *first.Spec.HolderIdentity != testNode || *first.Spec.LeaseDurationSeconds != 40 {
@@ -35,7 +35,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 func TestLeaseChangedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		b.api.mu.Lock()
 		b.api.lease.ResourceVersion = "99999"
@@ -68,7 +68,7 @@ func TestHalfOpenConnection(t *testing.T) {
 			return nil
 		}
 		b := start(t, api, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		before := b.beat.api()
 		dead.Store(true)
@@ -113,7 +113,7 @@ func TestAnswersDoNotReplaceTheConnection(t *testing.T) {
 					return nil
 				}
 				b := start(t, api, nil)
-				b.SetRuntime(readyRuntime)
+				b.setRuntime(readyRuntime)
 				settle(time.Second)
 				before := b.beat.api()
 				broken.Store(true)

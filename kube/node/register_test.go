@@ -26,7 +26,7 @@ func TestNewNodeIsRegisteredReady(t *testing.T) {
 		if api.get() != nil {
 			t.Fatal("the node is registered before the runtime has answered")
 		}
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Millisecond)
 		n := api.get()
 		if c := b.ready(); c.Status != corev1.ConditionTrue || c.Reason != "KubeletReady" {
@@ -70,7 +70,7 @@ func TestSilentRuntime(t *testing.T) {
 		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != want {
 			t.Errorf("without an answer: got %+v, want False with %q", c, want)
 		}
-		b.SetRuntime(Runtime{
+		b.setRuntime(Runtime{
 			Name:    "containerd",
 			Ready:   RuntimeCondition{OK: true},
 			Network: RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"},
@@ -82,7 +82,7 @@ func TestSilentRuntime(t *testing.T) {
 			t.Errorf("without a network: got %+v, want %q", c, want)
 		}
 		b.reasons()
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Millisecond)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || !slices.Equal(b.reasons(), []string{"NodeReady"}) {
 			t.Errorf("right after the runtime is ready: got %+v, want True and an event", c)
@@ -96,7 +96,7 @@ func TestUpdateExistingNode(t *testing.T) {
 		api := &fakeAPI{}
 		api.store(existing(corev1.ConditionUnknown))
 		b := start(t, api, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		n := api.get()
 		if n.Labels["team"] != "a" || n.Labels[corev1.LabelHostname] != testNode || n.Labels["mine"] != "" {
@@ -156,7 +156,7 @@ func TestRegistrationRetries(t *testing.T) {
 			return nil
 		}
 		b := start(t, api, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Minute)
 		if b.Health() == nil {
 			t.Error("after a minute without an API server: got no error from Health")
@@ -165,7 +165,7 @@ func TestRegistrationRetries(t *testing.T) {
 			t.Error("Allocatable or Node is not correct without an API server")
 		}
 		away.Store(false)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(15 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue || b.Health() != nil || api.getLease() == nil {
 			t.Errorf("got %+v, health %v", c, b.Health())
@@ -184,7 +184,7 @@ func TestForbiddenToCreate(t *testing.T) {
 			return nil
 		}
 		b := start(t, api, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
 			t.Errorf("got %+v", c)
@@ -196,7 +196,7 @@ func TestDoesNotRegister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		b := start(t, api, func(c *Config) { c.Register = false })
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(20 * time.Second)
 		if api.get() != nil || api.getLease() != nil {
 			t.Fatal("the agent has created the node, or a lease without an owner")
@@ -216,7 +216,7 @@ func TestDoesNotRegister(t *testing.T) {
 func TestDeletedNodeStaysDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		b.api.mu.Lock()
 		b.api.node = nil
@@ -229,7 +229,7 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 		again.UID = "new"
 		b.api.store(again)
 		settle(20 * time.Second)
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(20 * time.Second)
 		n := b.api.get()
 		if b.ready().Status != corev1.ConditionTrue || n.Labels[corev1.LabelHostname] != testNode || b.Node().UID != "new" {
@@ -241,7 +241,7 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 func TestExternalCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, func(c *Config) { c.ExternalCloud = true })
-		b.SetRuntime(readyRuntime)
+		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		n := b.api.get()
 		if len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName {

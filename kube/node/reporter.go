@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/kube/client"
 )
@@ -171,12 +172,18 @@ func (r *Reporter) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// SetRuntime sets the last answer of the runtime. A change is sent at once.
-func (r *Reporter) SetRuntime(s Runtime) {
+// RuntimeAnswered sets the last answer of the runtime, and reports whether the runtime and its network are ready. A
+// change is sent at once. network returns what the agent itself knows of the pod network: a problem, or nil.
+func (r *Reporter) RuntimeAnswered(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse,
+	network func(ready bool) error) bool {
+	answer := runtimeOf(v, s)
+	answer = answer.withNetwork(network(answer.Network.OK))
+	r.setRuntime(answer)
+	return answer.Ready.OK && answer.Network.OK
+}
+
+func (r *Reporter) setRuntime(s Runtime) {
 	r.set(func(in *inputs) bool {
-		if s.Err != nil {
-			return false // the last good answer counts for a while
-		}
 		now := time.Now()
 		expired := now.Sub(in.health.answered) >= runtimeTimeout // also before the first answer
 		changed := expired || !reflect.DeepEqual(in.health.runtime, s)

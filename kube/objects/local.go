@@ -106,6 +106,14 @@ func noManifest(k key) error {
 	}}
 }
 
+// ServiceAccount reads the service account of any pod from the API server.
+func (l *Local) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	if l.api == nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, ErrNoAPI)
+	}
+	return l.api.ServiceAccount(ctx, pod)
+}
+
 // PullSecrets is as in Objects.
 func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
 	return pullSecrets(ctx, pod, l.Secret)

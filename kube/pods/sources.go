@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
@@ -41,6 +42,18 @@ type Config struct {
 	Event func(eventType, reason, message string)
 	// Log receives problems when they appear and when they are solved.
 	Log *slog.Logger
+}
+
+// Settings returns what Sources need of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	return Config{
+		NodeName:  c.Node.Name,
+		Manifests: c.Paths.StaticPods,
+		FileCheck: c.Pods.FileInterval,
+		URL:       c.Pods.StaticURL,
+		URLHeader: http.Header(c.Pods.StaticURLHeader),
+		URLCheck:  c.Pods.HTTPInterval,
+	}
 }
 
 // Sources reads all sources and delivers the full set of pods whenever it changes.

@@ -72,11 +72,10 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 // Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
 // of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped and counted.
 func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
-	r.Annotated(ref, eventType, reason, message, nil)
+	r.record(ref, eventType, reason, message, nil)
 }
 
-// Annotated records an event like Event, with annotations.
-func (r *Recorder) Annotated(ref Ref, eventType, reason, message string, annotations map[string]string) {
+func (r *Recorder) record(ref Ref, eventType, reason, message string, annotations map[string]string) {
 	level := slog.LevelDebug
 	if r.cfg.Client == nil {
 		level = slog.LevelInfo
@@ -102,11 +101,17 @@ func (r *Recorder) Annotated(ref Ref, eventType, reason, message string, annotat
 
 // PodEvent records that something happened to a pod, or to one of its containers if container is not empty.
 func (r *Recorder) PodEvent(pod *corev1.Pod, container, eventType, reason, message string) {
-	r.Event(PodRef(pod, container), eventType, reason, message)
+	r.Event(refOf(pod, container), eventType, reason, message)
 }
 
-// PodRef names a pod, or one of its containers if container is not empty.
-func PodRef(pod *corev1.Pod, container string) Ref {
+// AnnotatedPodEvent records an event about a pod, with annotations.
+func (r *Recorder) AnnotatedPodEvent(pod *corev1.Pod, eventType, reason, message string,
+	annotations map[string]string) {
+	r.record(refOf(pod, ""), eventType, reason, message, annotations)
+}
+
+// refOf names a pod, or one of its containers if container is not empty.
+func refOf(pod *corev1.Pod, container string) Ref {
 	return Ref{
 		Kind:      "Pod",
 		Namespace: pod.Namespace,

@@ -78,7 +78,7 @@ func TestEventAnnotations(t *testing.T) {
 		api := newFakeAPI()
 		r := runRecorder(t, api)
 		for range 2 {
-			r.Annotated(podRef, "Warning", "Evicted", "low on memory", map[string]string{"starved_resource": "memory"})
+			r.record(podRef, "Warning", "Evicted", "low on memory", map[string]string{"starved_resource": "memory"})
 			written()
 		}
 		list := api.eventList()

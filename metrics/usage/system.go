@@ -3,7 +3,9 @@ package usage
 import (
 	"os"
 	"strings"
+	"time"
 
+	"golang.org/x/sys/unix"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -56,4 +58,13 @@ func accountedIn(text string) string {
 		return ""
 	}
 	return own
+}
+
+// BootTime returns when the machine has booted; zero if that is unknown.
+func BootTime() time.Time {
+	var s unix.Sysinfo_t
+	if unix.Sysinfo(&s) != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(s.Uptime) * time.Second).Truncate(time.Second)
 }

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Policy decides when a pod has to prove that it may use an image that is present
-// (KubeletConfiguration imagePullCredentialsVerificationPolicy). Create it with NewPolicy.
-type Policy struct {
+// policy decides when a pod has to prove that it may use an image that is present
+// (KubeletConfiguration imagePullCredentialsVerificationPolicy). Create it with newPolicy.
+type policy struct {
 	name     string
 	names    []string
 	prefixes []string
 }
 
-// NewPolicy returns a policy by its name in KubeletConfiguration. exempt is preloadedImagesVerificationAllowlist: image
+// newPolicy returns a policy by its name in KubeletConfiguration. exempt is preloadedImagesVerificationAllowlist: image
 // names without tag and digest, or prefixes that end in "/*".
-func NewPolicy(name string, exempt []string) (Policy, error) {
-	p := Policy{name: name}
+func newPolicy(name string, exempt []string) (policy, error) {
+	p := policy{name: name}
 	for _, pattern := range exempt {
 		if err := p.exempt(pattern); err != nil {
-			return Policy{}, fmt.Errorf("preloadedImagesVerificationAllowlist: pattern %q: %w", pattern, err)
+			return policy{}, fmt.Errorf("preloadedImagesVerificationAllowlist: pattern %q: %w", pattern, err)
 		}
 	}
 	return p, nil
 }
 
-func (p *Policy) exempt(pattern string) error {
+func (p *policy) exempt(pattern string) error {
 	prefix, wildcard := strings.CutSuffix(pattern, "*")
 	switch {
 	case pattern == "" || strings.TrimSpace(pattern) != pattern:
@@ -46,7 +46,7 @@ func (p *Policy) exempt(pattern string) error {
 }
 
 // requires reports whether a pod needs credentials for an image that is present. pulled: the agent has pulled it.
-func (p Policy) requires(image string, pulled bool) bool {
+func (p policy) requires(image string, pulled bool) bool {
 	switch p.name {
 	case "NeverVerify":
 		return false

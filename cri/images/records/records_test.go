@@ -15,11 +15,7 @@ const preloaded = "NeverVerifyPreloadedImages"
 
 func open(t *testing.T, root, policy string, exempt ...string) *Store {
 	t.Helper()
-	p, err := NewPolicy(policy, exempt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(root, p, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	s, err := Open(root, policy, exempt, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +131,7 @@ func TestPolicyPatterns(t *testing.T) {
 		"*.io/*":     false,
 		"r.io/app:1": false, "r.io/UPPER": false, "app@sha256:" + strings.Repeat("0", 64): false,
 	} {
-		if _, err := NewPolicy("NeverVerifyAllowlistedImages", []string{pattern}); (err == nil) != want {
+		if _, err := newPolicy("NeverVerifyAllowlistedImages", []string{pattern}); (err == nil) != want {
 			t.Errorf("pattern %q: got error %v, want one: %t", pattern, err, !want)
 		}
 	}

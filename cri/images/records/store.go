@@ -32,7 +32,7 @@ var errDamaged = errors.New("damaged file")
 // Store is the directory of the records. It is safe for use by many goroutines. Create it with Open.
 type Store struct {
 	pulling, pulled string
-	policy          Policy
+	policy          policy
 	log             *slog.Logger
 	// images and refs are held while the intent of an image or the record of an ID is read or written.
 	images, refs keylock.Keyed
@@ -47,13 +47,18 @@ type Store struct {
 	written map[string]time.Time
 }
 
-// Open creates the directories of the records below rootDir.
-func Open(rootDir string, policy Policy, log *slog.Logger) (*Store, error) {
+// Open creates the directories of the records below rootDir. name and exempt are KubeletConfiguration
+// imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist.
+func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, error) {
+	p, err := newPolicy(name, exempt)
+	if err != nil {
+		return nil, err
+	}
 	dir := filepath.Join(rootDir, "image_manager")
 	s := &Store{
 		pulling: filepath.Join(dir, "pulling"),
 		pulled:  filepath.Join(dir, "pulled"),
-		policy:  policy,
+		policy:  p,
 		log:     log,
 		pulls:   map[string]int{},
 		written: map[string]time.Time{},
