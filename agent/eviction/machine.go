@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ const (
 	blamePatience = time.Second
 )
 
-// Runtime says where the container runtime keeps images.
+// Runtime says where the container runtime keeps images and the writable layers of containers.
 type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
@@ -48,8 +49,8 @@ type Machine struct {
 	proc pressure.Proc
 
 	mu sync.Mutex
-	// imageDir is where the runtime keeps images; empty until it has answered.
-	imageDir string
+	// stores is where the runtime keeps its files; empty until it has answered.
+	stores stores
 	// unread is the last error by each signal that cannot be read.
 	unread map[string]string
 }
@@ -106,59 +107,88 @@ func (m *Machine) DiskLevels(ctx context.Context) map[string]policy.Level {
 	bytes, inodes, _, err := pressure.Disk(m.cfg.RootDir)
 	all.put(policy.NodeFSAvailable, bytes, err)
 	all.put(policy.NodeFSInodes, inodes, err)
-	dir, err := m.imagesAt(ctx)
-	if err == nil && dir != "" {
-		bytes, inodes, _, err = pressure.Disk(dir)
-	}
-	if dir == "" && err == nil {
+	at, err := m.storesAt(ctx)
+	if at.images == "" && err == nil {
 		return all.all // the runtime has no file system to speak of
 	}
-	for _, signal := range []string{policy.ImageFSAvailable, policy.ContainerFSAvailable} {
-		all.put(signal, bytes, err)
+	if err == nil {
+		bytes, inodes, _, err = pressure.Disk(at.images)
 	}
-	for _, signal := range []string{policy.ImageFSInodes, policy.ContainerFSInodes} {
-		all.put(signal, inodes, err)
+	all.put(policy.ImageFSAvailable, bytes, err)
+	all.put(policy.ImageFSInodes, inodes, err)
+	if err == nil && at.layers != at.images {
+		bytes, inodes, _, err = pressure.Disk(at.layers)
 	}
+	all.put(policy.ContainerFSAvailable, bytes, err)
+	all.put(policy.ContainerFSInodes, inodes, err)
 	return all.all
 }
 
-// imagesAt returns where the runtime keeps images; empty if it does not say.
-func (m *Machine) imagesAt(ctx context.Context) (string, error) {
+// stores are the directories in which the runtime keeps images and the writable layers of containers; both are empty if
+// it does not say.
+type stores struct{ images, layers string }
+
+// storesAt asks the runtime once where it keeps its files.
+func (m *Machine) storesAt(ctx context.Context) (stores, error) {
 	m.mu.Lock()
-	dir := m.imageDir
+	at := m.stores
 	m.mu.Unlock()
-	if dir != "" {
-		return dir, nil
+	if at.images != "" {
+		return at, nil
 	}
 	info, err := m.cfg.Runtime.ImageFsInfo(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask the runtime where it keeps images: %w", err)
+		return at, fmt.Errorf("ask the runtime where it keeps images: %w", err)
 	}
-	if all := info.GetImageFilesystems(); len(all) > 0 {
-		dir = all[0].GetFsId().GetMountpoint()
-	}
+	at.images = mountpoint(info.GetImageFilesystems())
+	at.layers = cmp.Or(mountpoint(info.GetContainerFilesystems()), at.images)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.imageDir = dir
-	return dir, nil
+	m.stores = at
+	return at, nil
 }
 
-// imagesApart reports whether the runtime keeps images and layers on another file system than the node's.
-func (m *Machine) imagesApart(ctx context.Context) (bool, error) {
-	dir, err := m.imagesAt(ctx)
-	if err != nil || dir == "" {
-		return false, err
+func mountpoint(all []*runtimeapi.FilesystemUsage) string {
+	if len(all) == 0 {
+		return ""
 	}
-	_, _, node, errNode := pressure.Disk(m.cfg.RootDir)
-	_, _, images, errImages := pressure.Disk(dir)
-	err = errors.Join(errNode, errImages)
-	return err == nil && images != node, err
+	return all[0].GetFsId().GetMountpoint()
+}
+
+// layout says on which of the node's file systems things are, by their devices. Usually all are on one, or images and
+// layers are together on another one. Images may also be alone on another one (KEP-4191).
+type layout struct{ node, images, layers uint64 }
+
+// layout returns where things are. Without an answer of the runtime all are on the file system of the node.
+func (m *Machine) layout(ctx context.Context) (layout, error) {
+	at, err := m.storesAt(ctx)
+	if err != nil {
+		return layout{}, err
+	}
+	_, _, node, err := pressure.Disk(m.cfg.RootDir)
+	if err != nil || at.images == "" {
+		return layout{node, node, node}, err
+	}
+	_, _, images, errImages := pressure.Disk(at.images)
+	_, _, layers, errLayers := pressure.Disk(at.layers)
+	return layout{node, images, layers}, errors.Join(errImages, errLayers)
+}
+
+// of returns the file system that a signal is about.
+func (l layout) of(signal string) uint64 {
+	switch {
+	case policy.OnNodeFS(signal):
+		return l.node
+	case policy.OnContainerFS(signal):
+		return l.layers
+	}
+	return l.images
 }
 
 // Frees implements Node.
 func (m *Machine) Frees(ctx context.Context, signal string) bool {
-	apart, err := m.imagesApart(ctx)
-	return err != nil || !apart || !policy.OnNodeFS(signal)
+	on, err := m.layout(ctx)
+	return err != nil || !policy.OnDisk(signal) || on.images == on.of(signal)
 }
 
 // Use implements Node.
@@ -181,16 +211,17 @@ func (m *Machine) Use(ctx context.Context, signal string, pods []*corev1.Pod) []
 
 // disk measures what pods take of the file system that a signal is about.
 func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, all []policy.Pod) error {
-	apart, err := m.imagesApart(ctx)
+	on, err := m.layout(ctx)
 	if err != nil {
 		return err
 	}
-	layers := func(*corev1.Pod) bool { return !apart || !policy.OnNodeFS(signal) }
+	short := on.of(signal)
+	layers := func(*corev1.Pod) bool { return on.layers == short }
 	local, err := m.cfg.Usage.Local(ctx, pods, usePatience, layers)
 	for i := range local {
-		sum := local[i].Total()
-		if apart && !policy.OnNodeFS(signal) {
-			sum = local[i].Layer()
+		sum := local[i].Layer() // nothing if layers are elsewhere
+		if on.node == short {
+			sum = local[i].Total()
 		}
 		all[i].Usage = policy.Usage{Known: true, Disk: int64(sum.Bytes), Inodes: int64(sum.Inodes)}
 	}
@@ -233,13 +264,13 @@ func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Sto
 	if err != nil {
 		return nil, err
 	}
-	apart, err := m.imagesApart(ctx)
+	on, err := m.layout(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]policy.Storage, len(local))
 	for i := range local {
-		all[i] = storageOf(&local[i], apart)
+		all[i] = storageOf(&local[i], on.layers != on.node)
 	}
 	return all, nil
 }

@@ -15,37 +15,54 @@ import (
 
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/pressure"
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
-// runtimeStub is a runtime that keeps images in a directory and has no containers.
+// runtimeStub is a runtime that keeps images in a directory and layers in another one, if that is not empty. Each pod
+// has a container app; layer is the size of its layer in bytes.
 type runtimeStub struct {
 	usage.Runtime
-	dir string
+	dir, layers string
+	layer       uint64
 }
 
 func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	if r.dir == "" {
 		return nil, errors.New("no answer")
 	}
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{
-		{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.dir}},
-	}}, nil
+	at := func(dir string) []*runtimeapi.FilesystemUsage {
+		if dir == "" {
+			return nil
+		}
+		return []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: dir}}}
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: at(r.dir), ContainerFilesystems: at(r.layers)}, nil
 }
 
 func (r *runtimeStub) PodContainerStats(context.Context, string) ([]*runtimeapi.ContainerStats, error) {
-	return nil, nil
+	if r.layer == 0 {
+		return nil, nil
+	}
+	return []*runtimeapi.ContainerStats{{
+		Attributes:    &runtimeapi.ContainerAttributes{Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: r.layer}},
+	}}, nil
 }
 
 // newMachine makes a Machine whose directories are below root.
 func newMachine(t *testing.T, root, images string) *Machine {
+	t.Helper()
+	return machineWith(t, root, &runtimeStub{dir: images})
+}
+
+func machineWith(t *testing.T, root string, runtime *runtimeStub) *Machine {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	tree, err := cgroups.New(cgroups.Config{Driver: "cgroupfs"})
 	if err != nil {
 		t.Skip("cgroups cannot be read: ", err)
 	}
-	runtime := &runtimeStub{dir: images}
 	return NewMachine(MachineConfig{
 		RootDir: root,
 		Cgroups: tree,
@@ -115,5 +132,79 @@ func TestMachine(t *testing.T) {
 	silent := newMachine(t, root, "").DiskLevels(t.Context())
 	if _, known := silent[policy.ImageFSAvailable]; known || silent[policy.NodeFSAvailable].Capacity <= 0 {
 		t.Errorf("without an answer of the runtime: got %+v, want the node's file system alone", silent)
+	}
+}
+
+// TestLayouts checks, for each way in which the node, images and layers can share file systems, what a pod takes of the
+// file system of each signal, whether the removal of images helps, and where containerfs is measured.
+func TestLayouts(t *testing.T) {
+	const elsewhere, mib = "/dev/shm", 1 << 20
+	root := t.TempDir()
+	_, _, node, err := pressure.Disk(root)
+	other, _, device, errOther := pressure.Disk(elsewhere)
+	if err != nil || errOther != nil || node == device {
+		t.Skip("needs a second file system at ", elsewhere)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}
+	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")},
+	}}}
+	if err := os.MkdirAll(filepath.Join(root, "pods/u1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "pods/u1/etc-hosts"), make([]byte, 2*mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type of struct {
+		uses  int64 // in MiB
+		frees bool
+	}
+	for name, c := range map[string]struct {
+		runtime                     runtimeStub
+		node, images, layers        of
+		containers                  int64 // what limits of containers count, in MiB
+		layersElsewhere, imagesAway bool
+	}{
+		"one file system": {
+			runtime: runtimeStub{dir: root},
+			node:    of{7, true}, images: of{7, true}, layers: of{7, true}, containers: 5,
+		},
+		"images and layers apart": {
+			runtime: runtimeStub{dir: elsewhere},
+			node:    of{2, false}, images: of{5, true}, layers: of{5, true}, layersElsewhere: true, imagesAway: true,
+		},
+		"images apart": {
+			runtime: runtimeStub{dir: elsewhere, layers: root},
+			node:    of{7, false}, images: of{0, true}, layers: of{7, false}, containers: 5, imagesAway: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.runtime.layer = 5 * mib
+			m := machineWith(t, root, &c.runtime)
+			for signal, want := range map[string]of{
+				policy.NodeFSAvailable:      c.node,
+				policy.ImageFSAvailable:     c.images,
+				policy.ContainerFSAvailable: c.layers,
+			} {
+				got := m.Use(t.Context(), signal, []*corev1.Pod{pod})[0]
+				if !got.Known || got.Disk/mib != want.uses {
+					t.Errorf("%s: got %+v, want %d MiB", signal, got.Usage, want.uses)
+				}
+				if frees := m.Frees(t.Context(), signal); frees != want.frees {
+					t.Errorf("%s: got that the removal of images helps: %t, want %t", signal, frees, want.frees)
+				}
+			}
+			levels := m.DiskLevels(t.Context())
+			if got := levels[policy.ContainerFSAvailable].Capacity == other.Capacity; got != c.layersElsewhere {
+				t.Errorf("containerfs is measured elsewhere: got %t, want %t", got, c.layersElsewhere)
+			}
+			if got := levels[policy.ImageFSAvailable].Capacity == other.Capacity; got != c.imagesAway {
+				t.Errorf("imagefs is measured elsewhere: got %t, want %t", got, c.imagesAway)
+			}
+			all, err := m.Storage(t.Context(), []*corev1.Pod{pod})
+			if err != nil || all[0].Containers["app"]/mib != c.containers {
+				t.Errorf("limits of containers: got %+v, %v, want %d MiB", all, err, c.containers)
+			}
+		})
 	}
 }

@@ -120,5 +120,10 @@ func OnMemory(signal string) bool { return conditionOf(signal) == memoryPressure
 // OnNodeFS reports whether the signal is about the file system of the agent's directory.
 func OnNodeFS(signal string) bool { return signal == NodeFSAvailable || signal == NodeFSInodes }
 
+// OnContainerFS reports whether the signal is about the file system of the writable layers.
+func OnContainerFS(signal string) bool {
+	return signal == ContainerFSAvailable || signal == ContainerFSInodes
+}
+
 // OnDisk reports whether the signal is about a file system.
 func OnDisk(signal string) bool { return conditionOf(signal) == diskPressure }
