@@ -95,9 +95,10 @@ func newPodsAPI(p *process, l *links) agent.Watchers {
 		return nil
 	}
 	s := podsapi.New(podsapi.Config{
-		Root: p.cfg.Paths.Root,
-		Pods: func(ctx context.Context) ([]*corev1.Pod, error) { return l.podAPI.LocalPods(ctx) },
-		Log:  p.log,
+		Root:  p.cfg.Paths.Root,
+		Pods:  func(ctx context.Context) ([]*corev1.Pod, error) { return l.podAPI.LocalPods(ctx) },
+		Asked: p.metrics.AddPodsAPI().Asked,
+		Log:   p.log,
 	})
 	p.Start(s.Run)
 	return s

@@ -41,6 +41,7 @@ func TestMetrics(t *testing.T) {
 	asked.Asked("v1", "List", nil)
 	asked.Asked("v1", "Get", errors.New("not found"))
 	asked.Asked("v1alpha1", "List", nil)
+	e.AddPodsAPI().Asked("v1alpha1", "GetPod", "NotFound")
 	e.AddSettings([]config.Warning{{Flag: "lock-file"}, {Field: "qosReserved"}})
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
@@ -50,6 +51,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_pod_resources_endpoint_requests_total{server_api_version="v1alpha1"} 1`,
 		`kubelet_pod_resources_endpoint_requests_get{server_api_version="v1"} 1`,
 		`kubelet_pod_resources_endpoint_errors_get{server_api_version="v1"} 1`,
+		`kubelet_pod_requests_total{server_api_version="v1alpha1",status_code="NotFound"} 1`,
+		`kubelet_pod_requests_get_total{server_api_version="v1alpha1",status_code="NotFound"} 1`,
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
 		`kubelet_node_config_error 0`,

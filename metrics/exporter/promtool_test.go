@@ -22,6 +22,7 @@ func TestPromtool(t *testing.T) {
 	e.AddHealthChecks()("ping", true)
 	e.AddManagers().Decisions.Inc()
 	e.AddPodResources().Asked("v1", "List", nil)
+	e.AddPodsAPI().Asked("v1alpha1", "ListPods", "OK")
 	e.AddFeatures(func(string) bool { return true })
 	e.AddSteps().With("failure", "Mount").Took(1)
 	e.AddRequests().Serving("readwrite", "GET", "pods")()

@@ -40,7 +40,10 @@ type Config struct {
 	Root string
 	// Pods returns the pods that the sources have, with their newest status. Their order does not matter.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
-	Log  *slog.Logger
+	// Asked is called after each call, with the API's version, such as v1alpha1, the name of the call, and that of the
+	// gRPC code of its answer. nil: not counted.
+	Asked func(version, call, code string)
+	Log   *slog.Logger
 }
 
 // Server answers clients. Create it with New. It is safe for concurrent use.
@@ -70,7 +73,7 @@ func (s *Server) Run(ctx context.Context) {
 		s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way and restart nodelet", "err", err)
 		return
 	}
-	server := grpc.NewServer(grpc.MaxConcurrentStreams(maxStreams))
+	server := grpc.NewServer(append(s.counting(), grpc.MaxConcurrentStreams(maxStreams))...)
 	api.RegisterPodsServer(server, s)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()

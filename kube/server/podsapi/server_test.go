@@ -24,6 +24,7 @@ type node struct {
 	t      *testing.T
 	server *Server
 	client api.PodsClient
+	asked  chan string
 
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
@@ -31,7 +32,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, pods: map[types.UID]*corev1.Pod{}}
+	n := &node{t: t, pods: map[types.UID]*corev1.Pod{}, asked: make(chan string, 100)}
 	root := t.TempDir()
 	n.server = New(Config{
 		Root: root,
@@ -44,7 +45,8 @@ func newNode(t *testing.T) *node {
 			}
 			return all, nil
 		},
-		Log: slog.New(slog.DiscardHandler),
+		Asked: func(version, call, code string) { n.asked <- version + " " + call + " " + code },
+		Log:   slog.New(slog.DiscardHandler),
 	})
 	n.server.Synced()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,6 +194,33 @@ func TestWatchEnds(t *testing.T) {
 	if left := len(n.server.watches); left != 0 {
 		t.Errorf("got %d watches, want none", left)
 	}
+}
+
+// TestCounts checks that each call is counted when it has ended, by its version and the code of its answer.
+func TestCounts(t *testing.T) {
+	n := newNode(t)
+	want := func(text string) {
+		t.Helper()
+		if got := <-n.asked; got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+	if _, err := n.client.ListPods(t.Context(), &api.ListPodsRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	want("v1alpha1 ListPods OK")
+	_, _ = n.client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "none"})
+	want("v1alpha1 GetPod NotFound")
+	ctx, cancel := context.WithCancel(t.Context())
+	watch, err := n.client.WatchPods(ctx, &api.WatchPodsRequest{})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	want("v1alpha1 WatchPods Canceled")
 }
 
 // TestRate checks that calls over the limit are refused.
