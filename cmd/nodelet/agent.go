@@ -10,6 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/config"
@@ -104,6 +105,9 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Log:            p.log,
 	})
 	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
+	if q := nodefacts.Settings(p.cfg).MemoryQoS; q != nil {
+		instruments.AddProtection(p.metrics, x.links.supervisor, q.Tiered && x.machine.cgroups.Version() == 2)
+	}
 	return nil
 }
 
