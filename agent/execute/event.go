@@ -16,8 +16,11 @@ func (x *Executor) report(t *Task, out Outcome) {
 	case out.Problem.Cancelled:
 		t.Log.Debug("step was cancelled", "step", t.Step.String(), "took", out.Took)
 	default:
-		t.Log.Warn("step failed", "step", t.Step.String(), "took", out.Took,
-			"reason", out.Problem.Reason, "err", out.Problem.Message)
+		log := t.Log.With("step", t.Step.String(), "took", out.Took)
+		if out.Problem.Reason != "" {
+			log = log.With("reason", out.Problem.Reason)
+		}
+		log.Warn("step failed", "err", out.Problem.Message)
 		x.failureEvents(t, out.Problem)
 	}
 }
