@@ -158,6 +158,11 @@ bench-probes: build ## 110 pods with three probes each: CPU and memory at rest, 
 	@echo "==> benchmark of probes: kubelet, nodelet (about 10 minutes)"
 	@go run ./test/bench -probes -rounds 1 -rest 90s
 
+.PHONY: bench-density
+bench-density: build ## 250, 500 and 1,000 pods on one node: memory, CPU at rest, one more pod, restart of the agent; DENSITY=numbers
+	@echo "==> benchmark of many pods on one node: nodelet (about 30 minutes, and 10 GiB of memory for 1,000 pods)"
+	@go run ./test/bench -density $(or $(DENSITY),250,500,1000) -sides nodelet -rounds 1 -single 10
+
 .PHONY: spec
 spec: build ## check each promise of SPECIFICATION.md in a run of all benchmarks; wants a quiet machine
 	@echo "==> all benchmarks: floor, null agent, kubelet, nodelet (about 45 minutes)"

@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,8 @@ type options struct {
 	duration   time.Duration
 	// profile is the file for nodelet's CPU profile of the throughput; empty if none is wanted.
 	profile string
+	// densities are numbers of pods; the agent is measured with each of them, and nothing else.
+	densities []int
 	// probes measures agents whose pods have three probes each, and nothing else.
 	probes bool
 }
@@ -65,6 +68,7 @@ func main() {
 	flag.BoolVar(&o.throughput, "throughput", false, "measure how many pods a second start and end, and nothing else")
 	flag.IntVar(&o.callers, "callers", 10, "with -throughput: how many pods at a time")
 	flag.DurationVar(&o.duration, "duration", time.Minute, "with -throughput: how long")
+	density := flag.String("density", "", "measure the node with these numbers of pods, such as 250,500,1000, and nothing else")
 	flag.StringVar(&o.profile, "profile", "", "with -throughput: write nodelet's CPU profile to this file")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
@@ -74,6 +78,10 @@ func main() {
 	}
 	if o.probes {
 		o.loads = []int{probedPods}
+	}
+	if err := o.setDensities(*density); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
 	}
 	for _, s := range strings.Split(sides, ",") {
 		o.sides = append(o.sides, testbed.AgentKind(s))
@@ -96,7 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer audit.remove()
 	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
-		AgentConfig: map[string]any{"maxPods": 200, "serializeImagePulls": false}})
+		AgentConfig: map[string]any{"maxPods": max(200, slices.Max(o.loads)+50), "serializeImagePulls": false}})
 	if err != nil {
 		return err
 	}
@@ -131,6 +139,7 @@ const (
 	runThroughput = "throughput"
 	runStorage    = "storage"
 	runProbes     = "probes"
+	runDensity    = "density"
 )
 
 func (o options) run() string {
@@ -141,6 +150,8 @@ func (o options) run() string {
 		return runProbes
 	case o.throughput:
 		return runThroughput
+	case len(o.densities) > 0:
+		return runDensity
 	default:
 		return runPods
 	}
@@ -154,6 +165,8 @@ func (b *bench) measure(ctx context.Context, run string) error {
 		return b.probes(ctx)
 	case runThroughput:
 		return (&churner{b}).throughput(ctx)
+	case runDensity:
+		return (&crowd{b}).density(ctx)
 	default:
 		return b.all(ctx)
 	}

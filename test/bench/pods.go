@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,27 +252,41 @@ func (b *bench) each(ctx context.Context, n int, prefix string,
 	return ends, errors.Join(errs...)
 }
 
-// fill starts pods until the node runs that number of pods.
-func (b *bench) fill(ctx context.Context, n int) error {
+// fillers is how many pods fill starts at a time.
+const fillers = 8
+
+// fill starts pods until the node runs n pods, and notes how many a second.
+func (b *bench) fill(ctx context.Context, side string, n int) error {
 	f, err := b.follow(ctx)
 	if err != nil {
 		return err
 	}
 	defer f.stop()
+	began := time.Now()
+	var started atomic.Int64
+	var all errgroup.Group
+	all.SetLimit(fillers)
 	for i := range n {
-		name := fmt.Sprintf("load-%d", i)
-		pod := b.pod(name)
-		if b.o.probes {
-			pod = b.probed(name)
-		}
-		if err := b.create(ctx, pod); apierrors.IsAlreadyExists(err) {
-			continue
-		} else if err != nil {
+		all.Go(func() error {
+			pod := b.pod(fmt.Sprintf("load-%d", i))
+			if b.o.probes {
+				pod = b.probed(pod.Name)
+			}
+			if err := b.create(ctx, pod); apierrors.IsAlreadyExists(err) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			started.Add(1)
+			_, err := f.wait(ctx, "Ready", f.ready, pod.Name)
 			return err
-		}
-		if _, err := f.wait(ctx, "Ready", f.ready, name); err != nil {
-			return err
-		}
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if started.Load() > 0 {
+		b.note(side, fmt.Sprintf("pods a second, up to %s", b.loadName(n)), float64(started.Load())/time.Since(began).Seconds())
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (b *resting) all(ctx context.Context, side string) error {
 
 // atRest measures memory and CPU with a number of pods that only run.
 func (b *resting) atRest(ctx context.Context, side string, load int) error {
-	if err := b.fill(ctx, load); err != nil {
+	if err := b.fill(ctx, side, load); err != nil {
 		return err
 	}
 	if err := pause(ctx, settle); err != nil {

@@ -135,6 +135,14 @@ func (tb *Testbed) RestartScheduler() error {
 
 func (tb *Testbed) pki(file string) string { return filepath.Join(tb.pkiDir(), file) }
 
+// nodeMask returns the controller manager's flag for the size of a node's range of pod addresses.
+func nodeMask(o *Options) string {
+	if o.DualStack {
+		return fmt.Sprintf("--node-cidr-mask-size-ipv4=%d", nodePodMask)
+	}
+	return fmt.Sprintf("--node-cidr-mask-size=%d", nodePodMask)
+}
+
 // both returns the values of both address families, or only that of IPv4 without Options.DualStack.
 func (tb *Testbed) both(v4, v6 string) string {
 	if tb.opts.DualStack {
@@ -205,6 +213,7 @@ func (tb *Testbed) controllerArgs() []string {
 		"--cluster-signing-key-file=" + tb.pki("ca.key"),
 		"--allocate-node-cidrs=true",
 		"--cluster-cidr=" + tb.both(podCIDR, podCIDR6),
+		nodeMask(&tb.opts),
 		"--service-cluster-ip-range=" + tb.both(serviceCIDR, serviceCIDR6),
 	}, tb.opts.ControllerArgs...)
 }

@@ -18,6 +18,7 @@ import (
 // of pods and services stay within the testbed, so all testbeds use the same ranges for them.
 const (
 	podCIDR       = "10.244.0.0/16"
+	nodePodMask   = 20 // 16 nodes with 4,094 addresses each
 	serviceCIDR   = "10.96.0.0/16"
 	serviceAPI    = "10.96.0.1"
 	serviceDNS    = "10.96.0.10"
@@ -35,7 +36,9 @@ func address(x, host int) netip.Addr {
 }
 func address6(x, host int) string { return fmt.Sprintf("fd00:10:77:%x::%x", x, host) }
 func nodePodCIDR6(i int) string   { return fmt.Sprintf("fd00:10:244:%x::/64", i) }
-func nodePodCIDR(i int) string    { return fmt.Sprintf("10.244.%d.0/24", i) }
+func nodePodCIDR(i int) string {
+	return fmt.Sprintf("10.244.%d.0/%d", i<<(24-nodePodMask), nodePodMask)
+}
 
 // freeSubnet returns an x for 10.77.x.0/24 that overlaps no range in use. The search starts at a value that depends
 // on the name, so that a testbed usually keeps its subnet.
