@@ -58,6 +58,13 @@ func refusedForDevice(p *corev1.Pod) bool {
 		strings.Contains(p.Status.Message, deviceResource)
 }
 
+// refusedForDisk reports whether the pod was refused because its devices could not be recorded on the agent's broken
+// disk. The kubelet refuses such a pod as well: a device without a record could be given to two pods.
+func refusedForDisk(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "UnexpectedAdmissionError" &&
+		strings.Contains(p.Status.Message, "failed to write checkpoint file")
+}
+
 // exitCodeLost reports whether the pod failed because the runtime was killed after a container had ended and before it
 // had written down how: containerd then says that it does not know.
 func exitCodeLost(p *corev1.Pod) bool {
@@ -174,7 +181,7 @@ func withSidecar(p *corev1.Pod) {
 
 func hooks(p *corev1.Pod) {
 	c := &p.Spec.Containers[0]
-	c.Image, c.Command = testbed.BusyboxImage, []string{"sleep", "3600"}
+	c.Image, c.Command = testbed.BusyboxImage, []string{"sleep", "1000000"}
 	run := func(script string) *corev1.LifecycleHandler {
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", script}}}
 	}

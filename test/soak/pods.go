@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,13 +139,20 @@ func (c *churn) insist(do func(context.Context) error) {
 	}
 }
 
+// refused reports whether a fault of this round is the reason why the pod was refused.
+func (c *churn) refused(p *corev1.Pod) bool {
+	r := c.soak.report
+	broken := slices.ContainsFunc([]string{"root-read-only", "root-eio", "disk-full", "inodes-full"}, r.injected)
+	return r.injected("device-killed") && refusedForDevice(p) || broken && refusedForDisk(p)
+}
+
 // reaches waits until the pod is as it should become. A fault lasts much shorter than the limit. A pod that is lost
 // because etcd was restored needs not become anything.
 func (c *churn) reaches(name string, want expectation, restores int64) string {
 	seen := "it was never read"
 	problem := within(c.ctx, settleLimit, func() string {
 		p, err := c.soak.get(c.ctx, name)
-		if err == nil && (want.holds(p) || c.soak.report.injected("device-killed") && refusedForDevice(p)) {
+		if err == nil && (want.holds(p) || c.refused(p)) {
 			return ""
 		}
 		if err == nil && c.soak.report.injected("runtime-killed") && exitCodeLost(p) {
