@@ -1,9 +1,12 @@
 package inotify
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func newWatcher(t *testing.T, paths ...string) *Watcher {
@@ -101,7 +104,7 @@ func TestMissing(t *testing.T) {
 func TestLost(t *testing.T) {
 	w := newWatcher(t)
 	event := make([]byte, 16)
-	event[5] = 0x40 // IN_Q_OVERFLOW
+	binary.NativeEndian.PutUint32(event[4:], unix.IN_Q_OVERFLOW)
 	if path, known := w.path(decode(event)); path != "" || !known {
 		t.Errorf("got path %q, %v, want an empty path, true", path, known)
 	}
