@@ -42,7 +42,7 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri kube/pod kube/server systemd
-agent: cri internal/backoff internal/latest kube/pod kube/pods internal/trace
+agent: cri internal/backoff internal/latest internal/loglevel kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes internal/trace
@@ -67,12 +67,12 @@ cri/logs: host/beneath host/inotify
 cri/monitor: cri
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
-kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/waiting
+kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/loglevel internal/waiting
 kube/node: config kube/client kube/watch internal/backoff
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
-kube/server/endpoints: config kube/server
+kube/server/endpoints: config internal/loglevel kube/server
 metrics:
 metrics/usage: metrics kube/pod host/beneath host/mounts
 metrics/exporter: cni config kube/objects kube/server metrics probes
@@ -82,6 +82,7 @@ plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock inter
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff internal/release
 config: internal/release
+systemd: internal/loglevel
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts

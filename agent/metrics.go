@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/internal/loglevel"
 )
 
 // Metrics counts what the supervisor and the workers do. It is called from many goroutines and must not block.
@@ -81,6 +84,8 @@ func (w *worker) ran(phase corev1.PodPhase) {
 		return
 	}
 	w.startup.fresh = false
+	w.log.Log(context.Background(), loglevel.Pods, "pod started", "podUID", w.desired.Pod.UID, "phase", phase,
+		"took", time.Since(w.startup.seen), "pulling", w.startup.pulling)
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
 		w.cfg.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
 	}

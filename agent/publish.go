@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/internal/loglevel"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -46,6 +48,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {
 		close(w.released)
+		w.log.Log(context.Background(), loglevel.Pods, "pod ended", "podUID", w.desired.Pod.UID, "phase", p.Status.Phase)
 		w.onRelease()
 	}
 	if p.Reclaimed && !isClosed(w.reclaimed) {

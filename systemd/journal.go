@@ -24,28 +24,23 @@ func ToJournal(f *os.File) bool {
 // adds itself.
 type journal struct{ byLevel [4]slog.Handler } // debug, info, warn, error
 
-// LogHandler returns a handler for a log that w passes to standard error: as JSON, in the format of journald if
-// standard error is connected to the journal, or else as text.
+// LogHandler returns a handler for a log that w passes to standard error: as JSON, as records of journald if standard
+// error is connected to the journal, or else as text. Records of journald go to its socket, with fields; without it
+// they go to w.
 func LogHandler(w io.Writer, json bool, level slog.Leveler) slog.Handler {
 	switch {
 	case json:
-		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, AddSource: true, ReplaceAttr: jsonAttr})
 	case ToJournal(os.Stderr):
-		return journalHandler(w, level)
+		return newFields(journalSocket, newJournal(w, level), level)
 	}
-	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: textAttr})
 }
 
-func journalHandler(w io.Writer, level slog.Leveler) slog.Handler {
-	plain := func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
-			return slog.Attr{}
-		}
-		return a
-	}
+func newJournal(w io.Writer, level slog.Leveler) journal {
 	var j journal
 	for i, priority := range []string{"<7>", "<6>", "<4>", "<3>"} { // see sd-daemon(3)
-		j.byLevel[i] = slog.NewTextHandler(prefixed{w, priority}, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})
+		j.byLevel[i] = plainText(prefixed{w, priority}, level)
 	}
 	return j
 }
@@ -65,7 +60,7 @@ func (p prefixed) Write(line []byte) (int, error) {
 
 func (j journal) of(l slog.Level) slog.Handler {
 	switch {
-	case l < slog.LevelInfo:
+	case l <= slog.LevelDebug:
 		return j.byLevel[0]
 	case l < slog.LevelWarn:
 		return j.byLevel[1]

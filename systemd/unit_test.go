@@ -134,7 +134,7 @@ func TestKeep(t *testing.T) {
 
 func TestJournalHandler(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(journalHandler(&out, slog.LevelInfo)).With("a", 1)
+	log := slog.New(newJournal(&out, slog.LevelInfo)).With("a", 1)
 	log.Debug("below the level")
 	log.Info("one", "b", "x\ny")
 	log.WithGroup("g").Warn("two", "c", 3)

@@ -7,21 +7,30 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/nodelet/nodelet/internal/loglevel"
 )
 
-// debugVerbosity is the lowest verbosity at which each step is logged.
-const debugVerbosity = 4
+const (
+	// podsVerbosity is the lowest verbosity at which the start and the end of each pod are logged.
+	podsVerbosity = 2
+	// debugVerbosity is the lowest verbosity at which each step is logged.
+	debugVerbosity = 4
+)
 
 // Verbosity is the level of the log. It may be changed at any time; as a handler it changes with each PUT.
 type Verbosity struct{ slog.LevelVar }
 
 // SetVerbosity sets the level to what the kubelet's flag --v means.
 func (v *Verbosity) SetVerbosity(to uint64) {
-	if to >= debugVerbosity {
+	switch {
+	case to >= debugVerbosity:
 		v.Set(slog.LevelDebug)
-		return
+	case to >= podsVerbosity:
+		v.Set(loglevel.Pods)
+	default:
+		v.Set(slog.LevelInfo)
 	}
-	v.Set(slog.LevelInfo)
 }
 
 // verbosityHandler changes the verbosity until the agent stops (enableDebugFlagsHandler).
