@@ -128,7 +128,7 @@ soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 
 	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' -record bin/soak.jsonl
 
 .PHONY: reference
-reference: ## compare the tables of gates, flags, defaults and verdicts with the kubelet's code; UPDATE=1 rewrites them
+reference: ## compare the tables of gates, flags, defaults, verdicts and metrics with the kubelet's code; UPDATE=1 rewrites them
 	@echo "==> the kubelet's own tables (the first run compiles the kubelet: some minutes)"
 	@cd test/testbed/modules/kubernetes && CGO_ENABLED=0 go test -mod=readonly -trimpath -count=1 ./reference \
 		$(if $(UPDATE),-args -update)

@@ -48,6 +48,9 @@ type counted struct {
 	running         int
 	containers      map[podstate.ContainerState]int
 	volumes         map[string][2]int
+	// resizing has the pods whose resize is in progress, resizes those that wait, by reason and priority.
+	resizing int
+	resizes  map[[2]string]int
 }
 
 // containerStates are the kubelet's names of the states of containers.
@@ -66,6 +69,7 @@ func (c *counted) write(t *metrics.Text) {
 	gauge(t, "kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
 		"(one per admitted static pod)", float64(c.desired[1]))
 	c.writeWorking(t)
+	c.writeResizes(t)
 	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
@@ -85,6 +89,7 @@ func count(all []*agent.PodFacts) counted {
 		working:    map[workingPod]int{},
 		containers: map[podstate.ContainerState]int{},
 		volumes:    map[string][2]int{},
+		resizes:    map[[2]string]int{},
 	}
 	for _, s := range all {
 		kind := 0
@@ -102,6 +107,7 @@ func count(all []*agent.PodFacts) counted {
 		if s.Sandbox {
 			c.running++
 		}
+		c.addResizes(s)
 		for state, k := range s.Containers {
 			c.containers[state] += k
 		}

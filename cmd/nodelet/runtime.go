@@ -64,6 +64,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		MaximumAge:  i.MaximumAge,
 		Event:       api.recorder.NodeEvent,
 		Removed:     r.monitor.ImagesChanged,
+		Collected:   p.metrics.AddImageCollection(),
 		Log:         p.log,
 	})
 	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {

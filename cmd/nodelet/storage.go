@@ -110,6 +110,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Claims:        h.dra.Resources,
 		Exclusive:     x.placement,
 		Asked:         p.metrics.AddPodResources().Asked,
+		Meter:         p.metrics.AddDevicePlugins(),
 	}
 	if h.devices, err = devices.New(d); err != nil {
 		return nil, err

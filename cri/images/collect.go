@@ -36,6 +36,8 @@ type CollectorOptions struct {
 	Event func(eventType, reason, message string)
 	// Removed is called when images have been removed. May be nil.
 	Removed func()
+	// Collected is called for each image that was removed, with the reason: age or space. May be nil.
+	Collected func(reason string)
 	// Log logs each image that is removed.
 	Log *slog.Logger
 }
@@ -153,7 +155,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	want := capacity*uint64(100-c.o.LowPercent)/100 - available
 	c.o.Log.Info("disk usage is above the image garbage collection threshold, removing unused images",
 		"usage", usage, "high", c.o.HighPercent, "bytes", want)
-	freed, err := c.remove(ctx, now, all, want)
+	freed, err := c.remove(ctx, now, "space", all, want)
 	if err == nil && freed < want {
 		//nolint:staticcheck // the kubelet's message
 		err = fmt.Errorf("Failed to garbage collect required amount of images. "+
@@ -170,7 +172,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	now := time.Now()
 	all, err := c.unused(ctx, now)
 	if err == nil {
-		_, err = c.remove(ctx, now, all, ^uint64(0))
+		_, err = c.remove(ctx, now, "space", all, ^uint64(0))
 	}
 	return err
 }
@@ -233,13 +235,14 @@ func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidat
 			rest = append(rest, i)
 		}
 	}
-	_, err = c.remove(ctx, now, old, ^uint64(0))
+	_, err = c.remove(ctx, now, "age", old, ^uint64(0))
 	return rest, err
 }
 
-// remove removes images in order until so many bytes are free. An image that could not be removed does not keep the
-// others.
-func (c *Collector) remove(ctx context.Context, now time.Time, all []candidate, want uint64) (freed uint64, err error) {
+// remove removes images in order, for a reason, until so many bytes are free. An image that could not be removed does
+// not keep the others.
+func (c *Collector) remove(ctx context.Context, now time.Time, reason string, all []candidate, want uint64) (
+	freed uint64, err error) {
 	var errs []error
 	for _, i := range all {
 		if freed >= want || ctx.Err() != nil {
@@ -255,6 +258,9 @@ func (c *Collector) remove(ctx context.Context, now time.Time, all []candidate, 
 		c.o.Log.Info("image removed", "image", i.Id, "names", append(i.RepoTags, i.RepoDigests...), "bytes", i.Size)
 		freed += i.Size
 		c.forget(i.Id)
+		if c.o.Collected != nil {
+			c.o.Collected(reason)
+		}
 	}
 	if freed > 0 && c.o.Removed != nil {
 		c.o.Removed()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -143,7 +144,11 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	if p == nil {
 		return nil, errGone
 	}
+	began := time.Now()
 	answer, err := p.allocate(ctx, ids)
+	if d.cfg.Meter != nil {
+		d.cfg.Meter.Allocated(p.resource, time.Since(began))
+	}
 	if err != nil {
 		return nil, err
 	}

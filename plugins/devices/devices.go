@@ -51,10 +51,19 @@ type Config struct {
 	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name. nil: not
 	// counted.
 	Asked func(version, call string, err error)
+	// Meter counts what plugins do; nil: nothing is counted.
+	Meter Meter
 	// HealthChanged receives the pods whose Health may have changed. nil: nobody asks for it.
 	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
+}
+
+// Meter counts what plugins do.
+type Meter interface {
+	// Registered counts a plugin that has registered, Allocated a call for devices of a resource.
+	Registered(resource string)
+	Allocated(resource string, took time.Duration)
 }
 
 // Exclusive says which CPUs and which memory containers have for themselves, and which they can get on an empty node.

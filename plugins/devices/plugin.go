@@ -81,6 +81,9 @@ func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, er
 	if err := d.install(p, options); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	if d.cfg.Meter != nil {
+		d.cfg.Meter.Registered(name)
+	}
 	d.log.Info("device plugin is registered", "resource", name, "socket", socket)
 	return p, nil
 }
