@@ -44,7 +44,7 @@ func kubeletFamilies(t *testing.T) []string {
 // built are families whose names nodelet puts together from parts.
 var built = []string{
 	"kubelet_graceful_shutdown_*_time_seconds", "kubelet_pod_resources_endpoint_*", "go_*", "process_*",
-	"kubelet_certificate_manager_*",
+	"kubelet_certificate_manager_*", "kubelet_pod_requests_*",
 }
 
 // TestMetricFamilies checks that the sources of nodelet name each family that the kubelet registers, or that the list
