@@ -1,8 +1,11 @@
 package config
 
 import (
+	"log/slog"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // The names which a file of this package carries in apiVersion and kind.
@@ -181,6 +184,15 @@ type KubeletConfiguration struct {
 	ImageServiceEndpoint             string                `json:"imageServiceEndpoint,omitempty"`
 	FailCgroupV1                     *bool                 `json:"failCgroupV1,omitempty"`
 	UserNamespaces                   *UserNamespaces       `json:"userNamespaces,omitempty"`
+}
+
+// LogValue implements slog.LogValuer: the configuration as YAML, without secrets.
+func (c KubeletConfiguration) LogValue() slog.Value {
+	text, err := yaml.Marshal(c.Masked())
+	if err != nil {
+		return slog.StringValue(err.Error())
+	}
+	return slog.StringValue(string(text))
 }
 
 // Masked returns the configuration with its secrets replaced: the header values with which staticPodURL is requested.

@@ -169,3 +169,17 @@ func TestFlushFrequency(t *testing.T) {
 		t.Error(`"soon" is taken as a duration`)
 	}
 }
+
+// TestLogValue checks that the configuration in the log is that of the kubelet's log, without secrets.
+func TestLogValue(t *testing.T) {
+	c := mustLoad(t, "eventBurst: 101\nstaticPodURLHeader: {Authorization: [hunter2]}\n")
+	got := c.Kubelet.LogValue().String()
+	for _, want := range []string{"kind: KubeletConfiguration\n", "eventBurst: 101\n", "Authorization:\n  - <masked>\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant %q in it", got, want)
+		}
+	}
+	if kept := c.Kubelet.StaticPodURLHeader["Authorization"]; strings.Contains(got, "hunter2") || kept[0] != "hunter2" {
+		t.Errorf("got the header %q, and in the log\n%s", kept, got)
+	}
+}

@@ -109,6 +109,7 @@ func serve(cfg *config.Config) error {
 	out.log = log
 	klog.SetSlogLogger(log.With("from", "client-go"))
 	self.Protect(cfg.Process.OOMScoreAdj, log)
+	log.Info("Effective KubeletConfiguration", "config", cfg.Kubelet)
 	if err := cfg.Missing(); err != nil {
 		return err
 	}
