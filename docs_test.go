@@ -59,7 +59,9 @@ func TestSoakRunsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(page) != want {
-		t.Error("docs/robustness.md does not show the runs of test/soak/runs.jsonl; write it with `go run ./test/soak -table`")
+		t.Error(
+			"docs/robustness.md does not show the runs of test/soak/runs.jsonl; write it with `go run ./test/soak -table`",
+		)
 	}
 }
 

@@ -62,7 +62,8 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 func TestFailedAddIsUndone(t *testing.T) {
 	b := newBench(t)
 	b.plugin("first", answer)
-	b.plugin("bad", `[ "$CNI_COMMAND" = ADD ] && { echo '{"cniVersion":"1.0.0","code":100,"msg":"no luck"}'; exit 1; }; exit 0`)
+	b.plugin("bad", `[ "$CNI_COMMAND" = ADD ] && { echo '{"cniVersion":"1.0.0","code":100,
+		"msg":"no luck"}'; exit 1; }; exit 0`)
 	err := b.attach("s1", b.network(chain("first", "bad")))
 	if err == nil || !strings.Contains(err.Error(), "no luck") || !strings.Contains(err.Error(), `"bad"`) {
 		t.Fatalf("error %v; want the plugin's words and its name", err)
@@ -244,7 +245,8 @@ func TestDetachWithoutRecord(t *testing.T) {
 }
 
 func TestOnlyIfAsked(t *testing.T) {
-	n, err := ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","onlyIfAsked":true},{"type":"b"},
+	n, err := ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","onlyIfAsked":true},
+		{"type":"b"},
 		{"type":"c","onlyIfAsked":true,"capabilities":{"portMappings":true,"bandwidth":false}}]}`))
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,8 @@ func TestVersions(t *testing.T) {
 	sh(t, "ip", "link", "set", "lo", "up")
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		dir := t.TempDir()
-		network := fmt.Sprintf(`{"cniVersion":%q,"name":"table","plugins":[{"type":"bridge","bridge":"table0","isGateway":true,
+		network := fmt.Sprintf(`{"cniVersion":%q,"name":"table","plugins":[{"type":"bridge","bridge":"table0",
+			"isGateway":true,
 			"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.56.0.0/29"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
 			{"type":"portmap","snat":true,"capabilities":{"portMappings":true}},{"type":"tuning"}]}`, version, dir)
 		for name, m := range modes(t, dir, version, network) {

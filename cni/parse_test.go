@@ -51,7 +51,8 @@ func TestParseSelections(t *testing.T) {
 		" blue , far/green@eth1": "home/blue@net1 far/green@eth1",
 		"blue,blue":              "home/blue@net1 home/blue@net2",
 		`[{"name":"blue"}]`:      "home/blue@net1",
-		`[{"name":"blue","namespace":"far","interface":"x","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7"],"infiniband-guid":"g"}]`: "far/blue@x",
+		`[{"name":"blue","namespace":"far","interface":"x","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7"],
+			"infiniband-guid":"g"}]`: "far/blue@x",
 		"blue,":                       "!is not a valid network",
 		"Blue":                        "!is not a valid network",
 		"../blue":                     "!is not a valid network",
@@ -82,7 +83,8 @@ func TestParseSelections(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
 		}
 	}
-	all, err := ParseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],"infiniband-guid":"g","bandwidth":{"ingressRate":1},
+	all, err := ParseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],
+		"infiniband-guid":"g","bandwidth":{"ingressRate":1},
 		"portMappings":[{"hostPort":1}],"deviceID":"d"}]`, "home")
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,8 @@ func TestParseDefinition(t *testing.T) {
 
 func FuzzParseNetwork(f *testing.F) {
 	f.Add([]byte(chain("a", "b")))
-	f.Add([]byte(`{"cniVersion":"1.0.0","name":"a","type":"x","capabilities":{"a":true},"cniVersions":["0.1.0"],"disableCheck":"true"}`))
+	f.Add([]byte(`{"cniVersion":"1.0.0","name":"a","type":"x","capabilities":{"a":true},"cniVersions":["0.1.0"],
+		"disableCheck":"true"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		n, err := ParseNetwork(text)
 		if err != nil {

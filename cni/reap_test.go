@@ -23,7 +23,8 @@ const crashEnv = "NODELET_CNI_CRASH"
 func TestReap(t *testing.T) {
 	b := newBench(t)
 	b.plugin("first", answer)
-	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local","dataDir":%q}}]}`, b.dir))
+	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local",
+		"dataDir":%q}}]}`, b.dir))
 	change := map[string]func(*Record){
 		"alive":        func(*Record) {},
 		"known":        func(r *Record) { r.NetNS = "/nowhere" }, // the runtime removes it

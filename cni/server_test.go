@@ -114,9 +114,15 @@ func (s *service) call(verb, sandbox string, inject map[string]any) (map[string]
 func (s *service) raw(verb, sandbox string, stdin []byte) (map[string]any, error) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(s.bin, shim.Name))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+sandbox, "CNI_NETNS=/proc/self/ns/net",
+	cmd.Env = append(
+		os.Environ(),
+		"CNI_COMMAND="+verb,
+		"CNI_CONTAINERID="+sandbox,
+		"CNI_NETNS=/proc/self/ns/net",
 		"CNI_IFNAME=eth0",
-		"CNI_PATH="+s.bin, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+sandbox)
+		"CNI_PATH="+s.bin,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+sandbox,
+	)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.Output()
 	result := map[string]any{}
@@ -297,14 +303,17 @@ func TestDefaultNetwork(t *testing.T) {
 	s := newService(t)
 	s.ownErr = fmt.Errorf("the node has none")
 	s.plugin("other", answer)
-	s.more["kube-system/blue"] = s.network(`{"cniVersion":"1.0.0","name":"blue-net","type":"other","capabilities":{"portMappings":true,"ips":true}}`)
+	s.more["kube-system/blue"] = s.network(`{"cniVersion":"1.0.0","name":"blue-net","type":"other",
+		"capabilities":{"portMappings":true,"ips":true}}`)
 	ask := func(text string) map[string]any {
 		return map[string]any{"runtimeConfig": map[string]any{"portMappings": []any{map[string]any{"hostPort": 80}},
 			podAnnotations: map[string]string{DefaultNetworkAnnotation: text}}}
 	}
 	_, err := s.call("ADD", "s1", ask(`[{"name":"blue","mac":"0a:58:0a:00:00:07"}]`))
-	if err == nil || !strings.Contains(err.Error(),
-		`annotation v1.multus-cni.io/default-network: network kube-system/blue: none of its plugins has the capability "mac"`) {
+	if err == nil || !strings.Contains(
+		err.Error(),
+		`annotation v1.multus-cni.io/default-network: network kube-system/blue: none of its plugins has the capability "mac"`,
+	) {
 		t.Errorf("a request that no plugin supports: got error %v", err)
 	}
 	if _, err := s.call("ADD", "s1", ask(`[{"name":"blue","ips":["10.9.0.2/24"]}]`)); err != nil {

@@ -10,7 +10,8 @@ import (
 
 // A record leads to no path outside of the root directory, whatever was made of its file.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"sum":"x","record":{"driver":"d","handle":"h","staging":"a/b","uses":{"p/n":{"pod":"p","name":"n","target":"t"}}}}`))
+	f.Add([]byte(`{"sum":"x","record":{"driver":"d","handle":"h","staging":"a/b","uses":{"p/n":{"pod":"p","name":"n",
+		"target":"t"}}}}`))
 	f.Add([]byte(`{"driver":"d","handle":"h","staging":"../../etc","boot":"b"}`))
 	f.Add([]byte(`{"driver":"d","handle":"h","staging":"a","uses":{"p/n":{"pod":"p","name":"n","target":"/etc"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

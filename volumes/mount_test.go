@@ -60,9 +60,11 @@ func TestPersistentVolume(t *testing.T) {
 func TestUsedAs(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		InitContainers:      []corev1.Container{{VolumeDevices: []corev1.VolumeDevice{{Name: "raw"}}}},
-		Containers:          []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
-		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{VolumeMounts: []corev1.VolumeMount{{Name: "late"}}}}},
+		InitContainers: []corev1.Container{{VolumeDevices: []corev1.VolumeDevice{{Name: "raw"}}}},
+		Containers:     []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
+		EphemeralContainers: []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{VolumeMounts: []corev1.VolumeMount{{Name: "late"}}}},
+		},
 	}}
 	for name, want := range map[string][2]bool{
 		"raw":    {false, true},

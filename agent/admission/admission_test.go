@@ -128,7 +128,8 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "a static pod's selector counts too",
-			pod:  `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {nodeSelector: {zone: b}, containers: [{name: app}]}}`,
+			pod: `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {nodeSelector: {zone: b},
+				containers: [{name: app}]}}`,
 			want: reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"),
 		},
 		{
@@ -139,14 +140,16 @@ func TestAdmit(t *testing.T) {
 				"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
 		{
-			name:   "the same port on another address and protocol",
-			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
-			others: []string{`{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.2}, {containerPort: 1, hostPort: 123, protocol: UDP}]}]}}`},
+			name: "the same port on another address and protocol",
+			pod:  `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
+			others: []string{`{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.2},
+				{containerPort: 1, hostPort: 123, protocol: UDP}]}]}}`},
 		},
 		{
-			name:   "a sidecar's host port on all addresses",
-			pod:    `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
-			others: []string{`{spec: {initContainers: [{name: mesh, restartPolicy: Always, ports: [{containerPort: 1, hostPort: 123}]}], containers: [{name: app}]}}`},
+			name: "a sidecar's host port on all addresses",
+			pod:  `{spec: {containers: [{name: app, ports: [{containerPort: 1, hostPort: 123, hostIP: 127.0.0.1}]}]}}`,
+			others: []string{`{spec: {initContainers: [{name: mesh, restartPolicy: Always, ports: [{containerPort: 1,
+				hostPort: 123}]}], containers: [{name: app}]}}`},
 			want: reject("NodePorts",
 				"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"),
 		},
@@ -211,7 +214,8 @@ func TestAdmit(t *testing.T) {
 		},
 		{
 			name: "a device whose plugin is gone",
-			pod:  `{spec: {containers: [{name: app, resources: {limits: {example.com/gone: 1}, requests: {example.com/gone: 1}}}]}}`,
+			pod: `{spec: {containers: [{name: app, resources: {limits: {example.com/gone: 1},
+				requests: {example.com/gone: 1}}}]}}`,
 			free: `{cpu: 10m, memory: "20", pods: "32", example.com/gone: "0"}`,
 		},
 		{

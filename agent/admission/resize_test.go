@@ -19,7 +19,11 @@ func sized(cpu, memory int64) corev1.ResourceRequirements {
 }
 
 func TestAdmitResize(t *testing.T) {
-	free := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("9")}
+	free := corev1.ResourceList{
+		"cpu":    resource.MustParse("1"),
+		"memory": resource.MustParse("1Gi"),
+		"pods":   resource.MustParse("9"),
+	}
 	pod := func(cpu int64) *corev1.Pod {
 		p := podOf(t, `{metadata: {generation: 4}, spec: {containers: [{name: a}]}}`)
 		p.Spec.Containers[0].Resources = sized(cpu, cpu)
@@ -30,11 +34,19 @@ func TestAdmitResize(t *testing.T) {
 	if got := AdmitResize(pod(500), pod(100), free, others, never, nil); got != nil {
 		t.Errorf("a resize that fits: got %v, want nil", got)
 	}
-	want := podstate.PendingResize{Generation: 4, Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"}
+	want := podstate.PendingResize{
+		Generation: 4,
+		Reason:     "Deferred",
+		Message:    "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000",
+	}
 	if got := AdmitResize(pod(600), pod(100), free, others, never, nil); got == nil || *got != want {
 		t.Errorf("too much: got %v, want %v", got, want)
 	}
-	want = podstate.PendingResize{Generation: 4, Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."}
+	want = podstate.PendingResize{
+		Generation: 4,
+		Reason:     "Infeasible",
+		Message:    "In-place resize of containers with swap is not supported.",
+	}
 	swaps := func(*corev1.Pod, *corev1.Container) bool { return true }
 	if got := AdmitResize(pod(200), pod(100), free, nil, swaps, nil); got == nil || *got != want {
 		t.Errorf("with swap: got %v, want %v", got, want)
@@ -77,8 +89,10 @@ func TestResizeBefore(t *testing.T) {
 		make("less", 50, `{status: {qosClass: Burstable}}`),
 		make("important", 200, `{spec: {priority: 10}, status: {qosClass: Burstable}}`),
 		make("guaranteed", 200, `{status: {qosClass: Guaranteed}}`),
-		make("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`),
-		make("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending, lastTransitionTime: "2026-01-02T00:00:00Z"}]}}`),
+		make("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
+			lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`),
+		make("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
+			lastTransitionTime: "2026-01-02T00:00:00Z"}]}}`),
 		make("new", 200, `{status: {qosClass: Burstable}}`),
 	}
 	for i := range order {

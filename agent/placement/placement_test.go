@@ -260,7 +260,8 @@ func TestRefusesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatalf("without a file: got %v", err)
 	}
-	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || affinity != nil || refusal != nil {
+	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || affinity != nil ||
+		refusal != nil {
 		t.Errorf("policy none: got %v, %v, want a pod that is admitted and gets nothing", affinity, refusal)
 	}
 	if cpus, nodes := none.Created("two", "app"); cpus != "" || nodes != "" {
@@ -270,7 +271,12 @@ func TestRefusesFiles(t *testing.T) {
 
 // The reserved CPUs have to be online, also with all policies off.
 func TestReservedCPUsExist(t *testing.T) {
-	s := placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none", ReservedCPUs: cpuset.New(0, 4095)}
+	s := placement.Settings{
+		CPUPolicy:      "none",
+		MemoryPolicy:   "None",
+		TopologyPolicy: "none",
+		ReservedCPUs:   cpuset.New(0, 4095),
+	}
 	_, err := placement.Open(os.DirFS("/"), placement.Config{Root: t.TempDir(), Settings: s})
 	if want := "reservedSystemCPUs: CPUs 4095 are not online"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want an error with %q", err, want)

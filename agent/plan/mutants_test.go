@@ -49,8 +49,12 @@ var mutants = map[string]mutant{
 			d.Pod.Spec.Containers[i].RestartPolicy = nil
 		}
 	}),
-	"what must restart does not":                     podChanged(func(d *podstate.Desired) { d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever }),
-	"app containers do not wait for init containers": podChanged(func(d *podstate.Desired) { d.Pod.Spec.InitContainers = nil }),
+	"what must restart does not": podChanged(
+		func(d *podstate.Desired) { d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever },
+	),
+	"app containers do not wait for init containers": podChanged(
+		func(d *podstate.Desired) { d.Pod.Spec.InitContainers = nil },
+	),
 	"init containers run side by side": podChanged(func(d *podstate.Desired) {
 		d.Pod.Spec.Containers = append(slices.Clone(d.Pod.Spec.InitContainers), d.Pod.Spec.Containers...)
 		d.Pod.Spec.InitContainers = nil
@@ -128,7 +132,9 @@ var mutants = map[string]mutant{
 	}),
 	"volumes stay mounted":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
 	"volumes are not mounted": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
-	"claims stay prepared":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.UnprepareClaims); return is }),
+	"claims stay prepared": stepsDropped(
+		func(s podstate.Step) bool { _, is := s.(podstate.UnprepareClaims); return is },
+	),
 	"claims are not prepared": forgotten(func(_ *podstate.Observed,
 		m *podstate.Memory) {
 		m.ClaimsPrepared = true
@@ -139,8 +145,12 @@ var mutants = map[string]mutant{
 			p.Steps = []podstate.Step{podstate.UnprepareClaims{}}
 		}
 	}),
-	"the cgroup stays":           stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.RemoveCgroup); return is }),
-	"created containers stay so": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.StartContainer); return is }),
+	"the cgroup stays": stepsDropped(
+		func(s podstate.Step) bool { _, is := s.(podstate.RemoveCgroup); return is },
+	),
+	"created containers stay so": stepsDropped(
+		func(s podstate.Step) bool { _, is := s.(podstate.StartContainer); return is },
+	),
 	"released while volumes are held": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		p.Released = p.Released || Stopping(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
 	}),

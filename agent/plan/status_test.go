@@ -18,11 +18,13 @@ var (
 )
 
 const (
-	oneApp    = `{spec: {restartPolicy: Always, containers: [{name: app, image: a}]}}`
-	neverIt   = `{spec: {restartPolicy: Never, containers: [{name: app, image: a}]}}`
-	initApp   = `{spec: {restartPolicy: Always, initContainers: [{name: first, image: a}], containers: [{name: app, image: a}]}}`
+	oneApp  = `{spec: {restartPolicy: Always, containers: [{name: app, image: a}]}}`
+	neverIt = `{spec: {restartPolicy: Never, containers: [{name: app, image: a}]}}`
+	initApp = `{spec: {restartPolicy: Always, initContainers: [{name: first, image: a}], containers: [{name: app,
+		image: a}]}}`
 	probedApp = `{spec: {containers: [{name: app, image: a, startupProbe: {}, readinessProbe: {}}]}}`
-	hookApp   = `{spec: {restartPolicy: Always, containers: [{name: app, image: a, lifecycle: {postStart: {exec: {command: [x]}}}}]}}`
+	hookApp   = `{spec: {restartPolicy: Always, containers: [{name: app, image: a,
+		lifecycle: {postStart: {exec: {command: [x]}}}}]}}`
 )
 
 func instance(name string, attempt uint32, state podstate.ContainerState, exit int32) podstate.Container {
@@ -136,8 +138,9 @@ func TestContainerStates(t *testing.T) {
 			name:  "running after a crash that the runtime has forgotten",
 			pod:   oneApp,
 			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0)},
-			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 3, reason: Error}}}]}`,
-			want:  "app: running, ready, started, restarts 1, last exit 3 Error",
+			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 3,
+				reason: Error}}}]}`,
+			want: "app: running, ready, started, restarts 1, last exit 3 Error",
 		},
 		{
 			name:  "running, last state kept from what was shown",
@@ -262,8 +265,9 @@ func TestContainerStates(t *testing.T) {
 			want: "app: waiting ContainerCreating, last exit 137 ContainerStatusUnknown " +
 				"\"The container could not be located when the pod was deleted.  The container used to be Running\""},
 		{name: "had ended, the runtime knows nothing", pod: neverIt,
-			shown: `{containerStatuses: [{name: app, containerID: "cri://x", restartCount: 5, state: {terminated: {exitCode: 1}}}]}`,
-			want:  "app: exit 1, restarts 5"},
+			shown: `{containerStatuses: [{name: app, containerID: "cri://x", restartCount: 5,
+				state: {terminated: {exitCode: 1}}}]}`,
+			want: "app: exit 1, restarts 5"},
 		{
 			name:  "the status shows the instance with its probes passed",
 			pod:   probedApp,
@@ -291,8 +295,9 @@ func TestContainerStates(t *testing.T) {
 			name:  "message on disk is gone",
 			pod:   neverIt,
 			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 1)},
-			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 1, message: "why", containerID: "cri://app0"}}}]}`,
-			want:  `app: exit 1 Error "why"`,
+			shown: `{containerStatuses: [{name: app, containerID: "cri://app0", state: {terminated: {exitCode: 1,
+				message: "why", containerID: "cri://app0"}}}]}`,
+			want: `app: exit 1 Error "why"`,
 		},
 		{
 			name:  "ephemeral container",
@@ -437,9 +442,10 @@ func TestEnds(t *testing.T) {
 			desired:   podstate.Desired{Stop: deleted},
 			shown:     `{phase: Running}`,
 			sandboxes: dead,
-			pod:       `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always, containers: [{name: app}]}}`,
-			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)},
-			want:      "Running\n" + unready + "\napp: exit 137 Error",
+			pod: `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {restartPolicy: Always,
+				containers: [{name: app}]}}`,
+			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)},
+			want:  "Running\n" + unready + "\napp: exit 137 Error",
 		},
 		{
 			name: "rejected",

@@ -14,7 +14,9 @@ func TestFailsClosedInEveryKind(t *testing.T) {
 	bad := map[string]corev1.Container{
 		"seccomp without a profile": {SecurityContext: &corev1.SecurityContext{
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}}},
-		"AppArmor of an unknown type":  {SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}}},
+		"AppArmor of an unknown type": {
+			SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}},
+		},
 		"procMount of an unknown kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
 		"root against runAsNonRoot": {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true),
 			RunAsUser: ptr(int64(0))}},

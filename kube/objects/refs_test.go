@@ -17,8 +17,10 @@ func TestRefsOf(t *testing.T) {
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("from")}}},
 		Env: []corev1.EnvVar{{Name: "A", Value: "plain"},
 			{
-				Name:      "B",
-				ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("volume")}},
+				Name: "B",
+				ValueFrom: &corev1.EnvVarSource{
+					ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: named("volume")},
+				},
 			},
 			{
 				Name:      "C",

@@ -134,7 +134,9 @@ func TestAPIOutage(t *testing.T) {
 	withAPI(t, func(server *apitest.Server) { server.Put(apiPod("a", "1")) },
 		func(t *testing.T, server *apitest.Server, s *Sources) {
 			newest(t, s)
-			server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("gone fishing") })
+			server.Intercept(
+				func(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("gone fishing") },
+			)
 			server.CutWatches()
 			time.Sleep(time.Minute)
 			set := newest(t, s)

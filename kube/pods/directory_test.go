@@ -97,7 +97,8 @@ func TestDirectory(t *testing.T) {
 	b := newBench(t, nil)
 	b.scan("")
 	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1")+"---\n"+configMapYAML("c"))
-	b.write("d.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"},"spec":{"containers":[{"name":"c","image":"1"}]}}`)
+	b.write("d.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"},"spec":{"containers":[{"name":"c",
+		"image":"1"}]}}`)
 	b.write("e.manifest", podYAML("e", "1"))
 	b.write("f", podYAML("f", "1"))
 	b.write(".hidden.yaml", podYAML("x", "1"))

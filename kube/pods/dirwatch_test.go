@@ -157,7 +157,9 @@ func TestURL(t *testing.T) {
 	if strings.Contains(set.Problems[0].String(), "hunter2") {
 		t.Errorf("the password is shown: %v", set.Problems)
 	}
-	body.Store("apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n")
+	body.Store(
+		"apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n",
+	)
 	down.Store(false)
 	set = await("a-n1:i")
 	for uid, p := range set.Pods {

@@ -111,7 +111,8 @@ func TestNodeEventsGoToDefault(t *testing.T) {
 		r := runRecorder(t, api)
 		r.Event(Ref{Kind: "Node", Name: "node-1", UID: "node-1"}, "Normal", "Starting", "Starting kubelet.")
 		written()
-		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" || list[0].InvolvedObject.Namespace != "" {
+		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" ||
+			list[0].InvolvedObject.Namespace != "" {
 			t.Errorf("events %+v", list)
 		}
 	})

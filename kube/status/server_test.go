@@ -120,7 +120,9 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
 	}
 	status.Phase = corev1.PodSucceeded
-	status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+	status.ContainerStatuses[0].State = corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"},
+	}
 	s.p.SetGone(got, status)
 	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
 		t.Errorf("phase %s, ready %v", got.Status.Phase, isReady(&got.Status))

@@ -269,7 +269,11 @@ func TestAttachedInTree(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		w.see(func(n *corev1.Node) {
-			n.Status.VolumesInUse, n.Status.VolumesAttached = []corev1.UniqueVolumeName{lun}, []corev1.AttachedVolume{{Name: lun}}
+			n.Status.VolumesInUse, n.Status.VolumesAttached = []corev1.UniqueVolumeName{
+				lun,
+			}, []corev1.AttachedVolume{
+				{Name: lun},
+			}
 		})
 		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
 			t.Error(err)
@@ -445,8 +449,12 @@ func TestGrowth(t *testing.T) {
 		if err != nil || c.Growth() != nil {
 			t.Fatalf("growth %v, %v", c.Growth(), err)
 		}
-		pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": corev1.PersistentVolumeClaimNodeResizePending}
-		pvc.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}}
+		pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			"storage": corev1.PersistentVolumeClaimNodeResizePending,
+		}
+		pvc.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+			{Type: corev1.PersistentVolumeClaimFileSystemResizePending},
+		}
 		w.server.Put(pvc)
 		c, err = w.Claim(t.Context(), pod(), volume())
 		if err != nil || c.Growth() == nil || c.Growth().String() != "2Gi" {
@@ -480,7 +488,9 @@ func TestNotGrown(t *testing.T) {
 			pvc, pv := bound()
 			pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("9Gi")}
 			pvc.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse(c.asked)}
-			pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}
+			pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+				"storage": corev1.PersistentVolumeClaimNodeResizeInProgress,
+			}
 			w.server.Put(pvc)
 			w.server.Put(pv)
 			claim, err := w.Claim(t.Context(), pod(), volume())

@@ -67,7 +67,9 @@ func TestParseIO(t *testing.T) {
 }
 
 func TestParsePressure(t *testing.T) {
-	got := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"))
+	got := parsePressure(
+		[]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"),
+	)
 	want := &Pressure{
 		Some: PressureLine{Total: 12345, Avg10: 1.5, Avg60: 0.25},
 		Full: PressureLine{Total: 678, Avg10: 0.1},
@@ -94,12 +96,16 @@ func TestContainerID(t *testing.T) {
 }
 
 func TestParseMachine(t *testing.T) {
-	m := parseMeminfo([]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n" +
-		"Hugetlb:            6144 kB\n"))
+	m := parseMeminfo(
+		[]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n" +
+			"Hugetlb:            6144 kB\n"),
+	)
 	if m != (memory{total: 24684084 << 10, free: 1000 << 10, hugePages: 6144 << 10}) {
 		t.Errorf("meminfo: got %+v", m)
 	}
-	c := parseCPUInfo("processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n")
+	c := parseCPUInfo(
+		"processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n",
+	)
 	if c != (cpus{logical: 3, cores: 2, sockets: 2}) {
 		t.Errorf("cpuinfo: got %+v", c)
 	}

@@ -71,7 +71,8 @@ func TestSystemContainers(t *testing.T) {
 	})
 }
 
-// waited reports whether the pressure of a cgroup of v2Files is in its statistics, in nanoseconds as the kubelet has it.
+// waited reports whether the pressure of a cgroup of v2Files is in its statistics, in nanoseconds as the kubelet has
+// it.
 func waited(s *api.ContainerStats) bool {
 	return s.CPU.PSI != nil && s.Memory.PSI != nil && s.IO != nil && s.IO.PSI != nil &&
 		s.CPU.PSI.Some.Total == 3e6 && s.Memory.PSI.Full.Total == 2e3 && s.IO.PSI.Some.Avg10 == 1

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestRules runs promtool, of Debian's package prometheus, on the rules and their tests. It is skipped without promtool.
+// TestRules runs promtool, of Debian's package prometheus, on the rules and their tests. It is skipped without
+// promtool.
 func TestRules(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

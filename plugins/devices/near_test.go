@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Pods that are admitted while plugins are still asked do not count on the devices that others will get near their CPUs.
+// Pods that are admitted while plugins are still asked do not count on the devices that others will get near their
+// CPUs.
 func TestNearDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

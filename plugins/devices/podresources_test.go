@@ -82,7 +82,8 @@ func TestPodResources(t *testing.T) {
 		t.Fatalf("v1alpha1: got %v, %v, want one pod with two containers", alpha, err)
 	}
 	app := alpha.PodResources[0].Containers[1]
-	if got := app.Devices; app.Name != "app" || len(got) != 2 || got[0].ResourceName != resourceName || got[0].DeviceIds[0] != "d2" {
+	if got := app.Devices; app.Name != "app" || len(got) != 2 || got[0].ResourceName != resourceName ||
+		got[0].DeviceIds[0] != "d2" {
 		t.Errorf("v1alpha1: got %v, want app with d2 and d3", app)
 	}
 	w.mu.Lock()

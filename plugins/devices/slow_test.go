@@ -35,7 +35,9 @@ func TestSlowPlugin(t *testing.T) {
 	waiting, release := slow.Hold()
 	defer release()
 	one, two, other := pod("one", "app 2"), pod("two", "init 1", "app 1"), pod("other", "app 1")
-	other.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nodelet.test/other": one.Spec.Containers[0].Resources.Limits["cpu"]}
+	other.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+		"nodelet.test/other": one.Spec.Containers[0].Resources.Limits["cpu"],
+	}
 
 	first := w.reserve(t.Context(), one)
 	if verb := <-waiting; verb != "Allocate" {
@@ -47,7 +49,8 @@ func TestSlowPlugin(t *testing.T) {
 	if want := []string{"Allocate d1"}; !slices.Equal(quick.Calls(), want) {
 		t.Errorf("the other plugin was asked %q, want %q", quick.Calls(), want)
 	}
-	if text, err := os.ReadFile(w.checkpoint()); err != nil || strings.Contains(string(text), `"one"`) || !strings.Contains(string(text), `"other"`) {
+	if text, err := os.ReadFile(w.checkpoint()); err != nil || strings.Contains(string(text), `"one"`) ||
+		!strings.Contains(string(text), `"other"`) {
 		t.Errorf("kept: %s, %v", text, err)
 	}
 

@@ -84,7 +84,12 @@ func (b *bench) floorPod(name string) *corev1.Pod {
 
 func (b *bench) floorBurst(ctx context.Context, f *floorRun) error {
 	began := time.Now()
-	ready, err := b.each(ctx, b.o.burst, "floor", func(name string) (time.Time, error) { return f.start(ctx, b.floorPod(name)) })
+	ready, err := b.each(
+		ctx,
+		b.o.burst,
+		"floor",
+		func(name string) (time.Time, error) { return f.start(ctx, b.floorPod(name)) },
+	)
 	if err != nil {
 		return err
 	}
@@ -98,7 +103,12 @@ func (b *bench) floorBurst(ctx context.Context, f *floorRun) error {
 		return err
 	}
 	b.spread(floorSide, "delete to gone", b.o.burst, began, gone)
-	_, err = b.each(ctx, b.o.burst, "floor", func(name string) (time.Time, error) { return time.Now(), f.remove(ctx, name) })
+	_, err = b.each(
+		ctx,
+		b.o.burst,
+		"floor",
+		func(name string) (time.Time, error) { return time.Now(), f.remove(ctx, name) },
+	)
 	return err
 }
 
@@ -152,8 +162,11 @@ func (f *floorRun) start(ctx context.Context, pod *corev1.Pod) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
-	made, err := f.rt.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: box.PodSandboxId, SandboxConfig: boxConfig,
-		Config: config})
+	made, err := f.rt.CreateContainer(
+		ctx,
+		&runtimeapi.CreateContainerRequest{PodSandboxId: box.PodSandboxId, SandboxConfig: boxConfig,
+			Config: config},
+	)
 	if err != nil {
 		return time.Time{}, err
 	}

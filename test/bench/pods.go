@@ -142,7 +142,13 @@ func (b *bench) create(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (b *bench) delete(ctx context.Context, name string) error {
-	return b.api.Core.Delete().Namespace(namespace).Resource("pods").Name(name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+	return b.api.Core.Delete().
+		Namespace(namespace).
+		Resource("pods").
+		Name(name).
+		Body(&metav1.DeleteOptions{}).
+		Do(ctx).
+		Error()
 }
 
 // alone is the pause before each pod that is measured by itself: what an agent does for the pod before it, after that

@@ -232,8 +232,10 @@ func (b *volumeRun) objectVolumes(i int) (all []corev1.Volume) {
 // claimVolumes is the claim of a pod; it has the name of its PersistentVolume.
 func claimVolumes(i int) []corev1.Volume {
 	return []corev1.Volume{{
-		Name:         "claim",
-		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)}},
+		Name: "claim",
+		VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(i)},
+		},
 	}}
 }
 

@@ -76,7 +76,11 @@ func (b *churner) agent(ctx context.Context, side string) error {
 }
 
 // churn lets b.o.callers callers run life again and again, and notes pods a second and the times of each.
-func (b *churner) churn(ctx context.Context, side string, life func(name string) (ready, gone time.Duration, err error)) error {
+func (b *churner) churn(
+	ctx context.Context,
+	side string,
+	life func(name string) (ready, gone time.Duration, err error),
+) error {
 	began := time.Now()
 	var callers sync.WaitGroup
 	var pods atomic.Int64
@@ -108,8 +112,12 @@ func (b *churner) profiled(ctx context.Context, side string, work func() error) 
 	var done sync.WaitGroup
 	done.Go(func() {
 		seconds := strconv.Itoa(int(b.o.duration.Seconds()))
-		profile, failed = b.api.Core.Get().Resource("nodes").Name(b.node.Name).SubResource("proxy", "debug", "pprof", "profile").
-			Param("seconds", seconds).DoRaw(ctx)
+		profile, failed = b.api.Core.Get().
+			Resource("nodes").
+			Name(b.node.Name).
+			SubResource("proxy", "debug", "pprof", "profile").
+			Param("seconds", seconds).
+			DoRaw(ctx)
 	})
 	err := work()
 	done.Wait()
@@ -153,7 +161,8 @@ func (b *churner) followStarts(ctx context.Context) (*starts, error) {
 
 func (s *starts) note(e *runtimeapi.ContainerEventResponse) {
 	box := e.PodSandboxStatus
-	if e.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT || box == nil || e.ContainerId == box.Id {
+	if e.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT || box == nil ||
+		e.ContainerId == box.Id {
 		return
 	}
 	s.mu.Lock()

@@ -85,7 +85,12 @@ func cluster() testbed.Options {
 func parse() options {
 	o := options{testbed: cluster()}
 	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")
-	flag.StringVar(&o.testbed.Name, "name", env("NAME", "suite"), "the testbed's `name`, of 10 letters at most where CSI drivers run")
+	flag.StringVar(
+		&o.testbed.Name,
+		"name",
+		env("NAME", "suite"),
+		"the testbed's `name`, of 10 letters at most where CSI drivers run",
+	)
 	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flag.StringVar(&o.testbed.Runtime, "runtime", env("RUNTIME", "containerd"), "`name` of the container runtime: "+
 		"containerd or crio; +crun after it selects another OCI runtime")
@@ -101,11 +106,31 @@ func parse() options {
 		"`file` with the result of a run: leave out what has passed in it, and add to it")
 	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
 	flag.StringVar(&o.knownFile, "known", "test/conformance/known.txt", "`file` with the specs that may fail")
-	flag.BoolVar(&o.keep, "keep", false, "leave the testbed up; with "+testbed.StateEnv+"="+stateRoot+" the command testbed finds it")
+	flag.BoolVar(
+		&o.keep,
+		"keep",
+		false,
+		"leave the testbed up; with "+testbed.StateEnv+"="+stateRoot+" the command testbed finds it",
+	)
 	flag.BoolVar(&o.use, "use", false, "use the testbed of that name, which is up, and leave it up")
-	flag.BoolVar(&o.csi, "csi", false, "have the images of CSI drivers as well; with a FOCUS that says CSI they are there anyway")
-	flag.StringVar(&o.images, "images", env("IMAGES", ""), "`directory` of more image archives, OCI layouts as tar; of one name they count before the suite's")
-	flag.BoolVar(&o.node, "node", false, "run the suite for a single node (test/e2e_node), with Serial and Disruptive specs")
+	flag.BoolVar(
+		&o.csi,
+		"csi",
+		false,
+		"have the images of CSI drivers as well; with a FOCUS that says CSI they are there anyway",
+	)
+	flag.StringVar(
+		&o.images,
+		"images",
+		env("IMAGES", ""),
+		"`directory` of more image archives, OCI layouts as tar; of one name they count before the suite's",
+	)
+	flag.BoolVar(
+		&o.node,
+		"node",
+		false,
+		"run the suite for a single node (test/e2e_node), with Serial and Disruptive specs",
+	)
 	flag.BoolVar(&o.listOnly, "dry-run", false, "only list the specs that would run")
 	flag.StringVar(&o.kept, "keep-result", "", "only keep this result `file` of a run, and make the matrix again")
 	flag.BoolVar(&o.matrix, "matrix", false, "only make the matrix in "+matrixPage+" again, from "+resultsDir)

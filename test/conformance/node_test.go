@@ -53,7 +53,10 @@ func TestShims(t *testing.T) {
 	}
 	run("systemctl", "kill", "kubelet-1")
 	until("it has ended", func() bool { return !running() })
-	if all := run("systemctl", "list-units", "*kubelet*"); !strings.Contains(all, "kubelet-1.service loaded active exited") {
+	if all := run("systemctl", "list-units", "*kubelet*"); !strings.Contains(
+		all,
+		"kubelet-1.service loaded active exited",
+	) {
 		t.Errorf("got units %q, want the one that has ended", all)
 	}
 	run("systemctl", "reset-failed", "kubelet-1")

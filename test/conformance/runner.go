@@ -53,7 +53,11 @@ func results(o options, cmd *exec.Cmd) (*report, error) {
 	}
 	report, err := readReport(filepath.Join(o.reports, "report.json"))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the suite left no report, see %s", filepath.Join(o.reports, "suite.log")), runErr, err)
+		return nil, errors.Join(
+			fmt.Errorf("the suite left no report, see %s", filepath.Join(o.reports, "suite.log")),
+			runErr,
+			err,
+		)
 	}
 	return report, nil
 }

@@ -21,14 +21,17 @@ type facts struct {
 //   - generated values (UIDs, IDs, addresses, times, random suffixes) count as equal;
 //   - all fields of the last status before the deletion count, except the state of a container that restarts again and
 //     again ("restarts N");
-//   - from earlier statuses, the phases, the states of each container and each condition count, each as a sequence without
-//     repeats. The number of intermediate states depends on timing, so these do not count: waiting before the first
-//     instance or between two, the exit of an instance that another one follows, how a failing pull alternates with its
-//     back-off, and another reason to be not ready before the pod terminates;
-//   - the type, reason, object and message of events count; their number and order do not;
-//   - the calls to the runtime that change something count, in their order for each container. The time at which exited
-//     instances and sandboxes are removed does not count, nor does the number of times that a probe runs;
-//   - all fields of the configurations of the first sandbox and the first instance of each container count.
+//
+// - from earlier statuses, the phases, the states of each container and each condition count, each as a sequence
+// without
+//
+//	  repeats. The number of intermediate states depends on timing, so these do not count: waiting before the first
+//	  instance or between two, the exit of an instance that another one follows, how a failing pull alternates with its
+//	  back-off, and another reason to be not ready before the pod terminates;
+//	- the type, reason, object and message of events count; their number and order do not;
+//	- the calls to the runtime that change something count, in their order for each container. The time at which exited
+//	  instances and sandboxes are removed does not count, nor does the number of times that a probe runs;
+//	- all fields of the configurations of the first sandbox and the first instance of each container count.
 func factsOf(s *sighting) facts {
 	f := facts{sets: map[string][]string{}, sequences: map[string][]string{}}
 	hide := hider(s)
@@ -71,8 +74,10 @@ func factsOf(s *sighting) facts {
 }
 
 // passing matches the fields of a status that change when a container restarts.
-var passing = regexp.MustCompile(`Statuses\[[^\]]*\]\.(state|lastState|containerID|ready|started|restartCount|user|image|imageID)\b|` +
-	`^conditions\[(Ready|ContainersReady|Initialized|AllContainersRestarting|PodReadyToStartContainers)\]|^phase`)
+var passing = regexp.MustCompile(
+	`Statuses\[[^\]]*\]\.(state|lastState|containerID|ready|started|restartCount|user|image|imageID)\b|` +
+		`^conditions\[(Ready|ContainersReady|Initialized|AllContainersRestarting|PodReadyToStartContainers)\]|^phase`,
+)
 
 // steps leaves out states that do not count.
 func steps(kind string, all []string) (kept []string) {

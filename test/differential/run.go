@@ -266,7 +266,13 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := r.api.Core.Delete().Namespace(namespace).Resource("pods").Name(pod.Name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+	err := r.api.Core.Delete().
+		Namespace(namespace).
+		Resource("pods").
+		Name(pod.Name).
+		Body(&metav1.DeleteOptions{}).
+		Do(ctx).
+		Error()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

@@ -48,7 +48,8 @@ spec:
   nodeName: %[1]s
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: share, image: %[2]q, command: [sleep, "3600"], resources: {requests: {memory: 256Mi}, limits: {memory: 512Mi}}}
+  - {name: share, image: %[2]q, command: [sleep, "3600"], resources: {requests: {memory: 256Mi},
+limits: {memory: 512Mi}}}
   - {name: whole, image: %[2]q, command: [sleep, "3600"], resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}}
   - {name: without, image: %[2]q, command: [sleep, "3600"]}
 `
@@ -96,7 +97,13 @@ func TestLongOOM(t *testing.T) {
 	exit := func(t *testing.T) *corev1.ContainerStateTerminated {
 		t.Helper()
 		apply(t, fmt.Sprintf(greedyPod, node().Name, testbed.BusyboxImage))
-		pod := waitPod(t, 2*time.Minute, "greedy", "has failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		pod := waitPod(
+			t,
+			2*time.Minute,
+			"greedy",
+			"has failed",
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
+		)
 		return containerStatus(pod, "c").State.Terminated
 	}
 	t.Run("the whole container", func(t *testing.T) {

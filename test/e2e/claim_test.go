@@ -81,7 +81,8 @@ spec:
           else dd if=/dev/urandom of=blob bs=64k count=64 && sha256sum blob >sum && sync && echo made >>log || exit 1; fi
           touch /ready
           while :; do sleep 1; done
-        readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 100}
+        readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10,
+failureThreshold: 100}
         volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /part, subPath: sub/part}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -267,7 +268,8 @@ const localYAML = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: raw}
-spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: manual, volumeName: pv-raw, resources: {requests: {storage: 8Mi}}}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: manual, volumeName: pv-raw,
+resources: {requests: {storage: 8Mi}}}
 ---
 apiVersion: v1
 kind: PersistentVolume
@@ -278,15 +280,18 @@ spec:
   storageClassName: manual
   claimRef: {namespace: default, name: local}
   local: {path: %s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
+values: [%s]}]}]}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: local}
-spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-local, resources: {requests: {storage: 1Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-local,
+resources: {requests: {storage: 1Mi}}}
 `
 
-const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: manual, resources: {requests: {storage: 16Mi}}}}}}`
+const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce],
+	storageClassName: manual, resources: {requests: {storage: 16Mi}}}}}}`
 
 const blockPodYAML = `
 apiVersion: v1

@@ -30,7 +30,8 @@ case "$request" in
 *'"image":"wrong.nodelet.test/'*) password=mistyped ;;
 *) echo no metadata service >&2; exit 1 ;;
 esac
-echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse", "cacheKeyType": "Registry",
+echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse",
+"cacheKeyType": "Registry",
  "auth": {"*.nodelet.test": {"username": "node", "password": "'$password'"}}}'
 `
 
@@ -42,7 +43,8 @@ case "$request" in
 *'"serviceAccountToken":"ey'*'"serviceAccountAnnotations":{"nodelet.test/registry":"by-token"}'*) ;;
 *) echo no token >&2; exit 1 ;;
 esac
-echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse", "cacheKeyType": "Registry",
+echo '{"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse",
+"cacheKeyType": "Registry",
  "auth": {"by.token.nodelet.test": {"username": "node", "password": "open-sesame"}}}'
 `
 

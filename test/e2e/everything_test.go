@@ -229,7 +229,13 @@ func updates(t *testing.T) {
 // edited patches an object and waits until a shell line in the main container prints want.
 func edited(t *testing.T, resource, name, patch, line, want string) {
 	t.Helper()
-	err := api.Core.Patch(types.MergePatchType).Namespace(space).Resource(resource).Name(name).Body([]byte(patch)).Do(t.Context()).Error()
+	err := api.Core.Patch(types.MergePatchType).
+		Namespace(space).
+		Resource(resource).
+		Name(name).
+		Body([]byte(patch)).
+		Do(t.Context()).
+		Error()
 	if err != nil {
 		t.Fatalf("edit %s %s: %v", resource, name, err)
 	}

@@ -77,7 +77,13 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, emptyDir: {}}]
 `, testbed.BusyboxImage))
-	hog := waitPod(t, 40*time.Second, "hog", "is evicted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	hog := waitPod(
+		t,
+		40*time.Second,
+		"hog",
+		"is evicted",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
+	)
 	const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: "
 	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, message) ||
 		condition(hog, corev1.DisruptionTarget) != corev1.ConditionTrue {
@@ -86,9 +92,23 @@ spec:
 	waitEvent(t, 10*time.Second, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
 	waitNodeEvent(t, 10*time.Second, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
 	waitDiskPressure(t, 10*time.Second, corev1.ConditionTrue)
-	apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec: {nodeName: %s, containers: [{name: app, image: %q}]}\n", node().Name, testbed.PauseImage))
-	late := waitPod(t, 10*time.Second, "late", "is rejected", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if late.Status.Reason != "Evicted" || !strings.Contains(late.Status.Message, "The node had condition: [DiskPressure]. ") {
+	apply(
+		t,
+		fmt.Sprintf(
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec: {nodeName: %s, containers: [{name: app, image: %q}]}\n",
+			node().Name,
+			testbed.PauseImage,
+		),
+	)
+	late := waitPod(
+		t,
+		10*time.Second,
+		"late",
+		"is rejected",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
+	)
+	if late.Status.Reason != "Evicted" ||
+		!strings.Contains(late.Status.Message, "The node had condition: [DiskPressure]. ") {
 		t.Errorf("rejection: got %s\nwant reason Evicted and the condition DiskPressure in the message", describe(late))
 	}
 	waitDiskPressure(t, 40*time.Second, corev1.ConditionFalse)

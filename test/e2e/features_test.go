@@ -29,7 +29,8 @@ spec:
   - {name: data, emptyDir: {}}
   containers:
   - {name: app, image: %[2]q, command: [sh, -c, "touch /data/mine; sleep 3600"],
-     volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}, {name: data, mountPath: /data}]}
+     volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}, {name: data,
+mountPath: /data}]}
 `
 
 // TestLongFeatures runs pods with user namespaces, image volumes and sysctls, and checks them from inside. After a
@@ -77,8 +78,16 @@ func TestLongRefusals(t *testing.T) {
 		if c.reason == "AppArmor" && strings.HasPrefix(string(enabled), "Y") {
 			continue // this machine can enforce it
 		}
-		apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s, %s, containers: [{name: app, image: %q}]}}",
-			c.name, node().Name, c.spec, testbed.BusyboxImage))
+		apply(
+			t,
+			fmt.Sprintf(
+				"{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s, %s, containers: [{name: app, image: %q}]}}",
+				c.name,
+				node().Name,
+				c.spec,
+				testbed.BusyboxImage,
+			),
+		)
 		pod := waitPod(t, 30*time.Second, c.name, "is rejected",
 			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if pod.Status.Reason != c.reason || !strings.Contains(pod.Status.Message, c.message) {

@@ -20,7 +20,8 @@ import (
 // flannelNetwork is the network configuration that Flannel's DaemonSet writes on a node, with the values that the
 // flannel plugin would read from the file of the daemon.
 const flannelNetwork = `{"cniVersion": "1.0.0", "name": %q, "plugins": [
-  {"type": "bridge", "bridge": "cni0", "mtu": %s, "isDefaultGateway": true, "hairpinMode": true, "ipam": {"type": "host-local",
+  {"type": "bridge", "bridge": "cni0", "mtu": %s, "isDefaultGateway": true, "hairpinMode": true,
+"ipam": {"type": "host-local",
     "dataDir": %q, "ranges": [[{"subnet": %q}]], "routes": [{"dst": "10.244.0.0/16"}]}},
   {"type": "portmap", "snat": true, "capabilities": {"portMappings": true}}]}`
 

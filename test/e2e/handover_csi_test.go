@@ -27,7 +27,8 @@ func TestLongClaimHandover(t *testing.T) {
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: %s}
-spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s, resources: {requests: {storage: 16Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s,
+resources: {requests: {storage: 16Mi}}}
 `, name, name)
 	}
 	apply(t, yaml)

@@ -44,7 +44,8 @@ const patientYAML = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: patient}
-spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-patient, resources: {requests: {storage: 16Mi}}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-patient,
+resources: {requests: {storage: 16Mi}}}
 ---
 apiVersion: v1
 kind: Pod

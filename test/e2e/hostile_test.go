@@ -117,8 +117,12 @@ func swapLinks(t *testing.T) {
 	t.Logf("%d swaps, %d restarts, %d reads inside the volume, %d different refusals",
 		swaps, restarts(getPod(t, "swapped"))-begun, inside, refused)
 	if swaps < 1000 || inside == 0 || refused == 0 {
-		t.Errorf("attack: got %d swaps, %d reads inside the volume, %d refusals; want at least 1000, 1, 1, or it has tested nothing",
-			swaps, inside, refused)
+		t.Errorf(
+			"attack: got %d swaps, %d reads inside the volume, %d refusals; want at least 1000, 1, 1, or it has tested nothing",
+			swaps,
+			inside,
+			refused,
+		)
 	}
 }
 
@@ -286,7 +290,8 @@ spec:
   persistentVolumeReclaimPolicy: Retain
   claimRef: {namespace: default, name: many}
   local: {path: %s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
+values: [%s]}]}]}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim

@@ -35,7 +35,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:boots
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: renew}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
+name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
 ---
 `
@@ -44,7 +45,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes
 const approvalRight = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: approve}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
+name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
 `
 

@@ -9,10 +9,14 @@
 //
 // Environment variables:
 //   - NODELET_E2E_NAME is the name of the testbed, so that two runs can go on at the same time. The default is e2e.
-//   - NODELET_E2E_NETWORK=agent lets nodelet set up the pod network instead of the runtime; see testbed.Options.Network.
+//
+// - NODELET_E2E_NETWORK=agent lets nodelet set up the pod network instead of the runtime; see testbed.Options.Network.
 //   - NODELET_E2E_RUNTIME=crio uses CRI-O instead of containerd.
-//   - NODELET_E2E_TESTBED=NAME uses a testbed that is already up, with the agent that runs there, and leaves it up. It is for work
-//     on the tests themselves.
+//
+// - NODELET_E2E_TESTBED=NAME uses a testbed that is already up, with the agent that runs there, and leaves it up. It is
+// for work
+//
+//	on the tests themselves.
 package e2e
 
 import (

@@ -26,7 +26,8 @@ spec:
   containers:
   - {name: a, image: %[2]q, command: [sleep, "3600"],
      resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
-  - {name: b, image: %[2]q, command: [sleep, "3600"], resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],
+  - {name: b, image: %[2]q, command: [sleep, "3600"], resizePolicy: [{resourceName: memory,
+restartPolicy: RestartContainer}],
      resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
 `
 
@@ -93,7 +94,8 @@ func belowUse(t *testing.T) {
 func patchSize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {
 	t.Helper()
 	kubectl(t, "patch", "pod", "resize", "--subresource", "resize", "--type", "strategic", "-p", fmt.Sprintf(
-		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,"memory":%q}}}]}}`,
+		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,
+			"memory":%q}}}]}}`,
 		container, cpuRequest, memoryRequest, cpu, memory))
 }
 

@@ -137,7 +137,8 @@ func ended(t *testing.T, mirror *corev1.Pod) {
 	}
 }
 
-// TestStaticPodReturns removes a manifest and puts it back: at once, and after the pod has terminated. The first one is a
+// TestStaticPodReturns removes a manifest and puts it back: at once, and after the pod has terminated. The first one is
+// a
 // restart of the same pod, as the kubelet counts it; the other is a new pod.
 func TestStaticPodReturns(t *testing.T) {
 	clean(t)

@@ -24,8 +24,10 @@ metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
 spec:
   group: k8s.cni.cncf.io
   scope: Namespaced
-  names: {plural: network-attachment-definitions, singular: network-attachment-definition, kind: NetworkAttachmentDefinition}
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object,
+  names: {plural: network-attachment-definitions, singular: network-attachment-definition,
+kind: NetworkAttachmentDefinition}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object,
+properties: {spec: {type: object,
     properties: {config: {type: string}}}}}}}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -47,10 +49,12 @@ metadata: {name: wide}
 spec:
   config: |
     {"cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge", "ipam": {"type": "host-local",
-     "dataDir": %q, "ranges": [[{"subnet": "192.0.2.0/24"}]], "routes": [{"dst": "198.51.100.0/24", "gw": "192.0.2.1"}]}}
+     "dataDir": %q, "ranges": [[{"subnet": "192.0.2.0/24"}]], "routes": [{"dst": "198.51.100.0/24",
+"gw": "192.0.2.1"}]}}
 `
 
-const fileNetwork = `{"cniVersion": "1.0.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "second0", "capabilities": {"mac": true},
+const fileNetwork = `{"cniVersion": "1.0.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "second0",
+	"capabilities": {"mac": true},
   "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "203.0.113.0/24"}]]}}]}`
 
 const manyNetsYAML = `
@@ -59,7 +63,8 @@ kind: Pod
 metadata:
   name: many
   annotations:
-    k8s.v1.cni.cncf.io/networks: '[{"name": "wide"}, {"name": "second", "interface": "sec0", "mac": "0a:58:cb:00:71:09"}]'
+    k8s.v1.cni.cncf.io/networks: '[{"name": "wide"}, {"name": "second", "interface": "sec0",
+"mac": "0a:58:cb:00:71:09"}]'
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]

@@ -62,7 +62,8 @@ const webYAML = `
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}], ipFamilyPolicy: PreferDualStack}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}],
+ipFamilyPolicy: PreferDualStack}
 `
 
 func twoNodes(t *testing.T) {

@@ -48,7 +48,8 @@ func TestLongUpgrade(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the next version: %v\n%s", err, out)
 	}
-	apply(t, `{apiVersion: v1, kind: Service, metadata: {name: upgrade}, spec: {selector: {upgrade: "yes"}, ports: [{port: 80}]}}`)
+	apply(t, `{apiVersion: v1, kind: Service, metadata: {name: upgrade}, spec: {selector: {upgrade: "yes"},
+		ports: [{port: 80}]}}`)
 	p := startProbed(t)
 	t.Cleanup(func() { // this waits until the pods are gone, unlike a deletion with a grace period of zero
 		if _, err := tb.Kubectl(context.Background(), "delete", "pods", "-l", "upgrade", "--timeout=300s"); err != nil {

@@ -46,7 +46,10 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
 		argv = append(argv, "--network=agent")
 	}
-	return n.tb.launch(n.role(roleAgent), launch{netns: n.Netns, mntns: n.mountNS(), dir: n.dir, env: n.tb.Env(), argv: argv})
+	return n.tb.launch(
+		n.role(roleAgent),
+		launch{netns: n.Netns, mntns: n.mountNS(), dir: n.dir, env: n.tb.Env(), argv: argv},
+	)
 }
 
 // Kubelet builds the kubelet if it is missing, and returns its path.

@@ -131,8 +131,11 @@ func (n *Node) mirrorCRIO(host, url string) error {
 	if err := os.MkdirAll(n.registriesDir(), 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("[[registry]]\nprefix = %[1]q\nlocation = %[1]q\n[[registry.mirror]]\nlocation = %[2]q\ninsecure = true\n",
-		host, strings.TrimPrefix(url, "http://"))
+	text := fmt.Sprintf(
+		"[[registry]]\nprefix = %[1]q\nlocation = %[1]q\n[[registry.mirror]]\nlocation = %[2]q\ninsecure = true\n",
+		host,
+		strings.TrimPrefix(url, "http://"),
+	)
 	if err := os.WriteFile(filepath.Join(n.registriesDir(), host+".conf"), []byte(text), 0o644); err != nil {
 		return err
 	}

@@ -80,7 +80,9 @@ func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]
 
 func aptUpdate(ctx context.Context) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return errors.New("find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself")
+		return errors.New(
+			"find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself",
+		)
 	}
 	_, err := run(ctx, "apt-get", "-o", "DPkg::Lock::Timeout=300", "update", "-q")
 	return err

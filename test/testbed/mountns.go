@@ -40,7 +40,11 @@ func (n *Node) setupMounts(ctx context.Context) error {
 	if err := private(filepath.Dir(file)); err != nil {
 		return err
 	}
-	script := fmt.Sprintf("mount --make-rshared / && mount -t overlay -o lowerdir=/etc,upperdir=%s,workdir=%s overlay /etc", etc, work)
+	script := fmt.Sprintf(
+		"mount --make-rshared / && mount -t overlay -o lowerdir=/etc,upperdir=%s,workdir=%s overlay /etc",
+		etc,
+		work,
+	)
 	_, err := run(ctx, "unshare", "--mount="+file, "--propagation=private", "--", "sh", "-c", script)
 	return err
 }

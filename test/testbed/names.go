@@ -40,7 +40,10 @@ func newNames(name string) (names, error) {
 		name = DefaultName
 	}
 	if !validName.MatchString(name) {
-		return names{}, fmt.Errorf("testbed name %q: use 1 to 20 of a-z, 0-9 and '-', with a letter or digit at both ends", name)
+		return names{}, fmt.Errorf(
+			"testbed name %q: use 1 to 20 of a-z, 0-9 and '-', with a letter or digit at both ends",
+			name,
+		)
 	}
 	root := os.Getenv(StateEnv)
 	if root == "" {

@@ -23,7 +23,8 @@ type foundProc struct {
 }
 
 // processes lists the running processes that provably belong to the testbed:
-//   - the root file system is that of a container of this testbed: the upper directory of its overlay is below the testbed's, or
+// - the root file system is that of a container of this testbed: the upper directory of its overlay is below the
+// testbed's, or
 //   - the cgroup is below the testbed's, or
 //   - the network namespace is the testbed's and the program is one that testbeds start.
 func (n names) processes(s state) ([]foundProc, error) {

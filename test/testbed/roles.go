@@ -86,7 +86,12 @@ const startLimit = 5 * time.Minute
 
 // await calls probe until it succeeds. If the process exits or the limit is over, the error contains the end of the
 // log.
-func (tb *Testbed) await(ctx context.Context, role string, limit time.Duration, probe func(context.Context) error) error {
+func (tb *Testbed) await(
+	ctx context.Context,
+	role string,
+	limit time.Duration,
+	probe func(context.Context) error,
+) error {
 	tb.mu.Lock()
 	c := tb.children[role]
 	tb.mu.Unlock()
@@ -127,5 +132,8 @@ func (tb *Testbed) Path() string {
 // Kubectl runs kubectl as the cluster's administrator and returns its standard output. The error contains its
 // standard error.
 func (tb *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, filepath.Join(tb.bins.kubernetes, "kubectl"), append([]string{"--kubeconfig", tb.Kubeconfig}, args...)...)
+	return run(
+		ctx,
+		filepath.Join(tb.bins.kubernetes, "kubectl"),
+		append([]string{"--kubeconfig", tb.Kubeconfig}, args...)...)
 }

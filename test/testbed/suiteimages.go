@@ -91,7 +91,11 @@ func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, 
 			kept = append(kept, f)
 		}
 	}
-	return append(kept, imageFile{name: "/bin/bash", mode: 0o755, body: body}, imageFile{name: "/bin/sh", mode: 0o755, body: sh}), nil
+	return append(
+		kept,
+		imageFile{name: "/bin/bash", mode: 0o755, body: body},
+		imageFile{name: "/bin/sh", mode: 0o755, body: sh},
+	), nil
 }
 
 // suiteAgnhost is agnhost on a Debian root file system with the tools that the suite calls, and with the pause image

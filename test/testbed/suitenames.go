@@ -27,7 +27,8 @@ var suiteRegistries = map[string]string{
 	"GcRegistry":          "registry.k8s.io/",
 }
 
-// forSuite returns a recipe for an image that gets the references by which the suite knows the named images as well. The
+// forSuite returns a recipe for an image that gets the references by which the suite knows the named images as well.
+// The
 // archive's name contains the version of the suite.
 func (c *Cache) forSuite(ctx context.Context, name string, build func(context.Context) (image, error),
 	images ...string) (recipe, error) {

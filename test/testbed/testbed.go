@@ -130,12 +130,19 @@ func (o Options) withDefaults() (Options, error) {
 	default:
 		return o, fmt.Errorf("agent %q: use %s, %s or %s", o.Agent, Nodelet, Kubelet, NoAgent)
 	}
-	if !slices.Contains([]string{"", "runtime", "agent", "none"}, o.Network) || o.Network == "agent" && o.Agent == Kubelet {
+	if !slices.Contains([]string{"", "runtime", "agent", "none"}, o.Network) ||
+		o.Network == "agent" && o.Agent == Kubelet {
 		return o, fmt.Errorf("network %q with agent %q: use runtime, none, or agent with nodelet", o.Network, o.Agent)
 	}
 	if !validRuntime(o.Runtime) || o.crio() && o.OwnMounts {
-		return o, fmt.Errorf("runtime %q: use %s, or %s without OwnMounts, and +%s for another OCI runtime than %s", o.Runtime,
-			roleContainerd, roleCRIO, ociCrun, ociRunc)
+		return o, fmt.Errorf(
+			"runtime %q: use %s, or %s without OwnMounts, and +%s for another OCI runtime than %s",
+			o.Runtime,
+			roleContainerd,
+			roleCRIO,
+			ociCrun,
+			ociRunc,
+		)
 	}
 	if !slices.Contains([]string{DriverCgroupfs, DriverSystemd}, o.CgroupDriver) {
 		return o, fmt.Errorf("cgroup driver %q: use %s or %s", o.CgroupDriver, DriverCgroupfs, DriverSystemd)
@@ -342,8 +349,11 @@ func (tb *Testbed) claim() error {
 		return err
 	}
 	if err := os.Mkdir(tb.dir(), 0o755); errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("start testbed %q: it is up already, or a previous run has left it: take it down first (testbed down --name %s)",
-			tb.name, tb.name)
+		return fmt.Errorf(
+			"start testbed %q: it is up already, or a previous run has left it: take it down first (testbed down --name %s)",
+			tb.name,
+			tb.name,
+		)
 	} else if err != nil {
 		return err
 	}

@@ -106,7 +106,9 @@ func TestParseStartTime(t *testing.T) {
 
 func TestProcessStop(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	stubborn, err := start(launch{log: log, argv: []string{"sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"}})
+	stubborn, err := start(
+		launch{log: log, argv: []string{"sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +206,8 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("client certificate: got %v, %v; want organization system:nodes", client.cert.Subject, err)
 	}
 	var config map[string]any
-	if err := yaml.Unmarshal(kubeconfig("https://10.0.0.1:6443", ca, client), &config); err != nil || config["kind"] != "Config" {
+	if err := yaml.Unmarshal(kubeconfig("https://10.0.0.1:6443", ca, client), &config); err != nil ||
+		config["kind"] != "Config" {
 		t.Errorf("kubeconfig: got %v, %v; want kind Config", config, err)
 	}
 }

@@ -69,7 +69,8 @@ var passedOn = []string{
 
 const insideLimit = 50 * time.Minute
 
-// reportsInside is the machine's directory for the reports of a program; it appears as reportsHere when the program ends.
+// reportsInside is the machine's directory for the reports of a program; it appears as reportsHere when the program
+// ends.
 const (
 	reportsInside = "/var/lib/reports"
 	reportsHere   = ".cache/vm2"

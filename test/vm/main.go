@@ -7,8 +7,9 @@
 // server, `make kubeadm` a cluster of two machines of the second, `make vm2` a node on cgroup v2 on the third;
 // `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names.
 //
-// It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It never touches
-// the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory in the temporary
+// It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It
+// never touches the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory
+// in the temporary
 // directory, with namespaces also empty cgroups, and no process.
 package main
 
@@ -43,8 +44,13 @@ func main() {
 	flag.BoolVar(&o.kubeadm, "kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
 	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
-	flag.StringVar(&o.inside, "inside", "", "run a program in a machine of User-Mode Linux: root, conformance or differential; "+
-		"the arguments after the flags are the program's")
+	flag.StringVar(
+		&o.inside,
+		"inside",
+		"",
+		"run a program in a machine of User-Mode Linux: root, conformance or differential; "+
+			"the arguments after the flags are the program's",
+	)
 	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
 	if o.v2 || o.inside != "" {

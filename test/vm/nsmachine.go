@@ -97,8 +97,12 @@ func (h *nsMachine) awaitSystemd(limit time.Duration) error {
 		}
 		select {
 		case <-h.ended:
-			return fmt.Errorf("machine %s ended at its start; a systemd that ends without a word has found no free inotify instance "+
-				"(sysctl fs.inotify.max_user_instances):\n%s", h.name, tail(h.console(), 30))
+			return fmt.Errorf(
+				"machine %s ended at its start; a systemd that ends without a word has found no free inotify instance "+
+					"(sysctl fs.inotify.max_user_instances):\n%s",
+				h.name,
+				tail(h.console(), 30),
+			)
 		default:
 		}
 		if time.Now().After(end) {

@@ -28,8 +28,14 @@ const insideStorage = ",udev,e2fsprogs,open-iscsi,tgt,nfs-kernel-server,nfs-comm
 const insideDebian = "systemd,systemd-sysv,dbus,iproute2,iptables,kmod,procps,libseccomp2"
 
 // modules are what the initial ram disk inserts, in this order, to see the disk.
-var modules = []string{"virtio/virtio_ring", "virtio/virtio", "virtio/virtio_pci_legacy_dev", "virtio/virtio_pci_modern_dev",
-	"virtio/virtio_pci", "block/virtio_blk"}
+var modules = []string{
+	"virtio/virtio_ring",
+	"virtio/virtio",
+	"virtio/virtio_pci_legacy_dev",
+	"virtio/virtio_pci_modern_dev",
+	"virtio/virtio_pci",
+	"block/virtio_blk",
+}
 
 const initScript = `#!/bin/sh
 /bin/busybox mount -t devtmpfs dev /dev
@@ -173,7 +179,8 @@ func (p *parts) modulesDir() (string, error) {
 
 // makeKernel unpacks Debian's newest kernel for virtual machines.
 func (p *parts) makeKernel(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "apt-cache", "search", "--names-only", `^linux-image-6\.1\.[0-9-]*-cloud-amd64$`).Output()
+	out, err := exec.CommandContext(ctx, "apt-cache", "search", "--names-only", `^linux-image-6\.1\.[0-9-]*-cloud-amd64$`).
+		Output()
 	if err != nil {
 		return err
 	}
@@ -235,14 +242,22 @@ func (p *parts) makeInitrd(ctx context.Context) error {
 	var names []string
 	for _, m := range modules {
 		names = append(names, filepath.Base(m))
-		if err := run(ctx, "", "cp", filepath.Join(from, "kernel/drivers", m+".ko"), work); err != nil && m != "virtio/virtio_ring" && m != "virtio/virtio" {
+		if err := run(ctx, "", "cp", filepath.Join(from, "kernel/drivers", m+".ko"), work); err != nil &&
+			m != "virtio/virtio_ring" &&
+			m != "virtio/virtio" {
 			return err // the first two are part of some kernels
 		}
 	}
 	if err := os.WriteFile(filepath.Join(work, "init"), fmt.Appendf(nil, initScript, strings.Join(names, " ")), 0o755); err != nil {
 		return err
 	}
-	return run(ctx, work, "sh", "-c", "ln -s busybox bin/sh && find . | cpio -o -H newc --quiet | gzip -1 > "+p.initrd+".new && mv "+p.initrd+".new "+p.initrd)
+	return run(
+		ctx,
+		work,
+		"sh",
+		"-c",
+		"ln -s busybox bin/sh && find . | cpio -o -H newc --quiet | gzip -1 > "+p.initrd+".new && mv "+p.initrd+".new "+p.initrd,
+	)
 }
 
 // makeDisk builds Debian with a runtime, as a file system.

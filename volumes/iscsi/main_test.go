@@ -146,9 +146,13 @@ func (w *world) lun(n string, change func(*corev1.ISCSIVolumeSource)) *LUN {
 
 func capability(block bool) *csipb.VolumeCapability {
 	if block {
-		return &csipb.VolumeCapability{AccessType: &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}}
+		return &csipb.VolumeCapability{
+			AccessType: &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}},
+		}
 	}
-	return &csipb.VolumeCapability{AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{FsType: "ext4"}}}
+	return &csipb.VolumeCapability{
+		AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{FsType: "ext4"}},
+	}
 }
 
 func (w *world) staging(l *LUN, block bool) string {

@@ -183,13 +183,21 @@ func TestPodCertificatePending(t *testing.T) {
 }
 
 func trustVolume(s corev1.ClusterTrustBundleProjection) corev1.VolumeSource {
-	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &s}}}}
+	return corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &s}}},
+	}
 }
 
 func TestTrustBundle(t *testing.T) {
 	t.Parallel()
 	v, o := newVolumes(t), testObjects()
-	one, two, three := string(encodeCertificates([][]byte{{1}})), string(encodeCertificates([][]byte{{2}})), string(encodeCertificates([][]byte{{3}}))
+	one, two, three := string(
+		encodeCertificates([][]byte{{1}}),
+	), string(
+		encodeCertificates([][]byte{{2}}),
+	), string(
+		encodeCertificates([][]byte{{3}}),
+	)
 	key := "-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n"
 	o.bundles = []string{"comment\n" + one + key + two, two + three + one}
 	pod := testPod()

@@ -176,7 +176,8 @@ func TestStartFails(t *testing.T) {
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(head + one(nil)))
 	f.Add([]byte(head + one(tokens(goodTokens))))
-	f.Add([]byte(`{"apiVersion":"kubelet.config.k8s.io/v1","kind":"CredentialProviderConfig","providers":[null,{"env":[null]}]}`))
+	f.Add([]byte(`{"apiVersion":"kubelet.config.k8s.io/v1","kind":"CredentialProviderConfig","providers":[null,
+		{"env":[null]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		all, err := decode(text, true)
 		for _, p := range all {

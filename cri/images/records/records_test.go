@@ -212,13 +212,17 @@ func TestRecordCannotBeWritten(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	for name, text := range map[string]string{
-		"empty":           "",
-		"cut off":         `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1","cred`,
-		"no JSON":         "\x00\x00\x00",
-		"another image":   `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"sha256:2","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
-		"another kind":    `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1"}`,
-		"another version": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v9","lastUpdatedTime":null,"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
-		"unknown field":   `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true,"but":"not"}}}`,
+		"empty": "",
+		"cut off": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1",
+			"cred`,
+		"no JSON": "\x00\x00\x00",
+		"another image": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,
+			"imageRef":"sha256:2","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
+		"another kind": `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:1"}`,
+		"another version": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v9","lastUpdatedTime":null,
+			"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true}}}`,
+		"unknown field": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,
+			"imageRef":"sha256:1","credentialMapping":{"app":{"nodePodsAccessible":true,"but":"not"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir(), preloaded)

@@ -85,10 +85,11 @@ func TestHash(t *testing.T) {
 		same bool
 	}{
 		"comments and layout": {"# c\n" + strings.ReplaceAll(podText, "{name: web}", "\n  name:   \"web\" # x"), true},
-		"JSON":                {`{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"w:1","name":"web"}]},"metadata":{"name":"web"}}`, true},
-		"with its separator":  {"---\n" + podText + "---\n", true},
-		"other image":         {strings.ReplaceAll(podText, "w:1", "w:2"), false},
-		"label":               {strings.ReplaceAll(podText, "{name: web}", "{name: web, labels: {a: b}}"), false},
+		"JSON": {`{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"w:1","name":"web"}]},
+			"metadata":{"name":"web"}}`, true},
+		"with its separator": {"---\n" + podText + "---\n", true},
+		"other image":        {strings.ReplaceAll(podText, "w:1", "w:2"), false},
+		"label":              {strings.ReplaceAll(podText, "{name: web}", "{name: web, labels: {a: b}}"), false},
 	} {
 		if got := parseOne(t, c.text).Hash; (got == base) != c.same {
 			t.Errorf("%s: the hash is the same: %v, want %v", name, got == base, c.same)
@@ -163,7 +164,8 @@ func TestParseErrors(t *testing.T) {
 		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
 		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"),
 			[]string{`key "name" already set`, "line 7"}},
-		{"JSON key twice", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}`,
+		{"JSON key twice", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a",
+			"image":"b","image":"c"}]}}`,
 			[]string{`duplicate field "spec.containers[0].image"`}},
 		{"unknown field", strings.ReplaceAll(podText, "image:", "imag:"),
 			[]string{`Pod "web"`, `unknown field "spec.containers[0].imag"`}},

@@ -123,7 +123,9 @@ func TestNotSynced(t *testing.T) {
 	if _, err := n.client.ListPods(t.Context(), &api.ListPodsRequest{}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("list: got %v, want FailedPrecondition", err)
 	}
-	if _, err := n.client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "a"}); status.Code(err) != codes.FailedPrecondition {
+	if _, err := n.client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "a"}); status.Code(
+		err,
+	) != codes.FailedPrecondition {
 		t.Errorf("get: got %v, want FailedPrecondition", err)
 	}
 	w, err := n.client.WatchPods(t.Context(), &api.WatchPodsRequest{})

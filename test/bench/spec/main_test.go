@@ -15,7 +15,12 @@ import (
 )
 
 func record() *figures.Record {
-	r := &figures.Record{Run: "pods", Began: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Version: "v1", Sides: figures.Sides{}}
+	r := &figures.Record{
+		Run:     "pods",
+		Began:   time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
+		Version: "v1",
+		Sides:   figures.Sides{},
+	}
 	r.Sides.Note("floor", "create to Ready, one at a time, ms", 100)
 	r.Sides.Note("nodelet", "create to Ready, one at a time, ms", 110)
 	return r
