@@ -28,64 +28,55 @@ type files struct {
 // load reads the files. A file that does not exist leaves its part of the state empty. A file of another policy is an
 // error: containers may run on CPUs that the new policy knows nothing about.
 func (f files) load() (s policy.State, err error) {
-	by := ""
-	if content, ok, err := f.read(cpuFile); err != nil {
-		return s, f.advise(cpuFile, err)
-	} else if ok {
-		if by, s.CPU, err = state.UnmarshalCPU(content); err == nil && by != f.cpu {
-			err = fmt.Errorf("configured policy %q differs from state checkpoint policy %q", f.cpu, by)
-		}
-		if err != nil {
-			return s, f.advise(cpuFile, err)
-		}
+	if s.CPU, err = load(f, cpuFile, f.cpu, state.UnmarshalCPU); err != nil {
+		return s, err
 	}
-	if content, ok, err := f.read(memoryFile); err != nil {
-		return s, f.advise(memoryFile, err)
-	} else if ok {
-		if by, s.Memory, err = state.UnmarshalMemory(content); err == nil && by != f.memory {
-			err = fmt.Errorf("configured policy %q differs from state checkpoint policy %q", f.memory, by)
-		}
-		if err != nil {
-			return s, f.advise(memoryFile, err)
-		}
-	}
-	return s, nil
+	s.Memory, err = load(f, memoryFile, f.memory, state.UnmarshalMemory)
+	return s, err
 }
 
-// read reads a file, and reports whether it exists.
-func (f files) read(name string) ([]byte, bool, error) {
+// load reads the file of a manager with a policy.
+func load[S any](f files, name, policy string, parse func([]byte) (by string, s S, err error)) (s S, err error) {
 	content, err := boundedfile.Read(filepath.Join(f.root, name), state.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return s, nil
 	}
-	return content, err == nil, err
-}
-
-// advise says what to do about a file that cannot be used.
-func (f files) advise(name string, err error) error {
-	return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the checkpoint "+
-		"file %q before restarting the node agent", err, filepath.Join(f.root, name))
+	by := ""
+	if err == nil {
+		by, s, err = parse(content)
+	}
+	if err == nil && by != policy {
+		err = fmt.Errorf("configured policy %q differs from state checkpoint policy %q", policy, by)
+	}
+	if err != nil {
+		return s, fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the "+
+			"checkpoint file %q before restarting the node agent", err, filepath.Join(f.root, name))
+	}
+	return s, nil
 }
 
 // save writes the files of the policies that are static.
 func (f files) save(s policy.State) error {
 	if f.cpu == policyStatic {
 		content, err := state.MarshalCPU(f.cpu, s.CPU)
-		if err == nil {
-			err = atomicfile.WriteSynced(filepath.Join(f.root, cpuFile), content, 0o600)
-		}
-		if err != nil {
-			return fmt.Errorf("write %s: %w", cpuFile, err)
+		if err := f.write(cpuFile, content, err); err != nil {
+			return err
 		}
 	}
 	if f.memory == policyMemoryStatic {
 		content, err := state.MarshalMemory(f.memory, s.Memory)
-		if err == nil {
-			err = atomicfile.WriteSynced(filepath.Join(f.root, memoryFile), content, 0o600)
-		}
-		if err != nil {
-			return fmt.Errorf("write %s: %w", memoryFile, err)
-		}
+		return f.write(memoryFile, content, err)
+	}
+	return nil
+}
+
+// write writes a file unless its content could not be made.
+func (f files) write(name string, content []byte, err error) error {
+	if err == nil {
+		err = atomicfile.WriteSynced(filepath.Join(f.root, name), content, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }

@@ -63,22 +63,27 @@ var _ server.Agent = (*Server)(nil)
 // New returns a Server.
 func New(c Config) *Server { return &Server{cfg: c, checkpoint: make(chan struct{}, 1)} }
 
+// list returns what of makes of each pod, except nil.
+func (s *Server) list(ctx context.Context, of func(v agent.PodView) *corev1.Pod) (all []*corev1.Pod, err error) {
+	views, err := s.cfg.Pods.PodViews(ctx)
+	for _, v := range views {
+		if pod := of(v); pod != nil {
+			all = append(all, pod)
+		}
+	}
+	return all, err
+}
+
 // Pods returns the pods that a source has, with their newest status.
 func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) {
-	views, err := s.cfg.Pods.PodViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*corev1.Pod
-	for _, v := range views {
+	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
 		if !v.Desired {
-			continue
+			return nil
 		}
 		pod := *v.Pod
 		pod.Status = v.Status
-		all = append(all, &pod)
-	}
-	return all, nil
+		return &pod
+	})
 }
 
 // Allocated returns the pods that are admitted and have not ended, with the resources that they have.
@@ -86,40 +91,29 @@ func (s *Server) Allocated(ctx context.Context) ([]*corev1.Pod, error) {
 	if !s.cfg.Allocated {
 		return nil, server.NotFound("404: Page Not Found")
 	}
-	views, err := s.cfg.Pods.PodViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*corev1.Pod
-	for _, v := range views {
+	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
 		ended := v.Status.Phase == corev1.PodSucceeded || v.Status.Phase == corev1.PodFailed
-		if v.Desired && v.Admitted() && !ended {
-			all = append(all, v.Pod)
+		if !v.Desired || !v.Admitted() || ended {
+			return nil
 		}
-	}
-	return all, nil
+		return v.Pod
+	})
 }
 
 // LocalPods is Pods for the local pods API (KEP-4188): a pod that this process has not looked at yet has a phase and is
 // not Ready, whatever the API server says.
 func (s *Server) LocalPods(ctx context.Context) ([]*corev1.Pod, error) {
-	views, err := s.cfg.Pods.PodViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*corev1.Pod
-	for _, v := range views {
+	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
 		if !v.Desired {
-			continue
+			return nil
 		}
 		pod := *v.Pod
 		pod.Status = v.Status
 		if v.Runtime == nil {
 			pod.Status = unseen(&v.Status)
 		}
-		all = append(all, &pod)
-	}
-	return all, nil
+		return &pod
+	})
 }
 
 // unseen returns the status of a pod that this process has not looked at yet.
@@ -136,23 +130,18 @@ func unseen(known *corev1.PodStatus) corev1.PodStatus {
 
 // Running returns the pods of which a sandbox or a container runs: names and containers only.
 func (s *Server) Running(ctx context.Context) ([]*corev1.Pod, error) {
-	views, err := s.cfg.Pods.PodViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []*corev1.Pod
-	for _, v := range views {
+	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
 		meta := metav1.ObjectMeta{Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
 		pod := &corev1.Pod{ObjectMeta: meta}
 		for _, c := range running(v) {
 			pod.Spec.Containers = append(pod.Spec.Containers,
 				corev1.Container{Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage()})
 		}
-		if len(pod.Spec.Containers) > 0 || readySandbox(v) != "" {
-			all = append(all, pod)
+		if len(pod.Spec.Containers) == 0 && readySandbox(v) == "" {
+			return nil
 		}
-	}
-	return all, nil
+		return pod
+	})
 }
 
 // running returns the running containers of a pod.

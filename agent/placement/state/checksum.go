@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -33,4 +34,36 @@ func checksumOf(value any) Checksum {
 	h := fnv.New32a()
 	fmt.Fprint(h, theirNames.Replace(dump.ForHash(value)))
 	return Checksum(h.Sum32())
+}
+
+// sealed is the data for kubelet 1.37 as text, with its checksum.
+type sealed struct {
+	Data         string   `json:"data"`
+	DataChecksum Checksum `json:"dataChecksum"`
+}
+
+func (s *sealed) seal(data any) error {
+	text, err := json.Marshal(data)
+	s.Data, s.DataChecksum = string(text), checksumOf(string(text))
+	return err
+}
+
+// open reads the verified data, and reports whether the file has some: a kubelet before 1.37 writes none.
+func (s *sealed) open(data any) (there bool, err error) {
+	switch {
+	case s.Data == "" && s.DataChecksum == 0:
+		return false, nil
+	case s.DataChecksum != checksumOf(s.Data):
+		return true, ErrChecksum
+	}
+	return true, json.Unmarshal([]byte(s.Data), data)
+}
+
+// verify checks the fields for kubelets before 1.37, of which sum is one. Zero means that there is no checksum.
+func verify(fields any, sum *Checksum) error {
+	written := *sum
+	if *sum = 0; written != 0 && written != checksumOf(fields) {
+		return ErrChecksum
+	}
+	return nil
 }

@@ -42,8 +42,7 @@ type cpuBaseline struct {
 // cpuFile is the whole file.
 type cpuFile struct {
 	CPUManagerCheckpoint
-	Data         string   `json:"data"`
-	DataChecksum Checksum `json:"dataChecksum"`
+	sealed
 }
 
 // MarshalCPU returns the content of the file cpu_manager_state.
@@ -63,15 +62,14 @@ func MarshalCPU(policy string, s cpu.State) ([]byte, error) {
 	for uid, set := range s.Pods {
 		data.PodEntries[string(uid)] = cpuPod{set.String()}
 	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		return nil, err
-	}
-	f := cpuFile{Data: string(text), DataChecksum: checksumOf(string(text)), CPUManagerCheckpoint: CPUManagerCheckpoint{
+	f := cpuFile{CPUManagerCheckpoint: CPUManagerCheckpoint{
 		PolicyName:    policy,
 		DefaultCPUSet: data.DefaultCPUSet,
 		Entries:       data.Entries,
 	}}
+	if err := f.seal(data); err != nil {
+		return nil, err
+	}
 	f.Checksum = checksumOf(&f.CPUManagerCheckpoint)
 	return json.Marshal(f)
 }
@@ -110,20 +108,13 @@ func cpuDataOf(content []byte) (data cpuData, err error) {
 	if err := json.Unmarshal(content, &f); err != nil {
 		return data, fmt.Errorf("%w: %w", ErrChecksum, err)
 	}
-	if f.Data != "" || f.DataChecksum != 0 {
-		if f.DataChecksum != checksumOf(f.Data) {
-			return data, ErrChecksum
-		}
-		err := json.Unmarshal([]byte(f.Data), &data)
+	if there, err := f.open(&data); there {
 		return data, err
 	}
 	old := f.CPUManagerCheckpoint
 	if old.Entries == nil {
 		old.Entries = map[string]map[string]string{}
 	}
-	sum := old.Checksum
-	if old.Checksum = 0; sum != 0 && sum != checksumOf(&old) {
-		return data, ErrChecksum
-	}
-	return cpuData{PolicyName: old.PolicyName, DefaultCPUSet: old.DefaultCPUSet, Entries: old.Entries}, nil
+	data = cpuData{PolicyName: old.PolicyName, DefaultCPUSet: old.DefaultCPUSet, Entries: old.Entries}
+	return data, verify(&old, &old.Checksum)
 }

@@ -31,8 +31,7 @@ type memoryPod struct {
 // memoryFile is the whole file.
 type memoryFile struct {
 	MemoryManagerCheckpoint
-	Data         string   `json:"data"`
-	DataChecksum Checksum `json:"dataChecksum"`
+	sealed
 }
 
 // MarshalMemory returns the content of the file memory_manager_state.
@@ -47,16 +46,14 @@ func MarshalMemory(policy string, s memory.State) ([]byte, error) {
 	for uid, blocks := range s.Pods {
 		data.PodEntries[uid] = memoryPod{blocks}
 	}
-	text, err := json.Marshal(data)
-	if err != nil {
+	f := memoryFile{MemoryManagerCheckpoint: MemoryManagerCheckpoint{
+		PolicyName:   policy,
+		MachineState: s.Machine,
+		Entries:      s.Containers,
+	}}
+	if err := f.seal(data); err != nil {
 		return nil, err
 	}
-	f := memoryFile{Data: string(text), DataChecksum: checksumOf(string(text)),
-		MemoryManagerCheckpoint: MemoryManagerCheckpoint{
-			PolicyName:   policy,
-			MachineState: s.Machine,
-			Entries:      s.Containers,
-		}}
 	f.Checksum = checksumOf(&f.MemoryManagerCheckpoint)
 	return json.Marshal(f)
 }
@@ -81,11 +78,7 @@ func memoryDataOf(content []byte) (data memoryData, err error) {
 	if err := json.Unmarshal(content, &f); err != nil {
 		return data, fmt.Errorf("%w: %w", ErrChecksum, err)
 	}
-	if f.Data != "" || f.DataChecksum != 0 {
-		if f.DataChecksum != checksumOf(f.Data) {
-			return data, ErrChecksum
-		}
-		err := json.Unmarshal([]byte(f.Data), &data)
+	if there, err := f.open(&data); there {
 		return data, err
 	}
 	old := f.MemoryManagerCheckpoint
@@ -95,9 +88,6 @@ func memoryDataOf(content []byte) (data memoryData, err error) {
 	if old.Entries == nil {
 		old.Entries = memory.ContainerMemoryAssignments{}
 	}
-	sum := old.Checksum
-	if old.Checksum = 0; sum != 0 && sum != checksumOf(&old) {
-		return data, ErrChecksum
-	}
-	return memoryData{PolicyName: old.PolicyName, MachineState: old.MachineState, Entries: old.Entries}, nil
+	data = memoryData{PolicyName: old.PolicyName, MachineState: old.MachineState, Entries: old.Entries}
+	return data, verify(&old, &old.Checksum)
 }
