@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -217,6 +218,26 @@ func TestWalkthroughsAreShort(t *testing.T) {
 		if n := strings.Count(strings.TrimSpace(walk), "\n"); n > 15 {
 			title, _, _ := strings.Cut(walk, "\n")
 			t.Errorf("%q: got %d lines, want at most 15", title, n)
+		}
+	}
+}
+
+// TestEveryPackageHasARow checks that docs/architecture.md lists each package, or a directory above it. The row of
+// agent stands for that package alone.
+func TestEveryPackageHasARow(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range product(t) {
+		dir := s.dir
+		for dir != "." && !strings.Contains(string(text), "`"+dir+"`") {
+			if dir = path.Dir(dir); dir == "agent" {
+				break
+			}
+		}
+		if dir == "." || dir == "agent" && s.dir != "agent" {
+			t.Errorf("docs/architecture.md: got no row for package %s", s.dir)
 		}
 	}
 }
