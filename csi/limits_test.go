@@ -32,8 +32,7 @@ func (w *world) untilLimit(want int64) {
 }
 
 // TestLimits checks when a driver is asked again how many volumes the node can have: by period, when it could not
-// attach
-// one more, not for a driver without a period, and that an answer without news is not passed on.
+// attach one more, not for a driver without a period, and that an answer without news is not passed on.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

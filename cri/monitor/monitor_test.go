@@ -92,8 +92,7 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 }
 
 // TestSlowCallsDoNotDelayStatus: a runtime that lists its images or takes its configuration slowly is still asked for
-// its
-// status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
+// its status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
 func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 	for _, slow := range []string{"ListImages", "UpdateRuntimeConfig"} {
 		t.Run(slow, func(t *testing.T) {

@@ -62,13 +62,27 @@ func main() {
 	flag.IntVar(&o.burst, "burst", 40, "pods started at once")
 	flag.DurationVar(&o.rest, "rest", 45*time.Second, "how long CPU at rest is measured, at each load")
 	flag.StringVar(&o.json, "json", "", "also write the figures to this file")
-	flag.StringVar(&sides, "sides", "kubelet,nodelet", "agents to measure: kubelet, nodelet, null (one status patch a pod and nothing else)")
+	flag.StringVar(
+		&sides,
+		"sides",
+		"kubelet,nodelet",
+		"agents to measure: kubelet, nodelet, null (one status patch a pod and nothing else)",
+	)
 	flag.BoolVar(&o.storage, "storage", false, "measure how soon the volumes of pods are ready, and nothing else")
-	flag.BoolVar(&o.probes, "probes", false, "measure agents with 110 pods of three probes each, at rest and as others start beside them, and nothing else")
+	flag.BoolVar(
+		&o.probes,
+		"probes",
+		false,
+		"measure agents with 110 pods of three probes each, at rest and as others start beside them, and nothing else",
+	)
 	flag.BoolVar(&o.throughput, "throughput", false, "measure how many pods a second start and end, and nothing else")
 	flag.IntVar(&o.callers, "callers", 10, "with -throughput: how many pods at a time")
 	flag.DurationVar(&o.duration, "duration", time.Minute, "with -throughput: how long")
-	density := flag.String("density", "", "measure the node with these numbers of pods, such as 250,500,1000, and nothing else")
+	density := flag.String(
+		"density",
+		"",
+		"measure the node with these numbers of pods, such as 250,500,1000, and nothing else",
+	)
 	flag.StringVar(&o.profile, "profile", "", "with -throughput: write nodelet's CPU profile to this file")
 	quick := flag.Bool("quick", false, "one short round, without loads of 60 and 110 pods")
 	flag.Parse()
@@ -103,8 +117,11 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer audit.remove()
-	tb, err := testbed.Up(ctx, testbed.Options{Name: o.name, NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
-		AgentConfig: map[string]any{"maxPods": max(200, slices.Max(o.loads)+50), "serializeImagePulls": false}})
+	tb, err := testbed.Up(
+		ctx,
+		testbed.Options{Name: o.name, NodeletBin: o.bin, Progress: os.Stderr, APIServerArgs: audit.args(),
+			AgentConfig: map[string]any{"maxPods": max(200, slices.Max(o.loads)+50), "serializeImagePulls": false}},
+	)
 	if err != nil {
 		return err
 	}

@@ -292,7 +292,11 @@ func (b *bench) fill(ctx context.Context, side string, n int) error {
 		return err
 	}
 	if started.Load() > 0 {
-		b.note(side, fmt.Sprintf("pods a second, up to %s", b.loadName(n)), float64(started.Load())/time.Since(began).Seconds())
+		b.note(
+			side,
+			fmt.Sprintf("pods a second, up to %s", b.loadName(n)),
+			float64(started.Load())/time.Since(began).Seconds(),
+		)
 	}
 	return nil
 }

@@ -43,8 +43,7 @@ var suites = map[string]suite{
 const defaultSuite = "node"
 
 // choose fills in the expressions of the named suite. FOCUS, SKIP and LABEL replace the suite; the run then has none,
-// and
-// neither has one of the suite for a single node.
+// and neither has one of the suite for a single node.
 func (o *options) choose() error {
 	s, ok := suites[o.suite]
 	switch {

@@ -24,8 +24,7 @@ reservedSystemCPUs: "0"
 `
 
 // TestLongExclusiveCPUs gives a container a CPU of its own and lets the kubelet and nodelet take the node over from
-// each
-// other: no container changes its CPUs. The machine of the test needs two CPUs.
+// each other: no container changes its CPUs. The machine of the test needs two CPUs.
 func TestLongExclusiveCPUs(t *testing.T) {
 	clean(t)
 	own := readConfig(t)

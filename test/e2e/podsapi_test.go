@@ -50,8 +50,7 @@ func nextPod(t *testing.T, w grpc.ServerStreamingClient[podsapi.WatchPodsEvent],
 }
 
 // TestLocalPodsAPI watches a pod from its creation to its deletion at the node's own API, and lists it again after the
-// agent
-// was killed.
+// agent was killed.
 func TestLocalPodsAPI(t *testing.T) {
 	clean(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -138,8 +138,7 @@ func ended(t *testing.T, mirror *corev1.Pod) {
 }
 
 // TestStaticPodReturns removes a manifest and puts it back: at once, and after the pod has terminated. The first one is
-// a
-// restart of the same pod, as the kubelet counts it; the other is a new pod.
+// a restart of the same pod, as the kubelet counts it; the other is a new pod.
 func TestStaticPodReturns(t *testing.T) {
 	clean(t)
 	path, text := filepath.Join(node().ManifestDir, "returns.yaml"), staticPod("returns", "one")

@@ -28,8 +28,7 @@ var suiteRegistries = map[string]string{
 }
 
 // forSuite returns a recipe for an image that gets the references by which the suite knows the named images as well.
-// The
-// archive's name contains the version of the suite.
+// The archive's name contains the version of the suite.
 func (c *Cache) forSuite(ctx context.Context, name string, build func(context.Context) (image, error),
 	images ...string) (recipe, error) {
 	version, err := moduleVersion(ctx, "suite")
