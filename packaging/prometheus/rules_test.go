@@ -1,4 +1,4 @@
-// Package prometheus_test checks the alert rules.
+// Package prometheus_test checks the alert rules and the dashboard.
 package prometheus_test
 
 import (
@@ -9,19 +9,24 @@ import (
 	"testing"
 )
 
-// TestRules runs promtool, of Debian's package prometheus, on the rules and their tests. It is skipped without
-// promtool.
-func TestRules(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		cache, _ := os.UserCacheDir()
-		promtool = filepath.Join(cache, "nodelet-testbed/debian-prometheus/usr/bin/promtool")
-		if _, err := os.Stat(promtool); err != nil {
-			t.Skip("promtool is neither in PATH nor in the cache of the testbed")
-		}
+// promtool finds the program of Debian's package prometheus, and skips the test without it.
+func promtool(t *testing.T) string {
+	t.Helper()
+	if program, err := exec.LookPath("promtool"); err == nil {
+		return program
 	}
+	cache, _ := os.UserCacheDir()
+	program := filepath.Join(cache, "nodelet-testbed/debian-prometheus/usr/bin/promtool")
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("promtool is neither in PATH nor in the cache of the testbed")
+	}
+	return program
+}
+
+// TestRules runs promtool on the rules and their tests.
+func TestRules(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", "nodelet.rules.yaml"}, {"test", "rules", "nodelet.test.yaml"}} {
-		if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(promtool(t), args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %q: %v\n%s", args, err, out)
 		}
 	}

@@ -94,8 +94,31 @@ var mixin = []string{
 	`histogram_quantile(0.99, sum(rate(prober_probe_duration_seconds_bucket{job="probes"}[1m])) by (le)) > 0`,
 }
 
+// dashboardQueries returns the queries of nodelet's dashboard, with values for its variables.
+func dashboardQueries(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../packaging/prometheus/nodelet.dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	values := strings.NewReplacer("$job", "kubelet", "$instance", ".*", "$__rate_interval", "1m")
+	var all []string
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all = append(all, values.Replace(target.Expr))
+		}
+	}
+	return all
+}
+
 // TestLongPrometheus runs a real Prometheus that scrapes all four endpoints with the token of a service account. The
-// queries of kubernetes-mixin must have results.
+// queries of kubernetes-mixin and of nodelet's dashboard must have results.
 func TestLongPrometheus(t *testing.T) {
 	clean(t)
 	sameAgent(t)
@@ -120,18 +143,19 @@ func TestLongPrometheus(t *testing.T) {
 		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+node().IP+":9090")
 
+	queries := append(dashboardQueries(t), mixin...)
 	began := time.Now()
 	eventually(t, 2*time.Minute, "all queries have results", func() (string, bool) {
 		time.Sleep(time.Second) // Prometheus scrapes every two seconds
 		var still []string
-		for _, q := range mixin {
+		for _, q := range queries {
 			if n, err := query(t, q); err != nil || n == 0 {
 				still = append(still, fmt.Sprint(q, " ", err))
 			}
 		}
 		return strings.Join(still, "\n"), len(still) == 0
 	})
-	t.Logf("%d queries have results %s after the start of Prometheus", len(mixin), time.Since(began).Round(time.Second))
+	t.Logf("%d queries have results %s after the start of Prometheus", len(queries), time.Since(began).Round(time.Second))
 	for job := range scrapes {
 		if n, err := query(t, fmt.Sprintf(`scrape_samples_scraped{job=%q} > 2`, job)); err != nil || n != 1 {
 			t.Errorf("series with samples of job %s: got %d, %v; want 1", job, n, err)

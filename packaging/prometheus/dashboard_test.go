@@ -1,0 +1,69 @@
+package prometheus_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dashboard is what the test reads of the dashboard of Grafana.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Type    string
+		Title   string
+		GridPos struct{ H, W, X, Y int }
+		Targets []struct{ Expr string }
+	}
+}
+
+// TestDashboard checks that each panel has a query that Prometheus can parse, an ID of its own and a place of its own.
+// TestLongPrometheus of test/e2e runs the queries.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("nodelet.dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	ids, cells := map[int]bool{}, map[[2]int]string{}
+	var rules strings.Builder
+	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("%s: the ID %d occurs twice", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := cells[[2]int{x, y}]; other != "" {
+					t.Fatalf("%s covers %s", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("%s: no query", p.Title)
+		}
+		for i, target := range p.Targets {
+			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
+			fmt.Fprintf(&rules, "  - record: panel:%d_%d\n    expr: %q\n", p.ID, i, expr)
+		}
+	}
+	if len(ids) < 10 {
+		t.Errorf("got %d panels, want at least 10", len(ids))
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
