@@ -10,7 +10,7 @@ import (
 const reportJSON = `[{"SpecReports": [
  {"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
  {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeType": "It", "LeafNodeText": "should run",
-"State": "passed", "RunTime": 2000000000},
+   "State": "passed", "RunTime": 2000000000},
  {"ContainerHierarchyTexts": ["[sig-node] Pods", "that fail"], "LeafNodeType": "It", "LeafNodeText": "should tell",
 "State": "failed",
   "Failure": {"Message": "no word of it\nat all"}},

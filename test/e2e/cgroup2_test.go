@@ -49,7 +49,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - {name: share, image: %[2]q, command: [sleep, "3600"], resources: {requests: {memory: 256Mi},
-limits: {memory: 512Mi}}}
+    limits: {memory: 512Mi}}}
   - {name: whole, image: %[2]q, command: [sleep, "3600"], resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}}
   - {name: without, image: %[2]q, command: [sleep, "3600"]}
 `

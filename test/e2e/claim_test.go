@@ -82,7 +82,7 @@ spec:
           touch /ready
           while :; do sleep 1; done
         readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10,
-failureThreshold: 100}
+          failureThreshold: 100}
         volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /part, subPath: sub/part}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -269,7 +269,7 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: raw}
 spec: {accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: manual, volumeName: pv-raw,
-resources: {requests: {storage: 8Mi}}}
+  resources: {requests: {storage: 8Mi}}}
 ---
 apiVersion: v1
 kind: PersistentVolume
@@ -281,13 +281,13 @@ spec:
   claimRef: {namespace: default, name: local}
   local: {path: %s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
-values: [%s]}]}]}}
+    values: [%s]}]}]}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: local}
 spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-local,
-resources: {requests: {storage: 1Mi}}}
+  resources: {requests: {storage: 1Mi}}}
 `
 
 const ownVolume = `{name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce],

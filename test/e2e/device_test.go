@@ -40,8 +40,9 @@ spec:
   containers:
   - name: app
     image: %s
-    command: [sh, -c, 'for d in $(echo $%s | tr ,
-" "); do test -c /dev/$d || exit 1; done; cat /fake/card && while [ ! -f /end ]; do sleep 1; done']
+    command: [sh, -c,
+      'for d in $(echo $%s | tr , " "); do test -c /dev/$d || exit 1; done;
+      cat /fake/card && while [ ! -f /end ]; do sleep 1; done']
     resources: {limits: {%s: %d}}
 `, name, nodeName, restart, testbed.BusyboxImage, fake.Variable, fakeResource, devices)
 }

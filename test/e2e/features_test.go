@@ -30,7 +30,7 @@ spec:
   containers:
   - {name: app, image: %[2]q, command: [sh, -c, "touch /data/mine; sleep 3600"],
      volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}, {name: data,
-mountPath: /data}]}
+       mountPath: /data}]}
 `
 
 // TestLongFeatures runs pods with user namespaces, image volumes and sysctls, and checks them from inside. After a

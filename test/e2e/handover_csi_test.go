@@ -28,7 +28,7 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: %s}
 spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s,
-resources: {requests: {storage: 16Mi}}}
+  resources: {requests: {storage: 16Mi}}}
 `, name, name)
 	}
 	apply(t, yaml)

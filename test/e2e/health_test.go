@@ -45,7 +45,7 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: patient}
 spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-patient,
-resources: {requests: {storage: 16Mi}}}
+  resources: {requests: {storage: 16Mi}}}
 ---
 apiVersion: v1
 kind: Pod

@@ -291,7 +291,7 @@ spec:
   claimRef: {namespace: default, name: many}
   local: {path: %s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In,
-values: [%s]}]}]}}
+    values: [%s]}]}]}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim

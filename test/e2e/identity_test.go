@@ -36,7 +36,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: renew}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
-name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
+  name: system:certificates.k8s.io:certificatesigningrequests:selfnodeclient}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
 ---
 `
@@ -46,7 +46,7 @@ const approvalRight = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: approve}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole,
-name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
+  name: system:certificates.k8s.io:certificatesigningrequests:nodeclient}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:bootstrappers}]
 `
 

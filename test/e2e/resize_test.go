@@ -27,7 +27,7 @@ spec:
   - {name: a, image: %[2]q, command: [sleep, "3600"],
      resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
   - {name: b, image: %[2]q, command: [sleep, "3600"], resizePolicy: [{resourceName: memory,
-restartPolicy: RestartContainer}],
+    restartPolicy: RestartContainer}],
      resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
 `
 

@@ -25,7 +25,7 @@ spec:
   group: k8s.cni.cncf.io
   scope: Namespaced
   names: {plural: network-attachment-definitions, singular: network-attachment-definition,
-kind: NetworkAttachmentDefinition}
+    kind: NetworkAttachmentDefinition}
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object,
 properties: {spec: {type: object,
     properties: {config: {type: string}}}}}}}]
@@ -50,7 +50,7 @@ spec:
   config: |
     {"cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge", "ipam": {"type": "host-local",
      "dataDir": %q, "ranges": [[{"subnet": "192.0.2.0/24"}]], "routes": [{"dst": "198.51.100.0/24",
-"gw": "192.0.2.1"}]}}
+       "gw": "192.0.2.1"}]}}
 `
 
 const fileNetwork = `{"cniVersion": "1.0.0", "name": "second", "plugins": [{"type": "bridge", "bridge": "second0",
@@ -64,7 +64,7 @@ metadata:
   name: many
   annotations:
     k8s.v1.cni.cncf.io/networks: '[{"name": "wide"}, {"name": "second", "interface": "sec0",
-"mac": "0a:58:cb:00:71:09"}]'
+      "mac": "0a:58:cb:00:71:09"}]'
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", command: [sleep, "3600"]}]

@@ -63,7 +63,7 @@ apiVersion: v1
 kind: Service
 metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}],
-ipFamilyPolicy: PreferDualStack}
+  ipFamilyPolicy: PreferDualStack}
 `
 
 func twoNodes(t *testing.T) {
