@@ -175,16 +175,11 @@ func (c *churn) reaches(name string, want expectation, restores int64) string {
 	return problem
 }
 
-// delete deletes the pod and waits until it is gone. It returns the last that was seen of it.
+// delete deletes the pod and waits until it is gone. It returns the last that was seen of it. If etcd is restored from
+// a backup without the deletion, it deletes the pod again.
 func (c *churn) delete(name string, grace int64) (last *corev1.Pod) {
-	c.insist(func(ctx context.Context) error {
-		err := c.soak.api.Core.Delete().Namespace(namespace).Resource("pods").Name(name).
-			Body(&metav1.DeleteOptions{GracePeriodSeconds: &grace}).Do(ctx).Error()
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
+	restores := c.soak.restores.Load()
+	c.requestDeletion(name, grace)
 	problem := within(c.ctx, settleLimit, func() string {
 		p, err := c.soak.get(c.ctx, name)
 		switch {
@@ -194,12 +189,27 @@ func (c *churn) delete(name string, grace int64) (last *corev1.Pod) {
 			return err.Error()
 		}
 		last = p
+		if now := c.soak.restores.Load(); p.DeletionTimestamp == nil && now != restores {
+			restores = now
+			c.requestDeletion(name, grace)
+		}
 		return describe(p)
 	})
 	if problem != "" && c.ctx.Err() == nil {
 		c.soak.report.violate("pod %s was deleted and is still there: %s", name, problem)
 	}
 	return last
+}
+
+func (c *churn) requestDeletion(name string, grace int64) {
+	c.insist(func(ctx context.Context) error {
+		err := c.soak.api.Core.Delete().Namespace(namespace).Resource("pods").Name(name).
+			Body(&metav1.DeleteOptions{GracePeriodSeconds: &grace}).Do(ctx).Error()
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 func (s *soak) create(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
