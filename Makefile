@@ -225,6 +225,11 @@ vm2: deb ## a node on cgroup v2 with the systemd driver, in a machine of User-Mo
 	@go run ./test/vm -deb bin/nodelet.deb $(if $(T),-inside $(T) -- \
 		$(if $(filter root,$(T)),-test.run '$(or $(TESTS),.)' -test.skip '$(or $(SKIP),^TestLong)',$(ARGS)),-v2)
 
+.PHONY: rollout
+rollout: deb ## run the commands of docs/rollout.md in the machine of vm2, on a node that a real kubelet runs
+	@echo "==> the rollout guide in a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
+	@go run ./test/vm -deb bin/nodelet.deb -rollout
+
 .PHONY: kubeadm
 kubeadm: deb ## test kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines made of namespaces
 	@echo "==> two machines and kubeadm (the first run builds kubeadm and etcd: some minutes)"

@@ -43,6 +43,7 @@ func main() {
 	flag.BoolVar(&o.kubeadm, "kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
 	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
+	flag.BoolVar(&o.rollout, "rollout", false, "run the commands of docs/rollout.md, on a machine of User-Mode Linux")
 	flag.StringVar(
 		&o.inside,
 		"inside",
@@ -52,7 +53,7 @@ func main() {
 	)
 	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
-	if o.v2 || o.inside != "" {
+	if o.v2 || o.rollout || o.inside != "" {
 		o.machine = "uml"
 	}
 	if _, ok := insidePrograms[o.inside]; !ok && o.inside != "" {
@@ -71,6 +72,7 @@ func main() {
 type options struct {
 	deb, machine, inside, skip string
 	kubeadm, storage, v2       bool
+	rollout                    bool
 }
 
 func (o options) parts(ctx context.Context) (*parts, error) {
@@ -158,6 +160,8 @@ func prove(o options) error {
 	case o.inside != "":
 		uml, program := machines[0].(*umlMachine), insidePrograms[o.inside]
 		return (&insideScenario{scenario: s, uml: uml, program: program, args: flag.Args()}).prove()
+	case o.rollout:
+		return (&rollout{scenario: s}).prove()
 	case o.v2:
 		s.staying = len(v2Limits)
 		return (&v2Scenario{scenario: s, uml: machines[0].(*umlMachine)}).prove()
