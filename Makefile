@@ -190,7 +190,7 @@ ARCH ?= amd64,arm64,riscv64,s390x
 OUT ?= dist
 .PHONY: release
 release: ## build all artefacts of a release into dist/ twice and compare; ARCH=amd64,arm64,riscv64,s390x, OUT=dist, SIGN_KEY=file
-	@echo "==> a release of $(VERSION) for $(ARCH), built twice (about 5 minutes on two cores)"
+	@echo "==> a release of $(VERSION) for $(ARCH), built twice, the second time from nothing: some minutes"
 	@$(call RELEASE,all) -out '$(abspath $(OUT))' -arch '$(ARCH)' -sign-key '$(if $(SIGN_KEY),$(abspath $(SIGN_KEY)))'
 	@ls -l $(OUT) | awk 'NR>1 {printf "    %s bytes %s\n", $$5, $$9}'
 
