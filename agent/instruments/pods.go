@@ -51,6 +51,8 @@ type counted struct {
 	// resizing has the pods whose resize is in progress, resizes those that wait, by reason and priority.
 	resizing int
 	resizes  map[[2]string]int
+	// waiting has the containers that wait, by reason.
+	waiting map[string]int
 }
 
 // containerStates are the kubelet's names of the states of containers.
@@ -70,6 +72,7 @@ func (c *counted) write(t *metrics.Text) {
 		"(one per admitted static pod)", float64(c.desired[1]))
 	c.writeWorking(t)
 	c.writeResizes(t)
+	c.writeWaits(t)
 	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
@@ -90,6 +93,7 @@ func count(all []*agent.PodFacts) counted {
 		containers: map[podstate.ContainerState]int{},
 		volumes:    map[string][2]int{},
 		resizes:    map[[2]string]int{},
+		waiting:    map[string]int{},
 	}
 	for _, s := range all {
 		kind := 0
@@ -108,6 +112,7 @@ func count(all []*agent.PodFacts) counted {
 			c.running++
 		}
 		c.addResizes(s)
+		c.addWaits(s)
 		for state, k := range s.Containers {
 			c.containers[state] += k
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// TestResizes checks the classes of pods whose resize waits, and those in progress.
-func TestResizes(t *testing.T) {
+// TestWaits checks the classes of pods whose resize waits, those in progress, and the containers that wait.
+func TestWaits(t *testing.T) {
 	var all []*agent.PodFacts
 	for _, c := range []struct {
 		priority int32
@@ -27,6 +27,8 @@ func TestResizes(t *testing.T) {
 		{0, corev1.PodResizeInProgress, ""},
 	} {
 		status := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: c.kind, Reason: c.reason}}}
+		status.ContainerStatuses = make([]corev1.ContainerStatus, 2)
+		status.ContainerStatuses[1].State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}
 		all = append(all, &agent.PodFacts{
 			Pod:    &corev1.Pod{Spec: corev1.PodSpec{Priority: &c.priority}},
 			Status: &status,
@@ -36,6 +38,7 @@ func TestResizes(t *testing.T) {
 	counts.write(text)
 	for _, want := range []string{
 		"kubelet_pod_in_progress_resizes 1",
+		`nodelet_waiting_containers{reason="ImagePullBackOff"} 7`,
 		`kubelet_pod_pending_resizes{priority_bucket="system-critical",reason="deferred"} 1`,
 		`kubelet_pod_pending_resizes{priority_bucket="high",reason="deferred"} 1`,
 		`kubelet_pod_pending_resizes{priority_bucket="medium",reason="infeasible"} 1`,
