@@ -17,6 +17,8 @@ import (
 const (
 	// maxLines is the length of a file at which it has to be split.
 	maxLines = 500
+	// maxFunction is the most lines of a function of the product.
+	maxFunction = 60
 	// maxColumns is the length of a line in characters; a tab counts as one.
 	maxColumns = 120
 )
@@ -70,6 +72,23 @@ func TestFilesStaySmall(t *testing.T) {
 	for _, s := range product(t) {
 		if n := strings.Count(s.text, "\n"); n > maxLines {
 			t.Errorf("%s has %d lines, more than %d: split it", s.file, n, maxLines)
+		}
+	}
+}
+
+// TestFunctionsStayShort checks that no function of the product has more than maxFunction lines.
+func TestFunctionsStayShort(t *testing.T) {
+	for _, s := range product(t) {
+		for _, d := range s.syntax.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || s.isTest() {
+				continue
+			}
+			start := int(s.syntax.FileStart)
+			text := s.text[int(f.Pos())-start : int(f.End())-start]
+			if n := strings.Count(text, "\n") + 1; n > maxFunction {
+				t.Errorf("%s: %s has %d lines, more than %d: split it", s.file, f.Name.Name, n, maxFunction)
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 // type of its own; the Supervisor says in which order they run.
 type Supervisor struct {
 	cfg  *Config
-	log  *slog.Logger
 	loop *loop
 	// sets brings the newest set of pods.
 	sets latest.Value[*pods.Set]
@@ -41,7 +39,6 @@ func NewSupervisor(c Config) *Supervisor {
 	cfg := c.complete()
 	s := &Supervisor{
 		cfg:      cfg,
-		log:      cfg.Log,
 		loop:     newLoop(),
 		sets:     latest.NewValue[*pods.Set](),
 		known:    make(chan struct{}),

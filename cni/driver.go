@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ type Driver struct {
 	limit time.Duration
 	// observe is called after each run of a plugin; may be nil.
 	observe func(Call)
-	log     *slog.Logger
 }
 
 // DriverConfig is what a Driver needs.
@@ -38,7 +36,6 @@ type DriverConfig struct {
 	CallLimit time.Duration
 	// Observe is called after each run of a plugin, for metrics; may be nil.
 	Observe func(Call)
-	Log     *slog.Logger
 }
 
 // NewDriver returns a Driver.
@@ -48,7 +45,6 @@ func NewDriver(c DriverConfig) *Driver {
 		bins:    c.BinDirs,
 		limit:   c.CallLimit,
 		observe: c.Observe,
-		log:     c.Log,
 	}
 }
 

@@ -61,7 +61,6 @@ func newBench(t *testing.T) *bench {
 		BinDirs:   []string{b.dir},
 		CallLimit: 20 * time.Second,
 		Observe:   func(c Call) { b.seen = append(b.seen, c) },
-		Log:       discard(),
 	})
 	return b
 }

@@ -48,7 +48,7 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 		t.Fatal(err)
 	}
 	server := NewServer(ServerConfig{Socket: c.Socket, Log: discard(), Own: func() (*Network, error) { return own, nil },
-		Driver: NewDriver(DriverConfig{Dir: dir, BinDirs: plugins, Log: discard()})})
+		Driver: NewDriver(DriverConfig{Dir: dir, BinDirs: plugins})})
 	listener, err := listen(c.Socket)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"slices"
 
@@ -55,7 +54,7 @@ func Plugin(r *shim.Request, out io.Writer) int {
 
 // offline runs DEL with the record of the sandbox, else with the last known network of the node.
 func offline(r *shim.Request, s *settings) error {
-	d := NewDriver(DriverConfig{Dir: s.Dir, BinDirs: s.BinDirs, Log: slog.New(slog.DiscardHandler)})
+	d := NewDriver(DriverConfig{Dir: s.Dir, BinDirs: s.BinDirs})
 	own, _ := readNetwork(filepath.Join(s.Dir, ownFile))
 	return d.Detach(context.Background(), r.ContainerID, r.NetNS, unrecorded(r, own))
 }

@@ -54,7 +54,7 @@ func inOwnNetwork(t testing.TB, args ...string) *exec.Cmd {
 func realPlugins(t *testing.T) {
 	sh(t, "ip", "link", "set", "lo", "up")
 	dir := t.TempDir()
-	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}, Log: discard()})
+	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}})
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/29"), netip.MustParsePrefix("fd55::/64")}
 	text, err := Default(dir, ranges, false)
 	if err != nil {

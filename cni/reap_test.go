@@ -120,7 +120,7 @@ func TestReapEmptyDirectory(t *testing.T) {
 func TestKilledWhileAttaching(t *testing.T) {
 	if dir := os.Getenv(crashEnv); dir != "" {
 		b := &bench{t: t, dir: dir}
-		b.Driver = NewDriver(DriverConfig{Dir: filepath.Join(dir, "state"), BinDirs: []string{dir}, Log: discard()})
+		b.Driver = NewDriver(DriverConfig{Dir: filepath.Join(dir, "state"), BinDirs: []string{dir}})
 		_ = b.attach("s1", b.network(chain("first", "slow")))
 		return
 	}

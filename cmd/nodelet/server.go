@@ -26,7 +26,7 @@ import (
 )
 
 // newServer makes what answers requests about pods and the agent: at port 10250, at the health port and at a socket for
-// the commands of this program. It makes the rotation of the pods' logs as well, which asks the same questions.
+// the commands of this program. It starts the rotation of the pods' logs as well, which asks the same questions.
 func newServer(p *process, x parts, serving *certs.Serving) error {
 	dir := logs.New(p.cfg.Paths.PodLogs)
 	checkpoints := ""
@@ -41,18 +41,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		Allocated:   p.cfg.Gate("KubeletAllocatedPodsEndpoint"),
 	})
 	x.links.podAPI = api
-	c := p.cfg.Logs
-	rotator := &logs.Rotator{
-		Dir:      dir,
-		MaxBytes: c.MaxBytes,
-		MaxFiles: c.MaxFiles,
-		Workers:  c.Workers,
-		Interval: c.Interval,
-		List:     api.RunningLogs,
-		Reopen:   x.runtime.client.ReopenContainerLog,
-		Log:      p.log,
-	}
-	p.Start(rotator.Run)
+	p.Start(newRotator(p, x, dir).Run)
 	var s *server.Server
 	healthz := healthz(p, x, func() error {
 		if s == nil {
@@ -87,6 +76,21 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	p.Start(s.ListenAndRun)
 	return nil
+}
+
+// newRotator makes the rotation of the pods' logs.
+func newRotator(p *process, x parts, dir *logs.Dir) *logs.Rotator {
+	c := p.cfg.Logs
+	return &logs.Rotator{
+		Dir:      dir,
+		MaxBytes: c.MaxBytes,
+		MaxFiles: c.MaxFiles,
+		Workers:  c.Workers,
+		Interval: c.Interval,
+		List:     x.links.podAPI.RunningLogs,
+		Reopen:   x.runtime.client.ReopenContainerLog,
+		Log:      p.log,
+	}
 }
 
 // newPodsAPI makes the local pods API (KEP-4188) unless it is off, and returns what hears about changes of pods.

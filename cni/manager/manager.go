@@ -217,7 +217,6 @@ func (m *Manager) driver(dirs cni.Dirs) *cni.Driver {
 		BinDirs:   dirs.Bins,
 		CallLimit: m.cfg.CallTimeout,
 		Observe:   m.cfg.Called,
-		Log:       m.log,
 	})
 }
 

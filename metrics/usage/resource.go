@@ -30,88 +30,8 @@ type row struct {
 
 func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 	node, _, _ := c.machineUse(Basic)
-	var ofPods, ofContainers []row
-	for i := range pods {
-		p := &pods[i]
-		for j := range p.containers {
-			one := &p.containers[j]
-			ofContainers = append(ofContainers,
-				row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
-		}
-		if p.known && len(p.containers) > 0 {
-			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
-		}
-	}
-	ofNode := []row{{use: &node}}
-	cpu := func(u *Usage) (float64, bool) { return float64(u.CPU) / 1e9, u.HasCPU }
-	memory := func(u *Usage) (float64, bool) { return float64(u.WorkingSet), u.HasMemory }
-	swap := func(u *Usage) (float64, bool) { return float64(u.Swap), u.HasMemory }
-	limit := func(u *Usage) (float64, bool) { return float64(u.SwapLimit), u.HasMemory && u.SwapLimit < unlimited }
-	for _, f := range []struct {
-		name, help string
-		kind       metrics.Kind
-		rows       []row
-		value      func(*Usage) (float64, bool)
-	}{
-		{
-			"container_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the container in core-seconds",
-			metrics.KindCounter,
-			ofContainers,
-			cpu,
-		},
-		{
-			"container_memory_working_set_bytes",
-			"[STABLE] Current working set of the container in bytes",
-			metrics.KindGauge,
-			ofContainers,
-			memory,
-		},
-		{
-			"container_swap_limit_bytes",
-			"[ALPHA] Current amount of the container swap limit in bytes",
-			metrics.KindGauge,
-			ofContainers,
-			limit,
-		},
-		{
-			"container_swap_usage_bytes",
-			"[ALPHA] Current amount of the container swap usage in bytes",
-			metrics.KindGauge,
-			ofContainers,
-			swap,
-		},
-		{
-			"node_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-			metrics.KindCounter,
-			ofNode,
-			cpu,
-		},
-		{
-			"node_memory_working_set_bytes",
-			"[STABLE] Current working set of the node in bytes",
-			metrics.KindGauge,
-			ofNode,
-			memory,
-		},
-		{"node_swap_usage_bytes", "[ALPHA] Current swap usage of the node in bytes", metrics.KindGauge, ofNode, swap},
-		{
-			"pod_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-			metrics.KindCounter,
-			ofPods,
-			cpu,
-		},
-		{
-			"pod_memory_working_set_bytes",
-			"[STABLE] Current working set of the pod in bytes",
-			metrics.KindGauge,
-			ofPods,
-			memory,
-		},
-		{"pod_swap_usage_bytes", "[ALPHA] Current amount of the pod swap usage in bytes", metrics.KindGauge, ofPods, swap},
-	} {
+	ofPods, ofContainers := rowsOf(pods)
+	for _, f := range resourceFamilies([]row{{use: &node}}, ofPods, ofContainers) {
 		t.Family(f.name, f.help, f.kind)
 		for _, r := range f.rows {
 			if v, ok := f.value(r.use); ok {
@@ -123,6 +43,85 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 		"[STABLE] Start time of the container since unix epoch in seconds", metrics.KindGauge)
 	for _, r := range ofContainers {
 		t.Rendered(float64(r.created.UnixNano())/1e9, 0, r.labels)
+	}
+}
+
+// rowsOf returns the rows of the pods with containers that run, and of these containers.
+func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
+	for i := range pods {
+		p := &pods[i]
+		for j := range p.containers {
+			one := &p.containers[j]
+			ofContainers = append(ofContainers,
+				row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
+		}
+		if p.known && len(p.containers) > 0 {
+			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
+		}
+	}
+	return ofPods, ofContainers
+}
+
+// resourceFamily is one family with a row for each node, pod or container. value reports whether it is known.
+type resourceFamily struct {
+	name, help string
+	kind       metrics.Kind
+	rows       []row
+	value      func(*Usage) (float64, bool)
+}
+
+func cpuOf(u *Usage) (float64, bool)    { return float64(u.CPU) / 1e9, u.HasCPU }
+func memoryOf(u *Usage) (float64, bool) { return float64(u.WorkingSet), u.HasMemory }
+func swapOf(u *Usage) (float64, bool)   { return float64(u.Swap), u.HasMemory }
+
+func swapLimitOf(u *Usage) (float64, bool) {
+	return float64(u.SwapLimit), u.HasMemory && u.SwapLimit < unlimited
+}
+
+func resourceFamilies(ofNode, ofPods, ofContainers []row) []resourceFamily {
+	return []resourceFamily{
+		{
+			"container_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+			metrics.KindCounter, ofContainers, cpuOf,
+		},
+		{
+			"container_memory_working_set_bytes",
+			"[STABLE] Current working set of the container in bytes",
+			metrics.KindGauge, ofContainers, memoryOf,
+		},
+		{
+			"container_swap_limit_bytes",
+			"[ALPHA] Current amount of the container swap limit in bytes",
+			metrics.KindGauge, ofContainers, swapLimitOf,
+		},
+		{
+			"container_swap_usage_bytes",
+			"[ALPHA] Current amount of the container swap usage in bytes",
+			metrics.KindGauge, ofContainers, swapOf,
+		},
+		{
+			"node_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+			metrics.KindCounter, ofNode, cpuOf,
+		},
+		{
+			"node_memory_working_set_bytes",
+			"[STABLE] Current working set of the node in bytes",
+			metrics.KindGauge, ofNode, memoryOf,
+		},
+		{"node_swap_usage_bytes", "[ALPHA] Current swap usage of the node in bytes", metrics.KindGauge, ofNode, swapOf},
+		{
+			"pod_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+			metrics.KindCounter, ofPods, cpuOf,
+		},
+		{
+			"pod_memory_working_set_bytes",
+			"[STABLE] Current working set of the pod in bytes",
+			metrics.KindGauge, ofPods, memoryOf,
+		},
+		{"pod_swap_usage_bytes", "[ALPHA] Current amount of the pod swap usage in bytes", metrics.KindGauge, ofPods, swapOf},
 	}
 }
 

@@ -16,7 +16,6 @@ func node(c *topology.CPU) int   { return c.Node }
 func socket(c *topology.CPU) int { return c.Socket }
 func cache(c *topology.CPU) int  { return c.Cache }
 func core(c *topology.CPU) int   { return c.Core }
-func itself(c *topology.CPU) int { return c.ID }
 
 // layout is the machine with counts that the policy needs again and again.
 type layout struct {
