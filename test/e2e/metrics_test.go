@@ -30,7 +30,7 @@ func TestLongMetricNames(t *testing.T) {
 	waitReady(t, time.Minute, "metrics-host")
 	scrape(t, "healthz") // its checks are in /metrics/slis
 	var got []string
-	eventually(t, time.Minute, "the metrics have all containers", func() (string, bool) {
+	eventually(t, 5*time.Minute, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
 		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`,
 			`pod="metrics-guaranteed"`} {
