@@ -126,6 +126,9 @@ func TestDevicesAfterReboot(t *testing.T) {
 					}
 				}
 				w.begin()
+				w.sleep(time.Second)
+				w.agent.RuntimeChanged(pod.UID) // hints may come before the pod is admitted again
+				w.agent.HealthChanged(pod.UID)
 				w.sleep(time.Minute)
 				test.check(w, pod)
 			})

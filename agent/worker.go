@@ -128,6 +128,9 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.timer.C:
 		}
 		w.drain()
+		if w.desired.Pod == nil {
+			continue // hints came before the first order, while the pod waits for its admission
+		}
 		if w.sync(ctx) {
 			return
 		}
