@@ -185,7 +185,7 @@ func (l layout) of(signal string) uint64 {
 	return l.images
 }
 
-// Frees implements Node.
+// Frees reports whether the removal of images helps against a signal. It implements Node.
 func (m *Machine) Frees(ctx context.Context, signal string) bool {
 	on, err := m.layout(ctx)
 	return err != nil || !policy.OnDisk(signal) || on.images == on.of(signal)

@@ -47,9 +47,9 @@ func (p *planner) tearDown() {
 // startPatience is how long after the end of its pod's grace period the start of a container may still take.
 const startPatience = 15 * time.Second
 
-// giveUp cancels the steps in flight that lead towards a running pod; their outcome must be seen before the
-// tear-down goes on. The start of a container is cancelled only when it does not end by itself: a runtime
-// that is interrupted there reports that the container has failed.
+// giveUp cancels the steps in flight that lead towards a running pod, and reports whether there are some: their
+// outcome must be seen before the tear-down goes on. The start of a container is cancelled only when it does not end
+// by itself: a runtime that is interrupted there reports that the container has failed.
 func (p *planner) giveUp() (waiting bool) {
 	patience := p.Stop.Deadline.Add(startPatience)
 	for _, step := range p.Memory.Running() {

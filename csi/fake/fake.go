@@ -120,7 +120,7 @@ func (j *journal) MountFlags(method, id string) []string {
 	return j.flags[method+" "+id]
 }
 
-// Busy says whether a call for a volume is under way.
+// Busy reports whether a call for a volume is under way.
 func (j *journal) Busy() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

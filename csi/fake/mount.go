@@ -100,7 +100,7 @@ func mountFS(device, target, fstype string, flags []string) error {
 	return err
 }
 
-// blank: the first 64 KiB, where every file system has its marks, hold nothing.
+// blank reports whether the first 64 KiB, where every file system has its marks, hold nothing.
 func blank(device string) bool {
 	f, err := os.Open(device)
 	if err != nil {
@@ -153,7 +153,7 @@ func unmount(path string) error {
 	return nil
 }
 
-// mountedFrom says whether a device is mounted, as far as this process can see. The device itself says nothing: it
+// mountedFrom reports whether a device is mounted, as far as this process can see. The device itself says nothing: it
 // lingers as long as any mount namespace of the machine has a copy of the mount.
 func mountedFrom(device string) bool {
 	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {

@@ -213,8 +213,8 @@ func (e *entry) answered() bool {
 	}
 }
 
-// store stores the object, or why there is none. It reports false and keeps a known object if err does not say that it
-// was deleted.
+// store stores the object, or why there is none, and reports whether it did: it keeps a known object if err does not
+// say that this was deleted.
 func (e *entry) store(obj metav1.Object, err error) bool {
 	if !e.answered() {
 		close(e.known)

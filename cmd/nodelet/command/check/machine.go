@@ -155,7 +155,7 @@ func (m *Machine) tools(context.Context) []Result {
 	return all
 }
 
-// installed looks for a program in PATH, and in the directories of the system's administration.
+// installed reports whether a program is in PATH, or in the directories of the system's administration.
 func (m *Machine) installed(program string) bool {
 	if m.Root == "" {
 		if _, err := exec.LookPath(program); err == nil {
