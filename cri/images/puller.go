@@ -171,7 +171,9 @@ func (p *Puller) usable(ctx context.Context, n name, r Request,
 			all, _ := lookUp()
 			return accessOfAll(all)
 		}
-		if !p.cfg.Records.Allowed(ctx, r.Image, found.ID, ofPod) {
+		if ok, err := p.cfg.Records.Allowed(ctx, r.Image, found.ID, ofPod); err != nil {
+			return Image{}, false, inspectFailed(r.Image, err)
+		} else if !ok {
 			return Image{}, false, nil
 		}
 		message += " and can be accessed by the pod"

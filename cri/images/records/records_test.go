@@ -1,6 +1,7 @@
 package records
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -41,7 +42,11 @@ func pulled(t *testing.T, s *Store, image, ref string, c Credentials) {
 
 func allowed(t *testing.T, s *Store, image, ref string, pod Credentials) bool {
 	t.Helper()
-	return s.Allowed(t.Context(), image, ref, func() Credentials { return pod })
+	ok, err := s.Allowed(t.Context(), image, ref, func() Credentials { return pod })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
 }
 
 // TestAllowed: which pods may use an image that was pulled, by what they have.
@@ -240,18 +245,30 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: a record that cannot be read just now is not taken for a damaged one and replaced.
+// TestUnreadableRecord: a record that cannot be read just now is an error. It is no reason for a pull, and not taken for
+// a damaged record and replaced. Where every pod may use the image, nothing is read.
 func TestUnreadableRecord(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
-	s := open(t, t.TempDir(), preloaded)
-	if err := os.Mkdir(s.recordFile(ref), 0o700); err != nil { // reading it fails with EISDIR
-		t.Fatal(err)
-	}
-	if allowed(t, s, image, ref, Credentials{}) {
-		t.Error("got allowed, want not")
-	}
-	if err := s.Add(t.Context(), image, ref, Credentials{EveryPod: true}); err == nil {
-		t.Error("Add: got no error, want the one of the read")
+	for what, breakDisk := range map[string]func(s *Store) error{
+		"record":  func(s *Store) error { return os.Mkdir(s.recordFile(ref), 0o700) },
+		"intents": func(s *Store) error { return errors.Join(os.Remove(s.pulling), os.WriteFile(s.pulling, nil, 0o600)) },
+	} {
+		s := open(t, t.TempDir(), preloaded)
+		if err := breakDisk(s); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := s.Allowed(t.Context(), image, ref, func() Credentials { return Credentials{} }); ok || err == nil {
+			t.Errorf("unreadable %s: got allowed %t, error %v, want an error", what, ok, err)
+		}
+		if what == "record" {
+			if err := s.Add(t.Context(), image, ref, Credentials{EveryPod: true}); err == nil {
+				t.Error("Add: got no error, want the one of the read")
+			}
+		}
+		s.policy = policy{name: "NeverVerify"}
+		if ok, err := s.Allowed(t.Context(), image, ref, nil); !ok || err != nil {
+			t.Errorf("unreadable %s, images of everybody: got allowed %t, error %v, want allowed", what, ok, err)
+		}
 	}
 }
 

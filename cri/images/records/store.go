@@ -199,23 +199,35 @@ func (s *Store) write(ref string, r record) error {
 }
 
 // Allowed reports whether a pod may use an image that is present with the ID ref. credentials are the pod's; they are
-// asked for only if the answer depends on them.
-func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func() Credentials) bool {
+// asked for only if the answer depends on them. It returns an error if the disk does not say now who pulled the image:
+// a pull instead could make an image that no pull brought count as pulled.
+func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func() Credentials) (bool, error) {
+	if !s.policy.requires(image, true) {
+		return true, nil
+	}
 	r, err := s.get(ref)
-	if err != nil {
-		s.log.Warn("cannot read the record of an image, the pod has to prove that it may use the image", "image", image,
+	damaged := errors.Is(err, errDamaged)
+	if err != nil && !damaged {
+		return false, fmt.Errorf("read the record of who pulled the image: %w", err)
+	}
+	if damaged {
+		s.log.Warn("the record of an image is damaged, the pod has to prove that it may use the image", "image", image,
 			"err", err)
 	}
-	if !s.policy.requires(image, err != nil || r.ImageRef != "" || s.begun(image)) {
-		return true
+	begun, err := s.begun(image)
+	if err != nil {
+		return false, err
+	}
+	if !s.policy.requires(image, damaged || r.ImageRef != "" || begun) {
+		return true, nil
 	}
 	name, err := repository(image)
 	if err != nil {
-		return false
+		return false, nil // no pod can prove it; the pull says what is wrong with the name
 	}
 	known := r.CredentialMapping[name]
 	if known.EveryPod || len(known.Secrets)+len(known.ServiceAccounts) == 0 {
-		return known.EveryPod
+		return known.EveryPod, nil
 	}
 	pod := credentials()
 	secret, ok := known.secretOf(pod.Secrets)
@@ -224,16 +236,19 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 			s.log.Warn("cannot record the pull secret of a pod that may use an image", "image", image, "err", err)
 		}
 	}
-	return ok || known.accountOf(pod.ServiceAccounts)
+	return ok || known.accountOf(pod.ServiceAccounts), nil
 }
 
 // begun reports whether a pull of the image has begun and may have brought it.
-func (s *Store) begun(image string) bool {
+func (s *Store) begun(image string) (bool, error) {
 	if s.underWay(image) {
-		return true
+		return true, nil
 	}
 	_, err := os.Lstat(s.intentFile(image))
-	return !errors.Is(err, fs.ErrNotExist)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for an unfinished pull of the image: %w", err)
+	}
+	return err == nil, nil
 }
 
 // Prune removes the records of images that are not among the IDs refs, which were listed at the time requested.
