@@ -194,5 +194,8 @@ func keep(file, dir string) error {
 			return fmt.Errorf("keep %s: the agent is %s: commit, build and run again", file, run.AgentVersion)
 		}
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	return r.write(filepath.Join(dir, r.file()))
 }
