@@ -49,6 +49,20 @@ func TestSimulation(t *testing.T) {
 		total.sandboxes, total.starts, total.faults, total.kills, time.Since(began).Seconds())
 }
 
+// TestSeedsThatBroke repeats runs that once broke a rule. A change of the simulation gives a seed another meaning, so
+// that it proves less from then on.
+func TestSeedsThatBroke(t *testing.T) {
+	for what, seed := range map[string]uint64{
+		"pod without a source, app being started":    20152388,
+		"pod deleted at once, app being started":     20619803,
+		"pod being deleted, one of two apps started": 20453616,
+	} {
+		if _, broken := simulate(seed, 1, Pod); broken != nil {
+			t.Errorf("%s: seed %d: %s\n%s", what, seed, broken.broken, replay(seed, Pod))
+		}
+	}
+}
+
 // tallies count what has happened in the simulation, so that a simulation in which nothing happens is noticed.
 type tallies struct {
 	decisions, sandboxes, starts, faults, kills int64

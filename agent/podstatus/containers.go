@@ -83,15 +83,18 @@ func (b *builder) treatedAsDone(st *corev1.ContainerStatus, slot *podstate.Slot)
 
 // reportedInstance returns the slot with the instance that the status describes. While the newest instance is only
 // created, that is the previous one. An instance counts as a restart once it has started or failed to start. After it
-// was counted, the status does not describe the previous instance again.
+// was counted, the status does not describe the previous instance again. In a pod that is being stopped, an instance
+// that is being started counts already: the previous one would look as if it were the last.
 func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
 		return slot
 	}
-	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID})
+	start := podstate.StartContainer{ID: slot.Last.ID}
+	_, failed := b.Memory.Failure(start)
+	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.InFlight(start) != nil
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
 	before := slot.Previous()
-	if failed || counted || before == nil || before.State != podstate.ContainerExited {
+	if failed || starting || counted || before == nil || before.State != podstate.ContainerExited {
 		return slot
 	}
 	return slot.Instance(before)
