@@ -223,7 +223,7 @@ func TestTemplates(t *testing.T) {
 		"containerd.toml": `BinaryName = "/runc-dir/runc"`,
 		"crio.conf":       `cgroup_manager = "cgroupfs"`,
 		"oci-runtime.sh":  "exec /runc-dir/runc",
-		"cni.conflist":    `"subnet": "10.244.3.0/24"`,
+		"cni.conflist":    `"subnet": "10.244.48.0/20"`,
 		"kubelet.yaml":    "cgroupRoot: /nodelet-tb-x/n3",
 	} {
 		b, err := render(name, n.values())
