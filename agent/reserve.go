@@ -53,7 +53,7 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 }
 
 // resume lets a pod that an earlier run of the agent has admitted wait for the plugins of its devices, if it has to
-// start anew, as after a reboot. If they do not register it is refused, so that its controller replaces it. A static
+// start again, as after a reboot. If they do not register it is refused, so that its controller replaces it. A static
 // pod has no controller: its containers wait instead.
 func (a *admitter) resume(ctx context.Context, e *entry) {
 	pod := e.source

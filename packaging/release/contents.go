@@ -20,7 +20,7 @@ type file struct {
 	conf bool
 }
 
-// parts are the contents that all architectures share, but for the licences.
+// parts are the contents that all architectures share, except the licences.
 type parts struct {
 	unit, kubeletUnit  []byte            // systemd units
 	completion         map[string][]byte // by shell

@@ -41,7 +41,7 @@ type goPackage struct {
 }
 
 // licensesOf collects the notices of all modules with packages in the program. A module without a license, or with one
-// that is not recognized, is an error: somebody has to look at it.
+// that is not recognized, is an error: a person has to look at it.
 func licensesOf(ctx context.Context, o options, arch string) (licenses, error) {
 	out, err := output(ctx, o.root, goEnv(arch), "go", "list", "-deps", "-tags", o.tags,
 		"-json=ImportPath,Dir,Standard,Module", "./cmd/nodelet")

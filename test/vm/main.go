@@ -8,7 +8,7 @@
 // `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It
-// never touches the machine it runs on but for that cache and Debian packages that it needs. A crash leaves a directory
+// never touches the machine it runs on, except that cache and Debian packages that it needs. A crash leaves a directory
 // in the temporary directory, with namespaces also empty cgroups, and no process.
 package main
 
