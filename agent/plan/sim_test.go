@@ -21,15 +21,15 @@ import (
 var (
 	simSeed = flag.Uint64("seed", 1, "seed of the first simulated run; the next runs have the following seeds")
 	simTail = flag.Int("tail", 80, "how many of the last trace lines of a broken run to print")
-	simRuns = flag.Int("lives", 0,
-		"how many runs to simulate; 0 means 100,000, or 5,000 with -short; the variable LIVES has the same effect")
+	simRuns = flag.Int("runs", 0,
+		"how many runs to simulate; 0 means 100,000, or 5,000 with -short; the variable RUNS has the same effect")
 )
 
 // TestSimulation simulates random pods with random faults, and checks the rules after each event. To repeat a run that
-// breaks a rule, use its seed: go test -run TestSimulation -seed N -lives 1.
+// breaks a rule, use its seed: go test -run TestSimulation -seed N -runs 1.
 func TestSimulation(t *testing.T) {
 	runs := *simRuns
-	if text := os.Getenv("LIVES"); text != "" && runs == 0 {
+	if text := os.Getenv("RUNS"); text != "" && runs == 0 {
 		runs, _ = strconv.Atoi(text)
 	}
 	if runs == 0 {
