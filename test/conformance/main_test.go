@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +25,26 @@ func TestArchivesIn(t *testing.T) {
 	}
 	if found, err := archivesIn(dir); err != nil || !slices.Equal(found, want) {
 		t.Errorf("got %v, %v, want %v", found, err, want)
+	}
+}
+
+// TestRunnerArgs checks that no empty expression is among several: the runner joins them with "|", and an empty
+// alternative matches, and so leaves out, every spec.
+func TestRunnerArgs(t *testing.T) {
+	o := options{focus: "f", more: (&result{Passed: []string{"a"}}).others()}
+	skips := func() (all []string) {
+		for _, arg := range o.runnerArgs() {
+			if text, ok := strings.CutPrefix(arg, "--skip="); ok {
+				all = append(all, text)
+			}
+		}
+		return all
+	}
+	if got, want := skips(), []string{" a$"}; !slices.Equal(got, want) {
+		t.Errorf("a resumed run: got %q, want %q", got, want)
+	}
+	o.skip = "Slow"
+	if got, want := skips(), []string{"Slow", " a$"}; !slices.Equal(got, want) {
+		t.Errorf("a resumed run with SKIP: got %q, want %q", got, want)
 	}
 }
