@@ -74,8 +74,8 @@ func (d *directory) look(w *pathWatch, out latest.Value[delivery]) (again bool) 
 	return again
 }
 
-// pathWatch reports changes at a path, a directory or a file, which need not exist. It also watches the parent
-// directory: files are replaced, directories are removed and created.
+// pathWatch reports changes at a path, a directory or a file, which need not exist. It also watches the nearest
+// directory above that exists: files are replaced, directories are removed and created.
 type pathWatch struct {
 	path    string
 	w       *inotify.Watcher
@@ -97,17 +97,22 @@ func (p *pathWatch) renew() {
 		return
 	}
 	p.failure = ""
-	_ = p.w.Add(filepath.Dir(p.path)) // for a path that is created later; it may be forbidden, which does not matter
+	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {
+		// For a path that is created later. It may be forbidden, which does not matter.
+		if err := p.w.Add(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			break
+		}
+	}
 	if err := p.w.Add(p.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.failure = "cannot watch it with inotify, so changes are noticed late: " + err.Error()
 	}
 }
 
-// concerns reports whether a change may be one of the path itself or of a file in it. An empty name means that changes
-// were lost. A hidden name may be the link behind visible ones (..data of a mounted ConfigMap), so only names with a
-// single leading dot, as of the swap files of editors, are left out.
+// concerns reports whether a change may be one of the path itself, of a directory above it or of a file in it. An empty
+// name means that changes were lost. A hidden name may be the link behind visible ones (..data of a mounted ConfigMap),
+// so only names with a single leading dot, as of the swap files of editors, are left out.
 func (p *pathWatch) concerns(changed string) bool {
-	if changed == p.path || changed == "" {
+	if changed == p.path || changed == "" || strings.HasPrefix(p.path, changed+"/") {
 		return true
 	}
 	base := filepath.Base(changed)

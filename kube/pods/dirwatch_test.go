@@ -58,14 +58,13 @@ func must(t *testing.T, err error) {
 
 // Changes are noticed by inotify alone: the slow look at the files comes once an hour here.
 func TestInotify(t *testing.T) {
-	base := t.TempDir()
-	dir := filepath.Join(base, "manifests")
+	dir := filepath.Join(t.TempDir(), "kubernetes", "manifests") // as /etc/kubernetes/manifests before kubeadm
 	file := filepath.Join(dir, "a.yaml")
 	await := start(t, Config{Manifests: dir, FileCheck: time.Hour})
 	if set := await(""); !set.Synced {
 		t.Error("a directory that does not exist must not hold the node up")
 	}
-	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.MkdirAll(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "1")), 0o600))
 	await("a-n1:1")
 
