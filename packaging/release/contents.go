@@ -69,7 +69,8 @@ func readParts(ctx context.Context, o options, program string) (parts, error) {
 	return p, err
 }
 
-// installed returns the files that both kinds of packages install.
+// installed returns the files that both kinds of packages install. /etc/kubernetes is not among them: it belongs to
+// kubeadm or the user, and package managers remove an empty directory with the last package that names it.
 func installed(p parts, binary []byte) []file {
 	return []file{
 		{path: "/usr/bin/nodelet", mode: 0o755, body: binary},

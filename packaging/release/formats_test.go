@@ -109,7 +109,6 @@ func checkInstalled(t *testing.T, root string) {
 		"usr/bin/nodelet":                         {"program", 0o755},
 		"etc/nodelet/config.yaml":                 {"kind: KubeletConfiguration\n", 0o644},
 		"usr/lib/systemd/system/nodelet.service":  {"[Unit]\n", 0o644},
-		"etc/kubernetes/manifests":                {"", 0o755 | os.ModeDir},
 		"usr/share/man/man8/nodelet.8.gz":         {string(compressed(nil)), 0o644},
 		"usr/share/man/man5/nodelet-config.5.gz":  {string(compressed(nil)), 0o644},
 		"usr/share/bash-completion/completions/.": {"", 0o755 | os.ModeDir},

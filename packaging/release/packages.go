@@ -22,7 +22,6 @@ func script(name string) []byte {
 // nodeletDeb is the package "nodelet": the program and its own unit.
 func nodeletDeb(o options, p parts, arch string, binary []byte) debPackage {
 	files := append(installed(p, binary),
-		file{path: "/etc/kubernetes/manifests/", mode: 0o755},
 		file{path: "/usr/share/zsh/vendor-completions/_nodelet", mode: 0o644, body: p.completion["zsh"]},
 		file{path: "/usr/share/doc/nodelet/third-party.txt.gz", mode: 0o644, body: compressed(p.licenses.text())},
 		file{path: "/usr/share/lintian/overrides/nodelet", mode: 0o644, body: script("deb/nodelet.lintian")})
@@ -60,7 +59,6 @@ func kubeletDeb(o options, p parts, arch string) debPackage {
 		{path: "/usr/lib/systemd/system/kubelet.service", mode: 0o644, body: p.kubeletUnit},
 		{path: "/usr/share/bash-completion/completions/kubelet", link: "nodelet"},
 		{path: "/usr/share/man/man8/kubelet.8.gz", link: "nodelet.8.gz"},
-		{path: "/etc/kubernetes/manifests/", mode: 0o755},
 	}
 	return debPackage{
 		name:    "nodelet-kubelet",
@@ -102,7 +100,10 @@ func docFiles(o options, p parts, name string) []file {
 // nodeletRPM is the package "nodelet" for distributions with RPM.
 func nodeletRPM(o options, p parts, arch string, binary []byte) rpmPackage {
 	files := append(installed(p, binary),
-		file{path: "/etc/kubernetes/manifests/", mode: 0o755},
+		// RPM removes the directories that a package names, and no others.
+		file{path: "/etc/nodelet/", mode: 0o755},
+		file{path: "/usr/share/doc/nodelet/", mode: 0o755},
+		file{path: "/usr/share/licenses/nodelet/", mode: 0o755},
 		file{path: "/usr/share/zsh/site-functions/_nodelet", mode: 0o644, body: p.completion["zsh"]},
 		file{path: "/usr/share/doc/nodelet/CHANGELOG.md", mode: 0o644, body: p.changelog},
 		file{path: "/usr/share/licenses/nodelet/LICENSE", mode: 0o644, body: p.license},
