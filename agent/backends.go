@@ -69,11 +69,12 @@ type Cgroups interface {
 	SetDemand(d podstate.Demand) error
 }
 
-// Devices reserves the devices of device plugins: *devices.Devices.
+// Devices reserves the devices of device plugins, and knows their health: *devices.Devices.
 type Devices interface {
 	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
 		allocate func(context.Context) error, err error)
 	Resume(pod *corev1.Pod) (wait func(context.Context) error)
+	Health(pod types.UID) map[string][]corev1.ResourceStatus
 }
 
 // Placement gives pods CPUs and memory of their own: *placement.Manager, or placement.None.
@@ -83,10 +84,11 @@ type Placement interface {
 	Release(pod types.UID)
 }
 
-// Claims shows which pods have prepared resource claims: *dra.DRA.
+// Claims shows which pods have prepared resource claims, and the health of their devices: *dra.DRA.
 type Claims interface {
 	Holds(pod types.UID) bool
 	Pods() []types.UID
+	Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus
 }
 
 // Probes runs the probes of pods: *podprobes.Probes.
@@ -122,10 +124,9 @@ type Config struct {
 	RuntimeName func() string
 	// RecursiveReadOnly reports whether a runtime handler, by its name, can make read-only mounts recursive. Optional.
 	RecursiveReadOnly func(handler string) bool
-	// DeviceHealth returns the health of the devices of a pod's containers, by name: nil for a pod without devices, an
-	// empty health for what is not known yet. The caller of HealthChanged notifies the supervisor about a change.
-	// Optional.
-	DeviceHealth func(pod *corev1.Pod) map[string][]corev1.ResourceStatus
+	// DeviceHealth: statuses show the health of devices (ResourceHealthStatus). The caller of HealthChanged notifies the
+	// supervisor about a change.
+	DeviceHealth bool
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of VerdictChanged notifies the
 	// supervisor about a change. Optional.
 	NetworkProblem func(pod types.UID) string
@@ -147,9 +148,6 @@ type Config struct {
 func (c Config) complete() *Config {
 	if c.RecursiveReadOnly == nil {
 		c.RecursiveReadOnly = func(string) bool { return false }
-	}
-	if c.DeviceHealth == nil {
-		c.DeviceHealth = func(*corev1.Pod) map[string][]corev1.ResourceStatus { return nil }
 	}
 	if c.NetworkProblem == nil {
 		c.NetworkProblem = func(types.UID) string { return "" }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
@@ -128,7 +129,7 @@ func TestDevicesAfterReboot(t *testing.T) {
 				w.begin()
 				w.sleep(time.Second)
 				w.agent.RuntimeChanged(pod.UID) // hints may come before the pod is admitted again
-				w.agent.HealthChanged(pod.UID)
+				w.agent.HealthChanged([]types.UID{pod.UID})
 				w.sleep(time.Minute)
 				test.check(w, pod)
 			})

@@ -46,6 +46,15 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 	return released
 }
 
+// RejectVolumes ends a pod that cannot have its volumes because the node has as many as a driver allows, so that its
+// controller replaces it on another node.
+func (s *Supervisor) RejectVolumes(ctx context.Context, pod *corev1.Pod, message string) {
+	const reason = "VolumeAttachmentLimitExceeded"
+	s.cfg.Metrics.Rejected(reason)
+	s.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
+	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: "Pod was rejected: " + message})
+}
+
 // closed is a closed channel.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
@@ -73,6 +82,16 @@ func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) boo
 // Alive returns an error if the supervisor's loop does not answer before ctx ends. Before the loop has begun it
 // returns nil.
 func (s *Supervisor) Alive(ctx context.Context) error { return s.loop.answers(ctx) }
+
+// healthLimit bounds how long Health waits.
+const healthLimit = 5 * time.Second
+
+// Health is Alive for a caller without a context, such as the check syncloop of /healthz.
+func (s *Supervisor) Health() error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthLimit)
+	defer cancel()
+	return s.Alive(ctx)
+}
 
 // AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
 // the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot

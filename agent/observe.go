@@ -59,7 +59,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Node:       w.cfg.planNode(newestReady(w.facts.sandboxes)),
 	}
 	o.ClaimsHeld = w.cfg.Claims.Holds(w.desired.Pod.UID)
-	o.DeviceHealth = w.cfg.DeviceHealth(w.desired.Pod)
+	o.DeviceHealth = w.cfg.deviceHealth(w.desired.Pod)
 	o.NetworkProblem = w.cfg.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
 		var err error

@@ -64,6 +64,8 @@ func (b *claimBook) Pods() (all []types.UID) {
 	return all
 }
 
+func (b *claimBook) Health(*corev1.Pod) map[string][]corev1.ResourceStatus { return nil }
+
 func (b *claimBook) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 	return []string{"x.com/y=1"}, nil
 }

@@ -123,3 +123,5 @@ func TestSlowDevicePlugin(t *testing.T) {
 		})
 	}
 }
+
+func (d *slowDevices) Health(types.UID) map[string][]corev1.ResourceStatus { return nil }

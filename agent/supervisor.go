@@ -75,20 +75,16 @@ func NewSupervisor(c Config) *Supervisor {
 func (s *Supervisor) Want(set *pods.Set) { s.sets.Put(set) }
 
 // RuntimeChanged makes the pod's worker ask the runtime again.
-func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(pod, hintRuntime) }
+func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(hintRuntime, pod) }
 
 // ObjectsChanged notifies the workers of pods that an object that they use has changed.
-func (s *Supervisor) ObjectsChanged(pods []types.UID) {
-	for _, pod := range pods {
-		s.notify(pod, hintObjects)
-	}
-}
+func (s *Supervisor) ObjectsChanged(pods []types.UID) { s.notify(hintObjects, pods...) }
 
 // VerdictChanged notifies the pod's worker that a probe has another result.
-func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(pod, hintVerdict) }
+func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(hintVerdict, pod) }
 
-// HealthChanged notifies the pod's worker that the health of one of its devices may have changed.
-func (s *Supervisor) HealthChanged(pod types.UID) { s.notify(pod, hintHealth) }
+// HealthChanged notifies the workers of pods that the health of one of their devices may have changed.
+func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintHealth, pods...) }
 
 // ProbeFailed records an event about a container: a probe has failed, or cannot be run.
 func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
@@ -99,12 +95,14 @@ func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message strin
 	})
 }
 
-func (s *Supervisor) notify(pod types.UID, h hint) {
-	s.loop.post(func() {
-		if e := s.table.workers[pod]; e != nil {
-			e.worker.notify(h)
-		}
-	})
+func (s *Supervisor) notify(h hint, pods ...types.UID) {
+	for _, pod := range pods {
+		s.loop.post(func() {
+			if e := s.table.workers[pod]; e != nil {
+				e.worker.notify(h)
+			}
+		})
+	}
 }
 
 // Run works until ctx ends and all workers have returned. Pods keep running.

@@ -2,7 +2,11 @@ package agent
 
 import (
 	"log/slog"
+	"reflect"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 )
@@ -25,5 +29,52 @@ func TestHintsAreCollected(t *testing.T) {
 	w.drain()
 	if !w.stale || !w.memory.Volumes["data"].Stale {
 		t.Errorf("a hint was lost: %v, %+v", w.stale, w.memory.Volumes)
+	}
+}
+
+// healthOf answers as the devices and as the resource claims of a node.
+type healthOf map[string][]corev1.ResourceStatus
+
+type deviceHealth struct {
+	Devices
+	healthOf
+}
+
+func (h deviceHealth) Health(types.UID) map[string][]corev1.ResourceStatus { return h.healthOf }
+
+type claimHealth struct {
+	Claims
+	healthOf
+}
+
+func (h claimHealth) Health(*corev1.Pod) map[string][]corev1.ResourceStatus { return h.healthOf }
+
+// TestHealthOfDevicesAndClaims checks that a container has the health of its devices and of its resource claims.
+func TestHealthOfDevicesAndClaims(t *testing.T) {
+	device, claim := corev1.ResourceStatus{Name: "vendor.com/gpu"}, corev1.ResourceStatus{Name: "claim:nic"}
+	for name, test := range map[string]struct {
+		devices, claims, want healthOf
+		off                   bool
+	}{
+		"neither": {},
+		"claims only": {
+			claims: healthOf{"app": {claim}},
+			want:   healthOf{"app": {claim}},
+		},
+		"both": {
+			devices: healthOf{"app": {device}, "init": {device}},
+			claims:  healthOf{"app": {claim}},
+			want:    healthOf{"app": {device, claim}, "init": {device}},
+		},
+		"off": {
+			devices: healthOf{"app": {device}},
+			off:     true,
+		},
+	} {
+		c := &Config{DeviceHealth: !test.off}
+		c.Devices, c.Claims = deviceHealth{healthOf: test.devices}, claimHealth{healthOf: test.claims}
+		if got := healthOf(c.deviceHealth(&corev1.Pod{})); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
 	}
 }

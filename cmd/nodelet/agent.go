@@ -94,7 +94,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		RecursiveReadOnly: func(handler string) bool {
 			return x.runtime.monitor.Features(handler).GetRecursiveReadOnlyMounts()
 		},
-		DeviceHealth:   x.plugins.health(p.cfg.Gate("ResourceHealthStatus")),
+		DeviceHealth:   p.cfg.Gate("ResourceHealthStatus"),
 		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
 		Admit:          x.guards.admit,
 		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },

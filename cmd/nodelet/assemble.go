@@ -52,13 +52,6 @@ type links struct {
 // wake makes the workers of these pods sync again.
 func (l *links) wake(uids []types.UID) { l.supervisor.ObjectsChanged(uids) }
 
-// healthChanged makes the workers of these pods report the health of their devices.
-func (l *links) healthChanged(uids []types.UID) {
-	for _, uid := range uids {
-		l.supervisor.HealthChanged(uid)
-	}
-}
-
 // assemble makes all parts and connects them, and returns the process with the function that runs the pods. Nothing
 // runs yet.
 func assemble(cfg *config.Config, out output) (p *process, work func(context.Context) error, err error) {

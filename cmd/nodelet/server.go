@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -148,19 +147,12 @@ func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 	}
 }
 
-// syncLoopLimit bounds how long /healthz waits for the supervisor.
-const syncLoopLimit = 5 * time.Second
-
 // healthz checks the agent itself. It leaves the API server out: a restart of the agent would not bring it back.
 func healthz(p *process, x parts, server func() error) http.Handler {
 	return node.HealthzHandler([]node.Check{
 		{Name: "ping", Run: func() error { return nil }},
 		{Name: "log", Run: p.health},
-		{Name: "syncloop", Run: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), syncLoopLimit)
-			defer cancel()
-			return x.links.supervisor.Alive(ctx)
-		}},
+		{Name: "syncloop", Run: x.links.supervisor.Health},
 		{Name: "runtime", Run: x.runtime.monitor.Health},
 		{Name: "server", Run: server},
 	}, p.metrics.AddHealthChecks())

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/claims"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -44,10 +43,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Wake:     l.wake,
 	}
 	c.LimitExceeded = func(ctx context.Context, pod *corev1.Pod, message string) {
-		const reason = "VolumeAttachmentLimitExceeded"
-		p.meter.Rejected(reason)
-		api.podEvent(pod, corev1.EventTypeWarning, reason, message)
-		l.supervisor.Evict(ctx, pod.UID, agent.Eviction{Reason: reason, Message: "Pod was rejected: " + message})
+		l.supervisor.RejectVolumes(ctx, pod, message)
 	}
 	if api.client != nil {
 		cluster := storage.New(storage.Config{
@@ -84,7 +80,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	root := p.cfg.Paths.Root
 	var healthChanged func([]types.UID)
 	if p.cfg.Gate("ResourceHealthStatus") {
-		healthChanged = x.links.healthChanged
+		healthChanged = func(uids []types.UID) { x.links.supervisor.HealthChanged(uids) }
 	}
 	c := dra.Config{
 		Root:           root,
@@ -130,21 +126,4 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
 	return h, nil
-}
-
-// health returns the function that returns the health of all devices of a pod's containers, by name; nil if it is off.
-func (h *pluginHosts) health(on bool) func(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
-	if !on {
-		return nil
-	}
-	return func(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
-		all := h.devices.Health(pod.UID)
-		for container, claimed := range h.dra.Health(pod) {
-			if all == nil {
-				all = map[string][]corev1.ResourceStatus{}
-			}
-			all[container] = append(all[container], claimed...)
-		}
-		return all
-	}
 }
