@@ -51,16 +51,19 @@ func (b *beat) renew() error {
 		if err != nil {
 			return fmt.Errorf("set up TLS for heartbeats: %w", err)
 		}
-		dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+		dial := own.Dial
+		if dial == nil {
+			dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+		}
 		transport = utilnet.SetTransportDefaults(&http.Transport{
 			Proxy:               own.Proxy,
-			DialContext:         dialer.DialContext,
+			DialContext:         dial,
 			TLSClientConfig:     tls,
 			TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 1,
 			IdleConnTimeout:     90 * time.Second,
 		})
-		own.Transport, own.TLSClientConfig = transport, rest.TLSClientConfig{}
+		own.Transport, own.TLSClientConfig, own.Dial = transport, rest.TLSClientConfig{}, nil
 	}
 	// No rate limit: a heartbeat must not wait in a queue.
 	c, err := client.New(own, -1, 0, b.userAgent)

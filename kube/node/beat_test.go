@@ -10,44 +10,74 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 )
 
-// halfOpenProxy is a TCP proxy that can stop its open connections as a firewall does that has lost their state: it
-// sends no packets and no reset. New connections work.
-type halfOpenProxy struct {
-	net.Listener
-	backend string
-	mu      sync.Mutex
-	open    []*atomic.Bool // one for each connection: true while it forwards bytes
-	all     []net.Conn
+// halfOpenNetwork is a network without sockets, so that it works on the clock of synctest. It can stop its open
+// connections as a firewall does that has lost their state: what one end writes is lost without an error, and the
+// other end reads nothing. New connections work.
+type halfOpenNetwork struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	end      func()
+
+	mu   sync.Mutex
+	open []*atomic.Bool // one for each connection: true while it forwards bytes
 }
 
-func (c *halfOpenProxy) serve() {
-	for {
-		in, err := c.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", c.backend)
-		if err != nil {
-			in.Close()
-			continue
-		}
-		alive := &atomic.Bool{}
-		alive.Store(true)
-		c.mu.Lock()
-		c.open, c.all = append(c.open, alive), append(c.all, in, out)
-		c.mu.Unlock()
-		go forward(in, out, alive)
-		go forward(out, in, alive)
+func newHalfOpenNetwork() *halfOpenNetwork {
+	n := &halfOpenNetwork{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	n.end = sync.OnceFunc(func() { close(n.closed) })
+	return n
+}
+
+// Accept, Close and Addr implement net.Listener, the server's side.
+func (n *halfOpenNetwork) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.accepted:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
 	}
 }
 
+func (n *halfOpenNetwork) Close() error {
+	n.end()
+	return nil
+}
+
+func (n *halfOpenNetwork) Addr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}
+}
+
+// dial is the client's side.
+func (n *halfOpenNetwork) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, near := net.Pipe()
+	far, server := net.Pipe()
+	alive := &atomic.Bool{}
+	alive.Store(true)
+	go forward(near, far, alive)
+	go forward(far, near, alive)
+	select {
+	case n.accepted <- server:
+	case <-n.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open = append(n.open, alive)
+	return client, nil
+}
+
+// forward copies bytes while alive is true, and drops them after that. It closes to when from is closed.
 func forward(from, to net.Conn, alive *atomic.Bool) {
+	defer to.Close()
 	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)
@@ -63,87 +93,75 @@ func forward(from, to net.Conn, alive *atomic.Bool) {
 }
 
 // stopForwarding stops all open connections, and returns their number.
-func (c *halfOpenProxy) stopForwarding() (connections int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, alive := range c.open {
+func (n *halfOpenNetwork) stopForwarding() (connections int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, alive := range n.open {
 		alive.Store(false)
 	}
-	return len(c.open)
+	return len(n.open)
 }
 
-// TestHalfOpenTCP checks, over real TCP, TLS and HTTP/2, that the lease is renewed over a new connection before it
+// TestHalfOpenTLS checks, over TLS and HTTP/2, that the lease is renewed over a new connection before it
 // expires.
-func TestHalfOpenTCP(t *testing.T) {
-	api := &fakeAPI{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resp, err := api.RoundTrip(r)
+func TestHalfOpenTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, network := &fakeAPI{}, newHalfOpenNetwork()
+		server := &httptest.Server{
+			Listener: network,
+			Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				resp, err := api.RoundTrip(r)
+				if err != nil {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
+				w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+				w.WriteHeader(resp.StatusCode)
+				io.Copy(w, resp.Body) //nolint:errcheck // the client may be gone
+			})},
+			EnableHTTP2: true,
+		}
+		server.StartTLS()
+		defer server.Close()
+		b, err := newBeat(&rest.Config{
+			Host:            "https://" + network.Addr().String(),
+			TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+			Dial:            network.dial,
+		}, "test")
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+			t.Fatal(err)
 		}
-		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
-		w.WriteHeader(resp.StatusCode)
-		io.Copy(w, resp.Body) //nolint:errcheck // the client may be gone
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	front, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := &halfOpenProxy{Listener: front, backend: server.Listener.Addr().String()}
-	go proxy.serve()
-	defer func() {
-		front.Close()
-		proxy.mu.Lock()
-		defer proxy.mu.Unlock()
-		for _, c := range proxy.all {
-			c.Close()
+		node := existing(corev1.ConditionTrue)
+		l := &lease{
+			name:     testNode,
+			duration: 40 * time.Second,
+			beat:     b,
+			node:     func() *corev1.Node { return node },
+			log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
+			renewed:  time.Now(),
 		}
-	}()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); l.run(ctx) }()
+		defer func() { cancel(); <-done }()
 
-	b, err := newBeat(&rest.Config{
-		Host:            "https://" + front.Addr().String(),
-		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-	}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := existing(corev1.ConditionTrue)
-	l := &lease{
-		name:     testNode,
-		duration: 4 * time.Second,
-		beat:     b,
-		node:     func() *corev1.Node { return node },
-		log:      slog.New(slog.DiscardHandler),
-		renewed:  time.Now(),
-	}
-	done := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { defer close(done); l.run(ctx) }()
-	defer func() { cancel(); <-done }()
-
-	first := awaitRenewal(t, api, time.Time{}, 3*time.Second)
-	if n := proxy.stopForwarding(); n != 1 {
-		t.Fatalf("got %d connections for heartbeats, want 1", n)
-	}
-	second := awaitRenewal(t, api, first, 4*time.Second)
-	t.Logf("renewed %v after the first renewal", second.Sub(first))
-	if err := l.health(time.Now()); err != nil {
-		t.Error(err)
-	}
-}
-
-// awaitRenewal waits until the lease was renewed later than before.
-func awaitRenewal(t *testing.T, api *fakeAPI, before time.Time, limit time.Duration) time.Time {
-	t.Helper()
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if l := api.getLease(); l != nil && l.Spec.RenewTime.After(before.Add(time.Millisecond)) {
-			return l.Spec.RenewTime.Time
+		time.Sleep(time.Second)
+		first := api.getLease()
+		if first == nil {
+			t.Fatal("the lease was not created")
 		}
-	}
-	t.Fatalf("the lease was not renewed within %v", limit)
-	return time.Time{}
+		if n := network.stopForwarding(); n != 1 {
+			t.Fatalf("got %d connections for heartbeats, want 1", n)
+		}
+		time.Sleep(l.duration)
+		if age := time.Since(api.getLease().Spec.RenewTime.Time); age >= l.duration {
+			t.Errorf("the lease was not renewed for %s, its whole duration", age)
+		}
+		if n := network.stopForwarding(); n != 2 {
+			t.Errorf("got %d connections for heartbeats, want a second one", n)
+		}
+		if err := l.health(time.Now()); err != nil {
+			t.Error(err)
+		}
+	})
 }
