@@ -106,7 +106,8 @@ func (r *reader) check(t *testing.T, want int) {
 }
 
 // follow begins to follow and returns when the file is open.
-func follow(d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error {
+func follow(t *testing.T, d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error {
+	t.Helper()
 	done := make(chan error, 1)
 	w.begun = make(chan struct{})
 	o := all()
@@ -119,7 +120,11 @@ func follow(d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error 
 		}
 	}
 	go func() { done <- d.Read(context.Background(), path, o, w, w) }()
-	<-w.begun
+	select {
+	case <-w.begun:
+	case err := <-done:
+		t.Fatalf("the follower ended before it was in the file: %v", err)
+	}
 	return done
 }
 
@@ -128,7 +133,6 @@ func follow(d *Dir, path string, ended <-chan struct{}, w *reader) <-chan error 
 func TestFollowThroughRotations(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		late bool
 		slow bool
 		most int // lines that the container writes between two rotations
 	}{
@@ -138,14 +142,13 @@ func TestFollowThroughRotations(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, ctr := newContainer(t)
-			ctr.late = c.late
 			r := &reader{}
 			if c.slow {
 				r.hold = make(chan struct{})
 			}
 			rot := ctr.rotator(d, 100)
 			ended := make(chan struct{})
-			done := follow(d, ctr.path, ended, r)
+			done := follow(t, d, ctr.path, ended, r)
 			for range 40 {
 				for range rand.IntN(c.most) {
 					ctr.say()
@@ -174,7 +177,7 @@ func TestLateLine(t *testing.T) {
 	ctr.late = true
 	r := &reader{}
 	ended := make(chan struct{})
-	done := follow(d, ctr.path, ended, r)
+	done := follow(t, d, ctr.path, ended, r)
 	rot := ctr.rotator(d, 100)
 	for range 20 {
 		ctr.say()
@@ -203,7 +206,7 @@ func TestFollowBehindTheCollector(t *testing.T) {
 	r := &reader{hold: make(chan struct{})}
 	ended := make(chan struct{})
 	ctr.say()
-	done := follow(d, ctr.path, ended, r)
+	done := follow(t, d, ctr.path, ended, r)
 	r.hold <- struct{}{} // it is in the first file now
 	rot := ctr.rotator(d, 100)
 	for range 5 {
@@ -226,7 +229,7 @@ func TestFollowEnds(t *testing.T) {
 	fmt.Fprint(ctr.file, "2026-01-02T03:04:05Z stdout F line 0\n2026-01-02T03:04:05Z stdout F li")
 	ended := make(chan struct{})
 	r := &reader{}
-	done := follow(d, ctr.path, ended, r)
+	done := follow(t, d, ctr.path, ended, r)
 	fmt.Fprint(ctr.file, "ne 1\n2026-01-02T03:04:05Z stdout F line 2") // a line is whole or the last
 	if err := os.RemoveAll(filepath.Dir(ctr.path)); err != nil {
 		t.Fatal(err)
@@ -254,7 +257,7 @@ func TestEmptied(t *testing.T) {
 	ctr.say()
 	r := &reader{hold: make(chan struct{})}
 	ended := make(chan struct{})
-	done := follow(d, ctr.path, ended, r)
+	done := follow(t, d, ctr.path, ended, r)
 	r.hold <- struct{}{}
 	r.hold <- struct{}{}
 	if err := os.Truncate(ctr.path, 0); err != nil {
