@@ -60,6 +60,15 @@ func onEachRuntime(t *testing.T, test func(w *world)) {
 	})
 }
 
+// took checks the duration of a call: at least the given one and, on the fake with its virtual clock, at most 5 s more.
+// A real runtime on a busy machine may take longer.
+func (w *world) took(what string, took, least time.Duration) {
+	w.Helper()
+	if took < least || w.rt != nil && took > least+5*time.Second {
+		w.Errorf("%s: took %s, want %s", what, took, least)
+	}
+}
+
 // cleanUp removes the pod from a real runtime.
 func (w *world) cleanUp() {
 	ctx := context.Background()
@@ -323,9 +332,7 @@ func TestConformanceStop(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			check(w.T, w.c.StopContainer(w.Context(), id, second))
 			check(w.T, <-first)
-			if took, least := time.Since(began), 500*time.Millisecond+second; took < least || took > least+5*time.Second {
-				w.Errorf("second stop with %s: ended after %s", second, took)
-			}
+			w.took(fmt.Sprintf("second stop with %s", second), time.Since(began), 500*time.Millisecond+second)
 			if c := w.container(id, exited); c.ExitCode != 137 {
 				w.Errorf("exit code %d", c.ExitCode)
 			}
@@ -335,9 +342,10 @@ func TestConformanceStop(t *testing.T) {
 			fake.Script{CleanStop: true, TermTakes: 100})
 		began := time.Now()
 		check(w.T, w.c.StopContainer(w.Context(), polite, time.Minute))
-		if c := w.container(polite, exited); c.ExitCode != 0 || c.Reason != "Completed" || time.Since(began) > 5*time.Second {
-			w.Errorf("polite one after %s: %v", time.Since(began), c)
+		if c := w.container(polite, exited); c.ExitCode != 0 || c.Reason != "Completed" {
+			w.Errorf("polite one: %v", c)
 		}
+		w.took("stop of the polite one", time.Since(began), 0)
 
 		left := w.start(sandbox, "left", stubborn, fake.Script{IgnoresTerm: true})
 		ctx, cancel := context.WithTimeout(w.Context(), 500*time.Millisecond)
@@ -374,16 +382,17 @@ func TestConformanceExec(t *testing.T) {
 		if err != nil || got.ExitCode != 5 || string(got.Stdout) != "out\n" || string(got.Stderr) != "err\n" {
 			w.Errorf("got %+v, %v", got, err)
 		}
-		if _, took, err := exec(w.Context(), "sleep 1000", time.Second); !cri.IsDeadline(err) || took < time.Second ||
-			took > 5*time.Second {
-			w.Errorf("slow command: %v after %s", err, took)
+		_, took, err := exec(w.Context(), "sleep 1000", time.Second)
+		if !cri.IsDeadline(err) {
+			w.Errorf("slow command: %v, want a deadline", err)
 		}
+		w.took("slow command", took, time.Second)
 		ctx, cancel := context.WithTimeout(w.Context(), 3*time.Second)
 		defer cancel()
-		if _, took, err := exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) || took < 3*time.Second ||
-			took > 8*time.Second {
-			w.Errorf("command that leaves a child with its output: %v after %s", err, took)
+		if _, took, err = exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) {
+			w.Errorf("command that leaves a child with its output: %v, want a deadline", err)
 		}
+		w.took("command that leaves a child with its output", took, 3*time.Second)
 		check(w.T, w.c.StopContainer(w.Context(), app, 0))
 		if _, _, err := exec(w.Context(), "true", time.Second); err == nil {
 			w.Error("a command ran in a container that has exited")
@@ -418,7 +427,7 @@ func TestConformanceEvents(t *testing.T) {
 			w.Helper()
 			select {
 			case <-hints:
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				w.Errorf("no hint after %s", what)
 			}
 			time.Sleep(200 * time.Millisecond)
