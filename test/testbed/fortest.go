@@ -16,17 +16,8 @@ const RequireEnv = "NODELET_TESTBED_REQUIRE"
 // longer than a test may run.
 func ForTest(t testing.TB, o Options) *Testbed {
 	t.Helper()
-	skip := t.Skipf
-	if os.Getenv(RequireEnv) != "" {
-		skip = t.Fatalf
-	}
-	if os.Geteuid() != 0 {
-		skip("needs root: network namespaces, mounts, cgroups")
-	}
 	o.Progress = testWriter{t}
-	if err := lookBuilt(t.Context(), o); err != nil {
-		skip("%v", err)
-	}
+	needBuilt(t, o)
 	tb, err := Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +30,21 @@ func ForTest(t testing.TB, o Options) *Testbed {
 		}
 	})
 	return tb
+}
+
+// needBuilt skips a test, or fails it, if a testbed cannot be started without a build.
+func needBuilt(t testing.TB, o Options) {
+	t.Helper()
+	skip := t.Skipf
+	if os.Getenv(RequireEnv) != "" {
+		skip = t.Fatalf
+	}
+	if os.Geteuid() != 0 {
+		skip("needs root: network namespaces, mounts, cgroups")
+	}
+	if err := lookBuilt(t.Context(), o); err != nil {
+		skip("%v", err)
+	}
 }
 
 // lookBuilt returns an error unless all programs and images are built.

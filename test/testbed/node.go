@@ -41,6 +41,8 @@ type Node struct {
 	tb    *Testbed
 	index int
 	dir   string
+	// unpacked are the names of the archives whose images it has taken from UnpackedEnv.
+	unpacked []string
 }
 
 func newNode(tb *Testbed, i int) *Node {
@@ -129,7 +131,7 @@ func (n *Node) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(n.linkPlugins(), n.setupMounts(ctx)); err != nil {
+	if err := errors.Join(n.linkPlugins(), n.setupMounts(ctx), takeUnpacked(n)); err != nil {
 		return err
 	}
 	files := n.runtimeFiles()

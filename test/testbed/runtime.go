@@ -156,6 +156,9 @@ func (n *Node) importImages(ctx context.Context, archives []string) error {
 
 // ImportImage imports an image archive (OCI layout or docker, as tar) into the node's runtime.
 func (n *Node) ImportImage(ctx context.Context, archive string) error {
+	if slices.Contains(n.unpacked, filepath.Base(archive)) {
+		return nil
+	}
 	if n.tb.opts.crio() {
 		return n.pullFrom(ctx, archive)
 	}

@@ -36,8 +36,8 @@ type insideProgram struct {
 	dir string
 	// args are those that it always gets.
 	args []string
-	// needs builds what its testbed runs, before the machine boots.
-	needs func(context.Context, *testbed.Cache) error
+	// needs builds what its testbed runs, before the machine boots, and returns the archives of its images.
+	needs func(context.Context, *testbed.Cache) (images []string, err error)
 }
 
 // insidePrograms are the values of the flag -inside.
@@ -85,24 +85,33 @@ func insideOptions() testbed.Options {
 	}
 }
 
-func rootNeeds(ctx context.Context, _ *testbed.Cache) error {
-	return testbed.Build(ctx, insideOptions())
+func rootNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
+	if err := testbed.Build(ctx, insideOptions()); err != nil {
+		return nil, err
+	}
+	return cache.Images(ctx)
 }
 
 // conformanceNeeds builds the suite and its images as well.
-func conformanceNeeds(ctx context.Context, cache *testbed.Cache) error {
+func conformanceNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
 	o := insideOptions()
 	o.KubeProxy, o.DNS = true, true
-	_, suite := cache.Suite(ctx)
-	_, images := cache.SuiteImages(ctx)
-	return errors.Join(testbed.Build(ctx, o), suite, images)
+	if err := testbed.Build(ctx, o); err != nil {
+		return nil, err
+	}
+	if _, err := cache.Suite(ctx); err != nil {
+		return nil, err
+	}
+	images, err = cache.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	more, err := cache.SuiteImages(ctx) // after the others, in place of those with the same names
+	return append(images, more...), err
 }
 
 // insideFiles are the program.
-func insideFiles(ctx context.Context, cache *testbed.Cache, dir string, p insideProgram) ([]string, error) {
-	if err := p.needs(ctx, cache); err != nil {
-		return nil, err
-	}
+func insideFiles(ctx context.Context, dir string, p insideProgram) ([]string, error) {
 	program := filepath.Join(dir, "program")
 	args := []string{"build", "-o", program, p.pkg}
 	if p.tests {
@@ -111,13 +120,39 @@ func insideFiles(ctx context.Context, cache *testbed.Cache, dir string, p inside
 	return []string{program}, run(ctx, "", "go", args...)
 }
 
+// furnishInside gives a machine what a program in it needs: memory, a view of this machine, and the disk with images.
+func furnishInside(ctx context.Context, m *umlMachine, partsDir string, p insideProgram) error {
+	m.memory = "5G" // a control plane and its etcd as well
+	cache, err := testbed.OpenCache(os.Stdout)
+	if err != nil {
+		return err
+	}
+	images, err := p.needs(ctx, cache)
+	if err != nil {
+		return err
+	}
+	if m.images, err = imagesDisk(ctx, cache, partsDir, images); err != nil {
+		return err
+	}
+	return errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(m.dir, "out"), 0o755))
+}
+
 func (s *insideScenario) prove() error {
 	return s.inOrder([]step{
 		{"boot", func() error { return s.m.start(bootLimit) }},
 		{"this machine's files", s.files},
 		{"program", s.runProgram},
-		{"power-off", func() error { return s.uml.powerOff() }},
+		{"power-off", s.powerOff},
 	})
+}
+
+// powerOff also prints what the run would take at least on an idle machine.
+func (s *insideScenario) powerOff() error {
+	if err := s.uml.powerOff(); err != nil {
+		return err
+	}
+	s.say("the machine has used %s of processor time", s.uml.used.Round(time.Second))
+	return nil
 }
 
 // files shows the machine what the program needs of this machine.
@@ -140,6 +175,7 @@ func (s *insideScenario) files() error {
 		mountPayload,
 		"mkdir -p /host && mount -r -t hostfs none /host -o /host",
 		"systemctl stop containerd",
+		"mkdir -p " + stateInside + " && mount /dev/ubdb " + stateInside,
 		"fallocate -l 512M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap", // for tests of LimitedSwap
 	}
 	for _, dir := range append(strings.Fields(string(out)), tree, built) {
@@ -163,7 +199,8 @@ func (s *insideScenario) runProgram() error {
 	defer stop()
 	environment := []string{
 		"HOME=/root", "PATH=$PATH:" + filepath.Dir(s.goCommand), "GOPROXY=off", "GOFLAGS=" + os.Getenv("GOFLAGS"),
-		testbed.DriverEnv + "=" + testbed.DriverSystemd,
+		testbed.DriverEnv + "=" + testbed.DriverSystemd, testbed.StateEnv + "=" + stateInside,
+		testbed.UnpackedEnv + "=" + unpackedInside,
 	}
 	for _, name := range passedOn {
 		if value, ok := os.LookupEnv(name); ok {

@@ -15,7 +15,6 @@ package main
 import (
 	"context"
 	"embed"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -99,8 +98,8 @@ func (o options) files(dir string) gatherer {
 			return storageFiles(ctx, cache, dir)
 		}
 	case o.inside != "":
-		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
-			return insideFiles(ctx, cache, dir, insidePrograms[o.inside])
+		return func(ctx context.Context, _ *testbed.Cache) ([]string, error) {
+			return insideFiles(ctx, dir, insidePrograms[o.inside])
 		}
 	case o.v2:
 		return v2Files
@@ -202,8 +201,7 @@ func newMachines(ctx context.Context, p *parts, o options, dir, payload string) 
 		if o.inside == "" {
 			return []box{m}, nil
 		}
-		m.memory = "5G" // a control plane and its etcd as well
-		return []box{m}, errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(dir, "out"), 0o755))
+		return []box{m}, furnishInside(ctx, m, p.dir, insidePrograms[o.inside])
 	}
 	return nil, fmt.Errorf("-machine %q: use qemu, namespaces or uml", o.machine)
 }

@@ -284,12 +284,17 @@ func (p *parts) makeDisk(ctx context.Context) error {
 	if err := p.furnish(ctx, root); err != nil {
 		return err
 	}
-	next := p.disk + ".new"
+	return makeFileSystem(ctx, root, p.disk)
+}
+
+// makeFileSystem makes a disk with the files of a directory.
+func makeFileSystem(ctx context.Context, root, disk string) error {
+	next := disk + ".new"
 	_ = os.Remove(next)
 	if err := run(ctx, "", "mke2fs", "-q", "-t", "ext4", "-d", root, next, diskSize); err != nil {
 		return err
 	}
-	return os.Rename(next, p.disk)
+	return os.Rename(next, disk)
 }
 
 // programsInside are the directories of the machine and the modules whose programs go there.

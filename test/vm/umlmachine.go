@@ -22,9 +22,11 @@ type umlMachine struct {
 	*control
 	kernel, disk string
 	dir          string // of this run; removed with it
+	images       string // a second disk; "": none
 	memory       string // as the kernel's parameter mem takes it
 	cmd          *exec.Cmd
 	ended        chan struct{}
+	used         time.Duration // processor time from its start to its power-off
 }
 
 //go:embed uml/machine.sh
@@ -50,7 +52,7 @@ func (m *umlMachine) start(limit time.Duration) error {
 	m.cmd = exec.Command("unshare", "--kill-child", "--fork", "--pid", "--mount", "--net", "--propagation", "private",
 		"bash", "-c", umlScript)
 	m.cmd.Env = append(os.Environ(), "KERNEL="+m.kernel, "DISK="+m.disk, "COW="+filepath.Join(m.dir, "disk.cow"),
-		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm")
+		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm", "IMAGES="+m.images)
 	m.cmd.Stdout, m.cmd.Stderr = console, console
 	m.cmd.ExtraFiles = []*os.File{far}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -110,6 +112,7 @@ func (m *umlMachine) powerOff() error {
 func (m *umlMachine) awaitEnd(limit time.Duration) error {
 	select {
 	case <-m.ended:
+		m.used = m.cmd.ProcessState.UserTime() + m.cmd.ProcessState.SystemTime()
 		m.cmd = nil
 		return nil
 	case <-time.After(limit):

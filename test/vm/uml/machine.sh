@@ -1,5 +1,5 @@
 # Starts a machine of User-Mode Linux in namespaces of its own, as their PID 1: nothing of it outlives this process.
-# The environment says what to start: KERNEL DISK COW MEMORY RUN.
+# The environment says what to start: KERNEL DISK COW MEMORY RUN, and IMAGES if there is a second disk.
 set -e
 mount -t proc proc /proc
 ip link set lo up
@@ -17,6 +17,6 @@ if [ -d "$RUN/host" ]; then
 fi
 # The second serial line is the control port: file descriptor 3.
 exec "$KERNEL" mem="$MEMORY" ncpus=2 hostfs="$RUN" seccomp=on umid=machine uml_dir="$RUN" \
-  ubda="$COW,$DISK" root=/dev/ubda rw con=null con0=null,fd:1 ssl=null ssl1=fd:3 \
+  ubda="$COW,$DISK" ${IMAGES:+ubdb="$COW.images,$IMAGES"} root=/dev/ubda rw con=null con0=null,fd:1 ssl=null ssl1=fd:3 \
   vec0:transport=raw,ifname=inside,depth=64 \
   quiet systemd.show_status=false "$@" </dev/null
