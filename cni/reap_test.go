@@ -92,16 +92,21 @@ func TestReap(t *testing.T) {
 }
 
 // TestReapEmptyDirectory checks that a directory in which no record could be written, and which could not be removed
-// then, is removed by the next clean-up, and that one in use is not.
+// then, is removed by the next clean-up, with a record that is not complete, and that one in use is not.
 func TestReapEmptyDirectory(t *testing.T) {
 	b := newBench(t)
-	for _, id := range []string{"failed", "attaching", "damaged", "listed"} {
+	for _, id := range []string{"failed", "unfinished", "attaching", "damaged", "listed"} {
 		if err := os.MkdirAll(b.store.path(id), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(b.store.path("damaged"), recordFile+".bad"), nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for _, id := range []string{"unfinished", "attaching"} {
+		if err := os.WriteFile(filepath.Join(b.store.path(id), "."+recordFile+".new"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	unlock, err := b.store.lock("attaching")
 	if err != nil {
@@ -112,7 +117,7 @@ func TestReapEmptyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := b.store.list(); err != nil || !slices.Equal(got, []string{"attaching", "damaged", "listed"}) {
-		t.Errorf("directories: got %q, %v; want all but that of the failed call", got, err)
+		t.Errorf("directories: got %q, %v; want all but those of the failed calls", got, err)
 	}
 }
 

@@ -137,8 +137,8 @@ func (s store) write(r *Record) error {
 // remove removes the record of a sandbox. The caller holds its lock.
 func (s store) remove(sandbox string) error { return os.RemoveAll(s.path(sandbox)) }
 
-// removeEmpty removes the directory of a sandbox if it is empty and no call uses it: a call could neither write the
-// record nor remove the directory. It reports whether the directory is gone.
+// removeEmpty removes the directory of a sandbox if it holds no more than an unfinished record and no call uses it: a
+// call could neither write the record nor remove the directory. It reports whether the directory is gone.
 func (s store) removeEmpty(sandbox string) bool {
 	f, err := os.Open(s.path(sandbox))
 	if err != nil {
@@ -149,6 +149,10 @@ func (s store) removeEmpty(sandbox string) bool {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
+	if rec, err := s.read(sandbox); rec != nil || err != nil {
+		return false
+	}
+	_ = atomicfile.Remove(filepath.Join(s.path(sandbox), recordFile)) // if it cannot be removed, neither can the directory
 	return unix.Rmdir(s.path(sandbox)) == nil
 }
 

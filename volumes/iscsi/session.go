@@ -117,10 +117,7 @@ func (i *initiator) setCreator(l *LUN, portal, who string) error {
 func (i *initiator) creator(l *LUN, portal string) string { return value(i.creatorPath(l, portal)) }
 
 func (i *initiator) forget(l *LUN, portal string) error {
-	if err := os.Remove(i.creatorPath(l, portal)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
+	return atomicfile.Remove(i.creatorPath(l, portal))
 }
 
 // guess returns the creator of a session without a record: a kubelet, if it has left the directory of a LUN of this

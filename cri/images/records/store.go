@@ -266,7 +266,7 @@ func (s *Store) Prune(refs []string, requested time.Time) {
 		if keep[name] {
 			continue
 		}
-		if err := os.Remove(filepath.Join(s.pulled, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Remove(filepath.Join(s.pulled, name)); err != nil {
 			s.log.Warn("cannot remove the record of an image that is gone", "err", err)
 		}
 	}
