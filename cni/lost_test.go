@@ -3,6 +3,7 @@ package cni
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,9 +66,10 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 // addressOf finds the reservation of a sandbox among those of host-local.
 func addressOf(t *testing.T, d *Driver, id string) (address string, reserved bool) {
 	t.Helper()
-	err := eachAddress(filepath.Join(filepath.Dir(d.store.dir), "addresses", OwnName), func(file, sandbox string) error {
+	dir := filepath.Join(filepath.Dir(d.store.dir), "addresses", OwnName)
+	err := eachAddress(dir, func(_ string, addr netip.Addr, sandbox string) error {
 		if sandbox == id {
-			address, reserved = filepath.Base(file), true
+			address, reserved = addr.String(), true
 		}
 		return nil
 	})

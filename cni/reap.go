@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/utils"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/boundedfile"
@@ -52,7 +53,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	var r Reaped
 	ids, err := d.store.list()
 	errs := []error{err}
-	networks := map[string]*Network{}
+	networks, inUse := map[string]*Network{}, map[netip.Addr]bool{}
 	if alive.Own != nil {
 		networks[alive.Own.Name] = alive.Own
 	}
@@ -61,9 +62,11 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		errs = append(errs, err)
 		d.collect(networks, rec)
 		if _, known := alive.Sandboxes[id]; known {
+			use(inUse, rec)
 			continue
 		}
 		if rec == nil && err == nil && d.store.removeEmpty(id) || !d.leaked(id, rec) {
+			use(inUse, rec)
 			continue
 		}
 		if err := d.Detach(ctx, id, "", nil); err != nil {
@@ -74,7 +77,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		errs = append(errs, removeNamespace(rec))
 	}
 	free := func(n *Network, minAge time.Duration) {
-		freed, err := d.freeAddresses(n, alive.Sandboxes, minAge)
+		freed, err := d.freeAddresses(n, alive.Sandboxes, inUse, minAge)
 		r.Addresses = append(r.Addresses, freed...)
 		errs = append(errs, err)
 	}
@@ -114,6 +117,24 @@ func (d *Driver) collect(networks map[string]*Network, rec *Record) {
 	}
 }
 
+// use adds the addresses of a record.
+func use(inUse map[netip.Addr]bool, rec *Record) {
+	if rec == nil {
+		return
+	}
+	for i := range rec.Attachments {
+		r, err := rec.Attachments[i].result()
+		if err != nil {
+			continue // it has none yet
+		}
+		for _, ip := range r.IPs {
+			if addr, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+				inUse[addr.Unmap()] = true
+			}
+		}
+	}
+}
+
 // leaked reports whether a sandbox that the runtime does not list was removed, rather than being created.
 func (d *Driver) leaked(id string, rec *Record) bool {
 	if rec == nil { // the record is lost, or will be written soon
@@ -137,8 +158,11 @@ func removeNamespace(rec *Record) error {
 }
 
 // freeAddresses frees the addresses of a network that belong to no sandbox and are older than the given age. This
-// package writes a record before it reserves an address, so no age is needed for its own.
-func (d *Driver) freeAddresses(n *Network, live map[string]bool, minAge time.Duration) ([]string, error) {
+// package writes a record before it reserves an address, so no age is needed for its own. An address on a record is in
+// use even if its file is damaged and names no sandbox.
+func (d *Driver) freeAddresses(
+	n *Network, live map[string]bool, inUse map[netip.Addr]bool, minAge time.Duration,
+) ([]string, error) {
 	var freed []string
 	var errs []error
 	for _, p := range n.Plugins {
@@ -146,17 +170,19 @@ func (d *Driver) freeAddresses(n *Network, live map[string]bool, minAge time.Dur
 		if dir == "" {
 			continue
 		}
-		err := eachAddress(dir, func(file, id string) error {
-			if _, known := live[id]; known {
+		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
+			if _, known := live[id]; known || inUse[addr] {
 				return nil
 			}
 			if fi, err := os.Lstat(file); err != nil || time.Since(fi.ModTime()) < minAge {
 				return err
 			}
-			if _, err := os.Stat(d.store.path(id)); id != "" && !errors.Is(err, fs.ErrNotExist) {
-				return err
+			if utils.ValidateContainerID(id) == nil {
+				if _, err := os.Stat(d.store.path(id)); !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
 			}
-			freed = append(freed, filepath.Base(file))
+			freed = append(freed, addr.String())
 			return os.Remove(file)
 		})
 		errs = append(errs, err)
@@ -184,7 +210,7 @@ func addressDir(network string, plugin []byte) string {
 
 // eachAddress calls each for the reservations of host-local: files named by the address that contain the sandbox ID and
 // the interface, one per line. It holds host-local's lock.
-func eachAddress(dir string, each func(file, sandbox string) error) error {
+func eachAddress(dir string, each func(file string, addr netip.Addr, sandbox string) error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no address was ever reserved
@@ -199,14 +225,15 @@ func eachAddress(dir string, each func(file, sandbox string) error) error {
 	entries, err := os.ReadDir(dir)
 	errs := []error{err}
 	for _, e := range entries {
-		if _, err := netip.ParseAddr(e.Name()); err != nil || !e.Type().IsRegular() {
+		addr, err := netip.ParseAddr(e.Name())
+		if err != nil || !e.Type().IsRegular() {
 			continue
 		}
 		file := filepath.Join(dir, e.Name())
 		text, err := boundedfile.Read(file, maxConfig)
 		if err == nil {
 			id, _, _ := strings.Cut(string(text), "\n")
-			err = each(file, strings.TrimSpace(id))
+			err = each(file, addr, strings.TrimSpace(id))
 		}
 		errs = append(errs, err)
 	}

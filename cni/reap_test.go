@@ -91,6 +91,35 @@ func TestReap(t *testing.T) {
 	}
 }
 
+// TestReapDamagedAddress damages files of addresses: one that a running sandbox has is not given to another sandbox,
+// one that nobody has is freed.
+func TestReapDamagedAddress(t *testing.T) {
+	for name, text := range map[string]string{"emptied": "", "cut": "runn", "garbage": "\x00\x01 not what it was \xff"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.plugin("first", answer)
+			n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{
+				"type":"host-local","dataDir":%q}}]}`, b.dir))
+			if err := b.attach("running", n); err != nil {
+				t.Fatal(err)
+			}
+			addresses := filepath.Join(b.dir, "net")
+			if err := os.MkdirAll(addresses, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range map[string]string{"lock": "", "10.9.0.2": text, "10.9.0.3": text} {
+				if err := os.WriteFile(filepath.Join(addresses, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{"running": true}, Own: n})
+			if err != nil || !slices.Equal(r.Addresses, []string{"10.9.0.3"}) {
+				t.Errorf("freed: got %q, %v; want only the address that is on no record", r.Addresses, err)
+			}
+		})
+	}
+}
+
 // TestReapEmptyDirectory checks that a directory in which no record could be written, and which could not be removed
 // then, is removed by the next clean-up, with a record that is not complete, and that one in use is not.
 func TestReapEmptyDirectory(t *testing.T) {
