@@ -123,7 +123,7 @@ DURATION ?= 1h
 SEED ?= 0
 PROFILE ?= single
 .PHONY: soak
-soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense or kill, ONLY=faults, by name, NETWORK=agent
+soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense, lanes or kill, ONLY=faults, by name, NETWORK=agent
 	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
 	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' -record bin/soak.jsonl
 

@@ -23,6 +23,9 @@ func (s *soak) check(ctx context.Context) {
 	if problem := s.churn.pause(ctx); problem != "" && ctx.Err() == nil {
 		s.report.violate("alive: %s", problem)
 	}
+	if problem := s.crashed(); problem != "" {
+		s.report.violate("alive: the agent has crashed: %s", problem)
+	}
 	s.deleteRestored(ctx)
 	s.forgottenTasks(ctx)
 	s.forgottenResources(ctx)

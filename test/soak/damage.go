@@ -16,30 +16,30 @@ import (
 )
 
 // filesDamaged kills the agent, damages one of its files, and starts it again.
-func filesDamaged(ctx context.Context, s *soak) error {
+func filesDamaged(ctx context.Context, l *lane) error {
 	for range 3 {
-		if err := s.node.StopAgent(unix.SIGKILL); err != nil {
+		if err := l.node.StopAgent(unix.SIGKILL); err != nil {
 			return err
 		}
-		s.report.killed("agent")
-		what, err := s.damage()
+		l.report.killed("agent")
+		what, err := l.damage()
 		if err != nil {
 			return err
 		}
-		s.report.note("damaged %s", what)
-		if err := s.node.StartAgent(ctx, testbed.Nodelet); err != nil {
+		l.report.note("damaged %s", what)
+		if err := l.node.StartAgent(ctx, testbed.Nodelet); err != nil {
 			return err
 		}
-		s.wait(ctx, s.between(time.Second, 5*time.Second))
+		l.wait(ctx, l.between(time.Second, 5*time.Second))
 	}
 	return nil
 }
 
 // damage changes one of the agent's own files and says which and how. Volumes belong to the pods, and keys to the
 // node's administrator: those are left alone.
-func (s *soak) damage() (string, error) {
+func (l *lane) damage() (string, error) {
 	var files []string
-	err := filepath.WalkDir(s.node.RootDir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(l.node.RootDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -55,12 +55,12 @@ func (s *soak) damage() (string, error) {
 	if err != nil || len(files) == 0 {
 		return "nothing: the agent has no file", err
 	}
-	file := pick(s.rand, files...)
+	file := pick(l.rand, files...)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", err
 	}
-	how := pick(s.rand, "emptied", "cut", "garbage", "newer")
+	how := pick(l.rand, "emptied", "cut", "garbage", "newer")
 	switch how {
 	case "emptied":
 		text = nil
@@ -72,5 +72,5 @@ func (s *soak) damage() (string, error) {
 		const more = `{"apiVersion":"from.the.future/v99","unknown":{"field":[1,2,3]},`
 		text = []byte(strings.Replace(string(text), "{", more, 1))
 	}
-	return fmt.Sprintf("%s (%s)", strings.TrimPrefix(file, s.node.RootDir+"/"), how), os.WriteFile(file, text, 0o600)
+	return fmt.Sprintf("%s (%s)", strings.TrimPrefix(file, l.node.RootDir+"/"), how), os.WriteFile(file, text, 0o600)
 }

@@ -14,10 +14,12 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// fault is one kind of trouble. inject makes it, lets it last, and may leave to soak.heal what heal mends.
+// fault is one kind of trouble. inject makes it, lets it last, and ends it; only processes may stay dead, which
+// lane.revive starts.
 type fault struct {
 	name, about string
-	inject      func(context.Context, *soak) error
+	part        part
+	inject      func(context.Context, *lane) error
 	// rare: only -only and profiles that name it inject it.
 	rare bool
 	// build: it needs an agent of package faultbuild.
@@ -25,144 +27,190 @@ type fault struct {
 }
 
 var faults = []fault{
-	{name: "none", about: "nothing happens: the churn alone", inject: hold},
-	{name: "agent-kills", about: "the agent is killed (SIGKILL) 10 to 30 times", inject: agentKills},
-	{name: "agent-killed-often", about: "the agent is killed 200 times, with 30 ms to 1.2 s between",
+	{name: "none", part: partNone, about: "nothing happens: the churn alone",
+		inject: hold},
+	{name: "agent-kills", part: partAgent, about: "the agent is killed (SIGKILL) 10 to 30 times",
+		inject: agentKills},
+	{name: "agent-killed-often", part: partAgent, about: "the agent is killed 200 times, with 30 ms to 1.2 s between",
 		inject: agentKilledOften, rare: true},
-	{name: "agent-stopped", about: "the agent is stopped (SIGSTOP) for a while", inject: agentStopped},
-	{name: "agent-restarts", about: "the agent ends by SIGTERM and is started again, three times", inject: agentRestarts},
-	{name: "agent-few-files", about: "the agent runs out of file descriptors", inject: agentFewFiles},
-	{name: "runtime-killed", about: "the container runtime is killed and started again", inject: runtimeKilled},
-	{name: "runtime-stopped", about: "the container runtime is stopped (SIGSTOP) for a while", inject: runtimeStopped},
-	{name: "runtime-fails", about: "a third of the CRI calls fail", inject: withRuntime(runtimeFails)},
-	{name: "runtime-loses", about: "the answers of a third of the CRI calls are lost", inject: withRuntime(runtimeLoses)},
-	{name: "runtime-hangs", about: "a third of the CRI calls hang", inject: withRuntime(runtimeHangs)},
-	{name: "runtime-late", about: "a third of the CRI calls take up to 5 s more", inject: withRuntime(runtimeLate)},
-	{name: "runtime-twice", about: "the runtime gets a third of the CRI calls twice", inject: withRuntime(runtimeTwice)},
-	{name: "runtime-silent", about: "the runtime's events are cut off", inject: withRuntime(runtimeSilent)},
-	{name: "api-killed", about: "the API server is killed and started again", inject: apiKilled},
-	{name: "api-stopped", about: "the API server is stopped (SIGSTOP) for a while", inject: apiStopped},
-	{name: "api-refuses", about: "connections to the API server are refused", inject: withAPI(apiRefuse)},
-	{name: "api-drops", about: "packets to and from the API server are dropped", inject: withAPI(apiDrop)},
-	{name: "api-one-way", about: "requests reach the API server, answers are dropped", inject: withAPI(apiOneWay)},
-	{name: "api-resets", about: "connections to the API server are reset within half a second",
+	{name: "agent-stopped", part: partAgent, about: "the agent is stopped (SIGSTOP) for a while",
+		inject: agentStopped},
+	{name: "agent-restarts", part: partAgent, about: "the agent ends by SIGTERM and is started again, three times",
+		inject: agentRestarts},
+	{name: "agent-few-files", part: partAgent, about: "the agent runs out of file descriptors",
+		inject: agentFewFiles},
+	{name: "runtime-killed", part: partRuntime, about: "the container runtime is killed and started again",
+		inject: runtimeKilled},
+	{name: "runtime-stopped", part: partRuntime, about: "the container runtime is stopped (SIGSTOP) for a while",
+		inject: runtimeStopped},
+	{name: "runtime-fails", part: partCalls, about: "a third of the CRI calls fail",
+		inject: withRuntime(runtimeFails)},
+	{name: "runtime-loses", part: partCalls, about: "the answers of a third of the CRI calls are lost",
+		inject: withRuntime(runtimeLoses)},
+	{name: "runtime-hangs", part: partCalls, about: "a third of the CRI calls hang",
+		inject: withRuntime(runtimeHangs)},
+	{name: "runtime-late", part: partCalls, about: "a third of the CRI calls take up to 5 s more",
+		inject: withRuntime(runtimeLate)},
+	{name: "runtime-twice", part: partCalls, about: "the runtime gets a third of the CRI calls twice",
+		inject: withRuntime(runtimeTwice)},
+	{name: "runtime-silent", part: partCalls, about: "the runtime's events are cut off",
+		inject: withRuntime(runtimeSilent)},
+	{name: "api-killed", part: partControlPlane, about: "the API server is killed and started again",
+		inject: apiKilled},
+	{name: "api-stopped", part: partControlPlane, about: "the API server is stopped (SIGSTOP) for a while",
+		inject: apiStopped},
+	{name: "api-refuses", part: partNetwork, about: "connections to the API server are refused",
+		inject: withAPI(apiRefuse)},
+	{name: "api-drops", part: partNetwork, about: "packets to and from the API server are dropped",
+		inject: withAPI(apiDrop)},
+	{name: "api-one-way", part: partNetwork, about: "requests reach the API server, answers are dropped",
+		inject: withAPI(apiOneWay)},
+	{name: "api-resets", part: partNetwork, about: "connections to the API server are reset within half a second",
 		inject: withAPI(apiReset)},
-	{name: "api-slow", about: "requests to the API server take up to 3 s more", inject: withAPI(apiSlow)},
-	{name: "api-hangs", about: "the API server accepts requests and does not answer", inject: withAPI(apiHang)},
-	{name: "api-errors", about: "most requests get an HTTP error 500 to 504", inject: withAPI(apiErrors)},
-	{name: "api-429", about: "most requests get an HTTP error 429", inject: withAPI(apiTooMany)},
-	{name: "api-expired", about: "half of the watches end with 410 Gone", inject: withAPI(apiExpired)},
-	{name: "api-lags", about: "an API server without WatchList answers lists from an old cache",
+	{name: "api-slow", part: partNetwork, about: "requests to the API server take up to 3 s more",
+		inject: withAPI(apiSlow)},
+	{name: "api-hangs", part: partNetwork, about: "the API server accepts requests and does not answer",
+		inject: withAPI(apiHang)},
+	{name: "api-errors", part: partNetwork, about: "most requests get an HTTP error 500 to 504",
+		inject: withAPI(apiErrors)},
+	{name: "api-429", part: partNetwork, about: "most requests get an HTTP error 429",
+		inject: withAPI(apiTooMany)},
+	{name: "api-expired", part: partNetwork, about: "half of the watches end with 410 Gone",
+		inject: withAPI(apiExpired)},
+	{name: "api-lags", part: partNetwork, about: "an API server without WatchList answers lists from an old cache",
 		inject: withAPI(apiLags)},
-	{name: "disk-full", about: "the file system of the root directory is full", inject: diskFull},
-	{name: "inodes-full", about: "the file system of the root directory has no inode left", inject: inodesFull},
-	{name: "root-read-only", about: "the file system of the root directory is read-only",
+	{name: "disk-full", part: partFiles, about: "the file system of the root directory is full",
+		inject: diskFull},
+	{name: "inodes-full", part: partFiles, about: "the file system of the root directory has no inode left",
+		inject: inodesFull},
+	{name: "root-read-only", part: partFiles, about: "the file system of the root directory is read-only",
 		inject: withFiles(unix.EROFS, 1000, true), build: true},
-	{name: "root-eio", about: "a fifth of the file operations below the root directory fail with EIO",
+	{name: "root-eio", part: partFiles, about: "a fifth of the file operations below the root directory fail with EIO",
 		inject: withFiles(unix.EIO, 200, false), build: true},
-	{name: "inotify-full", about: "no inotify instance and no watch can be created", inject: inotifyFull, build: true},
-	{name: "clock-forward", about: "the clock is a day ahead for a while",
+	{name: "inotify-full", part: partFiles, about: "no inotify instance and no watch can be created",
+		inject: inotifyFull, build: true},
+	{name: "clock-forward", part: partClock, about: "the clock is a day ahead for a while",
 		inject: clockJumps(24 * time.Hour), build: true},
-	{name: "clock-back", about: "the clock is a day behind for a while",
+	{name: "clock-back", part: partClock, about: "the clock is a day behind for a while",
 		inject: clockJumps(-24 * time.Hour), build: true},
-	{name: "clock-drifts", about: "the clock gains ten seconds each second, and jumps back", inject: clockDrifts,
-		build: true},
-	{name: "agent-little-memory", about: "the agent gets 256 KiB to 8 MiB more memory than it has",
+	{name: "clock-drifts", part: partClock, about: "the clock gains ten seconds each second, and jumps back",
+		inject: clockDrifts,
+		build:  true},
+	{name: "agent-little-memory", part: partAgent, about: "the agent gets 256 KiB to 8 MiB more memory than it has",
 		inject: agentLittleMemory},
-	{name: "csi-killed", about: "the CSI driver is killed and started again, twice", inject: withPlugin("csi")},
-	{name: "device-killed", about: "the device plugin is killed and started again, twice", inject: withPlugin("device")},
-	{name: "etcd-restored", about: "etcd is restored from a copy that is some seconds old", inject: etcdRestored},
-	{name: "files-damaged", about: "one of the agent's files is emptied, cut, garbage or newer; three times",
+	{name: "csi-killed", part: partPlugins, about: "the CSI driver is killed and started again, twice",
+		inject: withPlugin("csi")},
+	{name: "device-killed", part: partPlugins, about: "the device plugin is killed and started again, twice",
+		inject: withPlugin("device")},
+	{name: "etcd-restored", part: partControlPlane, about: "etcd is restored from a copy that is some seconds old",
+		inject: etcdRestored},
+	{name: "files-damaged", part: partAgent,
+		about:  "one of the agent's files is emptied, cut, garbage or newer; three times",
 		inject: filesDamaged},
 }
 
-// hold lets a fault last, and kills the agent in the midst of it in half of the rounds.
-func hold(ctx context.Context, s *soak) error {
-	s.wait(ctx, s.between(2*time.Second, 12*time.Second))
-	if s.rand.IntN(2) == 0 {
+// hold lets a fault last, and kills the agent in the middle of it in half of the cases, unless another lane is at work
+// on the agent.
+func hold(ctx context.Context, l *lane) error {
+	l.wait(ctx, l.between(2*time.Second, 12*time.Second))
+	if l.rand.IntN(2) == 0 {
 		return nil
 	}
-	if err := s.kill(ctx); err != nil {
+	if err := l.killIfFree(ctx); err != nil {
 		return err
 	}
-	s.wait(ctx, s.between(time.Second, 8*time.Second))
+	l.wait(ctx, l.between(time.Second, 8*time.Second))
 	return nil
 }
 
-func withAPI(m apiMode) func(context.Context, *soak) error {
-	return func(ctx context.Context, s *soak) error {
-		s.http.set(m)
-		return hold(ctx, s)
+func withAPI(m apiMode) func(context.Context, *lane) error {
+	return func(ctx context.Context, l *lane) error {
+		l.http.set(m)
+		defer l.http.set(apiNormal)
+		return hold(ctx, l)
 	}
 }
 
-func withRuntime(m runtimeMode) func(context.Context, *soak) error {
-	return func(ctx context.Context, s *soak) error {
-		s.calls.set(m)
-		return hold(ctx, s)
+func withRuntime(m runtimeMode) func(context.Context, *lane) error {
+	return func(ctx context.Context, l *lane) error {
+		l.calls.set(m)
+		defer l.calls.set(runtimeNormal)
+		return hold(ctx, l)
 	}
 }
 
 // kill ends the agent with SIGKILL and starts it again.
-func (s *soak) kill(ctx context.Context) error {
-	if err := s.node.StopAgent(unix.SIGKILL); err != nil {
+func (l *lane) kill(ctx context.Context) error {
+	if err := l.node.StopAgent(unix.SIGKILL); err != nil {
 		return err
 	}
-	s.report.killed("agent")
-	return s.node.StartAgent(ctx, testbed.Nodelet)
+	l.report.killed("agent")
+	return l.node.StartAgent(ctx, testbed.Nodelet)
 }
 
-func agentKills(ctx context.Context, s *soak) error {
-	for range 10 + s.rand.IntN(21) {
-		if err := s.kill(ctx); err != nil || ctx.Err() != nil {
+// killIfFree kills the agent if no lane is at work on it.
+func (l *lane) killIfFree(ctx context.Context) error {
+	if !l.gate.owners[partAgent].TryLock() {
+		return nil
+	}
+	defer l.gate.owners[partAgent].Unlock()
+	return l.kill(ctx)
+}
+
+func agentKills(ctx context.Context, l *lane) error {
+	for range 10 + l.rand.IntN(21) {
+		if err := l.kill(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		s.wait(ctx, time.Duration(s.rand.ExpFloat64()*float64(600*time.Millisecond)))
+		l.wait(ctx, time.Duration(l.rand.ExpFloat64()*float64(600*time.Millisecond)))
 	}
 	return nil
 }
 
 // agentKilledOften kills the agent at moments of all kinds: short lives end while it starts, long ones amid work.
-func agentKilledOften(ctx context.Context, s *soak) error {
+func agentKilledOften(ctx context.Context, l *lane) error {
 	const least, most = 0.03, 1.2 // seconds
 	for range 200 {
-		if err := s.kill(ctx); err != nil || ctx.Err() != nil {
+		if err := l.kill(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		s.wait(ctx, time.Duration(least*math.Pow(most/least, s.rand.Float64())*float64(time.Second)))
+		l.wait(ctx, time.Duration(least*math.Pow(most/least, l.rand.Float64())*float64(time.Second)))
 	}
 	return nil
 }
 
-func agentRestarts(ctx context.Context, s *soak) error {
+func agentRestarts(ctx context.Context, l *lane) error {
 	for range 3 {
-		if err := s.node.StopAgent(unix.SIGTERM); err != nil {
+		if err := l.node.StopAgent(unix.SIGTERM); err != nil {
 			return err
 		}
-		if err := s.node.StartAgent(ctx, testbed.Nodelet); err != nil {
+		if err := l.node.StartAgent(ctx, testbed.Nodelet); err != nil {
 			return err
 		}
-		s.wait(ctx, s.between(100*time.Millisecond, 4*time.Second))
+		l.wait(ctx, l.between(100*time.Millisecond, 4*time.Second))
 	}
 	return nil
 }
 
 // stopped keeps a process stopped for a while.
-func (s *soak) stopped(ctx context.Context, pid int) error {
+func (l *lane) stopped(ctx context.Context, pid int) error {
+	if pid == 0 { // which is the whole process group for kill(2)
+		return errors.New("stop a process: it does not run")
+	}
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
-	s.wait(ctx, s.between(time.Second, 15*time.Second))
+	l.wait(ctx, l.between(time.Second, 15*time.Second))
 	return unix.Kill(pid, unix.SIGCONT)
 }
 
-func agentStopped(ctx context.Context, s *soak) error   { return s.stopped(ctx, s.node.AgentPID()) }
-func runtimeStopped(ctx context.Context, s *soak) error { return s.stopped(ctx, s.node.RuntimePID()) }
-func apiStopped(ctx context.Context, s *soak) error     { return s.stopped(ctx, s.tb.APIServerPID()) }
+func agentStopped(ctx context.Context, l *lane) error   { return l.stopped(ctx, l.node.AgentPID()) }
+func runtimeStopped(ctx context.Context, l *lane) error { return l.stopped(ctx, l.node.RuntimePID()) }
+func apiStopped(ctx context.Context, l *lane) error     { return l.stopped(ctx, l.tb.APIServerPID()) }
 
 // agentFewFiles leaves the agent a few file descriptors more than it has open.
-func agentFewFiles(ctx context.Context, s *soak) error {
-	pid := s.node.AgentPID()
+func agentFewFiles(ctx context.Context, l *lane) error {
+	pid := l.node.AgentPID()
 	open, err := openFiles(pid)
 	if err != nil {
 		return err
@@ -171,49 +219,49 @@ func agentFewFiles(ctx context.Context, s *soak) error {
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
 		return err
 	}
-	few := unix.Rlimit{Cur: uint64(open + s.rand.IntN(4)), Max: was.Max}
+	few := unix.Rlimit{Cur: uint64(open + l.rand.IntN(4)), Max: was.Max}
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		return err
 	}
-	s.wait(ctx, s.between(2*time.Second, 12*time.Second))
-	if s.node.AgentPID() != pid {
+	l.wait(ctx, l.between(2*time.Second, 12*time.Second))
+	if l.node.AgentPID() != pid {
 		return errors.New("the agent has ended when it had no file descriptor left")
 	}
 	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil)
 }
 
-func runtimeKilled(ctx context.Context, s *soak) error {
-	if err := s.node.StopRuntime(unix.SIGKILL); err != nil {
+func runtimeKilled(ctx context.Context, l *lane) error {
+	if err := l.node.StopRuntime(unix.SIGKILL); err != nil {
 		return err
 	}
-	s.report.killed("runtime")
-	s.wait(ctx, s.between(0, 8*time.Second))
-	if err := s.node.StartRuntime(ctx); err != nil {
+	l.report.killed("runtime")
+	l.wait(ctx, l.between(0, 8*time.Second))
+	if err := l.node.StartRuntime(ctx); err != nil {
 		return err
 	}
-	return hold(ctx, s)
+	return hold(ctx, l)
 }
 
-func apiKilled(ctx context.Context, s *soak) error {
-	if err := s.tb.StopAPIServer(); err != nil {
+func apiKilled(ctx context.Context, l *lane) error {
+	if err := l.tb.StopAPIServer(); err != nil {
 		return err
 	}
-	s.report.killed("API server")
-	s.wait(ctx, s.between(0, 8*time.Second))
-	if s.rand.IntN(2) == 0 {
-		if err := s.kill(ctx); err != nil {
+	l.report.killed("API server")
+	l.wait(ctx, l.between(0, 8*time.Second))
+	if l.rand.IntN(2) == 0 {
+		if err := l.killIfFree(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.tb.StartAPIServer(ctx); err != nil {
+	if err := l.tb.StartAPIServer(ctx); err != nil {
 		return err
 	}
-	return s.tb.RestartScheduler()
+	return l.tb.RestartScheduler()
 }
 
 // diskFull fills the file system below the agent's root directory.
-func diskFull(ctx context.Context, s *soak) error {
-	file := filepath.Join(s.node.RootDir, "soak-filler")
+func diskFull(ctx context.Context, l *lane) error {
+	file := filepath.Join(l.node.RootDir, "soak-filler")
 	f, err := os.Create(file)
 	if err != nil {
 		return err
@@ -226,12 +274,12 @@ func diskFull(ctx context.Context, s *soak) error {
 	if !errors.Is(err, unix.ENOSPC) {
 		return err
 	}
-	return hold(ctx, s)
+	return hold(ctx, l)
 }
 
 // inodesFull takes all inodes of the file system below the agent's root directory.
-func inodesFull(ctx context.Context, s *soak) error {
-	dir := filepath.Join(s.node.RootDir, "soak-filler.d")
+func inodesFull(ctx context.Context, l *lane) error {
+	dir := filepath.Join(l.node.RootDir, "soak-filler.d")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -239,7 +287,7 @@ func inodesFull(ctx context.Context, s *soak) error {
 	for i := 0; ; i++ {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
 		if errors.Is(err, unix.ENOSPC) {
-			return hold(ctx, s)
+			return hold(ctx, l)
 		}
 		if err != nil {
 			return err

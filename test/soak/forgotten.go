@@ -28,8 +28,8 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
 		return
 	}
-	log, err := os.ReadFile(s.node.RuntimeLog())
-	if err != nil || !bytes.Contains(log[s.logged:], []byte("context canceled")) {
+	log, err := readFrom(s.node.RuntimeLog(), s.logged.runtime)
+	if err != nil || !bytes.Contains(log, []byte("context canceled")) {
 		return
 	}
 	s.report.forgot()
@@ -81,11 +81,11 @@ func (s *soak) pluginWasKilled(address string) bool {
 		return false
 	}
 	sandbox, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
-	log, err := os.ReadFile(s.node.RuntimeLog())
+	log, err := readFrom(s.node.RuntimeLog(), s.logged.runtime)
 	if err != nil {
 		return false
 	}
-	for line := range bytes.Lines(log[s.logged:]) {
+	for line := range bytes.Lines(log) {
 		failed := bytes.Contains(line, []byte(`failed to setup network for sandbox \"`+sandbox))
 		if failed && (bytes.Contains(line, []byte("signal: killed")) || bytes.Contains(line, []byte("context canceled"))) {
 			return true

@@ -14,58 +14,62 @@ import (
 )
 
 // clockJumps lets the clock be wrong by d for a while.
-func clockJumps(d time.Duration) func(context.Context, *soak) error {
-	return func(ctx context.Context, s *soak) error {
-		s.page.SetClock(d)
-		return hold(ctx, s)
+func clockJumps(d time.Duration) func(context.Context, *lane) error {
+	return func(ctx context.Context, l *lane) error {
+		l.page.SetClock(d)
+		defer l.page.SetClock(0)
+		return hold(ctx, l)
 	}
 }
 
 // clockDrifts lets the clock gain ten seconds each second, and jump back at the end.
-func clockDrifts(ctx context.Context, s *soak) error {
+func clockDrifts(ctx context.Context, l *lane) error {
 	const step = 50 * time.Millisecond
 	drifting, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for n := time.Duration(1); drifting.Err() == nil; n++ {
-			s.page.SetClock(10 * n * step)
-			s.wait(drifting, step)
+			l.page.SetClock(10 * n * step)
+			l.wait(drifting, step)
 		}
 	}()
-	err := hold(ctx, s)
+	err := hold(ctx, l)
 	stop()
 	<-ended
+	l.page.SetClock(0)
 	return err
 }
 
 // withFiles makes a share of the file operations below the root directory fail.
-func withFiles(errno unix.Errno, perMille int64, writesOnly bool) func(context.Context, *soak) error {
-	return func(ctx context.Context, s *soak) error {
-		before := s.page.Failed()
-		s.page.FailFiles(errno, perMille, writesOnly)
-		err := hold(ctx, s)
-		s.report.note("%d operations failed with %v", s.page.Failed()-before, errno)
+func withFiles(errno unix.Errno, perMille int64, writesOnly bool) func(context.Context, *lane) error {
+	return func(ctx context.Context, l *lane) error {
+		before := l.page.Failed()
+		l.page.FailFiles(errno, perMille, writesOnly)
+		defer l.page.FailFiles(0, 0, false)
+		err := hold(ctx, l)
+		l.report.note("%d operations failed with %v", l.page.Failed()-before, errno)
 		return err
 	}
 }
 
 // inotifyFull lets no inotify instance and no watch be created.
-func inotifyFull(ctx context.Context, s *soak) error {
-	s.page.FailInotify()
-	return hold(ctx, s)
+func inotifyFull(ctx context.Context, l *lane) error {
+	l.page.FailInotify(true)
+	defer l.page.FailInotify(false)
+	return hold(ctx, l)
 }
 
 // agentLittleMemory moves the agent to a cgroup in which it can get only a little more memory. The kernel may kill it.
-func agentLittleMemory(ctx context.Context, s *soak) error {
-	path := s.node.CgroupRoot + "-agent"
+func agentLittleMemory(ctx context.Context, l *lane) error {
+	path := l.node.CgroupRoot + "-agent"
 	dirs, err := testbed.MakeCgroup(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = testbed.RemoveCgroup(path, 10*time.Second) }() // the testbed's end removes what is left
-	limit := int64(256<<10) << s.rand.IntN(6)
-	pid, bounded := s.node.AgentPID(), false
+	limit := int64(256<<10) << l.rand.IntN(6)
+	pid, bounded := l.node.AgentPID(), false
 	for _, dir := range dirs {
 		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
 			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
@@ -83,34 +87,36 @@ func agentLittleMemory(ctx context.Context, s *soak) error {
 	if !bounded {
 		return errors.New("this machine has no memory controller")
 	}
-	s.wait(ctx, s.between(2*time.Second, 12*time.Second))
-	if s.node.AgentPID() != pid {
-		s.report.killed("agent (out of memory)")
+	l.wait(ctx, l.between(2*time.Second, 12*time.Second))
+	if l.node.AgentPID() != pid {
+		if l.gaveUp() == "" {
+			l.report.killed("agent (out of memory)")
+		}
 		return nil
 	}
-	return s.kill(ctx) // the next one is where the first was
+	return l.kill(ctx) // the next one is where the first was
 }
 
 // etcdRestored brings the API server back to an earlier state: pods that were created meanwhile are unknown, pods that
 // were deleted are there again, and resource versions are used a second time.
-func etcdRestored(ctx context.Context, s *soak) error {
-	backup := filepath.Join(filepath.Dir(s.node.RootDir), "soak-etcd")
+func etcdRestored(ctx context.Context, l *lane) error {
+	backup := filepath.Join(filepath.Dir(l.node.RootDir), "soak-etcd")
 	if err := os.RemoveAll(backup); err != nil {
 		return err
 	}
-	if err := testbed.CopyEtcd(s.tb, backup); err != nil {
+	if err := testbed.CopyEtcd(l.tb, backup); err != nil {
 		return err
 	}
-	s.wait(ctx, s.between(2*time.Second, 10*time.Second))
-	err := testbed.RestoreEtcd(ctx, s.tb, backup, func() {
+	l.wait(ctx, l.between(2*time.Second, 10*time.Second))
+	err := testbed.RestoreEtcd(ctx, l.tb, backup, func() {
 		for _, process := range []string{"scheduler", "controller manager", "API server", "etcd"} {
-			s.report.killed(process)
+			l.report.killed(process)
 		}
-		s.restores.Add(1)
-		s.status.reset()
+		l.restores.Add(1)
+		l.status.reset()
 	})
 	if err != nil {
 		return err
 	}
-	return hold(ctx, s)
+	return hold(ctx, l)
 }

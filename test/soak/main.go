@@ -31,8 +31,10 @@ type options struct {
 // profile says how densely a run injects faults.
 type profile struct {
 	about string
-	// perRound is how many faults follow each other before the invariants are checked.
+	// perRound is how many faults follow each other before the invariants are checked. lanes says that the faults of
+	// each part of the node are a lane of their own, and that perRound counts how often each kind comes in a round.
 	perRound int
+	lanes    bool
 	// pace is by what the durations of faults are multiplied.
 	pace float64
 	// only are the names of the faults; empty means all.
@@ -43,6 +45,8 @@ type profile struct {
 var profiles = map[string]profile{
 	"single": {about: "one fault a round", perRound: 1, pace: 1},
 	"dense":  {about: "16 faults a round, a fifth as long", perRound: 16, pace: 0.2},
+	"lanes": {about: "every fault twice a round, a fifth as long, those of different parts at the same time",
+		perRound: 2, pace: 0.2, lanes: true},
 	"kill": {about: "the agent is killed two to three times a second", perRound: 1, pace: 1,
 		only: []string{"agent-killed-often"}},
 }
@@ -89,7 +93,7 @@ func parse() (o options, list, table bool) {
 	flag.StringVar(&o.nodelet, "nodelet", "bin/nodelet", "nodelet's program")
 	flag.StringVar(&only, "only", "", "comma-separated faults to inject, instead of all; see -list")
 	flag.IntVar(&o.slots, "slots", 12, "how many pods come and go at a time")
-	flag.StringVar(&o.profile, "profile", "single", "how densely faults come: single, dense or kill")
+	flag.StringVar(&o.profile, "profile", "single", "how densely faults come: single, dense, lanes or kill")
 	flag.StringVar(&o.network, "network", "runtime", "who sets up the pod network: runtime or agent")
 	flag.StringVar(&o.record, "record", "", "append the run as one line of JSON to this file")
 	flag.BoolVar(&list, "list", false, "list the faults and exit")
@@ -100,7 +104,7 @@ func parse() (o options, list, table bool) {
 	}
 	p, ok := profiles[o.profile]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "soak: unknown profile %q: use single, dense or kill\n", o.profile)
+		fmt.Fprintf(os.Stderr, "soak: unknown profile %q: use single, dense, lanes or kill\n", o.profile)
 		os.Exit(2)
 	}
 	if o.only = p.only; only != "" {

@@ -213,21 +213,21 @@ func (s *soak) apply(ctx context.Context, objects string) error {
 }
 
 // withPlugin injects the death of a plugin. It is started again after a while.
-func withPlugin(name string) func(context.Context, *soak) error {
-	return func(ctx context.Context, s *soak) error {
+func withPlugin(name string) func(context.Context, *lane) error {
+	return func(ctx context.Context, l *lane) error {
 		for range 2 {
-			for _, p := range s.plugins {
+			for _, p := range l.plugins {
 				if p.name != name {
 					continue
 				}
 				p.kill()
-				s.report.killed(name + " plugin")
-				s.wait(ctx, s.between(0, 6*time.Second))
+				l.report.killed(name + " plugin")
+				l.wait(ctx, l.between(0, 6*time.Second))
 				if err := p.start(); err != nil {
 					return err
 				}
 			}
-			s.wait(ctx, s.between(0, 6*time.Second))
+			l.wait(ctx, l.between(0, 6*time.Second))
 		}
 		return nil
 	}

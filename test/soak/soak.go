@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,8 @@ const (
 type soak struct {
 	opts    options
 	profile profile
-	rand    *rand.Rand
+	lanes   []*lane
+	gate    *gate
 	tb      *testbed.Testbed
 	node    *testbed.Node
 	api     *client.Client
@@ -48,16 +50,17 @@ type soak struct {
 	steady   *steadyPods
 	baseline []string // of Node.Leftovers, with the steady pods alone
 	usage    agentUsage
-	order    []fault // the faults still to come before all have come once more
 	report   *report
-	logged   int64 // size of the runtime's log when the round began
+	// logged are the sizes of the logs when the round began.
+	logged struct{ runtime, agent int64 }
 	// outDir is where pods write down that they ran; a hostPath.
 	outDir string
 }
 
 // start brings up the testbed with the proxies in place.
 func start(ctx context.Context, o options) (*soak, error) {
-	s := &soak{opts: o, profile: profiles[o.profile], rand: rand.New(rand.NewPCG(o.seed, 0)), report: newReport()}
+	s := &soak{opts: o, profile: profiles[o.profile], report: newReport()}
+	s.makeLanes()
 	if err := testbed.Down(ctx, o.name, os.Stderr); err != nil { // what an interrupted run has left
 		return nil, err
 	}
@@ -188,49 +191,23 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// round injects the profile's number of faults beside the churn, one after the other, lets everything settle, and
-// checks the invariants.
+// round injects faults beside the churn, in all lanes at the same time, lets everything settle, and checks the
+// invariants.
 func (s *soak) round(ctx context.Context, n int) {
 	began := time.Now()
-	if info, err := os.Stat(s.node.RuntimeLog()); err == nil {
-		s.logged = info.Size()
-	}
+	s.logged.runtime, s.logged.agent = size(s.node.RuntimeLog()), size(s.node.AgentLog())
 	s.report.begin(n)
 	s.churn.resume()
-	for range s.profile.perRound {
-		s.wait(ctx, s.between(200*time.Millisecond, 3*time.Second))
-		s.once(ctx, s.nextFault())
+	var working sync.WaitGroup
+	for _, l := range s.lanes {
+		working.Go(func() { l.round(ctx) })
 	}
+	working.Wait()
 	if ctx.Err() != nil {
 		return
 	}
 	s.check(ctx)
 	s.report.end(n, time.Since(began), s.churn.lives())
-}
-
-// once injects one fault and ends it.
-func (s *soak) once(ctx context.Context, f fault) {
-	if ctx.Err() != nil {
-		return
-	}
-	s.report.inject(f.name)
-	if err := f.inject(ctx, s); err != nil && ctx.Err() == nil {
-		s.report.violate("inject %s: %v", f.name, err)
-	}
-	if err := s.heal(ctx); err != nil && ctx.Err() == nil {
-		s.report.violate("return to normal after %s: %v", f.name, err)
-	}
-}
-
-// nextFault deals the faults like cards: all of them once in an order of chance, and again.
-func (s *soak) nextFault() fault {
-	if len(s.order) == 0 {
-		s.order = s.selected()
-		s.rand.Shuffle(len(s.order), func(i, j int) { s.order[i], s.order[j] = s.order[j], s.order[i] })
-	}
-	f := s.order[0]
-	s.order = s.order[1:]
-	return f
 }
 
 // selected returns the faults that this run injects.
@@ -247,21 +224,6 @@ func (s *soak) needsBuild() bool {
 	return slices.ContainsFunc(s.selected(), func(f fault) bool { return f.build })
 }
 
-// heal ends whatever the fault has left: proxies pass everything on, and all processes run.
-func (s *soak) heal(ctx context.Context) error {
-	s.page.Heal()
-	s.http.set(apiNormal)
-	s.calls.set(runtimeNormal)
-	var errs []error
-	if s.node.RuntimePID() == 0 {
-		errs = append(errs, s.node.StartRuntime(ctx))
-	}
-	if s.node.AgentPID() == 0 {
-		errs = append(errs, s.node.StartAgent(ctx, testbed.Nodelet))
-	}
-	return errors.Join(errs...)
-}
-
 // wait waits, or until ctx ends.
 func (s *soak) wait(ctx context.Context, d time.Duration) {
 	select {
@@ -270,10 +232,13 @@ func (s *soak) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// between draws a duration, which is shorter in a dense profile.
-func (s *soak) between(least, most time.Duration) time.Duration {
-	d := least + time.Duration(s.rand.Int64N(int64(most-least)))
-	return time.Duration(float64(d) * s.profile.pace)
+// size returns the size of a file, or 0 if it is not there.
+func size(file string) int64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // pick draws one of the values.

@@ -78,7 +78,7 @@ func TestFaultsTakeEffect(t *testing.T) {
 	check("no fault", 0, "<nil>", "<nil>")
 	page.SetClock(-24 * time.Hour)
 	check("clock", -24*time.Hour, "<nil>", "<nil>")
-	page.Heal()
+	page.SetClock(0)
 	page.FailFiles(unix.EROFS, 1000, true)
 	check("read-only", 0, "read-only file system", "<nil>")
 	page.FailFiles(unix.EIO, 1000, false)
@@ -86,6 +86,6 @@ func TestFaultsTakeEffect(t *testing.T) {
 	if page.Failed() < 3 {
 		t.Errorf("failed system calls: got %d, want at least 3", page.Failed())
 	}
-	page.Heal()
+	page.FailFiles(0, 0, false)
 	check("healed", 0, "<nil>", "<nil>")
 }

@@ -61,7 +61,7 @@ func (p *Page) Close() error { return unix.Munmap(p.memory) }
 func (p *Page) SetClock(d time.Duration) { atomic.StoreInt64(&p.shared.clock, int64(d)) }
 
 // FailFiles makes a share of the operations on files below the root directory fail with errno; writesOnly leaves
-// those alone that only read.
+// those alone that only read. An errno of 0 ends the fault.
 func (p *Page) FailFiles(errno unix.Errno, perMille int64, writesOnly bool) {
 	writes := int64(0)
 	if writesOnly {
@@ -72,14 +72,13 @@ func (p *Page) FailFiles(errno unix.Errno, perMille int64, writesOnly bool) {
 	atomic.StoreInt64(&p.shared.errno, int64(errno))
 }
 
-// FailInotify lets no inotify instance and no watch be created.
-func (p *Page) FailInotify() { atomic.StoreInt64(&p.shared.inotify, 1) }
-
-// Heal ends all faults.
-func (p *Page) Heal() {
-	p.SetClock(0)
-	atomic.StoreInt64(&p.shared.errno, 0)
-	atomic.StoreInt64(&p.shared.inotify, 0)
+// FailInotify says whether the creation of inotify instances and watches fails.
+func (p *Page) FailInotify(fail bool) {
+	value := int64(0)
+	if fail {
+		value = 1
+	}
+	atomic.StoreInt64(&p.shared.inotify, value)
 }
 
 // Failed returns how many system calls have failed on purpose so far.
