@@ -53,7 +53,7 @@ agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest kube/pod plugins/devices
-agent/podapi: agent agent/podstate cri kube/pod kube/server
+agent/podapi: agent agent/podstate config cri kube/pod kube/server
 agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec config host/cgroups
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage
@@ -62,25 +62,28 @@ agent/shutdown: agent agent/podstate config host/atomicfile kube/pod
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
 cni/manager: cni config
 cri: kube/pod internal/trace
-cri/images: cri host/atomicfile host/boundedfile internal/keylock
+cri/images: config cri host/atomicfile host/boundedfile internal/keylock
 cri/logs: host/beneath host/inotify
 cri/monitor: cri
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/loglevel internal/waiting
+kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
+kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
 kube/node: config kube/client kube/watch internal/backoff
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
 kube/server/endpoints: config internal/loglevel kube/server
 metrics:
-metrics/usage: metrics kube/pod host/beneath host/mounts
+metrics/usage: config metrics kube/pod host/beneath host/mounts
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify
 plugins/plugintest: plugins
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff internal/release
+internal/trace: config
 config: internal/release
 systemd: internal/loglevel
 volumes: csi kube/pod kube/storage metrics/usage plugins

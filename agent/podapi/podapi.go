@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/logs"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -49,6 +50,15 @@ type Config struct {
 	Checkpoints string
 	// Allocated turns the list of allocated pods on.
 	Allocated bool
+}
+
+// Settings returns what a Server needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	out := Config{Allocated: c.Gate("KubeletAllocatedPodsEndpoint")}
+	if c.Gate("ContainerCheckpoint") {
+		out.Checkpoints = filepath.Join(c.Paths.Root, "checkpoints")
+	}
+	return out
 }
 
 // Server answers requests about pods. It implements server.Agent. Create it with New.

@@ -13,7 +13,6 @@ import (
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
-	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/userns"
@@ -152,17 +151,12 @@ func runPods(ctx context.Context, p *process, x parts) error {
 
 // newTracer makes what sends spans to the collector of tracing.endpoint; nil if none are sampled.
 func newTracer(p *process) *trace.Tracer {
-	c := p.cfg.Process.Tracing
+	c := trace.Settings(p.cfg)
 	if c.Endpoint == "" {
 		return nil
 	}
-	t := trace.New(trace.Config{
-		Endpoint:   c.Endpoint,
-		PerMillion: c.PerMillion,
-		Node:       p.cfg.Node.Name,
-		Version:    config.Version,
-		Log:        p.log,
-	})
+	c.Log = p.log
+	t := trace.New(c)
 	p.metrics.AddDroppedSpans(t.Dropped)
 	p.Start(t.Run)
 	return t

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -12,10 +10,6 @@ import (
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/systemd"
 )
-
-// statusHold is how long a change of a pod's status waits for further changes, unless readiness changes or the pod
-// ends.
-const statusHold = 250 * time.Millisecond
 
 // apiServer is the connection to the API server, and what is published there.
 type apiServer struct {
@@ -53,7 +47,7 @@ func newAPIServer(p *process) (*apiServer, error) {
 	a.status = status.New(status.Config{
 		Client:    a.core,
 		Log:       p.log,
-		Hold:      statusHold,
+		Hold:      status.Hold,
 		Published: p.meter.StatusPublished,
 	})
 	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
@@ -69,37 +63,23 @@ func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string)
 
 // newIdentity reads the node's certificates or prepares to request them. Without a kubeconfig there are none.
 func newIdentity(p *process) (*certs.Client, error) {
-	paths := p.cfg.Paths
-	if paths.Kubeconfig == "" && paths.BootstrapKubeconfig == "" {
+	c := certs.ClientSettings(p.cfg)
+	if c.Kubeconfig == "" && c.Bootstrap == "" {
 		return nil, nil
 	}
-	return certs.NewClient(certs.ClientConfig{
-		Kubeconfig: paths.Kubeconfig,
-		Bootstrap:  paths.BootstrapKubeconfig,
-		Dir:        paths.Certificates,
-		Node:       p.cfg.Node.Name,
-		Rotate:     p.cfg.API.RotateCerts,
-		UserAgent:  "nodelet/" + config.KubeletVersion(),
-		Log:        p.log,
-		Say:        func(line string) { _ = systemd.Notify(systemd.Status(line)) },
-	})
+	c.Say = func(line string) { _ = systemd.Notify(systemd.Status(line)) }
+	c.Log = p.log
+	return certs.NewClient(c)
 }
 
 // newServing provides the certificate of the node's own server; nil if the server is off.
 func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
-	s := p.cfg.Server
-	if s.Port == 0 {
+	if p.cfg.Server.Port == 0 {
 		return nil, nil
 	}
-	c := certs.ServingConfig{
-		CertFile:  s.CertFile,
-		KeyFile:   s.KeyFile,
-		Bootstrap: s.TLSBootstrap,
-		Dir:       p.cfg.Paths.Certificates,
-		Node:      p.cfg.Node.Name,
-		Addresses: func() []corev1.NodeAddress { return l.node.Node().Status.Addresses },
-		Log:       p.log,
-	}
+	c := certs.ServingSettings(p.cfg)
+	c.Addresses = func() []corev1.NodeAddress { return l.node.Node().Status.Addresses }
+	c.Log = p.log
 	if api.client != nil {
 		c.API = api.client.Certificates
 	}

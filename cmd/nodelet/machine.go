@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,12 +82,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 			api.recorder.NodeEvent(corev1.EventTypeWarning, "SystemOOM", v.Message())
 		})
 	})
-	p.Before(func(context.Context) {
-		if err := podfs.ShareMounts(p.cfg.Paths.Root); err != nil {
-			p.log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work",
-				"err", err)
-		}
-	})
+	p.Before(func(context.Context) { podfs.ShareMounts(p.cfg.Paths.Root, p.log) })
 	return m, nil
 }
 
@@ -127,22 +121,13 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 
 // newUsage makes what measures the node and its pods.
 func newUsage(p *process, x parts) *usage.Collector {
-	c := usage.Config{
-		Node:      p.cfg.Node.Name,
-		Hierarchy: usage.NewHierarchy(x.machine.cgroups.Mounts()),
-		Runtime:   x.runtime.client,
-		Pods: func(ctx context.Context) ([]usage.Pod, error) {
-			return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(p.cfg.Cgroups.PerQOS))
-		},
-		RootDir:       p.cfg.Paths.Root,
-		PodsDir:       filepath.Join(p.cfg.Paths.Root, "pods"),
-		LogsDir:       p.cfg.Paths.PodLogs,
-		Boot:          usage.BootTime(),
-		AgentCgroup:   usage.OwnCgroup(),
-		RuntimeCgroup: p.cfg.Cgroups.Runtime,
-		SystemCgroup:  p.cfg.Kubelet.SystemCgroups,
-		Log:           p.log,
+	c := usage.Settings(p.cfg)
+	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
+	c.Runtime = x.runtime.client
+	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
+		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(p.cfg.Cgroups.PerQOS))
 	}
+	c.Log = p.log
 	if p.cfg.Cgroups.PerQOS {
 		c.PodsCgroup, c.ClassCgroups = x.machine.cgroups.PodsCgroup(), x.machine.cgroups.ClassCgroups()
 	}

@@ -21,9 +21,6 @@ import (
 	"github.com/nodelet/nodelet/kube/status"
 )
 
-// providerTokenSeconds is the lifetime of tokens for credential providers: the API server's default.
-const providerTokenSeconds = 3600
-
 // containerRuntime is the container runtime and its images.
 type containerRuntime struct {
 	client    *cri.Client
@@ -56,17 +53,12 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		},
 		Log: p.log,
 	})
-	i := p.cfg.Images
-	r.collector = images.NewCollector(client, images.CollectorOptions{
-		HighPercent: i.GCHighPercent,
-		LowPercent:  i.GCLowPercent,
-		MinimumAge:  i.MinimumAge,
-		MaximumAge:  i.MaximumAge,
-		Event:       api.recorder.NodeEvent,
-		Removed:     r.monitor.ImagesChanged,
-		Collected:   p.metrics.AddImageCollection(),
-		Log:         p.log,
-	})
+	collect := images.CollectorSettings(p.cfg)
+	collect.Event = api.recorder.NodeEvent
+	collect.Removed = r.monitor.ImagesChanged
+	collect.Collected = p.metrics.AddImageCollection()
+	collect.Log = p.log
+	r.collector = images.NewCollector(client, collect)
 	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {
 		cidr := strings.Join(o.Spec.PodCIDRs, ",")
 		if api.client == nil {
@@ -88,7 +80,7 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 		Tokens:  c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
 		Account: o.local.ServiceAccount,
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
-			return o.of(pod).Token(ctx, pod, audience, providerTokenSeconds)
+			return o.of(pod).Token(ctx, pod, audience, provider.TokenSeconds)
 		},
 		Log: p.log,
 	})
@@ -102,17 +94,13 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 			return err
 		}
 	}
-	r.puller = images.New(r.client, images.Config{
-		MaxParallel: c.Images.MaxParallelPulls,
-		QPS:         c.Images.PullQPS,
-		Burst:       c.Images.PullBurst,
-		NodeConfigs: images.NodeConfigFiles(c.Paths.Root),
-		Providers:   providers.Ask,
-		Records:     known,
-		Wanted:      r.collector.Wanted,
-		Pulled:      r.monitor.ImagesChanged,
-		Log:         p.log,
-	})
+	pull := images.Settings(c)
+	pull.Providers = providers.Ask
+	pull.Records = known
+	pull.Wanted = r.collector.Wanted
+	pull.Pulled = r.monitor.ImagesChanged
+	pull.Log = p.log
+	r.puller = images.New(r.client, pull)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,6 @@ import (
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/certs"
-	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
@@ -28,26 +26,13 @@ import (
 // the commands of this program. It starts the rotation of the pods' logs as well, which asks the same questions.
 func newServer(p *process, x parts, serving *certs.Serving) error {
 	dir := logs.New(p.cfg.Paths.PodLogs)
-	checkpoints := ""
-	if p.cfg.Gate("ContainerCheckpoint") {
-		checkpoints = filepath.Join(p.cfg.Paths.Root, "checkpoints")
-	}
-	api := podapi.New(podapi.Config{
-		Pods:        x.links.supervisor,
-		Runtime:     x.runtime.client,
-		Logs:        dir,
-		Checkpoints: checkpoints,
-		Allocated:   p.cfg.Gate("KubeletAllocatedPodsEndpoint"),
-	})
+	c := podapi.Settings(p.cfg)
+	c.Pods, c.Runtime, c.Logs = x.links.supervisor, x.runtime.client, dir
+	api := podapi.New(c)
 	x.links.podAPI = api
 	p.Start(newRotator(p, x, dir).Run)
-	var s *server.Server
-	healthz := healthz(p, x, func() error {
-		if s == nil {
-			return nil // enableServer is false
-		}
-		return s.Health()
-	})
+	var s *server.Server // stays nil if enableServer is false
+	healthz := healthz(p, x, func() error { return s.Health() })
 	p.Start(func(ctx context.Context) {
 		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
 	})
@@ -116,21 +101,10 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 	s.Mounts = mounts
 	s.Meter = p.metrics.AddRequests()
 	s.Log = p.log
-	if api.client != nil {
-		// Requests to authenticate and authorize callers have no rate limit, so that they never wait for those of the agent.
-		auth, err := client.New(api.identity.Config(), -1, 0, "nodelet-auth/"+config.KubeletVersion())
-		if err != nil {
-			return s, err
-		}
-		s.Access = auth.Authorization
-		if p.cfg.Server.Webhook {
-			s.Tokens = auth.Authentication
-		}
-	} else if !s.AlwaysAllow {
-		p.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
-			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
+	if api.identity == nil {
+		return s, nil
 	}
-	return s, nil
+	return s, s.Connect(api.identity.Config(), "nodelet-auth/"+config.KubeletVersion(), p.cfg.Server.Webhook)
 }
 
 // service is what systemd is told about the agent.

@@ -22,21 +22,15 @@ type podObjects struct {
 func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 	o := &podObjects{}
 	if api.client != nil {
-		c := p.cfg
-		o.api = objects.New(objects.Config{
-			Core:             api.client.Core,
-			Node:             api.client.Node,
-			CertificatesBeta: api.client.CertificatesBeta,
-			TrustBundles:     c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
-			PodCertificates:  c.Gate("PodCertificateRequest"),
-			NodeName:         c.Node.Name,
-			NodeUID:          m.node.UID,
-			Event:            api.podEvent,
-			OnChange:         l.wake,
-			Log:              p.log,
-		})
+		c := objects.Settings(p.cfg)
+		c.Core, c.Node, c.CertificatesBeta = api.client.Core, api.client.Node, api.client.CertificatesBeta
+		c.NodeUID = m.node.UID
+		c.Event = api.podEvent
+		c.OnChange = l.wake
+		c.Log = p.log
+		o.api = objects.New(c)
 		p.AtEnd(o.api.Close)
-		if c.Gate("PodCertificateRequest") {
+		if c.PodCertificates {
 			p.metrics.AddPodCertificates(o.api)
 		}
 	}
@@ -83,15 +77,10 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.core) })
 	}
 	p.Start(func(ctx context.Context) {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case set := <-sources.Updates():
-				o.local.Set(set.ConfigMaps, set.Secrets)
-				l.supervisor.Want(set)
-				mirrors.Keep(set)
-			}
-		}
+		sources.Deliver(ctx, func(set *pods.Set) {
+			o.local.Set(set.ConfigMaps, set.Secrets)
+			l.supervisor.Want(set)
+			mirrors.Keep(set)
+		})
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 )
 
@@ -40,6 +41,16 @@ type CollectorOptions struct {
 	Collected func(reason string)
 	// Log logs each image that is removed.
 	Log *slog.Logger
+}
+
+// CollectorSettings returns the settings of the configuration. The caller adds the rest.
+func CollectorSettings(c *config.Config) CollectorOptions {
+	return CollectorOptions{
+		HighPercent: c.Images.GCHighPercent,
+		LowPercent:  c.Images.GCLowPercent,
+		MinimumAge:  c.Images.MinimumAge,
+		MaximumAge:  c.Images.MaximumAge,
+	}
 }
 
 // Collector removes images that no container uses. It is safe for use by many goroutines. Make one with NewCollector.

@@ -100,9 +100,9 @@ func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 	return k, problems
 }
 
-// NodeConfigFiles returns the files in which the kubelet looks for the node's own registry credentials, in its order.
+// nodeConfigFiles returns the files in which the kubelet looks for the node's own registry credentials, in its order.
 // The first readable one counts.
-func NodeConfigFiles(rootDir string) []string {
+func nodeConfigFiles(rootDir string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "/root" // services often have no $HOME

@@ -206,7 +206,7 @@ func TestNodeConfig(t *testing.T) {
 		}
 	}
 	t.Setenv("HOME", "")
-	if files := NodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" ||
+	if files := nodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" ||
 		files[1] != "/root/.docker/config.json" {
 		t.Errorf("files: %v", files)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images/records"
 )
@@ -25,7 +26,7 @@ type Config struct {
 	// QPS bounds the number of pulls that start in a second (registryPullQPS), after a burst; 0 means no bound.
 	QPS   float32
 	Burst int
-	// NodeConfigs are files with the node's own credentials; see NodeConfigFiles. They are read for each pull.
+	// NodeConfigs are files with the node's own credentials; see nodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
 	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see
 	// package provider. problems says what could not be had, without any content. nil: there are no providers.
@@ -38,6 +39,16 @@ type Config struct {
 	Pulled func()
 	// Log receives problems with credentials; nil discards them.
 	Log *slog.Logger
+}
+
+// Settings returns what a Puller needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	return Config{
+		MaxParallel: c.Images.MaxParallelPulls,
+		QPS:         c.Images.PullQPS,
+		Burst:       c.Images.PullBurst,
+		NodeConfigs: nodeConfigFiles(c.Paths.Root),
+	}
 }
 
 // Provided is the answer of one credential provider: logins by docker's patterns of registries.

@@ -16,6 +16,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 )
@@ -32,6 +33,18 @@ type ClientConfig struct {
 	// nil.
 	Say func(string)
 	Log *slog.Logger
+}
+
+// ClientSettings returns what a Client needs of the configuration. The caller adds Say and the log.
+func ClientSettings(c *config.Config) ClientConfig {
+	return ClientConfig{
+		Kubeconfig: c.Paths.Kubeconfig,
+		Bootstrap:  c.Paths.BootstrapKubeconfig,
+		Dir:        c.Paths.Certificates,
+		Node:       c.Node.Name,
+		Rotate:     c.API.RotateCerts,
+		UserAgent:  "nodelet/" + config.KubeletVersion(),
+	}
 }
 
 // Client is the identity of the node for the API server. The goroutine of Run is its only writer.

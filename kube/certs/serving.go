@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/internal/latest"
 )
@@ -40,6 +41,17 @@ type ServingConfig struct {
 	// Addresses returns those of the Node object, for which the certificate is requested; none if they are not known yet.
 	Addresses func() []corev1.NodeAddress
 	Log       *slog.Logger
+}
+
+// ServingSettings returns what a Serving needs of the configuration. The caller adds the rest.
+func ServingSettings(c *config.Config) ServingConfig {
+	return ServingConfig{
+		CertFile:  c.Server.CertFile,
+		KeyFile:   c.Server.KeyFile,
+		Bootstrap: c.Server.TLSBootstrap,
+		Dir:       c.Paths.Certificates,
+		Node:      c.Node.Name,
+	}
 }
 
 // Serving is the certificate of the node's own server: configured by the user, signed by the cluster, or by the node

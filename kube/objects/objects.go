@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/config"
 )
 
 // linger is how long an object is kept and watched after its last user: CronJobs and rollouts soon use it again.
@@ -71,6 +73,15 @@ type Config struct {
 	OnChange func(pods []types.UID)
 	// Log receives why an object cannot be kept up to date.
 	Log *slog.Logger
+}
+
+// Settings returns what an Objects needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	return Config{
+		TrustBundles:    c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
+		PodCertificates: c.Gate("PodCertificateRequest"),
+		NodeName:        c.Node.Name,
+	}
 }
 
 func (c *Config) notify(pods []types.UID) {

@@ -82,6 +82,18 @@ func New(cfg Config) *Sources {
 	return s
 }
 
+// Deliver calls to with each Set until ctx ends. It misses those between if to is slow.
+func (s *Sources) Deliver(ctx context.Context, to func(*Set)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case set := <-s.updates:
+			to(set)
+		}
+	}
+}
+
 // Updates delivers Sets. Only the newest waits to be received: a slow receiver misses those between.
 func (s *Sources) Updates() <-chan *Set { return s.updates }
 

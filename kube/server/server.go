@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 const (
@@ -76,6 +78,20 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// Connect makes the client that authorizes callers and, if tokens is set, the one that authenticates them. They have no
+// rate limit, so that they never wait for the requests of the agent.
+func (c *Config) Connect(apiServer *rest.Config, userAgent string, tokens bool) error {
+	clients, err := client.New(apiServer, -1, 0, userAgent)
+	if err != nil {
+		return err
+	}
+	c.Access = clients.Authorization
+	if tokens {
+		c.Tokens = clients.Authentication
+	}
+	return nil
+}
+
 // TLS has limits of the protocol. Empty lists leave the choice to Go.
 type TLS struct {
 	MinVersion   uint16
@@ -118,6 +134,10 @@ type Server struct {
 // New returns a Server; Listen opens its port.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log}
+	if cfg.Access == nil && !cfg.AlwaysAllow {
+		s.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
+			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
+	}
 	authn, err := newAuthenticator(&cfg)
 	if err != nil {
 		return nil, err
@@ -143,9 +163,9 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Health returns an error as long as the port is not open.
+// Health returns an error as long as the port is not open. A nil Server has none to open.
 func (s *Server) Health() error {
-	if !s.listening.Load() {
+	if s != nil && !s.listening.Load() {
 		return errors.New("the node's API is not served")
 	}
 	return nil

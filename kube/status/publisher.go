@@ -31,6 +31,9 @@ const (
 	outageMax       = 10 * time.Second
 )
 
+// Hold is how long a change of a status waits for further changes; see Config.
+const Hold = 250 * time.Millisecond
+
 // Config says how a Publisher reaches the API server and what it reports to its caller.
 type Config struct {
 	// Client speaks to /api/v1 (kube/client's Core). Nil means there is no API server (standalone): statuses are then

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/config"
 )
 
 // runtimePatience is how long a request waits for the runtime. Without an answer, the response lacks the values that
@@ -79,6 +82,20 @@ type Config struct {
 	// Boot is the boot time of the machine.
 	Boot time.Time
 	Log  *slog.Logger
+}
+
+// Settings returns what a Collector needs of the configuration and of the machine. The caller adds the rest.
+func Settings(c *config.Config) Config {
+	return Config{
+		Node:          c.Node.Name,
+		RootDir:       c.Paths.Root,
+		PodsDir:       filepath.Join(c.Paths.Root, "pods"),
+		LogsDir:       c.Paths.PodLogs,
+		Boot:          bootTime(),
+		AgentCgroup:   ownCgroup(),
+		RuntimeCgroup: c.Cgroups.Runtime,
+		SystemCgroup:  c.Kubelet.SystemCgroups,
+	}
 }
 
 // Collector measures on demand. It is safe for use by many goroutines.

@@ -26,8 +26,8 @@ func (c *Collector) systems() (all []system) {
 	return all
 }
 
-// OwnCgroup returns the cgroup that accounts for this process; empty if it is not known.
-func OwnCgroup() string {
+// ownCgroup returns the cgroup that accounts for this process; empty if it is not known.
+func ownCgroup() string {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return ""
@@ -60,8 +60,8 @@ func accountedIn(text string) string {
 	return own
 }
 
-// BootTime returns when the machine has booted; zero if that is unknown.
-func BootTime() time.Time {
+// bootTime returns when the machine has booted; zero if that is unknown.
+func bootTime() time.Time {
 	var s unix.Sysinfo_t
 	if unix.Sysinfo(&s) != nil {
 		return time.Time{}

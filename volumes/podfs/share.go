@@ -2,6 +2,7 @@ package podfs
 
 import (
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 
@@ -13,7 +14,13 @@ import (
 // drivers and pods with mountPropagation need it. Where dir is not on a shared mount it becomes one: bound to itself
 // and shared, with what is mounted below. It may be called again; that mount stays when the agent ends, like the pods'
 // own.
-func ShareMounts(dir string) error {
+func ShareMounts(dir string, log *slog.Logger) {
+	if err := shareMounts(dir); err != nil {
+		log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
+	}
+}
+
+func shareMounts(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func TestShareMounts(t *testing.T) {
 	}
 	var first int
 	for i, dir := range []string{root, root, link, below} {
-		if err := ShareMounts(dir); err != nil {
+		if err := shareMounts(dir); err != nil {
 			t.Fatal(err)
 		}
 		on, err := mountOf(below)

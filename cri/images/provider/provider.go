@@ -17,6 +17,9 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
+// TokenSeconds is the lifetime of the tokens for providers: the API server's default.
+const TokenSeconds = 3600
+
 // Options configure the credential providers.
 type Options struct {
 	// Config is a CredentialProviderConfig, or a directory of them; BinDir is where the programs are.
