@@ -22,3 +22,25 @@ func TestLimitHeap(t *testing.T) {
 		t.Errorf("limit of 1 GB: got %d, want %d", debug.SetMemoryLimit(-1), want)
 	}
 }
+
+func TestTrimWhenAtRest(t *testing.T) {
+	const mib = 1 << 20
+	var trim trimmer
+	for i, step := range []struct {
+		allocated uint64
+		want      bool
+		why       string
+	}{
+		{30 * mib, false, "the agent has just started"},
+		{80 * mib, false, "a burst of pods"},
+		{80*mib + 1000, true, "the burst is over"},
+		{80*mib + 2000, false, "nothing to collect since the last trim"},
+		{80*mib + mib/2, false, "less garbage than is worth a collection"},
+		{81*mib + 1000, true, "slow work has left garbage"},
+		{90 * mib, false, "the next burst"},
+	} {
+		if got := trim.due(step.allocated); got != step.want {
+			t.Errorf("step %d, %s: got %t, want %t", i, step.why, got, step.want)
+		}
+	}
+}
