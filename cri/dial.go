@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/internal/trace"
@@ -129,6 +132,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithNoProxy(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
+		experimental.WithBufferPool(buffers()),
 		grpc.WithReadBufferSize(8 << 10),
 		grpc.WithWriteBufferSize(8 << 10),
 		grpc.WithStaticStreamWindowSize(1 << 20),
@@ -142,6 +146,16 @@ func dialOptions() []grpc.DialOption {
 		}),
 	}
 }
+
+// buffers returns the pool of buffers for messages. gRPC's own pool takes 1 MiB for each message over 32 KiB, and the
+// lists of a node with 60 pods are longer than that; this one has the powers of two between as well.
+var buffers = sync.OnceValue(func() mem.BufferPool {
+	pool, err := mem.NewBinaryTieredBufferPool(8, 12, 14, 15, 16, 17, 18, 19, 20)
+	if err != nil {
+		panic(err) // the sizes are constants that gRPC accepts
+	}
+	return pool
+})
 
 // socketPath returns the path of the unix socket of an endpoint.
 func socketPath(endpoint string) (string, error) {
