@@ -140,17 +140,22 @@ func (t *table) devicesUnused(pod types.UID) bool {
 	return !onDisk && err == nil
 }
 
-// present returns the pods that have a worker or something in the runtime, by name.
+// present returns the pods that have a worker or something in the runtime, by name. It leaves out those that are known
+// to come from the API server: they have no mirror pod that waits for their end.
 func (t *table) present() map[types.NamespacedName][]types.UID {
-	found := make(map[types.NamespacedName][]types.UID, len(t.workers))
+	found := map[types.NamespacedName][]types.UID{}
+	add := func(source pods.Source, namespace, name string, uid types.UID) {
+		if source != pods.SourceAPI {
+			key := types.NamespacedName{Namespace: namespace, Name: name}
+			found[key] = append(found[key], uid)
+		}
+	}
 	for uid, e := range t.workers {
-		name := types.NamespacedName{Namespace: e.source.Namespace, Name: e.source.Name}
-		found[name] = append(found[name], uid)
+		add(pods.SourceOf(e.source), e.source.Namespace, e.source.Name, uid)
 	}
 	for uid, pod := range t.listed {
 		if t.workers[uid] == nil {
-			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-			found[name] = append(found[name], uid)
+			add(pods.Source(pod.Source), pod.Namespace, pod.Name, uid)
 		}
 	}
 	return found
