@@ -14,11 +14,12 @@ import (
 const (
 	// gcPercent trades a little CPU in bursts for a heap that is a third smaller than with Go's default of 100.
 	gcPercent = 50
-	// trimEvery is how often Trim looks whether the agent is at rest; trimAbove is how much garbage is worth a collection.
+	// trimEvery is how often Trim looks whether the agent is at rest; trimAbove is how much garbage is worth a
+	// collection.
 	trimEvery = 20 * time.Second
 	trimAbove = 1 << 20
-	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that the
-	// agent runs need.
+	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that
+	// the agent runs need.
 	heapPercent = 85
 )
 
@@ -58,9 +59,9 @@ func limitHeap(limit int64) bool {
 	return true
 }
 
-// Trim collects garbage and gives the freed memory back to the kernel whenever the agent comes to rest, until ctx ends.
-// Without it, the garbage of the last burst of pods would stay: an agent at rest allocates so little that the next
-// collection is hours away.
+// Trim collects garbage and gives the freed memory back to the kernel whenever the agent comes to rest, until ctx
+// ends. Without it, the garbage of the last burst of pods would stay: an agent at rest allocates so little that the
+// next collection is hours away.
 func Trim(ctx context.Context) {
 	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	var t trimmer
@@ -78,15 +79,15 @@ func Trim(ctx context.Context) {
 	}
 }
 
-// trimmer decides when to trim. Both fields are bytes allocated since the start of the program: at the last look, and at
-// the last trim.
+// trimmer decides when to trim. Both fields are bytes allocated since the start of the program: at the last look, and
+// at the last trim.
 type trimmer struct {
 	seen    uint64
 	trimmed uint64
 }
 
-// due reports whether the agent is at rest and has garbage: it allocated little since the last look, and much since the
-// last trim. allocated is the bytes allocated since the start.
+// due reports whether the agent is at rest and has garbage: it allocated little since the last look, and much since
+// the last trim. allocated is the bytes allocated since the start.
 func (t *trimmer) due(allocated uint64) bool {
 	atRest := allocated-t.seen < trimAbove
 	t.seen = allocated

@@ -115,12 +115,8 @@ func (d delivery) same(e delivery) bool {
 // merge merges the newest deliveries, in the order of their precedence, into a Set. A source that has not delivered
 // yet is a zero delivery.
 func merge(deliveries []delivery) *Set {
-	count := 0
-	for _, d := range deliveries {
-		count += len(d.pods)
-	}
 	s := &Set{
-		Pods:       make(map[types.UID]*corev1.Pod, count),
+		Pods:       map[types.UID]*corev1.Pod{},
 		Mirrors:    map[types.NamespacedName]*corev1.Pod{},
 		ConfigMaps: map[types.NamespacedName]*corev1.ConfigMap{},
 		Secrets:    map[types.NamespacedName]*corev1.Secret{},
