@@ -50,6 +50,12 @@ func runtimeName(runtime string) string {
 // prepareRuntime builds the runtime that the options select.
 func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
 	if _, oci := splitRuntime(tb.opts.Runtime); oci == ociCrun {
+		if !tb.cache.lookOnly {
+			needs := []need{{pkg: ociCrun, command: ociCrun}}
+			if err := installDebian(ctx, tb.opts.Progress, needs); err != nil {
+				return err
+			}
+		}
 		if tb.bins.crun, err = exec.LookPath(ociCrun); err != nil {
 			return fmt.Errorf("find the OCI runtime (install the Debian package crun): %w", err)
 		}

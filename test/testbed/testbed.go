@@ -76,7 +76,7 @@ type Options struct {
 	// of the environment variable KubernetesEnv, or else the version that nodelet follows.
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Runtime is the nodes' container runtime: "" or "containerd", or "crio". With "+crun" after it, as in
-	// "containerd+crun", it creates containers with crun, which must be in PATH, instead of runc.
+	// "containerd+crun", it creates containers with Debian's crun instead of runc.
 	Runtime string `json:"runtime,omitempty"`
 	// Network is what sets up the pod network: "" or "runtime" is the runtime with a configuration of the testbed,
 	// "agent" is nodelet, and with "none" the test installs a network add-on.
