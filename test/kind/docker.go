@@ -47,7 +47,7 @@ func openLab(ctx context.Context) (*lab, error) {
 		return nil, err
 	}
 	l := &lab{dir: "/var/lib/nodelet-kind", parts: filepath.Join(base, "nodelet-kind"), cache: cache}
-	if l.kubernetes, err = cache.KubernetesVersion(ctx); err != nil {
+	if l.kubernetes, err = cache.KubernetesVersion(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(l.parts, 0o755); err != nil {

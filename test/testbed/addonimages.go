@@ -11,7 +11,7 @@ const (
 // AddonImages builds the missing images of kube-proxy, CoreDNS and Flannel with the names in their manifests, and
 // returns their archives.
 func (c *Cache) AddonImages(ctx context.Context) ([]string, error) {
-	version, err := c.KubernetesVersion(ctx)
+	version, err := c.KubernetesVersion()
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -173,11 +174,11 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 	if !ok {
 		return "", fmt.Errorf("no module %q below test/testbed/modules", module)
 	}
-	src, err := moduleDir(ctx, module)
+	src, err := moduleDir(module)
 	if err != nil {
 		return "", err
 	}
-	version, err := moduleVersion(ctx, module)
+	version, err := moduleVersion(module)
 	if err != nil {
 		return "", err
 	}
@@ -392,8 +393,8 @@ func minor(version string) string {
 }
 
 // moduleVersion returns the version of a module's programs.
-func moduleVersion(ctx context.Context, name string) (string, error) {
-	src, err := moduleDir(ctx, name)
+func moduleVersion(name string) (string, error) {
+	src, err := moduleDir(name)
 	if err != nil {
 		return "", err
 	}
@@ -402,7 +403,7 @@ func moduleVersion(ctx context.Context, name string) (string, error) {
 
 // ModuleSource returns the directory of a module's source code, which has files that are no programs, too.
 func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error) {
-	src, err := moduleDir(ctx, module)
+	src, err := moduleDir(module)
 	if err != nil {
 		return "", err
 	}
@@ -410,20 +411,24 @@ func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error)
 	return strings.TrimSpace(dir), err
 }
 
-// moduleDir finds test/testbed/modules/NAME: next to this file, or with the go command if the binary was built with
-// -trimpath.
-func moduleDir(ctx context.Context, name string) (string, error) {
-	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
-		if dir := filepath.Join(filepath.Dir(file), "modules", name); isDir(dir) {
-			return dir, nil
-		}
+// moduleDir returns test/testbed/modules/NAME.
+func moduleDir(name string) (string, error) {
+	own, err := ownSource()
+	return filepath.Join(own, "modules", name), err
+}
+
+// ownSource finds the directory of this package: that of this file, or with the go command, which takes seconds in a
+// slow machine, if the program was built with -trimpath.
+var ownSource = sync.OnceValues(func() (string, error) {
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) && isDir(filepath.Dir(file)) {
+		return filepath.Dir(file), nil
 	}
-	own, err := run(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/nodelet/nodelet/test/testbed")
+	own, err := run(context.Background(), "go", "list", "-f", "{{.Dir}}", "github.com/nodelet/nodelet/test/testbed")
 	if err != nil {
 		return "", fmt.Errorf("find the testbed's sources (run it inside the nodelet source tree): %w", err)
 	}
-	return filepath.Join(strings.TrimSpace(own), "modules", name), nil
-}
+	return strings.TrimSpace(own), nil
+})
 
 func isDir(path string) bool {
 	fi, err := os.Stat(path)

@@ -17,15 +17,15 @@ const etcdRevision = "-0"
 // names that kubeadm uses, and returns their archives. It leaves out kube-proxy and CoreDNS, because a cluster can
 // run without them.
 func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
-	version, err := c.KubernetesVersion(ctx)
+	version, err := c.KubernetesVersion()
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := moduleVersion(ctx, "etcd")
+	etcd, err := moduleVersion("etcd")
 	if err != nil {
 		return nil, err
 	}
-	pause, err := c.forSuite(ctx, clusterRevision+"-pause", c.pauseImage, "pause") // the suite's version is kubeadm's
+	pause, err := c.forSuite(clusterRevision+"-pause", c.pauseImage, "pause") // the suite's version is kubeadm's
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 }
 
 // KubernetesVersion returns the version of the Kubernetes programs that the testbed builds, for example "v1.36.3".
-func (c *Cache) KubernetesVersion(ctx context.Context) (string, error) {
-	return moduleVersion(ctx, "kubernetes")
+func (c *Cache) KubernetesVersion() (string, error) {
+	return moduleVersion("kubernetes")
 }
 
 // programImage returns what builds an image with one static program of a module.

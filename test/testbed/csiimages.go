@@ -18,7 +18,7 @@ func (c *Cache) CSIImages(ctx context.Context) ([]string, error) {
 		{"csi-sidecars", "mock-driver", "hostpathplugin"},
 		{"csi-sidecars", "registrar", "csi-node-driver-registrar"},
 	} {
-		next, err := c.forSuite(ctx, csiRevision+"-"+r.program, c.programImage(r.module, r.program), r.image)
+		next, err := c.forSuite(csiRevision+"-"+r.program, c.programImage(r.module, r.program), r.image)
 		if err != nil {
 			return nil, err
 		}

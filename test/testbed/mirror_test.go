@@ -193,7 +193,7 @@ func TestMirrorDirectory(t *testing.T) {
 // TestProgramsOfMirror checks that Programs takes all programs of the mirror and builds none.
 func TestProgramsOfMirror(t *testing.T) {
 	ctx := context.Background()
-	version, err := moduleVersion(ctx, "cri-tools")
+	version, err := moduleVersion("cri-tools")
 	if err != nil {
 		t.Fatal(err)
 	}

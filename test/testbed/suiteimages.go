@@ -43,7 +43,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 		{"kitten", []string{"kitten"}, c.suiteKitten},
 		{"nautilus", []string{"nautilus"}, c.suiteNautilus},
 	} {
-		next, err := c.forSuite(ctx, suiteRevision+"-"+r.name, r.build, r.images...)
+		next, err := c.forSuite(suiteRevision+"-"+r.name, r.build, r.images...)
 		if err != nil {
 			return nil, err
 		}

@@ -29,9 +29,9 @@ var suiteRegistries = map[string]string{
 
 // forSuite returns a recipe for an image that gets the references by which the suite knows the named images as well.
 // The archive's name contains the version of the suite.
-func (c *Cache) forSuite(ctx context.Context, name string, build func(context.Context) (image, error),
+func (c *Cache) forSuite(name string, build func(context.Context) (image, error),
 	images ...string) (recipe, error) {
-	version, err := moduleVersion(ctx, "suite")
+	version, err := moduleVersion("suite")
 	return recipe{name + "-" + version, func(ctx context.Context) (image, error) {
 		img, err := build(ctx)
 		if err != nil {

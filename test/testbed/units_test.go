@@ -325,7 +325,7 @@ func TestAppletLinks(t *testing.T) {
 // tool.
 func TestModulesPinned(t *testing.T) {
 	for name, m := range goModules() {
-		dir, err := moduleDir(t.Context(), name)
+		dir, err := moduleDir(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func (c *cluster) boot() error {
 	if err != nil {
 		return err
 	}
-	if c.version, err = cache.KubernetesVersion(c.ctx); err != nil {
+	if c.version, err = cache.KubernetesVersion(); err != nil {
 		return err
 	}
 	if c.one.need("test -e /sys/fs/cgroup/cgroup.controllers") != nil {
