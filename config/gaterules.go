@@ -21,9 +21,10 @@ type gateRule struct {
 }
 
 const (
-	windowsOnly  = "it is about Windows"
-	notThere     = "nodelet does not have this feature"
-	loggingAlone = "it is about the kubelet's logging library"
+	windowsOnly   = "it is about Windows"
+	notThere      = "nodelet does not have this feature"
+	loggingAlone  = "it is about the kubelet's logging library"
+	declaredAsSet = "with the gate off, the node does not declare the feature; a pod that has it all the same gets it"
 )
 
 // gateRules has every gate that the kubelet reads, and those that nodelet reads besides.
@@ -59,7 +60,7 @@ var gateRules = map[string]gateRule{
 	"EmptyDirVolumeMode":                      {behavesAsOff, notThere},
 	"EnvFiles":                                {behaves: behavesAsOn},
 	"EventedPLEG":                             {behavesAsOn, "events of the runtime are used whenever it sends them"},
-	"ExtendWebSocketsToKubelet":               {behavesAsOff, "the API server translates WebSockets for this node"},
+	"ExtendWebSocketsToKubelet":               {},
 	"GRPCContainerProbeTLS":                   {behavesAsOff, notThere},
 	"GitRepoVolumeDriver":                     {behavesAsOff, "volumes of this kind are refused"},
 	"GracefulNodeShutdown":                    {},
@@ -69,7 +70,7 @@ var gateRules = map[string]gateRule{
 	"ImageMaximumGCAge":                       {behaves: behavesAsOn},
 	"ImageVolume":                             {behaves: behavesAsOn},
 	"ImageVolumeWithDigest":                   {behavesAsOff, notThere},
-	"InPlacePodLevelResourcesVerticalScaling": {behaves: behavesAsOn},
+	"InPlacePodLevelResourcesVerticalScaling": {behavesAsOn, declaredAsSet},
 	"InPlacePodVerticalScaling":               {behaves: behavesAsOn},
 	"InPlacePodVerticalScalingExclusiveCPUs": {behavesAsOff,
 		"a container with CPUs of its own is not resized"},
@@ -113,7 +114,7 @@ var gateRules = map[string]gateRule{
 	"ReloadKubeletServerCertificateFile":               {behaves: behavesAsOn},
 	"ResourceHealthStatus":                             {},
 	"ResourceHealthStatusMessage":                      {},
-	"RestartAllContainersOnContainerExits":             {behaves: behavesAsOn},
+	"RestartAllContainersOnContainerExits":             {behavesAsOn, declaredAsSet},
 	"RotateKubeletServerCertificate":                   {},
 	"RuntimeClassInImageCriApi":                        {behavesAsOff, notThere},
 	"SELinuxChangePolicy":                              {behaves: behavesAsOn},

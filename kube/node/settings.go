@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/config"
@@ -22,7 +24,7 @@ func Settings(c *config.Config) Config {
 		KubeletPort:      int32(c.Server.Port),
 		LocalStorage:     c.Node.LocalStorageIsolation,
 		RootDir:          c.Paths.Root,
-		DeclaredFeatures: declaredFeatures(),
+		DeclaredFeatures: declaredFeatures(c),
 		MaxPods:          c.Node.MaxPods,
 		PodsPerCore:      c.Node.PodsPerCore,
 		MaxImages:        c.Node.MaxImages,
@@ -43,14 +45,16 @@ func Settings(c *config.Config) Config {
 	return out
 }
 
-// declaredFeatures are the features of which the scheduler must know before it places pods that need them
-// (node.status.declaredFeatures, KEP-5328), sorted.
-func declaredFeatures() []string {
-	return []string{
+// declaredFeatures are the features of which the scheduler and the API server must know before they rely on them
+// (node.status.declaredFeatures, KEP-5328), sorted. Each is declared if the gate of its name is on.
+func declaredFeatures(c *config.Config) []string {
+	known := []string{
+		"ExtendWebSocketsToKubelet",
 		"InPlacePodLevelResourcesVerticalScaling",
 		"InPlacePodVerticalScalingInitContainers",
 		"RestartAllContainersOnContainerExits",
 	}
+	return slices.DeleteFunc(known, func(name string) bool { return !c.Gate(name) })
 }
 
 // holdBack returns what a hard eviction threshold withholds from the pods, and whether it does.

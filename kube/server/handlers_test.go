@@ -273,6 +273,8 @@ func (m *meter) Serving(kind, method, path string) func() {
 	return func() { m.served <- kind + " " + method + " " + path }
 }
 
+func (m *meter) WebSocket(kind string) { m.served <- "websocket " + kind }
+
 // TestRequestsAreCounted checks how requests are named, also refused ones.
 func TestRequestsAreCounted(t *testing.T) {
 	m := &meter{make(chan string, 10)}

@@ -26,7 +26,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 		s.fail(w, err)
 		return
 	}
-	out := &flushed{w: w, c: http.NewResponseController(w), idle: s.cfg.StreamIdle}
+	out := &flushed{w: w, c: http.NewResponseController(w), idle: s.cfg.Streams.Idle}
 	stdout, stderr := out.unless(*o.Stream == corev1.LogStreamStderr), out.unless(*o.Stream == corev1.LogStreamStdout)
 	err = s.cfg.Agent.Logs(r.Context(), of, o, stdout, stderr)
 	switch {

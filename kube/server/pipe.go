@@ -28,9 +28,11 @@ const (
 )
 
 // pipe connects a client that upgrades its connection with the runtime's streaming server. It copies bytes and does not
-// parse SPDY or WebSocket: half-closed streams, resizes and exit codes are frames of these protocols.
+// parse SPDY or WebSocket: half-closed streams, resizes and exit codes are frames of these protocols. A tunnel alone is
+// taken out of its messages.
 type pipe struct {
 	target *url.URL
+	tunnel bool          // the client speaks SPDY in the messages of a WebSocket
 	idle   time.Duration // 0: no limit
 	log    *slog.Logger
 }
@@ -53,19 +55,15 @@ func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
 	if answer.StatusCode != http.StatusSwitchingProtocols {
 		return refused(answer)
 	}
-	client, buffered, err := http.NewResponseController(w).Hijack()
+	client, err := p.accept(w, r, answer)
 	if err != nil {
 		return fmt.Errorf("take over the connection: %w", err)
 	}
 	defer client.Close()
-	_ = client.SetWriteDeadline(time.Now().Add(answerTime))
-	if err := answer.Write(client); err != nil {
-		return nil // the client is gone
-	}
 	_ = client.SetDeadline(time.Time{})
 	_ = backend.SetDeadline(time.Time{})
 	began := time.Now()
-	up, down := p.join(r.Context(), side{client, buffered.Reader}, side{backend, reader})
+	up, down := p.join(r.Context(), client, side{backend, reader})
 	p.log.Debug("stream ended", "path", r.URL.Path, "took", time.Since(began), "sent", up, "received", down)
 	return nil
 }
@@ -98,6 +96,10 @@ func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufi
 	for _, h := range []string{"Authorization", "Cookie", "Origin", "Content-Length", "Transfer-Encoding"} {
 		out.Header.Del(h)
 	}
+	if p.tunnel {
+		out.Method = http.MethodPost
+		untunneled(out.Header)
+	}
 	_ = backend.SetDeadline(time.Now().Add(answerTime))
 	if err := out.Write(backend); err != nil {
 		return nil, nil, err
@@ -105,6 +107,23 @@ func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufi
 	reader := bufio.NewReaderSize(backend, 4<<10)
 	answer, err := http.ReadResponse(reader, out)
 	return answer, reader, err
+}
+
+// accept answers the client and takes over its connection.
+func (p *pipe) accept(w http.ResponseWriter, r *http.Request, answer *http.Response) (side, error) {
+	if p.tunnel {
+		return acceptTunnel(w, r, answer)
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return side{}, err
+	}
+	_ = client.SetWriteDeadline(time.Now().Add(answerTime))
+	if err := answer.Write(client); err != nil {
+		_ = client.Close()
+		return side{}, err
+	}
+	return side{client, buffered.Reader}, nil
 }
 
 // refused is the error for the client if the runtime did not upgrade.

@@ -251,7 +251,7 @@ func TestThousandsOfStreams(t *testing.T) {
 // TestIdleStreamEnds checks that a stream without bytes ends after the configured time, and no other does.
 func TestIdleStreamEnds(t *testing.T) {
 	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(c, in) })
-	s := newStand(t, func(c *server.Config) { c.StreamIdle = 50 * time.Millisecond })
+	s := newStand(t, func(c *server.Config) { c.Streams.Idle = 50 * time.Millisecond })
 	s.agent.stream = r.url()
 	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
 	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)

@@ -69,8 +69,8 @@ type Config struct {
 	Agent Agent
 	// Debug turns on exec, attach, port-forward, run, container logs and the mounts with Debug.
 	Debug bool
-	// StreamIdle is how long a stream may be idle; 0: no limit.
-	StreamIdle time.Duration
+	// Streams are settings of exec, attach, port-forward and followed logs.
+	Streams Streams
 	// Sessions bounds how many sessions are open.
 	Sessions SessionLimits
 	// Mounts are handlers of other packages.
@@ -92,6 +92,14 @@ func (c *Config) Connect(apiServer *rest.Config, userAgent string, tokens bool) 
 	return nil
 }
 
+// Streams are settings of exec, attach, port-forward and followed logs.
+type Streams struct {
+	// Idle is how long a stream may be idle; 0: no limit.
+	Idle time.Duration
+	// WebSockets turns on those that the API server passes on from kubectl (KEP-4006).
+	WebSockets bool
+}
+
 // TLS has limits of the protocol. Empty lists leave the choice to Go.
 type TLS struct {
 	MinVersion   uint16
@@ -104,6 +112,8 @@ type Meter interface {
 	// Serving is called for a request to the port of a kind, readwrite or readonly, with the path of its route: its first
 	// word, or that of all metrics but /metrics itself with the second one, or "other". served is called at its end.
 	Serving(kind, method, path string) (served func())
+	// WebSocket is called for an exec, attach or portforward over a WebSocket that Streams.WebSockets is about.
+	WebSocket(kind string)
 }
 
 // Mount is a handler of another package.

@@ -5,10 +5,12 @@ import (
 	"sync"
 )
 
-// The default bounds of open sessions: in all, and of one pod. A session costs the agent about 50 KiB.
+// The default bounds of open sessions: in all, and of one pod. A session costs the agent about 50 KiB. One that is
+// translated to SPDY counts as several, because compression makes it cost about 1 MiB.
 const (
-	maxSessions    = 4096
-	maxPodSessions = 1024
+	maxSessions       = 4096
+	maxPodSessions    = 1024
+	translationWeight = 4
 )
 
 // SessionLimits bounds how many sessions (exec, attach, port-forward, logs) are open, in all and of one pod. Further
@@ -25,29 +27,29 @@ type sessions struct {
 	ofPod map[string]int // by namespace/name; never 0
 }
 
-// begin counts a session. Call end when it ends. The error is an *Error with status 429.
-func (s *sessions) begin(at place) (end func(), err error) {
+// begin counts a session as weight ones. Call end when it ends. The error is an *Error with status 429.
+func (s *sessions) begin(at place, weight int) (end func(), err error) {
 	pod := at.namespace + "/" + at.pod
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.open >= s.all:
+	case s.open+weight > s.all:
 		return nil, Errorf(http.StatusTooManyRequests, "too many open sessions on this node: %d; close some or try again",
 			s.open)
-	case s.ofPod[pod] >= s.perPod:
+	case s.ofPod[pod]+weight > s.perPod:
 		return nil, Errorf(http.StatusTooManyRequests, "too many open sessions of pod %s: %d; close some or try again",
 			short(pod), s.ofPod[pod])
 	}
-	s.open++
-	s.ofPod[pod]++
-	return func() { s.end(pod) }, nil
+	s.open += weight
+	s.ofPod[pod] += weight
+	return func() { s.end(pod, weight) }, nil
 }
 
-func (s *sessions) end(pod string) {
+func (s *sessions) end(pod string, weight int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open--
-	if s.ofPod[pod]--; s.ofPod[pod] == 0 {
+	s.open -= weight
+	if s.ofPod[pod] -= weight; s.ofPod[pod] == 0 {
 		delete(s.ofPod, pod)
 	}
 }
@@ -55,7 +57,7 @@ func (s *sessions) end(pod string) {
 // bounded serves a session unless there are too many.
 func (s *Server) bounded(serve handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, at place) {
-		end, err := s.sessions.begin(at)
+		end, err := s.sessions.begin(at, 1)
 		if err != nil {
 			s.fail(w, err)
 			return

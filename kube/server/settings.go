@@ -21,7 +21,7 @@ func Settings(c *config.Config) Config {
 		AllowedTTL:   s.AllowedTTL,
 		DeniedTTL:    s.DeniedTTL,
 		Debug:        s.DebugHandlers,
-		StreamIdle:   s.StreamIdle,
+		Streams:      Streams{Idle: s.StreamIdle, WebSockets: c.Gate("ExtendWebSocketsToKubelet")},
 	}
 	if port := c.Kubelet.ReadOnlyPort; port != 0 {
 		out.ReadOnly = netip.AddrPortFrom(s.Addr, uint16(port))

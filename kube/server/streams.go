@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, at place) {
@@ -18,7 +20,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, at place) {
 	if err == nil {
 		to, err = s.cfg.Agent.Exec(r.Context(), in, q["command"], o)
 	}
-	s.stream(w, r, to, err)
+	s.command(w, r, at, "exec", o, to, err)
 }
 
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, at place) {
@@ -31,24 +33,57 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, at place) {
 	if err == nil {
 		to, err = s.cfg.Agent.Attach(r.Context(), in, o)
 	}
-	s.stream(w, r, to, err)
+	s.command(w, r, at, "attach", o, to, err)
 }
 
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at place) {
 	in, err := at.pods()
+	tunnel := s.cfg.Streams.WebSockets && tunnels(r)
 	var ports []int32
-	if err == nil {
+	if err == nil && !tunnel { // each SPDY stream names its port
 		ports, err = portOptions(r)
 	}
 	to := ""
 	if err == nil {
 		to, err = s.cfg.Agent.PortForward(r.Context(), in, ports)
 	}
-	s.stream(w, r, to, err)
+	s.stream(w, r, to, err, func(target *url.URL) error {
+		if tunnel {
+			s.countWebSocket("portforward")
+		}
+		return s.pipe(target, tunnel).serve(w, r)
+	})
 }
 
-// stream connects the client with the runtime at to, or answers with the error.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err error) {
+// command connects the client of an exec or attach with the runtime at to, or answers with the error.
+func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind string, o StreamOptions, to string,
+	err error) {
+	s.stream(w, r, to, err, func(target *url.URL) error {
+		if !s.cfg.Streams.WebSockets || !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+			return s.pipe(target, false).serve(w, r)
+		}
+		s.countWebSocket(kind)
+		end, err := s.sessions.begin(at, translationWeight-1)
+		if err != nil {
+			return err
+		}
+		defer end()
+		return s.translate(w, r, target, o)
+	})
+}
+
+func (s *Server) pipe(target *url.URL, tunnel bool) *pipe {
+	return &pipe{target: target, tunnel: tunnel, idle: s.cfg.Streams.Idle, log: s.log}
+}
+
+func (s *Server) countWebSocket(kind string) {
+	if s.cfg.Meter != nil {
+		s.cfg.Meter.WebSocket(kind)
+	}
+}
+
+// stream calls serve with the URL at which the runtime serves the stream, or answers with the error.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err error, serve func(*url.URL) error) {
 	if err == nil && !upgrades(r) {
 		err = Errorf(http.StatusBadRequest, "Upgrade request required")
 	}
@@ -56,12 +91,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to string, err e
 	if err == nil {
 		target, err = url.Parse(to)
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
+	if err == nil {
+		err = serve(target)
 	}
-	p := &pipe{target: target, idle: s.cfg.StreamIdle, log: s.log}
-	if err := p.serve(w, r); err != nil {
+	if err != nil {
 		s.fail(w, err)
 	}
 }

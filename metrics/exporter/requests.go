@@ -11,9 +11,10 @@ import (
 
 // requests counts requests to the node's API, under the kubelet's names. It implements server.Meter.
 type requests struct {
-	total    *metrics.Vec[*metrics.Counter]
-	took     *metrics.Vec[*metrics.Histogram]
-	inflight *metrics.Vec[*metrics.Gauge]
+	total      *metrics.Vec[*metrics.Counter]
+	took       *metrics.Vec[*metrics.Histogram]
+	inflight   *metrics.Vec[*metrics.Gauge]
+	webSockets *metrics.Vec[*metrics.Counter]
 }
 
 // AddRequests adds the metrics of the node's API, and returns what counts its requests. Call it once.
@@ -27,6 +28,9 @@ func (e *Exporter) AddRequests() server.Meter {
 		took: e.main.Histograms("kubelet_http_requests_duration_seconds",
 			"[ALPHA] Duration in seconds to serve http requests", durationBuckets, labels...),
 		inflight: e.main.Gauges("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests", labels...),
+		webSockets: e.main.Counters("kubelet_websocket_streaming_requests_total",
+			"[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+			"subresource"),
 	}
 }
 
@@ -57,3 +61,6 @@ func (r *requests) Serving(kind, method, path string) (served func()) {
 		r.took.With(labels...).Took(time.Since(began))
 	}
 }
+
+// WebSocket implements server.Meter.
+func (r *requests) WebSocket(kind string) { r.webSockets.With(kind).Inc() }

@@ -8,12 +8,14 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,14 +101,43 @@ func TestKubectlLogsExec(t *testing.T) {
 	}
 }
 
-// TestLongKubectl checks kubectl logs, exec, attach, debug, cp and port-forward.
+// TestLongKubectl checks kubectl logs, exec, attach, debug, cp and port-forward: over WebSockets, which reach the node
+// (KEP-4006), and over SPDY.
 func TestLongKubectl(t *testing.T) {
 	startTalker(t, "talker")
 	t.Run("logs", checkLogs)
+	before := webSockets(t)
 	t.Run("exec", checkExec)
 	t.Run("cp", checkCopy)
 	t.Run("port-forward", checkForward)
 	t.Run("debug", checkDebug)
+	after := webSockets(t)
+	for _, kind := range []string{"exec", "attach", "portforward"} {
+		if after[kind] <= before[kind] {
+			t.Errorf("%s: got %d WebSockets at the node before and %d after, want more", kind, before[kind], after[kind])
+		}
+	}
+	t.Run("over SPDY", func(t *testing.T) {
+		t.Setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
+		t.Setenv("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false")
+		checkExec(t)
+		checkForward(t)
+		if got := webSockets(t); !maps.Equal(got, after) {
+			t.Errorf("WebSockets at the node: got %v, want %v as before", got, after)
+		}
+	})
+}
+
+var webSocketSeries = regexp.MustCompile(`(?m)^kubelet_websocket_streaming_requests_total\{subresource="(\w+)"\} (\d+)$`)
+
+// webSockets returns how many streams have reached the node as WebSockets, by their kind.
+func webSockets(t *testing.T) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for _, m := range webSocketSeries.FindAllStringSubmatch(scrape(t, "metrics"), -1) {
+		out[m[1]], _ = strconv.Atoi(m[2])
+	}
+	return out
 }
 
 func checkLogs(t *testing.T) {
