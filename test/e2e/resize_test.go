@@ -41,6 +41,10 @@ func TestLongResize(t *testing.T) {
 		resize(t, "a", "100m", "64Mi", "500m", "128Mi")
 		kernelHas(t, "a", 102, 50000, 128<<20)
 	})
+	t.Run("limits alone", func(t *testing.T) {
+		resize(t, "a", "100m", "64Mi", "400m", "96Mi")
+		kernelHas(t, "a", 102, 40000, 96<<20)
+	})
 	t.Run("down", func(t *testing.T) {
 		resize(t, "a", "50m", "32Mi", "100m", "64Mi")
 		kernelHas(t, "a", 51, 10000, 64<<20)
@@ -73,6 +77,42 @@ func TestLongResize(t *testing.T) {
 	})
 }
 
+// waitingPod is a pod whose init container ends when it finds a file.
+const waitingPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: resize}
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 1
+  initContainers:
+  - {name: first, image: %[2]q, command: [sh, -c, "until [ -e /end ]; do sleep 0.2; done"],
+     resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
+  containers:
+  - {name: a, image: %[2]q, command: [sleep, "3600"],
+     resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}
+`
+
+// TestLongResizeOfInitContainer resizes an init container that runs, and an app container that has not started yet.
+func TestLongResizeOfInitContainer(t *testing.T) {
+	clean(t)
+	apply(t, fmt.Sprintf(waitingPod, node().Name, testbed.BusyboxImage))
+	waitPod(t, 60*time.Second, "resize", "runs its init container",
+		func(p *corev1.Pod) bool { return containerStatus(p, "first").State.Running != nil })
+	patchResources(t, `{"initContainers":[{"name":"first","resources":{"limits":{"cpu":"500m","memory":"128Mi"}}}]}`)
+	resized(t, "first", "500m", "128Mi")
+	kernelHas(t, "first", 102, 50000, 128<<20)
+	patchSize(t, "a", "200m", "64Mi", "300m", "96Mi")
+	inside(t, "resize", "first", "touch", "/end")
+	p := waitReady(t, 60*time.Second, "resize")
+	kernelHas(t, "a", 204, 30000, 96<<20)
+	for _, name := range []string{"first", "a"} {
+		if n := containerStatus(p, name).RestartCount; n != 0 {
+			t.Errorf("restarts of %s: got %d, want none", name, n)
+		}
+	}
+}
+
 // belowUse checks that a memory limit below the current usage is not applied. A condition shows the cause until the
 // spec is changed back.
 func belowUse(t *testing.T) {
@@ -93,10 +133,14 @@ func belowUse(t *testing.T) {
 
 func patchSize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {
 	t.Helper()
-	kubectl(t, "patch", "pod", "resize", "--subresource", "resize", "--type", "strategic", "-p", fmt.Sprintf(
-		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,
-			"memory":%q}}}]}}`,
+	patchResources(t, fmt.Sprintf(
+		`{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,"memory":%q}}}]}`,
 		container, cpuRequest, memoryRequest, cpu, memory))
+}
+
+func patchResources(t *testing.T, spec string) {
+	t.Helper()
+	kubectl(t, "patch", "pod", "resize", "--subresource", "resize", "--type", "strategic", "-p", `{"spec":`+spec+`}`)
 }
 
 func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {
@@ -105,14 +149,19 @@ func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory stri
 	resized(t, container, cpu, memory)
 }
 
-// resized waits until the status shows the new limits and no pending resize.
+// resized waits until the status shows the new limits and no pending resize. Until then, a status of the new generation
+// must have a condition that says so.
 func resized(t *testing.T, container, cpu, memory string) {
 	t.Helper()
 	waitPod(t, 60*time.Second, "resize", "is resized", func(p *corev1.Pod) bool {
-		r := containerStatus(p, container).Resources
-		return r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory && ready(p) &&
-			condition(p, corev1.PodResizeInProgress) == "" && condition(p, corev1.PodResizePending) == "" &&
-			p.Status.ObservedGeneration == p.Generation
+		st := containerStatus(p, container)
+		r, observed := st.Resources, p.Status.ObservedGeneration == p.Generation
+		has := r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory
+		resizes := condition(p, corev1.PodResizeInProgress) != "" || condition(p, corev1.PodResizePending) != ""
+		if observed && !has && !resizes && st.State.Running != nil {
+			t.Errorf("container %s: got the old resources %+v without a condition about the resize", container, r)
+		}
+		return observed && has && !resizes
 	})
 }
 
