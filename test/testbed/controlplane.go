@@ -113,6 +113,15 @@ func RestoreEtcd(ctx context.Context, tb *Testbed, from string, between func()) 
 	return tb.startControlPlane(ctx)
 }
 
+// findEtcd returns the program etcd. That of Debian's package is enough for a lean testbed. It is too old to report its
+// progress, without which a watch of the API server from now on may end after three seconds.
+func findEtcd(ctx context.Context, tb *Testbed) (string, error) {
+	if tb.opts.Shape == LeanShape {
+		return tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd")
+	}
+	return tb.cache.Program(ctx, "etcd", "etcd")
+}
+
 func (n names) etcdDir() string { return filepath.Join(n.dir(), "etcd") }
 
 // APIServerPID returns the process ID of the API server, or 0 if it does not run.

@@ -310,7 +310,7 @@ func (tb *Testbed) prepare(ctx context.Context) (images []string, err error) {
 	if tb.bins.kubernetes, err = tb.cache.Programs(ctx, tb.opts.kubernetesModule(), kubernetes...); err != nil {
 		return nil, err
 	}
-	if tb.bins.etcd, err = tb.cache.DebianFile(ctx, "etcd-server", "usr/bin/etcd"); err != nil {
+	if tb.bins.etcd, err = findEtcd(ctx, tb); err != nil {
 		return nil, err
 	}
 	if tb.opts.DNS {
