@@ -241,3 +241,17 @@ func TestImagesInStatus(t *testing.T) {
 		}
 	})
 }
+
+// TestPlainVersion checks versions of runtimes against what the kubelet shows of them.
+func TestPlainVersion(t *testing.T) {
+	for reported, want := range map[string]string{
+		"v2.4.2":         "2.4.2",
+		"2.0.0-rc.1+abc": "2.0.0-rc.1+abc",
+		"1.6.20~ds1":     "1.6.20",
+		"unknown":        "unknown",
+	} {
+		if got := plainVersion(reported); got != want {
+			t.Errorf("%s: got %q, want %q", reported, got, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // facts is the input of a status, in addition to the object's old status.
@@ -67,7 +68,7 @@ func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemI
 		ContainerRuntimeVersion: old.ContainerRuntimeVersion,
 	}
 	if r := f.health.runtime; r.Name != "" {
-		info.ContainerRuntimeVersion = r.Name + "://" + r.Version
+		info.ContainerRuntimeVersion = r.Name + "://" + plainVersion(r.Version)
 	}
 	if m.Swap > 0 {
 		info.Swap = &corev1.NodeSwapStatus{Capacity: &m.Swap}
@@ -122,4 +123,16 @@ func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
 		return strings.Compare(string(a.Type), string(b.Type))
 	})
 	return s
+}
+
+// plainVersion returns a version as the kubelet writes it: "2.4.2" for "v2.4.2", "1.6.20" for Debian's "1.6.20~ds1".
+func plainVersion(text string) string {
+	v, err := version.ParseSemantic(text)
+	if err != nil {
+		v, err = version.ParseGeneric(text)
+	}
+	if err != nil {
+		return text
+	}
+	return v.String()
 }
