@@ -29,7 +29,7 @@ func faultOfFiles(log []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	text, ended := strings.CutPrefix(lines[len(lines)-1], "nodelet: ")
 	causes := []unix.Errno{unix.EMFILE, unix.EIO, unix.EROFS, unix.ENOSPC}
-	if !ended || !slices.ContainsFunc(causes, func(e unix.Errno) bool { return strings.HasSuffix(text, e.Error()) }) {
+	if !ended || !slices.ContainsFunc(causes, func(e unix.Errno) bool { return strings.Contains(text, ": "+e.Error()) }) {
 		return ""
 	}
 	return text

@@ -93,6 +93,7 @@ func TestGate(t *testing.T) {
 func TestEndOfAgent(t *testing.T) {
 	for _, c := range []struct{ log, fault, crash string }{
 		{"level=INFO msg=started\nnodelet: lock /x: read-only file system\n", "lock /x: read-only file system", ""},
+		{"nodelet: open /x: input/output error: use another\n", "open /x: input/output error: use another", ""},
 		{"nodelet: lock /x: read-only file system\nlevel=INFO msg=started\n", "", ""},
 		{"nodelet: read the configuration: unknown field\n", "", ""},
 		{"level=INFO msg=\"panic: in a message\"\n", "", ""},

@@ -118,5 +118,11 @@ func etcdRestored(ctx context.Context, l *lane) error {
 	if err != nil {
 		return err
 	}
+	l.gate.owners[partAgent].Lock()
+	err = l.kill(ctx)
+	l.gate.owners[partAgent].Unlock()
+	if err != nil {
+		return err
+	}
 	return hold(ctx, l)
 }
