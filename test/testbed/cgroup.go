@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -44,7 +45,13 @@ func cgroupPath(driver string, names ...string) string {
 // makeNodeCgroup creates the cgroup of the agent's cgroupRoot.
 func (n *Node) makeNodeCgroup(ctx context.Context) error {
 	if n.tb.opts.CgroupDriver == DriverSystemd {
-		_, err := run(ctx, "systemctl", "start", filepath.Base(n.cgroup()))
+		slice := filepath.Base(n.cgroup())
+		if _, err := run(ctx, "systemctl", "start", slice); err != nil {
+			return err
+		}
+		// The kubelet wants the controllers cpu and cpuset in its cgroup; systemd adds them where a property needs them.
+		cpus := fmt.Sprintf("AllowedCPUs=0-%d", runtime.NumCPU()-1)
+		_, err := run(ctx, "systemctl", "set-property", "--runtime", slice, "CPUWeight=100", cpus)
 		return err
 	}
 	_, err := MakeCgroup(n.CgroupRoot)
