@@ -94,7 +94,15 @@ func (n names) stopSlice(ctx context.Context) error {
 	if dirs, err := cgroupDirs(n.slice()); err != nil || len(dirs) == 0 {
 		return err
 	}
-	_, err := run(ctx, "systemctl", "stop", filepath.Base(n.slice()))
+	if _, err := run(ctx, "systemctl", "stop", filepath.Base(n.slice())); err != nil {
+		return err
+	}
+	// What makeNodeCgroup has set.
+	nodes := strings.TrimSuffix(filepath.Base(n.slice()), ".slice") + "-*.slice.d"
+	properties, err := filepath.Glob(filepath.Join("/run/systemd/system.control", nodes))
+	for _, dir := range properties {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
 	return err
 }
 

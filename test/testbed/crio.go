@@ -66,7 +66,7 @@ func crioFiles() map[string]string {
 		"crio.conf":       "crio.conf",
 		"policy.json":     "policy.json",
 		"registries.conf": "registries.conf",
-		"oci-runtime.sh":  "oci-runtime.sh",
+		ociScript:         ociScript,
 	}
 }
 

@@ -95,6 +95,8 @@ func (n *Node) values() map[string]string {
 		"Socket":      n.socket(),
 		"ShimSockets": n.tb.shimSockets(n.index),
 		"OCIRuntime":  n.tb.bins.ociRuntime(),
+		"BinaryName":  binaryName(n),
+		"Crun":        strconv.FormatBool(n.tb.bins.crun != ""),
 		"RestrictOOM": strconv.FormatBool(!hasSysResource()),
 		"CNIBin":      n.CNIBinDir,
 		"CNINetwork":  n.tb.cniNetwork(n.index),

@@ -91,10 +91,25 @@ func (n *Node) runtimeFiles() map[string]string {
 	if n.tb.opts.crio() {
 		return crioFiles()
 	}
+	files := map[string]string{"containerd.toml": "containerd.toml"}
 	if n.tb.debianRuntime {
-		return map[string]string{"containerd-1.6.toml": "containerd.toml"}
+		files = map[string]string{"containerd-1.6.toml": "containerd.toml"}
 	}
-	return map[string]string{"containerd.toml": "containerd.toml"}
+	if n.tb.bins.crun != "" {
+		files[ociScript] = ociScript
+	}
+	return files
+}
+
+// ociScript is the script through which a runtime calls the OCI runtime, if that needs other configurations.
+const ociScript = "oci-runtime.sh"
+
+// binaryName returns what the node's containerd calls as the OCI runtime.
+func binaryName(n *Node) string {
+	if n.tb.bins.crun != "" {
+		return filepath.Join(n.dir, ociScript)
+	}
+	return n.tb.bins.ociRuntime()
 }
 
 func (n *Node) runtimeCommand() []string {
