@@ -99,6 +99,10 @@ func agentLittleMemory(ctx context.Context, l *lane) error {
 
 // etcdRestored brings the API server back to an earlier state: pods that were created meanwhile are unknown, pods that
 // were deleted are there again, and resource versions are used a second time.
+//
+// The agent is killed at the end, because the documentation of Kubernetes recommends to restart kubelets after a
+// restore: a watch that was cut off before it, and comes back when the API server has reached its version again, goes
+// on at a version that exists twice, and misses what is between.
 func etcdRestored(ctx context.Context, l *lane) error {
 	backup := filepath.Join(filepath.Dir(l.node.RootDir), "soak-etcd")
 	if err := os.RemoveAll(backup); err != nil {
