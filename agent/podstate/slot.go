@@ -16,8 +16,8 @@ type Slot struct {
 	Last *Container
 	// InCurrentSandbox: Last was created in the current sandbox.
 	InCurrentSandbox bool
-	// Passed: an init container of which the runtime has no instance in the current sandbox, although a later container
-	// was started there. So it has succeeded, and its record was removed.
+	// Passed: an init container that has succeeded in the current sandbox, because a later container was started there.
+	// The runtime may have lost the record of that, and another instance may have run since.
 	Passed bool
 	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
 	Lost bool
