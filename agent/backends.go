@@ -53,7 +53,7 @@ type PodFiles interface {
 	ReadPodFile(pod types.UID, name string) ([]byte, error)
 	WritePodFile(pod types.UID, name string, content []byte) error
 	NotePodFile(pod types.UID, name string, content []byte) error
-	ResetMarked(pod types.UID) (bool, error)
+	ResetMark(pod types.UID) (mark string, marked bool, err error)
 }
 
 // Volumes lists the pods that have a directory or a volume: *volumes.Manager.

@@ -62,9 +62,12 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	o.DeviceHealth = w.cfg.deviceHealth(w.desired.Pod)
 	o.NetworkProblem = w.cfg.NetworkProblem(w.desired.Pod.UID)
 	if podutil.RestartsAll(&w.desired.Pod.Spec) {
-		var err error
-		if o.ResetMarked, err = w.cfg.PodFiles.ResetMarked(w.desired.Pod.UID); err != nil {
+		mark, marked, err := w.cfg.PodFiles.ResetMark(w.desired.Pod.UID)
+		if err != nil {
 			return o, err
+		}
+		if marked {
+			o.ResetMark = podstate.ParseResetMark(mark)
 		}
 	}
 	if plan.Stopping(w.desired.Desired, o) {

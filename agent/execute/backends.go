@@ -75,7 +75,7 @@ type PodFiles interface {
 	WriteHosts(pod types.UID, content []byte) (path string, err error)
 	TerminationLog(pod types.UID, container, name string) (path string, err error)
 	Subpath(ctx context.Context, s volumes.SubPath) (hostPath string, err error)
-	MarkReset(pod types.UID) error
+	MarkReset(pod types.UID, mark string) error
 	UnmarkReset(pod types.UID) error
 }
 

@@ -25,12 +25,12 @@ func (x *podDirs) prepare(t *Task) (*podstate.Size, error) {
 	return x.cgroups.Prepare(t.Pod)
 }
 
-// markReset records that all containers of the pod are to restart, or that they have restarted.
+// markReset records how far a reset of the pod is.
 func (x *podDirs) markReset(t *Task, s podstate.MarkReset) error {
-	if s.Over {
+	if s.Mark == podstate.ResetUnmarked {
 		return x.files.UnmarkReset(t.Pod.UID)
 	}
-	return x.files.MarkReset(t.Pod.UID)
+	return x.files.MarkReset(t.Pod.UID, string(s.Mark))
 }
 
 // remove removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later

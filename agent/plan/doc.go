@@ -32,8 +32,8 @@
 //   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
 //   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long
 //     run or with a new spec.
-//   - resetting: containers are removed for a reset only after an exit code has asked for one; the instance
-//     that asked stays until the marker file is written.
+//   - resetting: containers are removed for a reset only after an exit code has asked for one. marked: they are
+//     stopped and removed only after the marker file is written.
 //   - stoppingOne: sidecars outlive the app containers and stop in reverse order; no container gets more time
 //     than the pod's stop allows. preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and
 //     once. replacedForReason: a container is replaced only for another spec or a

@@ -87,11 +87,21 @@ var mutants = map[string]mutant{
 		r, is := s.(podstate.RemoveContainer)
 		return is && r.KeepLog
 	}),
-	"a reset removes its requester before the marker file exists": factsChanged(func(o *podstate.Observed) {
-		o.ResetMarked = o.ResetMarked || o.Memory.Reported() != nil
+	"a reset begins before its marker file exists": factsChanged(func(o *podstate.Observed) {
+		if last := o.Memory.Reported(); last != nil && podutil.IsTrue(last, corev1.AllContainersRestarting) {
+			o.ResetMark = podstate.ResetRemoving
+		}
 	}),
-	"the marker file of a reset is ignored": factsChanged(func(o *podstate.Observed) {
-		o.ResetMarked = o.ResetMarked && o.Memory.Reported() != nil
+	"a reset ends with the removal of its requester": {decide: func(d podstate.Desired, o podstate.Observed) Plan {
+		if o.ResetMark == podstate.ResetRemoving && !asksForReset(d, o) {
+			o.ResetMark = podstate.ResetRemoved
+		}
+		return Pod(d, o)
+	}},
+	"a restarted agent does not know of a reset": factsChanged(func(o *podstate.Observed) {
+		if o.Memory.Reported() == nil {
+			o.ResetMark = podstate.ResetUnmarked
+		}
 	}),
 	"the back-off never grows": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.CreateContainer); ok {
@@ -288,6 +298,14 @@ var mutants = map[string]mutant{
 		p *Plan) {
 		p.Steps = append(p.Steps, p.Steps...)
 	}),
+}
+
+// asksForReset reports whether an existing instance has requested a reset.
+func asksForReset(d podstate.Desired, o podstate.Observed) bool {
+	specs := containersOf(d.Pod)
+	return slices.ContainsFunc(o.Containers, func(c podstate.Container) bool {
+		return specs[c.Name] != nil && podstate.AsksForReset(specs[c.Name], &c)
+	})
 }
 
 func desiredChanged(change func(*podstate.Desired)) mutant {

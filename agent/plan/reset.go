@@ -3,22 +3,28 @@ package plan
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// reset removes the instances of all containers (RestartAllContainers), those that asked for the reset
-// last: while one of them is there, a later run of the agent can derive the reset from it. Before they are
-// removed, a marker file in the pod's directory takes their place.
+// reset removes the instances of all containers (RestartAllContainers). First the marker file is written: from then on
+// the reset goes on whatever else is lost. It is written again before the containers start again.
 func (p *planner) reset() {
 	waiting := p.giveUpContainers()
-	var sources []podstate.RemoveContainer
+	if p.ResetMark != podstate.ResetRemoving {
+		if p.Memory.Prepared() { // the marker file is in the pod's directory
+			p.step(podstate.MarkReset{Mark: podstate.ResetRemoving})
+		}
+		return
+	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		spec := p.RemovedByReset(c)
-		if spec == nil {
+		if !p.RemovedByReset(c) {
 			continue
 		}
-		remove := podstate.RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true}
+		waiting = true
 		switch {
 		case c.Alive():
 			p.step(podstate.StopContainer{
@@ -28,30 +34,21 @@ func (p *planner) reset() {
 				Cause:    podstate.CauseReset,
 				Reason:   "Container " + c.Name + " will be restarted with all containers of the pod",
 			})
-			waiting = true
 		case p.Memory.InFlight(podstate.StartContainer{ID: c.ID}) != nil: // not removed while it may come up
-		case podstate.AsksForReset(spec, c):
-			sources = append(sources, remove)
 		default:
-			p.step(remove)
-			waiting = true
+			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true})
 		}
 	}
-	switch {
-	case waiting || !p.Memory.Prepared(): // the marker file is in the pod's directory
-	case !p.ResetMarked:
-		p.step(podstate.MarkReset{})
-	default:
-		for _, remove := range sources {
-			p.step(remove)
-		}
+	if !waiting {
+		p.step(podstate.MarkReset{Mark: podstate.ResetRemoved})
 	}
 }
 
 // forgetReset removes the marker file of a reset once it is not needed any more.
 func (p *planner) forgetReset() {
-	if p.ResetMarked && !slices.ContainsFunc(p.Slots, (*podstate.Slot).ResetUnreported) {
-		p.step(podstate.MarkReset{Over: true})
+	shown := podutil.IsTrue(&p.Pod.Status, corev1.AllContainersRestarting)
+	if p.ResetMark != podstate.ResetUnmarked && !shown && !slices.ContainsFunc(p.Slots, (*podstate.Slot).ResetUnreported) {
+		p.step(podstate.MarkReset{Mark: podstate.ResetUnmarked})
 	}
 }
 

@@ -431,18 +431,17 @@ func (ru *rules) resetting(s podstate.RemoveContainer) {
 	if !ru.resetAsked {
 		ru.breaks("%s for a reset that no exit code requested", s)
 	}
-	ru.asked(s)
+	ru.marked(s)
 	ru.forgotten[s.Name], ru.owed[s.Name] = true, true
 	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
 		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
 	}
 }
 
-// asked checks that the instance which requested a reset stays until the marker file of the reset exists.
-func (ru *rules) asked(s podstate.RemoveContainer) {
-	i := ru.l.index(s.ID)
-	if i >= 0 && podstate.AsksForReset(ru.specs[s.Name], &ru.l.containers[i]) && !ru.l.resetMarked {
-		ru.breaks("%s, which requested a reset, before its marker file exists", s)
+// marked checks that a reset stops and removes containers only while its marker file says so.
+func (ru *rules) marked(s podstate.Step) {
+	if mark := ru.l.resetMark; mark != podstate.ResetRemoving {
+		ru.breaks("%s for a reset whose marker file says %q", s, mark)
 	}
 }
 
@@ -454,6 +453,9 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 		ru.replaced[s.ID] = true
 	}
 	ru.unhealthy[s.ID] = s.Unhealthy()
+	if s.Cause == podstate.CauseReset {
+		ru.marked(s)
+	}
 	stop := ru.l.desired.Stop
 	if stop == nil {
 		return

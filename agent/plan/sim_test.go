@@ -56,6 +56,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"pod without a source, app being started":    20152388,
 		"pod deleted at once, app being started":     20619803,
 		"pod being deleted, one of two apps started": 20453616,
+		"requester of a reset lost":                  20028666,
 		"init container lost, later start hangs":     40037246,
 	} {
 		if _, broken := simulate(seed, 1, Pod); broken != nil {

@@ -57,14 +57,19 @@ func (l *simRun) fate(c *call) {
 			c.effectAt = time.Time{}
 		}
 	}
-	if setsSize(c.step) || notesClaims(c.step) {
+	if setsSize(c.step) || writesRecord(c.step) {
 		l.resizeFate(c)
 	}
 }
 
-// notesClaims: the agent notes for itself what it does with resource claims, before its answer or never.
-func notesClaims(s podstate.Step) bool {
-	return s == podstate.PrepareClaims{} || s == podstate.UnprepareClaims{}
+// writesRecord reports whether the agent itself writes a record on the disk, before its answer or never: that of the
+// pod's resource claims, or the marker file of a reset.
+func writesRecord(s podstate.Step) bool {
+	switch s.(type) {
+	case podstate.PrepareClaims, podstate.UnprepareClaims, podstate.MarkReset:
+		return true
+	}
+	return false
 }
 
 // stopFate: the container ends by itself, or is killed at its deadline.
@@ -119,7 +124,7 @@ func (l *simRun) cancelled(c *call) {
 	end := l.now.Add(l.within(100 * time.Millisecond))
 	if c.endAt.After(end) {
 		c.endAt, c.problem = end, &podstate.Problem{Message: "cancelled", Cancelled: true}
-		if c.effectAt.After(end) && (notesClaims(c.step) || !chance(l.r, 4)) {
+		if c.effectAt.After(end) && (writesRecord(c.step) || !chance(l.r, 4)) {
 			c.effectAt = time.Time{}
 		}
 	}
@@ -192,9 +197,6 @@ func (l *simRun) fault() {
 	case 5:
 		l.anyContainer("is forgotten by the runtime", func(c *podstate.Container) {
 			l.forgotten[c.Name] = true
-			if !l.resetMarked { // it may have requested the reset, which then leaves no trace
-				clear(l.owed)
-			}
 			l.forget(c.ID)
 			if l.now.Before(l.down) {
 				l.traceless()

@@ -82,10 +82,11 @@ func (l *simRun) allocate(generation int64) {
 }
 
 // diesWithAgent reports whether the agent does the step itself, so that the step ends when the agent is killed:
-// changes of the pod's cgroup and records of its resource claims.
+// changes of the pod's cgroup, records of its resource claims and the marker file of a reset.
 func diesWithAgent(s podstate.Step) bool {
 	switch s.(type) {
-	case podstate.Prepare, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.ResizePod, podstate.RemoveCgroup:
+	case podstate.Prepare, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.ResizePod, podstate.RemoveCgroup,
+		podstate.MarkReset:
 		return true
 	}
 	return false

@@ -28,8 +28,8 @@ type world struct {
 	// claims: resource claims are prepared for the pod, or noted for that.
 	claims      bool
 	dir, cgroup bool
-	// resetMarked: the pod's directory notes a reset.
-	resetMarked bool
+	// resetMark is the content of the marker file of a reset in the pod's directory.
+	resetMark podstate.ResetMark
 	// podSize is the size of the pod's cgroup; nil if it has none or nothing is allocated.
 	podSize *podstate.Size
 	calls   []*call
@@ -88,7 +88,7 @@ func (w *world) observe() podstate.Observed {
 		Containers:   slices.Clone(w.containers),
 		DirOnDisk:    w.dir,
 		CgroupExists: w.cgroup,
-		ResetMarked:  w.resetMarked,
+		ResetMark:    w.resetMark,
 		ClaimsHeld:   w.claims,
 		Verdicts:     w.verdicts,
 		Memory:       w.memory.Recall(),
@@ -207,9 +207,9 @@ func (w *world) effect(c *call) *podstate.Problem {
 	case podstate.RemoveCgroup:
 		w.cgroup, w.podSize = false, nil
 	case podstate.MarkReset:
-		w.resetMarked = !s.Over
+		w.resetMark = s.Mark
 	case podstate.RemoveDir:
-		w.dir, w.resetMarked = false, false
+		w.dir, w.resetMark = false, podstate.ResetUnmarked
 	}
 	return nil
 }

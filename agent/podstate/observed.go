@@ -19,9 +19,9 @@ type Observed struct {
 	// DirOnDisk and CgroupExists: the pod's directory and cgroup still exist. Filled like VolumesOnDisk.
 	DirOnDisk    bool
 	CgroupExists bool
-	// ResetMarked: the pod's directory contains the marker file of a reset (RestartAllContainers). It is filled for a
-	// pod whose restart rules can request a reset.
-	ResetMarked bool
+	// ResetMark is the content of the marker file of a reset (RestartAllContainers) in the pod's directory. It is filled
+	// for a pod whose restart rules can request a reset.
+	ResetMark ResetMark
 	// ClaimsHeld: resource claims are prepared for the pod, or may be.
 	ClaimsHeld bool
 	// Verdicts are the newest probe results by container ID.

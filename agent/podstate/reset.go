@@ -8,6 +8,28 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
+// ResetMark is the content of the marker file of a reset. A reset is removing first, then removed, then over. So it goes
+// on after a crash of the agent, even if the runtime has lost the instance that requested it.
+type ResetMark string
+
+const (
+	// ResetUnmarked: there is no marker file.
+	ResetUnmarked ResetMark = ""
+	// ResetRemoving: all instances that exist are older than the reset, and are removed for it.
+	ResetRemoving ResetMark = "removing"
+	// ResetRemoved: all instances were removed for the reset. The API may not show that yet.
+	ResetRemoved ResetMark = "removed"
+)
+
+// ParseResetMark returns the mark in a marker file. Earlier versions wrote an empty file when only the instances that
+// had requested the reset were left; ResetRemoved has the same meaning.
+func ParseResetMark(content string) ResetMark {
+	if ResetMark(content) == ResetRemoving {
+		return ResetRemoving
+	}
+	return ResetRemoved
+}
+
 // AsksForReset reports whether the exit of an instance requests a reset by its container's restart rules. In a reset
 // all containers of the pod restart (RestartAllContainers, KEP-5532).
 func AsksForReset(spec *corev1.Container, c *Container) bool {
@@ -18,21 +40,23 @@ func AsksForReset(spec *corev1.Container, c *Container) bool {
 	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// findReset determines whether a reset is in progress: the exit of an instance requests it, or the reported status says
-// that one did. Instances that the runtime no longer has were then removed for the reset. If the marker file of a reset
-// exists, the same is true for instances that are missing when the agent starts.
+// findReset determines whether a reset is in progress: the exit of an instance requests it, the marker file says that
+// instances are being removed, or without such a file the reported status says so. Instances that the runtime no longer
+// has were then removed for the reset. If the marker file says that all were removed, the same is true for instances
+// that are missing when the agent starts.
 func (s *State) findReset() {
 	if !podutil.RestartsAll(&s.Pod.Spec) || s.Desired.Stop != nil || s.Rejected != nil ||
 		podutil.IsTerminal(s.Reported.Phase) {
 		return
 	}
-	due := podutil.IsTrue(s.Reported, corev1.AllContainersRestarting)
+	s.resetAsked = s.ResetMark == ResetRemoving
+	due := s.resetAsked || s.ResetMark == ResetUnmarked && podutil.IsTrue(s.Reported, corev1.AllContainersRestarting)
 	for _, slot := range s.Slots {
 		if slot.Role != podutil.RoleEphemeral && AsksForReset(slot.Spec, slot.Last) {
 			due, s.resetAsked = true, s.resetAsked || !slot.Lost
 		}
 	}
-	if due || s.ResetMarked && s.Memory.Reported() == nil {
+	if due || s.ResetMark == ResetRemoved && s.Memory.Reported() == nil {
 		for _, slot := range s.Slots {
 			if slot.Lost && slot.Role != podutil.RoleEphemeral && !alreadyReset(slot.Reported) {
 				slot.Reset = true
@@ -40,7 +64,8 @@ func (s *State) findReset() {
 			}
 		}
 	}
-	s.Resetting = due && slices.ContainsFunc(s.Containers, func(c Container) bool { return s.RemovedByReset(&c) != nil })
+	s.Resetting = s.ResetMark == ResetRemoving ||
+		due && slices.ContainsFunc(s.Containers, func(c Container) bool { return s.RemovedByReset(&c) })
 }
 
 // alreadyReset reports whether, by its status, the container waits to restart after a reset or has never run. It is
@@ -51,20 +76,17 @@ func alreadyReset(shown *corev1.ContainerStatus) bool {
 	return shown.State.Waiting != nil && shown.ContainerID == "" && (ended == nil || ended.Reason == ReasonRestartingAll)
 }
 
-// RemovedByReset returns the spec of an instance that a reset removes; nil if the instance stays. If no remaining
-// instance has requested the reset, an instance that is newer than the status was created after the reset.
-func (s *State) RemovedByReset(c *Container) *corev1.Container {
+// RemovedByReset reports whether a reset removes an instance. If only the status shows the reset, an instance that is
+// newer than the status was created after the reset.
+func (s *State) RemovedByReset(c *Container) bool {
 	for _, slot := range s.Slots {
 		if slot.Spec.Name != c.Name || slot.Role == podutil.RoleEphemeral {
 			continue
 		}
-		if !s.resetAsked && slot.Reported != nil &&
-			(c.Attempt > uint32(slot.Reported.RestartCount) || alreadyReset(slot.Reported)) {
-			return nil
-		}
-		return slot.Spec
+		return s.resetAsked || slot.Reported == nil ||
+			c.Attempt <= uint32(slot.Reported.RestartCount) && !alreadyReset(slot.Reported)
 	}
-	return nil
+	return false
 }
 
 // ResetUnreported reports whether the API may not show yet that a reset has removed a container whose next instance has

@@ -26,7 +26,7 @@ type State struct {
 	Stop *Stop
 	// Resetting: all containers must restart (KEP-5532), and instances still exist that must be removed first.
 	Resetting bool
-	// resetAsked: one of the existing instances has requested the reset.
+	// resetAsked: one of the existing instances has requested the reset, or the marker file says that it is in progress.
 	resetAsked bool
 	// Reported is the status on which the next one is based: the last one that this run of the agent has published, or
 	// that of the API.

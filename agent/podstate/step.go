@@ -70,9 +70,9 @@ type (
 		// KeepLog leaves its log until the pod is removed.
 		KeepLog bool
 	}
-	// MarkReset writes the marker file of a reset (RestartAllContainers) to the pod's directory. If Over is set, it
-	// removes the file.
-	MarkReset struct{ Over bool }
+	// MarkReset writes the marker file of a reset (RestartAllContainers) to the pod's directory. ResetUnmarked removes
+	// the file.
+	MarkReset struct{ Mark ResetMark }
 	// StopSandbox stops a sandbox and releases its network (CRI StopPodSandbox).
 	StopSandbox struct {
 		ID      string
@@ -132,10 +132,10 @@ func (s RemoveContainer) String() string {
 	return fmt.Sprintf("remove container %s (%s)", s.Name, s.ID)
 }
 func (s MarkReset) String() string {
-	if s.Over {
+	if s.Mark == ResetUnmarked {
 		return "remove the marker file of the reset"
 	}
-	return "write the marker file of the reset"
+	return fmt.Sprintf("write the marker file of the reset: %s", s.Mark)
 }
 func (s StopSandbox) String() string {
 	return fmt.Sprintf("stop sandbox attempt %d (%s)", s.Attempt, s.ID)

@@ -4,27 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resetMarker is the file of a pod's directory that marks a reset. It is empty.
+// resetMarker is the file of a pod's directory that marks a reset.
 const resetMarker = "nodelet-reset"
 
-// MarkReset writes the marker file of a pod reset: the pod's containers are removed so that all start again.
-func (d *PodDirs) MarkReset(uid types.UID) error {
+// MarkReset writes the marker file of a pod reset, in which all containers of the pod are removed and start again. The
+// file says how far the reset is.
+func (d *PodDirs) MarkReset(uid types.UID, mark string) error {
+	if err := d.writePodFile(uid, resetMarker, []byte(mark), d.openPod, (*os.File).Sync); err != nil {
+		return fmt.Errorf("mark reset of all containers: %w", err)
+	}
 	pod, err := d.openPod(uid)
-	if err != nil {
-		return fmt.Errorf("mark reset of all containers: %w", err)
+	if err == nil {
+		err = errors.Join(pod.Sync(), pod.Close()) // what follows it must not outlast a power cut without it
 	}
-	defer pod.Close()
-	f, err := openFile(pod, resetMarker, unix.O_WRONLY|unix.O_CREAT)
 	if err != nil {
-		return fmt.Errorf("mark reset of all containers: %w", err)
-	}
-	if err := errors.Join(f.Close(), pod.Sync()); err != nil { // what follows it must not outlast a power cut without it
 		return fmt.Errorf("mark reset of all containers: %w", err)
 	}
 	return nil
@@ -46,11 +44,11 @@ func (d *PodDirs) UnmarkReset(uid types.UID) error {
 	return nil
 }
 
-// ResetMarked reports whether the pod's directory has the marker file of a reset.
-func (d *PodDirs) ResetMarked(uid types.UID) (bool, error) {
-	_, err := os.Lstat(filepath.Join(d.podsDir, string(uid), resetMarker))
+// ResetMark returns the content of the marker file of a reset, if the pod's directory has one.
+func (d *PodDirs) ResetMark(uid types.UID) (mark string, marked bool, err error) {
+	content, err := d.ReadPodFile(uid, resetMarker)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return "", false, nil
 	}
-	return err == nil, err
+	return string(content), err == nil, err
 }

@@ -2,42 +2,42 @@ package podfs
 
 import "testing"
 
-func TestResetNote(t *testing.T) {
+func TestResetMark(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	noted := func(want bool) {
+	want := func(mark string, marked bool) {
 		t.Helper()
-		if got, err := v.ResetMarked(pod.UID); err != nil || got != want {
-			t.Errorf("noted: %v %v, want %v", got, err, want)
+		if got, exists, err := v.ResetMark(pod.UID); err != nil || got != mark || exists != marked {
+			t.Errorf("got %q %v %v, want %q %v", got, exists, err, mark, marked)
 		}
 	}
-	noted(false)
+	want("", false)
 	if err := v.UnmarkReset(pod.UID); err != nil {
 		t.Error(err)
 	}
-	if err := v.MarkReset(pod.UID); err == nil {
-		t.Error("a reset is noted of a pod without a directory")
+	if err := v.MarkReset(pod.UID, "removing"); err == nil {
+		t.Error("a reset is marked for a pod without a directory")
 	}
 	if err := v.MakePodDir(pod.UID); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if err := v.MarkReset(pod.UID); err != nil {
+	for _, mark := range []string{"removing", "removed", "removed", ""} {
+		if err := v.MarkReset(pod.UID, mark); err != nil {
 			t.Fatal(err)
 		}
-		noted(true)
+		want(mark, true)
 	}
 	for range 2 {
 		if err := v.UnmarkReset(pod.UID); err != nil {
 			t.Fatal(err)
 		}
-		noted(false)
+		want("", false)
 	}
-	if err := v.MarkReset(pod.UID); err != nil {
+	if err := v.MarkReset(pod.UID, "removing"); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
-	noted(false)
+	want("", false)
 }
