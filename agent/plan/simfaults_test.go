@@ -88,6 +88,9 @@ func (l *simRun) act(c *call) {
 		l.note("%s stops", s.ID)
 		l.exit(s.ID, pick[int32](l.r, 0, 143))
 	}
+	if remove, ok := c.step.(podstate.RemoveContainer); ok && c.unstarted {
+		l.removesUnseen(remove)
+	}
 	problem := l.effect(c)
 	if c.problem == nil {
 		c.problem = problem
@@ -95,6 +98,22 @@ func (l *simRun) act(c *call) {
 	if c.ghost {
 		l.note("late: %s: %v", c.step, problem)
 		c.endAt = l.now
+	}
+}
+
+// removesUnseen notes the removal of a container that was started, for an agent that was killed before, and has ended
+// since its removal began. If no agent was running meanwhile, no trace of its run is left, as if the runtime had lost it.
+func (l *simRun) removesUnseen(s podstate.RemoveContainer) {
+	if i := l.index(s.ID); i >= 0 && l.containers[i].State == podstate.ContainerExited {
+		l.lost(s.Name)
+	}
+}
+
+// lost notes that the runtime has no record of an instance any more.
+func (l *simRun) lost(name string) {
+	l.forgotten[name] = true
+	if l.now.Before(l.down) {
+		l.traceless()
 	}
 }
 
@@ -196,11 +215,9 @@ func (l *simRun) fault() {
 		l.sandboxDies()
 	case 5:
 		l.anyContainer("is forgotten by the runtime", func(c *podstate.Container) {
-			l.forgotten[c.Name] = true
+			name := c.Name
 			l.forget(c.ID)
-			if l.now.Before(l.down) {
-				l.traceless()
-			}
+			l.lost(name)
 		})
 	case 6:
 		l.anyContainer("is in an unknown state", func(c *podstate.Container) {

@@ -67,6 +67,8 @@ type call struct {
 	problem *podstate.Problem
 	// late: objects have changed since it began.
 	late bool
+	// unstarted: it removes a container that had not been started when the call began.
+	unstarted bool
 	// effectAt and endAt are when it has its effect and its answer; the driver's.
 	effectAt, endAt time.Time
 }
@@ -140,8 +142,12 @@ func (w *world) begin(s podstate.Step) *call {
 	}
 	w.memory.Began(s)
 	c := &call{step: s, allocation: w.desired.Allocation}
-	if s, ok := s.(podstate.CreateContainer); ok {
+	switch s := s.(type) {
+	case podstate.CreateContainer:
 		c.hash = w.desired.Hashes[s.Name]
+	case podstate.RemoveContainer:
+		i := w.index(s.ID)
+		c.unstarted = i >= 0 && w.containers[i].State == podstate.ContainerCreated
 	}
 	w.calls = append(w.calls, c)
 	return c
