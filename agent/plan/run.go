@@ -100,7 +100,7 @@ func (p *planner) removeOld() {
 		c := &p.Containers[i]
 		kept[c.SandboxID] = true
 		switch {
-		case p.SlotOf(c) != nil, p.keepsPrevious(c):
+		case p.SlotOf(c) != nil && !p.tooLate(c), p.keepsPrevious(c):
 		case c.Alive():
 			p.stopInstance(c, podstate.CauseEnd, stoppingReason(c.Name))
 		default:
@@ -112,6 +112,13 @@ func (p *planner) removeOld() {
 			p.step(podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt})
 		}
 	}
+}
+
+// tooLate reports whether c is an instance of an init container that must not start any more: a later container has
+// started before it was created.
+func (p *planner) tooLate(c *podstate.Container) bool {
+	return p.SlotOf(c).Passed && c.State == podstate.ContainerCreated &&
+		p.Memory.InFlight(podstate.StartContainer{ID: c.ID}) == nil
 }
 
 // keepsPrevious reports whether c is the newest exited instance of a container whose newest instance has

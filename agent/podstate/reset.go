@@ -8,8 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// ResetMark is the content of the marker file of a reset. A reset is removing first, then removed, then over. So it goes
-// on after a crash of the agent, even if the runtime has lost the instance that requested it.
+// ResetMark is the content of the marker file of a reset. A reset is removing first, then removed, then over. So it
+// goes on after a crash of the agent, even if the runtime has lost the instance that requested it.
 type ResetMark string
 
 const (

@@ -2,6 +2,7 @@ package podstate
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -39,6 +40,17 @@ func (s *Slot) findLost(all []Container) {
 	gone := Lost(s.Reported)
 	if gone != nil && !contains(all, gone.ID) && (s.Last == nil || s.Last.Attempt <= gone.Attempt) {
 		s.Last, s.Lost = gone, true
+	}
+}
+
+// findPassed finds the init containers ahead of a container that was started in the current sandbox: it was started
+// after they had succeeded there. Like the kubelet, State does not look at their instances then: the start of the later
+// container may have taken effect only after the runtime had lost an instance and the init container had run again.
+func (s *State) findPassed() {
+	later := false
+	for _, slot := range slices.Backward(s.Slots) {
+		slot.Passed = later && slot.Role == podutil.RoleInit
+		later = later || s.Current != nil && slot.Role != podutil.RoleEphemeral && s.startedInCurrent(slot.Spec.Name)
 	}
 }
 

@@ -80,17 +80,6 @@ func (s *State) fillSlots() {
 	}
 }
 
-// findPassed finds the init containers ahead of a container that was started in the current sandbox: it was started
-// after they had succeeded there. Like the kubelet, State does not look at their instances then: the start of the later
-// container may have taken effect only after the runtime had lost an instance and the init container had run again.
-func (s *State) findPassed() {
-	later := false
-	for _, slot := range slices.Backward(s.Slots) {
-		slot.Passed = later && slot.Role == podutil.RoleInit
-		later = later || s.Current != nil && slot.Role != podutil.RoleEphemeral && s.startedInCurrent(slot.Spec.Name)
-	}
-}
-
 // Newest returns the newest instance of the named container; nil if there is none.
 func Newest(all []Container, name string) *Container {
 	var found *Container
