@@ -60,6 +60,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"init container lost, later start hangs":        40037246,
 		"container removed that ran while no agent did": 60005791,
 		"init container created after a later one":      300028500,
+		"created after a reset, then removed":           1000067587,
 	} {
 		if _, broken := simulate(seed, 1, Pod); broken != nil {
 			t.Errorf("%s: seed %d: %s\n%s", what, seed, broken.broken, replay(seed, Pod))

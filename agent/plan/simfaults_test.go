@@ -102,7 +102,7 @@ func (l *simRun) act(c *call) {
 }
 
 // removesUnseen notes the removal of a container that was started, for an agent that was killed before, and has ended
-// since its removal began. If no agent was running meanwhile, no trace of its run is left, as if the runtime had lost it.
+// since its removal began. If no agent was running meanwhile, no trace of its run is left.
 func (l *simRun) removesUnseen(s podstate.RemoveContainer) {
 	if i := l.index(s.ID); i >= 0 && l.containers[i].State == podstate.ContainerExited {
 		l.lost(s.Name)

@@ -43,7 +43,7 @@ func AsksForReset(spec *corev1.Container, c *Container) bool {
 // findReset determines whether a reset is in progress: the exit of an instance requests it, the marker file says that
 // instances are being removed, or without such a file the reported status says so. Instances that the runtime no longer
 // has were then removed for the reset. If the marker file says that all were removed, the same is true for instances
-// that are missing when the agent starts.
+// that are missing when the agent starts, also if the next instance has been created.
 func (s *State) findReset() {
 	if !podutil.RestartsAll(&s.Pod.Spec) || s.Desired.Stop != nil || s.Rejected != nil ||
 		podutil.IsTerminal(s.Reported.Phase) {
@@ -56,12 +56,14 @@ func (s *State) findReset() {
 			due, s.resetAsked = true, s.resetAsked || !slot.Lost
 		}
 	}
-	if due || s.ResetMark == ResetRemoved && s.Memory.Reported() == nil {
-		for _, slot := range s.Slots {
-			if slot.Lost && slot.Role != podutil.RoleEphemeral && !alreadyReset(slot.Reported) {
-				slot.Reset = true
-				slot.Last.ExitCode, slot.Last.Reason, slot.Last.Message = ExitUnknown, ReasonRestartingAll, MessageRestartingAll
-			}
+	begins := s.ResetMark == ResetRemoved && s.Memory.Reported() == nil
+	for _, slot := range s.Slots {
+		if slot.Role == podutil.RoleEphemeral || slot.Reported == nil || alreadyReset(slot.Reported) {
+			continue
+		}
+		slot.Reset = slot.Lost && (due || begins) || begins && slot.Last != nil && !slot.started()
+		if slot.Reset && slot.Lost {
+			slot.Last.ExitCode, slot.Last.Reason, slot.Last.Message = ExitUnknown, ReasonRestartingAll, MessageRestartingAll
 		}
 	}
 	s.Resetting = s.ResetMark == ResetRemoving ||
@@ -92,11 +94,16 @@ func (s *State) RemovedByReset(c *Container) bool {
 // ResetUnreported reports whether the API may not show yet that a reset has removed a container whose next instance has
 // not started.
 func (s *Slot) ResetUnreported() bool {
-	if s.Role == podutil.RoleEphemeral || slices.ContainsFunc(s.state.Containers, func(c Container) bool {
-		return c.Name == s.Spec.Name && c.State != ContainerCreated
-	}) {
+	if s.Role == podutil.RoleEphemeral || s.started() {
 		return false
 	}
 	own, api := s.memory.ReportedContainer(s.Spec.Name), podutil.ContainerStatus(&s.state.Pod.Status, s.Spec.Name)
 	return s.Reset || own == nil || api == nil || api.RestartCount < own.RestartCount
+}
+
+// started reports whether the runtime has an instance of the container that was started.
+func (s *Slot) started() bool {
+	return slices.ContainsFunc(s.state.Containers, func(c Container) bool {
+		return c.Name == s.Spec.Name && c.State != ContainerCreated
+	})
 }

@@ -22,7 +22,8 @@ type Slot struct {
 	Passed bool
 	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
 	Lost bool
-	// Reset: Last was removed so that all containers can restart, and the API does not show that yet.
+	// Reset: the last instance that was started was removed so that all containers can restart, and the API does not show
+	// that yet.
 	Reset bool
 	// Reported is the container's status in the reported pod status; nil if there is none.
 	Reported *corev1.ContainerStatus

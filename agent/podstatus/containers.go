@@ -40,10 +40,10 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	slot = b.reportedInstance(slot)
 	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
 	switch {
-	case slot.Last != nil && !slot.Lost:
-		b.seen(&st, slot)
 	case slot.Reset:
 		removedForReset(&st, slot.Reported)
+	case slot.Last != nil && !slot.Lost:
+		b.seen(&st, slot)
 	case slot.Reported != nil:
 		st.State = b.waiting()
 		b.vanished(&st, slot)
