@@ -12,7 +12,6 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	current "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/utils"
 )
 
@@ -268,7 +267,7 @@ func (s *networkStatus) fill(result *current.Result, ifName string) {
 
 // result returns the result of the chain, in the newest version.
 func (a *Attachment) result() (*current.Result, error) {
-	r, err := create.CreateFromBytes(a.Result)
+	r, err := parseResult(a.Result)
 	if err == nil {
 		var c *current.Result
 		if c, err = current.NewResultFromResult(r); err == nil {

@@ -159,6 +159,7 @@ func TestCallerGivesUp(t *testing.T) {
 func TestHostileOutput(t *testing.T) {
 	for name, c := range map[string]struct{ body, want string }{
 		"garbage":        {"echo 'all went well!'", "is not JSON"},
+		"null entry":     {`echo '{"cniVersion":"1.0.0","interfaces":[null]}'`, "a list has a null entry"},
 		"nothing":        {"exit 0", "is not JSON"},
 		"null":           {"echo null", ""},
 		"a list":         {"echo '[]'", "cannot unmarshal"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -101,10 +102,26 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 		return nil, fmt.Errorf("plugin %s printed more than %d bytes for %s", call.Plugin, maxOutput, call.Verb)
 	case err != nil:
 		return nil, pluginError(call, err, stdout, stderr)
-	case call.Verb == "ADD" && !json.Valid(stdout.Bytes()):
-		return nil, fmt.Errorf("result of plugin %s is not JSON: %s", call.Plugin, excerpt(stdout.Bytes()))
+	case call.Verb == "ADD":
+		if err := checkResult(stdout.Bytes()); err != nil {
+			return nil, fmt.Errorf("result of plugin %s: %w: %s", call.Plugin, err, excerpt(stdout.Bytes()))
+		}
 	}
 	return stdout.Bytes(), nil
+}
+
+// checkResult returns an error for a result that package types of CNI cannot take: it panics at a null entry of a list.
+func checkResult(text []byte) error {
+	var lists struct{ Interfaces, IPs, Routes []*struct{} }
+	if err := json.Unmarshal(text, &lists); err != nil {
+		return fmt.Errorf("it is not JSON of the expected form: %w", err)
+	}
+	for _, list := range [][]*struct{}{lists.Interfaces, lists.IPs, lists.Routes} {
+		if slices.Contains(list, nil) {
+			return errors.New("a list has a null entry")
+		}
+	}
+	return nil
 }
 
 func command(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *bounded) *exec.Cmd {

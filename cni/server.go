@@ -378,9 +378,17 @@ func unrecorded(r *shim.Request, own *Network) *Record {
 	return rec
 }
 
+// parseResult parses a result of any version.
+func parseResult(text []byte) (types.Result, error) {
+	if err := checkResult(text); err != nil {
+		return nil, err
+	}
+	return create.CreateFromBytes(text)
+}
+
 // convert converts a result to the version that the runtime requests.
 func convert(result json.RawMessage, version string) ([]byte, error) {
-	r, err := create.CreateFromBytes(result)
+	r, err := parseResult(result)
 	if err != nil {
 		return nil, err
 	}
