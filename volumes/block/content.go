@@ -72,7 +72,9 @@ func parseBlkid(path, out string) (held string, err error) {
 		if !ok || strings.ContainsAny(name, " :\"") {
 			return "", fmt.Errorf("read what %s holds: cannot parse blkid's output %q", path, out)
 		}
-		values[name] = value
+		if value != "" {
+			values[name] = value
+		}
 	}
 	switch {
 	case values["TYPE"] != "":
