@@ -1,0 +1,195 @@
+package records
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// node is a node on which pods of many owners pull and use images, from a seed. Its runtime knows images by name and by
+// ID. A registry moves tags, so that a name gets another ID.
+type node struct {
+	*testing.T
+	*rand.Rand
+	root  string
+	store *Store
+	// present are the IDs of the images in the runtime by name; versions counts the IDs of a name in the registry.
+	present  map[string]string
+	versions map[string]int
+	// unfinished are the names whose pull was cut off. brought are the IDs that a pull has brought, or may have brought.
+	unfinished, brought map[string]bool
+	// logins are the secrets that opened an image, by its ID, with the hash of their login. open are the IDs of images that
+	// a pull without credentials has brought.
+	logins map[string]map[Secret]string
+	open   map[string]bool
+}
+
+// TestRecordsChaos checks the records while images are pulled, used, replaced and removed, the agent is killed at any
+// moment of a pull, and records are damaged:
+//
+//   - NotForOthers: a pod may use an image that the agent has pulled only with a login that has opened it.
+//   - NotLost: a pod with such a login may use it, also after a restart, unless its record was damaged.
+//   - Preloaded: every pod may use an image that no pull has brought.
+func TestRecordsChaos(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			n := &node{T: t, Rand: rand.New(rand.NewPCG(seed, 2)), root: t.TempDir(), present: map[string]string{},
+				versions: map[string]int{}, unfinished: map[string]bool{}, brought: map[string]bool{},
+				logins: map[string]map[Secret]string{}, open: map[string]bool{}}
+			n.restart()
+			for range 150 {
+				n.act()
+			}
+		})
+	}
+}
+
+func (n *node) name() string { return fmt.Sprintf("r.io/%c:1", 'a'+n.IntN(4)) }
+
+// login returns a secret of one of three pods, with one of three logins.
+func (n *node) login() Credentials {
+	pod := fmt.Sprint("pod", n.IntN(3))
+	return secret(pod, "pull", pod, fmt.Sprint("login", n.IntN(3)))
+}
+
+func (n *node) act() {
+	switch name := n.name(); n.IntN(12) {
+	case 0, 1, 2:
+		n.pull(name)
+	case 3:
+		n.restart()
+	case 4: // the image is removed from the node
+		delete(n.present, name)
+		n.prune()
+	case 5: // somebody else brings an image
+		if n.present[name] == "" {
+			n.versions[name]++
+			n.present[name] = n.id(name)
+		}
+	case 6:
+		n.versions[name]++ // the tag moves
+	case 7:
+		n.damage(name)
+	default:
+		n.use(name)
+	}
+}
+
+func (n *node) id(name string) string { return fmt.Sprint("sha256:", name, n.versions[name]) }
+
+// pull pulls an image. The agent may be killed before or after the runtime has it.
+func (n *node) pull(name string) {
+	if err := n.store.Begin(n.Context(), name); err != nil {
+		n.Fatal(err)
+	}
+	n.unfinished[name] = true
+	end, used := n.IntN(6), n.login()
+	if end == 0 {
+		used = Credentials{EveryPod: true}
+	}
+	if end == 1 {
+		n.store.Failed(name)
+		delete(n.unfinished, name)
+		return
+	}
+	if end == 2 {
+		n.restart()
+		return
+	}
+	n.present[name] = n.id(name)
+	if end == 3 {
+		n.restart()
+		return
+	}
+	n.brought[n.id(name)] = true
+	n.grant(n.id(name), used)
+	n.store.Succeeded(n.Context(), name, n.id(name), used)
+	delete(n.unfinished, name)
+}
+
+// grant records in the model that a pull by these credentials has opened an image.
+func (n *node) grant(id string, c Credentials) {
+	n.open[id] = n.open[id] || c.EveryPod
+	if n.logins[id] == nil {
+		n.logins[id] = map[Secret]string{}
+	}
+	for _, s := range c.Secrets {
+		hash := s.CredentialHash
+		s.CredentialHash = ""
+		n.logins[id][s] = hash
+	}
+}
+
+// restart starts the agent again. It ends pulls that an earlier run has begun, as the puller does.
+func (n *node) restart() {
+	n.store = open(n.T, n.root, preloaded)
+	for _, name := range n.store.Intents() {
+		if id := n.present[name]; id != "" {
+			n.store.Resolve(n.Context(), name, id)
+			n.brought[id] = true // it may be
+			delete(n.unfinished, name)
+		}
+	}
+}
+
+func (n *node) prune() {
+	refs := slices.Collect(maps.Values(n.present))
+	n.store.Prune(refs, time.Now())
+	if len(refs) == 0 {
+		return
+	}
+	for id := range n.brought {
+		if !slices.Contains(refs, id) {
+			delete(n.brought, id)
+			n.forget(id)
+		}
+	}
+}
+
+// forget removes from the model who has opened an image.
+func (n *node) forget(id string) {
+	delete(n.logins, id)
+	delete(n.open, id)
+}
+
+// damage writes over the record of an image. From then on it counts as pulled, and nobody is known to have opened it.
+func (n *node) damage(name string) {
+	id := n.present[name]
+	if id == "" {
+		return
+	}
+	text := []string{"", "{", `{"kind":"ImagePulledRecord"}`}[n.IntN(3)]
+	if err := os.WriteFile(n.store.recordFile(id), []byte(text), 0o600); err != nil {
+		n.Fatal(err)
+	}
+	n.brought[id] = true
+	n.forget(id)
+}
+
+// use lets a pod use an image that is present.
+func (n *node) use(name string) {
+	id := n.present[name]
+	if id == "" {
+		return
+	}
+	pod := n.login()
+	others := !n.brought[id] && !n.unfinished[name]
+	want := others || n.open[id]
+	object := pod.Secrets[0]
+	object.CredentialHash = ""
+	for known, hash := range n.logins[id] {
+		want = want || known == object || hash == pod.Secrets[0].CredentialHash
+	}
+	got := allowed(n.T, n.store, name, id, pod)
+	if got != want {
+		n.Errorf("%s as %s: got allowed %t, want %t, with %v of %v", name, id, got, want, pod, n.logins[id])
+	}
+	if got && !others && !n.open[id] {
+		n.grant(id, pod) // the store learns it
+	}
+}
