@@ -8,10 +8,12 @@ import (
 // FuzzResult: whatever a plugin prints as its result, the status of the pod's networks is an error or JSON, and so is
 // the conversion for the runtime.
 func FuzzResult(f *testing.F) {
-	for _, seed := range []string{"", "null", "{}", `{"cniVersion":"1.0.0","interfaces":[null],"ips":[null,{"address":"10.0.0.2/24",
-		"interface":7}],"dns":{}}`, `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}`, `{"cniVersion":"9.9.9"}`,
+	for _, seed := range []string{"", "null", "{}",
+		`{"cniVersion":"1.0.0","interfaces":[null],"ips":[null,{"address":"10.0.0.2/24","interface":7}],"dns":{}}`,
+		`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}`, `{"cniVersion":"9.9.9"}`,
 		`{"cniVersion":"0.4.0","interfaces":[null]}`,
-		`{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/n"}],"ips":[{"address":"fe80::1/64","interface":0}]}`} {
+		`{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/n"}],
+			"ips":[{"address":"fe80::1/64","interface":0}]}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, result []byte) {

@@ -22,8 +22,8 @@ type node struct {
 	versions map[string]int
 	// unfinished are the names whose pull was cut off. brought are the IDs that a pull has brought, or may have brought.
 	unfinished, brought map[string]bool
-	// logins are the secrets that opened an image, by its ID, with the hash of their login. open are the IDs of images that
-	// a pull without credentials has brought.
+	// logins are the secrets that opened an image, by its ID, with the hash of their login. open are the IDs of images
+	// that a pull without credentials has brought.
 	logins map[string]map[Secret]string
 	open   map[string]bool
 }

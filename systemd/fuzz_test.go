@@ -1,0 +1,29 @@
+package systemd
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzTakeOver: whatever the unit of the kubelet contains, the drop-in starts one program, nodelet.
+func FuzzTakeOver(f *testing.F) {
+	for _, seed := range []string{"", "ExecStart=/usr/bin/kubelet $ARGS\n",
+		"ExecStart=\nExecStart=-/usr/bin/kubelet \\\n  --config=x\n", "ExecStart=@/usr/bin/kubelet kubelet\n",
+		"ExecStart=/bin/a\nExecStart=/bin/b\n", "ExecStart=\\\nExecStart=/bin/a\r\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, unit string) {
+		dropIn, err := TakeOver(unit, "/usr/bin/nodelet", "--accept-missing=x")
+		if err != nil {
+			return
+		}
+		command, err := execStart(dropIn)
+		if err != nil {
+			t.Fatalf("%q: %v in the drop-in %q", unit, err, dropIn)
+		}
+		if program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!"), " "); program != "/usr/bin/nodelet" ||
+			!strings.HasSuffix(args, "--accept-missing=x") {
+			t.Errorf("%q: the drop-in starts %q", unit, command)
+		}
+	})
+}
