@@ -34,7 +34,8 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
 			ru.breaks("%s, but its allocation is %s and has %s", s, g.Pod, w.podSize)
 		}
-		if s.To.Wider(*w.podSize) == s.To {
+		// A size that is not known, for the answer was lost, has let no container grow.
+		if s.To.Wider(*w.podSize) == s.To || known != nil && s.To.Wider(*known) == s.To {
 			return
 		}
 		for name := range g.Containers {

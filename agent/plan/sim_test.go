@@ -61,6 +61,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"container removed that ran while no agent did": 60005791,
 		"init container created after a later one":      300028500,
 		"created after a reset, then removed":           1000067587,
+		"answer of a resize of the pod lost":            2000084402,
 	} {
 		if _, broken := simulate(seed, 1, Pod); broken != nil {
 			t.Errorf("%s: seed %d: %s\n%s", what, seed, broken.broken, replay(seed, Pod))
