@@ -2,11 +2,8 @@ package nodelet_test
 
 import (
 	"go/ast"
-	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,22 +19,6 @@ const (
 	// maxColumns is the length of a line in characters; a tab counts as one.
 	maxColumns = 120
 )
-
-// longLines has the number of lines over maxColumns that a directory still has. It must never grow: shorten lines, also
-// those of files that you move to another directory, and lower the number. maxLongTestLines is the same for all tests
-// together.
-const longLines = `
-test/bench: 2
-test/kind: 5
-test/testbed: 2
-test/vm: 25
-`
-
-const maxLongTestLines = 125
-
-// docWithCode lists the doc.go files that still hold more than the package comment. Move the code to a file with its
-// name.
-var docWithCode = []string{}
 
 // TestEveryPackageIsDocumented checks that each package has a comment.
 func TestEveryPackageIsDocumented(t *testing.T) {
@@ -92,52 +73,19 @@ func long(text string) []string {
 	return all
 }
 
-// TestLinesStayShort checks that the number of long lines does not grow in any directory.
+// TestLinesStayShort checks that no Go file of the repository, tests included, has a line over maxColumns.
 func TestLinesStayShort(t *testing.T) {
-	allowed := map[string]int{}
-	for line := range strings.Lines(longLines) {
-		if dir, n, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			allowed[dir], _ = strconv.Atoi(n)
-		}
-	}
-	found, where := map[string]int{}, map[string][]string{}
-	for _, s := range product(t) {
+	for _, s := range everyGoFile(t) {
 		if lines := long(s.text); len(lines) > 0 {
-			found[s.dir] += len(lines)
-			where[s.dir] = append(where[s.dir], path.Base(s.file)+":"+strings.Join(lines, ","))
+			t.Errorf("%s: lines %s have more than %d columns", s.file, strings.Join(lines, ", "), maxColumns)
 		}
-	}
-	for _, dir := range slices.Sorted(maps.Keys(found)) {
-		if found[dir] > allowed[dir] {
-			t.Errorf("%s: got %d lines over %d columns, want at most %d: %s",
-				dir, found[dir], maxColumns, allowed[dir], strings.Join(where[dir], " "))
-		}
-	}
-}
-
-// TestLinesOfTestsStayShort checks that the number of long lines in tests does not grow.
-func TestLinesOfTestsStayShort(t *testing.T) {
-	found := 0
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(p, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(p)
-		found += len(long(string(text)))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found > maxLongTestLines {
-		t.Errorf("got %d lines over %d columns in tests, want at most %d", found, maxColumns, maxLongTestLines)
 	}
 }
 
 // TestDocFilesHoldNoCode checks that a doc.go holds the package comment only.
 func TestDocFilesHoldNoCode(t *testing.T) {
 	for _, s := range product(t) {
-		if path.Base(s.file) == "doc.go" && len(s.syntax.Decls) > 0 && !slices.Contains(docWithCode, s.file) {
+		if path.Base(s.file) == "doc.go" && len(s.syntax.Decls) > 0 {
 			t.Errorf("%s holds more than the package comment", s.file)
 		}
 	}

@@ -30,7 +30,8 @@ func TestExplain(t *testing.T) {
 		want := `default/slow  stopping, deleted
     waits for: stop container slow (ID): Stopping container slow: in progress
 default/waits  Pending
-    waits for: mount volume data: MountVolume.SetUp failed for volume "data" : configmap "settings" not found (again in 11s)
+    waits for: mount volume data: MountVolume.SetUp failed for volume "data" : ` +
+			`configmap "settings" not found (again in 11s)
 default/web  Running, ready
 `
 		if got := regexp.MustCompile("c0de[0-9a-f]+").ReplaceAllString(out.String(), "ID"); got != want {

@@ -27,8 +27,10 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 			pod.Spec.Volumes = []corev1.Volume{{Name: "files", VolumeSource: corev1.VolumeSource{
 				Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}}}
 			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}, {Name: "broken"}}
-			pod.Spec.InitContainers = []corev1.Container{container("first")}
-			pod.Spec.InitContainers[0].Image, pod.Spec.InitContainers[0].ImagePullPolicy = "registry.example/private:1", corev1.PullAlways
+			first := container("first")
+			first.Image = "registry.example/private:1"
+			first.ImagePullPolicy = corev1.PullAlways
+			pod.Spec.InitContainers = []corev1.Container{first}
 		})
 		w.change(func(set *pods.Set) {
 			set.Pods[pod.UID] = pod

@@ -36,7 +36,8 @@ printf '%s\n' "$config" >DIR/PLUGIN.$CNI_COMMAND
 
 // answer is the body of a plugin that gives one address.
 const answer = `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'$CNI_IFNAME'",
-	"mac":"0a:00:00:00:00:01","sandbox":"'$CNI_NETNS'"}],"ips":[{"interface":0,"address":"10.9.0.2/24","gateway":"10.9.0.1"}]}'
+	"mac":"0a:00:00:00:00:01","sandbox":"'$CNI_NETNS'"}],
+	"ips":[{"interface":0,"address":"10.9.0.2/24","gateway":"10.9.0.1"}]}'
 exit 0
 `
 

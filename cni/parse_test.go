@@ -9,33 +9,33 @@ import (
 )
 
 func TestParseNetwork(t *testing.T) {
-	for text, want := range map[string]string{
-		`{`:                                 "not JSON",
-		``:                                  "not JSON",
-		`[]`:                                "not a network configuration",
-		`{"cniVersion":"1.0.0","name":"a"}`: "no plugin",
-		`{"cniVersion":"1.0.0","name":"a","plugins":[]}`:                                              "no plugin",
-		`{"cniVersion":"1.0.0","name":"a","plugins":7}`:                                               "not a network configuration",
-		`{"cniVersion":"1.0.0","name":"a","plugins":[7]}`:                                             "failed to parse plugin config 0",
-		`{"cniVersion":"1.0.0","name":"a","plugins":[{}]}`:                                            "missing 'type'",
-		`{"cniVersion":"1.0.0","plugins":[{"type":"x"}]}`:                                             "no name",
-		`{"cniVersion":"1.0.0","name":"a b","plugins":[{"type":"x"}]}`:                                `"name" "a b"`,
-		`{"cniVersion":"9.1.0","name":"a","plugins":[{"type":"x"}]}`:                                  `unknown "cniVersion" "9.1.0"`,
-		`{"cniVersion":1,"name":"a","plugins":[{"type":"x"}]}`:                                        "invalid cniVersion type",
-		`{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"../../sh"}]}`:                           "is not the name of a program",
-		`{"cniVersion":"1.0.0","name":"a","type":"/bin/sh"}`:                                          "is not the name of a program",
-		`{"cniVersion":"1.0.0","name":"a","type":"x"}`:                                                "",
-		`{"cniVersion":"0.3.1","name":"a","plugins":[{"type":"x"}]}`:                                  "",
-		`{"cniVersion":"1.1.0","name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}}]}`: "",
+	for _, test := range []struct{ want, text string }{
+		{"not JSON", `{`},
+		{"not JSON", ``},
+		{"not a network configuration", `[]`},
+		{"no plugin", `{"cniVersion":"1.0.0","name":"a"}`},
+		{"no plugin", `{"cniVersion":"1.0.0","name":"a","plugins":[]}`},
+		{"not a network configuration", `{"cniVersion":"1.0.0","name":"a","plugins":7}`},
+		{"failed to parse plugin config 0", `{"cniVersion":"1.0.0","name":"a","plugins":[7]}`},
+		{"missing 'type'", `{"cniVersion":"1.0.0","name":"a","plugins":[{}]}`},
+		{"no name", `{"cniVersion":"1.0.0","plugins":[{"type":"x"}]}`},
+		{`"name" "a b"`, `{"cniVersion":"1.0.0","name":"a b","plugins":[{"type":"x"}]}`},
+		{`unknown "cniVersion" "9.1.0"`, `{"cniVersion":"9.1.0","name":"a","plugins":[{"type":"x"}]}`},
+		{"invalid cniVersion type", `{"cniVersion":1,"name":"a","plugins":[{"type":"x"}]}`},
+		{"is not the name of a program", `{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"../../sh"}]}`},
+		{"is not the name of a program", `{"cniVersion":"1.0.0","name":"a","type":"/bin/sh"}`},
+		{"", `{"cniVersion":"1.0.0","name":"a","type":"x"}`},
+		{"", `{"cniVersion":"0.3.1","name":"a","plugins":[{"type":"x"}]}`},
+		{"", `{"cniVersion":"1.1.0","name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}}]}`},
 	} {
-		n, err := ParseNetwork([]byte(text))
+		n, err := ParseNetwork([]byte(test.text))
 		switch {
-		case want == "" && err != nil:
-			t.Errorf("%s: %v", text, err)
-		case want == "" && n.Name != "a":
-			t.Errorf("%s: %+v", text, n)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-			t.Errorf("%s: %v; want an error with %q", text, err, want)
+		case test.want == "" && err != nil:
+			t.Errorf("%s: %v", test.text, err)
+		case test.want == "" && n.Name != "a":
+			t.Errorf("%s: %+v", test.text, n)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: %v; test.want an error with %q", test.text, err, test.want)
 		}
 	}
 	n, err := ParseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
@@ -119,17 +119,17 @@ func TestParseDefaultNetwork(t *testing.T) {
 }
 
 func TestParseDefinition(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"type\":\"a\"}"}}`:                "",
-		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"name\":\"n\",\"type\":\"a\"}"}}`: "",
-		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"oops"}}`:                            "x/blue is not a JSON object",
-		`{"metadata":{"name":"blue","namespace":"x"},"spec":{}}`:                                           "x/blue is empty",
-		`{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{}"}}`:                              "no plugin",
-		`oops`: "parse the NetworkAttachmentDefinition",
+	for _, test := range []struct{ want, text string }{
+		{"", `{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"type\":\"a\"}"}}`},
+		{"", `{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{\"name\":\"n\",\"type\":\"a\"}"}}`},
+		{"x/blue is not a JSON object", `{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"oops"}}`},
+		{"x/blue is empty", `{"metadata":{"name":"blue","namespace":"x"},"spec":{}}`},
+		{"no plugin", `{"metadata":{"name":"blue","namespace":"x"},"spec":{"config":"{}"}}`},
+		{"parse the NetworkAttachmentDefinition", `oops`},
 	} {
-		_, err := ParseDefinition([]byte(text))
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v; want %q", text, err, want)
+		_, err := ParseDefinition([]byte(test.text))
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v; test.want %q", test.text, err, test.want)
 		}
 	}
 }

@@ -121,7 +121,8 @@ func (s *service) raw(verb, sandbox string, stdin []byte) (map[string]any, error
 		"CNI_NETNS=/proc/self/ns/net",
 		"CNI_IFNAME=eth0",
 		"CNI_PATH="+s.bin,
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+sandbox,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=space;K8S_POD_NAME=pod;K8S_POD_UID=uid-1;K8S_POD_INFRA_CONTAINER_ID="+
+			sandbox,
 	)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.Output()

@@ -88,7 +88,7 @@ var gateRules = map[string]gateRule{
 	"KubeletPodResourcesGet":                           {behaves: behavesAsOn},
 	"KubeletPodResourcesListUseActivePods":             {behavesAsOn, "pods that have ended are never listed"},
 	"KubeletRegistrationGetOnExistsOnly":               {behavesAsOff, "the Node is read before it is created"},
-	"KubeletSeparateDiskGC":                            {behavesAsOn, "a file system of containers is told apart"},
+	"KubeletSeparateDiskGC":                            {behavesAsOn, "a file system of containers is recognized"},
 	"KubeletServiceAccountTokenForCredentialProviders": {},
 	"LocalStorageCapacityIsolationFSQuotaMonitoring":   {behavesAsOff, "volumes are measured by walking through them"},
 	"LoggingAlphaOptions":                              {},

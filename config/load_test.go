@@ -45,7 +45,8 @@ func TestVerdicts(t *testing.T) {
 	differs := map[string]string{
 		// The kubelet refuses gates whose dependencies are off, also those of other programs that AllAlpha turns on.
 		"split stream with all alpha gates": "accept",
-		"taint without effect":              "reject", // the API server would refuse the node with it: better said at the start
+		// The API server would refuse the node with it, so nodelet refuses to start.
+		"taint without effect": "reject",
 	}
 	text, err := os.ReadFile("testdata/verdicts.txt")
 	if err != nil {
@@ -96,7 +97,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"imageGCLowThresholdPercent: 90", nil,
 			`imageGCLowThresholdPercent (--image-gc-low-threshold): 90 is not below imageGCHighThresholdPercent (85)`},
 		{"evictionHard: {memory.availble: 1Gi}", nil,
-			`evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; did you mean "memory.available"?`},
+			`evictionHard (--eviction-hard): "memory.availble" is not a valid eviction signal; ` +
+				`did you mean "memory.available"?`},
 		{"", []string{"--max-podz=3"}, "unknown flag --max-podz; did you mean --max-pods? (see --help and --help-all)"},
 		{"", []string{"--manifest=/x"}, "unknown flag --manifest; did you mean --manifests? (see --help and --help-all)"},
 		{"", []string{"--quux-frobnicate"}, "unknown flag --quux-frobnicate (see --help and --help-all)"},

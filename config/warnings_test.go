@@ -45,7 +45,8 @@ func TestWarnings(t *testing.T) {
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",
 		"--housekeeping-interval is accepted but has no effect in nodelet: " +
 			"a setting of cAdvisor, which nodelet does not contain",
-		"--storage-driver-user is accepted but has no effect in nodelet: a setting of cAdvisor, which nodelet does not contain",
+		"--storage-driver-user is accepted but has no effect in nodelet: a setting " +
+			"of cAdvisor, which nodelet does not contain",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
 			"older kubeadm still writes this flag",
 		"featureGates.APIServerIdentity is accepted but has no effect in nodelet: it is not a gate of the kubelet",

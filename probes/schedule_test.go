@@ -26,7 +26,7 @@ type bench struct {
 	mu     sync.Mutex
 	answer func(container string) (code int32, err error)
 	log    []string
-	told   []string // the events that attempts call for
+	events []string // the events that attempts call for
 }
 
 func newBench(t *testing.T, parallel int) *bench {
@@ -44,9 +44,9 @@ func newBench(t *testing.T, parallel int) *bench {
 		Attempt: func(_ types.UID, a Attempt) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.told = append(b.told, a.Message)
+			b.events = append(b.events, a.Message)
 			if (a.Reason == "") != (a.Message == "") {
-				b.told = append(b.told, "reason "+a.Reason)
+				b.events = append(b.events, "reason "+a.Reason)
 			}
 		},
 		Verdict: func(_ types.UID, v Verdict) { b.note(fmt.Sprintf("%s of %s: %s", v.Kind, v.ContainerID, v.Result)) },
@@ -198,8 +198,8 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 				ended <- ctx.Err()
 				return nil, 1, nil
 			},
-			Attempt: func(types.UID, Attempt) { t.Error("told of an attempt that was cut short") },
-			Verdict: func(types.UID, Verdict) { t.Error("told of a verdict for a target that is gone") },
+			Attempt: func(types.UID, Attempt) { t.Error("got an attempt that was cut short") },
+			Verdict: func(types.UID, Verdict) { t.Error("got a verdict for a removed target") },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -280,7 +280,7 @@ func TestErroredAttemptsDoNotCount(t *testing.T) {
 		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1})})
 		expect(t, b.after(11*time.Second), "0s try c1", "0s try c1", "0s try c1", "10s try c1", "10s try c1", "10s try c1")
 		want := "Liveness probe errored and resulted in unknown state: no such container"
-		expect(t, b.told, want, want)
+		expect(t, b.events, want, want)
 	})
 }
 
@@ -295,7 +295,7 @@ func TestExecOutcomes(t *testing.T) {
 		b.answer = func(string) (int32, error) { n++; return answers[n-1].code, answers[n-1].err }
 		b.p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 2})})
 		b.after(25 * time.Second)
-		expect(t, b.told, "", "Readiness probe failed: output",
+		expect(t, b.events, "", "Readiness probe failed: output",
 			`Readiness probe failed: command timed out: "check" timed out after 2s`)
 	})
 }

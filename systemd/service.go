@@ -20,7 +20,7 @@ type Service struct {
 	Runtime, Work string
 	// Answered is closed when the runtime has answered, Usable when its network was ready as well.
 	Answered, Usable <-chan struct{}
-	// Healthy returns an error if the agent does not work; then systemd is not told that it is alive.
+	// Healthy returns an error if the agent does not work; then the watchdog of systemd is not notified.
 	Healthy func(context.Context) error
 	Log     *slog.Logger
 }

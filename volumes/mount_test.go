@@ -12,10 +12,14 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 )
 
-// Who gives the files of a CSI volume to the pod's fsGroup, by the policy of its CSIDriver.
+// TestSetsGroup checks who gives the files of a CSI volume to the pod's fsGroup, by the policy of its CSIDriver.
 func TestSetsGroup(t *testing.T) {
 	t.Parallel()
-	const none, file, byType = storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	const (
+		none   = storagev1.NoneFSGroupPolicy
+		file   = storagev1.FileFSGroupPolicy
+		byType = storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	)
 	for _, c := range []struct {
 		volume csi.Volume
 		policy storagev1.FSGroupPolicy

@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// Executor runs steps: it hands each to the type that does this kind of work. It is safe for concurrent use.
+// Executor runs steps: it passes each to the type that does this kind of work. It is safe for concurrent use.
 type Executor struct {
 	backends   Backends
 	sandboxes  *sandboxes

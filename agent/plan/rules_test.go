@@ -261,7 +261,8 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
-	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.StartContainer, podstate.PostStart:
+	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.StartContainer,
+		podstate.PostStart:
 		ru.forward(s)
 	case podstate.CreateSandbox:
 		ru.forward(s)

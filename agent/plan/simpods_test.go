@@ -98,7 +98,8 @@ func randomRules(r *rand.Rand, c *corev1.Container) {
 			}}}
 		if rule := &c.RestartPolicyRules[0]; chance(r, 3) {
 			// Success has no rule; otherwise such a pod would never reach a stable state.
-			rule.Action, rule.ExitCodes.Operator = corev1.ContainerRestartRuleActionRestartAllContainers, corev1.ContainerRestartRuleOnExitCodesOpIn
+			rule.Action = corev1.ContainerRestartRuleActionRestartAllContainers
+			rule.ExitCodes.Operator = corev1.ContainerRestartRuleOnExitCodesOpIn
 			rule.ExitCodes.Values[0] = 1 + int32(r.IntN(2))
 		}
 	}

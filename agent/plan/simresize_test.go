@@ -43,7 +43,7 @@ func (l *simRun) requestResize() {
 	l.desired.Pod = &next
 	if chance(l.r, 3) {
 		refused := *l.desired.Allocation
-		refused.Pending = &podstate.PendingResize{Generation: next.Generation, Message: "no room",
+		refused.Pending = &podstate.PendingResize{Generation: next.Generation, Message: "not enough CPU",
 			Reason: pick(l.r, corev1.PodReasonDeferred, corev1.PodReasonInfeasible)}
 		l.desired.Allocation = &refused
 		l.note("a resize is refused: %s", refused.Pending.Reason)

@@ -48,7 +48,8 @@ func instance(name string, attempt uint32, state podstate.ContainerState, exit i
 	return c
 }
 
-const unready = "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: containers with unready status: [app]) " +
+const unready = "!PodReadyToStartContainers Initialized !Ready(ContainersNotReady: " +
+	"containers with unready status: [app]) " +
 	"!ContainersReady(ContainersNotReady: containers with unready status: [app]) PodScheduled"
 
 // TestContainerStates is about what containers show; the first two lines of the text, phase and conditions, are left
@@ -87,14 +88,16 @@ func TestContainerStates(t *testing.T) {
 			name:  "init container fails",
 			pod:   initApp,
 			facts: []podstate.Container{instance("first", 1, podstate.ContainerExited, 2)},
-			want: "first: waiting CrashLoopBackOff \"back-off 10s restarting failed container=first pod=web_default(uid)\", restarts 1, last exit 2 Error\n" +
+			want: "first: waiting CrashLoopBackOff \"back-off 10s restarting failed " +
+				"container=first pod=web_default(uid)\", restarts 1, last exit 2 Error\n" +
 				"app: waiting PodInitializing",
 		},
 		{
 			name:  "init container forgotten by the runtime, app there",
 			pod:   initApp,
 			facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
-			want: "first: exit 0 Completed \"Unable to get init container status from container runtime and pod has been initialized, " +
+			want: "first: exit 0 Completed \"Unable to get init container status " +
+				"from container runtime and pod has been initialized, " +
 				"treat it as exited normally\", ready\napp: running, ready, started",
 		},
 		{
@@ -123,12 +126,14 @@ func TestContainerStates(t *testing.T) {
 		},
 		{name: "crash loop", pod: oneApp, facts: []podstate.Container{instance("app", 2, podstate.ContainerExited, 1)},
 			memory: func(m *podstate.Memory) { m.Restarts[podstate.Instance{Name: "app", Attempt: 2}] = 40 * time.Second },
-			want:   "app: waiting CrashLoopBackOff \"back-off 40s restarting failed container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
+			want: "app: waiting CrashLoopBackOff \"back-off 40s restarting failed " +
+				"container=app pod=web_default(uid)\", restarts 2, last exit 1 Error"},
 		{
 			name:  "crash loop over five minutes",
 			pod:   oneApp,
 			facts: []podstate.Container{instance("app", 9, podstate.ContainerExited, 1)},
-			want:  "app: waiting CrashLoopBackOff \"back-off 5m0s restarting failed container=app pod=web_default(uid)\", restarts 9, last exit 1 Error",
+			want: "app: waiting CrashLoopBackOff \"back-off 5m0s restarting failed " +
+				"container=app pod=web_default(uid)\", restarts 9, last exit 1 Error",
 		},
 		{name: "running after a crash", pod: oneApp,
 			facts: []podstate.Container{instance("app", 1, podstate.ContainerRunning, 0),
@@ -361,7 +366,8 @@ func TestEnds(t *testing.T) {
 	}{
 		{name: "completed, sandbox still there", pod: neverIt, shown: `{phase: Running}`, sandboxes: inHere,
 			facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
-			want: "Running\nPodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
+			want: "Running\nPodReadyToStartContainers Initialized(PodCompleted) " +
+				"!Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed"},
 		{
 			name:      "completed",
@@ -369,7 +375,8 @@ func TestEnds(t *testing.T) {
 			shown:     `{phase: Running}`,
 			sandboxes: dead,
 			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
-			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
+			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) " +
+				"!Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed",
 		},
 		{
@@ -408,7 +415,8 @@ func TestEnds(t *testing.T) {
 			desired:   podstate.Desired{Stop: deleted},
 			sandboxes: inHere,
 			facts:     []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
-			want:      "Running\nPodReadyToStartContainers Initialized Ready ContainersReady PodScheduled\napp: running, ready, started",
+			want: "Running\nPodReadyToStartContainers Initialized Ready ContainersReady PodScheduled\n" +
+				"app: running, ready, started",
 		},
 		{
 			name:      "deleted, ended well",
@@ -417,7 +425,8 @@ func TestEnds(t *testing.T) {
 			desired:   podstate.Desired{Stop: deleted},
 			sandboxes: dead,
 			facts:     []podstate.Container{instance("app", 0, podstate.ContainerExited, 0)},
-			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) " +
+			want: "Succeeded\n!PodReadyToStartContainers Initialized(PodCompleted) " +
+				"!Ready(PodCompleted) !ContainersReady(PodCompleted) " +
 				"PodScheduled\napp: exit 0 Completed",
 		},
 		{
@@ -435,7 +444,8 @@ func TestEnds(t *testing.T) {
 		{name: "deleted while its second init container waits", desired: podstate.Desired{Stop: deleted}, sandboxes: dead,
 			pod:   `{spec: {restartPolicy: Always, initContainers: [{name: one}, {name: two}], containers: [{name: app}]}}`,
 			facts: []podstate.Container{instance("one", 0, podstate.ContainerExited, 0)},
-			want: "Failed\n!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [two]) " +
+			want: "Failed\n!PodReadyToStartContainers !Initialized(ContainersNotInitialized: " +
+				"containers with incomplete status: [two]) " +
 				waiting + "PodScheduled\none: exit 0 Completed, ready\ntwo: waiting PodInitializing\napp: waiting PodInitializing"},
 		{
 			name:      "a static pod has no end",

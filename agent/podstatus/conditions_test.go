@@ -39,7 +39,8 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "succeeded", containers: "init=ok side=fail app=ok", ready: []string{"c0"}, phase: corev1.PodSucceeded,
-			want: "!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) !ContainersReady(PodCompleted) PodScheduled",
+			want: "!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) " +
+				"!ContainersReady(PodCompleted) PodScheduled",
 		},
 		{
 			name: "failed", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodFailed,
@@ -48,7 +49,8 @@ func TestConditions(t *testing.T) {
 		{
 			name: "init containers not done", containers: "init=ok init=run side=run app=wait", ready: []string{"c0"},
 			phase: corev1.PodPending,
-			want: "!PodReadyToStartContainers !Initialized(ContainersNotInitialized: containers with incomplete status: [c1 c2]) " +
+			want: "!PodReadyToStartContainers !Initialized(ContainersNotInitialized: " +
+				"containers with incomplete status: [c1 c2]) " +
 				"!Ready(ContainersNotReady: containers with unready status: [c2 c3]) " +
 				"!ContainersReady(ContainersNotReady: containers with unready status: [c2 c3]) PodScheduled",
 		},
@@ -68,14 +70,16 @@ func TestConditions(t *testing.T) {
 			name: "a readiness gate without a condition", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			gates: []corev1.PodConditionType{"gate1"},
 			want: "!PodReadyToStartContainers Initialized " +
-				`!Ready(ReadinessGatesNotReady: corresponding condition of pod readiness gate "gate1" does not exist.) ContainersReady PodScheduled`,
+				`!Ready(ReadinessGatesNotReady: corresponding condition of pod readiness gate "gate1" does not exist.) ` +
+				"ContainersReady PodScheduled",
 		},
 		{
 			name: "a readiness gate that is False", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			gates: []corev1.PodConditionType{"gate1"},
 			shown: []corev1.PodCondition{{Type: "gate1", Status: corev1.ConditionFalse}},
 			want: "!gate1 !PodReadyToStartContainers Initialized " +
-				`!Ready(ReadinessGatesNotReady: the status of pod readiness gate "gate1" is not "True", but False) ContainersReady PodScheduled`,
+				`!Ready(ReadinessGatesNotReady: the status of pod readiness gate "gate1" is not "True", but False) ` +
+				"ContainersReady PodScheduled",
 		},
 		{
 			name: "a readiness gate that is True", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
@@ -87,7 +91,8 @@ func TestConditions(t *testing.T) {
 			name: "conditions of other owners stay", containers: "app=up", ready: []string{"c0"}, phase: corev1.PodRunning,
 			shown: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse},
 				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}},
-			want: "DisruptionTarget(EvictionByEvictionAPI) !PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled",
+			want: "DisruptionTarget(EvictionByEvictionAPI) !PodReadyToStartContainers " +
+				"Initialized Ready ContainersReady PodScheduled",
 		},
 	}
 	for _, tt := range tests {

@@ -265,7 +265,8 @@ func TestHostsFile(t *testing.T) {
 	}
 	pod.Spec.HostNetwork = true
 	got, err = HostsFile(pod, node, nil, []byte("127.0.0.1 me\n"))
-	want = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 me\n\n# Entries added by HostAliases.\n127.000.0.1\ta\tb.c\n::1\t\n"
+	want = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 me\n\n# Entries added by HostAliases.\n" +
+		"127.000.0.1\ta\tb.c\n::1\t\n"
 	if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
 		t.Errorf("host network: %v\n%s", err, diff)
 	}

@@ -134,16 +134,20 @@ func TestSecurityFailsClosed(t *testing.T) {
 		"seccomp: unknown type":     seccomp("runtime/default", nil),
 		"seccomp: file for default": seccomp("RuntimeDefault", ptr("a")),
 		"seccomp: file for none":    seccomp("Unconfined", ptr("a")),
-		"seccomp: pod":              func(in *ContainerInput) { in.Pod.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{} },
-		"apparmor: no name":         apparmor("Localhost", nil),
-		"apparmor: empty name":      apparmor("Localhost", ptr("")),
-		"apparmor: blanks":          apparmor("Localhost", ptr(" a")),
-		"apparmor: no type":         apparmor("", nil),
-		"apparmor: unknown type":    apparmor("Some", nil),
-		"apparmor: name for none":   apparmor("Unconfined", ptr("a")),
-		"apparmor: annotation":      annotation("unconfied"),
-		"apparmor: no name noted":   annotation("localhost/"),
-		"apparmor: pod":             func(in *ContainerInput) { in.Pod.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{} },
+		"seccomp: pod": func(in *ContainerInput) {
+			in.Pod.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{}
+		},
+		"apparmor: no name":       apparmor("Localhost", nil),
+		"apparmor: empty name":    apparmor("Localhost", ptr("")),
+		"apparmor: blanks":        apparmor("Localhost", ptr(" a")),
+		"apparmor: no type":       apparmor("", nil),
+		"apparmor: unknown type":  apparmor("Some", nil),
+		"apparmor: name for none": apparmor("Unconfined", ptr("a")),
+		"apparmor: annotation":    annotation("unconfied"),
+		"apparmor: no name noted": annotation("localhost/"),
+		"apparmor: pod": func(in *ContainerInput) {
+			in.Pod.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{}
+		},
 		"procMount": func(in *ContainerInput) {
 			in.Container.SecurityContext.ProcMount = ptr(corev1.ProcMountType("unmasked"))
 		},
@@ -162,9 +166,13 @@ func TestSecurityFailsClosed(t *testing.T) {
 		"malformed capability": func(in *ContainerInput) {
 			in.Container.SecurityContext.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_RAW,ALL"}}
 		},
-		"no user namespace":        func(in *ContainerInput) { in.Pod.Spec.HostUsers = ptr(false) },
-		"user namespace is host's": func(in *ContainerInput) { in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{Length: 65536}} },
-		"user namespace is empty":  func(in *ContainerInput) { in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{HostID: 65536}} },
+		"no user namespace": func(in *ContainerInput) { in.Pod.Spec.HostUsers = ptr(false) },
+		"user namespace is host's": func(in *ContainerInput) {
+			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{Length: 65536}}
+		},
+		"user namespace is empty": func(in *ContainerInput) {
+			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{HostID: 65536}}
+		},
 		"user namespace, no root": func(in *ContainerInput) {
 			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{1,
 				65536, 10}}
@@ -211,8 +219,10 @@ func TestSandboxFailsClosed(t *testing.T) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicy("x"))
 		},
 		"sysctl without key": func(p *corev1.Pod) { p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Value: "1"}} },
-		"sysctl above":       func(p *corev1.Pod) { p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net/../kernel"}} },
-		"port":               func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 65536}} },
+		"sysctl above": func(p *corev1.Pod) {
+			p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net/../kernel"}}
+		},
+		"port": func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 65536}} },
 		"host port": func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: -1}}
 		},
@@ -287,7 +297,10 @@ func TestPrivilegedInAnyKind(t *testing.T) {
 		"init": func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "x", SecurityContext: sc}} },
 		"app":  func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = sc },
 		"ephemeral": func(p *corev1.Pod) {
-			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "x", SecurityContext: sc}}}
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name:            "x",
+				SecurityContext: sc,
+			}}}
 		},
 		"none": func(*corev1.Pod) {},
 	} {

@@ -174,7 +174,8 @@ func TestHelpListsCommands(t *testing.T) {
 
 // completes asks a shell what it offers at the end of a command line.
 var completes = map[string]string{
-	"bash": `. "$1"; COMP_WORDS=(%s ""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nodelet; printf '%%s\n' "${COMPREPLY[@]}"`,
+	"bash": `. "$1"; COMP_WORDS=(%s ""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nodelet
+		printf '%%s\n' "${COMPREPLY[@]}"`,
 	"fish": `source $argv[1]; complete -C '%s '`,
 }
 

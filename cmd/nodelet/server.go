@@ -107,7 +107,7 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 	return s, s.Connect(api.identity.Config(), "nodelet-auth/"+config.KubeletVersion(), p.cfg.Server.Webhook)
 }
 
-// service is what systemd is told about the agent.
+// service is how the agent reports its state to systemd.
 func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 	return systemd.Service{
 		Runtime:  p.cfg.Runtime.Endpoint,

@@ -115,7 +115,12 @@ func newTranscriptMachine(t *testing.T, has []string) *transcriptMachine {
 			t.Fatal(err)
 		}
 	}
-	for name, target := range map[string]string{"nodelet": self, "cat": "/bin/cat", "ls": "/bin/ls", "mkdir": "/bin/mkdir"} {
+	for name, target := range map[string]string{
+		"nodelet": self,
+		"cat":     "/bin/cat",
+		"ls":      "/bin/ls",
+		"mkdir":   "/bin/mkdir",
+	} {
 		if err := os.Symlink(target, filepath.Join(m.bin, name)); err != nil {
 			t.Fatal(err)
 		}

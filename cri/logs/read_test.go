@@ -57,7 +57,8 @@ func TestRead(t *testing.T) {
 		{"all", sample, nil, "one\nthree\nfour\n\n", "two\n"},
 		{"none", "", nil, "", ""},
 		{"timestamps", sample, func(o *Options) { o.Timestamps = true },
-			"2026-01-02T03:04:05.000000001Z one\n2026-01-02T03:04:07.000000000Z three\n2026-01-02T05:04:08.250000000+02:00 four\n2026-01-02T03:04:09.000000000Z \n",
+			"2026-01-02T03:04:05.000000001Z one\n2026-01-02T03:04:07.000000000Z three\n" +
+				"2026-01-02T05:04:08.250000000+02:00 four\n2026-01-02T03:04:09.000000000Z \n",
 			"2026-01-02T03:04:06.500000000Z two\n"},
 		{"tail of nothing", sample, func(o *Options) { o.Tail = 0 }, "", ""},
 		{"tail", sample, func(o *Options) { o.Tail = 2 }, "four\n\n", ""},
@@ -70,7 +71,14 @@ func TestRead(t *testing.T) {
 		{"limit", sample, func(o *Options) { o.Limit = 6 }, "on" + "e\n", "tw"},
 		{"limit with timestamps", sample, func(o *Options) { o.Limit, o.Timestamps = 8, true }, "2026-01-", ""},
 		{"no end", "2026-01-02T03:04:05Z stdout F cut", nil, "cut", ""},
-		{"rubbish between", "2026-01-02T03:04:05Z stdout F a\nrubbish\n2026 stdout F x\n2026-01-02T03:04:05Z nowhere F x\n\n2026-01-02T03:04:05Z stdout F b\n", nil, "a\nb\n", ""},
+		{
+			"rubbish between",
+			"2026-01-02T03:04:05Z stdout F a\nrubbish\n2026 stdout F x\n2026-01-02T03:04:05Z nowhere F x\n\n" +
+				"2026-01-02T03:04:05Z stdout F b\n",
+			nil,
+			"a\nb\n",
+			"",
+		},
 		{"zeros after a power cut",
 			"2026-01-02T03:04:05Z stdout F a\n" + strings.Repeat("\x00", 100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil,
 			"a\nb\n", ""},

@@ -40,8 +40,9 @@ func (f files) cpu(id, node, socket, core int, cache string, cacheID int) {
 
 func TestRead(t *testing.T) {
 	f := files{
-		"sys/devices/system/cpu/online":                                         "0-4,6-7",
-		"sys/devices/system/node/node0/meminfo":                                 "Node 0 MemFree: 1 kB\nNode 0 MemTotal:  4096 kB",
+		"sys/devices/system/cpu/online": "0-4,6-7",
+		"sys/devices/system/node/node0/meminfo": "Node 0 MemFree: 1 kB\n" +
+			"Node 0 MemTotal:  4096 kB",
 		"sys/devices/system/node/node0/distance":                                "10 21",
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "3",
 		"sys/devices/system/node/node1/meminfo":                                 "Node 1 MemTotal: 8192 kB",

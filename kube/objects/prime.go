@@ -12,7 +12,7 @@ func (o *Objects) Prime(pod types.UID) {
 		o.priming.Lock()
 		defer o.priming.Unlock()
 		for _, k := range o.unread(pod) {
-			switch { // an error is reported to whoever needs the object
+			switch { // an error is reported to the next caller that needs the object
 			case o.ctx.Err() != nil:
 				return
 			case k.kind == Services:

@@ -31,10 +31,13 @@ func TestRefsOf(t *testing.T) {
 		{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}},
 		{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Name: new("one")}},
 		{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: new("example.com/a")}}}}
+	debug := corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("debug")}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{{Name: "init", EnvFrom: app.EnvFrom[:1]}}, Containers: []corev1.Container{app},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: "debug", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("debug")}}}}}},
+			Name:    "debug",
+			EnvFrom: []corev1.EnvFromSource{debug},
+		}}},
 		Volumes: []corev1.Volume{
 			{
 				Name:         "a",

@@ -161,7 +161,7 @@ func TestBadFile(t *testing.T) {
 	b.wantProblems(b.scan("good-n1:1"))
 }
 
-// Two files with one pod: whoever had it first keeps it, whatever the files are called.
+// Two files with one pod: the file that had it first keeps it, whatever the files are called.
 func TestDuplicateNames(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("m.yaml", podYAML("a", "m"))

@@ -42,8 +42,8 @@ func realServer(t *testing.T) (admin, node *client.Client, uid types.UID) {
 	}
 	node, err = client.New(cfg, 1000, 1000, "nodelet-test")
 	must(t, err)
-	n := &corev1.Node{}
-	must(t, admin.Core.Post().Resource("nodes").Body(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode}}).Do(t.Context()).Into(n))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode}}
+	must(t, admin.Core.Post().Resource("nodes").Body(n).Do(t.Context()).Into(n))
 	t.Cleanup(func() { _ = admin.Core.Delete().Resource("nodes").Name(testNode).Do(context.Background()).Error() })
 	return admin, node, n.UID
 }
@@ -149,8 +149,11 @@ func TestRealServerDefaults(t *testing.T) {
 	must(t, admin.Core.Post().Namespace("default").Resource("pods").Param("dryRun",
 		"All").Body(sent).Do(t.Context()).Into(theirs))
 	// What admission adds is no default of the API.
-	mine.Spec.ServiceAccountName, mine.Spec.DeprecatedServiceAccount = theirs.Spec.ServiceAccountName, theirs.Spec.DeprecatedServiceAccount
-	mine.Spec.Priority, mine.Spec.PreemptionPolicy, mine.Spec.Tolerations = theirs.Spec.Priority, theirs.Spec.PreemptionPolicy, theirs.Spec.Tolerations
+	mine.Spec.ServiceAccountName = theirs.Spec.ServiceAccountName
+	mine.Spec.DeprecatedServiceAccount = theirs.Spec.DeprecatedServiceAccount
+	mine.Spec.Priority = theirs.Spec.Priority
+	mine.Spec.PreemptionPolicy = theirs.Spec.PreemptionPolicy
+	mine.Spec.Tolerations = theirs.Spec.Tolerations
 	a, err := mine.Spec.Marshal()
 	must(t, err)
 	b, err := theirs.Spec.Marshal()

@@ -19,7 +19,9 @@ func TestAuthentication(t *testing.T) {
 	s.cluster.rights = []string{"prom get metrics", "alice get metrics"}
 	other := newAuthority(t, "client-ca") // the same name, another key
 	expired := s.ca.issue(t, "alice", nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
-	serving := s.ca.issue(t, "alice", nil, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
+	serving := s.ca.issue(t, "alice", nil, func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
 	none := s.client(nil)
 	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
 	for _, c := range []struct {
@@ -39,12 +41,36 @@ func TestAuthentication(t *testing.T) {
 		{"token in lower case", none, map[string]string{"Authorization": "bearer good"}, 200, ""},
 		{"bad token", none, map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 401, "not valid"},
 		{"empty token", none, map[string]string{"Authorization": "Bearer "}, 401, "no valid bearer token"},
-		{"endless token", none, map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 70000)}, 401, "no valid bearer token"},
+		{
+			"endless token",
+			none,
+			map[string]string{"Authorization": "Bearer " + strings.Repeat("x", 70000)},
+			401,
+			"no valid bearer token",
+		},
 		{"password", none, map[string]string{"Authorization": "Basic czNjcjN0OmJhZA=="}, 401, "no credentials"},
 		{"bad certificate, good token", s.client(expired), map[string]string{"Authorization": "Bearer good"}, 200, ""},
-		{"good certificate, bad token", s.client(s.ca.issue(t, "alice", nil, nil)), map[string]string{"Authorization": "Bearer s3cr3t-bad"}, 200, ""},
-		{"token as sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": "v4.channel.k8s.io, " + protocol}, 200, ""},
-		{"token as the only sub-protocol", none, map[string]string{"Sec-WebSocket-Protocol": protocol}, 401, "another subprotocol"},
+		{
+			"good certificate, bad token",
+			s.client(s.ca.issue(t, "alice", nil, nil)),
+			map[string]string{"Authorization": "Bearer s3cr3t-bad"},
+			200,
+			"",
+		},
+		{
+			"token as sub-protocol",
+			none,
+			map[string]string{"Sec-WebSocket-Protocol": "v4.channel.k8s.io, " + protocol},
+			200,
+			"",
+		},
+		{
+			"token as the only sub-protocol",
+			none,
+			map[string]string{"Sec-WebSocket-Protocol": protocol},
+			401,
+			"another subprotocol",
+		},
 	} {
 		before := len(s.log.String())
 		code, body := s.ask(c.client, "GET", "/metrics", c.header)
@@ -174,14 +200,21 @@ func TestAuthorization(t *testing.T) {
 func TestCanonicalPaths(t *testing.T) {
 	s := newStand(t, nil)
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
-	for _, path := range []string{"/nowhere", "/", "//metrics", "/metrics/../pods", "/metrics/%2e%2e/pods", "/pods%2f", "/exec%2fns/pod/app",
-		"/exec", "/exec/", "/exec/ns", "/exec/ns/pod", "/exec/ns/pod/uid/app/more", "/exec/ns//app", "/containerLogs/ns/pod/uid/app", "/portForward/ns",
+	for _, path := range []string{"/nowhere", "/", "//metrics", "/metrics/../pods", "/metrics/%2e%2e/pods", "/pods%2f",
+		"/exec%2fns/pod/app",
+		"/exec", "/exec/", "/exec/ns", "/exec/ns/pod", "/exec/ns/pod/uid/app/more", "/exec/ns//app",
+		"/containerLogs/ns/pod/uid/app", "/portForward/ns",
 		"/pods/x", "/metrics;x", "/./metrics", "/metrics/."} {
 		if code, body := s.ask(c, "GET", path, nil); code != 404 && code != 400 {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
 	}
-	for _, r := range []struct{ method, path string }{{"DELETE", "/pods"}, {"GET", "/run/ns/pod/app"}, {"GET", "/checkpoint/ns/pod/app"}, {"PUT", "/exec/ns/pod/app"}} {
+	for _, r := range []struct{ method, path string }{
+		{"DELETE", "/pods"},
+		{"GET", "/run/ns/pod/app"},
+		{"GET", "/checkpoint/ns/pod/app"},
+		{"PUT", "/exec/ns/pod/app"},
+	} {
 		if code, body := s.ask(c, r.method, r.path, nil); code != 405 {
 			t.Errorf("%s %s: %d %q", r.method, r.path, code, body)
 		}
@@ -227,7 +260,8 @@ func TestAnswersAreCached(t *testing.T) {
 func TestDebugOff(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.Debug = false })
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
-	for path, want := range map[string]int{"/exec/ns/pod/app?output=1": 405, "/containerLogs/ns/pod/app": 405, "/logs/x": 405, "/runningpods/": 405,
+	for path, want := range map[string]int{"/exec/ns/pod/app?output=1": 405, "/containerLogs/ns/pod/app": 405,
+		"/logs/x": 405, "/runningpods/": 405,
 		"/pods": 200, "/metrics": 200} {
 		if code, body := s.ask(c, "GET", path, nil); code != want {
 			t.Errorf("%s: %d %q, want %d", path, code, body, want)
@@ -239,7 +273,8 @@ func TestDebugOff(t *testing.T) {
 func TestClientCAsAreReread(t *testing.T) {
 	s := newStand(t, nil)
 	next := newAuthority(t, "next-ca")
-	old, other := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil)), s.client(next.issue(t, "root", []string{"system:masters"}, nil))
+	old, other := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil)), s.client(next.issue(t, "root",
+		[]string{"system:masters"}, nil))
 	check := func(when string, c *http.Client, want int) {
 		t.Helper()
 		if code, _ := s.ask(c, "GET", "/metrics", nil); code != want {
@@ -262,7 +297,11 @@ func TestAlwaysAllow(t *testing.T) {
 		client *http.Client
 		header map[string]string
 		want   int
-	}{{s.client(s.ca.issue(t, "alice", nil, nil)), nil, 200}, {s.client(nil), nil, 401}, {s.client(nil), map[string]string{"Authorization": "Bearer x"}, 401}} {
+	}{
+		{s.client(s.ca.issue(t, "alice", nil, nil)), nil, 200},
+		{s.client(nil), nil, 401},
+		{s.client(nil), map[string]string{"Authorization": "Bearer x"}, 401},
+	} {
 		if code, body := s.ask(c.client, "GET", "/pods", c.header); code != c.want {
 			t.Errorf("%d %q, want %d", code, body, c.want)
 		}

@@ -32,7 +32,8 @@ type backend struct {
 	seen []*http.Request
 }
 
-const upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+const upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+	"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
 
 func newRuntime(t *testing.T, script func(*net.TCPConn, *bufio.Reader)) *backend {
 	t.Helper()
@@ -84,7 +85,8 @@ func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response,
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"+
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
+		"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n"+
 		"Authorization: Bearer s3cr3t\r\nCookie: s3cr3t\r\nContent-Length: 0\r\n\r\n%s", path, early)
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)

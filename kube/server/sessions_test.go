@@ -12,7 +12,7 @@ import (
 )
 
 // TestSessionsAreBounded follows logs up to the bound of a pod and up to that of the node. Further ones are refused,
-// other requests are not, and the end of a session makes room for another.
+// other requests are not, and the end of a session allows another.
 func TestSessionsAreBounded(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.Sessions = server.SessionLimits{All: 3, PerPod: 2} })
 	admin := s.client(s.ca.issue(t, "admin", []string{"system:masters"}, nil))

@@ -107,12 +107,13 @@ func TestClaim(t *testing.T) {
 			v.PersistentVolumeClaim.ClaimName = "x"
 		}, `"x" not found`},
 		"elsewhere": {func(_ *corev1.Volume, _ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
-			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{
-					Key:      "zone",
-					Operator: corev1.NodeSelectorOpIn,
-					Values:   []string{"b"},
-				}}}}}}
+			elsewhere := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      "zone",
+				Operator: corev1.NodeSelectorOpIn,
+				Values:   []string{"b"},
+			}}}
+			required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{elsewhere}}
+			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: required}
 		}, "conflict with node affinity"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,7 +346,7 @@ func TestLimitError(t *testing.T) {
 	})
 }
 
-// TestLimitPeriod checks that the period of a driver is that of its CSIDriver, and that changes are told.
+// TestLimitPeriod checks that the period of a driver is that of its CSIDriver, and that changes are reported.
 func TestLimitPeriod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		expect := func(want time.Duration) <-chan struct{} {

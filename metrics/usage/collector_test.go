@@ -50,29 +50,43 @@ func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*ru
 	r.lists++
 	labels := map[string]string{labelPodName: "web", labelPodNamespace: "default", labelContainerName: "app"}
 	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
-		[]*runtimeapi.Container{{Id: appID, Labels: labels, CreatedAt: 1e18, Image: &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"}}}, r.answer(ctx)
+		[]*runtimeapi.Container{{
+			Id:        appID,
+			Labels:    labels,
+			CreatedAt: 1e18,
+			Image:     &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"},
+		}}, r.answer(ctx)
 }
 
 func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
 	return "example.com/pause:1", nil
 }
 
+// appStats are the statistics of the container app.
+var appStats = []*runtimeapi.ContainerStats{{
+	Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+	WritableLayer: &runtimeapi.FilesystemUsage{
+		UsedBytes:  &runtimeapi.UInt64Value{Value: 4096},
+		InodesUsed: &runtimeapi.UInt64Value{Value: 3},
+	},
+}}
+
 func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
-	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID},
-		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.answer(ctx)
+	return appStats, r.answer(ctx)
 }
 
 func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
 	if pod != "u1" {
 		return nil, r.answer(ctx)
 	}
-	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
-		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 4096}, InodesUsed: &runtimeapi.UInt64Value{Value: 3}}}}, r.answer(ctx)
+	return appStats, r.answer(ctx)
 }
 
 func (r *fakeRuntime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
-		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}}, r.answer(ctx)
+		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},
+		UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20},
+	}}}, r.answer(ctx)
 }
 
 // tree writes files below a directory.
@@ -93,12 +107,16 @@ func tree(t *testing.T, root string, files map[string]string) {
 func v2Files(dir string) map[string]string {
 	files := map[string]string{}
 	for name, text := range map[string]string{
-		"cpu.stat": "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\nnr_periods 10\nnr_throttled 2\nthrottled_usec 3000\n",
-		"cpu.max":  "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
+		"cpu.stat": "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\n" +
+			"nr_periods 10\nnr_throttled 2\nthrottled_usec 3000\n",
+		"cpu.max": "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
 		"memory.swap.current": "7\n", "memory.swap.max": "max\n", "memory.peak": "1100000\n",
 		"memory.stat": "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\n" +
 			"pgfault 11\npgmajfault 1\n",
-		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n", "pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "1\n2\n",
+		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n",
+		"pids.current":  "3\n",
+		"pids.max":      "max\n",
+		"cgroup.procs":  "1\n2\n",
 		"cpu.pressure": "some avg10=2.00 avg60=0.00 avg300=0.00 total=3000\n" +
 			"full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 		"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n" +
@@ -119,10 +137,14 @@ func v1Files(dir string) map[string]string {
 		"cpu/DIR/cpu.shares": "204\n", "cpu/DIR/cpu.cfs_period_us": "100000\n", "cpu/DIR/cpu.cfs_quota_us": "20000\n",
 		"cpu/DIR/cpu.stat":                 "nr_periods 10\nnr_throttled 2\nthrottled_time 3000000\n",
 		"memory/DIR/memory.usage_in_bytes": "1000000\n", "memory/DIR/memory.limit_in_bytes": "2000000\n",
-		"memory/DIR/memory.stat":               "total_cache 600000\ntotal_rss 300000\ntotal_mapped_file 5\ntotal_swap 7\ntotal_inactive_file 400000\ntotal_active_file 200000\npgfault 11\npgmajfault 1\ntotal_pgfault 11\ntotal_pgmajfault 1\n",
-		"memory/DIR/memory.max_usage_in_bytes": "1100000\n", "memory/DIR/memory.failcnt": "4\n", "memory/DIR/memory.kmem.usage_in_bytes": "9\n",
-		"memory/DIR/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-		"memory/DIR/cgroup.procs":       "1\n2\n", "pids/DIR/pids.current": "3\n", "pids/DIR/pids.max": "max\n",
+		"memory/DIR/memory.stat": "total_cache 600000\ntotal_rss 300000\ntotal_mapped_file 5\ntotal_swap 7\n" +
+			"total_inactive_file 400000\ntotal_active_file 200000\n" +
+			"pgfault 11\npgmajfault 1\ntotal_pgfault 11\ntotal_pgmajfault 1\n",
+		"memory/DIR/memory.max_usage_in_bytes":  "1100000\n",
+		"memory/DIR/memory.failcnt":             "4\n",
+		"memory/DIR/memory.kmem.usage_in_bytes": "9\n",
+		"memory/DIR/memory.oom_control":         "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"memory/DIR/cgroup.procs":               "1\n2\n", "pids/DIR/pids.current": "3\n", "pids/DIR/pids.max": "max\n",
 		"blkio/DIR/blkio.throttle.io_service_bytes_recursive": "259:1 Read 100\n259:1 Write 200\nTotal 300\n",
 		"blkio/DIR/blkio.throttle.io_serviced_recursive":      "259:1 Read 3\n259:1 Write 4\nTotal 7\n",
 	} {
@@ -144,7 +166,8 @@ func newWorld(t *testing.T, v2 bool) *world {
 	w := &world{runtime: &fakeRuntime{}, root: t.TempDir()}
 	w.volumes = map[string]Volume{"claim": {Dir: w.root, Claim: "c"}}
 	h := &Hierarchy{unified: filepath.Join(w.root, "cgroup")}
-	for _, dir := range []string{"", "kubepods", "kubepods/pod1", "kubepods/pod1/" + sandboxID, "kubepods/pod1/" + appID, "kubepods/pod1/" + strayID} {
+	const pod1 = "kubepods/pod1"
+	for _, dir := range []string{"", "kubepods", pod1, pod1 + "/" + sandboxID, pod1 + "/" + appID, pod1 + "/" + strayID} {
 		if v2 {
 			tree(t, h.unified, v2Files(dir))
 		} else {
@@ -167,14 +190,24 @@ func newWorld(t *testing.T, v2 bool) *world {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID("u1")},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}, Volumes: []corev1.Volume{
 			{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-			{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			{Name: "claim", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+			}},
 		}}}
-	w.Collector = New(Config{Node: "n", Hierarchy: h, PodsCgroup: "/kubepods", Runtime: w.runtime,
+	w.Collector = New(Config{
+		Node:       "n",
+		Hierarchy:  h,
+		PodsCgroup: "/kubepods",
+		Runtime:    w.runtime,
 		Pods: func(context.Context) ([]Pod, error) {
 			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0), Volumes: w.volumes}}, nil
 		},
-		RootDir: w.root, PodsDir: filepath.Join(w.root, "pods"), LogsDir: filepath.Join(w.root, "logs"), Boot: time.Unix(1e9, 0),
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		RootDir: w.root,
+		PodsDir: filepath.Join(w.root, "pods"),
+		LogsDir: filepath.Join(w.root, "logs"),
+		Boot:    time.Unix(1e9, 0),
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	return w
 }
 
@@ -203,8 +236,10 @@ func wantLines(t *testing.T, text string, lines ...string) {
 func TestCadvisor(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		text := w.text(w.WriteCadvisor)
-		app := `container="app",id="/kubepods/pod1/` + appID + `",image="example.com/app:1",name="` + appID + `",namespace="default",pod="web"`
-		pause := `container="",id="/kubepods/pod1/` + sandboxID + `",image="example.com/pause:1",name="` + sandboxID + `",namespace="default",pod="web"`
+		const pod = `namespace="default",pod="web"`
+		app := `container="app",id="/kubepods/pod1/` + appID + `",image="example.com/app:1",name="` + appID + `",` + pod
+		pause := `container="",id="/kubepods/pod1/` + sandboxID + `",image="example.com/pause:1",name="` + sandboxID +
+			`",` + pod
 		wantLines(t, text,
 			`container_cpu_usage_seconds_total{`+app+`,cpu="total"} 2`,
 			`container_cpu_user_seconds_total{`+app+`} 1.5`,
@@ -220,7 +255,7 @@ func TestCadvisor(t *testing.T) {
 			`container_spec_memory_limit_bytes{`+app+`} 2000000`,
 			`container_spec_cpu_quota{`+app+`} 20000`,
 			`container_memory_usage_bytes{`+pause+`} 1000000`,
-			`container_memory_usage_bytes{container="",id="/kubepods/pod1",image="",name="",namespace="default",pod="web"} 1000000`,
+			`container_memory_usage_bytes{container="",id="/kubepods/pod1",image="",name="",`+pod+`} 1000000`,
 			`container_memory_usage_bytes{container="",id="/kubepods",image="",name="",namespace="",pod=""} 1000000`,
 			`container_scrape_error 0`,
 		)
@@ -330,7 +365,8 @@ func TestSummary(t *testing.T) {
 		}
 		text := w.text(w.WriteVolumes)
 		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
-			!strings.Contains(text, `kubelet_container_log_filesystem_used_bytes{container="app",namespace="default",pod="web",uid="u1"} `) {
+			!strings.Contains(text, "kubelet_container_log_filesystem_used_bytes"+
+				`{container="app",namespace="default",pod="web",uid="u1"} `) {
 			t.Errorf("no size of the claim or the logs in:\n%s", text)
 		}
 	})
@@ -364,7 +400,10 @@ func TestSilentSandbox(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
 		for _, prefix := range []string{"", "memory/", "cpuacct/"} {
-			tree(t, root, map[string]string{prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": "", prefix + "kubepods/pod1/" + appID + "/cgroup.procs": self})
+			tree(t, root, map[string]string{
+				prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": "",
+				prefix + "kubepods/pod1/" + appID + "/cgroup.procs":     self,
+			})
 		}
 		pods, err := w.look(t.Context(), Plain)
 		if err != nil || len(pods) != 1 {

@@ -24,7 +24,8 @@ func TestParseUint(t *testing.T) {
 
 func TestParseNetDev(t *testing.T) {
 	const text = `Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+ face |bytes    packets errs drop fifo frame compressed multicast|` +
+		`bytes    packets errs drop fifo colls carrier compressed
     lo: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0
   eth0:   10  20  30  40    0     0          0         0   50  60  70  80    0     0       0          0
 veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
@@ -104,7 +105,9 @@ func TestParseMachine(t *testing.T) {
 		t.Errorf("meminfo: got %+v", m)
 	}
 	c := parseCPUInfo(
-		"processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n",
+		"processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\n" +
+			"processor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\n" +
+			"processor\t: 2\nphysical id\t: 1\ncore id\t: 0\n",
 	)
 	if c != (cpus{logical: 3, cores: 2, sockets: 2}) {
 		t.Errorf("cpuinfo: got %+v", c)

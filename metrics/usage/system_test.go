@@ -9,11 +9,12 @@ import (
 )
 
 func TestAccountedIn(t *testing.T) {
+	const unit = "/system.slice/kubelet.service"
 	for text, want := range map[string]string{
-		"0::/system.slice/kubelet.service\n": "/system.slice/kubelet.service",
-		"5:memory:/system.slice/kubelet.service\n3:cpu,cpuacct:/system.slice/kubelet.service\n0::/x\n": "/system.slice/kubelet.service",
-		"5:memory:/a\n3:cpu,cpuacct:/b\n0::/a\n":                                                       "",
-		"5:memory:/\n3:cpu:/\n1:name=systemd:/system.slice/kubelet.service\n":                          "",
+		"0::" + unit + "\n": unit,
+		"5:memory:" + unit + "\n3:cpu,cpuacct:" + unit + "\n0::/x\n":          unit,
+		"5:memory:/a\n3:cpu,cpuacct:/b\n0::/a\n":                              "",
+		"5:memory:/\n3:cpu:/\n1:name=systemd:/system.slice/kubelet.service\n": "",
 		"0::/\n":         "",
 		"0::/../other\n": "",
 		"":               "",

@@ -24,7 +24,7 @@ func (w *world) health(p *corev1.Pod, container string) string {
 	return strings.Join(all, "; ")
 }
 
-// untilHealth waits until the devices of container app have this health, and until the pod was told that.
+// untilHealth waits until the devices of container app have this health, and until the pod was notified.
 func (w *world) untilHealth(p *corev1.Pod, want string) {
 	w.T.Helper()
 	w.Until(want, func() bool { return w.health(p, "app") == want })

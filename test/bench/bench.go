@@ -138,7 +138,9 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
-	if err := (accounts{b}).spends(side, "a pod's life", b.o.single, func() error { return b.singles(ctx, side, "") }); err != nil {
+	if err := (accounts{b}).spends(side, "a pod's life", b.o.single, func() error {
+		return b.singles(ctx, side, "")
+	}); err != nil {
 		return err
 	}
 	after, err := b.audit.requests()

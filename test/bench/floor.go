@@ -27,7 +27,7 @@ func (b *bench) floor(ctx context.Context) error {
 			if err := pause(ctx, alone); err != nil {
 				return err
 			}
-			ready, gone, err := f.life(ctx, b.floorPod(fmt.Sprintf("floor-%d", i)))
+			ready, gone, err := f.run(ctx, b.floorPod(fmt.Sprintf("floor-%d", i)))
 			if err != nil {
 				return err
 			}
@@ -51,14 +51,14 @@ func onFloor(ctx context.Context, b *bench, measure func(*floorRun) error) error
 	}
 	defer os.RemoveAll(dir)
 	f := &floorRun{rt: rt, node: b.floorNode(dir)}
-	if _, _, err := f.life(ctx, b.floorPod("warm-up")); err != nil {
+	if _, _, err := f.run(ctx, b.floorPod("warm-up")); err != nil {
 		return err
 	}
 	return measure(f)
 }
 
-// life starts, stops and removes a pod.
-func (f *floorRun) life(ctx context.Context, pod *corev1.Pod) (ready, gone time.Duration, err error) {
+// run starts, stops and removes a pod.
+func (f *floorRun) run(ctx context.Context, pod *corev1.Pod) (ready, gone time.Duration, err error) {
 	began := time.Now()
 	if _, err := f.start(ctx, pod); err != nil {
 		return 0, 0, err
@@ -119,7 +119,7 @@ type floorRun struct {
 	ids  sync.Map // name → [2]string{sandbox, container}
 }
 
-// floorNode is the node as far as the runtime is told of it. dir holds what an agent keeps in its own directories.
+// floorNode has the facts of the node that the runtime gets. dir holds what an agent keeps in its own directories.
 func (b *bench) floorNode(dir string) *spec.Node {
 	return &spec.Node{
 		Name:       b.node.Name,
@@ -132,7 +132,7 @@ func (b *bench) floorNode(dir string) *spec.Node {
 	}
 }
 
-// config is what the runtime is told of a pod with one container. The files that the container mounts are made here:
+// config returns what the runtime gets about a pod with one container. The files that the container mounts are made here:
 // that is not the runtime's work, and takes no time to speak of.
 func (f *floorRun) config(pod *corev1.Pod) (*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig, error) {
 	box, _, err := spec.Sandbox(&spec.SandboxInput{Node: f.node, Pod: pod})
@@ -146,7 +146,8 @@ func (f *floorRun) config(pod *corev1.Pod) (*runtimeapi.PodSandboxConfig, *runti
 		return nil, nil, err
 	}
 	for _, m := range made.Mounts {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(m.HostPath), 0o755), os.WriteFile(m.HostPath, nil, 0o666)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.HostPath), 0o755),
+			os.WriteFile(m.HostPath, nil, 0o666)); err != nil {
 			return nil, nil, err
 		}
 	}

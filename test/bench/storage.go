@@ -27,9 +27,9 @@ const (
 	storageDriver = "bench.csi.nodelet.test"
 )
 
-// calm is the pause before a burst: what an agent still tells of earlier pods is told by then, and the requests that
-// it may make at once are all its own again.
-const calm = 6 * time.Second
+// settleTime is the pause before a burst: the agent has then sent what it had to about earlier pods, and the requests that
+// it may make at once are unused again.
+const settleTime = 6 * time.Second
 
 // lookAtMany is how often the volumes of each of many pods are looked at. One pod's are looked at each millisecond;
 // for many that would take a good part of a CPU from the agent.
@@ -65,12 +65,12 @@ func (b *volumeRun) storageOf(ctx context.Context, side string) error {
 		if err := pause(ctx, alone); err != nil {
 			return err
 		}
-		lives, err := b.volumesOf(ctx, []*corev1.Pod{b.pod("token")})
+		times, err := b.volumesOf(ctx, []*corev1.Pod{b.pod("token")})
 		if err != nil {
 			return err
 		}
 		if i > 0 { // the first warms up
-			b.noteLives(side, "token alone", lives)
+			b.noteTimes(side, "token alone", times)
 		}
 	}
 	for _, load := range []struct {
@@ -81,44 +81,44 @@ func (b *volumeRun) storageOf(ctx context.Context, side string) error {
 			b.podsWith(objectPods, b.objectVolumes)},
 		{fmt.Sprintf("%d pods with CSI claims", claimPods), b.podsWith(claimPods, claimVolumes)},
 	} {
-		if err := pause(ctx, calm); err != nil {
+		if err := pause(ctx, settleTime); err != nil {
 			return err
 		}
-		lives, err := b.volumesOf(ctx, load.pods)
+		times, err := b.volumesOf(ctx, load.pods)
 		if err != nil {
 			return fmt.Errorf("%s: %w", load.what, err)
 		}
-		b.noteLives(side, load.what, lives)
+		b.noteTimes(side, load.what, times)
 	}
 	return nil
 }
 
-// storedLife is how long after its creation was asked for a pod was scheduled, its volumes were ready, and it was
+// volumeTimes is how long after its creation was asked for a pod was scheduled, its volumes were ready, and it was
 // Ready.
-type storedLife struct{ scheduled, volumes, ready time.Duration }
+type volumeTimes struct{ scheduled, volumes, ready time.Duration }
 
-// noteLives notes the times of the pods of one load.
-func (b *volumeRun) noteLives(side, what string, lives []storedLife) {
-	first, last := lives[0].scheduled, time.Duration(0)
-	for _, l := range lives {
+// noteTimes notes the times of the pods of one load.
+func (b *volumeRun) noteTimes(side, what string, times []volumeTimes) {
+	first, last := times[0].scheduled, time.Duration(0)
+	for _, l := range times {
 		b.note(side, "create to scheduled, "+what+", ms", ms(l.scheduled))
 		b.note(side, "scheduled to volumes ready, "+what+", ms", ms(l.volumes-l.scheduled))
 		b.note(side, "create to Ready, "+what+", ms", ms(l.ready))
 		first, last = min(first, l.scheduled), max(last, l.volumes)
 	}
-	if len(lives) > 1 {
+	if len(times) > 1 {
 		b.note(side, "first scheduled to all volumes ready, "+what+", ms", ms(last-first))
 	}
 }
 
-// volumesOf takes pods through their lives, all at once.
-func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]storedLife, error) {
+// volumesOf creates, watches and deletes pods, all at once.
+func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]volumeTimes, error) {
 	f, err := b.follow(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer f.stop()
-	lives, errs := make([]storedLife, len(pods)), make([]error, len(pods))
+	times, errs := make([]volumeTimes, len(pods)), make([]error, len(pods))
 	each := func(do func(i int) error) error {
 		var all sync.WaitGroup
 		for i := range pods {
@@ -133,7 +133,7 @@ func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]stored
 	}
 	err = each(func(i int) (err error) {
 		began := time.Now()
-		if lives[i], err = b.createAndWatch(ctx, pods[i], look); err != nil {
+		if times[i], err = b.createAndWatch(ctx, pods[i], look); err != nil {
 			return err
 		}
 		seen, err := f.wait(ctx, "seen", f.seen, pods[i].Name)
@@ -141,13 +141,13 @@ func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]stored
 			return err
 		}
 		ready, err := f.wait(ctx, "Ready", f.ready, pods[i].Name)
-		lives[i].scheduled, lives[i].ready = seen.Sub(began), ready.Sub(began)
+		times[i].scheduled, times[i].ready = seen.Sub(began), ready.Sub(began)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return lives, each(func(i int) error {
+	return times, each(func(i int) error {
 		if err := b.delete(ctx, pods[i].Name); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]stored
 }
 
 // createAndWatch creates a pod and looks again and again for what is still missing of its volumes.
-func (b *volumeRun) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (l storedLife, err error) {
+func (b *volumeRun) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (l volumeTimes, err error) {
 	began, made := time.Now(), &corev1.Pod{}
 	if err := b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Into(made); err != nil {
 		return l, err

@@ -30,7 +30,7 @@ func (b *churner) throughput(ctx context.Context) error {
 		b.announce(round, floorSide)
 		return onFloor(ctx, b.bench, func(f *floorRun) error {
 			return b.churn(ctx, floorSide, func(name string) (ready, gone time.Duration, err error) {
-				return f.life(ctx, b.floorPod(name))
+				return f.run(ctx, b.floorPod(name))
 			})
 		})
 	})
@@ -50,7 +50,7 @@ func (b *churner) agent(ctx context.Context, side string) error {
 		return err
 	}
 	defer events.stop()
-	life := func(name string) (ready, gone time.Duration, err error) {
+	cycle := func(name string) (ready, gone time.Duration, err error) {
 		began := time.Now()
 		if err := b.create(ctx, b.pod(name)); err != nil {
 			return 0, 0, err
@@ -72,14 +72,14 @@ func (b *churner) agent(ctx context.Context, side string) error {
 		goneAt, err := f.wait(ctx, "gone", f.gone, name)
 		return readyAt.Sub(began), goneAt.Sub(ended), err
 	}
-	return b.profiled(ctx, side, func() error { return b.churn(ctx, side, life) })
+	return b.profiled(ctx, side, func() error { return b.churn(ctx, side, cycle) })
 }
 
-// churn lets b.o.callers callers run life again and again, and notes pods a second and the times of each.
+// churn lets b.o.callers callers run cycle again and again, and notes pods a second and the times of each.
 func (b *churner) churn(
 	ctx context.Context,
 	side string,
-	life func(name string) (ready, gone time.Duration, err error),
+	cycle func(name string) (ready, gone time.Duration, err error),
 ) error {
 	began := time.Now()
 	var callers sync.WaitGroup
@@ -88,7 +88,7 @@ func (b *churner) churn(
 	for caller := range b.o.callers {
 		callers.Go(func() {
 			for i := 0; time.Since(began) < b.o.duration && errs[caller] == nil; i++ {
-				ready, gone, err := life(fmt.Sprintf("churn-%d-%d", caller, i))
+				ready, gone, err := cycle(fmt.Sprintf("churn-%d-%d", caller, i))
 				if errs[caller] = err; err == nil {
 					pods.Add(1)
 					b.note(side, "create to Ready, ms", ms(ready))

@@ -67,8 +67,12 @@ func TestCheck(t *testing.T) {
 		"no field":      {"v1.37", map[string]string{productFile: "vendor: A\n"}, "field contact_email_address is missing"},
 		"bad URL":       {"v1.37", map[string]string{productFile: "website_url: here\n"}, `website_url: "here" is no URL`},
 		"bad type":      {"v1.37", map[string]string{productFile: "type: agent\n"}, `field type: got "agent"`},
-		"bad address":   {"v1.37", map[string]string{productFile: "contact_email_address: a\n"}, "contact_email_address: mail"},
-		"no version":    {"v1.37", map[string]string{logFile: "log\n"}, "does not say the version"},
+		"bad address": {
+			"v1.37",
+			map[string]string{productFile: "contact_email_address: a\n"},
+			"contact_email_address: mail",
+		},
+		"no version": {"v1.37", map[string]string{logFile: "log\n"}, "does not say the version"},
 		"missing spec": {"v1.37", map[string]string{junitFile: `<testsuites><testsuite>
  <testcase name="[It] [sig-node] Pods should run [Conformance]" status="passed"/></testsuite></testsuites>`},
 			"has not passed: [sig-apps] Job should end"},

@@ -1,4 +1,4 @@
-// Package criproxy stands between an agent and its container runtime and hands CRI messages through without reading
+// Package criproxy stands between an agent and its container runtime and forwards CRI messages without reading
 // them.
 //
 // It owns the socket that the agent connects to and the connection to the runtime. It never decides what happens to a
@@ -67,7 +67,7 @@ func (p *Proxy) Close() {
 	p.conn.Close()
 }
 
-// Pass sends one request to the runtime and hands each answer to answer. Messages are encoded, as []byte.
+// Pass sends one request to the runtime and calls answer with each answer. Messages are encoded, as []byte.
 func (p *Proxy) Pass(ctx context.Context, method string, request []byte, answer func([]byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +98,7 @@ func (p *Proxy) Pass(ctx context.Context, method string, request []byte, answer 
 	}
 }
 
-// raw hands messages through as they are.
+// raw forwards messages as they are.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

@@ -27,8 +27,8 @@ func waiting(name, reason string, restarts int32) corev1.ContainerStatus {
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }
 
-func TestSameLivesAreTheSame(t *testing.T) {
-	life := func(id string, more ...corev1.PodStatus) *sighting {
+func TestEqualPodsAreEqual(t *testing.T) {
+	seen := func(id string, more ...corev1.PodStatus) *sighting {
 		c := running("app")
 		c.ContainerID = "containerd://" + strings.Repeat(id, 64)
 		return &sighting{UID: id, Reached: true, Rested: statusOf(corev1.PodRunning, c),
@@ -40,7 +40,7 @@ func TestSameLivesAreTheSame(t *testing.T) {
 				{Container: "app", Text: "exec in 0 [\"true\"] within 1s"},
 			}}
 	}
-	a, b := life("a"), life("b", statusOf(corev1.PodPending, waiting("app", "ContainerCreating", 0)),
+	a, b := seen("a"), seen("b", statusOf(corev1.PodPending, waiting("app", "ContainerCreating", 0)),
 		statusOf(corev1.PodPending))
 	a.Statuses = append([]corev1.PodStatus{statusOf(corev1.PodPending)}, a.Statuses...)
 	b.Calls = append(b.Calls, call{Container: "app", Text: "remove 0"},

@@ -45,7 +45,11 @@ spec:
   - name: talk
     image: "` + testbed.BusyboxImage + `"
     stdin: true
-    command: [sh, -c, "for i in 1 2 3 4 5; do echo out $i; done; sleep 1; echo oops >&2; touch /tmp/said; while read line; do echo heard $line; done"]
+    command:
+    - sh
+    - -c
+    - for i in 1 2 3 4 5; do echo out $i; done; sleep 1; echo oops >&2; touch /tmp/said;
+      while read line; do echo heard $line; done
     readinessProbe: {exec: {command: [test, -f, /tmp/said]}, periodSeconds: 1}
   - name: again
     image: "` + testbed.BusyboxImage + `"

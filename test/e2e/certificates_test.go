@@ -43,7 +43,9 @@ func TestLongCertificates(t *testing.T) {
 	}
 	onTestbed(t, testbed.Options{Name: "crt", AgentConfig: map[string]any{"featureGates": gates}, APIServerArgs: []string{
 		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
-		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
+		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true," +
+			"certificates.k8s.io/v1beta1/podcertificaterequests=true",
+	}})
 	s := newSigner(t)
 	apply(t, certPod("web", "ECDSAP256"))
 	t.Run("pending", s.pending)
@@ -146,7 +148,9 @@ func open(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRe
 func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
 	t.Helper()
 	list := &certificatesv1beta1.PodCertificateRequestList{}
-	if err := api.CertificatesBeta.Get().Namespace(space).Resource("podcertificaterequests").Do(context.Background()).Into(list); err != nil {
+	err := api.CertificatesBeta.Get().Namespace(space).Resource("podcertificaterequests").
+		Do(context.Background()).Into(list)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range list.Items {
@@ -207,8 +211,8 @@ func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, re
 		Message:            "the test says so",
 		LastTransitionTime: metav1.Now(),
 	}}
-	err := api.CertificatesBeta.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).SubResource("status").Body(r).
-		Do(t.Context()).Error()
+	err := api.CertificatesBeta.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).
+		SubResource("status").Body(r).Do(t.Context()).Error()
 	if err != nil {
 		t.Fatal(err)
 	}

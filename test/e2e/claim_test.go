@@ -78,7 +78,9 @@ spec:
         - |
           cd /data || exit 1
           if [ -f sum ]; then sha256sum -c sum || exit 1; echo found >>log
-          else dd if=/dev/urandom of=blob bs=64k count=64 && sha256sum blob >sum && sync && echo made >>log || exit 1; fi
+          else
+            dd if=/dev/urandom of=blob bs=64k count=64 && sha256sum blob >sum && sync && echo made >>log || exit 1
+          fi
           touch /ready
           while :; do sleep 1; done
         readinessProbe: {exec: {command: [test, -f, /ready]}, periodSeconds: 1, timeoutSeconds: 10,
@@ -206,7 +208,8 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 	kubectl(t, "patch", "pv", "pv-keeper-0", "-p", `{"spec":{"capacity":{"storage":"96Mi"}}}`)
 	kubectl(t, "patch", "pvc", "data-keeper-0", "--subresource=status", "-p",
 		`{"status":{"allocatedResources":{"storage":"96Mi"},`+
-			`"allocatedResourceStatuses":{"storage":"NodeResizePending"},"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
+			`"allocatedResourceStatuses":{"storage":"NodeResizePending"},`+
+			`"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 	grown := func() (string, bool) {
 		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o",
 			"jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")

@@ -98,8 +98,11 @@ func TestCredentialProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 		image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", name+".nodelet.test", 1)
-		fmt.Fprintf(&pods, "---\n{apiVersion: v1, kind: Pod, metadata: {name: login-%s}, spec: {nodeName: %s, serviceAccountName: login-account, "+
-			"terminationGracePeriodSeconds: 0, containers: [{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}\n", name, node().Name, image)
+		fmt.Fprintf(&pods, `---
+{apiVersion: v1, kind: Pod, metadata: {name: login-%s}, spec: {nodeName: %s, serviceAccountName: login-account,
+  terminationGracePeriodSeconds: 0,
+  containers: [{name: app, image: '%s', imagePullPolicy: Always, command: [sleep, inf]}]}}
+`, name, node().Name, image)
 	}
 	startWithProvider(t)
 	forgetNames(t)
@@ -128,10 +131,13 @@ func startWithProvider(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	start := filepath.Join(dir, "nodelet")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml "+
+		"--image-credential-provider-bin-dir=%s\n", program, dir, dir)
 	for file, text := range map[string]string{
-		filepath.Join(dir, "login"): loginScript, filepath.Join(dir, "token-login"): tokenScript,
+		filepath.Join(dir, "login"):       loginScript,
+		filepath.Join(dir, "token-login"): tokenScript,
 		filepath.Join(dir, "config.yaml"): loginConfig,
-		start:                             fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --image-credential-provider-config=%s/config.yaml --image-credential-provider-bin-dir=%s\n", program, dir, dir),
+		start:                             script,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
 			t.Fatal(err)

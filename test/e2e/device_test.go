@@ -158,7 +158,8 @@ func TestLongDevices(t *testing.T) {
 	apply(t, devicePodYAML("greedy", 3, node().Name, "Always"))
 	p := waitPod(t, 30*time.Second, "greedy", "is rejected",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	want := "Allocate failed due to requested number of devices unavailable for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
+	want := "Allocate failed due to requested number of devices unavailable " +
+		"for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
 	if p.Status.Reason != "UnexpectedAdmissionError" || !strings.HasSuffix(p.Status.Message, want) {
 		t.Errorf("rejection: got %s: %s, want UnexpectedAdmissionError: …%s", p.Status.Reason, p.Status.Message, want)
 	}

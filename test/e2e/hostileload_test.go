@@ -37,7 +37,7 @@ type attack struct {
 
 // TestLongHostileLoad measures the probes and starts of well-behaved pods: alone, beside each thing that costs a node
 // agent most, and beside all of them at once. Figures of one run are compared, because the machine is slower or faster
-// each time; of a start, the time that the runtime takes is told apart from the agent's.
+// each time; of a start, the time of the runtime and that of the agent are measured separately.
 func TestLongHostileLoad(t *testing.T) {
 	clean(t)
 	setVerbosity(t, "4", "successfully set")

@@ -40,7 +40,13 @@ func TestLongMetricNames(t *testing.T) {
 		}
 		return "", strings.Contains(scrape(t, "metrics"), "kubelet_container_log_filesystem_used_bytes{")
 	})
-	for _, endpoint := range []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "metrics/slis"} {
+	for _, endpoint := range []string{
+		"metrics",
+		"metrics/cadvisor",
+		"metrics/resource",
+		"metrics/probes",
+		"metrics/slis",
+	} {
 		for _, line := range shape(scrape(t, endpoint)) {
 			got = append(got, "/"+endpoint+" "+line)
 		}

@@ -52,21 +52,26 @@ var mixin = []string{
 	`sum(volume_manager_total_volumes{job="kubelet", state="desired_state_of_world"}) > 0`,
 	`sum(rate(kubelet_node_config_error{job="kubelet"}[1m]))`,
 	`sum(rate(kubelet_runtime_operations_total{job="kubelet"}[1m])) by (operation_type, instance)`,
-	`histogram_quantile(0.99, sum(rate(kubelet_runtime_operations_duration_seconds_bucket{job="kubelet"}[1m])) by (instance, operation_type, le))`,
+	`histogram_quantile(0.99, sum(rate(kubelet_runtime_operations_duration_seconds_bucket{job="kubelet"}[1m])) ` +
+		`by (instance, operation_type, le))`,
 	`sum(rate(kubelet_pod_start_duration_seconds_count{job="kubelet"}[1m])) by (instance)`,
 	`histogram_quantile(0.99, sum(kubelet_pod_start_duration_seconds_bucket{job="kubelet"}) by (instance, le)) > 0`,
 	`sum(rate(kubelet_pod_worker_duration_seconds_count{job="kubelet"}[1m])) by (operation_type, instance)`,
 	`histogram_quantile(0.99, sum(kubelet_pod_worker_duration_seconds_bucket{job="kubelet"}) by (instance, le)) > 0`,
 	`sum(rate(storage_operation_duration_seconds_count{job="kubelet"}[1m])) by (instance, operation_name, volume_plugin)`,
-	`histogram_quantile(0.99, sum(storage_operation_duration_seconds_bucket{job="kubelet"}) by (instance, operation_name, volume_plugin, le)) > 0`,
+	`histogram_quantile(0.99, sum(storage_operation_duration_seconds_bucket{job="kubelet"}) ` +
+		`by (instance, operation_name, volume_plugin, le)) > 0`,
 	`sum(rate(kubelet_cgroup_manager_duration_seconds_count{job="kubelet"}[1m])) by (instance, operation_type)`,
-	`histogram_quantile(0.99, sum(kubelet_cgroup_manager_duration_seconds_bucket{job="kubelet"}) by (instance, operation_type, le)) > 0`,
+	`histogram_quantile(0.99, sum(kubelet_cgroup_manager_duration_seconds_bucket{job="kubelet"}) ` +
+		`by (instance, operation_type, le)) > 0`,
 	`sum(rate(kubelet_pleg_relist_duration_seconds_count{job="kubelet"}[1m])) by (instance)`,
 	`histogram_quantile(0.99, sum(kubelet_pleg_relist_interval_seconds_bucket{job="kubelet"}) by (instance, le)) > 0`,
 	`histogram_quantile(0.99, sum(kubelet_pleg_relist_duration_seconds_bucket{job="kubelet"}) by (instance, le)) > 0`,
-	`max by (instance) (kubelet_running_pods{job="kubelet"} > 1) * on (instance) group_left(node) max by (instance, node) (kubelet_node_name{job="kubelet"})`,
+	`max by (instance) (kubelet_running_pods{job="kubelet"} > 1) * on (instance) group_left(node) max ` +
+		`by (instance, node) (kubelet_node_name{job="kubelet"})`,
 	`sum(rate(rest_client_requests_total{job="kubelet", code=~"2.."}[1m])) > 0`,
-	`histogram_quantile(0.99, sum(rate(rest_client_request_duration_seconds_bucket{job="kubelet"}[1m])) by (instance, verb, le)) > 0`,
+	`histogram_quantile(0.99, sum(rate(rest_client_request_duration_seconds_bucket{job="kubelet"}[1m])) ` +
+		`by (instance, verb, le)) > 0`,
 	`process_resident_memory_bytes{job="kubelet"} > 0`, `rate(process_cpu_seconds_total{job="kubelet"}[1m])`,
 	`go_goroutines{job="kubelet"} > 0`,
 	`count by (git_version) (kubernetes_build_info{job="kubelet"})`,
@@ -74,14 +79,18 @@ var mixin = []string{
 	`kubelet_certificate_manager_client_expiration_renew_errors == 0`,
 	`kubelet_certificate_manager_server_ttl_seconds > 0`, `kubelet_server_expiration_renew_errors == 0`,
 
-	`sum by (namespace, pod, container) (rate(container_cpu_usage_seconds_total{job="cadvisor", image!="", container="busy"}[1m])) > 0`,
+	`sum by (namespace, pod, container) (rate(container_cpu_usage_seconds_total{job="cadvisor", image!="", ` +
+		`container="busy"}[1m])) > 0`,
 	`sum(container_memory_working_set_bytes{job="cadvisor", namespace="default", container!="", image!=""}) by (pod) > 0`,
 	`sum(container_memory_rss{job="cadvisor", namespace="default", container!="", image!=""}) by (container) > 0`,
 	`sum(container_memory_cache{job="cadvisor", namespace="default", container!="", image!=""})`,
 	`sum(container_memory_swap{job="cadvisor", namespace="default", container!="", image!=""})`,
-	`sum(increase(container_cpu_cfs_periods_total{job="cadvisor", namespace="default", pod="metrics-burstable", container="busy"}[1m])) by (container) > 0`,
-	`sum(increase(container_cpu_cfs_throttled_periods_total{job="cadvisor", namespace="default", container!=""}[1m])) by (container, pod)`,
-	`sum(rate(container_network_receive_bytes_total{job="cadvisor", namespace="default", pod="metrics-burstable"}[1m])) by (pod) > 0`,
+	`sum(increase(container_cpu_cfs_periods_total{job="cadvisor", namespace="default", pod="metrics-burstable", ` +
+		`container="busy"}[1m])) by (container) > 0`,
+	`sum(increase(container_cpu_cfs_throttled_periods_total{job="cadvisor", namespace="default", ` +
+		`container!=""}[1m])) by (container, pod)`,
+	`sum(rate(container_network_receive_bytes_total{job="cadvisor", namespace="default", ` +
+		`pod="metrics-burstable"}[1m])) by (pod) > 0`,
 	`sum(rate(container_network_transmit_bytes_total{job="cadvisor", namespace=~".+"}[1m])) by (namespace) > 0`,
 	`sum(rate(container_network_receive_packets_total{job="cadvisor", namespace="default"}[1m])) by (pod) > 0`,
 	`sum(rate(container_network_transmit_packets_dropped_total{job="cadvisor", namespace="default"}[1m])) by (pod)`,

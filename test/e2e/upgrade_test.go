@@ -93,7 +93,8 @@ func (p *probed) replace(t *testing.T, sig unix.Signal, program, place, version 
 	}()
 	time.Sleep(settling)
 	watched.check(t, sig.String())
-	t.Logf("%s: the agent had exited after %s, the next was started after %s and healthy after %s; its first probe came after %s, "+
+	t.Logf("%s: the agent had exited after %s, the next was started after "+
+		"%s and healthy after %s; its first probe came after %s, "+
 		"and after %s each of %d pods had been probed", unix.SignalName(sig), ms(ended), ms(started), ms(<-healthy),
 		ms(p.first(t).Sub(signalled)), ms(p.all(t).Sub(signalled)), p.pods)
 	n := &corev1.Node{}

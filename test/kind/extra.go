@@ -68,7 +68,8 @@ func (l *lab) startMachine(ctx context.Context, deb string) error {
 	// A container may not lower its OOM score.
 	_, err = l.onMachine(ctx,
 		`rm /usr/bin/kubelet && dpkg -i /root/nodelet.deb && mkdir -p /etc/systemd/system/nodelet.service.d &&
-		printf '[Service]\nOOMScoreAdjust=0\n' > /etc/systemd/system/nodelet.service.d/container.conf && systemctl daemon-reload`)
+		printf '[Service]\nOOMScoreAdjust=0\n' > /etc/systemd/system/nodelet.service.d/container.conf &&
+		systemctl daemon-reload`)
 	return err
 }
 

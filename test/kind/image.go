@@ -19,25 +19,26 @@ import (
 const nodeRevision = "r1"
 
 // debianOfNode are the packages of kind's own image that a node without NFS and iSCSI needs.
-const debianOfNode = "systemd,dbus,conntrack,iptables,nftables,iproute2,ethtool,util-linux,mount,kmod,libseccomp2,e2fsprogs," +
-	"bash,ca-certificates,curl,jq,procps"
+const debianOfNode = "systemd,dbus,conntrack,iptables,nftables,iproute2,ethtool,util-linux,mount,kmod,libseccomp2," +
+	"e2fsprogs,bash,ca-certificates,curl,jq,procps"
 
 // furnish does in the image's root what kind's Dockerfile does, except that it does not lower the OOM score of
 // containerd and its containers: that needs a capability which not every machine can give.
 const furnish = `
-for dir in lib/systemd/system/multi-user.target.wants etc/systemd/system/*.wants lib/systemd/system/local-fs.target.wants \
-  lib/systemd/system/basic.target.wants; do rm -f $dir/*; done
+for dir in lib/systemd/system/multi-user.target.wants etc/systemd/system/*.wants \
+  lib/systemd/system/local-fs.target.wants lib/systemd/system/basic.target.wants; do rm -f $dir/*; done
 rm -f lib/systemd/system/sockets.target.wants/*udev* lib/systemd/system/sockets.target.wants/*initctl* \
   lib/systemd/system/sysinit.target.wants/systemd-tmpfiles-setup.service
 echo ReadKMsg=no >> etc/systemd/journald.conf
 ln -sf /usr/lib/systemd/systemd sbin/init
 chmod 755 kind/bin/* usr/local/bin/*
-sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/; s#sandbox_image = .*#sandbox_image = "registry.k8s.io/pause:3.10.2"#' \
-  etc/containerd/config.toml
+sed -i -e 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' \
+  -e 's#sandbox_image = .*#sandbox_image = "registry.k8s.io/pause:3.10.2"#' etc/containerd/config.toml
 sed -i /OOMScoreAdjust/d etc/systemd/system/containerd.service
 chroot . systemctl -q enable kubelet containerd undo-mount-hacks
 chroot . systemctl -q mask systemd-binfmt
-chroot . ctr oci spec | jq '.hooks.createContainer += [{"path": "/kind/bin/mount-product-files.sh"}] | del(.process.rlimits)' \
+chroot . ctr oci spec |
+  jq '.hooks.createContainer += [{"path": "/kind/bin/mount-product-files.sh"}] | del(.process.rlimits)' \
   > etc/containerd/cri-base.json
 mkdir -p etc/kubernetes/manifests
 `

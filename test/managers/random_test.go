@@ -50,7 +50,8 @@ func TestRandomPods(t *testing.T) {
 		total.add(runAll(t, podResources))
 	}
 	t.Logf("%d machines, %d pods: %d admitted, %d refused; not compared: %d where the kubelet gave away CPUs that were "+
-		"not free (kubernetes#140495), %d where it chose among four or more NUMA nodes (its combinations overwrite each other), "+
+		"not free (kubernetes#140495), %d where it chose among four or more "+
+		"NUMA nodes (its combinations overwrite each other), "+
 		"%d times a pod that it refused had moved the memory that others have among their NUMA nodes",
 		len(shapes), total.pods, total.admitted, total.refused, total.stolen, total.overwritten, total.left)
 	if total.pods < *requests || total.admitted < total.pods/4 || total.refused < total.pods/20 {

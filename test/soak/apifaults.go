@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// faultyListener hands out connections that behave as the mode asks.
+// faultyListener accepts connections that behave as the mode says.
 type faultyListener struct {
 	net.Listener
 	faults *apiFaults

@@ -167,7 +167,7 @@ func agentKills(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// agentKilledOften kills the agent at moments of all kinds: short lives end while it starts, long ones amid work.
+// agentKilledOften kills the agent at many moments: short runs end while it starts, long ones while it works.
 func agentKilledOften(ctx context.Context, l *lane) error {
 	const least, most = 0.03, 1.2 // seconds
 	for range 200 {

@@ -136,7 +136,7 @@ func (l *lane) inject(ctx context.Context, f fault) {
 		return
 	}
 	if end := l.gaveUp(); end != "" && f.part == partAgent {
-		l.report.note("amid %s the agent ended: %s", f.name, end)
+		l.report.note("the agent ended during %s: %s", f.name, end)
 		return
 	}
 	l.report.violate("inject %s: %v", f.name, err)

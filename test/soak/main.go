@@ -140,7 +140,7 @@ func run(ctx context.Context, o options) (violations int, err error) {
 	for n := 0; ctx.Err() == nil && time.Now().Before(deadline); n++ {
 		s.round(ctx, n)
 	}
-	s.report.Pods = s.churn.lives()
+	s.report.Pods = s.churn.total()
 	s.report.print(o)
 	return len(s.report.Violations), s.report.save(o, commit)
 }

@@ -70,8 +70,8 @@ func (c *churn) pause(ctx context.Context) string {
 	})
 }
 
-// lives returns how many pods have come and gone.
-func (c *churn) lives() int64 { return c.made.Load() }
+// total returns how many pods were created.
+func (c *churn) total() int64 { return c.made.Load() }
 
 func (c *churn) enter() bool {
 	c.mu.Lock()

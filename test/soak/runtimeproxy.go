@@ -28,7 +28,7 @@ const (
 	runtimeSilent runtimeMode = "silent" // no events, and the stream of events breaks
 )
 
-// runtimeProxy stands between the agent and the runtime. It hands messages through without reading them.
+// runtimeProxy stands between the agent and the runtime. It forwards messages without reading them.
 type runtimeProxy struct {
 	through *criproxy.Proxy
 
@@ -122,7 +122,7 @@ func (p *runtimeProxy) events(to *criproxy.Proxy, in grpc.ServerStream, method s
 // drop loses an answer.
 func drop([]byte) error { return nil }
 
-// sendTo hands answers to the agent.
+// sendTo sends answers to the agent.
 func sendTo(in grpc.ServerStream) func([]byte) error {
 	return func(answer []byte) error { return in.SendMsg(&answer) }
 }

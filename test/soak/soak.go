@@ -207,7 +207,7 @@ func (s *soak) round(ctx context.Context, n int) {
 		return
 	}
 	s.check(ctx)
-	s.report.end(n, time.Since(began), s.churn.lives())
+	s.report.end(n, time.Since(began), s.churn.total())
 }
 
 // selected returns the faults that this run injects.

@@ -100,7 +100,7 @@ func (m *mirror) readSums(ctx context.Context) (map[string]string, error) {
 	}
 	if got := hex.EncodeToString(sha256Of(text)); got != m.sum {
 		return nil, fmt.Errorf("%s of %s has SHA-256 %s, want %q: set BINARIES_SUM to the sum that the mirror's owner "+
-			"has told you", sumsName, m.base, got, m.sum)
+			"has given you", sumsName, m.base, got, m.sum)
 	}
 	return parseSums(string(text), platformDir()+"/")
 }

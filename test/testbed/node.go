@@ -128,7 +128,14 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := n.makeNodeCgroup(ctx); err != nil {
 		return err
 	}
-	for _, d := range []string{n.RootDir, n.PodLogsDir, n.ManifestDir, n.CNIConfDir, n.CNIBinDir, n.tb.shimSockets(n.index)} {
+	for _, d := range []string{
+		n.RootDir,
+		n.PodLogsDir,
+		n.ManifestDir,
+		n.CNIConfDir,
+		n.CNIBinDir,
+		n.tb.shimSockets(n.index),
+	} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}

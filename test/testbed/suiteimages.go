@@ -302,7 +302,8 @@ func (c *Cache) bootstrap(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, p := range []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/i18n", "usr/share/info",
-		"usr/share/zoneinfo", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "usr/lib/apt", "debootstrap", "dev", "proc", "sys"} {
+		"usr/share/zoneinfo", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "usr/lib/apt", "debootstrap", "dev",
+		"proc", "sys"} {
 		if err := os.RemoveAll(filepath.Join(temp, p)); err != nil {
 			return err
 		}

@@ -136,7 +136,8 @@ func (c *cluster) warnings(out string) {
 }
 
 func (c *cluster) init() error {
-	out, err := c.one.sh("sed 's/VERSION/%s/' /payload/kubeadm.yaml > /root/kubeadm.yaml && kubeadm init --config=/root/kubeadm.yaml%s 2>&1", c.version, c.ignoring())
+	out, err := c.one.sh("sed 's/VERSION/%s/' /payload/kubeadm.yaml > /root/kubeadm.yaml "+
+		"&& kubeadm init --config=/root/kubeadm.yaml%s 2>&1", c.version, c.ignoring())
 	if err != nil {
 		return err
 	}
@@ -187,18 +188,23 @@ func (c *cluster) ready(node string) error {
 	return nil
 }
 
-// controlPlaneRuns: each static pod has its mirror, is Ready, and lives in its slice.
+// burstableSlice is the cgroup of a container of a burstable pod, with the systemd driver.
+var burstableSlice = regexp.MustCompile(`/kubepods\.slice/kubepods-burstable\.slice/` +
+	`kubepods-burstable-pod[0-9a-f_]+\.slice/cri-containerd-[0-9a-f]+\.scope`)
+
+// controlPlaneRuns checks that each static pod has a mirror pod, is Ready, and runs in its slice.
 func (c *cluster) controlPlaneRuns() error {
 	for _, name := range controlPlane {
 		if err := c.one.need(kubectlOne + "-n kube-system wait --for=condition=Ready pod/" + name +
 			"-one --timeout=180s"); err != nil {
 			return err
 		}
-		// After a reboot the API server still tells of the time before until the agent has had its say.
-		group, err := c.one.sh("for i in $(seq 300); do id=$(crictl ps -q --name %s); [ -n \"$id\" ] && break; sleep 0.2; done; "+
+		// After a reboot the API server shows the old status until the agent has sent the new one.
+		group, err := c.one.sh("for i in $(seq 300); do id=$(crictl ps -q --name %s); [ -n \"$id\" ] && break; "+
+			"sleep 0.2; done; "+
 			"cat /proc/$(crictl inspect -o go-template --template '{{.info.pid}}' $id)/cgroup", name)
-		if err != nil || !regexp.MustCompile(`/kubepods\.slice/kubepods-burstable\.slice/kubepods-burstable-pod[0-9a-f_]+\.slice/cri-containerd-[0-9a-f]+\.scope`).MatchString(group) {
-			return fmt.Errorf("%s lives in %q, %w", name, group, err)
+		if err != nil || !burstableSlice.MatchString(group) {
+			return fmt.Errorf("cgroup of %s: got %q, %w, want %s", name, group, err, burstableSlice)
 		}
 	}
 	return nil
@@ -222,7 +228,8 @@ func (c *cluster) join() error {
 		c.two.need("test -L /var/lib/kubelet/pki/kubelet-client-current.pem",
 			"! test -e /etc/kubernetes/bootstrap-kubelet.conf"),
 		c.one.need(kubectlOne+
-			"get csr -o jsonpath='{range .items[*]}{.spec.username} {.status.conditions[*].type}{\"\\n\"}{end}' | grep '^system:bootstrap:.* Approved'"))
+			"get csr -o jsonpath='{range .items[*]}{.spec.username} {.status.conditions[*].type}{\"\\n\"}{end}' "+
+			"| grep '^system:bootstrap:.* Approved'"))
 }
 
 const webPod = `apiVersion: v1
@@ -267,13 +274,15 @@ func (c *cluster) upgrade() error {
 			return err
 		}
 		before[name] = h
-		if err := c.one.need("mkdir -p /root/patches; echo 'metadata: {annotations: {example.org/upgraded: \"yes\"}}' > /root/patches/" + name + "+merge.yaml"); err != nil {
+		if err := c.one.need("mkdir -p /root/patches; echo 'metadata: {annotations: " +
+			"{example.org/upgraded: \"yes\"}}' > /root/patches/" + name + "+merge.yaml"); err != nil {
 			return err
 		}
 	}
 	// The cluster is without CoreDNS, which this command looks for all the same.
 	ignoring := c.ignoring("CoreDNSUnsupportedPlugins", "CoreDNSMigration")
-	out, err := c.one.sh("echo 'maxPods: 55' > /root/patches/kubeletconfiguration+merge.yaml; kubeadm upgrade apply %s --yes --force --patches=/root/patches%s 2>&1", c.version, ignoring)
+	out, err := c.one.sh("echo 'maxPods: 55' > /root/patches/kubeletconfiguration+merge.yaml; "+
+		"kubeadm upgrade apply %s --yes --force --patches=/root/patches%s 2>&1", c.version, ignoring)
 	if err != nil {
 		return err
 	}
@@ -291,8 +300,8 @@ func (c *cluster) upgrade() error {
 	if err := cmp.Or(c.one.need("systemctl restart kubelet"), c.ready("one"), c.controlPlaneRuns()); err != nil {
 		return err
 	}
-	return c.one.need("for i in $(seq 60); do [ \"$(" + kubectlOne +
-		"get node one -o jsonpath='{.status.capacity.pods}')\" = 55 ] && exit 0; sleep 1; done; exit 1")
+	return c.one.need(poll(60, "1", "[ \"$("+kubectlOne+
+		"get node one -o jsonpath='{.status.capacity.pods}')\" = 55 ]", ":"))
 }
 
 // reboot: the control plane comes back by itself.
@@ -307,7 +316,7 @@ func (c *cluster) reboot() error {
 		return err
 	}
 	return cmp.Or(c.one.need(c.one.await("kubelet"),
-		"for i in $(seq 300); do "+kubectlOne+"get --raw=/readyz && exit 0; sleep 1; done; exit 1"),
+		poll(300, "1", kubectlOne+"get --raw=/readyz", ":")),
 		c.ready("one"), c.controlPlaneRuns(), c.ready("two"))
 }
 

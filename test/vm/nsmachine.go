@@ -162,8 +162,8 @@ func link(ctx context.Context, a *nsMachine, addrA string, b *nsMachine, addrB s
 		return err
 	}
 	for m, addr := range map[*nsMachine]string{a: addrA, b: addrB} {
-		if _, err := m.sh(time.Minute,
-			"ip addr add "+addr+"/24 dev wire0 && ip link set wire0 up && ip route replace default via 192.0.2.1 dev wire0"); err != nil {
+		if _, err := m.sh(time.Minute, "ip addr add "+addr+"/24 dev wire0 && ip link set wire0 up && "+
+			"ip route replace default via 192.0.2.1 dev wire0"); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ exec /bin/busybox switch_root /root /lib/systemd/systemd
 // insideUML is what a machine of User-Mode Linux has besides: what a testbed needs that runs in it.
 const insideUML = ",nftables,e2fsprogs,ca-certificates,curl,iputils-ping,conntrack,util-linux,libglib2.0-0,uidmap,crun"
 
-// diskSize has room for the images of the test suite. The file is sparse.
+// diskSize is enough for the images of the test suite. The file is sparse.
 const diskSize = "16G"
 
 // debianUML is what must be installed here to build and run a machine of User-Mode Linux.
@@ -248,16 +248,12 @@ func (p *parts) makeInitrd(ctx context.Context) error {
 			return err // the first two are part of some kernels
 		}
 	}
-	if err := os.WriteFile(filepath.Join(work, "init"), fmt.Appendf(nil, initScript, strings.Join(names, " ")), 0o755); err != nil {
+	script := fmt.Appendf(nil, initScript, strings.Join(names, " "))
+	if err := os.WriteFile(filepath.Join(work, "init"), script, 0o755); err != nil {
 		return err
 	}
-	return run(
-		ctx,
-		work,
-		"sh",
-		"-c",
-		"ln -s busybox bin/sh && find . | cpio -o -H newc --quiet | gzip -1 > "+p.initrd+".new && mv "+p.initrd+".new "+p.initrd,
-	)
+	return run(ctx, work, "sh", "-c", fmt.Sprintf("ln -s busybox bin/sh && "+
+		"find . | cpio -o -H newc --quiet | gzip -1 > %[1]s.new && mv %[1]s.new %[1]s", p.initrd))
 }
 
 // makeDisk builds Debian with a runtime, as a file system.

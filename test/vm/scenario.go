@@ -133,6 +133,12 @@ func (s *scenario) need(commands ...string) error {
 	return nil
 }
 
+// poll is a shell command that succeeds as soon as check does, which it runs again after a pause in seconds. After so
+// many tries it runs show and fails.
+func poll(tries int, pause, check, show string) string {
+	return fmt.Sprintf("for i in $(seq %d); do %s && exit 0; sleep %s; done; %s; exit 1", tries, check, pause, show)
+}
+
 // mountPayload mounts the payload, which no machine does at boot. User-Mode Linux sees it as a directory of its host.
 const mountPayload = "mountpoint -q /payload || if [ -e /dev/vdb ]; then mount -o ro /dev/vdb /payload; " +
 	"else mount -r -t hostfs none /payload -o /payload; fi"
@@ -156,8 +162,9 @@ func (s *scenario) runtime() error {
 
 func (s *scenario) install() error {
 	for name, priority := range pods {
-		err := s.need(fmt.Sprintf("mkdir -p /etc/kubernetes/manifests; sed 's/NAME/%s/; s/PRIORITY/%d/' /payload/pod.yaml | sed 's/NAME/%[1]s/g' > /etc/kubernetes/manifests/%[1]s.yaml",
-			name, priority))
+		err := s.need("mkdir -p /etc/kubernetes/manifests",
+			fmt.Sprintf("sed 's/NAME/%[1]s/g; s/PRIORITY/%[2]d/' /payload/pod.yaml > /etc/kubernetes/manifests/%[1]s.yaml",
+				name, priority))
 		if err != nil {
 			return err
 		}
@@ -264,10 +271,11 @@ func (s *scenario) cgroups() error {
 		}
 		if !strings.HasPrefix(out, "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod") ||
 			!strings.HasSuffix(out, "/cri-containerd-"+s.ids[name]+".scope") {
-			return fmt.Errorf("the container of %s lives in %s", name, out)
+			return fmt.Errorf("cgroup of pod %s: got %s", name, out)
 		}
 	}
-	limit, err := s.sh("cat /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod*.slice/cri-containerd-%s.scope/memory.max", s.ids["low"])
+	limit, err := s.sh("cat /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod*.slice/"+
+		"cri-containerd-%s.scope/memory.max", s.ids["low"])
 	if err != nil || limit != strconv.Itoa(50<<20) {
 		return fmt.Errorf("memory.max is %q, %w", limit, err)
 	}
@@ -280,8 +288,9 @@ func (s *scenario) restart() error {
 
 // again waits until systemd has another main process for unit, which is active.
 func (s *scenario) again(unit, oldPID string) error {
-	return s.need(fmt.Sprintf("for i in $(seq 300); do p=$(systemctl show -p MainPID --value %[1]s); [ $p != 0 ] && [ $p != %[2]s ] && systemctl is-active -q %[1]s && exit 0; sleep 0.3; done; exit 1",
-		unit, oldPID))
+	check := fmt.Sprintf("p=$(systemctl show -p MainPID --value %[1]s); [ $p != 0 ] && [ $p != %[2]s ] && "+
+		"systemctl is-active -q %[1]s", unit, oldPID)
+	return s.need(poll(300, "0.3", check, ":"))
 }
 
 func (s *scenario) kill() error {
@@ -292,7 +301,7 @@ func (s *scenario) kill() error {
 	return errors.Join(s.need("kill -9 "+pid), s.again("nodelet", pid), s.same())
 }
 
-// watchdog: an agent that stands still is ended and started anew.
+// watchdog checks that systemd restarts an agent that hangs.
 func (s *scenario) watchdog() error {
 	pid, err := s.sh("systemctl show -p MainPID --value nodelet")
 	if err != nil {
@@ -314,7 +323,8 @@ func (s *scenario) badInput() error {
 		"systemctl stop nodelet", "systemctl start --no-block nodelet"); err != nil {
 		return err
 	}
-	if err := s.need("for i in $(seq 100); do systemctl status --no-pager nodelet | grep -q maxPods && exit 0; sleep 0.3; done; systemctl status --no-pager nodelet; exit 1"); err != nil {
+	const show = "systemctl status --no-pager nodelet"
+	if err := s.need(poll(100, "0.3", show+" | grep -q maxPods", show)); err != nil {
 		return err
 	}
 	if err := s.need("cp /root/good.yaml /etc/nodelet/config.yaml", s.await("nodelet")); err != nil {
@@ -324,10 +334,11 @@ func (s *scenario) badInput() error {
 }
 
 func (s *scenario) await(unit string) string {
-	return fmt.Sprintf("for i in $(seq 300); do systemctl is-active -q %[1]s && exit 0; sleep 0.3; done; systemctl status --no-pager %[1]s; exit 1", unit)
+	return poll(300, "0.3", "systemctl is-active -q "+unit, "systemctl status --no-pager "+unit)
 }
 
-const kubeletHealthy = "for i in $(seq 300); do [ \"$(exec 3<>/dev/tcp/127.0.0.1/10248; printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3; tail -1 <&3)\" = ok ] && exit 0; sleep 0.5; done; exit 1"
+var kubeletHealthy = poll(300, "0.5", `[ "$(exec 3<>/dev/tcp/127.0.0.1/10248; `+
+	`printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3; tail -1 <&3)" = ok ]`, ":")
 
 // kubeletRuns: it is the kubelet that answers, and it has had the time to do what it would do wrong.
 func (s *scenario) kubeletRuns() error {
@@ -381,18 +392,18 @@ func (s *scenario) records() ([]record, error) {
 	return all, nil
 }
 
-// inWaves: each pod was told and ended by itself, and none was told before those of lower priority had gone.
+// inWaves checks that each pod got SIGTERM and ended by itself, and none before those of lower priority had ended.
 func inWaves(all []record) error {
 	at := map[string]float64{}
 	for _, r := range all {
 		at[r.what+" "+r.pod] = r.at
 	}
-	for _, want := range []string{"told low", "gone low", "told middle", "gone middle", "told critical", "gone critical"} {
+	for _, want := range []string{"TERM low", "gone low", "TERM middle", "gone middle", "TERM critical", "gone critical"} {
 		if at[want] == 0 {
 			return fmt.Errorf("never seen: %q in %v", want, all)
 		}
 	}
-	if at["gone low"] > at["told middle"] || at["gone middle"] > at["told critical"] {
+	if at["gone low"] > at["TERM middle"] || at["gone middle"] > at["TERM critical"] {
 		return fmt.Errorf("the waves overlap: %v", all)
 	}
 	return nil
@@ -401,7 +412,8 @@ func inWaves(all []record) error {
 // reboot shuts the machine down with its pods running.
 func (s *scenario) reboot() error {
 	if err := s.need("rm -f /var/lib/vmtest/log", "systemctl show -p MainPID --value nodelet",
-		"busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -q 'u\\? *40000000\\|t 40000000'",
+		"busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager "+
+			"InhibitDelayMaxUSec | grep -q 'u\\? *40000000\\|t 40000000'",
 		"systemd-inhibit --list | grep -q nodelet"); err != nil {
 		return err
 	}
@@ -445,7 +457,7 @@ func (s *scenario) powerCut() error {
 	return s.same()
 }
 
-// crashInShutdown kills the agent while it ends the pods: its next life goes on where it was, and the machine waits for it.
+// crashInShutdown kills the agent while it terminates the pods. The next run continues, and the machine waits for it.
 func (s *scenario) crashInShutdown() error {
 	if err := s.need("rm -f /var/lib/vmtest/log"); err != nil {
 		return err
@@ -456,7 +468,8 @@ func (s *scenario) crashInShutdown() error {
 			err)
 	}
 	// The agent that starts next ends the other groups.
-	err = s.m.order("(while ! grep -q 'told low' /var/lib/vmtest/log; do sleep 0.1; done; kill -9 $(systemctl show -p MainPID --value nodelet)) >/dev/null 2>&1 & sleep 0.5; systemctl reboot")
+	err = s.m.order("(while ! grep -q 'TERM low' /var/lib/vmtest/log; do sleep 0.1; done; " +
+		"kill -9 $(systemctl show -p MainPID --value nodelet)) >/dev/null 2>&1 & sleep 0.5; systemctl reboot")
 	if err != nil {
 		return err
 	}

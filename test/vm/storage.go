@@ -46,7 +46,7 @@ func (s *storageScenario) show() {
 	}
 }
 
-// serve makes two targets, one with two LUNs, and an export. They are made by hand: after a power cut again.
+// serve makes two targets, one with two LUNs, and an export. The kernel keeps them in memory only, so they are made again after a power cut.
 func (s *storageScenario) serve() error {
 	commands := []string{"modprobe -a iscsi_tcp sd_mod nfs nfsd", "systemctl start tgt nfs-server",
 		"mkdir -p /srv/share && chmod 777 /srv/share",
@@ -80,15 +80,16 @@ func (s *storageScenario) install() error {
 	return s.need("dpkg -i /payload/nodelet.deb", "cp /payload/config.yaml /etc/nodelet/config.yaml",
 		"echo 'NODELET_ARGS=--config=/etc/nodelet/config.yaml --node-ip=192.0.2.10 -v=4' > /etc/default/nodelet",
 		"mkdir -p /etc/kubernetes/manifests",
-		"printf 'apiVersion: v1\\nkind: Secret\\nmetadata: {name: chap, namespace: default}\\nstringData: {node.session.auth.username: "+chapUser+
-			", node.session.auth.password: "+chapPassword+"}\\n' > /etc/kubernetes/manifests/secret.yaml",
+		"printf 'apiVersion: v1\\nkind: Secret\\nmetadata: {name: chap, namespace: default}\\n"+
+			"stringData: {node.session.auth.username: "+chapUser+", node.session.auth.password: "+chapPassword+"}\\n' "+
+			"> /etc/kubernetes/manifests/secret.yaml",
 		"systemctl enable --now nodelet")
 }
 
 // add and drop change the node's pods.
 func (s *storageScenario) add(name, target, lun string) error {
-	return s.need(fmt.Sprintf("sed 's/NAME/%s/; s/IQN/%s/; s/LUN/%s/; s/NAME/%[1]s/g' /payload/storage.yaml > /root/%[1]s.yaml && mv /root/%[1]s.yaml /etc/kubernetes/manifests/%[1]s.yaml",
-		name, target, lun))
+	return s.need(fmt.Sprintf("sed 's/NAME/%[1]s/g; s/IQN/%[2]s/; s/LUN/%[3]s/' /payload/storage.yaml "+
+		"> /root/%[1]s.yaml && mv /root/%[1]s.yaml /etc/kubernetes/manifests/", name, target, lun))
 }
 
 func (s *storageScenario) drop(name string) error {
@@ -102,21 +103,23 @@ func container(name string) string {
 
 // wrote waits until a pod has written to both of its volumes as often as it was started.
 func (s *storageScenario) wrote(name string, times int) error {
-	return s.need(fmt.Sprintf("for i in $(seq 300); do crictl exec %s test -e /tmp/written 2>/dev/null && break; sleep 1; done; crictl exec %[1]s cat /disk/log; "+
-		"[ $(crictl exec %[1]s cat /disk/log | grep -c started) = %d ] && [ $(grep -c started /srv/share/%s) = %[2]d ]",
-		container(name), times, name))
+	in := "crictl exec " + container(name)
+	return s.need(poll(300, "1", in+" test -e /tmp/written 2>/dev/null", in+" cat /disk/log"),
+		fmt.Sprintf("%[1]s cat /disk/log; [ $(%[1]s cat /disk/log | grep -c started) = %[2]d ] && "+
+			"[ $(grep -c started /srv/share/%[3]s) = %[2]d ]", in, times, name))
 }
 
 // gone waits until nothing of a pod is on the disk.
 func (s *storageScenario) gone(pods int) error {
-	return s.need(fmt.Sprintf("for i in $(seq 300); do [ $(ls /var/lib/kubelet/pods | wc -l) = %d ] && exit 0; sleep 1; done; ls -R /var/lib/kubelet/pods; exit 1", pods))
+	check := fmt.Sprintf("[ $(ls /var/lib/kubelet/pods | wc -l) = %d ]", pods)
+	return s.need(poll(300, "1", check, "ls -R /var/lib/kubelet/pods"))
 }
 
 // sessions waits until the targets that the node is logged in to are these.
 func (s *storageScenario) sessions(targets ...string) error {
-	want := strings.Join(targets, " ")
-	return s.need(fmt.Sprintf("for i in $(seq 120); do [ \"$(echo $(cat /sys/class/iscsi_session/*/targetname 2>/dev/null | sort))\" = '%s' ] && exit 0; sleep 1; done; "+
-		"iscsiadm -m session; exit 1", want))
+	check := fmt.Sprintf(`[ "$(echo $(cat /sys/class/iscsi_session/*/targetname 2>/dev/null | sort))" = '%s' ]`,
+		strings.Join(targets, " "))
+	return s.need(poll(120, "1", check, "iscsiadm -m session"))
 }
 
 func (s *storageScenario) write() error {
@@ -128,7 +131,7 @@ func (s *storageScenario) write() error {
 			"! journalctl -b --no-pager | grep -q "+chapPassword, "! grep -rq "+chapPassword+" /var/lib/kubelet"))
 }
 
-// kill ends the agent and waits for its next life.
+// kill kills the agent and waits until systemd has restarted it.
 func (s *storageScenario) kill() error {
 	pid, err := s.sh("systemctl show -p MainPID --value nodelet")
 	return cmp.Or(err, s.need("kill -9 "+pid), s.again("nodelet", pid))
@@ -153,14 +156,15 @@ func (s *storageScenario) back() error {
 // killStart kills the agent as soon as it has begun with a LUN.
 func (s *storageScenario) killStart() error {
 	return cmp.Or(s.drop("c"), s.gone(2), s.sessions(oneTarget), s.add("c", otherTarget, "3"),
-		s.need("for i in $(seq 6000); do ls /var/lib/kubelet/plugins/kubernetes.io/iscsi/iface-default/*other*/iscsi.json 2>/dev/null && exit 0; sleep 0.01; done; exit 1"),
+		s.need(poll(6000, "0.01",
+			"ls /var/lib/kubelet/plugins/kubernetes.io/iscsi/iface-default/*other*/iscsi.json 2>/dev/null", ":")),
 		s.kill(), s.wrote("c", 3), s.sessions(oneTarget, otherTarget))
 }
 
 // killStop kills it as soon as it has begun to take one down, and drops another pod while it is dead.
 func (s *storageScenario) killStop() error {
 	return cmp.Or(s.drop("c"),
-		s.need("for i in $(seq 6000); do grep -q 'pods/.*iscsi/disk' /proc/mounts || break; [ $(grep -c 'pods/.*iscsi/disk' /proc/mounts) = 2 ] && break; sleep 0.01; done"),
+		s.need(poll(6000, "0.01", "[ $(grep -c 'pods/.*iscsi/disk' /proc/mounts) -le 2 ]", "cat /proc/mounts")),
 		s.kill(), s.gone(2), s.sessions(oneTarget))
 }
 

@@ -236,7 +236,7 @@ func (s *v2Scenario) units() error {
 		return err
 	}
 	for name, want := range v2Limits {
-		// Not the containers' cgroups: systemd 252 resets memory.oom.group of a scope, whoever made the container.
+		// Not the containers' cgroups: systemd 252 resets memory.oom.group of a scope, also for other agents.
 		dir, _ := s.slice(name)
 		if err := s.cgroupFiles(dir, want.pod); err != nil {
 			return fmt.Errorf("after systemctl daemon-reload: %w", err)

@@ -127,7 +127,7 @@ func openFile(dir *os.File, name string, flags int) (*os.File, error) {
 }
 
 // RemovePodDir removes the directory of a pod whose volumes are unmounted. A volume that is still there stops it
-// before anything is removed, whoever's it is; so does anything that is mounted below.
+// before anything is removed, no matter who owns it; so does anything that is mounted below.
 func (d *PodDirs) RemovePodDir(ctx context.Context, uid types.UID) error {
 	err := d.removePodDir(ctx, uid)
 	if err != nil {

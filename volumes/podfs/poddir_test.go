@@ -148,7 +148,7 @@ func TestListUnmountRemove(t *testing.T) {
 	}
 }
 
-// Data of others that is mounted below a volume survives, whoever forgot to unmount it.
+// Data of another owner that is still mounted below a volume is not deleted.
 func TestUnmountStopsAtMountsBelow(t *testing.T) {
 	t.Parallel()
 	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {

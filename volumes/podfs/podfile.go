@@ -15,7 +15,7 @@ import (
 // podFileMax bounds a file that ReadPodFile reads.
 const podFileMax = 1 << 20
 
-// WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. Whoever reads sees
+// WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. A reader sees
 // the old content or the new one, whole, also after a power cut. It makes the directory if there is none.
 func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error {
 	return d.writePodFile(uid, name, content, d.makePod, (*os.File).Sync)

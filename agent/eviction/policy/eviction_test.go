@@ -47,12 +47,16 @@ func TestJudge(t *testing.T) {
 			"69|memory.available 50|memory", "70|memory.available 50|"}},
 		"soft waits for its grace, the condition does not": {[]Threshold{soft}, []string{
 			"0|memory.available 19|memory", "29|memory.available 19|memory", "30|memory.available 19|memory memory.available!"}},
-		"soft begins anew after a good level": {[]Threshold{soft}, []string{
+		"soft grace period restarts after a good level": {[]Threshold{soft}, []string{
 			"0|memory.available 19|memory", "20|memory.available 20|memory", "30|memory.available 19|memory",
 			"59|memory.available 19|memory", "60|memory.available 19|memory memory.available!"}},
 		"minimum reclaim": {[]Threshold{disk}, []string{
-			"0|nodefs.available 12|", "1|nodefs.available 9|disk nodefs.available", "2|nodefs.available 14|disk nodefs.available",
-			"3|nodefs.available 15|disk", "4|nodefs.available 12|disk"}},
+			"0|nodefs.available 12|",
+			"1|nodefs.available 9|disk nodefs.available",
+			"2|nodefs.available 14|disk nodefs.available",
+			"3|nodefs.available 15|disk",
+			"4|nodefs.available 12|disk",
+		}},
 		"memory first": {[]Threshold{disk, pid, hard}, []string{
 			"0|nodefs.available 1 pid.available 1|disk pid nodefs.available",
 			"1|nodefs.available 1 pid.available 1 memory.available 1|memory disk pid memory.available"}},
@@ -113,10 +117,16 @@ func TestAgain(t *testing.T) {
 func podThat(name string, priority int32, request int64) *corev1.Pod {
 	list := corev1.ResourceList{}
 	if request > 0 {
-		list["memory"], list["ephemeral-storage"] = *resource.NewQuantity(request<<20, resource.BinarySI), *resource.NewQuantity(request<<20, resource.BinarySI)
+		list["memory"] = *resource.NewQuantity(request<<20, resource.BinarySI)
+		list["ephemeral-storage"] = list["memory"]
 	}
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Spec: corev1.PodSpec{Priority: &priority,
-		Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list}}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			Priority:   &priority,
+			Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list}}},
+		},
+	}
 }
 
 func TestRank(t *testing.T) {

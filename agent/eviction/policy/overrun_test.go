@@ -7,10 +7,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestExceeded: which limit a pod has exceeded, and in which words people hear of it.
+// TestExceeded checks which limit a pod has exceeded, and the message for users.
 func TestExceeded(t *testing.T) {
-	const scratch = `volumes: [{name: a, emptyDir: {}}, {name: b, emptyDir: {sizeLimit: 1Ki}}, {name: m, emptyDir: {medium: Memory, sizeLimit: 1Ki}}]`
-	const both = `containers: [{name: one, resources: {limits: {ephemeral-storage: 1Ki}}}, {name: two, resources: {limits: {ephemeral-storage: 2Ki}}}]`
+	const scratch = `volumes: [{name: a, emptyDir: {}}, {name: b, emptyDir: {sizeLimit: 1Ki}},
+		{name: m, emptyDir: {medium: Memory, sizeLimit: 1Ki}}]`
+	const both = `containers: [{name: one, resources: {limits: {ephemeral-storage: 1Ki}}},
+		{name: two, resources: {limits: {ephemeral-storage: 2Ki}}}]`
 	for name, c := range map[string]struct {
 		spec    string
 		use     Storage

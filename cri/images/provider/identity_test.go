@@ -57,7 +57,8 @@ func tokenFields(cacheType, more string) string {
 		", tokenAttributes: {serviceAccountTokenAudience: aud, cacheType: " + cacheType + ", " + more + "}"
 }
 
-const bothKeys = "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [r/role], optionalServiceAccountAnnotationKeys: [o/zone, o/none]"
+const bothKeys = "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: " +
+	"[r/role], optionalServiceAccountAnnotationKeys: [o/zone, o/none]"
 
 // TestToken: a provider gets a token and the annotations that it wants to see, and its logins are the service
 // account's.

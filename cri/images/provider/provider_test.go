@@ -95,7 +95,8 @@ func answering(scope, hold string) string {
 		hold = fmt.Sprintf(`"cacheDuration":%q,`, hold)
 	}
 	return fmt.Sprintf(`echo '{"apiVersion":%q,"kind":"CredentialProviderResponse","cacheKeyType":%q,%s`+
-		`"auth":{"*.example.com":{"username":"me","password":"'$LOGIN_WORD$1'"},"empty.example.com":{"username":"","password":""}}}'`, v1, scope, hold)
+		`"auth":{"*.example.com":{"username":"me","password":"'$LOGIN_WORD$1'"},`+
+		`"empty.example.com":{"username":"","password":""}}}'`, v1, scope, hold)
 }
 
 // ask gives the passwords for a repository, by registry.
@@ -283,8 +284,8 @@ func wantDead(t *testing.T, file string) {
 
 // FuzzAnswer: no answer makes a panic, and no error quotes one.
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"` + v1 +
-		`","kind":"CredentialProviderResponse","cacheKeyType":"Image","cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))
+	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheKeyType":"Image",` +
+		`"cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))
 	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheDuration":7,"auth":null,"x":[{}]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -245,8 +245,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: a record that cannot be read just now is an error. It is no reason for a pull, and not taken for
-// a damaged record and replaced. Where every pod may use the image, nothing is read.
+// TestUnreadableRecord: a record that cannot be read just now is an error. It is no reason for a pull, and not taken
+// for a damaged record and replaced. Where every pod may use the image, nothing is read.
 func TestUnreadableRecord(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	for what, breakDisk := range map[string]func(s *Store) error{

@@ -16,7 +16,8 @@ import (
 func fakeJournal(t *testing.T) {
 	t.Helper()
 	bin := t.TempDir()
-	script := "#!/bin/sh\nif [ \"$1\" = --field=_SYSTEMD_UNIT ]; then echo kubelet.service; exit; fi\nfor a; do echo \"[$a]\"; done\n"
+	script := "#!/bin/sh\nif [ \"$1\" = --field=_SYSTEMD_UNIT ]; then echo kubelet.service; exit; fi\n" +
+		"for a; do echo \"[$a]\"; done\n"
 	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,11 @@ func example() []checkpoint.Claim {
 }
 
 // text is the example as the kubelet v1.36 writes it.
-const text = `{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"u\",` +
-	`\"ClaimName\":\"gpu\",\"Namespace\":\"ns\",\"PodUIDs\":{\"p\":{}},\"DriverState\":{\"d\":{\"Devices\":[{\"PoolName\":\"pool\",\"DeviceName\":\"dev\",` +
-	`\"ShareID\":\"s\",\"RequestNames\":[\"r\"],\"CDIDeviceIDs\":[\"x/y=1\"]}]},\"e\":{\"Devices\":null}}}]}","Checksum":210448406}`
+const text = `{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",` +
+	`\"ClaimInfoStateList\":[{\"ClaimUID\":\"u\",\"ClaimName\":\"gpu\",\"Namespace\":\"ns\",` +
+	`\"PodUIDs\":{\"p\":{}},\"DriverState\":{\"d\":{\"Devices\":[{\"PoolName\":\"pool\",\"DeviceName\":\"dev\",` +
+	`\"ShareID\":\"s\",\"RequestNames\":[\"r\"],\"CDIDeviceIDs\":[\"x/y=1\"]}]},\"e\":{\"Devices\":null}}}]}",` +
+	`"Checksum":210448406}`
 
 // The file has the kubelet's form, to the byte.
 func TestForm(t *testing.T) {

@@ -107,7 +107,7 @@ func (r *reader) check(t *testing.T, p listed) {
 		Importer: r.imports,
 		Error:    func(err error) { t.Errorf("type-check %s: %v", p.ImportPath, err) },
 	}
-	_, _ = config.Check(p.ImportPath, r.files, files, info) // Error has told
+	_, _ = config.Check(p.ImportPath, r.files, files, info) // Error has recorded it
 	for _, f := range files {
 		written := assigned(f)
 		for _, d := range f.Decls {
