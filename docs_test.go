@@ -109,7 +109,7 @@ func anyContains(t *testing.T, files []string, want string) bool {
 	return false
 }
 
-// TestNothingDangerous: what once opened a node has no place in the source. Each is a word of a flaw in
+// TestNothingDangerous checks that what once opened a node has no place in the source. Each is a word of a flaw in
 // docs/security.md.
 func TestNothingDangerous(t *testing.T) {
 	for _, s := range product(t) {

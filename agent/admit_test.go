@@ -22,8 +22,8 @@ import (
 
 const systemCritical = 2_000_000_000
 
-// TestAdmissionKnowsTheNode: a pod whose selector names a label that only the API server's Node object has is not
-// refused because the pods are heard of before the Node. Reporter, Sources and Supervisor are real.
+// TestAdmissionKnowsTheNode checks that a pod whose selector names a label that only the API server's Node object has
+// is not refused because the pods are heard of before the Node. Reporter, Sources and Supervisor are real.
 func TestAdmissionKnowsTheNode(t *testing.T) {
 	for what, latency := range map[string]time.Duration{
 		"a near API server": time.Millisecond,
@@ -93,8 +93,8 @@ func withZone(zone string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"zone": zone} }
 }
 
-// TestOnlyNewAPIPodsWaitForTheNode: before the Node object is known static pods start, and pods that are on the node
-// already are looked after.
+// TestOnlyNewAPIPodsWaitForTheNode checks that before the Node object is known static pods start, and pods that are
+// on the node already are looked after.
 func TestOnlyNewAPIPodsWaitForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, static, fresh := apiPod("old"), staticPod("static", "0123"), apiPod("fresh")
@@ -121,7 +121,8 @@ func TestOnlyNewAPIPodsWaitForTheNode(t *testing.T) {
 	})
 }
 
-// TestStartTimeAdmitsNothing: a status that says that the pod has started does not admit it; what is on the node does.
+// TestStartTimeAdmitsNothing checks that a status that says that the pod has started does not admit it; what is on
+// the node does.
 func TestStartTimeAdmitsNothing(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		fits := apiPod("fits", withCPU("3"))
@@ -143,8 +144,8 @@ func TestStartTimeAdmitsNothing(t *testing.T) {
 	})
 }
 
-// TestRunningStaticPodAfterRestart: pods that run are not judged again when the agent restarts, static or not, though
-// less is allocatable than before.
+// TestRunningStaticPodAfterRestart checks that pods that run are not judged again when the agent restarts, static or
+// not, though less is allocatable than before.
 func TestRunningStaticPodAfterRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(staticPod("etcd", "0123", withCPU("2")))
@@ -158,7 +159,7 @@ func TestRunningStaticPodAfterRestart(t *testing.T) {
 	})
 }
 
-// TestStaticPodsComeFirst: of the pods in one set, static pods are admitted first, however young.
+// TestStaticPodsComeFirst checks that of the pods in one set, static pods are admitted first, however young.
 func TestStaticPodsComeFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.end()
@@ -174,8 +175,8 @@ func TestStaticPodsComeFirst(t *testing.T) {
 	})
 }
 
-// TestCriticalPodPreempts: pods of lower priority end so that a critical one can run, only those that are needed, and
-// the critical one waits for their end.
+// TestCriticalPodPreempts checks that pods of lower priority end so that a critical one can run, only those that are
+// needed, and the critical one waits for their end.
 func TestCriticalPodPreempts(t *testing.T) {
 	for what, critical := range map[string]*corev1.Pod{
 		"a static pod":                   staticPod("critical", "0123", withCPU("3")),
@@ -230,7 +231,8 @@ func disruption(st corev1.PodStatus) (c corev1.PodCondition) {
 	return c
 }
 
-// TestPreemptedPodThatEndsWell: a preempted pod whose containers all exit with 0 has succeeded, as with the kubelet.
+// TestPreemptedPodThatEndsWell checks that a preempted pod whose containers all exit with 0 has succeeded, as with
+// the kubelet.
 func TestPreemptedPodThatEndsWell(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{CleanStop: true})
@@ -247,7 +249,7 @@ func TestPreemptedPodThatEndsWell(t *testing.T) {
 	})
 }
 
-// TestStuckVictim: a pod that cannot be ended does not keep a critical one from running for good.
+// TestStuckVictim checks that a pod that cannot be ended does not keep a critical one from running for good.
 func TestStuckVictim(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		low, critical := apiPod("low", withCPU("3")), staticPod("critical", "0123", withCPU("3"))
@@ -265,7 +267,7 @@ func TestStuckVictim(t *testing.T) {
 	})
 }
 
-// TestPreemptorDeleted: a critical pod that is to go while others end for it never starts.
+// TestPreemptorDeleted checks that a critical pod that is to go while others end for it never starts.
 func TestPreemptorDeleted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
@@ -319,7 +321,8 @@ func TestRefusedStaticPodIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestGraceOfOrphan: a pod that no source knows ends with the grace period that its containers were made with.
+// TestGraceOfOrphan checks that a pod that no source knows ends with the grace period that its containers were made
+// with.
 func TestGraceOfOrphan(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})

@@ -22,8 +22,8 @@ type chaos struct {
 	faults []*fake.Fault
 }
 
-// TestChaos: whatever happens to the runtime and the agent, no container ever runs twice at a time; when it stops,
-// what is wanted runs and nothing else is there.
+// TestChaos checks that whatever happens to the runtime and the agent, no container ever runs twice at a time; when
+// it stops, what is wanted runs and nothing else is there.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

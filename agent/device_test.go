@@ -43,9 +43,9 @@ func (w *world) give(pod *corev1.Pod) {
 	}
 }
 
-// TestDevicesWithoutPlugin: while a plugin has not registered, a pod that has its device waits and says for what, and a
-// pod that has none is refused as by the kubelet. If the plugin does not register in time, the pod that waits is
-// refused as well. The devices of pods that go are free.
+// TestDevicesWithoutPlugin checks that while a plugin has not registered, a pod that has its device waits and says
+// for what, and a pod that has none is refused as by the kubelet. If the plugin does not register in time, the pod
+// that waits is refused as well. The devices of pods that go are free.
 func TestDevicesWithoutPlugin(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		has, wants := apiPod("has", withDevice), apiPod("wants", withDevice)
@@ -90,9 +90,9 @@ func (w *world) checkNoneGiven() {
 	}
 }
 
-// TestDevicesAfterReboot: the agent starts and the plugin has not registered. A pod that still runs is left alone. A
-// pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody would
-// replace, waits on.
+// TestDevicesAfterReboot checks a start of the agent before the plugin has registered. A pod that still runs is left
+// alone. A pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody
+// would replace, waits on.
 func TestDevicesAfterReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod

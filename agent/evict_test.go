@@ -13,7 +13,8 @@ import (
 
 func withPriority(p int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &p } }
 
-// TestEvict: the pod ends within the eviction's grace, its object stays and says why, and it does not come back.
+// TestEvict checks that the pod ends within the eviction's grace, its object stays and says why, and it does not come
+// back.
 func TestEvict(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})

@@ -145,8 +145,8 @@ func (s *shortage) begin() (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// TestEvictor: one pod goes after the other, those first that use most, until there is enough; each says why it went,
-// and the condition outlives its cause by the transition period.
+// TestEvictor checks that one pod goes after the other, those first that use most, until there is enough; each says
+// why it went, and the condition outlives its cause by the transition period.
 func TestEvictor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.MemoryAvailable)
@@ -206,7 +206,7 @@ func TestEvictorSpares(t *testing.T) {
 	})
 }
 
-// TestEvictorSparesCritical: where only critical pods are left, none goes.
+// TestEvictorSparesCritical checks that where only critical pods are left, none goes.
 func TestEvictorSparesCritical(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.PIDAvailable)
@@ -221,7 +221,7 @@ func TestEvictorSparesCritical(t *testing.T) {
 	})
 }
 
-// TestNoThresholds: without thresholds nothing is read at all.
+// TestNoThresholds checks that without thresholds nothing is read at all.
 func TestNoThresholds(t *testing.T) {
 	s := &shortage{}
 	eviction.New(eviction.Config{Node: s}).Run(t.Context())
@@ -230,7 +230,7 @@ func TestNoThresholds(t *testing.T) {
 	}
 }
 
-// TestDiskDoesNotDelayMemory: while disks are measured, however long that takes, a pod goes for memory.
+// TestDiskDoesNotDelayMemory checks that while disks are measured, however long that takes, a pod goes for memory.
 func TestDiskDoesNotDelayMemory(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.NodeFSAvailable, policy.MemoryAvailable)
@@ -257,7 +257,7 @@ func TestDiskDoesNotDelayMemory(t *testing.T) {
 	})
 }
 
-// TestStuckPodIsPassedOver: a pod that does not end does not keep the next from being evicted.
+// TestStuckPodIsPassedOver checks that a pod that does not end does not keep the next from being evicted.
 func TestStuckPodIsPassedOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.MemoryAvailable)
@@ -276,7 +276,7 @@ func TestStuckPodIsPassedOver(t *testing.T) {
 	})
 }
 
-// TestEndedPodsGoFirst: for disk, what ended pods have left is removed before a running pod is evicted.
+// TestEndedPodsGoFirst checks that for disk, what ended pods have left is removed before a running pod is evicted.
 func TestEndedPodsGoFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := newShortage(w, policy.NodeFSAvailable)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestLogDirectoriesAreNotFollowed: a pod that can write to /var/log may replace directories there by links. The agent
-// must not make, link or remove anything at their targets.
+// TestLogDirectoriesAreNotFollowed checks that the agent makes, links and removes nothing at the targets of links. A
+// pod that can write to /var/log can replace directories there by links.
 func TestLogDirectoriesAreNotFollowed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		first := apiPod("first")

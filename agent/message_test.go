@@ -24,7 +24,7 @@ func write(t testing.TB, text string) (path string) {
 	return path
 }
 
-// TestReadTail: the end of a file, whatever its size.
+// TestReadTail checks that the end of a file is read, whatever its size.
 func TestReadTail(t *testing.T) {
 	for _, c := range []struct {
 		text, want string
@@ -81,7 +81,7 @@ func TestLogTail(t *testing.T) {
 	}
 }
 
-// FuzzLogTail: whatever a log holds, its end is short, and the last line is heard.
+// FuzzLogTail checks that whatever a log holds, its end is short, and the last line is heard.
 func FuzzLogTail(f *testing.F) {
 	for _, seed := range []string{"", "\n", "2000-01-01T00:00:00Z stderr F text\n", "a b P c", "a b P:F c\nd e F f\n",
 		strings.Repeat("\xff ", 5000)} {
@@ -100,7 +100,7 @@ func FuzzLogTail(f *testing.F) {
 	})
 }
 
-// TestMessage: the runtime's words come first, then the container's own; they are read once.
+// TestMessage checks that the runtime's words come first, then the container's own; they are read once.
 func TestMessage(t *testing.T) {
 	file, log := write(t, "all is lost"), write(t, "2000-01-01T00:00:00Z stderr F from the log\n")
 	for _, c := range []struct {
@@ -142,7 +142,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// A relative path is mounted beneath the root, and its file is found there.
+// TestMessageAtRelativePath checks that a relative path is mounted beneath the root, and its file is found there.
 func TestMessageAtRelativePath(t *testing.T) {
 	facts, ok, err := spec.ParseContainer(
 		map[string]string{
@@ -168,7 +168,8 @@ func TestMessageAtRelativePath(t *testing.T) {
 	}
 }
 
-// TestExitTime: the end of a container lies in the past of the agent's own clock, and does not move any more.
+// TestExitTime checks that the end of a container lies in the past of the agent's own clock, and does not move any
+// more.
 func TestExitTime(t *testing.T) {
 	f := newRuntimeFacts()
 	now := time.Now()
@@ -184,7 +185,7 @@ func TestExitTime(t *testing.T) {
 	}
 }
 
-// TestFactsAreForgotten: nothing is kept of instances that are gone, however often a container crashes.
+// TestFactsAreForgotten checks that nothing is kept of instances that are gone, however often a container crashes.
 func TestFactsAreForgotten(t *testing.T) {
 	f := newRuntimeFacts()
 	for _, id := range []string{"a", "b", "c"} {

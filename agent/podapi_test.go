@@ -39,7 +39,8 @@ func (w *world) log(lines string) {
 	}
 }
 
-// TestPodAPIFollows: a followed log goes on until its container has ended, and has all that was written by then.
+// TestPodAPIFollows checks that a followed log goes on until its container has ended, and has all that was written by
+// then.
 func TestPodAPIFollows(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
@@ -60,7 +61,7 @@ func TestPodAPIFollows(t *testing.T) {
 	})
 }
 
-// TestPodAPIFollowsToTheEnd: the end of the agent ends those who follow.
+// TestPodAPIFollowsToTheEnd checks that the end of the agent ends those who follow.
 func TestPodAPIFollowsToTheEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
@@ -80,7 +81,7 @@ func TestPodAPIFollowsToTheEnd(t *testing.T) {
 	})
 }
 
-// TestPodAPIRefuses: what cannot be read is refused in the kubelet's words.
+// TestPodAPIRefuses checks that what cannot be read is refused in the kubelet's words.
 func TestPodAPIRefuses(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		absent := container("absent")
@@ -113,7 +114,7 @@ func TestPodAPIRefuses(t *testing.T) {
 	})
 }
 
-// TestPodAPILists: the logs of running containers are listed for rotation, with their paths.
+// TestPodAPILists checks that the logs of running containers are listed for rotation, with their paths.
 func TestPodAPILists(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))

@@ -67,8 +67,8 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	}
 }
 
-// TestStaticPodRemovedWhileAway: as long as not all sources have spoken the pod runs on; in no moment does it look as
-// if it had ended before it has.
+// TestStaticPodRemovedWhileAway checks that as long as not all sources have spoken the pod runs on; in no moment does
+// it look as if it had ended before it has.
 func TestStaticPodRemovedWhileAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ending := func(want bool) {
@@ -95,8 +95,8 @@ func TestStaticPodRemovedWhileAway(t *testing.T) {
 	})
 }
 
-// TestStaticPodWaitsForTheFirstList: before the runtime has listed its pods an earlier one of the name may run. The
-// list is tried again soon.
+// TestStaticPodWaitsForTheFirstList checks that a static pod waits until the runtime has listed its pods, because an
+// earlier one of its name may run. The list is tried again soon.
 func TestStaticPodWaitsForTheFirstList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, next := staticPod("web", "0123"), staticPod("web", "4567")
@@ -111,8 +111,8 @@ func TestStaticPodWaitsForTheFirstList(t *testing.T) {
 	})
 }
 
-// TestNameOfAnAPIPod: a pod of the API server is not ended because a static pod has its name, before the API server
-// has spoken.
+// TestNameOfAnAPIPod checks that a pod of the API server is not ended because a static pod has its name, before the
+// API server has spoken.
 func TestNameOfAnAPIPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.away(apiPod("web"), staticPod("web", "4567"), true)

@@ -23,8 +23,8 @@ func podOf(name, cpu string) *corev1.Pod {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
 }
 
-// TestShare: the shares of the burstable class follow from the pods that run, and are set only when they change. Before
-// the runtime has listed its pods the class keeps the shares of the last run of the agent.
+// TestShare checks that the shares of the burstable class follow from the pods that run, and are set only when they
+// change. Before the runtime has listed its pods the class keeps the shares of the last run of the agent.
 func TestShare(t *testing.T) {
 	s := NewSupervisor(Config{Log: discard()})
 	shares := s.shares.next

@@ -11,9 +11,9 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 )
 
-// TestRemoveEnded: when the node is short of disk, containers, logs and sandboxes of ended pods go, and their images
-// can be removed. What the API server does not show yet stays, and so do static and running pods. No status is lost,
-// in the next run of the agent either.
+// TestRemoveEnded checks that when the node is short of disk, containers, logs and sandboxes of ended pods go, and
+// their images can be removed. What the API server does not show yet stays, and so do static and running pods. No
+// status is lost, in the next run of the agent either.
 func TestRemoveEnded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		job := apiPod("job", withRestart(corev1.RestartPolicyOnFailure))
@@ -71,7 +71,8 @@ func TestRemoveEnded(t *testing.T) {
 	})
 }
 
-// TestImagesOfEndedPods: the image of a pod that has ended can be removed once the runtime keeps nothing of the pod.
+// TestImagesOfEndedPods checks that the image of a pod that has ended can be removed once the runtime keeps nothing
+// of the pod.
 func TestImagesOfEndedPods(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		c := images.NewCollector(w.agent.runtime, images.CollectorOptions{

@@ -96,8 +96,8 @@ func inClaimWorld(t *testing.T, test func(t *testing.T, w *world, b *claimBook))
 	})
 }
 
-// TestResourceClaims: a pod waits for its claims, says so in the kubelet's words and in its explanation, and runs
-// with their devices; it is called ended when they are given back.
+// TestResourceClaims checks that a pod waits for its claims, says so in the kubelet's words and in its explanation,
+// and runs with their devices; it is called ended when they are given back.
 func TestResourceClaims(t *testing.T) {
 	inClaimWorld(t, func(t *testing.T, w *world, b *claimBook) {
 		pod := apiPod("web", withClaim)

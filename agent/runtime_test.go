@@ -40,7 +40,7 @@ func (w *world) checkWaits(pod *corev1.Pod, what, why string) {
 	}
 }
 
-// TestSideBySide: the sandbox, the volumes and the image of a pod are made at the same time.
+// TestSideBySide checks that the sandbox, the volumes and the image of a pod are made at the same time.
 func TestSideBySide(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.SandboxTakes = 10 * time.Second
@@ -60,7 +60,7 @@ func TestSideBySide(t *testing.T) {
 	})
 }
 
-// TestObjectWakesMount: a pod that waits for a ConfigMap starts at the moment in which there is one.
+// TestObjectWakesMount checks that a pod that waits for a ConfigMap starts at the moment in which there is one.
 func TestObjectWakesMount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", withConfigMap("settings"))
@@ -89,7 +89,7 @@ func TestObjectWakesMount(t *testing.T) {
 	})
 }
 
-// TestMetadataReachesVolumes: a volume of the downward API follows the labels of the pod.
+// TestMetadataReachesVolumes checks that a volume of the downward API follows the labels of the pod.
 func TestMetadataReachesVolumes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount the tmpfs that such a volume is in")
@@ -116,7 +116,7 @@ func TestMetadataReachesVolumes(t *testing.T) {
 	})
 }
 
-// TestOnePodHangs: a runtime that is stuck with one pod holds up no other, and explain names the step.
+// TestOnePodHangs checks that a runtime that is stuck with one pod holds up no other, and explain names the step.
 func TestOnePodHangs(t *testing.T) {
 	for _, c := range []struct{ verb, object, step string }{
 		{"RunPodSandbox", "default/stuck#0", "create sandbox attempt 0"},
@@ -145,7 +145,7 @@ func TestOnePodHangs(t *testing.T) {
 	}
 }
 
-// TestDeleteWhileSandboxHangs: the pod that the runtime is stuck with can be deleted.
+// TestDeleteWhileSandboxHangs checks that the pod that the runtime is stuck with can be deleted.
 func TestDeleteWhileSandboxHangs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Hang: true, Inside: true})
@@ -159,8 +159,8 @@ func TestDeleteWhileSandboxHangs(t *testing.T) {
 	})
 }
 
-// TestLooksHang: where the runtime does not even say how a pod is, explain says so; the pod goes on when it answers
-// again.
+// TestLooksHang checks that where the runtime does not even say how a pod is, explain says so; the pod goes on when
+// it answers again.
 func TestLooksHang(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		hang := w.runtime.Inject(&fake.Fault{Verb: "PodSandboxStatus", Hang: true})
@@ -177,7 +177,7 @@ func TestLooksHang(t *testing.T) {
 	})
 }
 
-// TestManyHang: pods that the runtime is stuck with do not hold the others up at the gate.
+// TestManyHang checks that pods that the runtime is stuck with do not hold the others up at the gate.
 func TestManyHang(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Object: "default/stuck-", Hang: true})
@@ -191,7 +191,8 @@ func TestManyHang(t *testing.T) {
 	})
 }
 
-// TestRuntimeRestarts: pods run on while the runtime is away, and what happened meanwhile is seen when it is back.
+// TestRuntimeRestarts checks that pods run on while the runtime is away, and what happened meanwhile is seen when it
+// is back.
 func TestRuntimeRestarts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web")
@@ -218,7 +219,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	})
 }
 
-// TestReboot: after a reboot each pod gets a new sandbox, and its containers are counted on.
+// TestReboot checks that after a reboot each pod gets a new sandbox, and its containers are counted on.
 func TestReboot(t *testing.T) {
 	for _, amnesia := range []bool{false, true} {
 		t.Run("", func(t *testing.T) {
@@ -249,7 +250,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestSandboxKilled: a pod whose sandbox was killed gets another, and its container another instance.
+// TestSandboxKilled checks that a pod whose sandbox was killed gets another, and its container another instance.
 func TestSandboxKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
@@ -263,7 +264,8 @@ func TestSandboxKilled(t *testing.T) {
 	})
 }
 
-// TestExitIsNoticed: by the event at once; within a moment where the runtime has no events, or where they were lost.
+// TestExitIsNoticed checks that an exit is noticed: by the event at once; within a moment if the runtime has no
+// events, or they were lost.
 func TestExitIsNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -310,7 +312,7 @@ func TestLossIsNoticed(t *testing.T) {
 	})
 }
 
-// TestIdle: a node on which nothing happens asks the runtime for two lists a minute.
+// TestIdle checks that a node on which nothing happens asks the runtime for two lists a minute.
 func TestIdle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("a"), apiPod("b"), apiPod("c"))

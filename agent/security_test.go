@@ -13,8 +13,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// No value of a Secret, no password of a registry and no token comes into the log or an event, at whatever level and
-// whatever fails (CVE-2019-11250, CVE-2020-8564, CVE-2020-8565).
+// TestSecretsStayOutOfTheLog checks that no value of a Secret, no password of a registry and no token comes into the
+// log or an event, at whatever level and whatever fails (CVE-2019-11250, CVE-2020-8564, CVE-2020-8565).
 func TestSecretsStayOutOfTheLog(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const value, password = "v4lue-of-a-secret", "p4ssword-of-a-registry"

@@ -148,8 +148,8 @@ func (w *world) restartInShutdown(bus *fakeLogind, groups []config.PriorityGrace
 	return end
 }
 
-// TestShutdownGroups: lower priorities end first, a group that is done early lets the next begin, one that takes too
-// long as well; then the machine may go down. New pods are refused meanwhile.
+// TestShutdownGroups checks that lower priorities end first, a group that is done early lets the next begin, one that
+// takes too long as well; then the machine may go down. New pods are refused meanwhile.
 func TestShutdownGroups(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
@@ -207,7 +207,7 @@ func TestShutdownGroups(t *testing.T) {
 	})
 }
 
-// TestShutdownCalledOff: pods are admitted again, and the lock is held for the next shutdown.
+// TestShutdownCalledOff checks that pods are admitted again, and the lock is held for the next shutdown.
 func TestShutdownCalledOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus := newLogind()
@@ -229,8 +229,8 @@ func TestShutdownCalledOff(t *testing.T) {
 	})
 }
 
-// TestShutdownGoesOn: an agent that restarts in the middle of a shutdown goes on with the same group. It waits for its
-// pods, and not for ever for a source that stays silent; it brings no ended pod back.
+// TestShutdownGoesOn checks that an agent that restarts in the middle of a shutdown goes on with the same group. It
+// waits for its pods, and not for ever for a source that stays silent; it brings no ended pod back.
 func TestShutdownGoesOn(t *testing.T) {
 	groups := []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
 	for name, after := range map[string]time.Duration{"synced soon": 5 * time.Second, "never synced": time.Hour} {
@@ -265,8 +265,9 @@ func TestShutdownGoesOn(t *testing.T) {
 	}
 }
 
-// TestShutdownGoesOnAfterFirstList: an agent that restarts in the middle of a shutdown knows no pod before the runtime
-// has listed them. It waits for that, and then still ends its pods group by group, from the group that was current.
+// TestShutdownGoesOnAfterFirstList checks that an agent that restarts in the middle of a shutdown knows no pod before
+// the runtime has listed them. It waits for that, and then still ends its pods group by group, from the group that
+// was current.
 func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
@@ -309,7 +310,8 @@ func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 	})
 }
 
-// TestShutdownWithoutRuntime: a runtime that lists nothing delays the shutdown by the time of the current group only.
+// TestShutdownWithoutRuntime checks that a runtime that lists nothing delays the shutdown by the time of the current
+// group only.
 func TestShutdownWithoutRuntime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
@@ -416,7 +418,7 @@ func TestShutdownStateUnreadable(t *testing.T) {
 	}
 }
 
-// TestSilentLogind: a logind that does not answer does not keep the agent from its work.
+// TestSilentLogind checks that a logind that does not answer does not keep the agent from its work.
 func TestSilentLogind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus := newLogind()
@@ -430,7 +432,7 @@ func TestSilentLogind(t *testing.T) {
 	})
 }
 
-// TestNoBus: where there is no system bus, it is tried again until there is one.
+// TestNoBus checks that where there is no system bus, it is tried again until there is one.
 func TestNoBus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus, tries := newLogind(), 0

@@ -45,8 +45,9 @@ func (d *slowDevices) Resume(*corev1.Pod) func(context.Context) error { return n
 
 func (d *slowDevices) Release(types.UID) {}
 
-// TestSlowDevicePlugin: a pod waits for its device plugin and says so; no other pod waits. When the plugin answers,
-// the pod runs or is refused as by the kubelet; if the pod is to end, or the agent, the answer is not awaited.
+// TestSlowDevicePlugin checks that a pod waits for its device plugin and says so; no other pod waits. When the plugin
+// answers, the pod runs or is refused as by the kubelet; if the pod is to end, or the agent, the answer is not
+// awaited.
 func TestSlowDevicePlugin(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, w *world, d *slowDevices, pod *corev1.Pod){
 		"gives": func(_ *testing.T, w *world, d *slowDevices, _ *corev1.Pod) {

@@ -18,8 +18,8 @@ const (
 	maxStopCalls  = 20
 )
 
-// TestPodRuns: a pod is started with one call of each kind, in order, and its status says so; deleted, it goes
-// without a trace.
+// TestPodRuns checks that a pod is started with one call of each kind, in order, and its status says so; deleted, it
+// goes without a trace.
 func TestPodRuns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.ResetCalls()
@@ -88,7 +88,8 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
-// TestEphemeralContainer: a container for debugging is started in a running pod, and not again once it has ended.
+// TestEphemeralContainer checks that a container for debugging is started in a running pod, and not again once it has
+// ended.
 func TestEphemeralContainer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("debug", fake.Script{RunsFor: time.Minute})
@@ -131,8 +132,8 @@ func TestDeletedPodComesBack(t *testing.T) {
 	})
 }
 
-// TestDeletedBeforeTheStart: a pod that is to be deleted when the agent first hears of it is never made, and reported
-// as gone.
+// TestDeletedBeforeTheStart checks that a pod that is to be deleted when the agent first hears of it is never made,
+// and reported as gone.
 func TestDeletedBeforeTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(deleted(apiPod("web"), 30*time.Second))

@@ -43,7 +43,8 @@ func TestOrphansWaitForEverySource(t *testing.T) {
 	})
 }
 
-// TestOrphansWaitForUnreadManifests: while a manifest has been unreadable since the start, any pod may be its own.
+// TestOrphansWaitForUnreadManifests checks that no pod is an orphan while a manifest has been unreadable since the
+// start.
 func TestOrphansWaitForUnreadManifests(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.strand("old")
@@ -134,7 +135,8 @@ func TestStaticPodChangesBeforeSync(t *testing.T) {
 	})
 }
 
-// TestStaticPodComesBack: a manifest that is taken away and put back while its pod ends gives the same pod once more.
+// TestStaticPodComesBack checks that a manifest that is taken away and put back while its pod ends gives the same pod
+// once more.
 func TestStaticPodComesBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
@@ -186,8 +188,8 @@ func TestMirror(t *testing.T) {
 	})
 }
 
-// TestMirrorOfBefore: a static pod whose manifest changed takes nothing from the mirror of what it was, and writes
-// nothing to it.
+// TestMirrorOfBefore checks that a static pod whose manifest changed takes nothing from the mirror of what it was,
+// and writes nothing to it.
 func TestMirrorOfBefore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		mirror := apiPod("web", func(m *corev1.Pod) {
@@ -211,7 +213,8 @@ func TestMirrorOfBefore(t *testing.T) {
 	})
 }
 
-// TestAdmission: of two pods that do not fit together the older one runs, and the other's status says why it does not.
+// TestAdmission checks that of two pods that do not fit together the older one runs, and the other's status says why
+// it does not.
 func TestAdmission(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		older, younger := apiPod("older", withCPU("3")), apiPod("younger", withCPU("3"))
@@ -236,7 +239,8 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// TestAdmissionBesideOrphan: a pod that no source knows any more still ends, but what it asked for has been given away.
+// TestAdmissionBesideOrphan checks that a pod that no source knows any more still ends, but what it asked for has
+// been given away.
 func TestAdmissionBesideOrphan(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
@@ -322,7 +326,7 @@ func withCPU(request string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Requests = quantities("cpu", request) }
 }
 
-// TestSpecChange: a container whose image was changed is replaced at once; the others stay.
+// TestSpecChange checks that a container whose image was changed is replaced at once; the others stay.
 func TestSpecChange(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.AddImage(fake.RemoteImage{Name: "busybox:2"})

@@ -31,8 +31,8 @@ func (w *world) mapping(pod *corev1.Pod) uint32 {
 	return first
 }
 
-// Pods with hostUsers: false have IDs of their own, none the same; they keep them over a restart of the agent and a new
-// sandbox, and give them back with their directory.
+// TestUserNamespaces checks that pods with hostUsers: false have IDs of their own, none the same; they keep them over
+// a restart of the agent and a new sandbox, and give them back with their directory.
 func TestUserNamespaces(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b, host := apiPod("a", ownUsers), apiPod("b", ownUsers), apiPod("host")
@@ -65,7 +65,8 @@ func TestUserNamespaces(t *testing.T) {
 	})
 }
 
-// A runtime handler that cannot give user namespaces makes the pod wait, with the reason, and nothing of it runs.
+// TestUserNamespaceThatTheRuntimeLacks checks that a runtime handler that cannot give user namespaces makes the pod
+// wait, with the reason, and nothing of it runs.
 func TestUserNamespaceThatTheRuntimeLacks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.noUserNamespaces = true

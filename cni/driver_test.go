@@ -77,7 +77,7 @@ func TestFailedAddIsUndone(t *testing.T) {
 	}
 }
 
-// What cannot be given back stays on record, and is given back when it can be.
+// TestFailedUndoIsTriedAgain checks that what cannot be given back stays on record, and is given back when it can be.
 func TestFailedUndoIsTriedAgain(t *testing.T) {
 	b := newBench(t)
 	b.plugin("sticky", `[ -e DIR/stuck ] && { echo "cannot $CNI_COMMAND" >&2; exit 3; }; exit 0`)
@@ -108,7 +108,8 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is killed with all that it has started, and its ADD is undone.
+// TestHangingPluginIsKilled checks that a plugin that hangs is killed with all that it has started, and its ADD is
+// undone.
 func TestHangingPluginIsKilled(t *testing.T) {
 	b := newBench(t)
 	b.limit = time.Second
@@ -206,7 +207,8 @@ func TestMissingPluginIsNamed(t *testing.T) {
 	}
 }
 
-// A lost or broken record is made up for by what libcni keeps, and that by the node's own network.
+// TestDetachWithoutRecord checks that a lost or broken record is made up for by what libcni keeps, and that by the
+// node's own network.
 func TestDetachWithoutRecord(t *testing.T) {
 	for name, break_ := range map[string]func(dir string) error{
 		"garbage": func(dir string) error { return os.WriteFile(filepath.Join(dir, recordFile), []byte(`{"sand`), 0o600) },

@@ -169,7 +169,7 @@ func FuzzParseSelections(f *testing.F) {
 	})
 }
 
-// FuzzSocket: the quick reader finds what the real one finds, or nothing.
+// FuzzSocket checks that the quick reader finds what the real one finds, or nothing.
 func FuzzSocket(f *testing.F) {
 	f.Add(`{"a":{"socket":"/no"},"socket":"/yes","b":"\"socket\":\"/no\""}`)
 	f.Add(`{"socket" : "/yes" , "c":["socket",{"x":"}"}]}`)

@@ -150,7 +150,8 @@ func TestReapEmptyDirectory(t *testing.T) {
 	}
 }
 
-// An agent that is killed while it attaches a sandbox leaves a record of what it has begun; the next one gives it back.
+// TestKilledWhileAttaching checks that an agent that is killed while it attaches a sandbox leaves a record of what it
+// has begun; the next one gives it back.
 func TestKilledWhileAttaching(t *testing.T) {
 	if dir := os.Getenv(crashEnv); dir != "" {
 		b := &bench{t: t, dir: dir}
@@ -241,7 +242,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	}
 }
 
-// A node that starts without its API server goes on with the pod ranges of before.
+// TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod ranges of before.
 func TestSourceKeepsRanges(t *testing.T) {
 	b := newBench(t)
 	for _, plugin := range []string{"bridge", "host-local", "portmap", "bandwidth"} {

@@ -176,7 +176,7 @@ func TestCallsThroughThePlugin(t *testing.T) {
 	}
 }
 
-// Results are written in the version that the runtime asks for.
+// TestResultInOtherVersions checks that results are written in the version that the runtime asks for.
 func TestResultInOtherVersions(t *testing.T) {
 	s := newService(t)
 	for _, v := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -190,7 +190,8 @@ func TestResultInOtherVersions(t *testing.T) {
 	}
 }
 
-// While the agent is away, a sandbox can be taken off its networks; nothing else can be done.
+// TestPluginWithoutAgent checks that while the agent is away, a sandbox can be taken off its networks; nothing else
+// can be done.
 func TestPluginWithoutAgent(t *testing.T) {
 	s := newService(t)
 	if _, err := s.call("ADD", "s1", nil); err != nil {
@@ -298,8 +299,8 @@ func TestAdditionalNetworks(t *testing.T) {
 	}
 }
 
-// A pod may want another network in the place of the node's own; what it asks of a network must be taken by a plugin of
-// it.
+// TestDefaultNetwork checks that a pod can use another network instead of the node's own, and that what it asks of a
+// network must be supported by a plugin of it.
 func TestDefaultNetwork(t *testing.T) {
 	s := newService(t)
 	s.ownErr = fmt.Errorf("the node has none")
@@ -332,7 +333,7 @@ func TestDefaultNetwork(t *testing.T) {
 	}
 }
 
-// The runtime names what it knows; all else is detached.
+// TestGC checks that the runtime names what it knows; all else is detached.
 func TestGC(t *testing.T) {
 	s := newService(t)
 	for _, id := range []string{"s1", "s2", "s3"} {

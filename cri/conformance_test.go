@@ -209,7 +209,8 @@ func TestConformanceLife(t *testing.T) {
 	})
 }
 
-// TestConformanceNotFound: an object that does not exist can be stopped and removed; other calls return NotFound.
+// TestConformanceNotFound checks that an object that does not exist can be stopped and removed; other calls return
+// NotFound.
 func TestConformanceNotFound(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		ctx := w.Context()
@@ -237,7 +238,7 @@ func TestConformanceNotFound(t *testing.T) {
 	})
 }
 
-// TestConformanceNames: a name is reserved until its holder is removed.
+// TestConformanceNames checks that a name is reserved until its holder is removed.
 func TestConformanceNames(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)
@@ -261,8 +262,8 @@ func TestConformanceNames(t *testing.T) {
 	})
 }
 
-// TestConformanceGivenUpSandbox: a RunPodSandbox whose client goes is undone. Meanwhile its name is reserved though no
-// list shows it; then the same attempt goes through, and there is one sandbox.
+// TestConformanceGivenUpSandbox checks that a RunPodSandbox whose client goes is undone. Meanwhile its name is
+// reserved though no list shows it; then the same attempt goes through, and there is one sandbox.
 func TestConformanceGivenUpSandbox(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		for attempt, patience := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
@@ -287,7 +288,7 @@ func TestConformanceGivenUpSandbox(t *testing.T) {
 	})
 }
 
-// TestConformanceExits: codes and reasons of exits.
+// TestConformanceExits checks codes and reasons of exits.
 func TestConformanceExits(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)
@@ -319,8 +320,8 @@ func TestConformanceExits(t *testing.T) {
 	})
 }
 
-// TestConformanceStop: a stop overtakes one with a longer grace period; the signal is sent once; when the client
-// has cancelled its call, the container is not killed.
+// TestConformanceStop checks that a stop overtakes one with a longer grace period; the signal is sent once; when the
+// client has cancelled its call, the container is not killed.
 func TestConformanceStop(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)
@@ -360,7 +361,7 @@ func TestConformanceStop(t *testing.T) {
 	})
 }
 
-// TestConformanceExec: codes, output and time-outs of commands.
+// TestConformanceExec checks codes, output and time-outs of commands.
 func TestConformanceExec(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		app := w.start(w.run(0), "app", "sleep 1000", fake.Script{})
@@ -400,7 +401,7 @@ func TestConformanceExec(t *testing.T) {
 	})
 }
 
-// TestConformanceEvents: each end is hinted at, soon, and nothing else is.
+// TestConformanceEvents checks that each end is hinted at, soon, and nothing else is.
 func TestConformanceEvents(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		ctx, cancel := context.WithCancel(w.Context())

@@ -185,8 +185,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestHangIsNamed: a call on a hung runtime is listed while it waits and ends with an error that says what it was
-// about.
+// TestHangIsNamed checks that a call on a hung runtime is listed while it waits and ends with an error that says what
+// it was about.
 func TestHangIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -216,7 +216,7 @@ func TestHangIsNamed(t *testing.T) {
 	})
 }
 
-// TestDeadlines: each verb gives up when it should.
+// TestDeadlines checks that each verb gives up when it should.
 func TestDeadlines(t *testing.T) {
 	calls := map[string]struct {
 		call func(context.Context, *cri.Client) error
@@ -264,8 +264,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestLostAnswerAndReservedName: after a lost answer the same attempt collides with itself, and the snapshot finds what
-// the first call made.
+// TestLostAnswerAndReservedName checks that after a lost answer the same attempt collides with itself, and the
+// snapshot finds what the first call made.
 func TestLostAnswerAndReservedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -285,8 +285,8 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 	})
 }
 
-// TestStuckWorkKeepsTheName: work that is stuck in the kernel keeps its name when its client has gone, and frees it
-// later.
+// TestStuckWorkKeepsTheName checks that work that is stuck in the kernel keeps its name when its client has gone, and
+// frees it later.
 func TestStuckWorkKeepsTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{Timeout: time.Second})
@@ -310,7 +310,8 @@ func TestStuckWorkKeepsTheName(t *testing.T) {
 	})
 }
 
-// TestReconnect: while the runtime is down calls fail at once; after its restart they go through without a new Dial.
+// TestReconnect checks that while the runtime is down calls fail at once; after its restart they go through without a
+// new Dial.
 func TestReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -334,7 +335,7 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// TestCallCutOffByCrash: a call that was under way when the runtime died fails as unavailable at once.
+// TestCallCutOffByCrash checks that a call that was under way when the runtime died fails as unavailable at once.
 func TestCallCutOffByCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -353,7 +354,8 @@ func TestCallCutOffByCrash(t *testing.T) {
 	})
 }
 
-// TestStopOvertakes: a second stop with a shorter grace ends the container in its own time, and both calls return.
+// TestStopOvertakes checks that a second stop with a shorter grace ends the container in its own time, and both calls
+// return.
 func TestStopOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -463,7 +465,7 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 	}
 }
 
-// TestImageEndpoint: image calls go to their own endpoint where one is set.
+// TestImageEndpoint checks that image calls go to their own endpoint where one is set.
 func TestImageEndpoint(t *testing.T) {
 	pods, images := fake.New(), fake.New()
 	dir := t.TempDir()

@@ -86,7 +86,8 @@ func TestSnapshotCost(t *testing.T) {
 	})
 }
 
-// TestSnapshotLateAddress: a ready sandbox without an address is asked again, unless it is on the host's network.
+// TestSnapshotLateAddress checks that a ready sandbox without an address is asked again, unless it is on the host's
+// network.
 func TestSnapshotLateAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -111,7 +112,7 @@ func TestSnapshotLateAddress(t *testing.T) {
 	})
 }
 
-// TestSnapshotOrder: the highest attempt comes first, whatever the clock said when it was made.
+// TestSnapshotOrder checks that the highest attempt comes first, whatever the clock said when it was made.
 func TestSnapshotOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serve(t, cri.Options{})
@@ -134,7 +135,8 @@ func TestSnapshotOrder(t *testing.T) {
 	})
 }
 
-// TestSnapshotHalfMade: what a crash of the runtime left comes after the ready sandbox of the same attempt.
+// TestSnapshotHalfMade checks that what a crash of the runtime left comes after the ready sandbox of the same
+// attempt.
 func TestSnapshotHalfMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -156,7 +158,7 @@ func TestSnapshotHalfMade(t *testing.T) {
 	})
 }
 
-// TestSnapshotVanishing: what goes between list and status is left out; another failure is the snapshot's.
+// TestSnapshotVanishing checks that what goes between list and status is left out; another failure is the snapshot's.
 func TestSnapshotVanishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -192,8 +194,8 @@ func TestSnapshotVanishing(t *testing.T) {
 	})
 }
 
-// TestRelist: pods are found by sandbox or by container alone, those of other clients are left out, and fingerprints
-// change with states.
+// TestRelist checks that pods are found by sandbox or by container alone, those of other clients are left out, and
+// fingerprints change with states.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

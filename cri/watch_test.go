@@ -56,8 +56,8 @@ func (w *watcher) take() (pods []types.UID, connects int) {
 	return pods, connects
 }
 
-// TestWatch: events name their pods; a cut stream and a restarted runtime are followed again, each with a call to
-// relist.
+// TestWatch checks that events name their pods; a cut stream and a restarted runtime are followed again, each with a
+// call to relist.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -108,7 +108,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchUnimplemented: a runtime without events lets the caller fall back.
+// TestWatchUnimplemented checks that a runtime without events lets the caller fall back.
 func TestWatchUnimplemented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -119,7 +119,8 @@ func TestWatchUnimplemented(t *testing.T) {
 	})
 }
 
-// TestWatchEmpty: a runtime that accepts the call and ends the stream without events lets the caller fall back too.
+// TestWatchEmpty checks that a runtime that accepts the call and ends the stream without events lets the caller fall
+// back too.
 func TestWatchEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
@@ -130,7 +131,7 @@ func TestWatchEmpty(t *testing.T) {
 	})
 }
 
-// TestWatchDoesNotSpin: a stream that fails at once is opened again ever more rarely.
+// TestWatchDoesNotSpin checks that a stream that fails at once is opened again ever more rarely.
 func TestWatchDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{})

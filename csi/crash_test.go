@@ -20,8 +20,9 @@ import (
 // mutating are the calls that change something on the node, in their order for one pod.
 var mutating = []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
 
-// The agent is killed in each call, before or after it has its effect, and the mounts are kept or, by a reboot, gone.
-// After the restart a pod that still exists gets its volume; in the end nothing is left.
+// TestCrashInEachCall kills the agent in each call, before or after it has its effect, and the mounts
+// are kept or, by a reboot, gone. After the restart a pod that still exists gets its volume; in the end nothing is
+// left.
 func TestCrashInEachCall(t *testing.T) {
 	t.Parallel()
 	for _, method := range mutating {
@@ -90,8 +91,8 @@ func crash(t *testing.T, method, after string, reboot, wanted bool) {
 	}
 }
 
-// Each call is answered with each gRPC error, before and after it has its effect: the volume is served in the end, and
-// nothing is left.
+// TestEveryError answers each call with each gRPC error, before and after it has its effect, and checks that the
+// volume is served in the end, and that nothing is left.
 func TestEveryError(t *testing.T) {
 	t.Parallel()
 	for _, method := range mutating {
@@ -114,7 +115,7 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
-// A pod whose volume cannot be staged or published goes without a trace.
+// TestGiveUp checks that a pod whose volume cannot be staged or published goes without a trace.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	for _, method := range mutating[:2] {
@@ -148,7 +149,7 @@ func (w *world) persist(what string, call func() error) {
 	w.T.Fatalf("%s: %v", what, err)
 }
 
-// A slow volume delays only the pods that use it.
+// TestSlowVolume checks that a slow volume delays only the pods that use it.
 func TestSlowVolume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -171,7 +172,8 @@ func TestSlowVolume(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A call without an answer ends after its timeout, and the error says that the driver may still be working on it.
+// TestTimeout checks that a call without an answer ends after its timeout, and the error says that the driver may
+// still be working on it.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -193,8 +195,8 @@ func TestTimeout(t *testing.T) {
 	w.nothingLeft()
 }
 
-// The mounts vanish while the agent is away, as no reboot would do it: they are made again, and no pod writes to the
-// disk below a mount point.
+// TestMountsVanish checks that mounts which vanish while the agent is away, as no reboot would do it, are made again,
+// and that no pod writes to the disk below a mount point.
 func TestMountsVanish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -212,7 +214,7 @@ func TestMountsVanish(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A damaged record is renamed; the kubelet's files contain enough.
+// TestDamagedRecord checks that a damaged record is renamed; the kubelet's files contain enough.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -235,7 +237,7 @@ func TestDamagedRecord(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestUnreadableRecord: a record that cannot be read just now is not taken for a damaged one and renamed.
+// TestUnreadableRecord checks that a record that cannot be read just now is not taken for a damaged one and renamed.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -251,8 +253,8 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// A volume that pods come to and leave for long has a journal that does not grow for ever, and it says the truth after
-// a crash.
+// TestJournalEnds checks that a volume that pods come to and leave for long has a journal that does not grow for
+// ever, and it says the truth after a crash.
 func TestJournalEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -278,7 +280,8 @@ func TestJournalEnds(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A disk that takes no notes keeps no pod from its end: what it says is too much then, never too little.
+// TestDiskTakesNoNotes checks that a disk that takes no notes keeps no pod from its end: what it says is too much
+// then, never too little.
 func TestDiskTakesNoNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -307,7 +310,8 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A write of vol_data.json that failed or that a crash cut off does not keep a pod from its end.
+// TestUnfinishedDataFile checks that a write of vol_data.json that failed or that a crash cut off does not keep a pod
+// from its end.
 func TestUnfinishedDataFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -341,7 +345,8 @@ func TestUnfinishedDataFile(t *testing.T) {
 	}
 }
 
-// A claim for which no driver was asked yet leaves nothing behind, whichever way its pod goes.
+// TestClaimAlone checks that a claim for which no driver was asked yet leaves nothing behind, whichever way its pod
+// goes.
 func TestClaimAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -363,7 +368,7 @@ func TestClaimAlone(t *testing.T) {
 	}
 }
 
-// A Publish during NodeUnstageVolume waits, then the volume is staged again.
+// TestClaimDuringUnstage checks that a Publish during NodeUnstageVolume waits, then the volume is staged again.
 func TestClaimDuringUnstage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

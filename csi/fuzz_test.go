@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A record leads to no path outside of the root directory, whatever was made of its file.
+// FuzzRecord checks that a record leads to no path outside of the root directory, whatever was made of its file.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"sum":"x","record":{"driver":"d","handle":"h","staging":"a/b","uses":{"p/n":{"pod":"p","name":"n",
 		"target":"t"}}}}`))
@@ -32,8 +32,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzVolData: what lies where the kubelet keeps its notes makes no start fail, and no volume of it outside of the
-// root.
+// FuzzVolData checks that what lies where the kubelet keeps its notes makes no start fail, and no volume of it
+// outside of the root.
 func FuzzVolData(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pv"}`))
 	f.Add([]byte(`{"driverName":"../x","volumeHandle":"h"}`))
@@ -62,7 +62,7 @@ func FuzzVolData(f *testing.F) {
 	})
 }
 
-// FuzzCondition: a driver's word on a volume is text that can be shown, or an error.
+// FuzzCondition checks that a driver's word on a volume is text that can be shown, or an error.
 func FuzzCondition(f *testing.F) {
 	f.Add([]byte{0x12, 0x05, 0x08, 0x01, 0x12, 0x01, 'x'})
 	f.Add([]byte{0x12, 0xff})

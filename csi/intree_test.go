@@ -62,7 +62,7 @@ func (k *kindNode) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublis
 	return nil, leave(in.TargetPath)
 }
 
-// The repair of a file system takes as long as it takes.
+// TestKindHasNoTimeLimit checks that the repair of a file system takes as long as it takes.
 func TestKindHasNoTimeLimit(t *testing.T) {
 	w, k := kindWorld(t)
 	v := kindVolume(false)
@@ -131,7 +131,8 @@ func gone(t *testing.T, w *world, paths ...string) {
 	w.nothingLeft()
 }
 
-// An in-tree volume is staged once and published for each pod, at the kubelet's paths, also across restarts.
+// TestKind checks that an in-tree volume is staged once and published for each pod, at the kubelet's paths, also
+// across restarts.
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {
@@ -167,8 +168,8 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// Without a word from the kind that staging failed for good it may have happened, and is taken down; its error is not
-// wrapped in talk of CSI.
+// TestKindFails checks that a volume is taken down if staging may have happened, because the kind did not report that
+// it failed for good; the kind's error is not wrapped in a message about CSI.
 func TestKindFails(t *testing.T) {
 	t.Parallel()
 	w, k := kindWorld(t)
@@ -182,7 +183,7 @@ func TestKindFails(t *testing.T) {
 	gone(t, w, staging, target)
 }
 
-// What a kubelet has staged and published is known by its paths and the mounts.
+// TestKindOfKubelet checks that what a kubelet has staged and published is known by its paths and the mounts.
 func TestKindOfKubelet(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {

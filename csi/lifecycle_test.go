@@ -15,7 +15,8 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A volume is staged once for two pods, published for each, and goes with the last of them; its data stays.
+// TestTwoPodsOneVolume checks that a volume is staged once for two pods, published for each, and goes with the last
+// of them; its data stays.
 func TestTwoPodsOneVolume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -49,8 +50,8 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	}
 }
 
-// A volume in use whose CSIDriver changes to attachRequired: false stays published, and leaves volumesInUse, so that it
-// can be detached. A restart of the agent does not change that.
+// TestNoLongerAttachable checks that a volume in use whose CSIDriver changes to attachRequired: false stays
+// published, and leaves volumesInUse, so that it can be detached. A restart of the agent does not change that.
 func TestNoLongerAttachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -73,7 +74,7 @@ func TestNoLongerAttachable(t *testing.T) {
 	w.nothingLeft()
 }
 
-// The files beside a volume are those that a kubelet reads when it takes over.
+// TestKubeletLayout checks that the files beside a volume are those that a kubelet reads when it takes over.
 func TestKubeletLayout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -101,7 +102,8 @@ func TestKubeletLayout(t *testing.T) {
 	}
 }
 
-// A node that a kubelet has worked on is taken over: no record, only the kubelet's files and the mounts.
+// TestTakeOverFromKubelet checks that a node that a kubelet has worked on is taken over: no record, only the
+// kubelet's files and the mounts.
 func TestTakeOverFromKubelet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -126,7 +128,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	w.nothingLeft()
 }
 
-// ReadWriteOncePod keeps a second pod out.
+// TestOnePod checks that ReadWriteOncePod keeps a second pod out.
 func TestOnePod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -142,7 +144,7 @@ func TestOnePod(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Two PersistentVolumes may name one handle: it is staged once.
+// TestOneHandleTwoNames checks that a handle that two PersistentVolumes name is staged once.
 func TestOneHandleTwoNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -162,7 +164,7 @@ func TestOneHandleTwoNames(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Inline volumes are not staged; their driver receives the volume context.
+// TestInline checks that inline volumes are not staged; their driver receives the volume context.
 func TestInline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -179,7 +181,7 @@ func TestInline(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A driver without staging is not asked for it.
+// TestNoStaging checks that a driver without staging is not asked for it.
 func TestNoStaging(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *fake.Config) { c.NoStage = true })
@@ -192,7 +194,7 @@ func TestNoStaging(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Prepare runs once, before the volume counts as published; a failure has it run again.
+// TestPrepare checks that Prepare runs once, before the volume counts as published; a failure has it run again.
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -221,7 +223,8 @@ func TestPrepare(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A driver that wants it is asked again although the volume is published; its failure leaves the volume alone.
+// TestRepublish checks that a driver that wants it is asked again although the volume is published; its failure
+// leaves the volume alone.
 func TestRepublish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -244,7 +247,8 @@ func TestRepublish(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Foreign files beside a volume are never deleted; the error of Unpublish names the directory.
+// TestForeignFilesStay checks that foreign files beside a volume are never deleted; the error of Unpublish names the
+// directory.
 func TestForeignFilesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -266,7 +270,8 @@ func TestForeignFilesStay(t *testing.T) {
 	w.nothingLeft()
 }
 
-// An agent that restarts while the driver does not run keeps the volumes published.
+// TestRestartWithoutDriver checks that an agent that restarts while the driver does not run keeps the volumes
+// published.
 func TestRestartWithoutDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -283,7 +288,7 @@ func TestRestartWithoutDriver(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A secret that a driver is given is in no log, no error and no file.
+// TestSecretsStay checks that a secret that a driver is given is in no log, no error and no file.
 func TestSecretsStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -14,7 +14,8 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// A driver reports the node when it registers, and is notified; when its socket is removed, it is unregistered.
+// TestRegistration checks that a driver reports the node when it registers, and is notified; when its socket is
+// removed, it is unregistered.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -34,7 +35,7 @@ func TestRegistration(t *testing.T) {
 	w.Until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
-// The driver is notified of a refused registration, which is then retried.
+// TestRegistrationRefused checks that the driver is notified of a refused registration, which is then retried.
 func TestRegistrationRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -55,7 +56,7 @@ func TestRegistrationRefused(t *testing.T) {
 	w.Until("the driver is registered", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
-// Sockets in sub-directories count, hidden ones and plain files do not.
+// TestSocketsBelow checks that sockets in sub-directories count, hidden ones and plain files do not.
 func TestSocketsBelow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -90,7 +91,8 @@ func TestSocketsBelow(t *testing.T) {
 	}
 }
 
-// Publish names the driver that is not registered, and the pod is woken when it registers.
+// TestDriverMissing checks that Publish names the driver that is not registered, and the pod is woken when it
+// registers.
 func TestDriverMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -111,7 +113,8 @@ func TestDriverMissing(t *testing.T) {
 	w.nothingLeft()
 }
 
-// What was staged when the driver left is unstaged when it is back, without a pod that asks for it.
+// TestUnstageWaitsForDriver checks that what was staged when the driver left is unstaged when it is back, without a
+// pod that asks for it.
 func TestUnstageWaitsForDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -34,7 +34,8 @@ func (w *world) flags(id string, want ...string) {
 	}
 }
 
-// A volume is staged and published with its label, which a restarted agent and a kubelet recognize.
+// TestSELinuxLabel checks that a volume is staged and published with its label, which a restarted agent and a kubelet
+// recognize.
 func TestSELinuxLabel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -76,8 +77,8 @@ func TestSELinuxLabel(t *testing.T) {
 	w.nothingLeft()
 }
 
-// A volume has one label at a time. A pod with another label is refused while it is in use; afterwards it is staged
-// again with that label.
+// TestSELinuxLabelsConflict checks that a volume has one label at a time. A pod with another label is refused while
+// it is in use; afterwards it is staged again with that label.
 func TestSELinuxLabelsConflict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -7,7 +7,8 @@ import (
 	"github.com/nodelet/nodelet/csi/fake"
 )
 
-// The condition of a volume comes with its stats, as in CSI 1.12 and as in 1.13, where volume health is enabled.
+// TestCondition checks that the condition of a volume comes with its stats, as in CSI 1.12 and as in 1.13, where
+// volume health is enabled.
 func TestCondition(t *testing.T) {
 	t.Parallel()
 	const sickness = "the disk is on fire"

@@ -168,9 +168,9 @@ func (w *world) untilNotified(p *fake.Plugin, n int, why string) {
 	}
 }
 
-// TestRegistered: a plugin that is there when the agent starts, and one that comes later, are passed to the handler
-// with their own data and are notified of success. A plugin without an endpoint is called at the socket where it
-// registers.
+// TestRegistered checks that a plugin that is there when the agent starts, and one that comes later, are passed to
+// the handler with their own data and are notified of success. A plugin without an endpoint is called at the socket
+// where it registers.
 func TestRegistered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,8 +195,8 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestRefused: a plugin that the handler refuses is notified of the reason and asked again later; so is one of a type
-// without a handler.
+// TestRefused checks that a plugin that the handler refuses is notified of the reason and asked again later; so is
+// one of a type without a handler.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -212,7 +212,7 @@ func TestRefused(t *testing.T) {
 	w.untilKnown("a")
 }
 
-// TestSocketGone: a plugin whose socket goes is dismissed, once; the others are not asked again.
+// TestSocketGone checks that a plugin whose socket goes is dismissed, once; the others are not asked again.
 func TestSocketGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -229,7 +229,7 @@ func TestSocketGone(t *testing.T) {
 	}
 }
 
-// TestDirectoryGone: plugins whose directory goes are dismissed, and come back with it.
+// TestDirectoryGone checks that plugins whose directory goes are dismissed, and come back with it.
 func TestDirectoryGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,8 +243,8 @@ func TestDirectoryGone(t *testing.T) {
 	w.untilKnown("a")
 }
 
-// TestRestarted: a plugin that comes back at its path, perhaps without the agent having seen that it was gone, is
-// dismissed and registered again.
+// TestRestarted checks that a plugin that comes back at its path, perhaps without the agent having seen that it was
+// gone, is dismissed and registered again.
 func TestRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -260,7 +260,8 @@ func TestRestarted(t *testing.T) {
 	w.untilKnown("a")
 }
 
-// TestTwoSockets: two plugins of one name are two registrations; the handler decides which of them it uses.
+// TestTwoSockets checks that two plugins of one name are two registrations; the handler decides which of them it
+// uses.
 func TestTwoSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -273,8 +274,8 @@ func TestTwoSockets(t *testing.T) {
 	}
 }
 
-// TestNoSockets: a file that is no socket, is hidden, or is a link to a socket elsewhere, is not called and disturbs no
-// plugin.
+// TestNoSockets checks that a file that is no socket, is hidden, or is a link to a socket elsewhere, is not called
+// and disturbs no plugin.
 func TestNoSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -325,8 +326,8 @@ func (s *silent) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*reg
 	return nil, errors.New("too late")
 }
 
-// TestSilentPlugin: a plugin that does not answer, and a socket without a listener, block no other
-// plugin, and not the agent's end.
+// TestSilentPlugin checks that a plugin that does not answer, and a socket without a listener, block no other plugin,
+// and not the agent's end.
 func TestSilentPlugin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -354,7 +355,7 @@ func TestSilentPlugin(t *testing.T) {
 	w.untilKnown("good")
 }
 
-// TestNoDirectory: where plugins cannot register the log says so, once; when they can, they do.
+// TestNoDirectory checks that where plugins cannot register the log says so, once; when they can, they do.
 func TestNoDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

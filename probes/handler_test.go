@@ -96,7 +96,8 @@ func TestHTTPOutcomes(t *testing.T) {
 	}
 }
 
-// TestHTTPTimeout: a server that never answers, and one that stops after the headers, fail the probe after its timeout.
+// TestHTTPTimeout checks that a server that never answers, and one that stops after the headers, fail the probe after
+// its timeout.
 func TestHTTPTimeout(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stall" {
@@ -228,7 +229,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestGRPCTimeout: a server that accepts and never speaks fails the probe after its timeout.
+// TestGRPCTimeout checks that a server that accepts and never speaks fails the probe after its timeout.
 func TestGRPCTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -248,7 +249,7 @@ func TestNoHandler(t *testing.T) {
 	}
 }
 
-// FuzzURL: whatever a manifest says, the request goes to the host and port of the action and nowhere else.
+// FuzzURL checks that whatever a manifest says, the request goes to the host and port of the action and nowhere else.
 func FuzzURL(f *testing.F) {
 	for _, seed := range []string{"", "/", "/healthz?x=1", "healthz", "//evil.test/x", "http://evil.test/x",
 		"mailto:x@evil.test",

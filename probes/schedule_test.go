@@ -219,7 +219,8 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 	})
 }
 
-// Containers that hang must not keep others from being probed in time, however many hang.
+// TestHangingProbesHurtOnlyThemselves checks that containers that hang must not keep others from being probed in
+// time, however many hang.
 func TestHangingProbesHurtOnlyThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)

@@ -83,8 +83,8 @@ func lunOf(secret string) *corev1.Volume {
 	}
 }
 
-// A LUN that a pod names: claimed, staged with its password, published at the kubelet's path, found there and taken
-// down.
+// TestPodISCSI checks a LUN that a pod names: claimed, staged with its password, published at the kubelet's path,
+// found there and taken down.
 func TestPodISCSI(t *testing.T) {
 	t.Parallel()
 	manager, node, root := lunManager(t, nil)
@@ -119,7 +119,7 @@ func TestPodISCSI(t *testing.T) {
 	}
 }
 
-// Without its password nothing is staged.
+// TestPodISCSISecret checks that without its password nothing is staged.
 func TestPodISCSISecret(t *testing.T) {
 	t.Parallel()
 	manager, node, _ := lunManager(t, nil)
@@ -138,7 +138,7 @@ func TestPodISCSISecret(t *testing.T) {
 	}
 }
 
-// The LUN of a PersistentVolume, as a device and as a file system that the pod only reads.
+// TestPersistentISCSI checks the LUN of a PersistentVolume, as a device and as a file system that the pod only reads.
 func TestPersistentISCSI(t *testing.T) {
 	t.Parallel()
 	initiator, block, annotated := "iqn.2026-01.test:me", corev1.PersistentVolumeBlock, "noatime,sync"

@@ -60,7 +60,7 @@ func TestPersistentVolume(t *testing.T) {
 	}
 }
 
-// A volume must be used as what it is, by containers of every kind.
+// TestUsedAs checks that a volume must be used as what it is, by containers of every kind.
 func TestUsedAs(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{

@@ -90,7 +90,7 @@ func labelsOf(node *spec.Node, pod *corev1.Pod) SELinux {
 	}
 }
 
-// When a volume is mounted with the label of its pod, and when that is counted or refused.
+// TestSELinuxLabel checks when a volume is mounted with the label of its pod, and when that is counted or refused.
 func TestSELinuxLabel(t *testing.T) {
 	t.Parallel()
 	const pod1, rwo, rwx = corev1.ReadWriteOncePod, corev1.ReadWriteOnce, corev1.ReadWriteMany
@@ -141,7 +141,8 @@ func TestSELinuxLabel(t *testing.T) {
 	}
 }
 
-// From a pod's options to the flags that its driver gets, and to a volume that the runtime leaves as it is.
+// TestSELinuxMount checks the way from a pod's options to the flags that its driver gets, and to a volume that the
+// runtime leaves as it is.
 func TestSELinuxMount(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 )
 
-// An event reports an abnormal volume, and no other.
+// TestVolumeHealth checks that an event reports an abnormal volume, and no other.
 func TestVolumeHealth(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
@@ -37,7 +37,7 @@ func TestVolumeHealth(t *testing.T) {
 	}
 }
 
-// Which volumes have figures of their own in /stats/summary, and of which a driver is asked.
+// TestOwnFileSystem checks which volumes have figures of their own in /stats/summary, and of which a driver is asked.
 func TestOwnFileSystem(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][2]bool{

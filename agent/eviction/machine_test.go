@@ -78,8 +78,8 @@ func machineWith(t *testing.T, root string, runtime *runtimeStub) *Machine {
 	})
 }
 
-// TestHostsFileCountsAgainstLimit: a pod that writes more into /etc/hosts than its limit of ephemeral storage allows
-// has exceeded that limit (CVE-2020-8557), and is charged for it when the disk is short.
+// TestHostsFileCountsAgainstLimit checks that a pod that writes more into /etc/hosts than its limit of ephemeral
+// storage allows has exceeded that limit (CVE-2020-8557), and is charged for it when the disk is short.
 func TestHostsFileCountsAgainstLimit(t *testing.T) {
 	root := t.TempDir()
 	m := newMachine(t, root, root)

@@ -28,7 +28,7 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// A regular file in the volume is read. Nothing else is, and nothing blocks the agent.
+// TestReadBeneath checks that a regular file in the volume is read. Nothing else is, and nothing blocks the agent.
 func TestReadBeneath(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	at := func(p string) string { return filepath.Join(dir, p) }
@@ -55,7 +55,8 @@ func TestReadBeneath(t *testing.T) {
 	}
 }
 
-// A file that is too large is an error that says so: its beginning alone could lack a variable.
+// TestLargeEnvFileIsRefused checks that a file that is too large is an error that says so: its beginning alone could
+// lack a variable.
 func TestLargeEnvFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "env"), make([]byte, spec.MaxEnvFile+1), 0o600); err != nil {
@@ -145,7 +146,7 @@ func env(t *testing.T, task *Task, x *inputs) (map[string]string, error) {
 	return all, nil
 }
 
-// TestEnvironment: objects, files and facts reach the environment of a container.
+// TestEnvironment checks that objects, files and facts reach the environment of a container.
 func TestEnvironment(t *testing.T) {
 	task, x, _ := envTask(t, []string{"all"}, []string{"one"})
 	got, err := env(t, task, x)
@@ -160,7 +161,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// An API server that answers late delays a container once, not once for each object of its environment.
+// TestEnvironmentIsReadSideBySide checks that an API server that answers late delays a container once, not once for
+// each object of its environment.
 func TestEnvironmentIsReadSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
@@ -186,7 +188,8 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 	})
 }
 
-// TestEnvironmentIsMissing: what is missing is named, with the kubelet's reason; what is optional may be missing.
+// TestEnvironmentIsMissing checks that what is missing is named, with the kubelet's reason; what is optional may be
+// missing.
 func TestEnvironmentIsMissing(t *testing.T) {
 	optional := true
 	for _, c := range []struct {
@@ -226,7 +229,7 @@ func TestEnvironmentIsMissing(t *testing.T) {
 	}
 }
 
-// TestEphemeralTarget: an ephemeral container looks at the running instance of its target.
+// TestEphemeralTarget checks that an ephemeral container looks at the running instance of its target.
 func TestEphemeralTarget(t *testing.T) {
 	task := &Task{Pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
@@ -243,7 +246,8 @@ func TestEphemeralTarget(t *testing.T) {
 	}
 }
 
-// TestServicesAreReadOnce: the list that was read with the sandbox serves the containers while it is young.
+// TestServicesAreReadOnce checks that the list that was read with the sandbox serves the containers while it is
+// young.
 func TestServicesAreReadOnce(t *testing.T) {
 	task, x, _ := envTask(t, nil, nil)
 	known := []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "known"}}}

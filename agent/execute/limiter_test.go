@@ -72,8 +72,8 @@ func (v slowVolumes) Mount(context.Context, volumes.Request, volumes.Objects) (v
 	return volumes.Mounted{}, errors.New("nothing")
 }
 
-// TestVolumesGoAhead: while a volume is being mounted fewer sandboxes are made at a time, but never none, and a
-// sandbox that takes too long does not count; nor does a volume.
+// TestVolumesGoAhead checks that while a volume is being mounted fewer sandboxes are made at a time, but never none,
+// and a sandbox that takes too long does not count; nor does a volume.
 func TestVolumesGoAhead(t *testing.T) {
 	content := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: named("c")}}
 	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestLinkName: log collectors take the name of the link apart, and it is never too long for a file.
+// TestLinkName checks that log collectors take the name of the link apart, and it is never too long for a file.
 func TestLinkName(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 	if got, want := linkName(pod, "app", "c0de"), "web_default_app-c0de.log"; got != want {
@@ -28,7 +28,7 @@ func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 	return []string{"x.com/y=1"}, nil
 }
 
-// TestClaimedDevices: a container is made with the devices of its resource claims.
+// TestClaimedDevices checks that a container is made with the devices of its resource claims.
 func TestClaimedDevices(t *testing.T) {
 	x := &deviceInputs{plugins: noDevices{}, claims: claimed{}}
 	got, err := x.of(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})

@@ -164,8 +164,8 @@ func guaranteed(uid, cpus string) *corev1.Pod {
 	}
 }
 
-// A container with CPUs of its own keeps them over a restart of the agent, and the shared pool gets them back when
-// its pod has gone.
+// TestKeepsCPUsOverARestart checks that a container with CPUs of its own keeps them over a restart of the agent, and
+// the shared pool gets them back when its pod has gone.
 func TestKeepsCPUsOverARestart(t *testing.T) {
 	w := newWorld(t)
 	m := w.must()
@@ -196,7 +196,7 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	}
 }
 
-// Containers that run in the shared pool follow its changes, once each.
+// TestReconcile checks that containers that run in the shared pool follow its changes, once each.
 func TestReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -235,7 +235,8 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
-// A file that is damaged, or that another policy has written, stops the agent with the kubelet's advice.
+// TestRefusesFiles checks that a file that is damaged, or that another policy has written, stops the agent with the
+// kubelet's advice.
 func TestRefusesFiles(t *testing.T) {
 	w := newWorld(t)
 	w.admit(w.must(), "one", "1")
@@ -269,7 +270,7 @@ func TestRefusesFiles(t *testing.T) {
 	}
 }
 
-// The reserved CPUs have to be online, also with all policies off.
+// TestReservedCPUsExist checks that the reserved CPUs have to be online, also with all policies off.
 func TestReservedCPUsExist(t *testing.T) {
 	s := placement.Settings{
 		CPUPolicy:      "none",

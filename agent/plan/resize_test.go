@@ -125,8 +125,8 @@ func condition(st *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCo
 	return &st.Conditions[i]
 }
 
-// The pod's cgroup grows before its containers and shrinks after them; where one grows and the other shrinks it does
-// both.
+// TestResizeOrder checks that the pod's cgroup grows before its containers and shrinks after them; where one grows
+// and the other shrinks it does both.
 func TestResizeOrder(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -177,7 +177,8 @@ func TestResizeOrder(t *testing.T) {
 	}
 }
 
-// A container whose resize policy requires it is stopped and recreated, at once and regardless of the restart policy.
+// TestResizeRestarts checks that a container whose resize policy requires it is stopped and recreated, at once and
+// regardless of the restart policy.
 func TestResizeRestarts(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 200})
 	r.d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -193,8 +194,8 @@ func TestResizeRestarts(t *testing.T) {
 	r.check(t, "create container b attempt 1 in sandbox")
 }
 
-// The status shows the previous resources of a container until it has the allocated ones. AllocatedResources change
-// at once.
+// TestResizeStatus checks that the status shows the previous resources of a container until it has the allocated
+// ones. AllocatedResources change at once.
 func TestResizeStatus(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 	r.plan()
@@ -212,7 +213,7 @@ func TestResizeStatus(t *testing.T) {
 	}
 }
 
-// A failure is reported in the condition, and delays only a resize to the same size.
+// TestResizeFails checks that a failure is reported in the condition, and delays only a resize to the same size.
 func TestResizeFails(t *testing.T) {
 	r := newResized(t, [2]int64{100, 50}, [2]int64{100, 100})
 	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 52428800")
@@ -234,8 +235,8 @@ func TestResizeFails(t *testing.T) {
 	}
 }
 
-// After a restart the agent does not remember a resize and compares the runtime's numbers. Equivalent numbers cause
-// no step.
+// TestResizeAfterRestart checks that after a restart the agent does not remember a resize and compares the runtime's
+// numbers. Equivalent numbers cause no step.
 func TestResizeAfterRestart(t *testing.T) {
 	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 	for i := range r.o.Containers {

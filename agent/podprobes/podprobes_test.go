@@ -10,7 +10,8 @@ import (
 	"github.com/nodelet/nodelet/probes"
 )
 
-// TestProbeTargets: each probe of a container, with what is known of it already; of one that ends, readiness alone.
+// TestProbeTargets checks that each probe of a container is a target, with what is known of it already; of a
+// container that ends, readiness alone.
 func TestProbeTargets(t *testing.T) {
 	check := &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}
 	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: check}}

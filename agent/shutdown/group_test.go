@@ -10,7 +10,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// TestGroupOf: below the lowest, between, at a border and above the highest.
+// TestGroupOf checks priorities below the lowest, between, at a border and above the highest.
 func TestGroupOf(t *testing.T) {
 	groups := []config.PriorityGrace{
 		{Priority: 0, Grace: 30 * time.Second},

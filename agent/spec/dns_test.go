@@ -58,7 +58,8 @@ func TestDNSPolicy(t *testing.T) {
 	}
 }
 
-// A nameserver that is valid on one interface of the node only is of no use in another network.
+// TestDNSOfOneInterface checks that a nameserver that is valid on one interface of the node only is of no use in
+// another network.
 func TestDNSOfOneInterface(t *testing.T) {
 	all := []string{"fe80::1%eth0", "2001:db8::53", "fe80::2%3", "192.0.2.53"}
 	node := testNode(nodeFacts{NoClusterDNS: true})
@@ -151,7 +152,7 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// The search line may have at most 2048 characters.
+// TestDNSSearchLineBoundary checks that the search line may have at most 2048 characters.
 func TestDNSSearchLineBoundary(t *testing.T) {
 	domains := []string{}
 	for range 8 {

@@ -139,7 +139,7 @@ func TestFieldVersion(t *testing.T) {
 	}
 }
 
-// On the host network the addresses of the pod are those of the node. Otherwise they never are.
+// TestPodIP checks that on the host network the addresses of the pod are those of the node. Otherwise they never are.
 func TestPodIP(t *testing.T) {
 	for _, c := range []struct {
 		hostNetwork bool
@@ -157,7 +157,7 @@ func TestPodIP(t *testing.T) {
 	}
 }
 
-// A missing optional source does not change an earlier value.
+// TestEnvironmentOptional checks that a missing optional source does not change an earlier value.
 func TestEnvironmentOptional(t *testing.T) {
 	yes := true
 	in := testInput()

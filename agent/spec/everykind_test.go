@@ -8,8 +8,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// A setting that is rejected in one kind of container is rejected in all kinds, also in init and ephemeral containers
-// (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177).
+// TestFailsClosedInEveryKind checks that a setting that is rejected in one kind of container is rejected in all
+// kinds, also in init and ephemeral containers (the class of CVE-2023-2727, CVE-2023-2728, CVE-2024-3177).
 func TestFailsClosedInEveryKind(t *testing.T) {
 	bad := map[string]corev1.Container{
 		"seccomp without a profile": {SecurityContext: &corev1.SecurityContext{
@@ -60,8 +60,9 @@ func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 	}
 }
 
-// The user of a container depends only on its spec and image. It is the same in every instance, whether the image was
-// pulled or already present (in CVE-2019-11245 the second instance ran as root).
+// TestUserIsTheSameInEveryInstance checks that the user of a container depends only on its spec and image. It is the
+// same in every instance, whether the image was pulled or already present (in CVE-2019-11245 the second instance ran
+// as root).
 func TestUserIsTheSameInEveryInstance(t *testing.T) {
 	for attempt := range uint32(4) {
 		in := testInput()

@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Containers with CPUs of their own have no CFS quota, and neither has the cgroup of their pod.
+// TestExclusiveCPUsHaveNoQuota checks that containers with CPUs of their own have no CFS quota, and neither has the
+// cgroup of their pod.
 func TestExclusiveCPUsHaveNoQuota(t *testing.T) {
 	node := &Node{Limits: Limits{CPUCFSQuota: true}, Managers: Managers{StaticCPU: true, NoQuota: true}}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{

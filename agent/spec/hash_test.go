@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The values come from the kubelet's own function. The kubelet's tests have had the first one since v1.31. If this test
-// fails, an upgrade of the agent restarts every container of every cluster.
+// TestContainerHash checks that the values come from the kubelet's own function. The kubelet's tests have had the
+// first one since v1.31. If this test fails, an upgrade of the agent restarts every container of every cluster.
 func TestContainerHash(t *testing.T) {
 	for _, c := range []struct{ name, image, want string }{
 		{"test_container", "foo/image:v1", "8e45cbd0"},

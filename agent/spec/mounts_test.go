@@ -115,7 +115,8 @@ func TestRecursiveReadOnlyIfPossible(t *testing.T) {
 	}
 }
 
-// The managed /etc/hosts is mounted once the pod has an address, unless the user's volume mounts replace it.
+// TestHostsMount checks that the managed /etc/hosts is mounted once the pod has an address, unless the user's volume
+// mounts replace it.
 func TestHostsMount(t *testing.T) {
 	for name, c := range map[string]struct {
 		ips     []string

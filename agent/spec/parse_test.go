@@ -11,7 +11,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// ParseContainer returns the facts that Container has recorded.
+// TestParseContainerRoundTrip checks that ParseContainer returns the facts that Container has recorded.
 func TestParseContainerRoundTrip(t *testing.T) {
 	for _, w := range corpus(t) {
 		sandbox, _, err := Sandbox(w.sandboxInput())
@@ -71,7 +71,8 @@ func TestParsePodLabelsRefuses(t *testing.T) {
 	}
 }
 
-// One invalid annotation must not hide the others: the agent must stop the container with its hook and grace period.
+// TestParseContainerKeepsWhatIsReadable checks that one invalid annotation must not hide the others: the agent must
+// stop the container with its hook and grace period.
 func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, map[string]string{
@@ -98,7 +99,7 @@ func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 	}
 }
 
-// An invalid hook is ignored as a whole.
+// TestParseContainerBrokenHook checks that an invalid hook is ignored as a whole.
 func TestParseContainerBrokenHook(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels,
@@ -108,7 +109,7 @@ func TestParseContainerBrokenHook(t *testing.T) {
 	}
 }
 
-// A container of another agent may have only its labels.
+// TestParseContainerWithoutAnnotations checks a container of another agent, which may have only its labels.
 func TestParseContainerWithoutAnnotations(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, nil)

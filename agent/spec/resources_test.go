@@ -303,8 +303,8 @@ func TestPodCgroup(t *testing.T) {
 	}
 }
 
-// TestCgroups: the parent of a sandbox is the cgroup that package cgroups makes for the pod, with both drivers; pods
-// without cgroups of their own have none. A cgroupRoot may be a slice.
+// TestCgroups checks that the parent of a sandbox is the cgroup that package cgroups makes for the pod, with both
+// drivers; pods without cgroups of their own have none. A cgroupRoot may be a slice.
 func TestCgroups(t *testing.T) {
 	const uid = "01234567-89ab-cdef-0123-456789abcdef"
 	const underscored = "01234567_89ab_cdef_0123_456789abcdef"

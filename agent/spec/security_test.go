@@ -15,7 +15,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// The user of the process, with and without runAsNonRoot.
+// TestRunAs checks the user of the process, with and without runAsNonRoot.
 func TestRunAs(t *testing.T) {
 	type user struct {
 		uid  *int64
@@ -93,7 +93,8 @@ func TestRunAs(t *testing.T) {
 	}
 }
 
-// runAsNonRoot of the container overrides that of the pod, whether it is true or false.
+// TestRunAsNonRootOverride checks that runAsNonRoot of the container overrides that of the pod, whether it is true or
+// false.
 func TestRunAsNonRootOverride(t *testing.T) {
 	for _, c := range []struct{ pod, container, fails bool }{{true, false, false}, {false, true, true}} {
 		in := testInput()
@@ -105,7 +106,8 @@ func TestRunAsNonRootOverride(t *testing.T) {
 	}
 }
 
-// An unknown value in a security field is an error. It never falls back to a default (CVE-2023-2431).
+// TestSecurityFailsClosed checks that an unknown value in a security field is an error. It never falls back to a
+// default (CVE-2023-2431).
 func TestSecurityFailsClosed(t *testing.T) {
 	seccomp := func(kind corev1.SeccompProfileType, file *string) func(*ContainerInput) {
 		return func(in *ContainerInput) {
@@ -275,7 +277,8 @@ func TestPortBounds(t *testing.T) {
 	}
 }
 
-// Without a security context the sandbox still shares the namespaces that the pod requests.
+// TestSandboxWithoutSecurityContext checks that without a security context the sandbox still shares the namespaces
+// that the pod requests.
 func TestSandboxWithoutSecurityContext(t *testing.T) {
 	pod := testPod()
 	pod.Spec.SecurityContext, pod.Spec.HostNetwork = nil, true
@@ -290,7 +293,8 @@ func TestSandboxWithoutSecurityContext(t *testing.T) {
 	}
 }
 
-// A privileged container of any kind makes the sandbox privileged (the class of CVE-2023-2727).
+// TestPrivilegedInAnyKind checks that a privileged container of any kind makes the sandbox privileged (the class of
+// CVE-2023-2727).
 func TestPrivilegedInAnyKind(t *testing.T) {
 	sc := &corev1.SecurityContext{Privileged: ptr(true)}
 	for name, change := range map[string]func(*corev1.Pod){

@@ -51,7 +51,8 @@ func FuzzParseSELinuxContexts(f *testing.F) {
 	})
 }
 
-// The labels for a volume's files follow from the options of the pod and of the containers that mount the volume.
+// TestVolumeLabels checks that the labels for a volume's files follow from the options of the pod and of the
+// containers that mount the volume.
 func TestVolumeLabels(t *testing.T) {
 	t.Parallel()
 	n := &Node{SELinuxFileLabel: "system_u:object_r:container_file_t:s0"}
@@ -98,7 +99,8 @@ func TestVolumeLabels(t *testing.T) {
 	}
 }
 
-// A label becomes part of mount options: characters that would add an option are rejected.
+// TestVolumeLabelsRefused checks that a label becomes part of mount options: characters that would add an option are
+// rejected.
 func TestVolumeLabelsRefused(t *testing.T) {
 	t.Parallel()
 	policy := "system_u:object_r:container_file_t:s0"

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The sysctls of the node's configuration are set in the namespaces that a pod has for itself, and its own count before
-// them.
+// TestDefaultSysctls checks that the sysctls of the node's configuration are set in the namespaces that a pod has for
+// itself, and its own count before them.
 func TestDefaultSysctls(t *testing.T) {
 	node := testNode(nodeFacts{})
 	node.DefaultSysctls = map[string]string{

@@ -48,7 +48,7 @@ func start(t *testing.T, rt *fake.Runtime, id string) {
 	}
 }
 
-// TestNames: a name is taken until its holder is removed, for sandboxes and for containers.
+// TestNames checks that a name is taken until its holder is removed, for sandboxes and for containers.
 func TestNames(t *testing.T) {
 	rt, sandbox, _ := pod(t)
 	_, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
@@ -77,7 +77,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestScripts: how a container ends, and when, by its script.
+// TestScripts checks how a container ends, and when, by its script.
 func TestScripts(t *testing.T) {
 	const grace = 10
 	for name, tc := range map[string]struct {
@@ -135,7 +135,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestStartError: a failed start leaves an exited container that cannot be started again.
+// TestStartError checks that a failed start leaves an exited container that cannot be started again.
 func TestStartError(t *testing.T) {
 	rt, _, app := pod(t)
 	rt.Script("app", fake.Script{StartErr: "exec: no such file"})
@@ -150,7 +150,7 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// TestSandboxDies: containers outlive their sandbox until it is stopped, and nothing can be made in it.
+// TestSandboxDies checks that containers outlive their sandbox until it is stopped, and nothing can be made in it.
 func TestSandboxDies(t *testing.T) {
 	rt, sandbox, app := pod(t)
 	start(t, rt, app)
@@ -182,7 +182,7 @@ func TestSandboxDies(t *testing.T) {
 	}
 }
 
-// TestUnkillable: not even SIGKILL ends it; the call ends with its client.
+// TestUnkillable checks that not even SIGKILL ends it; the call ends with its client.
 func TestUnkillable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, _, app := pod(t)
@@ -237,7 +237,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestImages: names are completed, pulls take their time, fail by script and ask for logins.
+// TestImages checks that names are completed, pulls take their time, fail by script and ask for logins.
 func TestImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fake.New()
@@ -271,7 +271,7 @@ func TestImages(t *testing.T) {
 	})
 }
 
-// TestReboot: with Crash(true) everything has ended when the runtime is back.
+// TestReboot checks that with Crash(true) everything has ended when the runtime is back.
 func TestReboot(t *testing.T) {
 	rt, _, app := pod(t)
 	rt.Start()

@@ -54,7 +54,8 @@ func ensure(t *testing.T, p *Puller, image string, policy corev1.PullPolicy,
 const denied = `failed to pull and unpack image "r.io/app:1": failed to resolve image: pull access ` +
 	"denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials"
 
-// TestPrivateImageOfAnotherPod: a pod without the credentials cannot use an image that was pulled with a secret.
+// TestPrivateImageOfAnotherPod checks that a pod without the credentials cannot use an image that was pulled with a
+// secret.
 func TestPrivateImageOfAnotherPod(t *testing.T) {
 	const never = `Container image "r.io/app:1" is not present with pull policy of Never`
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +95,8 @@ func TestPrivateImageOfAnotherPod(t *testing.T) {
 	})
 }
 
-// TestImageForEveryPod: an image that was pulled without credentials or with the node's, or is preloaded, needs no
-// proof.
+// TestImageForEveryPod checks that an image that was pulled without credentials or with the node's, or is preloaded,
+// needs no proof.
 func TestImageForEveryPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
@@ -120,7 +121,8 @@ func TestImageForEveryPod(t *testing.T) {
 	})
 }
 
-// TestProvidedForAccount: an image that was pulled with a provider's login for a service account is that account's.
+// TestProvidedForAccount checks that an image that was pulled with a provider's login for a service account is that
+// account's.
 func TestProvidedForAccount(t *testing.T) {
 	providers := func(_ context.Context, pod *corev1.Pod, _ string) ([]Provided, []string) {
 		source := Source{UID: pod.UID, Namespace: "ns", Name: pod.Spec.ServiceAccountName, ServiceAccount: true}
@@ -152,7 +154,7 @@ func TestProvidedForAccount(t *testing.T) {
 	})
 }
 
-// TestSharedPullIsRecordedForAll: each pod that shared a pull is recorded with its own secret.
+// TestSharedPullIsRecordedForAll checks that each pod that shared a pull is recorded with its own secret.
 func TestSharedPullIsRecordedForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
@@ -183,7 +185,8 @@ func TestSharedPullIsRecordedForAll(t *testing.T) {
 	})
 }
 
-// TestLostAnswerOfPull: an image whose pull ended without an answer does not look preloaded, under whatever name.
+// TestLostAnswerOfPull checks that an image whose pull ended without an answer does not look preloaded, under
+// whatever name.
 func TestLostAnswerOfPull(t *testing.T) {
 	for name, fault := range map[string]*fake.Fault{
 		"connection broken":         {Verb: "PullImage", Lose: true, Times: 1},
@@ -216,7 +219,7 @@ func TestLostAnswerOfPull(t *testing.T) {
 	}
 }
 
-// TestIntentCannotBeRecorded: nothing is pulled whose pull cannot be recorded.
+// TestIntentCannotBeRecorded checks that nothing is pulled whose pull cannot be recorded.
 func TestIntentCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := t.TempDir()

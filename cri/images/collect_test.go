@@ -117,7 +117,8 @@ func (d *disk) collect(wantErr string) {
 
 var usual = CollectorOptions{HighPercent: 85, LowPercent: 80, MinimumAge: 2 * time.Minute}
 
-// TestCollect: nothing goes below the high mark; above it the images unused for longest go, down to the low mark.
+// TestCollect checks that nothing goes below the high mark; above it the images unused for longest go, down to the
+// low mark.
 func TestCollect(t *testing.T) {
 	onDisk(t, usual, "a b c d e f", func(d *disk) {
 		d.other = 240
@@ -153,7 +154,8 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// TestCollectSpares: what is young stays, and what a pod has asked for a moment ago though no container uses it yet.
+// TestCollectSpares checks that what is young stays, and what a pod has asked for a moment ago though no container
+// uses it yet.
 func TestCollectSpares(t *testing.T) {
 	onDisk(t, usual, "a b", func(d *disk) {
 		d.other = 700
@@ -172,7 +174,8 @@ func TestCollectSpares(t *testing.T) {
 	})
 }
 
-// TestCollectOld: what has lain unused for the maximum age goes, but not before the agent has looked on for so long.
+// TestCollectOld checks that what has lain unused for the maximum age goes, but not before the agent has looked on
+// for so long.
 func TestCollectOld(t *testing.T) {
 	o := usual
 	o.HighPercent, o.MaximumAge = 100, time.Hour
@@ -192,7 +195,7 @@ func TestCollectOld(t *testing.T) {
 	})
 }
 
-// TestRemoveUnused: RemoveUnused removes all images that it may, and Run collects periodically.
+// TestRemoveUnused checks that RemoveUnused removes all images that it may, and Run collects periodically.
 func TestRemoveUnused(t *testing.T) {
 	onDisk(t, usual, "a b c", func(d *disk) {
 		removed := 0

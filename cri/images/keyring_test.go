@@ -135,7 +135,7 @@ func secret(name string, kind corev1.SecretType, key, text string) *corev1.Secre
 		Data: map[string][]byte{key: []byte(text)}}
 }
 
-// TestSecretsStaySecret: secrets that cannot be read are named, and nothing of their content gets out.
+// TestSecretsStaySecret checks that secrets that cannot be read are named, and nothing of their content gets out.
 func TestSecretsStaySecret(t *testing.T) {
 	const hidden = "hunter2"
 	k, problems := secretKeyring([]*corev1.Secret{
@@ -169,7 +169,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// TestNodeConfig: the first file that is there and makes sense counts.
+// TestNodeConfig checks that the first file that is there and makes sense counts.
 func TestNodeConfig(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -212,7 +212,7 @@ func TestNodeConfig(t *testing.T) {
 	}
 }
 
-// FuzzDockerConfig: untrusted configurations cause no panic, and every pattern in them can be looked up.
+// FuzzDockerConfig checks that untrusted configurations cause no panic, and every pattern in them can be looked up.
 func FuzzDockerConfig(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"}}}`), "docker.io/library/busybox")
 	f.Add([]byte(`{"*.[a.io:5000/x":{"username":"u","password":"p"},"b":{"auth":"="}}`), "b.io:5000/x/y")

@@ -49,7 +49,7 @@ func TestInvalidNames(t *testing.T) {
 	}
 }
 
-// FuzzParseName: whatever a pod names, the result is a name that parses again to itself.
+// FuzzParseName checks that whatever a pod names, the result is a name that parses again to itself.
 func FuzzParseName(f *testing.F) {
 	for _, seed := range []string{"busybox", "a/b:c", "localhost:5000/x@" + digest, "x:y:z", "[::1]:5000/a", "ä", "a//b",
 		"a:latest"} {

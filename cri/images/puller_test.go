@@ -124,7 +124,8 @@ func TestPresentAndPull(t *testing.T) {
 	})
 }
 
-// TestOnePullForAll: the same image with the same credentials is pulled once for all who wait, another time for others.
+// TestOnePullForAll checks that the same image with the same credentials is pulled once for all who wait, another
+// time for others.
 func TestOnePullForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})
@@ -163,7 +164,8 @@ func TestOnePullForAll(t *testing.T) {
 	})
 }
 
-// TestWaitersLeave: one that goes does not take the pull from the others; when the last goes, the pull ends.
+// TestWaitersLeave checks that one that goes does not take the pull from the others; when the last goes, the pull
+// ends.
 func TestWaitersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})
@@ -204,7 +206,7 @@ func TestWaitersLeave(t *testing.T) {
 	})
 }
 
-// TestParallel: how long three pulls of a minute take together.
+// TestParallel checks how long three pulls of a minute take together.
 func TestParallel(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config Config
@@ -273,7 +275,7 @@ func TestPullRate(t *testing.T) {
 	})
 }
 
-// TestQueuedWaiterLeaves: who gives up in the queue does not keep its place.
+// TestQueuedWaiterLeaves checks who gives up in the queue does not keep its place.
 func TestQueuedWaiterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{MaxParallel: 1})
@@ -295,7 +297,7 @@ func TestQueuedWaiterLeaves(t *testing.T) {
 	})
 }
 
-// TestCredentials: the pod's come before the node's, and none comes last.
+// TestCredentials checks the order of credentials: the pod's come before the node's, and none comes last.
 func TestCredentials(t *testing.T) {
 	node := filepath.Join(t.TempDir(), "config.json")
 	config := `{"auths":{"r.io":{"auth":"` + auth("node", "pw") + `"}}}`
@@ -339,7 +341,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestProvidedCredentials: those of providers come last, the more special patterns first, and keep their source.
+// TestProvidedCredentials checks the order of the providers' credentials: they come last, the more special patterns
+// first, and keep their source.
 func TestProvidedCredentials(t *testing.T) {
 	node := filepath.Join(t.TempDir(), "config.json")
 	if err := os.WriteFile(node, []byte(`{"auths":{"r.io":{"auth":"`+auth("node", "pw")+`"}}}`), 0o600); err != nil {
@@ -386,7 +389,7 @@ func TestProvidedCredentials(t *testing.T) {
 	})
 }
 
-// TestStaleCredential: a credential that the registry refuses does not keep a public image away.
+// TestStaleCredential checks that a credential that the registry refuses does not keep a public image away.
 func TestStaleCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})
@@ -396,7 +399,7 @@ func TestStaleCredential(t *testing.T) {
 	})
 }
 
-// TestPullErrors: the runtime's failures in the kubelet's words.
+// TestPullErrors checks that the runtime's failures are reported in the kubelet's words.
 func TestPullErrors(t *testing.T) {
 	both := []*corev1.Secret{pullSecret("r.io", "a", "pw"), pullSecret("r.io", "b", "pw")}
 	for name, tc := range map[string]struct {
@@ -448,8 +451,8 @@ func TestPullErrors(t *testing.T) {
 	}
 }
 
-// TestGoneAfterPull: an image that is removed between its pull and the look at it is a failure, not an image without
-// user.
+// TestGoneAfterPull checks that an image that is removed between its pull and the look at it is a failure, not an
+// image without user.
 func TestGoneAfterPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})

@@ -128,8 +128,8 @@ func follow(t *testing.T, d *Dir, path string, ended <-chan struct{}, w *reader)
 	return done
 }
 
-// TestFollowThroughRotations: a follower gets each line once and in order, however often the log is rotated, whatever
-// the runtime does late, and however slow it is.
+// TestFollowThroughRotations checks that a follower gets each line once and in order, however often the log is
+// rotated, whatever the runtime does late, and however slow it is.
 func TestFollowThroughRotations(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -171,7 +171,8 @@ func TestFollowThroughRotations(t *testing.T) {
 	}
 }
 
-// TestLateLine: a line that the runtime writes to the old file when the new one is there already is not lost.
+// TestLateLine checks that a line that the runtime writes to the old file when the new one is there already is not
+// lost.
 func TestLateLine(t *testing.T) {
 	d, ctr := newContainer(t)
 	ctr.late = true
@@ -199,8 +200,8 @@ func TestLateLine(t *testing.T) {
 	}
 }
 
-// TestFollowBehindTheCollector: a follower that is held up while its file is compressed, with others behind it, still
-// gets all.
+// TestFollowBehindTheCollector checks that a follower that is held up while its file is compressed, with others
+// behind it, still gets all.
 func TestFollowBehindTheCollector(t *testing.T) {
 	d, ctr := newContainer(t)
 	r := &reader{hold: make(chan struct{})}
@@ -223,7 +224,7 @@ func TestFollowBehindTheCollector(t *testing.T) {
 	r.check(t, ctr.next)
 }
 
-// TestFollowEnds: with the container, with the reader, and with a directory that goes.
+// TestFollowEnds checks that a follower ends with the container, with the reader, and when the directory is removed.
 func TestFollowEnds(t *testing.T) {
 	d, ctr := newContainer(t)
 	fmt.Fprint(ctr.file, "2026-01-02T03:04:05Z stdout F line 0\n2026-01-02T03:04:05Z stdout F li")
@@ -250,7 +251,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// TestEmptied: a log that is truncated in place is followed from its new beginning.
+// TestEmptied checks that a log that is truncated in place is followed from its new beginning.
 func TestEmptied(t *testing.T) {
 	d, ctr := newContainer(t)
 	ctr.say()

@@ -39,7 +39,7 @@ func newLog(t *testing.T, text string) (*Dir, string) {
 
 func all() Options { return Options{Tail: -1, Limit: -1} }
 
-// TestRead: each option on one log.
+// TestRead checks each option on one log.
 func TestRead(t *testing.T) {
 	since := func(s string) time.Time {
 		at, err := time.Parse(time.RFC3339, s)
@@ -110,7 +110,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOneStream: a stream that is not wanted is neither written nor counted.
+// TestOneStream checks that a stream that is not wanted is neither written nor counted.
 func TestOneStream(t *testing.T) {
 	d, path := newLog(t, sample)
 	o := all()
@@ -121,7 +121,7 @@ func TestOneStream(t *testing.T) {
 	}
 }
 
-// TestTailFindsTheLine: at every size of the file around the size of the block that is searched.
+// TestTailFindsTheLine checks every size of the file around the size of the block that is searched.
 func TestTailFindsTheLine(t *testing.T) {
 	line := "2026-01-02T03:04:05Z stdout F 0123456789\n"
 	for _, n := range []int{1, 2, bufferSize / len(line), bufferSize/len(line) + 1, 3 * bufferSize / len(line)} {
@@ -140,7 +140,7 @@ func TestTailFindsTheLine(t *testing.T) {
 	}
 }
 
-// TestOnlyRealLogsAreRead: nothing outside the directory, through no link, and no pipe.
+// TestOnlyRealLogsAreRead checks that nothing outside the directory is read, through no link, and no pipe.
 func TestOnlyRealLogsAreRead(t *testing.T) {
 	d, path := newLog(t, sample)
 	dir := filepath.Dir(path)
@@ -168,7 +168,7 @@ func TestOnlyRealLogsAreRead(t *testing.T) {
 	}
 }
 
-// TestReaderGoes: a reading ends with its context, and with a writer that fails.
+// TestReaderGoes checks that a reading ends with its context, and with a writer that fails.
 func TestReaderGoes(t *testing.T) {
 	d, path := newLog(t, strings.Repeat(sample, 10_000))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -187,8 +187,8 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// FuzzRead: whatever stands in a log, a reading ends, writes little more than there is (a bad byte in JSON becomes
-// three) and keeps its limit.
+// FuzzRead checks that whatever stands in a log, a reading ends, writes little more than there is (a bad byte in JSON
+// becomes three) and keeps its limit.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(sample), int64(-1), int64(-1))
 	f.Add([]byte(`{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}`+"\n"), int64(2), int64(5))

@@ -25,7 +25,8 @@ func namesIn(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestRotate: names, number and content of rotated logs are the kubelet's: the newest plain, older ones compressed.
+// TestRotate checks that names, number and content of rotated logs are the kubelet's: the newest plain, older ones
+// compressed.
 func TestRotate(t *testing.T) {
 	d, ctr := newContainer(t)
 	dir := filepath.Dir(ctr.path)
@@ -60,7 +61,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestSmallLogsStay: nothing happens to a log below its size.
+// TestSmallLogsStay checks that nothing happens to a log below its size.
 func TestSmallLogsStay(t *testing.T) {
 	d, ctr := newContainer(t)
 	ctr.say()
@@ -73,7 +74,7 @@ func TestSmallLogsStay(t *testing.T) {
 	}
 }
 
-// TestRuntimeDoesNotReopen: the log keeps its name and is tried again.
+// TestRuntimeDoesNotReopen checks that the log keeps its name and is tried again.
 func TestRuntimeDoesNotReopen(t *testing.T) {
 	d, ctr := newContainer(t)
 	ctr.say()
@@ -91,7 +92,8 @@ func TestRuntimeDoesNotReopen(t *testing.T) {
 	}
 }
 
-// TestInterruptedRotation: the next rotation repairs what an agent left behind that ended during a rotation.
+// TestInterruptedRotation checks that the next rotation repairs what an agent left behind that ended during a
+// rotation.
 func TestInterruptedRotation(t *testing.T) {
 	d, ctr := newContainer(t)
 	dir := filepath.Dir(ctr.path)
@@ -119,7 +121,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 }
 
-// TestLinksAreNotRotated: a link that a pod has put in the place of its log leads the rotation nowhere.
+// TestLinksAreNotRotated checks that a link that a pod has put in the place of its log leads the rotation nowhere.
 func TestLinksAreNotRotated(t *testing.T) {
 	d, ctr := newContainer(t)
 	outside := filepath.Join(t.TempDir(), "precious")

@@ -71,7 +71,7 @@ func (w *treeWorld) checkFiles(dir string, want ...string) {
 	}
 }
 
-// TestTree: a log goes with its rotated logs and its link, a pod with all its directories and links.
+// TestTree checks that a log goes with its rotated logs and its link, a pod with all its directories and links.
 func TestTree(t *testing.T) {
 	w := newTree(t)
 	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
@@ -101,7 +101,7 @@ func TestTree(t *testing.T) {
 	w.checkFiles(w.links, "ns_web_uid-2.log")
 }
 
-// TestTreeStaysInside: whatever a pod replaces by a link, nothing outside is made or removed.
+// TestTreeStaysInside checks that whatever a pod replaces by a link, nothing outside is made or removed.
 func TestTreeStaysInside(t *testing.T) {
 	for name, dir := range map[string]func(w *treeWorld) string{
 		"container directory": func(w *treeWorld) string { return w.log("") },
@@ -126,7 +126,7 @@ func TestTreeStaysInside(t *testing.T) {
 	}
 }
 
-// TestTreeBehindLinks: the administrator may have put the directories elsewhere.
+// TestTreeBehindLinks checks directories that the administrator has put elsewhere.
 func TestTreeBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "data/containers"), 0o755); err != nil {

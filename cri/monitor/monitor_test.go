@@ -15,8 +15,8 @@ import (
 	"github.com/nodelet/nodelet/cri/fake"
 )
 
-// TestRuntimeComesBack: a runtime that was away keeps its name, which is part of container IDs, and gets the pod CIDR
-// again because it may be another process.
+// TestRuntimeComesBack checks that a runtime that was away keeps its name, which is part of container IDs, and gets
+// the pod CIDR again because it may be another process.
 func TestRuntimeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var updates atomic.Int32
@@ -91,8 +91,8 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 	})
 }
 
-// TestSlowCallsDoNotDelayStatus: a runtime that lists its images or takes its configuration slowly is still asked for
-// its status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
+// TestSlowCallsDoNotDelayStatus checks that a runtime that lists its images or takes its configuration slowly is
+// still asked for its status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
 func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 	for _, slow := range []string{"ListImages", "UpdateRuntimeConfig"} {
 		t.Run(slow, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 	}
 }
 
-// TestCheckSoon: status calls follow each other quickly after CheckSoon and then return to their interval.
+// TestCheckSoon checks that status calls follow each other quickly after CheckSoon and then return to their interval.
 func TestCheckSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rt := run(t, nil)

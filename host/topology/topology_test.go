@@ -84,7 +84,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A kernel without NUMA has no nodes: each socket counts as one.
+// TestReadWithoutNUMA checks that a kernel without NUMA has no nodes: each socket counts as one.
 func TestReadWithoutNUMA(t *testing.T) {
 	f := files{}
 	f.cpu(0, -1, 0, 0, "", 0)

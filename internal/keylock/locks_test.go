@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Who waits for a name gets it when it is free, or gives up with its context; others do not wait; nothing is kept in
-// the end.
+// TestKeyed checks that who waits for a name gets it when it is free, or gives up with its context; others do not
+// wait; nothing is kept in the end.
 func TestKeyed(t *testing.T) {
 	t.Parallel()
 	var k Keyed

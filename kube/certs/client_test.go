@@ -18,8 +18,8 @@ import (
 
 func token(t string) clientcmdapi.AuthInfo { return clientcmdapi.AuthInfo{Token: t} }
 
-// TestBootstrap: a node with nothing but a token gets its certificate; requests made before wait for it; the files are
-// the kubelet's.
+// TestBootstrap checks that a node with nothing but a token gets its certificate; requests made before wait for it;
+// the files are the kubelet's.
 func TestBootstrap(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -68,7 +68,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapTrouble: each trouble is named with its cure, and goes away when its cause does.
+// TestBootstrapTrouble checks that each trouble is named with its cure, and goes away when its cause does.
 func TestBootstrapTrouble(t *testing.T) {
 	c, other := newCluster(t), newCluster(t)
 	now := time.Now()
@@ -125,7 +125,7 @@ func TestBootstrapTrouble(t *testing.T) {
 	}
 }
 
-// The error has the reason of a denied request, and the next request is another one.
+// TestDeniedRequest checks that the error has the reason of a denied request, and the next request is another one.
 func TestDeniedRequest(t *testing.T) {
 	c := newCluster(t)
 	denied := 0
@@ -153,8 +153,7 @@ func TestDeniedRequest(t *testing.T) {
 	}
 }
 
-// A certificate that expires soon is replaced, also for existing clients; no request
-// fails.
+// TestRotate checks that a certificate that expires soon is replaced, also for existing clients; no request fails.
 func TestRotate(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -200,8 +199,9 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestCertificateOfKubeconfigIsStored: kubeadm writes the first certificate into the kubeconfig, and looks for it in
-// cert-dir before the cluster can sign another. One of another user is not stored, nor one beside a valid certificate.
+// TestCertificateOfKubeconfigIsStored checks that kubeadm writes the first certificate into the kubeconfig, and looks
+// for it in cert-dir before the cluster can sign another. One of another user is not stored, nor one beside a valid
+// certificate.
 func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -235,7 +235,7 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	}
 }
 
-// Existing clients use a kubeconfig that another program writes.
+// TestReload checks that existing clients use a kubeconfig that another program writes.
 func TestReload(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
@@ -281,7 +281,7 @@ func TestNewClientErrors(t *testing.T) {
 	}
 }
 
-// After a restart a pending request is found by its name.
+// TestPendingRequestSurvivesRestart checks that after a restart a pending request is found by its name.
 func TestPendingRequestSurvivesRestart(t *testing.T) {
 	s := store{t.TempDir(), "kubelet-client"}
 	key, err := s.requestKey()

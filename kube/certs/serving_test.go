@@ -70,7 +70,8 @@ func TestServingFiles(t *testing.T) {
 	eventually(t, "the changed file", func() bool { write("two"); time.Sleep(2 * settle); return is("two") })
 }
 
-// TestServingBySigner: asked for once the node has addresses, and again when it has others.
+// TestServingBySigner checks that the certificate is requested once the node has addresses, and again when they
+// change.
 func TestServingBySigner(t *testing.T) {
 	c := newCluster(t)
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())

@@ -32,7 +32,7 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// Only what is this node's, and of that driver, is deleted.
+// TestSlices checks that only slices of this node and of that driver are deleted.
 func TestSlices(t *testing.T) {
 	inWorld(t, func(t *testing.T, server *apitest.Server, c *claims.Claims) {
 		put := func(name, node, driver string) {

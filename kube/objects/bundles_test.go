@@ -75,7 +75,8 @@ func manyValues(length int) (all []string) {
 	return append(all, all...)
 }
 
-// One watch serves all pods, from the first to a while after the last, and each change notifies all of them.
+// TestTrustBundlesFollowed checks that one watch serves all pods, from the first to a while after the last, and each
+// change notifies all of them.
 func TestTrustBundlesFollowed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.wantRequests()
@@ -109,7 +110,8 @@ func TestTrustBundlesFollowed(t *testing.T) {
 	})
 }
 
-// What is known stays while the API server is away, and what comes back unchanged is no news.
+// TestTrustBundlesWhileAway checks that what is known stays while the API server is away, and what comes back
+// unchanged is no news.
 func TestTrustBundlesWhileAway(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(down)
@@ -133,8 +135,8 @@ func TestTrustBundlesWhileAway(t *testing.T) {
 	})
 }
 
-// The API server forbids what it does not serve: the error says so, and satisfies a source that is
-// optional.
+// TestTrustBundlesNotServed checks that the API server forbids what it does not serve: the error says so, and
+// satisfies a source that is optional.
 func TestTrustBundlesNotServed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {

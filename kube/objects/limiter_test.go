@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestReadsGoBeforeWatches: when many objects are wanted at once, reads have bounded places and watches wait until
-// the last of them has ended; then few are opened at a time.
+// TestReadsGoBeforeWatches checks that when many objects are wanted at once, reads have bounded places and watches
+// wait until the last of them has ended; then few are opened at a time.
 func TestReadsGoBeforeWatches(t *testing.T) {
 	run(t, func(b *bench) {
 		const many = 3 * readsAtOnce
@@ -51,7 +51,7 @@ func TestReadsGoBeforeWatches(t *testing.T) {
 	})
 }
 
-// TestHangingReadDelaysWatchesBriefly: a read that hangs keeps watches back for a while only.
+// TestHangingReadDelaysWatchesBriefly checks that a read that hangs keeps watches back for a while only.
 func TestHangingReadDelaysWatchesBriefly(t *testing.T) {
 	run(t, func(b *bench) {
 		hang := make(chan struct{})

@@ -122,7 +122,8 @@ func (b *bench) silent(r *http.Request) *apierrors.StatusError {
 
 func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
 
-// One read and one watch serve all pods that show an object, and end some time after the last.
+// TestVolumeObjectIsWatched checks that one read and one watch serve all pods that show an object, and end some time
+// after the last.
 func TestVolumeObjectIsWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -184,7 +185,7 @@ func TestUseReplaces(t *testing.T) {
 	})
 }
 
-// What only an environment needs is read each time, and not watched.
+// TestEnvironmentObjectIsNotWatched checks that what only an environment needs is read each time, and not watched.
 func TestEnvironmentObjectIsNotWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -208,7 +209,8 @@ func TestEnvironmentObjectIsNotWatched(t *testing.T) {
 	})
 }
 
-// A missing object is waited for, whatever needs it, and its creation wakes the pod at once.
+// TestMissingObjectIsWatched checks that a missing object is waited for, whatever needs it, and its creation wakes
+// the pod at once.
 func TestMissingObjectIsWatched(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		run(t, func(b *bench) {
@@ -267,7 +269,8 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	})
 }
 
-// A cut watch is taken up, and what changed or went meanwhile is noticed.
+// TestWatchResumesAfterBrokenConnection checks that a cut watch is taken up, and what changed or went meanwhile is
+// noticed.
 func TestWatchResumesAfterBrokenConnection(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -294,7 +297,8 @@ func TestWatchResumesAfterBrokenConnection(t *testing.T) {
 	})
 }
 
-// A change between the read and the start of the watch is noticed, also if the watch was delayed.
+// TestChangedBeforeWatch checks that a change between the read and the start of the watch is noticed, also if the
+// watch was delayed.
 func TestChangedBeforeWatch(t *testing.T) {
 	for what, want := range map[string]string{"changed": "2", "deleted": ""} {
 		run(t, func(b *bench) {
@@ -321,7 +325,8 @@ func TestChangedBeforeWatch(t *testing.T) {
 	}
 }
 
-// The API server's memory may lag behind: an object that it lacks is read from etcd as well.
+// TestFirstReadMayBeFromMemory checks that an object is read from etcd if the API server's memory lacks it, because
+// that may lag behind.
 func TestFirstReadMayBeFromMemory(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
@@ -336,7 +341,8 @@ func TestFirstReadMayBeFromMemory(t *testing.T) {
 	})
 }
 
-// What is known is never taken back to something older: after a cut the object is read from etcd.
+// TestReadAfterBrokenConnectionIsConsistent checks that what is known is never taken back to something older: after a
+// cut the object is read from etcd.
 func TestReadAfterBrokenConnectionIsConsistent(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -356,7 +362,7 @@ func TestReadAfterBrokenConnectionIsConsistent(t *testing.T) {
 	})
 }
 
-// An environment is not refreshed, so it gets what is in etcd now.
+// TestEnvironmentIsReadForEachStart checks that an environment is not refreshed, so it gets what is in etcd now.
 func TestEnvironmentIsReadForEachStart(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -371,7 +377,8 @@ func TestEnvironmentIsReadForEachStart(t *testing.T) {
 	})
 }
 
-// The authorizer may not know yet that the pod is ours.
+// TestForbiddenForAMoment checks that a read is retried while the authorizer does not know yet that the pod is bound
+// to this node.
 func TestForbiddenForAMoment(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -416,7 +423,7 @@ func TestForbiddenForEver(t *testing.T) {
 	})
 }
 
-// A server that does not answer is named, before the caller's time is up and after.
+// TestSilentServer checks that a server that does not answer is named, before the caller's time is up and after.
 func TestSilentServer(t *testing.T) {
 	run(t, func(b *bench) {
 		hang := make(chan struct{})
@@ -438,7 +445,7 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// At rest an object costs two requests in half an hour or more.
+// TestRequestsAtRest checks that at rest an object costs two requests in half an hour or more.
 func TestRequestsAtRest(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("a", "1"))
@@ -454,7 +461,7 @@ func TestRequestsAtRest(t *testing.T) {
 	})
 }
 
-// Many users and changes at once; meant for the race detector.
+// TestConcurrentUse checks many users and changes at once; it is meant for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	run(t, func(b *bench) {
 		var wg sync.WaitGroup

@@ -173,8 +173,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// A pod that uses no object keeps the services of its namespace, as others do: its containers are restarted also while
-// the API server is away.
+// TestServicesOfPodWithoutObjects checks that a pod that uses no object keeps the services of its namespace, as
+// others do: its containers are restarted also while the API server is away.
 func TestServicesOfPodWithoutObjects(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
@@ -191,7 +191,7 @@ func TestServicesOfPodWithoutObjects(t *testing.T) {
 	})
 }
 
-// A static pod gets the services that were read last.
+// TestServicesOfStaticPod checks that a static pod gets the services that were read last.
 func TestServicesOfStaticPod(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
@@ -209,7 +209,7 @@ func TestServicesOfStaticPod(t *testing.T) {
 	})
 }
 
-// What is known is used soon where packets to the API server are dropped.
+// TestKnownWhileServerIsSilent checks that what is known is used soon where packets to the API server are dropped.
 func TestKnownWhileServerIsSilent(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("env", "1"))
@@ -244,7 +244,7 @@ func TestKnownWhileServerIsSilent(t *testing.T) {
 	})
 }
 
-// Calls share reads, but none gets the result of a read that began before it.
+// TestServicesShareReads checks that calls share reads, but none gets the result of a read that began before it.
 func TestServicesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s services
@@ -272,7 +272,7 @@ func TestServicesShareReads(t *testing.T) {
 	})
 }
 
-// TestLocalServices: a static pod has the services of the API server, but does not need it.
+// TestLocalServices checks that a static pod has the services of the API server, but does not need it.
 func TestLocalServices(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))

@@ -181,7 +181,7 @@ func TestPodCertificateIssued(t *testing.T) {
 	})
 }
 
-// A signer that is quick is waited for: the volume does not fail first.
+// TestPodCertificateOfQuickSigner checks that a signer that is quick is waited for: the volume does not fail first.
 func TestPodCertificateOfQuickSigner(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.o.alive.Go(func() {
@@ -241,7 +241,8 @@ func TestPodCertificateRenewed(t *testing.T) {
 	})
 }
 
-// An old certificate is shown until it has expired and its signer has refused another.
+// TestPodCertificateOverdue checks that an old certificate is shown until it has expired and its signer has refused
+// another.
 func TestPodCertificateOverdue(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		shown, renew := b.renewal()
@@ -280,7 +281,7 @@ func TestPodCertificateRenewalRefused(t *testing.T) {
 	})
 }
 
-// After a restart the agent continues with what the volume shows.
+// TestPodCertificateTakenOver checks that after a restart the agent continues with what the volume shows.
 func TestPodCertificateTakenOver(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		key, err := newKey("ED25519")
@@ -308,7 +309,8 @@ func TestPodCertificateTakenOver(t *testing.T) {
 	})
 }
 
-// A deleted request is created again, also if the watch missed the deletion.
+// TestPodCertificateRequestDeleted checks that a deleted request is created again, also if the watch missed the
+// deletion.
 func TestPodCertificateRequestDeleted(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.wantError("waits")
@@ -334,7 +336,7 @@ func TestPodCertificateRequestDeleted(t *testing.T) {
 	})
 }
 
-// A request whose creation failed is made again with its key and name.
+// TestPodCertificateRequestFails checks that a request whose creation failed is made again with its key and name.
 func TestPodCertificateRequestFails(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		var said *apierrors.StatusError
@@ -357,7 +359,7 @@ func TestPodCertificateRequestFails(t *testing.T) {
 	})
 }
 
-// An answer for another key is no certificate.
+// TestPodCertificateOfAnotherKey checks that an answer for another key is no certificate.
 func TestPodCertificateOfAnotherKey(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.wantError("waits")
@@ -373,7 +375,7 @@ func TestPodCertificateOfAnotherKey(t *testing.T) {
 	})
 }
 
-// The request of a pod that is gone is ignored, and the watch ends.
+// TestPodCertificateForgotten checks that the request of a pod that is gone is ignored, and the watch ends.
 func TestPodCertificateForgotten(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.o.Use("uid", []Ref{})

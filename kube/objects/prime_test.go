@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestPrime: what running pods would need again is read once for all of them, and is there when the API server goes
-// away.
+// TestPrime checks that what running pods would need again is read once for all of them, and is there when the API
+// server goes away.
 func TestPrime(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(configMap("env", "1"))
@@ -28,7 +28,7 @@ func TestPrime(t *testing.T) {
 	})
 }
 
-// An API server that is away costs an attempt, and has no other effect.
+// TestPrimeWithoutServer checks that an API server that is away costs an attempt, and has no other effect.
 func TestPrimeWithoutServer(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(down)

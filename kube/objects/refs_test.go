@@ -10,7 +10,8 @@ import (
 
 func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
-// TestRefsOf: every place in a pod that names a ConfigMap or Secret, each object once; watched if a volume shows it.
+// TestRefsOf checks that every place in a pod that names a ConfigMap or Secret is found, each object once, and
+// watched if a volume shows it.
 func TestRefsOf(t *testing.T) {
 	app := corev1.Container{Name: "app",
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("from")}},

@@ -53,7 +53,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestContainersAreTheSpecs: a caller that owns the spec changes it through the iterator, ephemeral containers too.
+// TestContainersAreTheSpecs checks that a caller that owns the spec changes it through the iterator, ephemeral
+// containers too.
 func TestContainersAreTheSpecs(t *testing.T) {
 	spec := allRoles()
 	for _, c := range podutil.Containers(spec) {

@@ -113,7 +113,7 @@ func TestAPIPods(t *testing.T) {
 	})
 }
 
-// What the API server calls a pod becomes a path here.
+// TestAPIPodWithDangerousIdentity checks that what the API server calls a pod becomes a path here.
 func TestAPIPodWithDangerousIdentity(t *testing.T) {
 	withAPI(t, func(server *apitest.Server) {
 		server.Put(apiPod("a", "../../etc"))
@@ -129,7 +129,7 @@ func TestAPIPodWithDangerousIdentity(t *testing.T) {
 	})
 }
 
-// While the API server is away its pods stay, and the Set says what is wrong.
+// TestAPIOutage checks that while the API server is away its pods stay, and the Set says what is wrong.
 func TestAPIOutage(t *testing.T) {
 	withAPI(t, func(server *apitest.Server) { server.Put(apiPod("a", "1")) },
 		func(t *testing.T, server *apitest.Server, s *Sources) {
@@ -151,7 +151,7 @@ func TestAPIOutage(t *testing.T) {
 		})
 }
 
-// A server that was never reached is a source that is waited for.
+// TestAPINeverReached checks that a server that was never reached is a source that is waited for.
 func TestAPINeverReached(t *testing.T) {
 	withAPI(t, func(server *apitest.Server) {
 		server.Intercept(func(r *http.Request) *apierrors.StatusError { return apierrors.NewUnauthorized("who are you?") })

@@ -130,7 +130,7 @@ func TestIgnoredFilesAreReported(t *testing.T) {
 	b.wantProblems(state, "a.yaml.bak: ignored", "b.yaml~: ignored", "sub: ignored: it is a directory")
 }
 
-// A bad file takes nothing from others, and nothing from itself as it was.
+// TestBadFile checks that a bad file takes nothing from others, and nothing from itself as it was.
 func TestBadFile(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("good.yaml", podYAML("good", "1"))
@@ -161,7 +161,8 @@ func TestBadFile(t *testing.T) {
 	b.wantProblems(b.scan("good-n1:1"))
 }
 
-// Two files with one pod: the file that had it first keeps it, whatever the files are called.
+// TestDuplicateNames checks two files with one pod: the file that had it first keeps it, whatever the files are
+// called.
 func TestDuplicateNames(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("m.yaml", podYAML("a", "m"))
@@ -180,7 +181,7 @@ func TestDuplicateNames(t *testing.T) {
 		"2.yaml: Pod default/a-n1 is also in")
 }
 
-// Beside an API server a static pod uses the ConfigMaps that are manifests, and no others.
+// TestReferences checks that beside an API server a static pod uses the ConfigMaps that are manifests, and no others.
 func TestReferences(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.API = true })
 	b.write("a.yaml", podWithConfigMap("a", "c"))
@@ -222,8 +223,8 @@ func TestReferences(t *testing.T) {
 	alone.wantProblems(alone.scan("a-n1:i")) // it will wait for its ConfigMap
 }
 
-// An unchanged object is the same pointer, so that receivers can compare pointers, and keeps the time when it was
-// first seen.
+// TestUnchanged checks that an unchanged object is the same pointer, so that receivers can compare pointers, and
+// keeps the time when it was first seen.
 func TestUnchanged(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1"))
@@ -243,7 +244,8 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// A file that was removed and is there again counts as removed once, so that its pods start again.
+// TestRemovedAndBack checks that a file that was removed and is there again counts as removed once, so that its pods
+// start again.
 func TestRemovedAndBack(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("a.yaml", podYAML("a", "1"))
@@ -259,7 +261,8 @@ func TestRemovedAndBack(t *testing.T) {
 	}
 }
 
-// A file that was just written is read again: its time stamps may not change with the next write.
+// TestRacyWrites checks that a file that was just written is read again: its time stamps may not change with the next
+// write.
 func TestRacyWrites(t *testing.T) {
 	b := newBench(t, nil)
 	b.now = time.Now()
@@ -311,8 +314,8 @@ func TestSingleFileAndLinks(t *testing.T) {
 	b.wantProblems(b.scan(""))
 }
 
-// A static pod keeps the UID that it runs under if its manifest has not been touched since, or if a kubelet of another
-// version gives this UID to the manifest.
+// TestAdopt checks that a static pod keeps the UID that it runs under if its manifest has not been touched since, or
+// if a kubelet of another version gives this UID to the manifest.
 func TestAdopt(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -56,7 +56,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Changes are noticed by inotify alone: the slow look at the files comes once an hour here.
+// TestInotify checks that changes are noticed by inotify alone: the slow look at the files comes once an hour here.
 func TestInotify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kubernetes", "manifests") // as /etc/kubernetes/manifests before kubeadm
 	file := filepath.Join(dir, "a.yaml")
@@ -93,7 +93,7 @@ func TestInotify(t *testing.T) {
 	await("a-n1:5")
 }
 
-// A mounted ConfigMap changes by turning a hidden link.
+// TestInotifyOfLinks checks that a mounted ConfigMap changes by turning a hidden link.
 func TestInotifyOfLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, v := range []string{"1", "2"} {
@@ -120,7 +120,8 @@ func TestInotifyOfOneFile(t *testing.T) {
 	}
 }
 
-// Without inotify (a target behind a link that is not watched), the slow look finds the change.
+// TestSlowLook checks that without inotify (a target behind a link that is not watched), the slow look finds the
+// change.
 func TestSlowLook(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "a.yaml")
 	dir := t.TempDir()
@@ -176,7 +177,8 @@ func TestURL(t *testing.T) {
 	await("")
 }
 
-// A pod from a URL keeps running, also under the next agent, when the URL no longer serves what the pod refers to.
+// TestURLReferences checks that a pod from a URL keeps running, also under the next agent, when the URL no longer
+// serves what the pod refers to.
 func TestURLReferences(t *testing.T) {
 	body := podWithConfigMap("a", "c") + "---\n" + configMapYAML("c")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))
@@ -201,7 +203,8 @@ func TestURLReferences(t *testing.T) {
 	check(0, "Forbidden")
 }
 
-// A pod from a URL keeps the UID that it runs under if a kubelet of another version gives it to the manifest.
+// TestURLAdopts checks that a pod from a URL keeps the UID that it runs under if a kubelet of another version gives
+// it to the manifest.
 func TestURLAdopts(t *testing.T) {
 	body := podYAML("a", "1")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))

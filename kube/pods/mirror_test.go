@@ -205,8 +205,8 @@ func TestMirrorRetries(t *testing.T) {
 	})
 }
 
-// A pod that has the name already: the mirror pod whose create response was lost, an older mirror pod, or a foreign
-// pod, which is left alone.
+// TestMirrorExists checks a pod that has the name already: the mirror pod whose create response was lost, an older
+// mirror pod, or a foreign pod, which is left alone.
 func TestMirrorExists(t *testing.T) {
 	for name, c := range map[string]struct {
 		hash, node string
@@ -244,7 +244,8 @@ func TestMirrorExists(t *testing.T) {
 	}
 }
 
-// Only the mirror pod that was seen is deleted: not another pod that took its name meanwhile.
+// TestMirrorDeletesWhatItSaw checks that only the mirror pod that was seen is deleted: not another pod that took its
+// name meanwhile.
 func TestMirrorDeletesWhatItSaw(t *testing.T) {
 	withMirrors(t, func(server *apitest.Server) {
 		server.Put(mirrorFor("s", "1"))

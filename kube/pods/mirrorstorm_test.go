@@ -91,8 +91,9 @@ func (s *storm) deletedByUser(hash string) {
 	}
 }
 
-// TestMirrorStorm: through refused and lost requests, broken watches, changes of the manifest and users who delete
-// mirror pods, in any order, no mirror pod is taken away that is in order, and in the end the right one is there.
+// TestMirrorStorm checks that through refused and lost requests, broken watches, changes of the manifest and users
+// who delete mirror pods, in any order, no mirror pod is taken away that is in order, and in the end the right one is
+// there.
 func TestMirrorStorm(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -48,8 +48,8 @@ func realServer(t *testing.T) (admin, node *client.Client, uid types.UID) {
 	return admin, node, n.UID
 }
 
-// A static pod that uses a ConfigMap of the manifests, its mirror pod, and a pod of the API, on a real API server with
-// the Node authorizer and NodeRestriction.
+// TestRealServer checks a static pod that uses a ConfigMap of the manifests, its mirror pod, and a pod of the API, on
+// a real API server with the Node authorizer and NodeRestriction.
 func TestRealServer(t *testing.T) {
 	admin, node, uid := realServer(t)
 	dir := t.TempDir()
@@ -133,7 +133,7 @@ func TestRealServer(t *testing.T) {
 	}
 }
 
-// What SetDefaults makes of a pod is what a real API server makes of it.
+// TestRealServerDefaults checks that what SetDefaults makes of a pod is what a real API server makes of it.
 func TestRealServerDefaults(t *testing.T) {
 	admin, _, _ := realServer(t)
 	file, errs := manifest.Parse([]byte(strings.ReplaceAll(podYAML("defaults", "i"), "containers:",

@@ -224,8 +224,8 @@ func TestCanonicalPaths(t *testing.T) {
 	}
 }
 
-// TestAnswersAreCached: the API server is asked once about each token and each permission, granted or not, and errors
-// are not kept.
+// TestAnswersAreCached checks that the API server is asked once about each token and each permission, granted or not,
+// and errors are not kept.
 func TestAnswersAreCached(t *testing.T) {
 	s := newStand(t, nil)
 	s.cluster.tokens = map[string]string{"good": "prom"}

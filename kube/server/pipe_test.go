@@ -96,8 +96,8 @@ func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response,
 	return resp, c, in
 }
 
-// TestStreamPassesBytes: everything passes both ways, what came early included, and each side's end reaches the other
-// only after all that was sent before it.
+// TestStreamPassesBytes checks that everything passes both ways, what came early included, and each side's end
+// reaches the other only after all that was sent before it.
 func TestStreamPassesBytes(t *testing.T) {
 	const size = 3 << 20
 	var got [32]byte
@@ -204,8 +204,8 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestThousandsOfStreams: of many that the client, the runtime or a broken connection has ended, no goroutine and no
-// file stays.
+// TestThousandsOfStreams checks that no goroutine and no file stays of many streams that the client, the runtime or a
+// broken connection has ended.
 func TestThousandsOfStreams(t *testing.T) {
 	streams := 3000
 	if testing.Short() {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// A runtime that does not upgrade leaves neither a tunnel behind (CVE-2018-1002105) nor sends the client anywhere
-// (CVE-2018-1002102, CVE-2020-8559), and it never sees what let the client in.
+// TestRefusedUpgradeLeavesNoTunnel checks that a runtime that does not upgrade leaves neither a tunnel behind
+// (CVE-2018-1002105) nor sends the client anywhere (CVE-2018-1002102, CVE-2020-8559), and it never sees what let the
+// client in.
 func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 	for _, c := range []struct {
 		answer, want int

@@ -164,7 +164,7 @@ func TestSpamIsThrottled(t *testing.T) {
 	})
 }
 
-// TestEventsAreHeld: what happens within a second is written after it, in order and each thing once.
+// TestEventsAreHeld checks that what happens within a second is written after it, in order and each thing once.
 func TestEventsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
@@ -187,7 +187,7 @@ func TestEventsAreHeld(t *testing.T) {
 	})
 }
 
-// TestEventsBeforeTheEnd: what is held when the agent ends is written still.
+// TestEventsBeforeTheEnd checks that what is held when the agent ends is written still.
 func TestEventsBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()

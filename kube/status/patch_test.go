@@ -53,7 +53,8 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 	}
 }
 
-// A patch made from a stale base must never leave a mix of old and new in what a node agent owns.
+// TestPatchFromStaleBaseKeepsWhatItSends checks that a patch made from a stale base must never leave a mix of old and
+// new in what a node agent owns.
 func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -156,7 +156,8 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 	})
 }
 
-// TestHeldChangesGoTogether: what happens on the way to Ready, or on the way out, costs no request of its own.
+// TestHeldChangesGoTogether checks that what happens on the way to Ready, or on the way out, costs no request of its
+// own.
 func TestHeldChangesGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)
@@ -261,7 +262,8 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 	})
 }
 
-// Statuses settle on the newest whatever the order of sets, answers, failures and watch events.
+// TestRandomUpdatesConverge checks that statuses settle on the newest whatever the order of sets, answers, failures
+// and watch events.
 func TestRandomUpdatesConverge(t *testing.T) {
 	for seed := range 300 {
 		synctest.Test(t, func(t *testing.T) { randomStatuses(t, uint64(seed)) })

@@ -22,7 +22,8 @@ func TestPhaseNeverStepsBack(t *testing.T) {
 	}
 }
 
-// TestMirrorPodRunsAgain: a static pod that the node refused or ended runs again, and its mirror shows that.
+// TestMirrorPodRunsAgain checks that a static pod that the node refused or ended runs again, and its mirror shows
+// that.
 func TestMirrorPodRunsAgain(t *testing.T) {
 	mirror := testPod("a")
 	mirror.Annotations = map[string]string{"kubernetes.io/config.mirror": "0123"}

@@ -109,7 +109,8 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 	})
 }
 
-// The text of a conflict contains the name of the pod, here one that contains "uid".
+// TestConflictAboutSomethingElseIsRetried checks that the text of a conflict contains the name of the pod, here one
+// that contains "uid".
 func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 	for _, verb := range []string{http.MethodPatch, http.MethodDelete} {
 		t.Run(verb, func(t *testing.T) {

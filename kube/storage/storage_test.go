@@ -135,8 +135,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// What the API server has in memory of a PersistentVolume may lag: it will do only where it is the claim's volume, and
-// never while the claim grows.
+// TestVolumeFromMemory checks that a PersistentVolume from the memory of the API server, which may lag, is used only
+// if it is the claim's volume, and never while the claim grows.
 func TestVolumeFromMemory(t *testing.T) {
 	other := types.UID("other")
 	for name, c := range map[string]struct {
@@ -187,7 +187,7 @@ func TestVolumeFromMemory(t *testing.T) {
 	}
 }
 
-// A generic ephemeral volume is only its own pod's.
+// TestEphemeralClaim checks that a generic ephemeral volume is only its own pod's.
 func TestEphemeralClaim(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		v := &corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
@@ -207,7 +207,8 @@ func TestEphemeralClaim(t *testing.T) {
 	})
 }
 
-// The node authorizer may be behind: what it forbids at first is asked for again.
+// TestAuthorizerBehind checks that a request that the node authorizer forbids at first is retried, because the
+// authorizer may be behind.
 func TestAuthorizerBehind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pvc, pv := bound()
@@ -226,7 +227,7 @@ func TestAuthorizerBehind(t *testing.T) {
 	})
 }
 
-// An attachment is waited for on the Node object alone: nothing is asked meanwhile.
+// TestAttached checks that an attachment is waited for on the Node object alone: nothing is asked meanwhile.
 func TestAttached(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		type answer struct {
@@ -257,8 +258,8 @@ func TestAttached(t *testing.T) {
 	})
 }
 
-// An in-tree volume is attached when the Node's status shows it; a node that attaches volumes by itself does not wait
-// for that.
+// TestAttachedInTree checks that an in-tree volume is attached when the Node's status shows it; a node that attaches
+// volumes by itself does not wait for that.
 func TestAttachedInTree(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const lun = corev1.UniqueVolumeName("kubernetes.io/iscsi/a:b:0")
@@ -285,7 +286,8 @@ func TestAttachedInTree(t *testing.T) {
 // vaName is csi-sha256(handle, driver, node) as the attach/detach controller computes it.
 var vaName = "csi-c3173d6146dad00a11dc0cc97bf3f9d53fe2743a19ca8f50ed43a7744d957e9a"
 
-// A wait that takes long ends with what is awaited, and the pod is woken when it comes.
+// TestAttachTakesLong checks that a wait that takes long ends with what is awaited, and the pod is woken when it
+// comes.
 func TestAttachTakesLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		_, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle)
@@ -371,7 +373,7 @@ func TestLimitPeriod(t *testing.T) {
 	})
 }
 
-// A CSIDriver that does not exist has the defaults; changes are seen by watch.
+// TestDriver checks that a CSIDriver that does not exist has the defaults; changes are seen by watch.
 func TestDriver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		d, err := w.Driver(t.Context(), driver)
@@ -477,8 +479,8 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
-// A failed expansion is retried as long as the claim requests that size; when it requests another one, the node marks
-// the expansion infeasible, so that the control plane can start the new one.
+// TestNotGrown checks that a failed expansion is retried as long as the claim requests that size; when it requests
+// another one, the node marks the expansion infeasible, so that the control plane can start the new one.
 func TestNotGrown(t *testing.T) {
 	for _, c := range []struct {
 		asked   string
@@ -510,7 +512,7 @@ func TestNotGrown(t *testing.T) {
 	}
 }
 
-// The values of a secret are returned, and it is read again each time.
+// TestSecret checks that the values of a secret are returned, and it is read again each time.
 func TestSecret(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.server.Put(&corev1.Secret{

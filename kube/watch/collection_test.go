@@ -150,7 +150,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A broken connection resumes at the last version: no change is missed, and nothing is listed again.
+// TestFollowResumesAfterBrokenConnection checks that a broken connection resumes at the last version: no change is
+// missed, and nothing is listed again.
 func TestFollowResumesAfterBrokenConnection(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		server.Compact()
@@ -175,7 +176,8 @@ func TestFollowResumesAfterBrokenConnection(t *testing.T) {
 	})
 }
 
-// When the version has expired, the whole state is read once, and missed deletions are noticed.
+// TestFollowReadsAllAfterExpiry checks that when the version has expired, the whole state is read once, and missed
+// deletions are noticed.
 func TestFollowReadsAllAfterExpiry(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		time.Sleep(time.Minute)
@@ -198,7 +200,7 @@ func TestFollowReadsAllAfterExpiry(t *testing.T) {
 	})
 }
 
-// A server that is down is asked less and less often, and never given up.
+// TestFollowBacksOff checks that a server that is down is asked less and less often, and never given up.
 func TestFollowBacksOff(t *testing.T) {
 	follow(t, func(s *apitest.Server) { s.Intercept(down) }, func(t *testing.T, server *apitest.Server, st *state) {
 		time.Sleep(10 * time.Minute)
@@ -218,7 +220,7 @@ func TestFollowBacksOff(t *testing.T) {
 	})
 }
 
-// At rest, streams are renewed after their timeout of 5 to 10 minutes, without a list.
+// TestFollowAtRest checks that at rest, streams are renewed after their timeout of 5 to 10 minutes, without a list.
 func TestFollowAtRest(t *testing.T) {
 	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
 		server.Requests()
@@ -233,7 +235,8 @@ func TestFollowAtRest(t *testing.T) {
 	})
 }
 
-// A watch of a single object with Open needs no list: version 0 brings its present state first.
+// TestOpenSingleObject checks that a watch of a single object with Open needs no list: version 0 brings its present
+// state first.
 func TestOpenSingleObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
@@ -259,8 +262,9 @@ func TestOpenSingleObject(t *testing.T) {
 	})
 }
 
-// A state that was listed is never older than what was seen before: pods that are missing from it are ended, and their
-// volumes removed. The API server lags behind etcd; what it has in memory does not count.
+// TestFollowNeverGoesBack checks that a state that was listed is never older than what was seen before: pods that are
+// missing from it are ended, and their volumes removed. The API server lags behind etcd; what it has in memory does
+// not count.
 func TestFollowNeverGoesBack(t *testing.T) {
 	lagging := func(s *apitest.Server) {
 		s.NoWatchList()
@@ -283,7 +287,8 @@ func TestFollowNeverGoesBack(t *testing.T) {
 	})
 }
 
-// One bad answer does not decide how the state is read from then on.
+// TestFollowStreamsAgainAfterServerError checks that one bad answer does not decide how the state is read from then
+// on.
 func TestFollowStreamsAgainAfterServerError(t *testing.T) {
 	for name, answer := range map[string]*apierrors.StatusError{
 		"internal error": apierrors.NewInternalError(errors.New("etcdserver: leader changed")),

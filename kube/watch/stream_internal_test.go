@@ -60,7 +60,7 @@ func TestNextErrors(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, Next returns: an event with an object, or an error.
+// FuzzNext checks that whatever a server sends, Next returns: an event with an object, or an error.
 func FuzzNext(f *testing.F) {
 	f.Add(frameOf(f, apiwatch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
 	f.Add(frameOf(f, apiwatch.Bookmark, &corev1.ConfigMap{}))

@@ -17,8 +17,8 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices/fake"
 )
 
-// A container gets its devices with all that the plugin says of them, each device goes to one container, and who comes
-// too late is refused in the kubelet's words.
+// TestDevicesGoRound checks that a container gets its devices with all that the plugin says of them, each device goes
+// to one container, and who comes too late is refused in the kubelet's words.
 func TestDevicesGoRound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,7 +50,7 @@ func TestDevicesGoRound(t *testing.T) {
 	}
 }
 
-// A pod that asks for nothing, or for what no plugin offers, has nothing to do with devices.
+// TestNotAsked checks that a pod that asks for nothing, or for what no plugin offers, has nothing to do with devices.
 func TestNotAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -64,7 +64,8 @@ func TestNotAsked(t *testing.T) {
 	}
 }
 
-// The devices of an init container serve those after it, those of a sidecar stay with it.
+// TestInitContainers checks that the devices of an init container serve those after it, those of a sidecar stay with
+// it.
 func TestInitContainers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,7 +79,7 @@ func TestInitContainers(t *testing.T) {
 	w.refused(pod("two", "app 1"), "Available: 0")
 }
 
-// A pod that cannot have all that it asks for has nothing.
+// TestAllOrNothing checks that a pod that cannot have all that it asks for has nothing.
 func TestAllOrNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,7 +91,7 @@ func TestAllOrNothing(t *testing.T) {
 	w.admit(pod("three", "app 4"))
 }
 
-// The plugin chooses if it wants to.
+// TestPreferred checks that the plugin chooses if it wants to.
 func TestPreferred(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -100,7 +101,7 @@ func TestPreferred(t *testing.T) {
 	w.has(p, "app", "d3,d4")
 }
 
-// Only healthy devices are allocated; the capacity of the node follows.
+// TestHealth checks that only healthy devices are allocated; the capacity of the node follows.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -137,7 +138,8 @@ func TestRepeatedDevices(t *testing.T) {
 	w.has(one, "app", "d1,d2")
 }
 
-// The devices of a plugin that has ended are not allocated; pods keep those they have, also when containers restart.
+// TestPluginGone checks that the devices of a plugin that has ended are not allocated; pods keep those they have,
+// also when containers restart.
 func TestPluginGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +162,8 @@ func TestPluginGone(t *testing.T) {
 	w.has(four, "app", "d5")
 }
 
-// A plugin that does not come back takes its devices with it; the node says that there are none.
+// TestWithdrawn checks that a plugin that does not come back takes its devices with it; the node says that there are
+// none.
 func TestWithdrawn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -179,7 +182,7 @@ func TestWithdrawn(t *testing.T) {
 	w.untilCapacity(resourceName, 4, 4)
 }
 
-// A plugin that wants to prepare its devices does so before each start.
+// TestPreStart checks that a plugin that wants to prepare its devices does so before each start.
 func TestPreStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,8 +202,8 @@ func TestPreStart(t *testing.T) {
 	}
 }
 
-// Allocations survive a kill of the agent without a call to the plugin; the node has devices again when the plugin has
-// registered, and the pods that wait for it are woken.
+// TestAgentKilled checks that allocations survive a kill of the agent without a call to the plugin; the node has
+// devices again when the plugin has registered, and the pods that wait for it are woken.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -237,8 +240,8 @@ func TestAgentKilled(t *testing.T) {
 	})
 }
 
-// TestKilledAtEachStep: wherever the agent is killed while it admits a pod, after the restart the pod gets its
-// devices, and no other pod gets them.
+// TestKilledAtEachStep checks that wherever the agent is killed while it admits a pod, after the restart the pod gets
+// its devices, and no other pod gets them.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for step, cut := range map[string]func(w *world, p *fake.Plugin, one *corev1.Pod){
@@ -276,7 +279,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// A pod that was admitted without devices, as after the loss of the checkpoint, gets them when its container is made.
+// TestLateDevices checks that a pod that was admitted without devices, as after the loss of the checkpoint, gets them
+// when its container is made.
 func TestLateDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -291,7 +295,7 @@ func TestLateDevices(t *testing.T) {
 	}
 }
 
-// When the checkpoint cannot be written, no device is allocated.
+// TestCheckpointFails checks that when the checkpoint cannot be written, no device is allocated.
 func TestCheckpointFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -307,7 +311,7 @@ func TestCheckpointFails(t *testing.T) {
 	w.admit(pod("two", "app 4"))
 }
 
-// A damaged answer of a plugin costs that it is asked once more, for the same devices.
+// TestDamagedAnswer checks that a damaged answer of a plugin costs that it is asked once more, for the same devices.
 func TestDamagedAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -333,7 +337,8 @@ func TestDamagedAnswer(t *testing.T) {
 	}
 }
 
-// A plugin may register by a socket of its own; when the socket is removed, its devices become unhealthy.
+// TestRegistry checks that a plugin may register by a socket of its own; when the socket is removed, its devices
+// become unhealthy.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -349,7 +354,8 @@ func TestRegistry(t *testing.T) {
 	w.untilCapacity(resourceName, 4, 0)
 }
 
-// Plugins of an unsupported version, or for a name that is no extended resource, are refused with the reason.
+// TestRefusedPlugins checks that plugins of an unsupported version, or for a name that is no extended resource, are
+// refused with the reason.
 func TestRefusedPlugins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -376,7 +382,8 @@ func TestRefusedPlugins(t *testing.T) {
 	}
 }
 
-// The agent removes existing sockets when it starts, so that their plugins register again; other files stay.
+// TestOldSockets checks that the agent removes existing sockets when it starts, so that their plugins register again;
+// other files stay.
 func TestOldSockets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Pods that are admitted while plugins are still asked do not count on the devices that others will get near their
-// CPUs.
+// TestNearDevices checks that pods that are admitted while plugins are still asked do not count on the devices that
+// others will get near their CPUs.
 func TestNearDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

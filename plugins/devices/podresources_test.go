@@ -27,7 +27,8 @@ func format(list []*podresources.ContainerDevices) string {
 	return strings.Join(all, "; ")
 }
 
-// The pod resources API returns which container of which pod has which devices, and which devices the node has.
+// TestPodResources checks that the pod resources API returns which container of which pod has which devices, and
+// which devices the node has.
 func TestPodResources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -25,8 +25,8 @@ func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	return answer
 }
 
-// While a plugin does not answer, devices are set aside for those who come, in order; pods with devices of another
-// plugin get theirs; and what no plugin has agreed to is not kept.
+// TestSlowPlugin checks that while a plugin does not answer, devices are set aside for those who come, in order; pods
+// with devices of another plugin get theirs; and what no plugin has agreed to is not kept.
 func TestSlowPlugin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,8 +65,8 @@ func TestSlowPlugin(t *testing.T) {
 	w.refused(pod("four", "app 1"), "Requested: 1, Available: 0")
 }
 
-// What is set aside for a pod is free again when the plugin refuses it, and when the pod goes before the plugin has
-// answered.
+// TestReservationEnds checks that what is set aside for a pod is free again when the plugin refuses it, and when the
+// pod goes before the plugin has answered.
 func TestReservationEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -116,8 +116,8 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
-// A plugin that does not answer which devices it prefers blocks no other pod; the pod gets the preferred devices
-// although other pods have come meanwhile.
+// TestSlowPreference checks that a plugin that does not answer which devices it prefers blocks no other pod; the pod
+// gets the preferred devices although other pods have come meanwhile.
 func TestSlowPreference(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -138,8 +138,8 @@ func TestSlowPreference(t *testing.T) {
 	w.has(two, "app", "d2")
 }
 
-// The containers of a pod that was admitted without devices ask for them in parallel: the plugin is called once for
-// each.
+// TestLateDevicesSideBySide checks that the containers of a pod that was admitted without devices ask for them in
+// parallel: the plugin is called once for each.
 func TestLateDevicesSideBySide(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

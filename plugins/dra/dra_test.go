@@ -21,7 +21,8 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra/fake"
 )
 
-// A claim that pods share is prepared for the first of them and unprepared after the last.
+// TestSharedClaim checks that a claim that pods share is prepared for the first of them and unprepared after the
+// last.
 func TestSharedClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -57,7 +58,7 @@ func TestSharedClaim(t *testing.T) {
 	}
 }
 
-// What a pod may not have, or has no driver, is refused, and nothing is noted of it.
+// TestRefused checks that what a pod may not have, or has no driver, is refused, and nothing is noted of it.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,7 +102,8 @@ func TestRefused(t *testing.T) {
 	w.Until("the pod is woken when its driver has come", func() bool { return slices.Contains(w.Woken(), p.UID) })
 }
 
-// A template that needs no claim, and a claim without devices of any driver, cause no call of a driver.
+// TestNothingToPrepare checks that a template that needs no claim, and a claim without devices of any driver, cause
+// no call of a driver.
 func TestNothingToPrepare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +116,7 @@ func TestNothingToPrepare(t *testing.T) {
 	w.unprepare(p)
 }
 
-// A claim of an earlier object of the same name must be given back first.
+// TestOldClaim checks that a claim of an earlier object of the same name must be given back first.
 func TestOldClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -132,7 +134,7 @@ func TestOldClaim(t *testing.T) {
 	w.has(b, "nodelet.test/fake=another")
 }
 
-// Wherever the agent dies, what a driver may have prepared is known, and given back.
+// TestCrashes checks that wherever the agent dies, what a driver may have prepared is known, and given back.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	for name, die := range map[string]func(w *world, d *fake.Driver, p *corev1.Pod){
@@ -184,7 +186,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// After a restart of the agent a pod has its devices without its driver; for a new sandbox they are prepared once more.
+// TestNextLife checks that after a restart of the agent a pod has its devices without its driver; for a new sandbox
+// they are prepared once more.
 func TestNextLife(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,7 +203,7 @@ func TestNextLife(t *testing.T) {
 	w.has(p, "nodelet.test/fake=uid-gpu")
 }
 
-// A driver that hangs holds up its own pods, and no others.
+// TestHangingDriver checks that a driver that hangs holds up its own pods, and no others.
 func TestHangingDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -233,7 +236,8 @@ func TestHangingDriver(t *testing.T) {
 	w.asked(slow, "prepare early", "prepare gpu")
 }
 
-// While a driver is updated, two instances of it are there; the newest serves, and the older when that is gone.
+// TestRollingUpdate checks that while a driver is updated, two instances of it are there; the newest serves, and the
+// older when that is gone.
 func TestRollingUpdate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,7 +260,8 @@ func TestRollingUpdate(t *testing.T) {
 	})
 }
 
-// A driver is called by a version that both sides support; one without a supported version is refused.
+// TestServices checks that a driver is called by a version that both sides support; one without a supported version
+// is refused.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -279,8 +284,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// ResourceSlices of drivers that are away go, those of drivers that have not come back after the start too; others
-// stay.
+// TestSlices checks that ResourceSlices of drivers that are away go, those of drivers that have not come back after
+// the start too; others stay.
 func TestSlices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -304,7 +309,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is set aside, and the node starts.
+// TestDamagedFile checks that a file that cannot be read is set aside, and the node starts.
 func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -332,7 +337,7 @@ func TestDamagedFile(t *testing.T) {
 	w.has(p, "nodelet.test/fake=uid-gpu")
 }
 
-// TestUnreadableFile: a file that cannot be read just now is not taken for a damaged one and moved away.
+// TestUnreadableFile checks that a file that cannot be read just now is not taken for a damaged one and moved away.
 func TestUnreadableFile(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -348,7 +353,8 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// A container has the devices of the claims and requests that it names, also by alternatives and by extended resources.
+// TestContainers checks that a container has the devices of the claims and requests that it names, also by
+// alternatives and by extended resources.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

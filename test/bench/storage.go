@@ -27,8 +27,8 @@ const (
 	storageDriver = "bench.csi.nodelet.test"
 )
 
-// settleTime is the pause before a burst: the agent has then sent what it had to about earlier pods, and the requests that
-// it may make at once are unused again.
+// settleTime is the pause before a burst: the agent has then sent what it had to about earlier pods, and the requests
+// that it may make at once are unused again.
 const settleTime = 6 * time.Second
 
 // lookAtMany is how often the volumes of each of many pods are looked at. One pod's are looked at each millisecond;
@@ -157,7 +157,8 @@ func (b *volumeRun) volumesOf(ctx context.Context, pods []*corev1.Pod) ([]volume
 }
 
 // createAndWatch creates a pod and looks again and again for what is still missing of its volumes.
-func (b *volumeRun) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (l volumeTimes, err error) {
+func (b *volumeRun) createAndWatch(ctx context.Context, pod *corev1.Pod, look time.Duration) (
+	l volumeTimes, err error) {
 	began, made := time.Now(), &corev1.Pod{}
 	if err := b.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Into(made); err != nil {
 		return l, err

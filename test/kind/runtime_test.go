@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestShedCapability: what Docker asks runc for loses one capability and nothing else, large numbers included.
+// TestShedCapability checks that what Docker asks runc for loses one capability and nothing else, large numbers
+// included.
 func TestShedCapability(t *testing.T) {
 	with := func(extra string) string {
 		return `{"capabilities":{"bounding":["CAP_CHOWN",` + extra + `"CAP_KILL"]},"rlimits":[{"hard":18446744073709551615}]}`

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/state"
 )
 
-// TestStateFiles: the kubelet reads what nodelet has written, and nodelet what the kubelet has written.
+// TestStateFiles checks that the kubelet reads what nodelet has written, and nodelet what the kubelet has written.
 func TestStateFiles(t *testing.T) {
 	dir, log := t.TempDir(), klog.Background()
 	write := func(name string, content []byte, err error) {
@@ -80,7 +80,7 @@ func TestStateFiles(t *testing.T) {
 	}
 }
 
-// TestFilesOfOldKubelets: kubelets before 1.37 read and verify only one half of the files.
+// TestFilesOfOldKubelets checks that kubelets before 1.37 read and verify only one half of the files.
 func TestFilesOfOldKubelets(t *testing.T) {
 	cpus := cpu.State{Shared: cpuset.New(0, 1)}.Clone()
 	cpus.Containers["uid"] = map[string]cpuset.CPUSet{"app": cpuset.New(2, 3)}

@@ -46,7 +46,8 @@ func (s *storageScenario) show() {
 	}
 }
 
-// serve makes two targets, one with two LUNs, and an export. The kernel keeps them in memory only, so they are made again after a power cut.
+// serve makes two targets, one with two LUNs, and an export. The kernel keeps them in memory only, so they are made
+// again after a power cut.
 func (s *storageScenario) serve() error {
 	commands := []string{"modprobe -a iscsi_tcp sd_mod nfs nfsd", "systemctl start tgt nfs-server",
 		"mkdir -p /srv/share && chmod 777 /srv/share",

@@ -149,14 +149,16 @@ func TestBlankDeviceIsFormatted(t *testing.T) {
 	}
 }
 
-// What is left behind the signatures that wipefs removes does not keep a device from use: no tool knows it.
+// TestWipedDeviceIsFormatted checks that what is left behind the signatures that wipefs removes does not keep a
+// device from use: no tool knows it.
 func TestWipedDeviceIsFormatted(t *testing.T) {
 	d := newDisk(t).withData()
 	d.tool("wipefs", "--all", "--quiet", d.device)
 	must(t, d.mount(t.Context(), d.device))
 }
 
-// A device all of whose reads fail is not blank, although blkid exits as it does for a blank one.
+// TestUnreadableDeviceIsNotFormatted checks that a device all of whose reads fail is not blank, although blkid exits
+// as it does for a blank one.
 func TestUnreadableDeviceIsNotFormatted(t *testing.T) {
 	d := newDisk(t).withData()
 	must(t, os.Truncate(d.image, 0))
@@ -166,7 +168,7 @@ func TestUnreadableDeviceIsNotFormatted(t *testing.T) {
 	}
 }
 
-// The first look falls into an outage, which ends before the device would be formatted.
+// TestOutageDuringFirstLook checks an outage during the first look, which ends before the device would be formatted.
 func TestOutageDuringFirstLook(t *testing.T) {
 	d := newDisk(t).withData()
 	first := filepath.Join(t.TempDir(), "first")
@@ -177,7 +179,8 @@ func TestOutageDuringFirstLook(t *testing.T) {
 	}
 }
 
-// Each time blkid looks at the device, all reads fail; all other reads succeed.
+// TestOutageDuringEveryLook checks an outage in which all reads fail each time blkid looks at the device; all other
+// reads succeed.
 func TestOutageDuringEveryLook(t *testing.T) {
 	d := newDisk(t).withData()
 	around(t, "blkid", fmt.Sprintf(`case "$*" in *%s) %s;; esac; exec $real "$@"`, d.device, d.outage(`$real "$@"`)))
@@ -200,7 +203,7 @@ func TestMissingDevice(t *testing.T) {
 	}
 }
 
-// A file in place of the device would be formatted as well.
+// TestFileIsNoDevice checks that a file in place of the device would be formatted as well.
 func TestFileIsNoDevice(t *testing.T) {
 	d := newDisk(t)
 	path := filepath.Join(t.TempDir(), "file")
@@ -208,7 +211,7 @@ func TestFileIsNoDevice(t *testing.T) {
 	d.refused(path, "not a block device")
 }
 
-// The name of the device comes to mean another one while it is looked at.
+// TestDeviceIsSwapped checks a device whose name comes to mean another one while it is looked at.
 func TestDeviceIsSwapped(t *testing.T) {
 	blank, other := newDisk(t), newDisk(t).withData()
 	name := filepath.Join(t.TempDir(), "by-id")
@@ -221,7 +224,8 @@ func TestDeviceIsSwapped(t *testing.T) {
 	}
 }
 
-// The data comes while the device is looked at: another node writes to a shared LUN, or the path leads to another LUN.
+// TestDeviceChangesBetweenLooks checks that the data comes while the device is looked at: another node writes to a
+// shared LUN, or the path leads to another LUN.
 func TestDeviceChangesBetweenLooks(t *testing.T) {
 	d, source := newDisk(t), newDisk(t).withData()
 	around(t, "blkid", fmt.Sprintf(`$real "$@"; rc=$?
@@ -233,7 +237,7 @@ exit $rc`, d.device, source.image, d.image))
 	}
 }
 
-// What uses a device without a signature holds it exclusively.
+// TestDeviceInUseIsNotFormatted checks that what uses a device without a signature holds it exclusively.
 func TestDeviceInUseIsNotFormatted(t *testing.T) {
 	d := newDisk(t)
 	fd, err := unix.Open(d.device, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
@@ -242,7 +246,7 @@ func TestDeviceInUseIsNotFormatted(t *testing.T) {
 	d.refused(d.device, "in use")
 }
 
-// One signature of each place: the first sector, behind it, the first MiBs, the end.
+// TestSignatures checks one signature of each place: the first sector, behind it, the first MiBs, the end.
 func TestSignatures(t *testing.T) {
 	luks := append([]byte("LUKS\xba\xbe\x00\x01"), make([]byte, 504)...)
 	lvm := make([]byte, 512)

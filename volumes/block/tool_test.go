@@ -83,7 +83,8 @@ func TestToolsAreNotKilled(t *testing.T) {
 	})
 }
 
-// What a tool has of the agent: the lock, but no pipe, which would break when the agent ends.
+// TestToolOutlastsTheAgent checks what a tool has of the agent: the lock, but no pipe, which would break when the
+// agent ends.
 func TestToolOutlastsTheAgent(t *testing.T) {
 	d := newDisk(t).withData()
 	seen := filepath.Join(t.TempDir(), "seen")
@@ -126,7 +127,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// The wait for a lock that another process holds can be given up.
+// TestLockIsGivenUp checks that the wait for a lock that another process holds can be given up.
 func TestLockIsGivenUp(t *testing.T) {
 	d := newDisk(t)
 	other, err := Open(t.Context(), d.device)

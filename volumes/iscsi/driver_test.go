@@ -20,8 +20,8 @@ func (w *world) calls() []string {
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return l == "" })
 }
 
-// TestSecretsStay: no password is on a command line, in a note or in an error; it is in iscsiadm's record as long as
-// the session lasts.
+// TestSecretsStay checks that no password is on a command line, in a note or in an error; it is in iscsiadm's record
+// as long as the session lasts.
 func TestSecretsStay(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -45,7 +45,7 @@ func TestSecretsStay(t *testing.T) {
 	w.nothing()
 }
 
-// TestRecord: a login goes by a record that logs in to nothing at boot and looks for no other LUNs.
+// TestRecord checks that a login goes by a record that logs in to nothing at boot and looks for no other LUNs.
 func TestRecord(t *testing.T) {
 	w := newWorld(t)
 	w.stage(w.lun(w.luns[0], nil), true)
@@ -63,7 +63,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestKubelets: what a kubelet has staged, with a session of its making, is used, shared and ended.
+// TestKubelets checks that what a kubelet has staged, with a session of its making, is used, shared and ended.
 func TestKubelets(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
@@ -81,7 +81,7 @@ func TestKubelets(t *testing.T) {
 	w.nothing()
 }
 
-// TestPortals: one portal that answers is enough; a second one makes a second path; all go.
+// TestPortals checks that one portal that answers is enough; a second one makes a second path; all go.
 func TestPortals(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) {
@@ -100,8 +100,8 @@ func TestPortals(t *testing.T) {
 	w.nothing()
 }
 
-// TestMultipath: where multipathd has joined the paths of a LUN, its device is used; other holders are not taken for
-// one.
+// TestMultipath checks that where multipathd has joined the paths of a LUN, its device is used; other holders are not
+// taken for one.
 func TestMultipath(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -117,7 +117,7 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
-// TestRefused: the error of a failed command is returned, and the volume is cleaned up completely.
+// TestRefused checks that the error of a failed command is returned, and the volume is cleaned up completely.
 func TestRefused(t *testing.T) {
 	for _, command := range []string{"node-new", "node-login", "iface-show", "iface-new", "iface-update"} {
 		t.Run(command, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLogoutFails: the LUN is not given up before its session has ended.
+// TestLogoutFails checks that the LUN is not given up before its session has ended.
 func TestLogoutFails(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -150,7 +150,7 @@ func TestLogoutFails(t *testing.T) {
 	w.nothing()
 }
 
-// TestMissing: what the node lacks is named, with its package; the volume can be given up without it.
+// TestMissing checks that what the node lacks is named, with its package; the volume can be given up without it.
 func TestMissing(t *testing.T) {
 	w := newWorld(t)
 	name := "iqn.2026-01.test.nodelet:me"
@@ -168,8 +168,8 @@ func TestMissing(t *testing.T) {
 	w.nothing()
 }
 
-// TestReadOnly: a volume that is read-only for one pod is not written to for another, and a blank LUN is not formatted
-// for it.
+// TestReadOnly checks that a volume that is read-only for one pod is not written to for another, and a blank LUN is
+// not formatted for it.
 func TestReadOnly(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -192,7 +192,7 @@ func TestReadOnly(t *testing.T) {
 	w.nothing()
 }
 
-// TestSecretLacks: a secret without what a login needs is named by its keys.
+// TestSecretLacks checks that a secret without what a login needs is named by its keys.
 func TestSecretLacks(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -211,7 +211,7 @@ func TestSecretLacks(t *testing.T) {
 	}
 }
 
-// TestNoPassword: a target that wants no password gets none.
+// TestNoPassword checks that a target that wants no password gets none.
 func TestNoPassword(t *testing.T) {
 	w := newWorld(t)
 	w.must(os.Remove(w.fake("password")))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestKernelEvents: the kernel reports a device; a wait ends with its context, and the next one works.
+// TestKernelEvents checks that the kernel reports a device; a wait ends with its context, and the next one works.
 func TestKernelEvents(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a device is made")
@@ -53,7 +53,8 @@ type script struct {
 func (s script) Next(context.Context) error { return s.next() }
 func (script) Close() error                 { return nil }
 
-// TestAwait: a change without an event is seen; an error of the events is returned; a wait ends with its context.
+// TestAwait checks that a change without an event is seen; an error of the events is returned; a wait ends with its
+// context.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	looks := 0

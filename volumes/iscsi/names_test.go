@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Names and directories are the kubelet's.
+// TestNames checks that names and directories are the kubelet's.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	initiator := "iqn.2026-01.test:host"
@@ -62,7 +62,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a volume says must lead to no other path and no other argument.
+// TestCheck checks that what a volume says must lead to no other path and no other argument.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*corev1.ISCSIVolumeSource){
@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A record keeps the lines that are not set, and its end marker stays last.
+// TestSetLines checks that a record keeps the lines that are not set, and its end marker stays last.
 func TestSetLines(t *testing.T) {
 	t.Parallel()
 	got := setLines("# BEGIN RECORD\na = 1\nb = 2\n# END RECORD\n", map[string]string{"b": "x = y", "c": "3"})

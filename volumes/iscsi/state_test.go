@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A damaged state file does not keep the LUN on the node: the name of its directory says which one it is.
+// TestDamagedStateFile checks that a damaged state file does not keep the LUN on the node: the name of its directory
+// says which one it is.
 func TestDamagedStateFile(t *testing.T) {
 	initiator := "iqn.2026-01.test.nodelet:me"
 	volumes := map[string]func(*corev1.ISCSIVolumeSource){
@@ -38,7 +39,7 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 }
 
-// If it is not known who has created a session, it stays.
+// TestDamagedStateFileOfForeignSession checks that if it is not known who has created a session, it stays.
 func TestDamagedStateFileOfForeignSession(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -51,7 +52,8 @@ func TestDamagedStateFileOfForeignSession(t *testing.T) {
 	}
 }
 
-// A target that does not answer holds up a call for a limited time, although the caller sets no limit.
+// TestSessionTimeout checks that a target that does not answer holds up a call for a limited time, although the
+// caller sets no limit.
 func TestSessionTimeout(t *testing.T) {
 	w := newWorld(t)
 	w.d.cfg.SessionTimeout = time.Nanosecond
@@ -61,7 +63,8 @@ func TestSessionTimeout(t *testing.T) {
 	}
 }
 
-// The path of a LUN's device is not believed once its session has ended: another disk may get the name.
+// TestStillDevice checks that the path of a LUN's device is not believed once its session has ended: another disk may
+// get the name.
 func TestStillDevice(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)

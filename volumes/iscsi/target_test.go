@@ -13,8 +13,8 @@ import (
 
 // The tests of this file also run with a real target: see test/vm.
 
-// TestTargetMount: a blank LUN is formatted once; what a pod writes is there for the next one, also after all was taken
-// down.
+// TestTargetMount checks that a blank LUN is formatted once; what a pod writes is there for the next one, also after
+// all was taken down.
 func TestTargetMount(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -46,7 +46,7 @@ func TestTargetMount(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetBlock: a pod gets the device itself.
+// TestTargetBlock checks that a pod gets the device itself.
 func TestTargetBlock(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[1], nil)
@@ -85,8 +85,8 @@ func TestTargetBlock(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetShared: two LUNs of a target share its session, which ends with the second; agents that were killed
-// meanwhile matter not.
+// TestTargetShared checks that two LUNs of a target share its session, which ends with the second; agents that were
+// killed meanwhile matter not.
 func TestTargetShared(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
@@ -108,8 +108,8 @@ func TestTargetShared(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetInitiator: volumes with an initiator name of their own have sessions of their own, on interfaces that go
-// with them.
+// TestTargetInitiator checks that volumes with an initiator name of their own have sessions of their own, on
+// interfaces that go with them.
 func TestTargetInitiator(t *testing.T) {
 	w := newWorld(t)
 	named := func(name string) func(*corev1.ISCSIVolumeSource) {
@@ -136,7 +136,7 @@ func TestTargetInitiator(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetForeign: a session of another initiator process is used and left alone.
+// TestTargetForeign checks that a session of another initiator process is used and left alone.
 func TestTargetForeign(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -162,7 +162,8 @@ func (w *world) session(l *LUN) *session {
 	return s
 }
 
-// TestTargetPassword: the error for a wrong password does not contain it, and unstaging the volume leaves nothing.
+// TestTargetPassword checks that the error for a wrong password does not contain it, and unstaging the volume leaves
+// nothing.
 func TestTargetPassword(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)
@@ -181,7 +182,7 @@ func TestTargetPassword(t *testing.T) {
 	w.nothing()
 }
 
-// TestTargetBusy: a LUN that is mounted elsewhere stays until it is unmounted there.
+// TestTargetBusy checks that a LUN that is mounted elsewhere stays until it is unmounted there.
 func TestTargetBusy(t *testing.T) {
 	w := newWorld(t)
 	l := w.lun(w.luns[0], nil)

@@ -81,7 +81,8 @@ func TestWriteFollowsPayload(t *testing.T) {
 	}
 }
 
-// A reader never sees a mix of two versions through one open directory, nor a missing file.
+// TestUpdateIsAtomicForReaders checks that a reader never sees a mix of two versions through one open directory, nor
+// a missing file.
 func TestUpdateIsAtomicForReaders(t *testing.T) {
 	t.Parallel()
 	a, path := openTestDir(t)
@@ -162,7 +163,8 @@ func readVersion(path string) error {
 	return nil
 }
 
-// Each leftover that a crash or another process may leave is overcome by the next write.
+// TestWriteRecovers checks that each leftover that a crash or another process may leave is overcome by the next
+// write.
 func TestWriteRecovers(t *testing.T) {
 	t.Parallel()
 	do := func(t *testing.T, err error) {
@@ -255,7 +257,8 @@ func TestWriteRecovers(t *testing.T) {
 	}
 }
 
-// A write that fails before the switch leaves the old version, and no copy of the new one.
+// TestFailedWriteLeavesOldVersion checks that a write that fails before the switch leaves the old version, and no
+// copy of the new one.
 func TestFailedWriteLeavesOldVersion(t *testing.T) {
 	t.Parallel()
 	a, path := openTestDir(t)
@@ -268,7 +271,7 @@ func TestFailedWriteLeavesOldVersion(t *testing.T) {
 	wantTidy(t, path)
 }
 
-// The volume of a pod that a kubelet has set up is taken over as it is.
+// TestVolumeOfKubeletIsTakenOver checks that the volume of a pod that a kubelet has set up is taken over as it is.
 func TestVolumeOfKubeletIsTakenOver(t *testing.T) {
 	t.Parallel()
 	a, path := openTestDir(t)

@@ -93,7 +93,8 @@ func TestPodCertificateFiles(t *testing.T) {
 	}
 }
 
-// The certificate in a volume and its time of renewal are passed to the source of certificates, also after a restart.
+// TestPodCertificateIsItsOwnRecord checks that the certificate in a volume and its time of renewal are passed to the
+// source of certificates, also after a restart.
 func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 	t.Parallel()
 	c := newPair(t)
@@ -155,7 +156,8 @@ func chainOrBoth(s corev1.PodCertificateProjection, key, chain string) string {
 	return chain
 }
 
-// Without a certificate there is no volume, no token is asked for, and the error names the source.
+// TestPodCertificatePending checks that without a certificate there is no volume, no token is asked for, and the
+// error names the source.
 func TestPodCertificatePending(t *testing.T) {
 	t.Parallel()
 	v, o := newVolumes(t), accessObjects(func() time.Time { return testNow })
@@ -220,7 +222,7 @@ func TestTrustBundle(t *testing.T) {
 	wantFiles(t, m.HostPath, map[string]string{"ca.pem": one})
 }
 
-// Pods do not see the same order: none can come to depend on it.
+// TestTrustBundleOrder checks that pods do not see the same order: none can come to depend on it.
 func TestTrustBundleOrder(t *testing.T) {
 	t.Parallel()
 	orders := map[string]bool{}

@@ -159,7 +159,8 @@ func TestContentErrors(t *testing.T) {
 	}
 }
 
-// An object that vanishes, or loses a key, leaves running containers what they have.
+// TestContentStaysWhenSourceGoes checks that an object that vanishes, or loses a key, leaves running containers what
+// they have.
 func TestContentStaysWhenSourceGoes(t *testing.T) {
 	t.Parallel()
 	v, pod, o := newVolumes(t), testPod(), testObjects()
@@ -240,8 +241,8 @@ func TestNestedMountPoints(t *testing.T) {
 	}
 }
 
-// TestPlaces: while all places to fill volumes are taken, a mount waits for no longer than its caller, and what has no
-// files to be filled with needs none. Each place is given back.
+// TestPlaces checks that while all places to fill volumes are taken, a mount waits for no longer than its caller, and
+// what has no files to be filled with needs none. Each place is given back.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)

@@ -68,7 +68,7 @@ func statIsRegular(t testing.TB, path string) bool {
 	return statPath(t, path).Mode&unix.S_IFMT == unix.S_IFREG
 }
 
-// After a reboot the directories and notes are there, but no tmpfs.
+// TestMemoryEmptyDirAfterReboot checks that after a reboot the directories and notes are there, but no tmpfs.
 func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
@@ -88,7 +88,8 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	}
 }
 
-// A crash before the note was written: the set-up is done again, over what is there.
+// TestEmptyDirSetUpAgainAfterCrash checks a crash before the note was written: the set-up is done again, over what is
+// there.
 func TestEmptyDirSetUpAgainAfterCrash(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()

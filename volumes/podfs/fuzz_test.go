@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Whatever path an object or manifest gives: it is refused, or the file is in the volume and nowhere else.
+// FuzzPath checks that a path that an object or manifest gives is refused, or that the file is in the volume and
+// nowhere else.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{
 		"a", "a/b", "../a", "a/../b", "/a", "", ".", "./a", "a/.", "..data", "..data/a", "./..data", "..2020_", "...", ".. ",
@@ -76,8 +77,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// Whatever bundles hold, what containers get is a series of plain certificates, each once, that does not depend on the
-// order of the bundles.
+// FuzzTrustBundle checks that whatever bundles hold, containers get a series of plain certificates, each once, that
+// does not depend on the order of the bundles.
 func FuzzTrustBundle(f *testing.F) {
 	one, two := encodeCertificates([][]byte{{1}}), encodeCertificates([][]byte{{2}, {1}})
 	f.Add(string(one), string(two))

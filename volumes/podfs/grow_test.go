@@ -44,8 +44,8 @@ func mayGrowMounted(t *testing.T) bool {
 	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// A file system follows its device: before it is mounted, when its claim asks for it, and while it is in use, if the
-// kernel allows.
+// TestGrow checks that a file system follows its device: before it is mounted, when its claim asks for it, and while
+// it is in use, if the kernel allows.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
@@ -99,7 +99,8 @@ func TestGrow(t *testing.T) {
 	unmount()
 }
 
-// What has no file system of its own has nothing to grow; for what cannot grow there is an error.
+// TestGrowOthers checks that what has no file system of its own has nothing to grow; for what cannot grow there is an
+// error.
 func TestGrowOthers(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)

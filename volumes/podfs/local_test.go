@@ -56,8 +56,8 @@ func unmountLocal(t *testing.T, v *FS, pod types.UID) {
 	}
 }
 
-// A blank device is formatted once, however many pods want it at the same time; all see the same files, which outlive
-// them.
+// TestLocalDevice checks that a blank device is formatted once, however many pods want it at the same time; all see
+// the same files, which outlive them.
 func TestLocalDevice(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
@@ -107,7 +107,8 @@ func TestLocalDevice(t *testing.T) {
 	unmountLocal(t, v, pods[0].UID)
 }
 
-// What a device holds is never written over, and a blank one is not formatted for who may only read.
+// TestLocalDeviceKept checks that what a device holds is never written over, and a blank one is not formatted for who
+// may only read.
 func TestLocalDeviceKept(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)

@@ -129,7 +129,8 @@ func TestGroupChangePolicy(t *testing.T) {
 	}
 }
 
-// While a name is exchanged between a directory and a link out, nothing outside changes.
+// TestGroupOwnerUnderSwap checks that while a name is exchanged between a directory and a link out, nothing outside
+// changes.
 func TestGroupOwnerUnderSwap(t *testing.T) {
 	t.Parallel()
 	newVolumes(t) // root only

@@ -17,8 +17,8 @@ func persistent(pod *corev1.Pod, source corev1.PersistentVolumeSource) Persisten
 		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}}
 }
 
-// A local volume is bound into each pod that uses it; the group of its files is the first pod's, and its files outlive
-// all.
+// TestLocal checks that a local volume is bound into each pod that uses it; the group of its files is the first
+// pod's, and its files outlive all.
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
@@ -65,7 +65,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// What cannot be set up is refused in words that say why.
+// TestPersistentRefused checks that what cannot be set up is refused in words that say why.
 func TestPersistentRefused(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
@@ -121,7 +121,7 @@ func TestPersistentRefused(t *testing.T) {
 	}
 }
 
-// The annotation for mount options has the word before the field, as it came first.
+// TestMountOptions checks that the annotation for mount options has the word before the field, as it came first.
 func TestMountOptions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -142,7 +142,7 @@ func TestMountOptions(t *testing.T) {
 	}
 }
 
-// Own stays below the pods directory and follows no link.
+// TestOwn checks that Own stays below the pods directory and follows no link.
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
@@ -169,7 +169,8 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// A node that lacks the helper for nfs says which package to install; other failures stay as they are.
+// TestNeedsHelper checks that a node that lacks the helper for nfs says which package to install; other failures stay
+// as they are.
 func TestNeedsHelper(t *testing.T) {
 	t.Parallel()
 	failed, here := errors.New("bad option"), os.Args[0]

@@ -148,7 +148,8 @@ func TestListUnmountRemove(t *testing.T) {
 	}
 }
 
-// Data of another owner that is still mounted below a volume is not deleted.
+// TestUnmountStopsAtMountsBelow checks that data of another owner that is still mounted below a volume is not
+// deleted.
 func TestUnmountStopsAtMountsBelow(t *testing.T) {
 	t.Parallel()
 	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
@@ -189,7 +190,7 @@ func TestUnmountStopsAtMountsBelow(t *testing.T) {
 	}
 }
 
-// A process that sits in a secret does not keep the pod from going.
+// TestUnmountOfBusyTmpfs checks that a process that sits in a secret does not keep the pod from going.
 func TestUnmountOfBusyTmpfs(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
@@ -208,7 +209,8 @@ func TestUnmountOfBusyTmpfs(t *testing.T) {
 	}
 }
 
-// Mounts that lie on top of each other, as two set-ups at the same time would leave them, all go.
+// TestUnmountOfStackedMounts checks that mounts that lie on top of each other, as two set-ups at the same time would
+// leave them, all go.
 func TestUnmountOfStackedMounts(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()

@@ -39,7 +39,7 @@ func TestPodFile(t *testing.T) {
 	}
 }
 
-// A symbolic link in place of the file is not followed, and a pipe does not block.
+// TestPodFileIsAFile checks that a symbolic link in place of the file is not followed, and a pipe does not block.
 func TestPodFileIsAFile(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()

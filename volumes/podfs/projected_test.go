@@ -135,7 +135,7 @@ func TestTokenOwner(t *testing.T) {
 	}
 }
 
-// A new agent, with nothing in memory, keeps the token on disk until it is due.
+// TestTokenSurvivesRestart checks that a new agent, with nothing in memory, keeps the token on disk until it is due.
 func TestTokenSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	v, pod, now := newVolumes(t), testPod(), testNow
@@ -236,7 +236,7 @@ func TestTokenAPIFails(t *testing.T) {
 	}
 }
 
-// A token that says nothing about itself is renewed by what came with it.
+// TestOpaqueToken checks that a token that says nothing about itself is renewed by what came with it.
 func TestOpaqueToken(t *testing.T) {
 	t.Parallel()
 	v, o := newVolumes(t), accessObjects(nil)

@@ -56,7 +56,8 @@ func TestRemoveTree(t *testing.T) {
 	wantFiles(t, dir, map[string]string{"outside/keep": ""})
 }
 
-// A container may nest directories deeper than any path is long; only a few descriptors are held.
+// TestRemoveDeepTree checks that a tree deeper than any path is long, as a container can nest it, is removed with
+// only a few open descriptors.
 func TestRemoveDeepTree(t *testing.T) {
 	dir := t.TempDir()
 	const depth = 3_000
@@ -136,7 +137,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	wantFiles(t, root, map[string]string{"host/precious": "data"})
 }
 
-// While names are exchanged between a directory and a link out, nothing outside is touched.
+// TestRemoveUnderSwap checks that while names are exchanged between a directory and a link out, nothing outside is
+// touched.
 func TestRemoveUnderSwap(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

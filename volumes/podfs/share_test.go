@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestShareMounts: a directory on a private mount becomes a shared one of its own, once; one on a shared mount stays as
-// it is.
+// TestShareMounts checks that a directory on a private mount becomes a shared one of its own, once; one on a shared
+// mount stays as it is.
 func TestShareMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes mounts")

@@ -197,7 +197,8 @@ func TestSubpathOfSecretAndHostPath(t *testing.T) {
 	}
 }
 
-// The next start of a container may find something else under the same name: a new secret, a file for a directory.
+// TestSubpathIsExchanged checks the next start of a container that finds something else under the same name: a new
+// secret, a file for a directory.
 func TestSubpathIsExchanged(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
@@ -214,7 +215,7 @@ func TestSubpathIsExchanged(t *testing.T) {
 	}
 }
 
-// A crash leaves a target without mount, of either type.
+// TestSubpathAfterCrash checks that a crash leaves a target without mount, of either type.
 func TestSubpathAfterCrash(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
@@ -271,8 +272,8 @@ func TestUnmountSubpathsOfOneVolume(t *testing.T) {
 	}
 }
 
-// The attack of CVE-2021-25741: a container exchanges a directory and a link out of the volume while it is being
-// mounted.
+// TestSubpathUnderSwap checks the attack of CVE-2021-25741: a container exchanges a directory and a link out of the
+// volume while it is being mounted.
 func TestSubpathUnderSwap(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()

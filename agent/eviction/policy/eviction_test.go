@@ -97,7 +97,7 @@ func show(v Verdict) string {
 	return strings.Join(words, " ")
 }
 
-// TestAgain: who waits for a grace or transition period is told when it is over.
+// TestAgain checks that the caller is woken when a grace or transition period is over.
 func TestAgain(t *testing.T) {
 	soft := []Threshold{{Signal: MemoryAvailable, Value: bytes("10"), Grace: 3 * time.Second}}
 	v, s := Judge(soft, at("memory.available 1"), State{}, time.Minute, epoch)

@@ -83,7 +83,8 @@ func show(s policy.State, uid types.UID, container string) string {
 	return fmt.Sprintf("%s of nodes %v", text, s.Memory.Nodes(uid, container).Nodes())
 }
 
-// The answers are those of the kubelet: the differential test in test/managers compares many more.
+// TestAdmit checks that the answers are those of the kubelet: the differential test in test/managers compares many
+// more.
 func TestAdmit(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -155,7 +156,7 @@ func machineCPUs() cpuset.CPUSet {
 	return m.Online()
 }
 
-// Devices pull CPUs to their NUMA node.
+// TestDevicesDecideTheNode checks that devices pull CPUs to their NUMA node.
 func TestDevicesDecideTheNode(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicySingleNode)
 	s, err := p.Start(policy.State{})
@@ -179,7 +180,8 @@ func TestDevicesDecideTheNode(t *testing.T) {
 	}
 }
 
-// TestUnevenCores: a core with a reserved CPU is never given away as a whole, whatever the average core has.
+// TestUnevenCores checks that a core with a reserved CPU is never given away as a whole, whatever the average core
+// has.
 func TestUnevenCores(t *testing.T) {
 	m := &topology.Machine{Nodes: []topology.Node{{}}, CPUs: []topology.CPU{{ID: 0}, {ID: 1}, {ID: 2, Core: 2},
 		{ID: 3, Core: 3}, {ID: 4, Core: 4}}}
@@ -198,7 +200,7 @@ func TestUnevenCores(t *testing.T) {
 	}
 }
 
-// TestStartRefuses: a state that does not fit the machine or the configuration is not used.
+// TestStartRefuses checks that a state that does not fit the machine or the configuration is not used.
 func TestStartRefuses(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicyNone)
 	fresh, err := p.Start(policy.State{})
@@ -223,7 +225,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestStarted: when an app container has started, the memory of the init containers is free.
+// TestStarted checks that when an app container has started, the memory of the init containers is free.
 func TestStarted(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicyNone)
 	s, err := p.Start(policy.State{})

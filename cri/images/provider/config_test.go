@@ -35,7 +35,7 @@ func tokens(fields string) map[string]string {
 
 const goodTokens = "serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true"
 
-// TestConfig: what is wrong is said with the path of its field.
+// TestConfig checks that what is wrong is said with the path of its field.
 func TestConfig(t *testing.T) {
 	const attributes = "providers[0].tokenAttributes"
 	for name, tc := range map[string]struct{ text, want string }{
@@ -108,7 +108,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestDirectory: the files of a directory count together, in the order of their names.
+// TestDirectory checks that the files of a directory count together, in the order of their names.
 func TestDirectory(t *testing.T) {
 	w := newWorld(t, "", "")
 	for name, provider := range map[string]string{
@@ -138,7 +138,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestStartFails: with a wrong configuration there are no providers at all.
+// TestStartFails checks that with a wrong configuration there are no providers at all.
 func TestStartFails(t *testing.T) {
 	w := newWorld(t, "", "")
 	w.write(t, "empty/readme.txt", "")
@@ -172,7 +172,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// FuzzConfig: no configuration makes a panic, and what is taken can be used.
+// FuzzConfig checks that no configuration makes a panic, and what is taken can be used.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(head + one(nil)))
 	f.Add([]byte(head + one(tokens(goodTokens))))

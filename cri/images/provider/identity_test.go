@@ -60,8 +60,8 @@ func tokenFields(cacheType, more string) string {
 const bothKeys = "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: " +
 	"[r/role], optionalServiceAccountAnnotationKeys: [o/zone, o/none]"
 
-// TestToken: a provider gets a token and the annotations that it wants to see, and its logins are the service
-// account's.
+// TestToken checks that a provider gets a token and the annotations that it wants to see, and its logins are the
+// service account's.
 func TestToken(t *testing.T) {
 	w, c := newWorld(t, answering("Image", ""), tokenFields("ServiceAccount", bothKeys)), newCluster()
 	c.serve(&w.options)
@@ -86,8 +86,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestWhoSharesAnAnswer: pods of one service account do, unless the answer is bound to the token; other accounts never
-// do.
+// TestWhoSharesAnAnswer checks that pods of one service account share an answer, unless it is bound to the token;
+// other accounts never do.
 func TestWhoSharesAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cacheType string
@@ -123,7 +123,7 @@ func TestWhoSharesAnAnswer(t *testing.T) {
 	}
 }
 
-// TestPodWithoutAccount: a provider may want to be asked for such pods too, without a token, or not.
+// TestPodWithoutAccount checks that a provider is asked for such pods, without a token, only if it wants to be.
 func TestPodWithoutAccount(t *testing.T) {
 	for required, want := range map[bool]int{true: 0, false: 1} {
 		w := newWorld(t, answering("Image", ""), tokenFields("Token", fmt.Sprintf("requireServiceAccount: %t", required)))
@@ -139,7 +139,8 @@ func TestPodWithoutAccount(t *testing.T) {
 	}
 }
 
-// TestTokenAsPassword: a token may be the password only where answers are bound to it, and never gets into the log.
+// TestTokenAsPassword checks that a token may be the password only where answers are bound to it, and never gets into
+// the log.
 func TestTokenAsPassword(t *testing.T) {
 	for cacheType, problemsWanted := range map[string]int{"ServiceAccount": 1, "Token": 0} {
 		w := newWorld(t, `LOGIN_WORD=token-aud-p1-1; `+answering("Image", ""),

@@ -117,7 +117,7 @@ func ask(t *testing.T, p *Providers, pod *corev1.Pod, repository string) (passwo
 	return passwords
 }
 
-// TestAsk: a provider is asked for the images that it is meant for, with its arguments and environment.
+// TestAsk checks that a provider is asked for the images that it is meant for, with its arguments and environment.
 func TestAsk(t *testing.T) {
 	t.Setenv("LOGIN_WORD", "not this one")
 	w := newWorld(t, answering("Image", ""),
@@ -139,7 +139,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestWhatIsKept: an answer counts for what it says, and as long.
+// TestWhatIsKept checks that an answer counts for what it says, and as long.
 func TestWhatIsKept(t *testing.T) {
 	repositories := []string{"a.example.com/app", "a.example.com/app", "a.example.com/other", "b.example.com/app"}
 	for name, tc := range map[string]struct {
@@ -162,7 +162,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestExpiry: an answer is not used after its time, and does not stay in memory.
+// TestExpiry checks that an answer is not used after its time, and does not stay in memory.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cache
@@ -186,7 +186,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestOneRunForAll: those who ask the same at the same time share one run; one who goes away does not end it.
+// TestOneRunForAll checks that those who ask the same at the same time share one run; one who goes away does not end
+// it.
 func TestOneRunForAll(t *testing.T) {
 	w := newWorld(t, "", "")
 	w.write(t, "bin/login",
@@ -218,8 +219,8 @@ func TestOneRunForAll(t *testing.T) {
 	}
 }
 
-// TestBadProgramsLeakNothing: the log says what is wrong with a program or its answer, but never has the answer itself;
-// the problem that users of the pod see has only the name of the provider.
+// TestBadProgramsLeakNothing checks that the log says what is wrong with a program or its answer, but never has the
+// answer itself; the problem that users of the pod see has only the name of the provider.
 func TestBadProgramsLeakNothing(t *testing.T) {
 	good := answering("Image", "")
 	for name, tc := range map[string]struct{ script, want string }{
@@ -282,7 +283,7 @@ func wantDead(t *testing.T, file string) {
 	t.Errorf("process %s is still running", pid)
 }
 
-// FuzzAnswer: no answer makes a panic, and no error quotes one.
+// FuzzAnswer checks that no answer makes a panic, and no error quotes one.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"` + v1 + `","kind":"CredentialProviderResponse","cacheKeyType":"Image",` +
 		`"cacheDuration":"1h","auth":{"r.io":{"username":"u","password":"p"}}}`))

@@ -49,7 +49,7 @@ func allowed(t *testing.T, s *Store, image, ref string, pod Credentials) bool {
 	return ok
 }
 
-// TestAllowed: which pods may use an image that was pulled, by what they have.
+// TestAllowed checks which pods may use an image that was pulled, by what they have.
 func TestAllowed(t *testing.T) {
 	const image, ref = "r.io/app:1", "sha256:1"
 	for name, tc := range map[string]struct {
@@ -96,7 +96,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// TestPolicies: when a pod without credentials may use an image, by policy.
+// TestPolicies checks when a pod without credentials may use an image, by policy.
 func TestPolicies(t *testing.T) {
 	exempt := []string{"r.io/free", "r.io/team/*"}
 	for _, tc := range []struct {
@@ -128,7 +128,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyPatterns: a pattern that can never match is an error.
+// TestPolicyPatterns checks that a pattern that can never match is an error.
 func TestPolicyPatterns(t *testing.T) {
 	for pattern, want := range map[string]bool{
 		"r.io/app": true, "app": true, "r.io/*": true, "r.io:5000/a/*": true,
@@ -142,8 +142,8 @@ func TestPolicyPatterns(t *testing.T) {
 	}
 }
 
-// TestUnfinishedPull: an image whose pull has begun does not look preloaded, whatever happened then, until a pull has
-// ended.
+// TestUnfinishedPull checks that an image whose pull has begun does not look preloaded, whatever happened then, until
+// a pull has ended.
 func TestUnfinishedPull(t *testing.T) {
 	const image, ref = "r.io/app:1", "sha256:1"
 	root := t.TempDir()
@@ -188,7 +188,7 @@ func TestUnfinishedPull(t *testing.T) {
 	check("pulled without credentials", s, true)
 }
 
-// TestRecordCannotBeWritten: if the end of a pull cannot be recorded, its beginning stays recorded.
+// TestRecordCannotBeWritten checks that if the end of a pull cannot be recorded, its beginning stays recorded.
 func TestRecordCannotBeWritten(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root, preloaded)
@@ -213,7 +213,8 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: a record that makes no sense means that credentials must be verified; the next pull replaces it.
+// TestDamagedRecord checks that a record that makes no sense means that credentials must be verified; the next pull
+// replaces it.
 func TestDamagedRecord(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	for name, text := range map[string]string{
@@ -245,8 +246,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: a record that cannot be read just now is an error. It is no reason for a pull, and not taken
-// for a damaged record and replaced. Where every pod may use the image, nothing is read.
+// TestUnreadableRecord checks that a record that cannot be read just now is an error. It is no reason for a pull, and
+// not taken for a damaged record and replaced. Where every pod may use the image, nothing is read.
 func TestUnreadableRecord(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	for what, breakDisk := range map[string]func(s *Store) error{
@@ -272,7 +273,8 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestPrune: the records of images that are gone go; one that was written after the list was requested stays.
+// TestPrune checks that the records of images that are gone go; one that was written after the list was requested
+// stays.
 func TestPrune(t *testing.T) {
 	s := open(t, t.TempDir(), preloaded)
 	for _, ref := range []string{"sha256:1", "sha256:2"} {
@@ -300,8 +302,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestLearnedSecretsAreBounded: secrets with a known login are added to the record, up to a limit, and are allowed
-// beyond it.
+// TestLearnedSecretsAreBounded checks that secrets with a known login are added to the record, up to a limit, and are
+// allowed beyond it.
 func TestLearnedSecretsAreBounded(t *testing.T) {
 	const image, ref = "app:1", "sha256:1"
 	s := open(t, t.TempDir(), preloaded)
@@ -321,7 +323,8 @@ func TestLearnedSecretsAreBounded(t *testing.T) {
 	}
 }
 
-// TestKubeletsFiles: records that the kubelet has written are read, and what nodelet writes is the same to the byte.
+// TestKubeletsFiles checks that records that the kubelet has written are read, and what nodelet writes is the same to
+// the byte.
 func TestKubeletsFiles(t *testing.T) {
 	hash := HashLogin("us<er", "p&w", "e@x")
 	s := open(t, t.TempDir(), preloaded)

@@ -51,7 +51,7 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// A manifest exported from a cluster carries what the server set; none of it may act here.
+// TestStaticPodFromExport checks that what the server set in a manifest exported from a cluster has no effect.
 func TestStaticPodFromExport(t *testing.T) {
 	p := parseOne(t, `apiVersion: v1
 kind: Pod
@@ -77,7 +77,7 @@ status: {phase: Running, podIP: 1.2.3.4}
 	}
 }
 
-// The UID follows what the manifest says, not how it is written.
+// TestHash checks that the UID follows what the manifest says, not how it is written.
 func TestHash(t *testing.T) {
 	base := parseOne(t, podText).Hash
 	for name, c := range map[string]struct {

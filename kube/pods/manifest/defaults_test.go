@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The JSON files beside the manifests are what the API server of Kubernetes 1.36.3 makes of their specs.
+// TestSetDefaults checks that the JSON files beside the manifests are what the API server of Kubernetes 1.36.3 makes
+// of their specs.
 func TestSetDefaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/defaults/*.yaml")
 	if err != nil || len(files) < 7 {

@@ -13,8 +13,9 @@ import (
 	"github.com/nodelet/nodelet/internal/release"
 )
 
-// The files named after a version of Kubernetes have the UIDs that its kubelet gives these manifests at that path. With
-// another UID every static pod is recreated when a node changes between the kubelet and nodelet.
+// TestUIDIsTheKubelets checks that the files named after a version of Kubernetes have the UIDs that its kubelet gives
+// these manifests at that path. With another UID every static pod is recreated when a node changes between the
+// kubelet and nodelet.
 func TestUIDIsTheKubelets(t *testing.T) {
 	for i, minor := range minors {
 		list, err := os.ReadFile("testdata/uid/" + minor + ".txt")
@@ -41,7 +42,8 @@ func TestUIDIsTheKubelets(t *testing.T) {
 	}
 }
 
-// A field that a later version of the API adds does not change the UID of a pod that does not set it.
+// TestUIDDoesNotDependOnLaterFields checks that a field that a later version of the API adds does not change the UID
+// of a pod that does not set it.
 func TestUIDDoesNotDependOnLaterFields(t *testing.T) {
 	type Container struct{ Name, Image, Later string }
 	known := fields{"manifest.Container": {"Name", "Image"}}
@@ -63,7 +65,8 @@ func TestUIDDoesNotDependOnLaterFields(t *testing.T) {
 	}
 }
 
-// The newest table has every type that a Pod consists of, and no field that exists nowhere.
+// TestFieldsAreComplete checks that the newest table has every type that a Pod consists of, and no field that exists
+// nowhere.
 func TestFieldsAreComplete(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type)

@@ -27,8 +27,8 @@ func TestValidateAccepts(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// Each change makes the valid pod bad in one way, and the error names the field. The API server refuses them too,
-// apart from those marked ours.
+// TestValidateRefuses checks that each change makes the valid pod bad in one way, and the error names the field. The
+// API server refuses them too, apart from those marked ours.
 func TestValidateRefuses(t *testing.T) {
 	const web = "spec.containers[0]."
 	for want, change := range map[string]func(p *corev1.Pod, s *corev1.PodSpec, c *corev1.Container){

@@ -14,7 +14,7 @@ import (
 // kubelets is a file that the kubelet's own code has written.
 const kubelets = "testdata/kubelet-1.36.json"
 
-// TestKubelets: the kubelet's file is read whole, and written as it was, to the byte.
+// TestKubelets checks that the kubelet's file is read whole, and written as it was, to the byte.
 func TestKubelets(t *testing.T) {
 	text, err := os.ReadFile(kubelets)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestKubelets(t *testing.T) {
 	}
 }
 
-// TestDamaged: the readable entries of a damaged file are returned together with an error.
+// TestDamaged checks that the readable entries of a damaged file are returned together with an error.
 func TestDamaged(t *testing.T) {
 	text, err := os.ReadFile(kubelets)
 	if err != nil {

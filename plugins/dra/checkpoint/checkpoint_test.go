@@ -26,7 +26,7 @@ const text = `{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.d
 	`\"ShareID\":\"s\",\"RequestNames\":[\"r\"],\"CDIDeviceIDs\":[\"x/y=1\"]}]},\"e\":{\"Devices\":null}}}]}",` +
 	`"Checksum":210448406}`
 
-// The file has the kubelet's form, to the byte.
+// TestForm checks that the file has the kubelet's form, to the byte.
 func TestForm(t *testing.T) {
 	got, err := checkpoint.Marshal(example())
 	if err != nil || string(got) != text {
@@ -38,7 +38,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// What is damaged is not believed.
+// TestDamaged checks that what is damaged is not believed.
 func TestDamaged(t *testing.T) {
 	if _, err := checkpoint.Unmarshal([]byte(strings.Replace(text, "gpu", "cpu", 1))); !errors.Is(err,
 		checkpoint.ErrChecksum) {
