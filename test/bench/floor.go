@@ -132,8 +132,8 @@ func (b *bench) floorNode(dir string) *spec.Node {
 	}
 }
 
-// config returns what the runtime gets about a pod with one container. The files that the container mounts are made here:
-// that is not the runtime's work, and takes no time to speak of.
+// config returns what the runtime gets about a pod with one container. The files that the container mounts are made
+// here: that is not the runtime's work, and takes no time to speak of.
 func (f *floorRun) config(pod *corev1.Pod) (*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig, error) {
 	box, _, err := spec.Sandbox(&spec.SandboxInput{Node: f.node, Pod: pod})
 	if err != nil {

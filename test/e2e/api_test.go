@@ -132,7 +132,8 @@ func TestLongKubectl(t *testing.T) {
 	})
 }
 
-var webSocketSeries = regexp.MustCompile(`(?m)^kubelet_websocket_streaming_requests_total\{subresource="(\w+)"\} (\d+)$`)
+var webSocketSeries = regexp.MustCompile(
+	`(?m)^kubelet_websocket_streaming_requests_total\{subresource="(\w+)"\} (\d+)$`)
 
 // webSockets returns how many streams have reached the node as WebSockets, by their kind.
 func webSockets(t *testing.T) map[string]int {
