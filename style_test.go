@@ -3,7 +3,10 @@ package nodelet_test
 import (
 	"go/ast"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,4 +211,38 @@ func countFields(x ast.Expr) (n int) {
 		n += max(1, len(f.Names))
 	}
 	return n
+}
+
+// privateWords are metaphors and old words for which Kubernetes, CRI, CSI, CNI, systemd or Go have a term, or plain
+// English has a better word.
+var privateWords = regexp.MustCompile(`(?i)\b(anew|calm|census|deeds?|desks?|doors?|newcomers?|rooms?|` +
+	`strangers?|told|whoever|wherefore|wish(es|ed)?|by the word of|the likes of)\b`)
+
+// TestWordsArePlain checks that neither code nor pages use privateWords.
+func TestWordsArePlain(t *testing.T) {
+	texts := map[string]string{}
+	for _, s := range everyGoFile(t) {
+		if s.file != "style_test.go" {
+			texts[s.file] = s.text
+		}
+	}
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "docs/*/*.md", "Makefile", "packaging/*", "agent/plan/testdata/*", "test/vm/guest/*",
+		"test/kind/files/*",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: got %d files, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil { // directories cannot be read
+				texts[file] = string(text)
+			}
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(texts)) {
+		for _, word := range privateWords.FindAllString(texts[file], -1) {
+			t.Errorf("%s: use a standard term for %q", file, word)
+		}
+	}
 }

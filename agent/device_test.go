@@ -91,8 +91,8 @@ func (w *world) checkNoneGiven() {
 }
 
 // TestDevicesAfterReboot checks a start of the agent before the plugin has registered. A pod that still runs is left
-// alone. A pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which nobody
-// would replace, waits on.
+// alone. A pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which no
+// controller would replace, goes on waiting.
 func TestDevicesAfterReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod

@@ -92,7 +92,7 @@ func TestReap(t *testing.T) {
 }
 
 // TestReapDamagedAddress damages files of addresses: one that a running sandbox has is not given to another sandbox,
-// one that nobody has is freed.
+// one that is not in use is freed.
 func TestReapDamagedAddress(t *testing.T) {
 	for name, text := range map[string]string{"emptied": "", "cut": "runn", "garbage": "\x00\x01 not what it was \xff"} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ type output struct {
 	log *slog.Logger
 	// verbosity is the level of log.
 	verbosity *endpoints.Verbosity
-	// health returns an error if nobody takes the log.
+	// health returns an error if the log cannot be written.
 	health func() error
 }
 

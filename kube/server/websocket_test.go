@@ -158,7 +158,7 @@ func TestExecOverWebSocket(t *testing.T) {
 	}
 }
 
-// TestExecWithoutInput: the streams that the client does not request stay away, and success is told.
+// TestExecWithoutInput: the streams that the client does not request stay away, and success is reported.
 func TestExecWithoutInput(t *testing.T) {
 	s := newStreamingStand(t, false, containers{
 		func(in io.Reader, out, errs io.Writer, _ <-chan runtimecommand.TerminalSize) error {

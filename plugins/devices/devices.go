@@ -53,7 +53,7 @@ type Config struct {
 	Asked func(version, call string, err error)
 	// Meter counts what plugins do; nil: nothing is counted.
 	Meter Meter
-	// HealthChanged receives the pods whose Health may have changed. nil: nobody asks for it.
+	// HealthChanged receives the pods whose Health may have changed. nil: it is not needed.
 	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)

@@ -39,7 +39,7 @@ type Config struct {
 	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Slices are the ResourceSlices of this node; nil: there is no API server.
 	Slices Slices
-	// HealthChanged receives the pods whose Health may have changed. nil: nobody asks for it. HealthMessages: Health has
+	// HealthChanged receives the pods whose Health may have changed. nil: it is not needed. HealthMessages: Health has
 	// the messages of drivers.
 	HealthChanged  func(pods []types.UID)
 	HealthMessages bool

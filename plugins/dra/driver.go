@@ -24,7 +24,7 @@ type driver struct {
 	calls          sync.WaitGroup
 	// up: the instance is connected. DRA.mu guards it.
 	up bool
-	// health is what it reports about its devices; nil if it does not serve that, or if nobody asks.
+	// health is what it reports about its devices; nil if it does not serve that, or if it is not needed.
 	health *reports
 }
 

@@ -46,7 +46,7 @@ type deviceHealth struct {
 	until   time.Time
 }
 
-// reportsOf returns the reports of an instance of a driver; nil if it does not serve them, or if nobody asks.
+// reportsOf returns the reports of an instance of a driver; nil if it does not serve them, or if they are not needed.
 func reportsOf(d *DRA, driver string, conn *grpc.ClientConn, services []string) *reports {
 	var client healthapi.DRAResourceHealthClient
 	switch {

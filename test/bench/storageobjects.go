@@ -69,7 +69,7 @@ func (b *volumeRun) postClaim(ctx context.Context, driver *fake.Driver, name str
 	}
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	class := "by-hand"
+	class := "manual"
 	if err := post(ctx, b.api.Core, "", "persistentvolumes", &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: modes, StorageClassName: class,

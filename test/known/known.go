@@ -20,7 +20,7 @@ func ReadFile(file string, entry func(line, reason string) error) error {
 	return Read(f, entry)
 }
 
-// Read hands on each entry, a line, with the comment above it, which is its reason and that of all entries up to the
+// Read calls entry with each entry, a line, and with the comment above it, which is the reason of all entries up to the
 // next comment. A blank line ends a reason; then it is empty. An error of entry ends the reading and is returned with
 // the number of the line.
 func Read(r io.Reader, entry func(line, reason string) error) error {

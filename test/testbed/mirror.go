@@ -53,7 +53,7 @@ func newMirror(progress io.Writer) *mirror {
 func platformDir() string { return "linux-" + runtime.GOARCH }
 
 // fetch puts a file of the mirror into the cache directory dir. It reports whether the mirror has the file; a nil
-// mirror has none. A wrong checksum is an error and never a reason to build: somebody has changed the mirror.
+// mirror has none. A wrong checksum is an error and never a reason to build: the mirror was changed.
 func (m *mirror) fetch(ctx context.Context, dir, name string) (bool, error) {
 	if m == nil {
 		return false, nil

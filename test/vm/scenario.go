@@ -487,7 +487,7 @@ func (s *scenario) crashInShutdown() error {
 	return inWaves(all)
 }
 
-// remove takes the package away; pods run on, with nobody to look after them.
+// remove removes the package. Pods keep running without an agent.
 func (s *scenario) remove() error {
 	return errors.Join(s.need("dpkg -r nodelet", "! test -e /usr/bin/nodelet", "! systemctl is-active -q nodelet"),
 		s.same())

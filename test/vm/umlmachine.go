@@ -15,7 +15,7 @@ import (
 )
 
 // umlMachine is a machine of User-Mode Linux: a kernel of its own that runs as a process of this machine. It has
-// cgroup v2 with all controllers and systemd as PID 1, and computes as fast as this machine does. It lives in a
+// cgroup v2 with all controllers and systemd as PID 1, and computes as fast as this machine does. It runs in a
 // network, PID and mount namespace that end with it; its memory is a deleted file in /dev/shm, its disk a
 // copy-on-write layer in dir.
 type umlMachine struct {
@@ -64,7 +64,7 @@ func (m *umlMachine) start(limit time.Duration) error {
 	go func() {
 		_ = cmd.Wait()
 		close(ended)
-		_ = near.Close() // nobody answers on it any more
+		_ = near.Close() // nothing answers on it any more
 	}()
 	next := newControl(near, m.console())
 	if m.control != nil {

@@ -39,7 +39,7 @@ func jsonName(f reflect.StructField) string {
 }
 
 // TestEveryPodFieldHasOneVerdict compares podFields with the types of Kubernetes: a field that a new version adds fails
-// until somebody has decided about it.
+// until a maintainer has decided about it.
 func TestEveryPodFieldHasOneVerdict(t *testing.T) {
 	rows := map[string]int{} // by "Type.field"
 	for _, row := range podFields {
