@@ -62,6 +62,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"init container created after a later one":      300028500,
 		"created after a reset, then removed":           1000067587,
 		"answer of a resize of the pod lost":            2000084402,
+		"counted start failed, and a late one succeeds": 3000022140,
 	} {
 		if _, broken := simulate(seed, 1, Pod); broken != nil {
 			t.Errorf("%s: seed %d: %s\n%s", what, seed, broken.broken, replay(seed, Pod))

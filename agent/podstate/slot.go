@@ -33,13 +33,18 @@ type Slot struct {
 }
 
 // findLost sets Last to the instance in the reported status if the runtime no longer has that instance and no other
-// instance is newer.
+// instance is newer. The status may count an instance that failed to start, under the ID of the one before: then an
+// instance of the same number that was started is newer.
 func (s *Slot) findLost(all []Container) {
 	if s.Reported == nil || s.Last != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
 		return
 	}
 	gone := Lost(s.Reported)
-	if gone != nil && !contains(all, gone.ID) && (s.Last == nil || s.Last.Attempt <= gone.Attempt) {
+	if gone == nil || contains(all, gone.ID) {
+		return
+	}
+	if s.Last == nil || s.Last.Attempt < gone.Attempt ||
+		s.Last.Attempt == gone.Attempt && s.Last.State == ContainerCreated {
 		s.Last, s.Lost = gone, true
 	}
 }
