@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -103,25 +102,6 @@ func TestStreamFails(t *testing.T) {
 	}
 }
 
-// FuzzFrames reads arbitrary bytes as frames of a WebSocket.
-func FuzzFrames(f *testing.F) {
-	f.Add([]byte("\x82\x03\x01hi"))
-	f.Add([]byte("\x82\x7e\x00\x03\x01hi\x88\x00"))
-	f.Add([]byte("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c := &connection{r: bufio.NewReader(bytes.NewReader(data))}
-		for {
-			op, _, payload, err := c.frame(maxMessage)
-			if err != nil {
-				return
-			}
-			if len(payload) > maxMessage || op > 15 {
-				t.Errorf("got a frame %d of %d bytes", op, len(payload))
-			}
-		}
-	})
-}
-
 // TestExitCode checks how the runtime's last message is read.
 func TestExitCode(t *testing.T) {
 	for text, want := range map[string]string{
@@ -133,5 +113,17 @@ func TestExitCode(t *testing.T) {
 		if got := fmt.Sprint(code, " ", err); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestUnknownProtocol checks that a server that chooses no protocol is refused.
+func TestUnknownProtocol(t *testing.T) {
+	s := httptest.NewServer(&websocket.Server{
+		Handshake: func(c *websocket.Config, _ *http.Request) error { c.Protocol = nil; return nil },
+		Handler:   func(*websocket.Conn) {},
+	})
+	defer s.Close()
+	if _, err := dial(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "unknown protocol") {
+		t.Errorf("got %v, want an error about the protocols", err)
 	}
 }

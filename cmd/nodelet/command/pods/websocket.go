@@ -1,27 +1,21 @@
 package pods
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
-	"crypto/sha1"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
 
+	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The streams of a command are channels of a WebSocket (RFC 6455): the first byte of each message is the channel. The
-// protocol is that of the CRI streaming servers of containerd and CRI-O, k8s.io/apimachinery remotecommand.
+// The streams of a command are channels of a WebSocket: the first byte of each message is the channel. The protocol is
+// that of the CRI streaming servers of containerd and CRI-O, k8s.io/apimachinery remotecommand.
 const (
 	protocol  = "v4.channel.k8s.io"
 	protocol5 = "v5.channel.k8s.io" // can close standard input
@@ -33,18 +27,14 @@ const (
 	channelResize = 4
 	channelClose  = 255
 
-	opText, opBinary, opClose, opPing, opPong = 1, 2, 8, 9, 10
-
 	// maxMessage bounds a message of the runtime.
 	maxMessage = 1 << 20
 )
 
 // connection is a WebSocket to the streaming server of the runtime.
 type connection struct {
-	net.Conn
-	r           *bufio.Reader
-	subprotocol string
-	sending     sync.Mutex
+	*websocket.Conn
+	sending sync.Mutex
 }
 
 // dial opens the WebSocket at the URL that the runtime has given.
@@ -56,50 +46,22 @@ func dial(ctx context.Context, at string) (*connection, error) {
 	if u.Scheme != "http" {
 		return nil, fmt.Errorf("the runtime streams over %s; only http on this machine is supported", u.Scheme)
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+	u.Scheme = "ws"
+	dialer := websocket.Dialer{Subprotocols: []string{protocol5, protocol}}
+	conn, resp, err := dialer.DialContext(ctx, u.String(), nil)
+	if errors.Is(err, websocket.ErrBadHandshake) {
+		return nil, fmt.Errorf("the runtime answers %s instead of a WebSocket", resp.Status)
+	}
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	c := &connection{Conn: conn, r: bufio.NewReader(conn)}
-	if err := c.upgrade(u); err != nil {
-		stop()
+	if p := conn.Subprotocol(); p != protocol && p != protocol5 {
 		_ = conn.Close()
-		return nil, err
+		return nil, fmt.Errorf("the runtime chose the unknown protocol %q", p)
 	}
-	return c, nil
-}
-
-// upgrade makes the opening handshake.
-func (c *connection) upgrade(u *url.URL) error {
-	nonce := make([]byte, 16)
-	_, _ = rand.Read(nonce) // never fails
-	key := base64.StdEncoding.EncodeToString(nonce)
-	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{
-		"Connection":             {"Upgrade"},
-		"Upgrade":                {"websocket"},
-		"Sec-Websocket-Version":  {"13"},
-		"Sec-Websocket-Key":      {key},
-		"Sec-Websocket-Protocol": {protocol5 + ", " + protocol},
-	}}
-	if err := req.Write(c.Conn); err != nil {
-		return err
-	}
-	resp, err := http.ReadResponse(c.r, req)
-	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-	c.subprotocol = resp.Header.Get("Sec-Websocket-Protocol")
-	switch {
-	case resp.StatusCode != http.StatusSwitchingProtocols:
-		return fmt.Errorf("the runtime answers %s instead of a WebSocket", resp.Status)
-	case resp.Header.Get("Sec-Websocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]):
-		return errors.New("the runtime's WebSocket answer does not fit the request")
-	case c.subprotocol != protocol && c.subprotocol != protocol5:
-		return fmt.Errorf("the runtime chose the unknown protocol %q", c.subprotocol)
-	}
-	return nil
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	conn.SetReadLimit(maxMessage)
+	return &connection{Conn: conn}, nil
 }
 
 // channel returns a writer that sends each write as a message of a channel.
@@ -111,44 +73,24 @@ type channelWriter struct {
 }
 
 func (w channelWriter) Write(p []byte) (int, error) {
-	return len(p), w.c.send(opBinary, append([]byte{w.n}, p...))
+	w.c.sending.Lock()
+	defer w.c.sending.Unlock()
+	return len(p), w.c.WriteMessage(websocket.BinaryMessage, append([]byte{w.n}, p...))
 }
 
 // closeStdin says that standard input has ended. Protocol 4 cannot say it.
 func (c *connection) closeStdin() error {
-	if c.subprotocol != protocol5 {
+	if c.Subprotocol() != protocol5 {
 		return nil
 	}
-	return c.send(opBinary, []byte{channelClose, channelStdin})
-}
-
-// send sends one masked frame.
-func (c *connection) send(op byte, payload []byte) error {
-	frame := []byte{0x80 | op}
-	switch n := len(payload); {
-	case n < 126:
-		frame = append(frame, 0x80|byte(n))
-	case n < 1<<16:
-		frame = binary.BigEndian.AppendUint16(append(frame, 0x80|126), uint16(n))
-	default:
-		frame = binary.BigEndian.AppendUint64(append(frame, 0x80|127), uint64(n))
-	}
-	var mask [4]byte
-	_, _ = rand.Read(mask[:])
-	frame = append(frame, mask[:]...)
-	for i, b := range payload {
-		frame = append(frame, b^mask[i%4])
-	}
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	_, err := c.Conn.Write(frame)
+	_, err := c.channel(channelClose).Write([]byte{channelStdin})
 	return err
 }
 
 // receive passes the output of the command on until it ends, and returns its exit code.
 func (c *connection) receive(stdout, stderr io.Writer) (code int, err error) {
 	for {
-		message, err := c.message()
+		_, message, err := c.ReadMessage()
 		if err != nil {
 			return 0, fmt.Errorf("the connection to the container runtime broke: %w", err)
 		}
@@ -186,58 +128,4 @@ func exitCode(status []byte) (int, error) {
 		}
 	}
 	return 0, errors.New(s.Message)
-}
-
-// message returns the next message; the frames of control are answered here.
-func (c *connection) message() ([]byte, error) {
-	var message []byte
-	for {
-		op, last, payload, err := c.frame(maxMessage - len(message))
-		if err != nil {
-			return nil, err
-		}
-		switch op {
-		case opClose:
-			return nil, io.EOF
-		case opPing:
-			if err := c.send(opPong, payload); err != nil {
-				return nil, err
-			}
-			continue
-		case opPong:
-			continue
-		}
-		message = append(message, payload...)
-		if last {
-			return message, nil
-		}
-	}
-}
-
-// frame reads one frame of at most limit bytes.
-func (c *connection) frame(limit int) (op byte, last bool, payload []byte, err error) {
-	var head [2]byte
-	if _, err := io.ReadFull(c.r, head[:]); err != nil {
-		return 0, false, nil, err
-	}
-	size := uint64(head[1] & 0x7f)
-	switch size {
-	case 126:
-		var n uint16
-		err = binary.Read(c.r, binary.BigEndian, &n)
-		size = uint64(n)
-	case 127:
-		err = binary.Read(c.r, binary.BigEndian, &size)
-	}
-	switch {
-	case err != nil:
-		return 0, false, nil, err
-	case head[1]&0x80 != 0:
-		return 0, false, nil, errors.New("a masked frame from a server")
-	case size > uint64(limit):
-		return 0, false, nil, fmt.Errorf("a message of more than %d bytes", maxMessage)
-	}
-	payload = make([]byte, size)
-	_, err = io.ReadFull(c.r, payload)
-	return head[0] & 0x0f, head[0]&0x80 != 0, payload, err
 }
