@@ -4,19 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
-// firstDescriptor is the number of the first descriptor that systemd passes (SD_LISTEN_FDS_START).
-const firstDescriptor = 3
-
-// Keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax).
+// keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax).
 // Without systemd it does nothing.
-func Keep(name string, f *os.File) error {
+func keep(name string, f *os.File) error {
 	addr := os.Getenv("NOTIFY_SOCKET")
 	if addr == "" {
 		return nil
@@ -37,32 +33,18 @@ func Keep(name string, f *os.File) error {
 // kept returns the descriptors that systemd has passed, by name. Each can be taken once.
 var kept = sync.OnceValue(func() map[string]*os.File {
 	all := map[string]*os.File{}
-	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
-		return all
-	}
-	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
-	if err != nil || n < 0 || n > 64 {
-		return all
-	}
-	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
-	for i := range n {
-		fd := firstDescriptor + i
-		unix.CloseOnExec(fd)
-		name := ""
-		if i < len(names) {
-			name = names[i]
-		}
-		if all[name] != nil {
-			_ = unix.Close(fd) // a second one with the same name is not used
+	for _, f := range activation.Files(false) {
+		if all[f.Name()] == nil {
+			all[f.Name()] = f
 			continue
 		}
-		all[name] = os.NewFile(uintptr(fd), name)
+		_ = f.Close() // a second one with the same name is not used
 	}
 	return all
 })
 
-// KeptDescriptor returns the descriptor that an earlier process has stored under name, or nil.
-func KeptDescriptor(name string) *os.File {
+// keptDescriptor returns the descriptor that an earlier process has stored under name, or nil.
+func keptDescriptor(name string) *os.File {
 	f := kept()[name]
 	delete(kept(), name)
 	return f

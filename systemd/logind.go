@@ -145,7 +145,7 @@ func (l *Logind) Delay(ctx context.Context) error {
 	if l.lock != nil {
 		return nil
 	}
-	if kept := KeptDescriptor(lockName); kept != nil {
+	if kept := keptDescriptor(lockName); kept != nil {
 		l.lock = kept
 		return nil
 	}
@@ -156,7 +156,7 @@ func (l *Logind) Delay(ctx context.Context) error {
 		return fmt.Errorf("take logind's delay lock: %w", err)
 	}
 	l.lock = os.NewFile(uintptr(fd), lockName)
-	return Keep(lockName, l.lock)
+	return keep(lockName, l.lock)
 }
 
 // Release releases the lock, so that the shutdown continues.

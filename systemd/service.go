@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // networkWait bounds the wait for the runtime's network at startup. The network may need pods that only this agent can
@@ -31,17 +33,17 @@ func (s Service) Run(ctx context.Context) {
 	if !s.awaitUsable(ctx) {
 		return
 	}
-	interval, err := WatchdogInterval()
+	interval, err := watchdogInterval()
 	if err == nil {
-		err = Notify(Ready)
+		err = Notify(daemon.SdNotifyReady)
 	}
 	if err != nil {
 		s.Log.Warn("cannot notify systemd", "err", err)
 	}
-	Watch(ctx, interval, func() error { return s.checkHealth(ctx) },
+	watch(ctx, interval, func() error { return s.checkHealth(ctx) },
 		func(err error) { s.Log.Error("health check failed; not notifying the systemd watchdog", "err", err) })
 	<-ctx.Done()
-	_ = Notify(Stopping)
+	_ = Notify(daemon.SdNotifyStopping)
 }
 
 func (s Service) checkHealth(ctx context.Context) error {

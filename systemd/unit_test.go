@@ -95,7 +95,7 @@ func TestKubeletUnit(t *testing.T) {
 // TestKeep checks that systemd gets the descriptor itself, under its name.
 func TestKeep(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if err := Keep("x", os.Stdin); err != nil {
+	if err := keep("x", os.Stdin); err != nil {
 		t.Error(err)
 	}
 	path := filepath.Join(t.TempDir(), "notify")
@@ -110,7 +110,7 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := Keep("lock", file); err != nil {
+	if err := keep("lock", file); err != nil {
 		t.Fatal(err)
 	}
 	buf, oob := make([]byte, 100), make([]byte, 100)
