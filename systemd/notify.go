@@ -20,16 +20,16 @@ func Notify(state string) error {
 	return nil
 }
 
-// watchdogInterval returns how often a keep-alive has to be sent: half of WatchdogSec of the unit. 0 means that systemd does
-// not watch this process.
+// watchdogInterval returns how often a keep-alive has to be sent: half of WatchdogSec of the unit. 0 means that systemd
+// does not watch this process.
 func watchdogInterval() (time.Duration, error) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	return limit / 2, err
 }
 
-// watch sends keep-alives at each interval while healthy returns nil, until ctx ends. If healthy returns an error it sends
-// nothing, and systemd restarts the agent. failed is called with each error of healthy and of the sending. With an
-// interval of 0 watch returns at once.
+// watch sends keep-alives at each interval while healthy returns nil, until ctx ends. If healthy returns an error it
+// sends nothing, and systemd restarts the agent. failed is called with each error of healthy and of the sending. With
+// an interval of 0 watch returns at once.
 func watch(ctx context.Context, interval time.Duration, healthy func() error, failed func(error)) {
 	if interval <= 0 {
 		return

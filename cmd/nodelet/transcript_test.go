@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the output in the transcripts and the reference pages")
+var update = flag.Bool("update", false, "rewrite the output in the transcripts")
 
 // transcripts are the pages whose console blocks are run.
 var transcripts = []string{"../../docs/mistakes.md", "../../docs/commands.md"}

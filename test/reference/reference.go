@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-const generated = "<!-- Generated from the tables of commands and settings: go test ./cmd/nodelet -update -->\n"
+const generated = "<!-- Generated from the tables of commands and settings: go test ./test/reference -update -->\n"
 
 // Commands is docs/reference/commands.md.
 func Commands(root *command.Command) string {
@@ -97,7 +97,7 @@ func entry(b *strings.Builder, tag, text string) {
 	fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace(tag)), roff(text))
 }
 
-const manHead = `.\" Generated from the tables in cmd/nodelet/command and config: go test ./cmd/nodelet -update
+const manHead = `.\" Generated from the tables in cmd/nodelet/command and config: go test ./test/reference -update
 `
 
 const manDescription = `.SH DESCRIPTION

@@ -1,19 +1,22 @@
-package main
+package reference_test
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
-	"github.com/nodelet/nodelet/cmd/nodelet/command/reference"
+	"github.com/nodelet/nodelet/test/reference"
 )
+
+var update = flag.Bool("update", false, "rewrite the reference pages and the man pages")
 
 // TestReference checks that the reference pages and the man pages are those of the tables; -update writes them.
 func TestReference(t *testing.T) {
-	differences, err := os.ReadFile("../../test/e2e/testdata/metrics/differences.txt")
+	differences, err := os.ReadFile("../e2e/testdata/metrics/differences.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +37,7 @@ func TestReference(t *testing.T) {
 		}
 		got, err := os.ReadFile(path)
 		if err != nil || string(got) != want {
-			t.Errorf("docs/%s is not current (%v): go test ./cmd/nodelet -update", name, err)
+			t.Errorf("docs/%s is not current (%v): go test ./test/reference -update", name, err)
 		}
 	}
 }
