@@ -59,13 +59,13 @@ agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec config host/cgroups
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage
 agent/eviction/policy: kube/pod
-agent/shutdown: agent agent/podstate config host/atomicfile kube/pod
+agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff
-cni/manager: cni config
+cni/manager: cni config internal/backoff
 cri: kube/pod internal/trace
-cri/images: config cri host/atomicfile host/boundedfile internal/keylock
+cri/images: config cri host/atomicfile host/boundedfile internal/keylock internal/backoff
 cri/logs: host/beneath host/inotify
-cri/monitor: cri
+cri/monitor: cri internal/backoff
 csi: plugins host/mounts internal/keylock internal/waiting
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
@@ -77,18 +77,19 @@ kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
-kube/server/endpoints: config internal/loglevel kube/server
+kube/server/endpoints: config internal/loglevel kube/server internal/backoff
+host/self: internal/backoff
 metrics:
 metrics/usage: config metrics kube/pod host/beneath host/mounts
 metrics/exporter: cni config kube/objects kube/server metrics probes
-plugins: host/inotify
+plugins: host/inotify internal/backoff
 plugins/plugintest: plugins
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff internal/release
 internal/trace: config
 config: internal/release
-systemd: internal/loglevel
+systemd: internal/loglevel internal/backoff
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts

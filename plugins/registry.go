@@ -18,6 +18,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -94,10 +95,8 @@ func (r *Registry) Run(ctx context.Context) {
 				"dir", r.dir, "err", err, "interval", r.pollInterval)
 			last = err.Error()
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, r.pollInterval) {
 			return
-		case <-time.After(r.pollInterval):
 		}
 	}
 }
@@ -219,10 +218,8 @@ func (r *Registry) keep(ctx, agent context.Context, socket string) {
 			return
 		}
 		r.log.Warn("cannot register a plugin, trying again", "socket", socket, "err", err, "retryIn", wait)
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -129,10 +131,8 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 		if now, err = l.longestDelay(ctx); err != nil || now >= d {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, delayPoll) {
 			return ctx.Err()
-		case <-time.After(delayPoll):
 		}
 	}
 	return fmt.Errorf("raise logind's InhibitDelayMaxSec: %s/%s sets %s, but logind uses %s: does a later file lower it?",

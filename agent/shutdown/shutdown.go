@@ -13,6 +13,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/backoff"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -159,10 +160,7 @@ func (s *Shutdown) Run(ctx context.Context) {
 			s.cfg.Log.Warn("a node shutdown will not wait for the pods, trying again", "err", err, "retryIn", busRetry)
 			logged = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(busRetry):
-		}
+		backoff.Sleep(ctx, busRetry)
 	}
 }
 
@@ -233,10 +231,7 @@ func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	}
 	kept.EndTime = time.Now()
 	s.save(kept)
-	select {
-	case <-ctx.Done():
-	case <-time.After(statusDelay):
-	}
+	backoff.Sleep(ctx, statusDelay)
 	s.cfg.Log.Info("pods have ended, letting the machine shut down", "took", kept.EndTime.Sub(kept.StartTime))
 	if err := bus.Release(); err != nil {
 		s.cfg.Log.Warn("delay lock cannot be released", "err", err)

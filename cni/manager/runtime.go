@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // runtimeMode is ModeRuntime: the runtime calls the plugins, and the manager watches their configuration.
@@ -48,10 +48,8 @@ func (r *runtimeMode) cleanUp(ctx context.Context) {
 	}
 	for {
 		next := r.release(ctx, driver, cni.Alive{Foreign: cni.First(r.dirs.Conf)})
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, next) {
 			return
-		case <-time.After(next):
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -134,10 +135,8 @@ func (c *Collector) detect(ctx context.Context) {
 			return
 		}
 		c.o.Log.Warn("cannot list the images, trying again", "err", err, "retryIn", detectRetry)
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, detectRetry) {
 			return
-		case <-time.After(detectRetry):
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // stuckCall is the age at which an unanswered call to the runtime makes the agent unhealthy.
@@ -48,10 +49,8 @@ func (m *Monitor) CgroupDriver(ctx context.Context, configured string) (string, 
 			}
 			return driver, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, RetryInterval) {
 			return "", ctx.Err()
-		case <-time.After(RetryInterval):
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"runtime/metrics"
 	"strings"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -66,10 +68,8 @@ func Trim(ctx context.Context) {
 	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	var t trimmer
 	for {
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, trimEvery) {
 			return
-		case <-time.After(trimEvery):
 		}
 		metrics.Read(allocated)
 		if t.due(allocated[0].Value.Uint64()) {

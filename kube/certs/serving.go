@@ -27,6 +27,7 @@ import (
 
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
@@ -275,10 +276,8 @@ func (s *Serving) signSelf(now time.Time) error {
 // resign signs a new certificate before the old one expires.
 func (s *Serving) resign(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, untilRenewal(s.due, time.Now())+time.Second) {
 			return
-		case <-time.After(untilRenewal(s.due, time.Now()) + time.Second):
 		}
 		if time.Now().Before(s.due) {
 			continue

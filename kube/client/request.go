@@ -7,6 +7,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -26,10 +28,8 @@ func Patiently(ctx context.Context, request func(context.Context) error) error {
 		if !lags(err) || time.Since(start)+delay > AuthorizerLag {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, delay) {
 			return err
-		case <-time.After(delay):
 		}
 	}
 }

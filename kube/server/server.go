@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -191,10 +192,8 @@ func (s *Server) ListenAndRun(ctx context.Context) {
 		if !failed {
 			s.log.Error("cannot serve the node's API: no logs, exec and metrics", "err", err, "retryIn", listenRetry)
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, listenRetry) {
 			return
-		case <-time.After(listenRetry):
 		}
 	}
 	s.log.Info("serving the node's API", "addr", s.Addr().String())

@@ -216,10 +216,8 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 			r.dropped.Add(1)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, backoff.Jitter(wait)) {
 			return
-		case <-time.After(backoff.Jitter(wait)):
 		}
 	}
 }

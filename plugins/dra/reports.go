@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -84,10 +86,7 @@ func (r *reports) run(ctx context.Context) {
 			return
 		}
 		r.d.log.Debug("DRA driver sends no more reports of its devices' health", "driver", r.driver, "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchAgain):
-		}
+		backoff.Sleep(ctx, watchAgain)
 	}
 }
 

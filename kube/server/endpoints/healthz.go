@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // ServeHealthz serves healthz at the address, without TLS, until ctx ends. While the port cannot be opened, because
@@ -50,10 +52,7 @@ func listen(ctx context.Context, open func() (net.Listener, error), failed func(
 		if first {
 			failed(err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenRetry):
-		}
+		backoff.Sleep(ctx, listenRetry)
 	}
 	return nil
 }
