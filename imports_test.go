@@ -57,22 +57,22 @@ agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri kube/pod kube/server
 agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec config host/cgroups
-agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage
+agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
-cni: host/inotify host/atomicfile host/boundedfile internal/backoff
-cni/manager: cni config internal/backoff
+cni: host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest
+cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/trace
 cri/images: config cri host/atomicfile host/boundedfile internal/keylock internal/backoff
-cri/logs: host/beneath host/inotify
-cri/monitor: cri internal/backoff
-csi: plugins host/mounts internal/keylock internal/waiting
+cri/logs: host/beneath host/inotify internal/latest
+cri/monitor: cri internal/backoff internal/latest
+csi: plugins host/mounts internal/keylock internal/waiting internal/latest
 csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
-kube/node: config kube/client kube/watch internal/backoff
+kube/node: config kube/client kube/watch internal/backoff internal/latest
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest
@@ -86,7 +86,7 @@ plugins: host/inotify internal/backoff
 plugins/plugintest: plugins
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
-probes: internal/backoff internal/release
+probes: internal/backoff internal/release internal/latest
 internal/trace: config
 config: internal/release
 systemd: internal/loglevel internal/backoff

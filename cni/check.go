@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // checkLimit bounds the check of one sandbox: a DEL has to wait for it.
@@ -30,7 +32,7 @@ type CheckerConfig struct {
 // Checker runs CHECK of the plugins for each sandbox at long intervals.
 type Checker struct {
 	CheckerConfig
-	soon chan struct{}
+	soon latest.Signal
 
 	mu sync.Mutex
 	// failed holds the last error by sandbox, problems by the UID of the pod.
@@ -41,19 +43,14 @@ type Checker struct {
 func NewChecker(c CheckerConfig) *Checker {
 	return &Checker{
 		CheckerConfig: c,
-		soon:          make(chan struct{}, 1),
+		soon:          latest.NewSignal(),
 		failed:        map[string]string{},
 		problems:      map[string]string{},
 	}
 }
 
 // Soon makes Run check all sandboxes soon, after a change of the node's network.
-func (c *Checker) Soon() {
-	select {
-	case c.soon <- struct{}{}:
-	default:
-	}
-}
+func (c *Checker) Soon() { c.soon.Set() }
 
 // Run checks until ctx ends.
 func (c *Checker) Run(ctx context.Context) {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // Dirs are the CNI directories of a runtime. Empty means unknown.
@@ -38,7 +40,7 @@ type Watcher struct {
 	log *slog.Logger
 	// changed is called when something in the directories has changed.
 	changed func()
-	moved   chan struct{}
+	moved   latest.Signal
 
 	mu   sync.Mutex
 	dirs Dirs
@@ -48,7 +50,7 @@ type Watcher struct {
 
 // NewWatcher returns a Watcher. changed is called after something in the directories has changed.
 func NewWatcher(changed func(), log *slog.Logger) *Watcher {
-	return &Watcher{log: log, changed: changed, moved: make(chan struct{}, 1)}
+	return &Watcher{log: log, changed: changed, moved: latest.NewSignal()}
 }
 
 // SetDirs sets the directories. Unknown ones stay as they were.
@@ -65,10 +67,7 @@ func (w *Watcher) SetDirs(d Dirs) {
 		return
 	}
 	w.dirs = d
-	select {
-	case w.moved <- struct{}{}:
-	default:
-	}
+	w.moved.Set()
 }
 
 // Problem returns why the network does not work, or nil. runtimeReady is the runtime's own report: it does not check

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/plugins"
 )
 
@@ -35,7 +36,7 @@ type driver struct {
 	timeout time.Duration // not for an in-tree driver
 	calls   sync.WaitGroup
 	// exceeded asks for a refresh of its limits; stop ends that. Not for an in-tree driver.
-	exceeded chan struct{}
+	exceeded latest.Signal
 	stop     context.CancelFunc
 }
 
@@ -51,7 +52,7 @@ func connect(ctx context.Context, name, endpoint string, timeout time.Duration) 
 		node:     csipb.NewNodeClient(conn),
 		timeout:  timeout,
 		can:      map[csipb.NodeServiceCapability_RPC_Type]bool{},
-		exceeded: make(chan struct{}, 1),
+		exceeded: latest.NewSignal(),
 	}
 	if err := d.ask(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())

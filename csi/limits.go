@@ -12,10 +12,7 @@ func (c *CSI) LimitsExceeded(name string) {
 	d, done := c.drivers.now(name)
 	defer done()
 	if d != nil {
-		select {
-		case d.exceeded <- struct{}{}:
-		default: // it is asked already
-		}
+		d.exceeded.Set()
 	}
 }
 

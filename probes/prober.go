@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // Kind is the kind of a probe. Its text is the first word of events.
@@ -121,7 +123,7 @@ type Config struct {
 // Prober runs the probes of all pods. Safe for concurrent use. Nothing runs before Run.
 type Prober struct {
 	cfg  Config
-	wake chan struct{} // capacity 1
+	wake latest.Signal
 
 	mu    sync.Mutex
 	pods  map[types.UID][]*probe
@@ -140,7 +142,7 @@ func New(cfg Config) *Prober {
 	if cfg.Attempt == nil {
 		cfg.Attempt = func(types.UID, Attempt) {}
 	}
-	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
+	return &Prober{cfg: cfg, wake: latest.NewSignal(), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
 }
 
 // Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind)

@@ -59,7 +59,7 @@ func (p *Prober) schedule(pr *probe, at time.Time) {
 	pr.next = at
 	heap.Push(&p.due, pr)
 	if pr.index == 0 {
-		p.kick()
+		p.wake.Set()
 	}
 }
 
@@ -70,13 +70,6 @@ func (p *Prober) end(pr *probe) {
 	}
 	if pr.cancel != nil {
 		pr.cancel()
-	}
-}
-
-func (p *Prober) kick() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -141,7 +134,7 @@ func (p *Prober) freeSlot() {
 	defer p.mu.Unlock()
 	p.slots++
 	if p.slots == 1 { // something may have waited for it
-		p.kick()
+		p.wake.Set()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -36,7 +37,7 @@ type watch struct {
 }
 
 func (w *watch) run(ctx context.Context) {
-	short := make(chan struct{}, 1)
+	short := latest.NewSignal()
 	if w.onMemory() {
 		go w.watchMemory(ctx, short)
 	}
@@ -64,13 +65,8 @@ func (w *watch) onMemory() bool {
 }
 
 // watchMemory signals when the kernel says that memory runs short.
-func (w *watch) watchMemory(ctx context.Context, short chan<- struct{}) {
-	err := w.cfg.Node.WatchMemory(ctx, func() {
-		select {
-		case short <- struct{}{}:
-		default:
-		}
-	})
+func (w *watch) watchMemory(ctx context.Context, short latest.Signal) {
+	err := w.cfg.Node.WatchMemory(ctx, short.Set)
 	if ctx.Err() == nil {
 		w.cfg.Log.Info("the kernel does not notify of memory pressure, reading the level at intervals",
 			"err", err, "every", levelsEvery)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // agentMode is ModeAgent: nodelet is the runtime's network plugin.
@@ -27,7 +28,7 @@ type agentMode struct {
 
 	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
 	releasing         sync.Mutex
-	clean, incomplete chan struct{}
+	clean, incomplete latest.Signal
 }
 
 func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
@@ -36,8 +37,8 @@ func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
 		dirs:        dirs,
 		driver:      m.driver(dirs),
 		annotations: newAnnotations(m.cluster, m.cfg.Event),
-		clean:       make(chan struct{}, 1),
-		incomplete:  make(chan struct{}, 1),
+		clean:       latest.NewSignal(),
+		incomplete:  latest.NewSignal(),
 	}
 	a.source = cni.NewSource(cni.SourceConfig{
 		Dir:     m.cfg.Dir,
@@ -77,7 +78,7 @@ func (a *agentMode) run(ctx context.Context) {
 		Own:        a.source.Now,
 		Additional: a.additional,
 		Failed:     func(ctx context.Context) { a.releaseRemoved(ctx) },
-		Incomplete: a.callFailed,
+		Incomplete: a.incomplete.Set, // a call that failed may have left something
 		Attached:   a.annotations.add,
 		Log:        a.log,
 	})
@@ -121,10 +122,7 @@ func (a *agentMode) setFailure(err error) {
 // networkChanged is called when the network configuration of the node has changed.
 func (a *agentMode) networkChanged() {
 	a.cfg.CheckSoon()
-	select {
-	case a.clean <- struct{}{}:
-	default:
-	}
+	a.clean.Set()
 }
 
 // install makes nodelet the runtime's plugin, and repeats that whenever it is undone, until ctx ends.
@@ -142,14 +140,6 @@ func (a *agentMode) install(ctx context.Context) {
 		Dir:     a.cfg.Dir,
 		BinDirs: a.dirs.Bins,
 	}, a.log, a.setFailure)
-}
-
-// callFailed requests a clean-up in a while: a call that failed may have left something.
-func (a *agentMode) callFailed() {
-	select {
-	case a.incomplete <- struct{}{}:
-	default: // one is requested already
-	}
 }
 
 // cleanUp releases the networks of removed sandboxes and repairs the masquerade rules: at the start, when the network

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // The back-off after the API server could not be asked.
@@ -24,8 +25,7 @@ const (
 type annotations struct {
 	cluster cluster
 	event   func(pod cni.Pod, eventType, reason, message string)
-	// added has one slot.
-	added chan struct{}
+	added   latest.Signal
 
 	mu sync.Mutex
 	// pending holds the newest record of each pod that has to be annotated, by UID.
@@ -33,7 +33,7 @@ type annotations struct {
 }
 
 func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, message string)) *annotations {
-	return &annotations{cluster: c, event: event, added: make(chan struct{}, 1), pending: map[string]*cni.Record{}}
+	return &annotations{cluster: c, event: event, added: latest.NewSignal(), pending: map[string]*cni.Record{}}
 }
 
 // add takes the record of an attached sandbox. A pod that has selected no network needs no annotation.
@@ -44,10 +44,7 @@ func (a *annotations) add(rec *cni.Record) {
 	a.mu.Lock()
 	a.pending[rec.Pod.UID] = rec
 	a.mu.Unlock()
-	select {
-	case a.added <- struct{}{}:
-	default:
-	}
+	a.added.Set()
 }
 
 // run annotates pods until ctx ends.

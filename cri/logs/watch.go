@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // watcher notifies readers of changes in a directory. All share one inotify instance, because the kernel allows a user
@@ -14,7 +15,7 @@ import (
 type watcher struct {
 	mu       sync.Mutex
 	instance *inotify.Instance
-	dirs     map[int32]map[chan struct{}]struct{} // by watch descriptor
+	dirs     map[int32]map[latest.Signal]struct{} // by watch descriptor
 	count    int
 }
 
@@ -35,9 +36,9 @@ func (w *watcher) add(dir *os.File) (changes <-chan struct{}, stop func(), err e
 		return nil, nil, fmt.Errorf("follow the logs in %s: %w (sysctl fs.inotify.max_user_watches bounds how many)",
 			dir.Name(), err)
 	}
-	c := make(chan struct{}, 1)
+	c := latest.NewSignal()
 	if w.dirs[wd] == nil {
-		w.dirs[wd] = map[chan struct{}]struct{}{}
+		w.dirs[wd] = map[latest.Signal]struct{}{}
 	}
 	w.dirs[wd][c] = struct{}{}
 	w.count++
@@ -54,7 +55,7 @@ func (w *watcher) start() (err error) {
 			w.wake(e)
 		}
 	})
-	w.instance, w.dirs = instance, map[int32]map[chan struct{}]struct{}{}
+	w.instance, w.dirs = instance, map[int32]map[latest.Signal]struct{}{}
 	return err
 }
 
@@ -64,7 +65,7 @@ func (w *watcher) end() {
 	w.instance, w.dirs = nil, nil
 }
 
-func (w *watcher) remove(wd int32, c chan struct{}) {
+func (w *watcher) remove(wd int32, c latest.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--
@@ -88,11 +89,8 @@ func (w *watcher) wake(e inotify.Event) {
 	}
 }
 
-func nudge(readers map[chan struct{}]struct{}) {
+func nudge(readers map[latest.Signal]struct{}) {
 	for c := range readers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		c.Set()
 	}
 }

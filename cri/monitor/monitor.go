@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 const (
@@ -51,8 +52,8 @@ type Monitor struct {
 	// runs counts the runs of the runtime that this process has seen: it may have been replaced while it did not answer.
 	runs atomic.Uint64
 
-	// These have one slot: they wake a loop, which then looks at the newest state.
-	checkSoon, syncCIDR, syncImages chan struct{}
+	// These wake a loop, which then looks at the newest state.
+	checkSoon, syncCIDR, syncImages latest.Signal
 
 	answered, usable           chan struct{}
 	closeAnswered, closeUsable func()
@@ -63,9 +64,9 @@ func New(cfg Config) *Monitor {
 	m := &Monitor{
 		cfg:        cfg,
 		created:    time.Now(),
-		checkSoon:  make(chan struct{}, 1),
-		syncCIDR:   make(chan struct{}, 1),
-		syncImages: make(chan struct{}, 1),
+		checkSoon:  latest.NewSignal(),
+		syncCIDR:   latest.NewSignal(),
+		syncImages: latest.NewSignal(),
 		answered:   make(chan struct{}),
 		usable:     make(chan struct{}),
 	}
@@ -99,21 +100,14 @@ func (m *Monitor) Features(handler string) *runtimeapi.RuntimeHandlerFeatures {
 // SetPodCIDR sets the pod CIDR that the runtime is to know.
 func (m *Monitor) SetPodCIDR(cidr string) {
 	m.podCIDR.Store(&cidr)
-	notify(m.syncCIDR)
+	m.syncCIDR.Set()
 }
 
 // ImagesChanged requests a list of the images: one has been pulled or removed.
-func (m *Monitor) ImagesChanged() { notify(m.syncImages) }
+func (m *Monitor) ImagesChanged() { m.syncImages.Set() }
 
 // CheckSoon requests a status call now and a few more in the next seconds: the runtime is about to notice a change.
-func (m *Monitor) CheckSoon() { notify(m.checkSoon) }
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (m *Monitor) CheckSoon() { m.checkSoon.Set() }
 
 // Run polls until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {

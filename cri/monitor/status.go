@@ -70,7 +70,7 @@ func (p *statusPoll) check(ctx context.Context) {
 	if p.ready {
 		p.closeUsable()
 	}
-	notify(p.syncCIDR)
+	p.syncCIDR.Set()
 }
 
 func (p *statusPoll) call(ctx context.Context) error {

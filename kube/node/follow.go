@@ -39,12 +39,7 @@ func (s sink) Set(o metav1.Object) {
 	s.r.seen <- n
 }
 
-func (s sink) Delete(metav1.Object) {
-	select {
-	case s.r.gone <- struct{}{}:
-	default:
-	}
-}
+func (s sink) Delete(metav1.Object) { s.r.gone.Set() }
 
 func (s sink) Trouble(err error) {
 	if err != nil {

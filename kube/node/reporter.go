@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -94,8 +95,8 @@ type Reporter struct {
 	machine  atomic.Pointer[machineFacts]
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
 	seen     chan *corev1.Node
-	gone     chan struct{}
-	wake     chan struct{}
+	gone     latest.Signal
+	wake     latest.Signal
 
 	mu    sync.Mutex // guards in
 	in    inputs
@@ -130,8 +131,8 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		log:      cfg.Log,
 		appeared: make(chan struct{}),
 		seen:     make(chan *corev1.Node, 1),
-		gone:     make(chan struct{}, 1),
-		wake:     make(chan struct{}, 1),
+		gone:     latest.NewSignal(),
+		wake:     latest.NewSignal(),
 	}
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
@@ -245,7 +246,7 @@ func (r *Reporter) set(change func(*inputs) bool) {
 	changed := change(&r.in)
 	r.mu.Unlock()
 	if changed {
-		r.notify()
+		r.wake.Set()
 	}
 }
 
@@ -253,14 +254,6 @@ func (r *Reporter) healthNow() health {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.in.health
-}
-
-// notify wakes report. It never blocks.
-func (r *Reporter) notify() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a wake-up is already pending
-	}
 }
 
 // Node returns the newest version of the Node object. Before the API server has answered, it returns the object that
