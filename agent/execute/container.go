@@ -14,12 +14,10 @@ import (
 
 // containers creates and starts instances of containers, and removes those that have exited.
 type containers struct {
-	runtime   Runtime
+	*Backends
 	inputs    *inputs
 	files     *containerFiles
 	sandboxes *sandboxes
-	placement Placement
-	events    Events
 }
 
 // create creates an instance of a container.
@@ -39,19 +37,19 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if err := x.files.make(t, s); err != nil {
 		return err
 	}
-	if _, err := x.runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
+	if _, err := x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
 		return err
 	}
-	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Created", "Container created")
+	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Created", "Container created")
 	return nil
 }
 
 func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContainer) error {
-	if err := x.runtime.StartContainer(ctx, s.ID); err != nil {
+	if err := x.Runtime.StartContainer(ctx, s.ID); err != nil {
 		return err
 	}
-	x.placement.Started(t.Pod, s.Name)
-	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
+	x.Placement.Started(t.Pod, s.Name)
+	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
 	if err := x.files.linkLog(t, s.Name, s.ID); err != nil {
 		t.Log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
 	}
@@ -60,7 +58,7 @@ func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContain
 
 // remove removes an exited instance and, unless its log is kept, the log and the link to it.
 func (x *containers) remove(ctx context.Context, t *Task, s podstate.RemoveContainer) error {
-	if err := x.runtime.RemoveContainer(ctx, s.ID); err != nil {
+	if err := x.Runtime.RemoveContainer(ctx, s.ID); err != nil {
 		return err
 	}
 	if s.KeepLog {
@@ -71,25 +69,23 @@ func (x *containers) remove(ctx context.Context, t *Task, s podstate.RemoveConta
 
 // containerFiles makes the files of instances in the directories of their pods and of their logs.
 type containerFiles struct {
-	pods PodFiles
-	logs Logs
-	node func() *spec.Node
+	*Backends
 }
 
 // make creates the files of an instance: the hosts file, the termination message, and the log directory.
 func (x *containerFiles) make(t *Task, s podstate.CreateContainer) error {
-	if err := x.logs.Make(filepath.Dir(x.logPath(t.Pod, s.Name, s.Attempt))); err != nil {
+	if err := x.Logs.Make(filepath.Dir(x.logPath(t.Pod, s.Name, s.Attempt))); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
-	hosts, err := hostsFile(t.Pod, x.node(), t.podIPs())
+	hosts, err := hostsFile(t.Pod, x.Node(), t.podIPs())
 	if err != nil {
 		return err
 	}
-	if _, err := x.pods.WriteHosts(t.Pod.UID, hosts); err != nil {
+	if _, err := x.PodFiles.WriteHosts(t.Pod.UID, hosts); err != nil {
 		return err
 	}
-	log := filepath.Base(x.node().TerminationLogPath(t.Pod.UID, s.Name, s.Attempt))
-	_, err = x.pods.TerminationLog(t.Pod.UID, s.Name, log)
+	log := filepath.Base(x.Node().TerminationLogPath(t.Pod.UID, s.Name, s.Attempt))
+	_, err = x.PodFiles.TerminationLog(t.Pod.UID, s.Name, log)
 	return err
 }
 
@@ -99,7 +95,7 @@ func (x *containerFiles) linkLog(t *Task, container, id string) error {
 	if c == nil {
 		return nil
 	}
-	return x.logs.Link(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id))
+	return x.Logs.Link(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id))
 }
 
 func (x *containerFiles) removeLog(t *Task, container, id string) error {
@@ -107,7 +103,7 @@ func (x *containerFiles) removeLog(t *Task, container, id string) error {
 	if c == nil {
 		return nil
 	}
-	if err := x.logs.RemoveLog(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id)); err != nil {
+	if err := x.Logs.RemoveLog(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id)); err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
 	return nil
@@ -115,7 +111,7 @@ func (x *containerFiles) removeLog(t *Task, container, id string) error {
 
 // logPath returns the path of the log of one instance.
 func (x *containerFiles) logPath(pod *corev1.Pod, container string, attempt uint32) string {
-	return filepath.Join(x.node().PodLogDir(pod.Namespace, pod.Name, pod.UID), spec.LogPath(container, attempt))
+	return filepath.Join(x.Node().PodLogDir(pod.Namespace, pod.Name, pod.UID), spec.LogPath(container, attempt))
 }
 
 // linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the

@@ -13,8 +13,7 @@ import (
 
 // deviceInputs collects what device plugins and resource claims add to containers.
 type deviceInputs struct {
-	plugins Devices
-	claims  Claims
+	*Backends
 }
 
 // of returns what they add to a container that is about to be created.
@@ -22,13 +21,13 @@ func (x *deviceInputs) of(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	if out, err = x.ofPlugins(ctx, pod, c); err != nil {
 		return out, err
 	}
-	claimed, err := x.claims.Devices(pod, c)
+	claimed, err := x.Claims.Devices(pod, c)
 	out.CDI = append(claimed, out.CDI...)
 	return out, err
 }
 
 func (x *deviceInputs) ofPlugins(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Devices, error) {
-	given, err := x.plugins.Container(ctx, pod, c)
+	given, err := x.Devices.Container(ctx, pod, c)
 	if err != nil || given == nil {
 		return spec.Devices{}, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // Executor runs steps: it passes each to the type that does this kind of work. It is safe for concurrent use.
 type Executor struct {
-	backends   Backends
+	backends   *Backends
 	sandboxes  *sandboxes
 	containers *containers
 	hooks      *hooks
@@ -25,50 +25,19 @@ type Executor struct {
 }
 
 // New returns an Executor that acts through b.
-func New(b Backends) *Executor {
-	l := newLimiters()
-	boxes := &sandboxes{
-		runtime:        b.Runtime,
-		objects:        b.Objects,
-		logs:           b.Logs,
-		userNamespaces: b.UserNamespaces,
-		handler:        b.Handler,
-		node:           b.Node,
-		events:         b.Events,
-		limiters:       l,
-	}
-	in := &inputs{
-		objects:   b.Objects,
-		files:     b.PodFiles,
-		devices:   &deviceInputs{plugins: b.Devices, claims: b.Claims},
-		placement: b.Placement,
-		sandboxes: boxes,
-		node:      b.Node,
-	}
-	files := &containerFiles{pods: b.PodFiles, logs: b.Logs, node: b.Node}
+func New(backends Backends) *Executor {
+	b, l := &backends, newLimiters()
+	boxes := &sandboxes{b, l}
+	in := &inputs{b, &deviceInputs{b}, boxes}
 	return &Executor{
-		backends:  b,
-		sandboxes: boxes,
-		containers: &containers{
-			runtime:   b.Runtime,
-			inputs:    in,
-			files:     files,
-			sandboxes: boxes,
-			placement: b.Placement,
-			events:    b.Events,
-		},
-		hooks:   &hooks{runtime: b.Runtime, node: b.Node, events: b.Events, metrics: b.Metrics},
-		pulls:   &pulls{images: b.Images, objects: b.Objects, sandboxes: boxes, events: b.Events, metrics: b.Metrics},
-		mounts:  &mounts{volumes: b.Volumes, objects: b.Objects, node: b.Node, limiters: l},
-		resizes: &resizes{runtime: b.Runtime, cgroups: b.Cgroups, node: b.Node},
-		dirs: &podDirs{
-			files:          b.PodFiles,
-			logs:           b.Logs,
-			cgroups:        b.Cgroups,
-			userNamespaces: b.UserNamespaces,
-			devices:        b.Devices,
-			placement:      b.Placement,
-		},
+		backends:   b,
+		sandboxes:  boxes,
+		containers: &containers{b, in, &containerFiles{b}, boxes},
+		hooks:      &hooks{b},
+		pulls:      &pulls{b, boxes},
+		mounts:     &mounts{b, l},
+		resizes:    &resizes{b},
+		dirs:       &podDirs{b},
 	}
 }
 

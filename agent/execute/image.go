@@ -15,37 +15,34 @@ import (
 
 // pulls makes the images of containers and of image volumes present.
 type pulls struct {
-	images    Images
-	objects   func(*corev1.Pod) Objects
+	*Backends
 	sandboxes *sandboxes
-	events    Events
-	metrics   Metrics
 }
 
 // ensure makes an image present by its pull policy.
 func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (images.Image, error) {
-	got, err := x.images.Ensure(ctx, images.Request{
+	got, err := x.Images.Ensure(ctx, images.Request{
 		Image:   s.Image,
 		Policy:  s.Policy,
 		Pod:     t.Pod,
 		Secrets: func(ctx context.Context) []*corev1.Secret { return x.secrets(ctx, t) },
 		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return x.sandboxes.config(t.Pod, 0) },
 		Event: func(reason, message string) { // about the container that needs it, or about the pod for an image volume
-			x.events.PodEvent(t.Pod, s.Container, corev1.EventTypeNormal, reason, message)
+			x.Events.PodEvent(t.Pod, s.Container, corev1.EventTypeNormal, reason, message)
 		},
 	})
 	if err == nil && got.Pulled {
-		x.metrics.Pulled(got.Size, got.Took)
+		x.Metrics.Pulled(got.Size, got.Took)
 	}
 	return got.Image, err
 }
 
 // secrets reads the pod's pull secrets. Missing ones are an event: the image may be public.
 func (x *pulls) secrets(ctx context.Context, t *Task) []*corev1.Secret {
-	secrets, err := x.objects(t.Pod).PullSecrets(ctx, t.Pod)
+	secrets, err := x.Objects(t.Pod).PullSecrets(ctx, t.Pod)
 	if err != nil {
 		t.Log.Info("cannot read all pull secrets", "err", err)
-		x.events.PodEvent(t.Pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+		x.Events.PodEvent(t.Pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
 			strings.Join(missingSecrets(t.Pod, secrets), ", ")))
 	}

@@ -21,12 +21,9 @@ import (
 
 // inputs collects the input of a container's configuration: objects, mounted volumes, sub-paths, devices, addresses.
 type inputs struct {
-	objects   func(*corev1.Pod) Objects
-	files     PodFiles
+	*Backends
 	devices   *deviceInputs
-	placement Placement
 	sandboxes *sandboxes
-	node      func() *spec.Node
 }
 
 func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContainer) (*spec.ContainerInput, error) {
@@ -39,7 +36,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		return nil, err
 	}
 	in := &spec.ContainerInput{
-		Node:        x.node(),
+		Node:        x.Node(),
 		Pod:         t.Pod,
 		Container:   c,
 		Attempt:     s.Attempt,
@@ -57,7 +54,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	if in.SubPaths, err = x.subPaths(ctx, t, in); err != nil {
 		return nil, err
 	}
-	in.CPUs, in.MemoryNodes = x.placement.Created(t.Pod.UID, c.Name)
+	in.CPUs, in.MemoryNodes = x.Placement.Created(t.Pod.UID, c.Name)
 	if in.Devices, err = x.devices.of(ctx, t.Pod, c); err != nil {
 		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}
@@ -68,7 +65,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 // not answer delays the container once, not once for each object. A missing object is left out: spec knows what is
 // optional.
 func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) (out spec.Objects, err error) {
-	objects := x.objects(t.Pod)
+	objects := x.Objects(t.Pod)
 	configMaps, secrets := podutil.EnvironmentObjects(c)
 	out.ConfigMaps = make(map[string]*corev1.ConfigMap, len(configMaps))
 	out.Secrets = make(map[string]*corev1.Secret, len(secrets))
@@ -152,7 +149,7 @@ func (x *inputs) subPaths(ctx context.Context, t *Task, in *spec.ContainerInput)
 	out := make(map[int]string, len(wanted))
 	for _, w := range wanted {
 		m := t.mounts[w.Volume]
-		p, err := x.files.Subpath(ctx, volumes.SubPath{
+		p, err := x.PodFiles.Subpath(ctx, volumes.SubPath{
 			PodUID:    t.Pod.UID,
 			Container: in.Container.Name,
 			Volume:    cmp.Or(m.Name, w.Volume),

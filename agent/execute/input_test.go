@@ -170,7 +170,7 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 		api := objects.New(objects.Config{Core: c.Core, Node: c.Node, Log: slog.New(slog.DiscardHandler)})
 		defer api.Close()
 		task, x, app := envTask(t, nil, nil)
-		x.objects = func(*corev1.Pod) Objects { return api }
+		x.Objects = func(*corev1.Pod) Objects { return api }
 		for _, name := range []string{"all", "b", "c", "d"} {
 			server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 			app.EnvFrom = append(app.EnvFrom,
@@ -255,12 +255,12 @@ func TestServicesAreReadOnce(t *testing.T) {
 	close(done)
 	for age, want := range map[time.Duration]int{time.Second: 1, time.Minute: 0} {
 		task.services = &serviceRead{began: time.Now().Add(-age), done: done, all: known}
-		if got, err := podServices(t.Context(), task, x.objects(task.Pod)); len(got) != want || err != nil {
+		if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != want || err != nil {
 			t.Errorf("a list of %v ago gives %d services, %v", age, len(got), err)
 		}
 	}
 	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
-	if got, err := podServices(t.Context(), task, x.objects(task.Pod)); len(got) != 0 || err != nil {
+	if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != 0 || err != nil {
 		t.Errorf("after a read that failed: %d services, %v", len(got), err)
 	}
 }

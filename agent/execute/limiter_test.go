@@ -93,12 +93,11 @@ func TestVolumesGoAhead(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"},
 					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.volume}}}}
 				limits := &limiters{create: newLimiter(3, 1, callCounts), publish: newLimiter(1, 1, callCounts)}
-				x := &mounts{
-					volumes:  slowVolumes{after: c.after},
-					objects:  func(*corev1.Pod) Objects { return nil },
-					node:     func() *spec.Node { return &spec.Node{} },
-					limiters: limits,
-				}
+				x := &mounts{&Backends{
+					Volumes: slowVolumes{after: c.after},
+					Objects: func(*corev1.Pod) Objects { return nil },
+					Node:    func() *spec.Node { return &spec.Node{} },
+				}, limits}
 				began := time.Now()
 				go x.mount(t.Context(), &Task{Pod: pod}, podstate.Mount{Volume: "v"})
 				synctest.Wait()

@@ -9,41 +9,36 @@ import (
 
 // podDirs makes and removes what a pod has on the node as a whole: its directories, its cgroup, its IDs.
 type podDirs struct {
-	files          PodFiles
-	logs           Logs
-	cgroups        Cgroups
-	userNamespaces UserNamespaces
-	devices        Devices
-	placement      Placement
+	*Backends
 }
 
 // prepare creates the pod's directory and its cgroup.
 func (x *podDirs) prepare(t *Task) (*podstate.Size, error) {
-	if err := x.files.MakePodDir(t.Pod.UID); err != nil {
+	if err := x.PodFiles.MakePodDir(t.Pod.UID); err != nil {
 		return nil, fmt.Errorf("make pod directory: %w", err)
 	}
-	return x.cgroups.Prepare(t.Pod)
+	return x.Cgroups.Prepare(t.Pod)
 }
 
 // markReset records how far a reset of the pod is.
 func (x *podDirs) markReset(t *Task, s podstate.MarkReset) error {
 	if s.Mark == podstate.ResetUnmarked {
-		return x.files.UnmarkReset(t.Pod.UID)
+		return x.PodFiles.UnmarkReset(t.Pod.UID)
 	}
-	return x.files.MarkReset(t.Pod.UID, string(s.Mark))
+	return x.PodFiles.MarkReset(t.Pod.UID, string(s.Mark))
 }
 
 // remove removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later
 // process finds the rest.
 func (x *podDirs) remove(ctx context.Context, t *Task) error {
-	if err := x.logs.RemovePod(string(t.Pod.UID)); err != nil {
+	if err := x.Logs.RemovePod(string(t.Pod.UID)); err != nil {
 		return err
 	}
-	if err := x.files.RemovePodDir(ctx, t.Pod.UID); err != nil {
+	if err := x.PodFiles.RemovePodDir(ctx, t.Pod.UID); err != nil {
 		return err
 	}
-	x.userNamespaces.Release(t.Pod.UID)
-	x.devices.Release(t.Pod.UID)
-	x.placement.Release(t.Pod.UID)
+	x.UserNamespaces.Release(t.Pod.UID)
+	x.Devices.Release(t.Pod.UID)
+	x.Placement.Release(t.Pod.UID)
 	return nil
 }

@@ -19,9 +19,7 @@ const noBound = -1
 
 // resizes changes the CPU and memory of running containers and pods.
 type resizes struct {
-	runtime Runtime
-	cgroups Cgroups
-	node    func() *spec.Node
+	*Backends
 }
 
 // container applies the resources of the spec to a running container and returns them.
@@ -31,7 +29,7 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	if c == nil {
 		return now, fmt.Errorf("container %q is no longer in the pod spec", s.Name)
 	}
-	r := spec.ContainerResources(t.Pod, c, x.node())
+	r := spec.ContainerResources(t.Pod, c, x.Node())
 	if s.LowersMemory {
 		what := fmt.Sprintf("container %q", s.Name)
 		if err := x.memoryFits(ctx, t.Sandbox, s.ID, what, r.MemoryLimitInBytes); err != nil {
@@ -44,7 +42,7 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	if r.CpuQuota == 0 {
 		r.CpuQuota = noBound
 	}
-	return spec.EffectiveResources(t.Pod, c), x.runtime.UpdateContainerResources(ctx, s.ID, r)
+	return spec.EffectiveResources(t.Pod, c), x.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
 
 // pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
@@ -55,14 +53,14 @@ func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error 
 		}
 	}
 	if t.Sandbox != nil {
-		resources, overhead := spec.SandboxResources(t.Pod, x.node())
-		err := x.runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+		resources, overhead := spec.SandboxResources(t.Pod, x.Node())
+		err := x.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: t.Sandbox.ID, Resources: resources, Overhead: overhead})
 		if err != nil && !cri.IsUnimplemented(err) && !strings.Contains(cri.Message(err), "not implemented") {
 			return err
 		}
 	}
-	return x.cgroups.Resize(t.Pod, s.To)
+	return x.Cgroups.Resize(t.Pod, s.To)
 }
 
 // memoryFits returns an error unless a container, or the pod if id is empty, uses less memory than its new limit:
@@ -71,7 +69,7 @@ func (x *resizes) memoryFits(ctx context.Context, sandbox *podstate.Sandbox, id,
 	if sandbox == nil || limit <= 0 {
 		return nil
 	}
-	stats, err := x.runtime.PodSandboxStats(ctx, sandbox.ID)
+	stats, err := x.Runtime.PodSandboxStats(ctx, sandbox.ID)
 	if err != nil {
 		return fmt.Errorf("cannot decrease memory limits: read memory usage: %w", err)
 	}

@@ -14,14 +14,8 @@ import (
 
 // sandboxes creates, stops and removes the sandboxes of pods.
 type sandboxes struct {
-	runtime        Runtime
-	objects        func(*corev1.Pod) Objects
-	logs           Logs
-	userNamespaces UserNamespaces
-	handler        func(name string) *runtimeapi.RuntimeHandlerFeatures
-	node           func() *spec.Node
-	events         Events
-	limiters       *limiters
+	*Backends
+	limiters *limiters
 }
 
 // create runs the pod's sandbox. If the answer is lost, the same attempt collides with itself in the runtime, and the
@@ -33,28 +27,28 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	}
 	handler := ""
 	if class := t.Pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		if handler, err = x.objects(t.Pod).RuntimeHandler(ctx, *class); err != nil {
+		if handler, err = x.Objects(t.Pod).RuntimeHandler(ctx, *class); err != nil {
 			return err
 		}
 	}
-	if ownUsers(t.Pod) && !x.handler(handler).GetUserNamespaces() {
+	if ownUsers(t.Pod) && !x.Handler(handler).GetUserNamespaces() {
 		return noUserNamespaces(handler)
 	}
-	if err := x.logs.Make(cfg.LogDirectory); err != nil {
+	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
 	return x.limiters.create.do(ctx, func() error {
-		_, err := x.runtime.RunPodSandbox(ctx, cfg, handler)
+		_, err := x.Runtime.RunPodSandbox(ctx, cfg, handler)
 		return err
 	})
 }
 
 func (x *sandboxes) stop(ctx context.Context, s podstate.StopSandbox) error {
-	return x.limiters.stop.do(ctx, func() error { return x.runtime.StopPodSandbox(ctx, s.ID) })
+	return x.limiters.stop.do(ctx, func() error { return x.Runtime.StopPodSandbox(ctx, s.ID) })
 }
 
 func (x *sandboxes) remove(ctx context.Context, s podstate.RemoveSandbox) error {
-	return x.limiters.remove.do(ctx, func() error { return x.runtime.RemovePodSandbox(ctx, s.ID) })
+	return x.limiters.remove.do(ctx, func() error { return x.Runtime.RemovePodSandbox(ctx, s.ID) })
 }
 
 // config returns the configuration of a sandbox, and records its warnings as events.
@@ -63,13 +57,13 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSand
 	if err != nil {
 		return nil, err
 	}
-	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.node(), UserNS: userNS}
+	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.Node(), UserNS: userNS}
 	cfg, warnings, err := spec.Sandbox(in)
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range warnings {
-		x.events.PodEvent(pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
+		x.Events.PodEvent(pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	return cfg, nil
 }
@@ -77,9 +71,9 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSand
 // handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.
 func (x *sandboxes) handlerOf(s *podstate.Sandbox) *runtimeapi.RuntimeHandlerFeatures {
 	if s == nil {
-		return x.handler("")
+		return x.Handler("")
 	}
-	return x.handler(s.Handler)
+	return x.Handler(s.Handler)
 }
 
 // ownUsers reports whether the pod has a user namespace of its own.
@@ -99,7 +93,7 @@ func (x *sandboxes) userNS(pod *corev1.Pod) ([]spec.IDMapping, error) {
 	if !ownUsers(pod) {
 		return nil, nil
 	}
-	r, err := x.userNamespaces.Of(pod.UID)
+	r, err := x.UserNamespaces.Of(pod.UID)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
-	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -18,10 +17,7 @@ const minStop = 2 * time.Second
 
 // hooks runs the lifecycle hooks of containers, and stops containers after theirs.
 type hooks struct {
-	runtime Runtime
-	node    func() *spec.Node
-	events  Events
-	metrics Metrics
+	*Backends
 }
 
 // postStart runs the postStart hook of a container that has just been started.
@@ -38,24 +34,24 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 	err := probes.RunHook(ctx, h, probes.HookTarget{
 		ContainerID: id,
 		Container:   c,
-		Exec:        x.runtime.Output,
+		Exec:        x.Runtime.Output,
 		Warn: func(reason, message string) {
-			x.events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, reason, message)
+			x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, reason, message)
 			if reason == probes.FallbackReason {
-				x.metrics.HookFellBack()
+				x.Metrics.HookFellBack()
 			}
 		},
-		PodIP: x.node().PodAddress(t.Pod, t.podIPs()),
+		PodIP: x.Node().PodAddress(t.Pod, t.podIPs()),
 	})
 	if errors.Is(err, probes.ErrSleepEnded) {
-		x.metrics.SleepEnded()
+		x.Metrics.SleepEnded()
 	}
 	return err
 }
 
 // stop runs the preStop hook within the grace period and then stops the container with the time that is left.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
-	x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
+	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	if !s.HookRan {
 		x.preStop(ctx, t, s)
 	}
@@ -64,7 +60,7 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return x.runtime.StopContainer(ctx, s.ID, left)
+	return x.Runtime.StopContainer(ctx, s.ID, left)
 }
 
 // preStopHook returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
@@ -96,6 +92,6 @@ func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.StopContainer) 
 	}
 	if err := x.run(ctx, t, s.ID, c, h); err != nil {
 		t.Log.Warn("preStop hook failed", "container", s.Name, "err", err)
-		x.events.PodEvent(t.Pod, s.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

@@ -14,9 +14,7 @@ import (
 
 // mounts mounts and unmounts the volumes of pods.
 type mounts struct {
-	volumes  Volumes
-	objects  func(*corev1.Pod) Objects
-	node     func() *spec.Node
+	*Backends
 	limiters *limiters
 }
 
@@ -33,14 +31,14 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		countFor = externalVolumeCounts
 	}
 	err = x.limiters.create.yield(countFor, func() error {
-		m, err = x.volumes.Mount(ctx, x.request(t.Pod, v), x.objects(t.Pod))
+		m, err = x.Volumes.Mount(ctx, x.request(t.Pod, v), x.Objects(t.Pod))
 		return err
 	})
 	return m, err
 }
 
 func (x *mounts) unmount(ctx context.Context, t *Task) error {
-	return x.volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
+	return x.Volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
 }
 
 func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
@@ -53,7 +51,7 @@ func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
 }
 
 func (x *mounts) request(pod *corev1.Pod, v *corev1.Volume) volumes.Request {
-	node := x.node()
+	node := x.Node()
 	return volumes.Request{
 		Pod:         pod,
 		Volume:      v,
