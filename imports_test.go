@@ -80,7 +80,7 @@ kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfil
 kube/server/endpoints: config internal/loglevel kube/server internal/backoff
 host/self: internal/backoff
 metrics:
-metrics/usage: config metrics kube/pod host/beneath host/mounts
+metrics/usage: config metrics kube/pod host/beneath host/mounts internal/backoff
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify internal/backoff
 plugins/plugintest: plugins

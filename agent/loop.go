@@ -17,13 +17,11 @@ func newLoop() *loop {
 	return &loop{calls: make(chan func(), 128), began: make(chan struct{}), gone: make(chan struct{})}
 }
 
-// post makes the loop call f. It blocks until the loop accepts f or has ended, and reports whether f was accepted.
-func (l *loop) post(f func()) bool {
+// post makes the loop call f. It blocks until the loop accepts f or has ended.
+func (l *loop) post(f func()) {
 	select {
 	case l.calls <- f:
-		return true
 	case <-l.gone:
-		return false
 	}
 }
 

@@ -196,15 +196,15 @@ func configFiles(dir string) ([]string, error) {
 
 // firstNetwork returns the configuration that runtimes use: the first valid one in the directory. The error says what
 // is wrong with each file, or that there is none.
-func firstNetwork(dir string) (file string, n *Network, err error) {
+func firstNetwork(dir string) (*Network, error) {
 	files, err := configFiles(dir)
 	if err != nil {
-		return "", nil, fmt.Errorf("list network configurations: %w", err)
+		return nil, fmt.Errorf("list network configurations: %w", err)
 	}
 	var wrong []error
 	for _, f := range files {
 		if n, err := readNetwork(f); err == nil {
-			return f, n, errors.Join(wrong...)
+			return n, errors.Join(wrong...)
 		} else {
 			wrong = append(wrong, err)
 		}
@@ -214,12 +214,12 @@ func firstNetwork(dir string) (file string, n *Network, err error) {
 			"install a network add-on, "+
 			"or let nodelet be the network by --network=agent", dir))
 	}
-	return "", nil, errors.Join(wrong...)
+	return nil, errors.Join(wrong...)
 }
 
 // First returns the network that a runtime with this configuration directory uses, or nil.
 func First(confDir string) *Network {
-	_, n, _ := firstNetwork(confDir)
+	n, _ := firstNetwork(confDir)
 	return n
 }
 

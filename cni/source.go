@@ -168,7 +168,7 @@ func (s *Source) look() (n *Network, err error) {
 			n, err = ParseNetwork(text)
 		}
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
-		if _, n, err = firstNetwork(s.Conf); n != nil && err != nil {
+		if n, err = firstNetwork(s.Conf); n != nil && err != nil {
 			s.Log.Warn("a network configuration is passed over", "err", err)
 			err = nil
 		}

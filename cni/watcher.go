@@ -105,7 +105,7 @@ func (w *Watcher) Run(ctx context.Context) {
 }
 
 func (w *Watcher) look(d Dirs) {
-	_, n, wrong := firstNetwork(d.Conf)
+	n, wrong := firstNetwork(d.Conf)
 	var incomplete error
 	if n != nil && len(d.Bins) > 0 {
 		if none := missing(n, d.Bins); len(none) > 0 {

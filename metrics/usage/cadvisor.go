@@ -53,7 +53,7 @@ func (c *Collector) groups(pods []podUse) []group {
 			container, "id", id, "image", image, "name", name, "namespace", namespace, "pod", pod)
 	}
 	h := c.cfg.Hierarchy
-	root, _, _ := c.machineUse(Full)
+	root, _ := c.machineUse(Full)
 	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
 	var cgroups []string
 	for _, s := range c.systems() {

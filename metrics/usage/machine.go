@@ -35,8 +35,8 @@ func parseMeminfo(text []byte) (m memory) {
 }
 
 // machineUse returns the usage of the whole machine: that of the root cgroup, with the values that only /proc has.
-func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
-	u, ok := c.cfg.Hierarchy.read("/", d)
+func (c *Collector) machineUse(d Detail) (Usage, memory) {
+	u, _ := c.cfg.Hierarchy.read("/", d)
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
 	if c.cfg.Hierarchy.mounts == nil { // the root cgroup of v2 does not count memory
@@ -51,7 +51,7 @@ func (c *Collector) machineUse(d Detail) (Usage, memory, bool) {
 	u.MemoryLimit = m.total
 	u.Swap = less(m.swapTotal, m.swapFree)
 	u.SwapLimit = m.swapTotal
-	return u, m, ok
+	return u, m
 }
 
 // processLimits returns the limit of processes and threads, the smaller of pid_max and threads-max in

@@ -29,15 +29,34 @@ type row struct {
 }
 
 func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
-	node, _, _ := c.machineUse(Basic)
+	node, _ := c.machineUse(Basic)
 	ofPods, ofContainers := rowsOf(pods)
-	for _, f := range resourceFamilies([]row{{use: &node}}, ofPods, ofContainers) {
-		t.Family(f.name, f.help, f.kind)
-		for _, r := range f.rows {
-			if v, ok := f.value(r.use); ok {
-				t.Rendered(v, r.use.At.UnixMilli(), r.labels)
+	for _, one := range []struct {
+		scope string
+		rows  []row
+	}{{"container", ofContainers}, {"node", []row{{use: &node}}}, {"pod", ofPods}} {
+		write := func(name, help string, kind metrics.Kind, value func(*Usage) (float64, bool)) {
+			t.Family(one.scope+name, help, kind)
+			for _, r := range one.rows {
+				if v, ok := value(r.use); ok {
+					t.Rendered(v, r.use.At.UnixMilli(), r.labels)
+				}
 			}
 		}
+		write("_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by the "+one.scope+" in core-seconds",
+			metrics.KindCounter, func(u *Usage) (float64, bool) { return float64(u.CPU) / 1e9, u.HasCPU })
+		write("_memory_working_set_bytes", "[STABLE] Current working set of the "+one.scope+" in bytes",
+			metrics.KindGauge, func(u *Usage) (float64, bool) { return float64(u.WorkingSet), u.HasMemory })
+		swap := "[ALPHA] Current amount of the " + one.scope + " swap usage in bytes"
+		switch one.scope {
+		case "container":
+			write("_swap_limit_bytes", "[ALPHA] Current amount of the container swap limit in bytes", metrics.KindGauge,
+				func(u *Usage) (float64, bool) { return float64(u.SwapLimit), u.HasMemory && u.SwapLimit < unlimited })
+		case "node":
+			swap = "[ALPHA] Current swap usage of the node in bytes"
+		}
+		write("_swap_usage_bytes", swap, metrics.KindGauge,
+			func(u *Usage) (float64, bool) { return float64(u.Swap), u.HasMemory })
 	}
 	t.Family("container_start_time_seconds",
 		"[STABLE] Start time of the container since unix epoch in seconds", metrics.KindGauge)
@@ -60,69 +79,6 @@ func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
 		}
 	}
 	return ofPods, ofContainers
-}
-
-// resourceFamily is one family with a row for each node, pod or container. value reports whether it is known.
-type resourceFamily struct {
-	name, help string
-	kind       metrics.Kind
-	rows       []row
-	value      func(*Usage) (float64, bool)
-}
-
-func cpuOf(u *Usage) (float64, bool)    { return float64(u.CPU) / 1e9, u.HasCPU }
-func memoryOf(u *Usage) (float64, bool) { return float64(u.WorkingSet), u.HasMemory }
-func swapOf(u *Usage) (float64, bool)   { return float64(u.Swap), u.HasMemory }
-
-func swapLimitOf(u *Usage) (float64, bool) {
-	return float64(u.SwapLimit), u.HasMemory && u.SwapLimit < unlimited
-}
-
-func resourceFamilies(ofNode, ofPods, ofContainers []row) []resourceFamily {
-	return []resourceFamily{
-		{
-			"container_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the container in core-seconds",
-			metrics.KindCounter, ofContainers, cpuOf,
-		},
-		{
-			"container_memory_working_set_bytes",
-			"[STABLE] Current working set of the container in bytes",
-			metrics.KindGauge, ofContainers, memoryOf,
-		},
-		{
-			"container_swap_limit_bytes",
-			"[ALPHA] Current amount of the container swap limit in bytes",
-			metrics.KindGauge, ofContainers, swapLimitOf,
-		},
-		{
-			"container_swap_usage_bytes",
-			"[ALPHA] Current amount of the container swap usage in bytes",
-			metrics.KindGauge, ofContainers, swapOf,
-		},
-		{
-			"node_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-			metrics.KindCounter, ofNode, cpuOf,
-		},
-		{
-			"node_memory_working_set_bytes",
-			"[STABLE] Current working set of the node in bytes",
-			metrics.KindGauge, ofNode, memoryOf,
-		},
-		{"node_swap_usage_bytes", "[ALPHA] Current swap usage of the node in bytes", metrics.KindGauge, ofNode, swapOf},
-		{
-			"pod_cpu_usage_seconds_total",
-			"[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-			metrics.KindCounter, ofPods, cpuOf,
-		},
-		{
-			"pod_memory_working_set_bytes",
-			"[STABLE] Current working set of the pod in bytes",
-			metrics.KindGauge, ofPods, memoryOf,
-		},
-		{"pod_swap_usage_bytes", "[ALPHA] Current amount of the pod swap usage in bytes", metrics.KindGauge, ofPods, swapOf},
-	}
 }
 
 // WriteVolumes writes the families of /metrics about disks: PersistentVolumeClaims and the logs of containers.

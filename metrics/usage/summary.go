@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // defaultInterface is the interface whose counters are reported for the pod or node.
@@ -74,7 +76,7 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 
 // waitForRates takes a first sample of cgroups that have none and waits, so that the second sample gives a rate.
 func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
-	root, _, _ := c.machineUse(Basic)
+	root, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
 	for _, system := range c.systems() {
 		if all, there := c.cfg.Hierarchy.read(system.cgroup, Basic); there {
@@ -96,11 +98,7 @@ func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 	if ok {
 		return
 	}
-	timer := time.NewTimer(firstRate)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if !backoff.Sleep(ctx, firstRate) {
 		return
 	}
 	again := func(cgroup string, u *Usage) {
@@ -119,7 +117,7 @@ func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 }
 
 func (c *Collector) nodeStats(d Detail) api.NodeStats {
-	u, m, _ := c.machineUse(d)
+	u, m := c.machineUse(d)
 	if c.cfg.Hierarchy.mounts != nil { // cgroups of v1 do not count reserved huge pages as used
 		u.MemoryLimit = less(m.total, m.hugePages)
 	}
@@ -127,14 +125,8 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
 	for _, system := range c.systems() {
 		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
-			n.SystemContainers = append(n.SystemContainers, api.ContainerStats{
-				Name:      system.name,
-				StartTime: metav1.NewTime(c.cfg.Hierarchy.born(system.cgroup)),
-				CPU:       c.cpuStats(system.cgroup, &u),
-				Memory:    memoryStats(&u),
-				Swap:      swapStats(&u),
-				IO:        ioStats(&u),
-			})
+			born := c.cfg.Hierarchy.born(system.cgroup)
+			n.SystemContainers = append(n.SystemContainers, c.containerStats(system.name, born, system.cgroup, &u))
 		}
 	}
 	return n
@@ -157,19 +149,23 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 	for i := range p.containers {
 		one := &p.containers[i]
 		processes += one.use.Processes
-		out.Containers = append(out.Containers, api.ContainerStats{
-			Name:      one.name,
-			StartTime: metav1.NewTime(one.created),
-			CPU:       c.cpuStats(one.cgroup, &one.use),
-			Memory:    memoryStats(&one.use),
-			Swap:      swapStats(&one.use),
-			IO:        ioStats(&one.use),
-		})
+		out.Containers = append(out.Containers, c.containerStats(one.name, one.created, one.cgroup, &one.use))
 	}
 	if d >= Plain {
 		out.ProcessStats = &api.ProcessStats{ProcessCount: &processes}
 	}
 	return out
+}
+
+func (c *Collector) containerStats(name string, started time.Time, cgroup string, u *Usage) api.ContainerStats {
+	return api.ContainerStats{
+		Name:      name,
+		StartTime: metav1.NewTime(started),
+		CPU:       c.cpuStats(cgroup, u),
+		Memory:    memoryStats(u),
+		Swap:      swapStats(u),
+		IO:        ioStats(u),
+	}
 }
 
 func (c *Collector) cpuStats(cgroup string, u *Usage) *api.CPUStats {

@@ -29,8 +29,8 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 	if wanted == corev1.HostPathUnset {
 		return false, nil
 	}
-	is := func(fs.FileMode) bool { return false } // also of what cannot be looked at
-	what := ""
+	var is func(fs.FileMode) bool
+	var what string
 	switch wanted {
 	case corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory:
 		what, is = "a directory", fs.FileMode.IsDir

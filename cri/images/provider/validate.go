@@ -32,8 +32,8 @@ func checkHead(head metav1.TypeMeta) error {
 // checker collects errors with the paths of their fields.
 type checker struct{ errs []error }
 
-func (c *checker) bad(field, format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+func (v *checker) bad(field, format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
 // validate checks one file. An empty list is valid: other files may have providers.
