@@ -13,6 +13,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 const (
@@ -98,19 +99,31 @@ func (n names) stopKnown(ctx context.Context, s state, progress io.Writer) {
 
 // removePods stops and removes all sandboxes of a node with its runtime, so that CNI plugins clean up, too.
 func (n names) removePods(ctx context.Context, i int, runtime string) error {
-	cache, err := OpenCache(io.Discard)
+	client, closeConn, err := dialCRI("unix://" + n.runtimeSocket(i, runtime))
 	if err != nil {
-		return err
+		return fmt.Errorf("remove pods: %w", err)
 	}
-	crictl, err := filepath.Glob(filepath.Join(cache.dir, "cri-tools-*", "crictl"))
-	if err != nil || len(crictl) == 0 {
-		return errors.New("remove pods: find crictl: not in the cache")
-	}
+	defer closeConn()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	endpoint := "unix://" + n.runtimeSocket(i, runtime)
-	_, err = run(ctx, crictl[0], "--runtime-endpoint", endpoint, "--timeout", "30s", "rmp", "--all", "--force")
-	return err
+	list, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("remove pods: list sandboxes: %w", err)
+	}
+	var g errgroup.Group
+	for _, s := range list.Items {
+		g.Go(func() error {
+			if _, err := client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+				return fmt.Errorf("stop the sandbox of pod %s: %w", s.Metadata.Name, err)
+			}
+			_, err := client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id})
+			if err != nil {
+				return fmt.Errorf("remove the sandbox of pod %s: %w", s.Metadata.Name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // killRest kills the remaining processes that provably belong to the testbed: those of a node whose runtime was

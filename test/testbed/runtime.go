@@ -148,7 +148,11 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 
 // CRI connects to the node's runtime. closeConn closes the connection.
 func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
-	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return dialCRI(n.RuntimeEndpoint)
+}
+
+func dialCRI(endpoint string) (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, nil, err
 	}
