@@ -81,6 +81,9 @@ func parseFlags(args []string) (flagValues, error) {
 		return nil, explainFlagError(fs, err)
 	}
 	if fs.NArg() > 0 {
+		if strings.ContainsAny(fs.Arg(0), "/.") {
+			return nil, fmt.Errorf("unexpected argument %q: name a configuration file with --config=%[1]s (see --help)", fs.Arg(0))
+		}
 		return nil, fmt.Errorf("unexpected argument %q: a command must come before all flags (see --help)", fs.Arg(0))
 	}
 	for name, request := range map[string]*TextRequest{"help": {Help: true}, "help-all": {Text: helpAllText()}} {

@@ -119,6 +119,24 @@ func (v *checker) checkCPUAndMemory() {
 		}
 	}
 	v.checkReservedMemory()
+	v.checkExclusive()
+}
+
+// checkExclusive checks what the static policies need on each machine.
+func (v *checker) checkExclusive() {
+	c := v.c
+	kube, kubeErr := reservedList(c.KubeReserved)
+	system, systemErr := reservedList(c.SystemReserved)
+	if c.CPUManagerPolicy == "static" && c.ReservedSystemCPUs == "" && kubeErr == nil && systemErr == nil &&
+		kube.Cpu().IsZero() && system.Cpu().IsZero() {
+		v.bad("cpuManagerPolicy", "static needs CPUs for the system: set reservedSystemCPUs, or cpu in kubeReserved or "+
+			"systemReserved")
+	}
+	if c.MemoryManagerPolicy == "Static" && !slices.ContainsFunc(c.ReservedMemory, func(m NUMAMemory) bool {
+		return !m.Limits.Memory().IsZero()
+	}) {
+		v.bad("memoryManagerPolicy", "Static needs memory for the system: set reservedMemory")
+	}
 }
 
 // sysctlName matches the name of a sysctl, with dots or slashes.

@@ -69,6 +69,9 @@ func (i *Installer) Replaced() bool {
 // Status writes which agent runs the node, according to the units and their main processes. It is an error if none
 // does.
 func (i *Installer) Status(ctx context.Context) error {
+	if err := i.Booted(); err != nil {
+		return err
+	}
 	agents, err := i.Agents(ctx)
 	if err != nil {
 		return err

@@ -114,10 +114,14 @@ func shape(text []byte) []byte {
 func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
 	defer cancel()
-	all, err := client.Explain(ctx)
-	all = o.chosen(all, c.Args)
+	pods, err := client.Explain(ctx)
+	all := o.chosen(pods, c.Args)
 	if err == nil && len(all) == 0 && len(c.Args) > 0 {
-		err = fmt.Errorf("no pod on this node is called %s", strings.Join(c.Args, " or "))
+		err = command.NoPod(c.Args, names(pods))
+	}
+	total := len(all)
+	if *o.notReady {
+		all = slices.DeleteFunc(all, func(e *agent.Explanation) bool { return e.Ready })
 	}
 	var out bytes.Buffer
 	if o.output.Structured() {
@@ -136,6 +140,9 @@ func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(all) == 0 && *o.notReady && command.IsTerminal(c.Out) { // scripts get an empty output
+		fmt.Fprintf(&out, "%s, all ready\n", command.Count(total, "pod"))
+	}
 	agent.WriteExplanations(&out, all, time.Now())
 	if command.IsTerminal(c.Out) && os.Getenv("NO_COLOR") == "" {
 		return colored(out.Bytes()), nil
@@ -149,11 +156,21 @@ func (o options) chosen(all []*agent.Explanation, names []string) []*agent.Expla
 	for _, e := range all {
 		namespace, short, _ := strings.Cut(e.Pod, "/")
 		named := len(names) == 0 || slices.Contains(names, e.Pod) || slices.Contains(names, short)
-		if named && (*o.namespace == "" || *o.namespace == namespace) && !(*o.notReady && e.Ready) {
+		if named && (*o.namespace == "" || *o.namespace == namespace) {
 			kept = append(kept, e)
 		}
 	}
 	return kept
+}
+
+// names returns the names of the pods, without their namespaces.
+func names(all []*agent.Explanation) []string {
+	var known []string
+	for _, e := range all {
+		_, name, _ := strings.Cut(e.Pod, "/")
+		known = append(known, name)
+	}
+	return known
 }
 
 // colored makes ready pods green, others bold, and what they wait for yellow.

@@ -12,10 +12,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
-	"github.com/nodelet/nodelet/config"
 )
-
-func didYouMean(name string, known []string) string { return config.DidYouMean(name, known) }
 
 func execute() *command.Command {
 	return &command.Command{

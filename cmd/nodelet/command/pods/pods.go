@@ -42,12 +42,13 @@ func list() *command.Command {
 				if err != nil {
 					return err
 				}
+				known := names(all)
 				all = slices.DeleteFunc(all, func(p *corev1.Pod) bool {
 					return *namespace != "" && p.Namespace != *namespace ||
 						len(c.Args) > 0 && !slices.ContainsFunc(c.Args, func(name string) bool { return called(p, name) })
 				})
 				if len(all) == 0 && len(c.Args) > 0 {
-					return fmt.Errorf("no pod on this node is called %s", strings.Join(c.Args, " or "))
+					return command.NoPod(c.Args, known)
 				}
 				if output.Structured() {
 					return output.Print(c.Out, podList{Kind: "PodList", APIVersion: "v1", Items: all})
@@ -129,16 +130,14 @@ func target(ctx context.Context, client *podapi.Client, namespace, name, contain
 		return server.Container{}, err
 	}
 	var found []*corev1.Pod
-	var known []string
 	for _, p := range all {
-		known = append(known, p.Name)
 		if called(p, name) && (namespace == "" || p.Namespace == namespace) {
 			found = append(found, p)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return server.Container{}, fmt.Errorf("no pod on this node is called %s%s", name, didYouMean(name, known))
+		return server.Container{}, command.NoPod([]string{name}, names(all))
 	case 1:
 	default:
 		return server.Container{}, fmt.Errorf("%d pods are called %s: name the namespace with -n", len(found), name)
@@ -155,6 +154,14 @@ func target(ctx context.Context, client *podapi.Client, namespace, name, contain
 			name, container, strings.Join(containers(p), ", "))
 	}
 	return server.Container{Namespace: p.Namespace, Pod: p.Name, Name: container}, nil
+}
+
+func names(pods []*corev1.Pod) []string {
+	var all []string
+	for _, p := range pods {
+		all = append(all, p.Name)
+	}
+	return all
 }
 
 func containers(p *corev1.Pod) []string {

@@ -91,7 +91,7 @@ func validate() *command.Command {
 				if err := cfg.Missing(); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "valid, with %d warnings\n", len(cfg.Warnings))
+				fmt.Fprintf(c.Out, "valid, with %s\n", command.Count(len(cfg.Warnings), "warning"))
 				return nil
 			}
 		},

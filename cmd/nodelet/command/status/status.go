@@ -113,7 +113,9 @@ func (r *Report) describe(node *corev1.Node) {
 	r.Node, r.Version, r.Runtime = node.Name, info.KubeletVersion, info.ContainerRuntimeVersion
 	r.Kernel, r.OS = info.KernelVersion, info.OSImage
 	for _, a := range node.Status.Addresses {
-		r.Addresses = append(r.Addresses, a.Address)
+		if a.Address != node.Name {
+			r.Addresses = append(r.Addresses, a.Address)
+		}
 	}
 	for _, c := range node.Status.Conditions {
 		r.Ready = r.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

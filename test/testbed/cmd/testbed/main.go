@@ -161,7 +161,8 @@ The node runs. The pod answers at %s
     bin/nodelet status --root-dir=%[3]s
     bin/nodelet pods --root-dir=%[3]s
     bin/nodelet logs --root-dir=%[3]s web-%[5]s
-`, url, n.ManifestDir, n.RootDir, n.AgentLog(), n.Name)
+    nsenter --net=/run/netns/%[6]s bin/nodelet exec -it --root-dir=%[3]s web-%[5]s -- sh
+`, url, n.ManifestDir, n.RootDir, n.AgentLog(), n.Name, n.Netns)
 	return nil
 }
 
