@@ -82,7 +82,8 @@ func parseFlags(args []string) (flagValues, error) {
 	}
 	if fs.NArg() > 0 {
 		if strings.ContainsAny(fs.Arg(0), "/.") {
-			return nil, fmt.Errorf("unexpected argument %q: name a configuration file with --config=%[1]s (see --help)", fs.Arg(0))
+			return nil, fmt.Errorf("unexpected argument %q: name a configuration file with --config=%[1]s (see --help)",
+				fs.Arg(0))
 		}
 		return nil, fmt.Errorf("unexpected argument %q: a command must come before all flags (see --help)", fs.Arg(0))
 	}

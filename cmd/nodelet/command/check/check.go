@@ -187,8 +187,8 @@ func Print(out io.Writer, all []Result) error {
 			fmt.Fprintf(&b, "%19s-> %s\n", "", r.Advice)
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s, %d ok\n", command.Count(count[Problem], "problem"), command.Count(count[Warning], "warning"),
-		count[OK])
+	fmt.Fprintf(&b, "\n%s, %s, %d ok\n", command.Count(count[Problem], "problem"),
+		command.Count(count[Warning], "warning"), count[OK])
 	_, err := io.WriteString(out, b.String())
 	return err
 }
