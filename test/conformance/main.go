@@ -95,7 +95,7 @@ func parse() options {
 	flag.StringVar(&o.testbed.Runtime, "runtime", env("RUNTIME", "containerd"), "`name` of the container runtime: "+
 		"containerd or crio; +crun after it selects another OCI runtime")
 	flag.IntVar(&o.testbed.Nodes, "nodes", 1, "`number` of nodes")
-	flag.StringVar(&o.suite, "suite", env("SUITE", defaultSuite),
+	flag.StringVar(&o.suite, "suite", env("SUITE", ""),
 		"`name` of a set of specs, unless FOCUS, SKIP or LABEL are set")
 	flag.StringVar(&o.focus, "focus", env("FOCUS", ""), "run specs whose full name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", env("SKIP", ""), "leave out specs whose full name matches this `regexp`")
@@ -205,11 +205,7 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	defer stop()
-	runSuite := runAndRecord
-	if o.node {
-		runSuite = runOnNode
-	}
-	report, err := runSuite(ctx, o, suite, tb)
+	report, err := runAndRecord(ctx, o, suite, tb)
 	if err != nil {
 		return err
 	}
@@ -229,7 +225,11 @@ func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Test
 		}
 		o.more = before.others()
 	}
-	report, err := run(ctx, o, suite, tb)
+	runSuite := run
+	if o.node {
+		runSuite = runOnNode
+	}
+	report, err := runSuite(ctx, o, suite, tb)
 	if err != nil {
 		return nil, err
 	}

@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -48,7 +47,7 @@ type environment struct {
 
 // portion is one run of a suite, or of what earlier runs have left of it.
 type portion struct {
-	// AgentVersion is what the Node object says; that of nodelet has the commit in it.
+	// AgentVersion is that of the agent's program; nodelet's has the commit in it.
 	AgentVersion string    `json:"agentVersion"`
 	Began        time.Time `json:"began"`
 	Seconds      int       `json:"seconds"`
@@ -81,26 +80,46 @@ func machineKind() (string, error) {
 // begin returns the result of a run that begins now, without its specs.
 func begin(ctx context.Context, o options, tb *testbed.Testbed) (*result, error) {
 	r := &result{Suite: o.suite, Agent: string(o.agent), Failed: map[string]string{}}
-	var errs [5]error
+	var errs [6]error
 	r.Cgroup, errs[0] = cgroupVersion()
 	r.Machine, errs[1] = machineKind()
 	r.OCIRuntime, errs[2] = testbed.OCIRuntime(ctx, tb.Nodes[0])
 	r.CgroupDriver = testbed.CgroupDriver(tb.Nodes[0])
-	var server version.Info
-	errs[3] = get(ctx, tb, &server, "--raw", "/version")
-	var node corev1.Node
-	errs[4] = get(ctx, tb, &node, "node", tb.Nodes[0].Name, "-o", "json")
-	info := node.Status.NodeInfo
-	r.Kubernetes, r.Kernel = server.GitVersion, info.KernelVersion
-	r.Runtime = strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1)
-	r.Runs = []portion{{AgentVersion: info.KubeletVersion, Began: time.Now().UTC().Truncate(time.Second)}}
-	return r, errors.Join(errs[:]...)
+	r.Kubernetes, errs[3] = serverVersion(ctx, tb)
+	r.Runtime, errs[4] = testbed.RuntimeVersion(ctx, tb.Nodes[0])
+	var kernel unix.Utsname
+	errs[5] = unix.Uname(&kernel)
+	r.Kernel = unix.ByteSliceToString(kernel.Release[:])
+	agent, err := agentVersion(ctx, o, tb)
+	r.Runs = []portion{{AgentVersion: agent, Began: time.Now().UTC().Truncate(time.Second)}}
+	return r, errors.Join(append(errs[:], err)...)
 }
 
-// get reads what "kubectl get" prints.
-func get(ctx context.Context, tb *testbed.Testbed, into any, args ...string) error {
-	text, err := tb.Kubectl(ctx, append([]string{"get"}, args...)...)
-	return cmp.Or(err, json.Unmarshal([]byte(text), into))
+// agentVersion returns what the agent's program says with --version, which is what the Node object says as well.
+func agentVersion(ctx context.Context, o options, tb *testbed.Testbed) (string, error) {
+	program := o.testbed.NodeletBin
+	if o.agent == testbed.Kubelet {
+		var err error
+		if program, err = tb.Kubelet(ctx); err != nil {
+			return "", err
+		}
+	}
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask the agent for its version: %w", err)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes "), nil
+}
+
+// serverVersion returns the version of the testbed's API server, for example "v1.37.2".
+func serverVersion(ctx context.Context, tb *testbed.Testbed) (string, error) {
+	text, err := tb.Kubectl(ctx, "get", "--raw", "/version")
+	if err != nil {
+		return "", err
+	}
+	var v version.Info
+	err = json.Unmarshal([]byte(text), &v)
+	return v.GitVersion, err
 }
 
 // end takes the specs of the run's report.

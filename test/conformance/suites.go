@@ -10,6 +10,8 @@ import (
 type suite struct {
 	title              string
 	focus, skip, label string
+	// node: its specs are those of the suite for a single node, test/e2e_node.
+	node bool
 }
 
 // usual leaves out specs that need the node for themselves, take long, or fail now and then by themselves.
@@ -37,22 +39,68 @@ var suites = map[string]suite{
 		focus: `.`,
 		label: "Conformance" + usual,
 	},
+	"single-api": {
+		title: "`e2e_node`: metrics, statistics, `/configz`, local APIs",
+		focus: `ContainerMetrics|ResourceMetricsAPI|Summary API|P(OD|od) Resources API|Kubelet Pods API|` +
+			`Kubelet Endpoints|Kubelet Config|Kubelet TLS|Kubelet server TLS|certificate reload`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-pods": {
+		title: "`e2e_node`: static, critical, deleted and unknown pods, conditions, OOM kills, restarts of the agent",
+		focus: `MirrorPod|StaticPod|CriticalPod|Pod conditions managed|Deleted pods|Unknown Pods|Terminate Pods|` +
+			`Restart Kubelet|RestartAllContainersWithKubeletRestarts|Pods status phase|OOMKiller|PodPidsLimit`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-lifecycle": {
+		title: "`e2e_node`: lifecycle of containers, init containers and sidecars",
+		focus: `Containers Lifecycle`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-managers": {
+		title: "`e2e_node`: CPU, memory and topology managers",
+		focus: `(CPU|Memory|Topology) Manager`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-devices": {
+		title: "`e2e_node`: device plugins",
+		focus: `Device (Plugin|Manager)`,
+		label: "!Flaky",
+		node:  true,
+	},
 }
 
-// defaultSuite is what every node must pass.
-const defaultSuite = "node"
+// The suites of a run that names none: what every node must pass.
+const (
+	defaultSuite     = "node"
+	defaultNodeSuite = "single-pods"
+)
 
-// choose fills in the expressions of the named suite. FOCUS, SKIP and LABEL replace the suite; the run then has none,
-// and neither has one of the suite for a single node.
+// choose fills in the expressions of the named suite. FOCUS, SKIP and LABEL replace the suite; the run then has none.
 func (o *options) choose() error {
-	s, ok := suites[o.suite]
+	if o.suite == "" {
+		o.suite = defaultSuite
+		if o.node {
+			o.suite = defaultNodeSuite
+		}
+	}
+	s := suites[o.suite]
 	switch {
-	case !ok:
-		return fmt.Errorf("-suite %q: use one of %q", o.suite, slices.Sorted(maps.Keys(suites)))
-	case o.node || o.focus != "" || o.skip != "" || o.label != "":
+	case s.title == "" || s.node != o.node:
+		return fmt.Errorf("-suite %q: use one of %q", o.suite, o.suiteNames())
+	case o.focus != "" || o.skip != "" || o.label != "":
 		o.suite = ""
 	default:
 		o.focus, o.skip, o.label = s.focus, s.skip, s.label
 	}
 	return nil
+}
+
+// suiteNames returns the suites that this program of the Kubernetes tests has.
+func (o *options) suiteNames() []string {
+	all := slices.Sorted(maps.Keys(suites))
+	return slices.DeleteFunc(all, func(name string) bool { return suites[name].node != o.node })
 }
