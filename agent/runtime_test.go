@@ -250,16 +250,23 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestSandboxKilled checks that a pod whose sandbox was killed gets another, and its container another instance.
+// TestSandboxKilled checks that a pod whose sandbox was killed gets another, with an event, and its container another
+// instance.
 func TestSandboxKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
 		w.sleep(time.Minute)
+		if got := w.eventsWith("SandboxChanged"); len(got) != 0 {
+			t.Errorf("before the kill: got %q, want no such event", got)
+		}
 		w.runtime.KillSandbox(w.runtime.Sandboxes()[0].Id)
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#1")
 		if all := w.runtime.Sandboxes(); all[len(all)-1].Metadata.Attempt != 1 {
 			t.Errorf("the newest sandbox is attempt %d", all[len(all)-1].Metadata.Attempt)
+		}
+		if got := w.eventsWith("SandboxChanged"); len(got) != 1 {
+			t.Errorf("after the kill: got %q, want one such event", got)
 		}
 	})
 }

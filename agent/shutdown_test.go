@@ -220,8 +220,8 @@ func TestShutdownCalledOff(t *testing.T) {
 			t.Errorf("got refusal %+v, locked %v, reason %v", r, bus.isLocked(), s.reported())
 		}
 		want := []string{
-			"NodeShutdown: Shutdown manager detected shutdown event",
-			"NodeShutdown: Shutdown manager detected shutdown cancellation",
+			"Shutdown: Shutdown manager detected shutdown event",
+			"Shutdown: Shutdown manager detected shutdown cancellation",
 		}
 		if !slices.Equal(s.events, want) {
 			t.Errorf("events: got %q, want %q", s.events, want)

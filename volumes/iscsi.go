@@ -53,16 +53,15 @@ func (m *mounting) iscsi(
 // iscsiSource describes a PersistentVolume's LUN as a pod would.
 func iscsiSource(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
 	out := &corev1.ISCSIVolumeSource{
-		TargetPortal:      s.TargetPortal,
-		IQN:               s.IQN,
-		Lun:               s.Lun,
-		ISCSIInterface:    s.ISCSIInterface,
-		FSType:            s.FSType,
-		ReadOnly:          s.ReadOnly,
-		Portals:           s.Portals,
-		DiscoveryCHAPAuth: s.DiscoveryCHAPAuth,
-		SessionCHAPAuth:   s.SessionCHAPAuth,
-		InitiatorName:     s.InitiatorName,
+		TargetPortal:    s.TargetPortal,
+		IQN:             s.IQN,
+		Lun:             s.Lun,
+		ISCSIInterface:  s.ISCSIInterface,
+		FSType:          s.FSType,
+		ReadOnly:        s.ReadOnly,
+		Portals:         s.Portals,
+		SessionCHAPAuth: s.SessionCHAPAuth,
+		InitiatorName:   s.InitiatorName,
 	}
 	if s.SecretRef != nil {
 		out.SecretRef = &corev1.LocalObjectReference{Name: s.SecretRef.Name}

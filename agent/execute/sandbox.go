@@ -37,6 +37,10 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
+	if s.Attempt > 0 { // there was another one before
+		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
+			"Pod sandbox changed, it will be killed and re-created.")
+	}
 	return x.limiters.create.do(ctx, func() error {
 		_, err := x.Runtime.RunPodSandbox(ctx, cfg, handler)
 		return err

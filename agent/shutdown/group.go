@@ -15,6 +15,7 @@ const (
 
 	refusedReason  = "NodeShutdown"
 	refusedMessage = "Pod was rejected as the node is shutting down."
+	eventReason    = "Shutdown"
 	beginMessage   = "Shutdown manager detected shutdown event"
 	cancelMessage  = "Shutdown manager detected shutdown cancellation"
 )

@@ -206,7 +206,7 @@ func (s *Shutdown) follow(ctx context.Context) error {
 
 func (s *Shutdown) report(message string) {
 	s.cfg.Log.Info(message)
-	s.cfg.Reporter.NodeEvent(corev1.EventTypeNormal, refusedReason, message)
+	s.cfg.Reporter.NodeEvent(corev1.EventTypeNormal, eventReason, message)
 }
 
 // end ends the groups that are left and lets the machine go down.

@@ -25,6 +25,7 @@ func TestReference(t *testing.T) {
 		"reference/settings.md": reference.Settings(),
 		"reference/gates.md":    reference.Gates(),
 		"reference/pods.md":     reference.PodFields(),
+		"reference/events.md":   reference.Events(eventReasons(t)),
 		"reference/metrics.md":  reference.Metrics(string(differences)),
 		"man/nodelet.8":         reference.Man(app.Root()),
 		"man/nodelet-config.5":  reference.ConfigMan(),
