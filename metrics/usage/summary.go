@@ -212,15 +212,16 @@ func swapStats(u *Usage) *api.SwapStats {
 }
 
 func ioStats(u *Usage) *api.IOStats {
-	if u.IOPressure == nil {
+	if !u.HasCPU {
 		return nil
 	}
 	return &api.IOStats{Time: metav1.NewTime(u.At), PSI: pressure(u.IOPressure)}
 }
 
+// pressure returns zeros where the kernel does not count pressure, as on cgroup v1: the kubelet does so too.
 func pressure(p *Pressure) *api.PSIStats {
 	if p == nil {
-		return nil
+		return &api.PSIStats{}
 	}
 	line := func(l PressureLine) api.PSIData {
 		return api.PSIData{Total: l.Total * 1000, Avg10: l.Avg10, Avg60: l.Avg60, Avg300: l.Avg300}
