@@ -105,7 +105,7 @@ func parse() options {
 	flag.StringVar(&o.resume, "resume", env("RESUME", ""),
 		"`file` with the result of a run: leave out what has passed in it, and add to it")
 	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
-	flag.StringVar(&o.knownFile, "known", "test/conformance/known.txt", "`file` with the specs that may fail")
+	flag.StringVar(&o.knownFile, "known", knownFile, "`file` with the specs that may fail")
 	flag.BoolVar(
 		&o.keep,
 		"keep",

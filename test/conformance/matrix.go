@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -82,8 +83,8 @@ func (r *result) String() string {
 		last.AgentVersion, last.Began.Format("2006-01-02"), (seconds+59)/60)
 }
 
-// matrix renders the table, the specs that failed, and the machines.
-func matrix(results []*result) string {
+// matrix renders the table, the specs that failed with the causes that are known, and the machines.
+func matrix(results []*result, causes known) string {
 	if len(results) == 0 {
 		return "No result is kept yet.\n"
 	}
@@ -93,8 +94,8 @@ func matrix(results []*result) string {
 	for _, r := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.key(), r.agents["nodelet"], r.agents["kubelet"])
 	}
-	if failures := failures(all); len(failures) > 0 {
-		b.WriteString("\n| failed spec | suite, cgroup, runtime | agents |\n|---|---|---|\n")
+	if failures := failures(all, causes); len(failures) > 0 {
+		b.WriteString("\n| failed spec | suite, cgroup, runtime | agents | cause |\n|---|---|---|---|\n")
 		b.WriteString(strings.Join(failures, ""))
 	}
 	machines := map[string]bool{}
@@ -105,8 +106,8 @@ func matrix(results []*result) string {
 	return b.String()
 }
 
-// failures are lines of a table: each failed spec with the agents that failed it.
-func failures(all []*row) []string {
+// failures are lines of a table: each failed spec with the agents that failed it, and the cause.
+func failures(all []*row, causes known) []string {
 	var lines []string
 	for _, r := range all {
 		agents := map[string][]string{}
@@ -116,8 +117,9 @@ func failures(all []*row) []string {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(agents)) {
-			lines = append(lines, fmt.Sprintf("| %s | %s, %s, %s, %s | %s |\n", strings.ReplaceAll(name, "|", `\|`),
-				r.suite, r.Cgroup, r.Runtime, r.OCIRuntime, strings.Join(agents[name], ", ")))
+			cause := cmp.Or(causes[agents[name][0]][name], "not known yet")
+			lines = append(lines, fmt.Sprintf("| %s | %s, %s, %s, %s | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`),
+				r.suite, r.Cgroup, r.Runtime, r.OCIRuntime, strings.Join(agents[name], ", "), cause))
 		}
 	}
 	return lines
@@ -143,7 +145,11 @@ func rewrite(dir, page string) error {
 	if err != nil {
 		return err
 	}
-	next, err := withMatrix(string(text), matrix(results))
+	causes, err := allKnown(".")
+	if err != nil {
+		return err
+	}
+	next, err := withMatrix(string(text), matrix(results, causes))
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,11 @@ func TestMatrixIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := withMatrix(string(page), matrix(results))
+	causes, err := allKnown("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := withMatrix(string(page), matrix(results, causes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +55,14 @@ func sample(passed []string, failed map[string]string) *result {
 
 // TestMatrix checks figures, failures, and a cell without a run.
 func TestMatrix(t *testing.T) {
-	r := sample([]string{"a", "b"}, map[string]string{"c": "failed: y"})
+	r := sample([]string{"a", "b"}, map[string]string{"c": "failed: y", "d": "failed: z"})
 	r.NotRun = 7
-	got := matrix([]*result{r})
+	got := matrix([]*result{r}, known{"nodelet": {"c": "the reason"}})
 	for _, want := range []string{
 		"| v1.37.2 | v2, systemd | containerd 2.4.2, runc 1.5.2 |",
-		" | **2 of 3**, 7 not run; v1.2.3, 2026-01-02, 2 min | not run |\n",
-		"| c | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet |\n",
+		" | **2 of 4**, 7 not run; v1.2.3, 2026-01-02, 2 min | not run |\n",
+		"| c | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet | the reason |\n",
+		"| d | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet | not known yet |\n",
 		"Machines: cgroup v2: machine, 2 processors, kernel 7.3.\n",
 	} {
 		if !strings.Contains(got, want) {

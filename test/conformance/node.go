@@ -32,8 +32,8 @@ func (o *options) forNode() {
 	o.testbed.Agent, o.testbed.KubeProxy, o.testbed.DNS = testbed.NoAgent, false, false
 	o.testbed.AgentArgs, o.testbed.AgentConfig = nil, nil
 	o.procs = 1
-	if o.knownFile == "test/conformance/known.txt" {
-		o.knownFile = "test/conformance/known-node.txt"
+	if o.knownFile == knownFile {
+		o.knownFile = knownNodeFile
 	}
 	o.reports = filepath.Join(filepath.Dir(o.reports), "node-"+filepath.Base(o.reports))
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -105,6 +107,25 @@ type known map[string]map[string]string
 func readKnown(file string) (known, error) {
 	all := known{"nodelet": {}, "kubelet": {}}
 	return all, knownlist.ReadFile(file, all.add)
+}
+
+// The lists of specs that may fail, of the suite and of that for a single node.
+const (
+	knownFile     = "test/conformance/known.txt"
+	knownNodeFile = "test/conformance/known-node.txt"
+)
+
+// allKnown reads both lists; root is the directory of the repository.
+func allKnown(root string) (known, error) {
+	all, err := readKnown(filepath.Join(root, knownFile))
+	if err != nil {
+		return nil, err
+	}
+	more, err := readKnown(filepath.Join(root, knownNodeFile))
+	for agent, specs := range more {
+		maps.Copy(all[agent], specs)
+	}
+	return all, err
 }
 
 func parseKnown(r io.Reader) (known, error) {

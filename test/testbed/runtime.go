@@ -77,7 +77,7 @@ func OCIRuntime(ctx context.Context, n *Node) (string, error) {
 	return strings.Replace(line, " version ", " ", 1), err
 }
 
-// RuntimeVersion returns the name and version of a node's container runtime, for example "containerd v2.4.2".
+// RuntimeVersion returns the name and version of a node's container runtime, for example "containerd 2.4.2".
 func RuntimeVersion(ctx context.Context, n *Node) (string, error) {
 	out, err := n.Crictl(ctx, "version")
 	found := map[string]string{}
@@ -85,7 +85,7 @@ func RuntimeVersion(ctx context.Context, n *Node) (string, error) {
 		key, value, _ := strings.Cut(line, ":")
 		found[key] = strings.TrimSpace(value)
 	}
-	return found["RuntimeName"] + " " + found["RuntimeVersion"], err
+	return found["RuntimeName"] + " " + strings.TrimPrefix(found["RuntimeVersion"], "v"), err
 }
 
 // hasSysResource reports whether processes of this machine may lower their oom_score_adj. In many virtual machines and
