@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -44,7 +43,7 @@ func TestLongCRIO(t *testing.T) {
 // restartsOnCRIO runs the tests that depend on how the agent learns of an exit, and those that kill agent and runtime.
 func restartsOnCRIO(t *testing.T) {
 	t.Run("policies", TestRestartPolicy)
-	t.Run("out of memory", outOfMemory)
+	t.Run("out of memory", TestOutOfMemory)
 	t.Run("agent killed", TestAgentKilled)
 	t.Run("runtime killed", TestRuntimeKilled)
 	t.Run("runtime comes late", TestRuntimeComesLate)
@@ -102,19 +101,6 @@ func imageVolumeOnCRIO(t *testing.T) {
 	waitReady(t, 60*time.Second, "mounts")
 	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only",
 		"/bin2/busybox\n/image/bin/busybox\nread-only")
-}
-
-// outOfMemory checks the reason OOMKilled of a container that the kernel has killed, also where its exit ends the pod.
-func outOfMemory(t *testing.T) {
-	clean(t)
-	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: greedy}, spec: {restartPolicy: Never, nodeName: `+node().Name+`,
-		containers: [{name: app, image: "`+testbed.BusyboxImage+
-		`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
-	p := waitPod(t, 30*time.Second, "greedy", "has failed",
-		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if end := containerStatus(p, "app").State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
-		t.Errorf("termination state: got %+v, want reason OOMKilled and exit code 137", end)
-	}
 }
 
 // usageOnCRIO checks that nodelet finds the cgroups of containers on CRI-O, and does not report empty sandboxes or
