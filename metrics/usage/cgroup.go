@@ -54,7 +54,14 @@ type MemoryUsage struct {
 }
 
 // MemoryEvents counts how often memory.high and memory.max were reached; always 0 on cgroup v1.
-type MemoryEvents struct{ High, Max uint64 }
+type MemoryEvents struct {
+	High, Max uint64
+	Reclaim   MemoryReclaim
+}
+
+// MemoryReclaim has what memory.stat says of the file cache that is on its way to the disk, in bytes, and of reclaimed
+// pages; always 0 on cgroup v1, as in the kubelet.
+type MemoryReclaim struct{ Dirty, Writeback, Scanned, Reclaimed, RefaultedFile, RefaultedAnon uint64 }
 
 // PageFaults counts page faults, all of them and those that read from the disk.
 type PageFaults struct{ Faults, MajorFaults uint64 }

@@ -64,6 +64,8 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 			u.Faults, u.Tree.Faults = v, v
 		case "pgmajfault":
 			u.MajorFaults, u.Tree.MajorFaults = v, v
+		default:
+			u.Events.Reclaim.read(key, v)
 		}
 	})
 	u.RSS = anon
@@ -94,6 +96,24 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 			u.OOMKills = v
 		}
 	})
+}
+
+// read takes a line of memory.stat.
+func (r *MemoryReclaim) read(key string, v uint64) {
+	switch key {
+	case "file_dirty":
+		r.Dirty = v
+	case "file_writeback":
+		r.Writeback = v
+	case "pgscan":
+		r.Scanned = v
+	case "pgsteal":
+		r.Reclaimed = v
+	case "workingset_refault_file":
+		r.RefaultedFile = v
+	case "workingset_refault_anon":
+		r.RefaultedAnon = v
+	}
 }
 
 func readSpecsV2(dir string, u *Usage) {

@@ -112,7 +112,8 @@ func v2Files(dir string) map[string]string {
 		"cpu.max": "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
 		"memory.swap.current": "7\n", "memory.swap.max": "max\n", "memory.peak": "1100000\n",
 		"memory.stat": "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\n" +
-			"pgfault 11\npgmajfault 1\n",
+			"pgfault 11\npgmajfault 1\nfile_dirty 12\nfile_writeback 13\npgscan 14\npgsteal 15\n" +
+			"workingset_refault_file 16\nworkingset_refault_anon 17\n",
 		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n",
 		"pids.current":  "3\n",
 		"pids.max":      "max\n",
@@ -263,7 +264,11 @@ func TestCadvisor(t *testing.T) {
 			t.Errorf("no container_fs_reads_bytes_total of the container in:\n%s", text)
 		}
 		if v2 {
-			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`)
+			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`,
+				`container_memory_file_dirty_bytes{`+app+`} 12`, `container_memory_file_writeback_bytes{`+app+`} 13`,
+				`container_memory_pgscan_total{`+app+`} 14`, `container_memory_pgsteal_total{`+app+`} 15`,
+				`container_memory_workingset_refault_file_total{`+app+`} 16`,
+				`container_memory_workingset_refault_anon_total{`+app+`} 17`)
 		}
 		if strings.Contains(text, strayID) {
 			t.Error("got metrics of a cgroup that the runtime does not know")

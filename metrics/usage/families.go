@@ -52,6 +52,24 @@ var families = []family{
 		"Current total active file in bytes.", func(u *Usage) uint64 { return u.ActiveFile }),
 	size64("container_memory_total_inactive_file_bytes",
 		"Current total inactive file in bytes.", func(u *Usage) uint64 { return u.InactiveFile }),
+	size64("container_memory_file_dirty_bytes",
+		"Number of bytes of file cache that has been modified but not yet written back to disk.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.Dirty }),
+	size64("container_memory_file_writeback_bytes",
+		"Number of bytes of file cache that is currently being written back to disk.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.Writeback }),
+	count64("container_memory_pgscan_total",
+		"Cumulative number of pages scanned by the page reclaim algorithm.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.Scanned }),
+	count64("container_memory_pgsteal_total",
+		"Cumulative number of pages reclaimed by the page reclaim algorithm.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.Reclaimed }),
+	count64("container_memory_workingset_refault_file_total",
+		"Cumulative number of refaults of previously evicted file pages.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.RefaultedFile }),
+	count64("container_memory_workingset_refault_anon_total",
+		"Cumulative number of refaults of previously evicted anonymous pages.",
+		func(u *Usage) uint64 { return u.Events.Reclaim.RefaultedAnon }),
 	{
 		name: "container_memory_failures_total",
 		help: "Cumulative count of memory allocation failures.",
@@ -140,12 +158,8 @@ var families = []family{
 		"Total time duration tasks in the container have waited due to IO congestion.",
 		func(u *Usage) *Pressure { return u.IOPressure }, false),
 
-	{
-		name:  "container_start_time_seconds",
-		help:  "Start time of the container since unix epoch in seconds.",
-		kind:  metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() },
-	},
+	birth("container_creation_time_seconds", "Container creation time since unix epoch in seconds."),
+	birth("container_start_time_seconds", "Start time of the container since unix epoch in seconds."),
 	{name: "container_last_seen", help: "Last time a container was seen by the exporter", kind: metrics.KindGauge,
 		value: func(g *group) (float64, bool) { return float64(g.use.At.Unix()), true }},
 	{name: "container_spec_cpu_period", help: "CPU period of the container.", kind: metrics.KindGauge,
@@ -189,6 +203,11 @@ func cpuTime(name, help string, of func(*Usage) uint64) family {
 func quota(name, help string, of func(*Usage) float64) family {
 	return family{name: name, help: help, kind: metrics.KindCounter,
 		value: func(g *group) (float64, bool) { return of(&g.use), g.use.Quota > 0 }}
+}
+
+func birth(name, help string) family {
+	return family{name: name, help: help, kind: metrics.KindGauge,
+		value: func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() }}
 }
 
 func size64(name, help string, of func(*Usage) uint64) family {

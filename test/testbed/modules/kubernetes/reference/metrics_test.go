@@ -10,31 +10,60 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/cadvisor/lib/container"
+	cadvisormetrics "github.com/google/cadvisor/lib/metrics"
+	info "github.com/google/cadvisor/lib/model"
 	"github.com/prometheus/client_golang/prometheus"
 	clientmetrics "k8s.io/client-go/tools/metrics"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // registers metrics, as the kubelet's main does
 	_ "k8s.io/kubernetes/cmd/kubelet/app"                 // registers metrics
 	kubeletmetrics "k8s.io/kubernetes/pkg/kubelet/metrics"
+	"k8s.io/kubernetes/pkg/kubelet/metrics/collectors"
+	"k8s.io/kubernetes/pkg/kubelet/prober"
 	servermetrics "k8s.io/kubernetes/pkg/kubelet/server/metrics"
+	"k8s.io/utils/clock"
 )
 
 const root = "../../../../.."
 
-// kubeletFamilies returns the names of the families that the kubelet registers for /metrics when it starts.
-func kubeletFamilies(t *testing.T) []string {
+// kubeletFamilies returns the names of the families that the kubelet registers for each of its paths when it starts.
+func kubeletFamilies(t *testing.T) map[string][]string {
 	t.Helper()
 	clientmetrics.EnsureRegistered()
 	kubeletmetrics.Register()
 	servermetrics.Register()
-	registry, ok := legacyregistry.Registerer().(prometheus.Collector)
+	cadvisor, resources, probes := metrics.NewKubeRegistry(), metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
+	kinds := container.MetricSet{}
+	for _, kind := range []container.MetricKind{ // those of pkg/kubelet/server without AppMetrics
+		container.CpuUsageMetrics, container.MemoryUsageMetrics, container.DiskIOMetrics, container.DiskUsageMetrics,
+		container.NetworkUsageMetrics, container.ProcessMetrics, container.OOMMetrics, container.PressureMetrics,
+	} {
+		kinds[kind] = struct{}{}
+	}
+	cadvisor.RawMustRegister(cadvisormetrics.NewPrometheusMachineCollector(nil, kinds),
+		cadvisormetrics.NewPrometheusCollector(nil, nil, kinds, clock.RealClock{}, info.RequestOptions{}))
+	resources.CustomMustRegister(collectors.NewResourceMetricsCollector(nil))
+	probes.MustRegister(prober.ProberResults, prober.ProberDuration)
+	return map[string][]string{
+		"/metrics":          names(t, legacyregistry.Registerer()),
+		"/metrics/cadvisor": names(t, cadvisor.Registerer()),
+		"/metrics/resource": names(t, resources.Registerer()),
+		"/metrics/probes":   names(t, probes.Registerer()),
+	}
+}
+
+// names returns the names of the families of a registry.
+func names(t *testing.T, registry any) (all []string) {
+	t.Helper()
+	collector, ok := registry.(prometheus.Collector)
 	if !ok {
-		t.Fatalf("got a registry of type %T, want one that describes its metrics", legacyregistry.Registerer())
+		t.Fatalf("got a registry of type %T, want one that describes its metrics", registry)
 	}
 	descriptions := make(chan *prometheus.Desc)
-	go func() { registry.Describe(descriptions); close(descriptions) }()
+	go func() { collector.Describe(descriptions); close(descriptions) }()
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
-	var all []string
 	for d := range descriptions {
 		if found := name.FindStringSubmatch(d.String()); found != nil {
 			all = append(all, found[1])
@@ -50,11 +79,12 @@ var built = []string{
 	"kubelet_certificate_manager_*", "kubelet_pod_requests_*",
 }
 
-// later are families that the kubelet registers only while it runs, and that of 1.36 which 1.37 does not have.
+// later are families that the kubelet registers only while it runs, and those of 1.36 which 1.37 does not have.
 var later = []string{
 	"dra_operations_duration_seconds", "force_cleaned_failed_volume_operations_total",
 	"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_image_manager_ensure_image_requests_total",
 	"reconstruct_volume_operations_total", "volume_operation_total_seconds", "workqueue_depth",
+	"container_cpu_load_average_10s", "container_tasks_state",
 }
 
 // TestMetricFamilies checks that the sources of nodelet name each family that the kubelet registers, or that the list
@@ -79,33 +109,43 @@ func TestMetricFamilies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := slices.Clone(built)
+	missing := map[string][]string{}
 	for line := range strings.Lines(string(differences)) {
 		head, _, _ := strings.Cut(line, ":")
-		if f := strings.Fields(head); len(f) == 3 && f[0] == "kubelet" && f[1] == "/metrics" {
-			missing = append(missing, f[2])
+		if f := strings.Fields(head); len(f) == 3 && f[0] == "kubelet" {
+			missing[f[1]] = append(missing[f[1]], f[2])
 		}
 	}
-	families := kubeletFamilies(t)
-	if len(families) < 150 {
-		t.Errorf("got only %d families of the kubelet", len(families))
-	}
-	for _, family := range families {
-		named := strings.Contains(text.String(), `"`+family+`"`)
-		listed := slices.ContainsFunc(missing, func(pattern string) bool {
-			ok, err := path.Match(pattern, family)
-			return err == nil && ok
-		})
-		if !named && !listed {
-			t.Errorf("the kubelet has the metric %s: add it, or list it in differences.txt with the reason", family)
+	for path, families := range kubeletFamilies(t) {
+		if least := fewest[path]; len(families) < least {
+			t.Errorf("got only %d families of the kubelet for %s, want %d or more", len(families), path, least)
+		}
+		for _, family := range families {
+			named := strings.Contains(text.String(), `"`+family+`"`)
+			if !named && !matches(slices.Concat(missing[path], built, hidden), family) {
+				t.Errorf("the kubelet has the metric %s at %s: add it, or list it in differences.txt", family, path)
+			}
+		}
+		for _, pattern := range missing[path] {
+			if !slices.ContainsFunc(append(families, later...), func(family string) bool {
+				return matches([]string{pattern}, family)
+			}) {
+				t.Errorf("differences.txt has %s at %s, which the kubelet does not have", pattern, path)
+			}
 		}
 	}
-	for _, pattern := range missing[len(built):] {
-		if !slices.ContainsFunc(append(families, later...), func(family string) bool {
-			ok, err := path.Match(pattern, family)
-			return err == nil && ok
-		}) {
-			t.Errorf("differences.txt has %s, which the kubelet does not have", pattern)
-		}
-	}
+}
+
+// hidden are deprecated families, which a kubelet of this version does not show.
+var hidden = []string{"scrape_error"}
+
+// fewest are lower bounds of the numbers of families, so that the test cannot pass without them.
+var fewest = map[string]int{"/metrics": 150, "/metrics/cadvisor": 70, "/metrics/resource": 9, "/metrics/probes": 2}
+
+// matches reports whether a family matches one of the patterns.
+func matches(patterns []string, family string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, family)
+		return err == nil && ok
+	})
 }
