@@ -73,6 +73,7 @@ unit: ## unit tests, golden scripts, 100,000 simulated pods
 	@echo "==> unit tests and simulation"
 	@go test $(PKGS)
 	@cd packaging/release && go test ./...
+	@cd packaging/site && go test ./...
 
 .PHONY: root
 root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent lets nodelet set up pod networks
@@ -199,6 +200,12 @@ release-test: deb ## test the tool of make release with dpkg, rpm, skopeo and Op
 	@echo "==> formats, licenses, SBOM, signatures; lintian"
 	@cd packaging/release && go vet ./... && go test -count=1 ./...
 	@lintian --allow-root --fail-on error,warning bin/nodelet.deb bin/nodelet-kubelet.deb
+
+.PHONY: site
+site: ## make a site of all pages, with search, in bin/site; it checks all links
+	@echo "==> bin/site/index.html"
+	@rm -rf bin/site
+	@cd packaging/site && go run . -root '$(CURDIR)' -out '$(CURDIR)/bin/site'
 
 .PHONY: emulate
 emulate: ## run nodelet and unit tests for other architectures under QEMU; EMULATE="arm64 riscv64 s390x"
