@@ -118,7 +118,7 @@ func newClaims(token string, expires time.Time, seconds int64) claims {
 func parseClaims(token string) (claims, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return claims{}, errors.New("a token has three parts")
+		return claims{}, errors.New("token is not a JWT: it does not have three parts")
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
