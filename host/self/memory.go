@@ -16,10 +16,11 @@ import (
 const (
 	// gcPercent trades a little CPU in bursts for a heap that is a third smaller than with Go's default of 100.
 	gcPercent = 50
-	// trimEvery is how often Trim looks whether the agent is at rest; trimAbove is how much garbage is worth a
-	// collection.
+	// trimEvery is how often Trim looks whether the agent is at rest: then it has allocated less than restBelow since
+	// the last look. trimAbove is how much garbage is worth the collections, which cost some milliseconds of CPU.
 	trimEvery = 20 * time.Second
-	trimAbove = 1 << 20
+	restBelow = 1 << 20
+	trimAbove = 4 << 20
 	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that
 	// the agent runs need.
 	heapPercent = 85
@@ -89,7 +90,7 @@ type trimmer struct {
 // due reports whether the agent is at rest and has garbage: it allocated little since the last look, and much since
 // the last trim. allocated is the bytes allocated since the start.
 func (t *trimmer) due(allocated uint64) bool {
-	atRest := allocated-t.seen < trimAbove
+	atRest := allocated-t.seen < restBelow
 	t.seen = allocated
 	if !atRest || allocated-t.trimmed < trimAbove {
 		return false

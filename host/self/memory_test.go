@@ -36,7 +36,14 @@ func TestTrimWhenAtRest(t *testing.T) {
 		{80*mib + 1000, true, "the burst is over"},
 		{80*mib + 2000, false, "nothing to collect since the last trim"},
 		{80*mib + mib/2, false, "less garbage than is worth a collection"},
-		{81*mib + 1000, true, "slow work has left garbage"},
+		{81 * mib, false, "slow work"},
+		{81*mib + mib/2, false, "slow work"},
+		{82 * mib, false, "slow work"},
+		{82*mib + mib/2, false, "slow work"},
+		{83 * mib, false, "slow work"},
+		{83*mib + mib/2, false, "slow work"},
+		{84 * mib, false, "slow work"},
+		{84*mib + mib/2, true, "slow work has left garbage"},
 		{90 * mib, false, "the next burst"},
 	} {
 		if got := trim.due(step.allocated); got != step.want {
