@@ -66,7 +66,7 @@ func (n *node) act() {
 	case 4: // the image is removed from the node
 		delete(n.present, name)
 		n.prune()
-	case 5: // somebody else brings an image
+	case 5: // another client of the runtime brings an image
 		if n.present[name] == "" {
 			n.versions[name]++
 			n.present[name] = n.id(name)
@@ -157,7 +157,7 @@ func (n *node) forget(id string) {
 	delete(n.open, id)
 }
 
-// damage writes over the record of an image. From then on it counts as pulled, and nobody is known to have opened it.
+// damage writes over the record of an image. It then counts as pulled, and no credentials are known for it.
 func (n *node) damage(name string) {
 	id := n.present[name]
 	if id == "" {
