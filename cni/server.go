@@ -408,7 +408,7 @@ func failure(version string, err error) []byte {
 		code = said.Code
 	}
 	// containerd treats a failed DEL with these words in its message as a success, and the network would leak.
-	message := strings.ReplaceAll(err.Error(), "not found", "nowhere to be seen")
+	message := strings.ReplaceAll(err.Error(), "not found", "missing")
 	if version == "" {
 		version = "1.0.0"
 	}
