@@ -35,9 +35,7 @@ func TestRealPlugins(t *testing.T) {
 // inOwnNetwork returns a command that runs this test program in a network namespace of its own, with the real plugins.
 func inOwnNetwork(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces")
-	}
+	testbed.NeedPrograms(t, map[string]string{"ip": "iproute2", "iptables": "iptables", "unshare": "util-linux"})
 	cache, err := testbed.OpenCache(os.Stderr)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // TestRun checks that nothing is run without the programs, that one family's trouble does not keep the other from its
@@ -64,9 +66,7 @@ const insideEnv = "NODELET_TEST_IPTABLES"
 // and again after they were removed.
 func TestRealTables(t *testing.T) {
 	if os.Getenv(insideEnv) == "" {
-		if _, err := exec.LookPath("iptables"); err != nil || os.Getuid() != 0 {
-			t.Skip("needs root and iptables")
-		}
+		testbed.NeedPrograms(t, map[string]string{"iptables": "iptables", "unshare": "util-linux"})
 		cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^TestRealTables$", "-test.v")
 		cmd.Env = append(os.Environ(), insideEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -32,6 +32,18 @@ func ForTest(t testing.TB, o Options) *Testbed {
 	return tb
 }
 
+// NeedPrograms skips a test that does not run as root, and installs the Debian packages of programs that are missing on
+// this machine. packages maps programs to packages.
+func NeedPrograms(t testing.TB, packages map[string]string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	if err := InstallDebian(t.Context(), testWriter{t}, packages); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // needBuilt skips a test, or fails it, if a testbed cannot be started without a build.
 func needBuilt(t testing.TB, o Options) {
 	t.Helper()
