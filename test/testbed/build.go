@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -401,14 +402,22 @@ func moduleVersion(name string) (string, error) {
 	return pinnedVersion(filepath.Join(src, "go.mod"), goModules()[name].path)
 }
 
-// ModuleSource returns the directory of a module's source code, which has files that are no programs, too.
+// ModuleSource returns the directory of a module's source code, which has files that are no programs, too. It downloads
+// the module if the machine does not have it yet.
 func (c *Cache) ModuleSource(ctx context.Context, module string) (string, error) {
 	src, err := moduleDir(module)
 	if err != nil {
 		return "", err
 	}
-	dir, err := run(ctx, "go", "-C", src, "list", "-m", "-f", "{{.Dir}}", goModules()[module].path)
-	return strings.TrimSpace(dir), err
+	out, err := run(ctx, "go", "-C", src, "mod", "download", "-json", goModules()[module].path)
+	if err != nil {
+		return "", err
+	}
+	var m struct{ Dir string }
+	if err := json.Unmarshal([]byte(out), &m); err != nil || m.Dir == "" {
+		return "", fmt.Errorf("download module %s: the go command answered %q, without a directory", module, out)
+	}
+	return m.Dir, nil
 }
 
 // moduleDir returns test/testbed/modules/NAME.
