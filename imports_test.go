@@ -67,7 +67,6 @@ cri/images: config cri host/atomicfile host/boundedfile internal/keylock interna
 cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest
 csi: plugins host/mounts internal/keylock internal/waiting internal/latest
-csi/fake: csi/fake plugins/fake
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
@@ -83,7 +82,6 @@ metrics:
 metrics/usage: config metrics kube/pod host/beneath host/mounts internal/backoff
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify internal/backoff
-plugins/plugintest: plugins
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 probes: internal/backoff internal/release internal/latest
@@ -223,6 +221,35 @@ func checkPure(t *testing.T, s source, imp string) {
 	}
 	if !slices.ContainsFunc(pureMayImport, func(p string) bool { return strings.HasPrefix(imp, p) }) {
 		t.Errorf("%s: a pure package must not import %s", s.file, imp)
+	}
+}
+
+// TestProductIsWhatTheProgramUses checks that cmd/nodelet uses each package outside test: what only tests use belongs
+// there.
+func TestProductIsWhatTheProgramUses(t *testing.T) {
+	uses := map[string][]string{}
+	for _, s := range product(t) {
+		for _, imp := range imports(s) {
+			if other, ours := strings.CutPrefix(imp, module); ours {
+				uses[s.dir] = append(uses[s.dir], other)
+			}
+		}
+	}
+	used := map[string]bool{}
+	var visit func(dir string)
+	visit = func(dir string) {
+		if !used[dir] {
+			used[dir] = true
+			for _, other := range uses[dir] {
+				visit(other)
+			}
+		}
+	}
+	visit("cmd/nodelet")
+	for _, s := range product(t) {
+		if !used[s.dir] && !s.isTest() && !within(s.dir, "packaging") {
+			t.Errorf("%s: cmd/nodelet does not use package %s; is it for tests alone?", s.file, s.dir)
+		}
 	}
 }
 

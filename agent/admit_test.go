@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/pods"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/cri/fake"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 const systemCritical = 2_000_000_000

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/spec"
-	"github.com/nodelet/nodelet/cri/fake"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // crowd is a node on which pods of all priorities compete for CPU, from a seed.

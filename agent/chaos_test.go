@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/cri/fake"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // chaos does harm to a node at random, from a seed.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // shortage is a node whose disk and memory hold as many of 10 units as no pod of the world has.

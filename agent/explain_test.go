@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // TestExplain prints what three pods do: one runs, one waits for an object, one ends slowly.

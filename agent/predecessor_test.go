@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 var webName = types.NamespacedName{Namespace: "default", Name: "web"}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // starts returns the times at which containers were started, relative to the first.

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // waits are what explain says that a pod waits for.

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // TestSecretsStayOutOfTheLog checks that no value of a Secret, no password of a registry and no token comes into the

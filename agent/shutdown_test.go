@@ -16,8 +16,8 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/config"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // fakeLogind is a logind whose shutdowns the test begins and calls off.

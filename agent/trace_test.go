@@ -10,7 +10,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/nodelet/nodelet/internal/trace"
-	"github.com/nodelet/nodelet/internal/trace/fake"
+	"github.com/nodelet/nodelet/test/trace/fake"
 )
 
 // TestTraces starts and deletes a pod, and checks its spans at a collector: the start is one trace with steps, in which

@@ -30,7 +30,6 @@ import (
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/userns"
@@ -42,6 +41,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/probes"
+	"github.com/nodelet/nodelet/test/cri/fake"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )

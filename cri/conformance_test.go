@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // The tests of this file hold for any runtime that nodelet works with. They always run on the fake, in a bubble of

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // look takes a snapshot and checks which calls it cost besides the two lists.

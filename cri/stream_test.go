@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // listing returns a runtime with two sandboxes that have a container each, and a client that asks for streams.

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // TestTwoPodsOneVolume checks that a volume is staged once for two pods, published for each, and goes with the last

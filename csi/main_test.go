@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
-	"github.com/nodelet/nodelet/plugins/plugintest"
+	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/plugins/plugintest"
 )
 
 func TestMain(m *testing.M) { ownmounts.Main(m) }

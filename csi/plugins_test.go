@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // TestRegistration checks that a driver reports the node when it registers, and is notified; when its socket is

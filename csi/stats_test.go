@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // TestCondition checks that the condition of a volume comes with its stats, as in CSI 1.12 and as in 1.13, where

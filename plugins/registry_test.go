@@ -18,7 +18,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/nodelet/nodelet/plugins"
-	"github.com/nodelet/nodelet/plugins/fake"
+	"github.com/nodelet/nodelet/test/plugins/fake"
 )
 
 const pluginType = "Test"

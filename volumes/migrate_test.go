@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
 	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/plugins/plugintest"
+	"github.com/nodelet/nodelet/test/csi/fake"
+	"github.com/nodelet/nodelet/test/plugins/plugintest"
 	"github.com/nodelet/nodelet/volumes/iscsi"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )

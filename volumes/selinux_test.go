@@ -21,9 +21,9 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/csi"
-	"github.com/nodelet/nodelet/csi/fake"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 

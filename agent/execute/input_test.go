@@ -24,7 +24,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 	"github.com/nodelet/nodelet/volumes"
 )
 

@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/config"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 const webManifest = `apiVersion: v1

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/cni"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 // annotated is a set of annotations that run against an API server.

@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/cri"
-	"github.com/nodelet/nodelet/cri/fake"
 	"github.com/nodelet/nodelet/cri/images/records"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // recorded starts a puller with records below root.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/nodelet/nodelet/internal/trace/fake"
+	"github.com/nodelet/nodelet/test/trace/fake"
 )
 
 // serve starts a collector for a test.

@@ -29,7 +29,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 func apiPod(name string, uid types.UID) *corev1.Pod {

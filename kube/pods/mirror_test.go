@@ -21,7 +21,7 @@ import (
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 func setOf(deliveries ...delivery) *Set { return merge(deliveries) }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/watch/apitest"
+	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
 // storm is an API server that delays and refuses requests of Mirrors and loses responses; it counts the mirror pods.

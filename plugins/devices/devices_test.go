@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nodelet/nodelet/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 // TestDevicesGoRound checks that a container gets its devices with all that the plugin says of them, each device goes

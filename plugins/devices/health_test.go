@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 // health returns the health of the devices of a container, as "resource: device health, …".

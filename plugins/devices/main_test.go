@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/plugins/devices"
-	"github.com/nodelet/nodelet/plugins/devices/fake"
-	"github.com/nodelet/nodelet/plugins/plugintest"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/plugintest"
 )
 
 const resourceName = "nodelet.test/fake"

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 // resume makes a pod wait for the plugins of its devices.

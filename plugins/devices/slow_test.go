@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 // reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.

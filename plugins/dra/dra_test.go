@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"github.com/nodelet/nodelet/plugins/dra"
-	"github.com/nodelet/nodelet/plugins/dra/fake"
+	"github.com/nodelet/nodelet/test/plugins/dra/fake"
 )
 
 // TestSharedClaim checks that a claim that pods share is prepared for the first of them and unprepared after the

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/nodelet/nodelet/plugins/dra/fake"
+	"github.com/nodelet/nodelet/test/plugins/dra/fake"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 
 	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
-	"github.com/nodelet/nodelet/plugins/dra/fake"
-	"github.com/nodelet/nodelet/plugins/plugintest"
+	"github.com/nodelet/nodelet/test/plugins/dra/fake"
+	"github.com/nodelet/nodelet/test/plugins/plugintest"
 )
 
 const driverName = "nodelet.test"

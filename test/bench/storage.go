@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // The loads of the storage benchmark.

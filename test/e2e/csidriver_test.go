@@ -24,7 +24,7 @@ import (
 
 const hostDriver = "host.csi.nodelet.test"
 
-// csiDriver runs the driver of csi/fake as a separate process next to the node, with the real external-attacher.
+// csiDriver runs the driver of test/csi/fake as a separate process next to the node, with the real external-attacher.
 type csiDriver struct {
 	program, attacher string
 	state, socket     string
@@ -39,7 +39,7 @@ func startCSI(t *testing.T) *csiDriver {
 	dir := t.TempDir()
 	d := &csiDriver{program: filepath.Join(dir, "hostdriver"), state: filepath.Join(dir, "state"),
 		socket: filepath.Join(node().RootDir, "plugins", hostDriver, "csi.sock")}
-	build := exec.Command("go", "build", "-o", d.program, "../../csi/fake/cmd/hostdriver")
+	build := exec.Command("go", "build", "-o", d.program, "../csi/fake/cmd/hostdriver")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the CSI driver: %v\n%s", err, out)

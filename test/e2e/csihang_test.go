@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // nodeCalls are the calls of an agent to a CSI driver that may hang.

@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/nodelet/nodelet/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodelet/nodelet/csi/fake"
+	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 

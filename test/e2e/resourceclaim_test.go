@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
-	"github.com/nodelet/nodelet/plugins/dra/fake"
+	"github.com/nodelet/nodelet/test/plugins/dra/fake"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 

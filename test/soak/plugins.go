@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 
-	csifake "github.com/nodelet/nodelet/csi/fake"
-	devicefake "github.com/nodelet/nodelet/plugins/devices/fake"
+	csifake "github.com/nodelet/nodelet/test/csi/fake"
+	devicefake "github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 const (

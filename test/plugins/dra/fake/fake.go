@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/nodelet/nodelet/plugins/fake"
+	"github.com/nodelet/nodelet/test/plugins/fake"
 )
 
 // Config describes a driver.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/nodelet/nodelet/plugins/fake"
+	"github.com/nodelet/nodelet/test/plugins/fake"
 )
 
 // TopologyKey is the label by which the driver says which node a volume can be reached from.

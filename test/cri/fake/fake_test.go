@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/cri/fake"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // pod makes a runtime with one pod and one created container of the name app.

@@ -18,7 +18,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/nodelet/nodelet/plugins/fake"
+	"github.com/nodelet/nodelet/test/plugins/fake"
 )
 
 // Variable is the environment variable that names a container's devices.
