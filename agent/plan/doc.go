@@ -26,6 +26,8 @@
 //   - forward: nothing starts in a pod that must end or is past its deadline.
 //   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded
 //     and the sidecars ahead of it have started.
+//   - hooksBefore: no container is created or started while one before it is, or runs its postStart hook; only
+//     ephemeral containers do not wait.
 //   - workKept: an init container does not run again after a later container has started in its sandbox.
 //   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has
 //     changed, a failed probe has ended it, or its init work was lost with the sandbox.

@@ -198,6 +198,9 @@ var mutants = map[string]mutant{
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
 	"hooks are not run":                forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
+	"containers do not wait for the postStart hook of an earlier one": podChanged(func(d *podstate.Desired) {
+		slices.Reverse(d.Pod.Spec.Containers)
+	}),
 	"liveness does not matter": factsChanged(func(o *podstate.Observed) {
 		verdicts := map[string]podstate.Verdict{}
 		for id, v := range o.Verdicts {

@@ -78,6 +78,8 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 type planner struct {
 	*podstate.State
 	plan Plan
+	// hook is the first container whose postStart hook the containers after it wait for; nil if there is none.
+	hook *podstate.Slot
 }
 
 // step adds a step that may begin now. One in flight, in back-off or just completed becomes a wait instead.

@@ -261,9 +261,11 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	switch s := s.(type) {
-	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.StartContainer,
-		podstate.PostStart:
+	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.PostStart:
 		ru.forward(s)
+	case podstate.StartContainer:
+		ru.forward(s)
+		ru.hooksBefore(s, s.Name)
 	case podstate.CreateSandbox:
 		ru.forward(s)
 		ru.claimsFirst(s)
@@ -277,6 +279,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.forward(s)
 		ru.claimsFirst(s)
 		ru.podHasRoom(w, s)
+		ru.hooksBefore(s, s.Name)
 		ru.creating(s)
 	case podstate.PreStop:
 		ru.preStopping(s)
@@ -318,6 +321,48 @@ func (ru *rules) forward(s podstate.Step) {
 	if ru.pastDeadline() {
 		ru.breaks("%s begins in a pod whose deadline has passed", s)
 	}
+}
+
+// hooksBefore checks that no container is created or started while one before it is created or started, or runs its
+// postStart hook.
+func (ru *rules) hooksBefore(s podstate.Step, name string) {
+	if ru.roles[name] == podutil.RoleEphemeral {
+		return
+	}
+	for _, c := range podutil.Containers(&ru.l.desired.Pod.Spec) {
+		if c.Name == name {
+			return
+		}
+		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+			continue
+		}
+		for _, other := range ru.l.memory.InFlight {
+			if startsOrHooks(other, c.Name) {
+				ru.breaks("%s while %s is in flight", s, other)
+			}
+		}
+		newest := podstate.Newest(ru.l.containers, c.Name)
+		if newest == nil || newest.State != podstate.ContainerRunning || ru.hookThrough(newest, c) {
+			continue
+		}
+		_, failed := ru.l.memory.Hooks[newest.ID]
+		if _, stopped := ru.l.memory.Stopped[newest.ID]; !failed && !stopped {
+			ru.breaks("%s before the postStart hook of %s", s, newest.ID)
+		}
+	}
+}
+
+// startsOrHooks reports whether a step creates or starts the named container, or runs its postStart hook.
+func startsOrHooks(s podstate.Step, name string) bool {
+	switch s := s.(type) {
+	case podstate.CreateContainer:
+		return s.Name == name
+	case podstate.StartContainer:
+		return s.Name == name
+	case podstate.PostStart:
+		return s.Name == name
+	}
+	return false
 }
 
 func (ru *rules) creating(s podstate.CreateContainer) {

@@ -134,7 +134,8 @@ func (p *planner) keepsPrevious(c *podstate.Container) bool {
 }
 
 // syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one
-// after the other with sidecars among them, then all the others at the same time.
+// after the other with sidecars among them, then all the others at the same time, except where a postStart hook holds
+// back those after it.
 func (p *planner) syncContainers(volumesReady bool) {
 	held := false
 	for _, slot := range p.Slots {
@@ -174,7 +175,9 @@ func (p *planner) heldUpBy(slot *podstate.Slot, why string) {
 	}
 }
 
-// next plans the one next step of a container.
+// next plans the one next step of a container. While that leads to the container's postStart hook, the containers after
+// it wait: the kubelet starts one after the other and waits for each hook, and pods depend on that. A proxy whose hook
+// waits until it serves comes before the containers that need it.
 func (p *planner) next(slot *podstate.Slot, volumesReady bool) {
 	last := slot.Last
 	switch {
@@ -193,6 +196,22 @@ func (p *planner) next(slot *podstate.Slot, volumesReady bool) {
 	default:
 		p.syncContainer(slot)
 	}
+	if p.hook == nil && slot.HookAhead(p.plan.Steps) {
+		p.hook = slot
+	}
+}
+
+// heldBack reports whether a container must not be created or started yet because of the postStart hook of an earlier
+// one.
+func (p *planner) heldBack(slot *podstate.Slot) bool {
+	if p.hook == nil || slot.Role == podutil.RoleEphemeral {
+		return false
+	}
+	p.wait(Wait{
+		For: "container " + slot.Spec.Name,
+		Why: "starts after container " + p.hook.Spec.Name + " and its postStart hook",
+	})
+	return true
 }
 
 // start plans the start of a created container, or its removal where it is not what should run: then its
@@ -201,7 +220,7 @@ func (p *planner) start(slot *podstate.Slot) {
 	start := podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name}
 	switch {
 	case slot.InCurrentSandbox && !slot.Outdated():
-		if !p.unknownAlive(slot.Spec.Name) {
+		if !p.unknownAlive(slot.Spec.Name) && !p.heldBack(slot) {
 			p.step(start)
 		}
 	case p.Memory.InFlight(start) != nil:
@@ -227,7 +246,7 @@ func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
 		}
 	}
 	attempt := slot.NextAttempt()
-	if p.ensureImages(slot, attempt) && volumesReady && p.Current != nil {
+	if p.ensureImages(slot, attempt) && volumesReady && p.Current != nil && !p.heldBack(slot) {
 		p.step(podstate.CreateContainer{
 			Name:      slot.Spec.Name,
 			Attempt:   attempt,

@@ -204,16 +204,6 @@ func (s *Slot) reportedRunning() bool {
 	return s.Reported != nil && s.Reported.State.Running != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID
 }
 
-// HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
-// succeeded.
-func (s *Slot) HookDue() bool {
-	if s.Spec.Lifecycle == nil || s.Spec.Lifecycle.PostStart == nil || !s.memory.Started(s.Last.ID) {
-		return false
-	}
-	h, ended := s.memory.Hook(s.Last.ID)
-	return !ended || h.Failure != ""
-}
-
 // finished reports whether the container has exited and does not restart.
 func (s *Slot) finished() bool {
 	return s.Last != nil && s.Last.State == ContainerExited && !s.Restarts()

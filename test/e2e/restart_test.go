@@ -74,6 +74,36 @@ spec:
 `, strings.ToLower(string(policy)), code, policy, testbed.BusyboxImage, code)
 }
 
+// TestPostStartOrder checks that a container starts after the postStart hook of the one before it has ended.
+func TestPostStartOrder(t *testing.T) {
+	clean(t)
+	apply(t, `apiVersion: v1
+kind: Pod
+metadata: {name: hook-order}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: data, emptyDir: {}}]
+  containers:
+  - name: proxy
+    image: `+testbed.BusyboxImage+`
+    command: [sh, -c, "until [ -f /data/checked ]; do sleep 1; done"]
+    lifecycle: {postStart: {exec: {command: [sh, -c, "sleep 3; touch /data/served"]}}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - name: app
+    image: `+testbed.BusyboxImage+`
+    command: [sh, -c, "[ -f /data/served ]; code=$?; touch /data/checked; exit $code"]
+    volumeMounts: [{name: data, mountPath: /data}]
+`)
+	p := waitPod(t, 3*time.Minute, "hook-order", "has terminated", func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	})
+	if p.Status.Phase != corev1.PodSucceeded {
+		t.Errorf("got phase %s, container app %+v; want %s: app started before the hook of proxy ended", p.Status.Phase,
+			containerStatus(p, "app").State, corev1.PodSucceeded)
+	}
+}
+
 // crashes records the runs of a container that exits again and again, until it has run three times.
 type crashes struct {
 	pod  string

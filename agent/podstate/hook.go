@@ -1,0 +1,46 @@
+package podstate
+
+import "slices"
+
+// HasPostStart reports whether the container has a postStart hook.
+func (s *Slot) HasPostStart() bool {
+	return s.Spec.Lifecycle != nil && s.Spec.Lifecycle.PostStart != nil
+}
+
+// HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
+// succeeded.
+func (s *Slot) HookDue() bool {
+	if !s.HasPostStart() || !s.memory.Started(s.Last.ID) {
+		return false
+	}
+	h, ended := s.memory.Hook(s.Last.ID)
+	return !ended || h.Failure != ""
+}
+
+// HookAhead reports whether the container is on its way to the end of its postStart hook: one of the steps that lead
+// there is in flight, or among planned, the steps that begin now. A container that has failed to start, or whose hook
+// has failed, is not on its way before it is tried again.
+func (s *Slot) HookAhead(planned []Step) bool {
+	return s.HasPostStart() &&
+		(slices.ContainsFunc(planned, s.leadsToHook) || slices.ContainsFunc(s.memory.Running(), s.leadsToHook))
+}
+
+// leadsToHook reports whether a step is one of those from the images of the container to its postStart hook.
+func (s *Slot) leadsToHook(step Step) bool {
+	switch step := step.(type) {
+	case EnsureImage:
+		for vol := range ImageVolumes(s.state.Pod, s.Spec) {
+			if vol.Name == step.Volume {
+				return true
+			}
+		}
+		return step.Container == s.Spec.Name
+	case CreateContainer:
+		return step.Name == s.Spec.Name
+	case StartContainer:
+		return step.Name == s.Spec.Name
+	case PostStart:
+		return step.Name == s.Spec.Name
+	}
+	return false
+}
