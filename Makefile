@@ -72,6 +72,7 @@ vet: ## formatting and vet
 unit: ## unit tests, golden scripts, 100,000 simulated pods
 	@echo "==> unit tests and simulation"
 	@go test $(PKGS)
+	@RUNS=50000 go test -count=1 -timeout 3h -run '^TestSimulation$$' ./agent/plan
 	@cd packaging/release && go test ./...
 	@cd packaging/site && go test ./...
 

@@ -21,7 +21,7 @@ func TestMutants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= mutantRuns; seed++ {
-				l := newRun(seed, mutate.decide)
+				l := newRun(seed, wideFaults, mutate.decide)
 				l.bend = mutate.bend
 				l.run()
 				if l.broken != "" {

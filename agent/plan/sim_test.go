@@ -18,30 +18,48 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
+// The distances between faults, at most. Dense faults find rare combinations; faults far apart let a pod run long.
+const (
+	denseFaults = 10 * time.Second
+	wideFaults  = 2 * time.Minute
+)
+
 var (
-	simSeed = flag.Uint64("seed", 1, "seed of the first simulated run; the next runs have the following seeds")
+	simSeed  = flag.Uint64("seed", 1, "seed of the first simulated run; the next runs have the following seeds")
+	simEvery = flag.Duration("every", 0, "the longest time between two faults; 0 means 10s for one half of the runs "+
+		"and 2m for the other")
 	simTail = flag.Int("tail", 80, "how many of the last trace lines of a broken run to print")
-	simRuns = flag.Int("runs", 0,
-		"how many runs to simulate; 0 means 100,000, or 5,000 with -short; the variable RUNS has the same effect")
+	simRuns = flag.Int("runs", 0, "how many runs of each kind to simulate; 0 means the value of the variable RUNS, "+
+		"or else 10,000, or 2,000 with -short")
 )
 
 // TestSimulation simulates random pods with random faults, and checks the rules after each event. To repeat a run that
-// breaks a rule, use its seed: go test -run TestSimulation -seed N -runs 1.
+// breaks a rule, use its seed and kind: go test -run 'TestSimulation$' -seed N -every D -runs 1.
 func TestSimulation(t *testing.T) {
 	runs := *simRuns
 	if text := os.Getenv("RUNS"); text != "" && runs == 0 {
 		runs, _ = strconv.Atoi(text)
 	}
 	if runs == 0 {
-		if runs = 100_000; testing.Short() {
-			runs = 5_000
+		if runs = 10_000; testing.Short() {
+			runs = 2_000
 		}
 	}
+	kinds := []time.Duration{denseFaults, wideFaults}
+	if *simEvery > 0 {
+		kinds = []time.Duration{*simEvery}
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(6400)) // some 300 MiB; more collections take a fifth of the time
+	for _, every := range kinds {
+		t.Run(every.String(), func(t *testing.T) { simulateKind(t, every, runs) })
+	}
+}
+
+func simulateKind(t *testing.T, every time.Duration, runs int) {
 	began := time.Now()
-	total, broken := simulate(*simSeed, runs, Pod)
+	total, broken := simulate(*simSeed, runs, every, Pod)
 	if broken != nil {
-		t.Fatalf("seed %d: %s\n%s", broken.seed, broken.broken, replay(broken.seed, Pod))
+		t.Fatalf("seed %d, every %s: %s\n%s", broken.seed, every, broken.broken, replay(broken.seed, every))
 	}
 	t.Logf("%d runs, %d decisions, %.1f µs per decision",
 		runs, total.decisions, total.deciding.Seconds()*1e6/float64(total.decisions))
@@ -52,20 +70,23 @@ func TestSimulation(t *testing.T) {
 // TestSeedsThatBroke repeats runs that once broke a rule. A change of the simulation gives a seed another meaning, so
 // that it proves less from then on.
 func TestSeedsThatBroke(t *testing.T) {
-	for what, seed := range map[string]uint64{
-		"pod without a source, app being started":       20152388,
-		"pod deleted at once, app being started":        20619803,
-		"pod being deleted, one of two apps started":    20453616,
-		"requester of a reset lost":                     20028666,
-		"init container lost, later start hangs":        40037246,
-		"container removed that ran while no agent did": 60005791,
-		"init container created after a later one":      300028500,
-		"created after a reset, then removed":           1000067587,
-		"answer of a resize of the pod lost":            2000084402,
-		"counted start failed, and a late one succeeds": 3000022140,
+	for what, run := range map[string]struct {
+		seed  uint64
+		every time.Duration
+	}{
+		"pod without a source, app being started":       {20152388, wideFaults},
+		"pod deleted at once, app being started":        {20619803, wideFaults},
+		"pod being deleted, one of two apps started":    {20453616, wideFaults},
+		"requester of a reset lost":                     {20028666, wideFaults},
+		"init container lost, later start hangs":        {40037246, wideFaults},
+		"container removed that ran while no agent did": {60005791, wideFaults},
+		"init container created after a later one":      {300028500, wideFaults},
+		"created after a reset, then removed":           {1000067587, wideFaults},
+		"answer of a resize of the pod lost":            {2000084402, wideFaults},
+		"counted start failed, and a late one succeeds": {3000022140, wideFaults},
 	} {
-		if _, broken := simulate(seed, 1, Pod); broken != nil {
-			t.Errorf("%s: seed %d: %s\n%s", what, seed, broken.broken, replay(seed, Pod))
+		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
+			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))
 		}
 	}
 }
@@ -86,8 +107,7 @@ func (t *tallies) add(o tallies) {
 }
 
 // simulate simulates runs on all cores. It returns the first run that breaks a rule; nil if none does.
-func simulate(seed uint64, runs int,
-	decide func(podstate.Desired, podstate.Observed) Plan) (total tallies, broken *simRun) {
+func simulate(seed uint64, runs int, every time.Duration, decide decision) (total tallies, broken *simRun) {
 	var (
 		next atomic.Int64
 		mu   sync.Mutex
@@ -100,7 +120,7 @@ func simulate(seed uint64, runs int,
 				if i >= int64(runs) {
 					return
 				}
-				l := newRun(seed+uint64(i), decide)
+				l := newRun(seed+uint64(i), every, decide)
 				l.run()
 				mu.Lock()
 				total.add(l.tally)
@@ -117,8 +137,8 @@ func simulate(seed uint64, runs int,
 }
 
 // replay repeats a run and returns the end of its trace.
-func replay(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) string {
-	l := newRun(seed, decide)
+func replay(seed uint64, every time.Duration) string {
+	l := newRun(seed, every, Pod)
 	l.trace = &strings.Builder{}
 	l.run()
 	lines := strings.Split(l.trace.String(), "\n")
@@ -129,7 +149,9 @@ func replay(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) 
 type simRun struct {
 	*world
 	*rules
-	seed  uint64
+	seed uint64
+	// every is the longest time between two faults.
+	every time.Duration
 	r     *rand.Rand
 	tally tallies
 	trace *strings.Builder
@@ -175,7 +197,7 @@ const (
 // restWithin is how many plans a pod may need to reach a stable state after the last fault.
 const restWithin = 500
 
-func newRun(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) *simRun {
+func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 	r := rand.New(rand.NewPCG(seed, 0))
 	pod := randomPod(r)
 	if seed%5 == 0 { // not random, so that the other runs do not change
@@ -183,6 +205,7 @@ func newRun(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) 
 	}
 	l := &simRun{
 		seed:    seed,
+		every:   every,
 		r:       r,
 		world:   newWorld(podstate.Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch),
 		birth:   epoch,
@@ -200,7 +223,7 @@ func newRun(seed uint64, decide func(podstate.Desired, podstate.Observed) Plan) 
 	if chance(r, 30) {
 		l.desired.Rejected = &podstate.Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
-	l.faultsEnd = epoch.Add(time.Duration(r.IntN(1200)) * time.Second)
+	l.faultsEnd = epoch.Add(time.Duration(r.IntN(int(min(20*time.Minute, 30*every)/time.Second))) * time.Second)
 	l.maySize()
 	l.plannedFault()
 	return l

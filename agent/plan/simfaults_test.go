@@ -14,7 +14,7 @@ func (l *simRun) within(d time.Duration) time.Duration {
 	return time.Duration(l.r.Int64N(int64(d)) + 1)
 }
 
-func (l *simRun) plannedFault() { l.faultAt = l.now.Add(l.within(2 * time.Minute)) }
+func (l *simRun) plannedFault() { l.faultAt = l.now.Add(l.within(l.every)) }
 
 // took is how long a step usually takes, at most.
 func took(s podstate.Step) time.Duration {
@@ -313,7 +313,7 @@ func (l *simRun) crashAgent() {
 	l.rules.agentKilled()
 	l.probing, l.probes = map[string]bool{}, nil
 	if chance(l.r, 2) {
-		l.down = l.now.Add(l.within(10 * time.Minute))
+		l.down = l.now.Add(l.within(5 * l.every))
 	}
 	l.note("agent killed, back at %s", l.down)
 	switch s := l.desired.Stop; {
