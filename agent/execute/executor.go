@@ -140,6 +140,8 @@ func defaultReason(step podstate.Step) string {
 		return podstate.ReasonCreateContainer
 	case podstate.StartContainer:
 		return podstate.ReasonRunContainer
+	case podstate.PostStart:
+		return podstate.ReasonPostStartHook
 	}
 	return ""
 }

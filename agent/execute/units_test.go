@@ -1,12 +1,15 @@
 package execute
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // TestLinkName checks that log collectors take the name of the link apart, and it is never too long for a file.
@@ -18,6 +21,21 @@ func TestLinkName(t *testing.T) {
 	pod.Name = strings.Repeat("w", 253)
 	if got := linkName(pod, "app", "c0de"); len(got) != 255 || !strings.HasSuffix(got, "w.log") {
 		t.Errorf("got %d bytes, %q, want 255 that end in w.log", len(got), got)
+	}
+}
+
+// TestProblemReason checks the reasons of failures that have none of their own. Statuses and metrics show them.
+func TestProblemReason(t *testing.T) {
+	for step, want := range map[podstate.Step]string{
+		podstate.EnsureImage{}:     "ErrImagePull",
+		podstate.CreateContainer{}: "CreateContainerError",
+		podstate.StartContainer{}:  "RunContainerError",
+		podstate.PostStart{}:       "PostStartHookError",
+		podstate.Prepare{}:         "",
+	} {
+		if got := problem(t.Context(), step, errors.New("no")).Reason; got != want {
+			t.Errorf("%T: got reason %q, want %q", step, got, want)
+		}
 	}
 }
 

@@ -59,6 +59,9 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 		return
 	}
 	m.steps.With(resultOf(p), strings.TrimPrefix(fmt.Sprintf("%T", s), "podstate.")).Took(took)
+	if p != nil {
+		m.startFailed(pod, s, p)
+	}
 	switch s := s.(type) {
 	case podstate.Prepare:
 		a.Cgroups.With("create").Took(took)
@@ -89,15 +92,31 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 	case podstate.CreateContainer:
 		if p != nil {
 			m.userNamespaceFailed(pod)
-			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		}
 	case podstate.StartContainer:
 		if p != nil {
 			m.userNamespaceFailed(pod)
-			a.StartedContainersErrors.With(p.Reason, containerType(pod, s.Name)).Inc()
 		} else {
 			a.StartedContainers.With(containerType(pod, s.Name)).Inc()
 		}
+	}
+}
+
+// startFailed counts the failure of a step that the start of a container needs.
+func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Problem) {
+	name := ""
+	switch s := s.(type) {
+	case podstate.EnsureImage:
+		name = s.Container // empty for an image volume: the kubelet does not count those either
+	case podstate.CreateContainer:
+		name = s.Name
+	case podstate.StartContainer:
+		name = s.Name
+	case podstate.PostStart:
+		name = s.Name
+	}
+	if name != "" {
+		m.agent.StartedContainersErrors.With(p.Reason, containerType(pod, name)).Inc()
 	}
 }
 

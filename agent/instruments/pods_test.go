@@ -40,6 +40,11 @@ func TestMetrics(t *testing.T) {
 	m.Rejected("OutOfcpu")
 	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
+	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
+		podstate.CreateContainer{Name: "app"}, podstate.StartContainer{Name: "app"}, podstate.PostStart{Name: "app"}} {
+		m.Step(pod, s, time.Second, &podstate.Problem{Reason: s.Key().Kind.String()})
+		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
+	}
 	w := httptest.NewRecorder()
 	for _, m := range e.Mounts() {
 		if m.Path == "/metrics" {
@@ -58,6 +63,10 @@ func TestMetrics(t *testing.T) {
 		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 0`,
 		`kubelet_running_containers{container_state="running"} 2`,
 		`kubelet_cgroup_version 2`,
+		`kubelet_started_containers_errors_total{code="image",container_type="container"} 1`,
+		`kubelet_started_containers_errors_total{code="create",container_type="container"} 1`,
+		`kubelet_started_containers_errors_total{code="start",container_type="container"} 1`,
+		`kubelet_started_containers_errors_total{code="poststart",container_type="container"} 1`,
 		`volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1`,
 		`kubelet_admission_rejections_total{reason="OutOfcpu"} 1`,
 		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
