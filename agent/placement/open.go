@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/host/topology"
+	"github.com/nodelet/nodelet/plugins/devices"
 )
 
 // Placement gives containers CPUs and memory of their own: a *Manager, or None.
@@ -21,10 +21,7 @@ type Placement interface {
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
 	Started(pod *corev1.Pod, container string)
-	CPUs(pod types.UID, container string) []int64
-	AllCPUs() []int64
-	Memory(pod types.UID, container string) []*podresources.ContainerMemory
-	AllMemory() []*podresources.ContainerMemory
+	devices.Exclusive // for the pod resources API
 }
 
 // Open reads the machine from root, which is /, and returns a Manager for it. With all policies off it returns None
@@ -49,7 +46,7 @@ func Open(root fs.FS, cfg Config) (Placement, error) {
 }
 
 // None is a node on which all containers share all CPUs and all memory.
-type None struct{}
+type None struct{ devices.NoneExclusive }
 
 // Run does nothing.
 func (None) Run(context.Context) {}
@@ -67,15 +64,3 @@ func (None) Created(types.UID, string) (cpus, nodes string) { return "", "" }
 
 // Started does nothing.
 func (None) Started(*corev1.Pod, string) {}
-
-// CPUs, AllCPUs, Memory and AllMemory return nothing.
-func (None) CPUs(types.UID, string) []int64 { return nil }
-
-// AllCPUs is described at CPUs.
-func (None) AllCPUs() []int64 { return nil }
-
-// Memory is described at CPUs.
-func (None) Memory(types.UID, string) []*podresources.ContainerMemory { return nil }
-
-// AllMemory is described at CPUs.
-func (None) AllMemory() []*podresources.ContainerMemory { return nil }

@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/nodelet/nodelet/agent/placement"
@@ -142,7 +144,12 @@ func (w *world) must() *placement.Manager {
 // admit admits a Guaranteed pod with one container.
 func (w *world) admit(m *placement.Manager, uid, cpus string) {
 	w.t.Helper()
-	record, _, refusal := m.Admit(guaranteed(uid, cpus), func(types.UID) bool { return false })
+	w.admitPod(m, guaranteed(uid, cpus))
+}
+
+func (w *world) admitPod(m *placement.Manager, pod *corev1.Pod) {
+	w.t.Helper()
+	record, _, refusal := m.Admit(pod, func(types.UID) bool { return false })
 	if refusal != nil {
 		w.t.Fatal(refusal)
 	}
@@ -194,6 +201,55 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if got := m.AllCPUs(); len(got) != 3 {
 		t.Errorf("allocatable: got %v, want three CPUs", got)
 	}
+}
+
+// TestPodResources checks what the pod resources API says of a pod with resources of its own: the pod has all of them,
+// a container without a whole number of CPUs has nothing for itself.
+func TestPodResources(t *testing.T) {
+	w := newWorld(t)
+	w.settings.MemoryPolicy = "Static"
+	w.settings.ReservedMemory = []placement.MemoryReservation{
+		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	w.settings.TopologyPolicy, w.settings.TopologyScope = "best-effort", "pod"
+	w.settings.Gate = func(name string) bool { return name == "PodLevelResourceManagers" }
+	m := w.must()
+	pod := guaranteed("whole", "1")
+	all := corev1.ResourceList{"cpu": resource.MustParse("3"), "memory": resource.MustParse("2Gi")}
+	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: all, Limits: all}
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "shared"})
+	w.admitPod(m, pod)
+	own, shared := &pod.Spec.Containers[0], &pod.Spec.Containers[1]
+	gib := func(n uint64) string { return fmt.Sprintf("memory %d on 0", n<<30) }
+	for _, c := range []struct {
+		what, memory string
+		cpus         []int64
+		got          []*podresources.ContainerMemory
+		want         int
+	}{
+		{"the pod", gib(2), m.PodCPUs("whole"), m.PodMemory("whole"), 3},
+		{"a container with one CPU", gib(1), m.CPUs(pod, own), m.Memory(pod, own), 1},
+		{"a container that shares the rest", "", m.CPUs(pod, shared), m.Memory(pod, shared), 0},
+		{"another pod", "", m.PodCPUs("other"), m.PodMemory("other"), 0},
+	} {
+		if got := blocksText(c.got); len(c.cpus) != c.want || got != c.memory {
+			t.Errorf("%s: got CPUs %v and memory %q, want %d CPUs and %q", c.what, c.cpus, got, c.want, c.memory)
+		}
+	}
+	if cpus, _ := m.Created("whole", "shared"); cpus == "" || strings.Contains(cpus, "0") {
+		t.Errorf("the sharing container runs on the CPUs %q, want those that the pod has left", cpus)
+	}
+}
+
+func blocksText(all []*podresources.ContainerMemory) string {
+	var out []string
+	for _, b := range all {
+		text := fmt.Sprintf("%s %d on", b.MemoryType, b.Size)
+		for _, n := range b.Topology.Nodes {
+			text += fmt.Sprintf(" %d", n.ID)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
 }
 
 // TestReconcile checks that containers that run in the shared pool follow its changes, once each.

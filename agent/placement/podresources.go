@@ -1,30 +1,57 @@
 package placement
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
-// CPUs returns the CPUs that a container has for itself, for the pod resources API.
-func (m *Manager) CPUs(pod types.UID, container string) []int64 {
+// CPUs returns the CPUs that a container has for itself, for the pod resources API. What the containers of a pod share
+// is not theirs but the pod's.
+func (m *Manager) CPUs(pod *corev1.Pod, c *corev1.Container) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if set, own := m.state.CPU.Of(pod, container); own {
-		return wide(set.List())
+	set, own := m.state.CPU.Of(pod.UID, c.Name)
+	if !own || m.divides(pod) && podutil.ExclusiveCPUs(pod, c, true) == 0 {
+		return nil
 	}
-	return nil
+	return wide(set.List())
 }
 
 // Memory returns the memory that a container has of certain NUMA nodes.
-func (m *Manager) Memory(pod types.UID, container string) []*podresources.ContainerMemory {
+func (m *Manager) Memory(pod *corev1.Pod, c *corev1.Container) []*podresources.ContainerMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return memoryBlocks(m.state.Memory.Containers[string(pod)][container])
+	if m.divides(pod) && !podutil.IsGuaranteed(c) {
+		return nil
+	}
+	return memoryBlocks(m.state.Memory.Containers[string(pod.UID)][c.Name])
+}
+
+// divides reports whether containers of a pod that have nothing for themselves share what the pod has.
+func (m *Manager) divides(pod *corev1.Pod) bool {
+	return m.policy.PodResources && resourcehelper.IsPodLevelResourcesSet(pod)
+}
+
+// PodCPUs returns the CPUs that a pod has as a whole.
+func (m *Manager) PodCPUs(pod types.UID) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return wide(m.state.CPU.Pods[pod].List())
+}
+
+// PodMemory returns the memory that a pod has as a whole.
+func (m *Manager) PodMemory(pod types.UID) []*podresources.ContainerMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return memoryBlocks(m.state.Memory.Pods[string(pod)])
 }
 
 // AllCPUs and AllMemory are what containers can get for themselves on an empty node.

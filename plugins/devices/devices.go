@@ -66,21 +66,41 @@ type Meter interface {
 	Allocated(resource string, took time.Duration)
 }
 
-// Exclusive says which CPUs and which memory containers have for themselves, and which they can get on an empty node.
+// Exclusive says which CPUs and which memory containers and pods have for themselves, and which they can get on an
+// empty node.
 type Exclusive interface {
-	CPUs(pod types.UID, container string) []int64
+	// CPUs and Memory are what a container has for itself, without what the containers of a pod share.
+	CPUs(pod *corev1.Pod, c *corev1.Container) []int64
+	Memory(pod *corev1.Pod, c *corev1.Container) []*podresources.ContainerMemory
+	// PodCPUs and PodMemory are what a pod has as a whole, and divides among its containers.
+	PodCPUs(types.UID) []int64
+	PodMemory(types.UID) []*podresources.ContainerMemory
 	AllCPUs() []int64
-	Memory(pod types.UID, container string) []*podresources.ContainerMemory
 	AllMemory() []*podresources.ContainerMemory
 }
 
-// nothing is what containers have for themselves on a node without CPU and memory managers.
-type nothing struct{}
+// NoneExclusive is a node without CPU and memory managers. Its methods return nothing.
+type NoneExclusive struct{}
 
-func (nothing) CPUs(types.UID, string) []int64                           { return nil }
-func (nothing) AllCPUs() []int64                                         { return nil }
-func (nothing) Memory(types.UID, string) []*podresources.ContainerMemory { return nil }
-func (nothing) AllMemory() []*podresources.ContainerMemory               { return nil }
+// CPUs implements Exclusive.
+func (NoneExclusive) CPUs(*corev1.Pod, *corev1.Container) []int64 { return nil }
+
+// Memory implements Exclusive.
+func (NoneExclusive) Memory(*corev1.Pod, *corev1.Container) []*podresources.ContainerMemory {
+	return nil
+}
+
+// PodCPUs implements Exclusive.
+func (NoneExclusive) PodCPUs(types.UID) []int64 { return nil }
+
+// PodMemory implements Exclusive.
+func (NoneExclusive) PodMemory(types.UID) []*podresources.ContainerMemory { return nil }
+
+// AllCPUs implements Exclusive.
+func (NoneExclusive) AllCPUs() []int64 { return nil }
+
+// AllMemory implements Exclusive.
+func (NoneExclusive) AllMemory() []*podresources.ContainerMemory { return nil }
 
 // Devices knows the plugins, their devices and the allocations. It is safe for concurrent use.
 type Devices struct {
@@ -111,7 +131,7 @@ func New(cfg Config) (*Devices, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Exclusive == nil {
-		cfg.Exclusive = nothing{}
+		cfg.Exclusive = NoneExclusive{}
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace

@@ -74,9 +74,14 @@ func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	return l.d.cfg.Pods(ctx)
 }
 
-// podResources returns what the containers of a pod have; init containers pass their devices on.
+// podResources returns what a pod and its containers have; init containers pass their devices on.
 func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
-	out := &podresources.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	out := &podresources.PodResources{
+		Name:      pod.Name,
+		Namespace: pod.Namespace,
+		CpuIds:    d.cfg.Exclusive.PodCPUs(pod.UID),
+		Memory:    d.cfg.Exclusive.PodMemory(pod.UID),
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for role, c := range podutil.Containers(&pod.Spec) {
@@ -85,8 +90,8 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		}
 		one := &podresources.ContainerResources{
 			Name:   c.Name,
-			CpuIds: d.cfg.Exclusive.CPUs(pod.UID, c.Name),
-			Memory: d.cfg.Exclusive.Memory(pod.UID, c.Name),
+			CpuIds: d.cfg.Exclusive.CPUs(pod, c),
+			Memory: d.cfg.Exclusive.Memory(pod, c),
 		}
 		given := d.given[pod.UID][c.Name]
 		for _, name := range slices.Sorted(maps.Keys(given)) {
