@@ -40,7 +40,7 @@ func (b *bench) floor(ctx context.Context) error {
 
 // onFloor connects to the runtime, warms it up with one pod, and calls measure.
 func onFloor(ctx context.Context, b *bench, measure func(*floorRun) error) error {
-	rt, hangUp, err := b.node.CRI()
+	rt, hangUp, err := b.node.Runtime.CRI()
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ type nullAgent struct {
 
 // startNull registers the node and begins to follow its pods.
 func startNull(ctx context.Context, b *bench) (*nullAgent, error) {
-	rt, hangUp, err := b.node.CRI()
+	rt, hangUp, err := b.node.Runtime.CRI()
 	if err != nil {
 		return nil, err
 	}

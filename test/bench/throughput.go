@@ -136,7 +136,7 @@ type starts struct {
 
 // followStarts follows the events of the runtime.
 func (b *churner) followStarts(ctx context.Context) (*starts, error) {
-	rt, hangUp, err := b.node.CRI()
+	rt, hangUp, err := b.node.Runtime.CRI()
 	if err != nil {
 		return nil, err
 	}

@@ -314,7 +314,7 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 func importImages(ctx context.Context, n *testbed.Node, archives []string) error {
 	for _, archive := range archives {
 		began := time.Now()
-		if err := n.ImportImage(ctx, archive); err != nil {
+		if err := n.Runtime.ImportImage(ctx, archive); err != nil {
 			return err
 		}
 		took := time.Since(began).Round(time.Second)
@@ -345,7 +345,7 @@ func mirror(tb *testbed.Testbed, images []string) (stop func(), err error) {
 	}
 	stop = func() { _ = errors.Join(closeServer(), r.Close()) }
 	for _, n := range tb.Nodes {
-		if err := n.Mirror(host, url); err != nil {
+		if err := n.Runtime.Mirror(host, url); err != nil {
 			stop()
 			return nil, err
 		}

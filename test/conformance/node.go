@@ -59,7 +59,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 		args = append(args, "--dry-run", "-v")
 	}
 	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
-		"--container-runtime-endpoint="+r.node.RuntimeEndpoint,
+		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
 		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
 	cmd := r.command(ctx, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -75,7 +75,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 
 // command returns a command on the node, with the shims before the programs of the machine.
 func (r *nodeRun) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := testbed.CommandOn(ctx, r.node, r.work, args...)
+	cmd := r.node.Command(ctx, r.work, args...)
 	cmd.Env = r.env
 	return cmd
 }

@@ -83,10 +83,10 @@ func begin(ctx context.Context, o options, tb *testbed.Testbed) (*result, error)
 	var errs [6]error
 	r.Cgroup, errs[0] = cgroupVersion()
 	r.Machine, errs[1] = machineKind()
-	r.OCIRuntime, errs[2] = testbed.OCIRuntime(ctx, tb.Nodes[0])
-	r.CgroupDriver = testbed.CgroupDriver(tb.Nodes[0])
+	r.OCIRuntime, errs[2] = tb.Nodes[0].Runtime.OCIVersion(ctx)
+	r.CgroupDriver = tb.Nodes[0].CgroupDriver()
 	r.Kubernetes, errs[3] = serverVersion(ctx, tb)
-	r.Runtime, errs[4] = testbed.RuntimeVersion(ctx, tb.Nodes[0])
+	r.Runtime, errs[4] = tb.Nodes[0].Runtime.Version(ctx)
 	var kernel unix.Utsname
 	errs[5] = unix.Uname(&kernel)
 	r.Kernel = unix.ByteSliceToString(kernel.Release[:])

@@ -30,7 +30,7 @@ func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*re
 	if tb != nil {
 		n := tb.Nodes[0]
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+tb.Kubeconfig, "PATH="+tb.Path()) // the last of a name counts
-		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.RuntimeEndpoint,
+		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.Runtime.Endpoint,
 			"--kubelet-root-dir="+n.RootDir)
 	}
 	return results(o, cmd)

@@ -113,7 +113,7 @@ func newRun(tb *testbed.Testbed, agent testbed.AgentKind, socket string) (*run, 
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProxy(socket, tb.Nodes[0].RuntimeEndpoint)
+	p, err := startProxy(socket, tb.Nodes[0].Runtime.Endpoint)
 	if err != nil {
 		return nil, err
 	}

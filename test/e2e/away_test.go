@@ -99,7 +99,7 @@ func TestRuntimeComesLate(t *testing.T) {
 	runtimeBack(t)
 	check := bystander(t)
 	stopAgent(t, unix.SIGTERM)
-	if err := node().StopRuntime(unix.SIGTERM); err != nil {
+	if err := node().Runtime.Stop(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -107,12 +107,12 @@ func TestRuntimeComesLate(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	apply(t, crashing("late"))
-	mark.waitLine(t, 10*time.Second, "container runtime does not answer", filepath.Base(node().RuntimeEndpoint))
+	mark.waitLine(t, 10*time.Second, "container runtime does not answer", filepath.Base(node().Runtime.Endpoint))
 	eventually(t, 10*time.Second, "explain says that the agent waits for the runtime", func() (string, bool) {
 		out, _ := explain(t)
-		return out, strings.Contains(out, "waiting for the container runtime at "+node().RuntimeEndpoint)
+		return out, strings.Contains(out, "waiting for the container runtime at "+node().Runtime.Endpoint)
 	})
-	if err := node().StartRuntime(t.Context()); err != nil {
+	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	waitReady(t, 20*time.Second, "late")
@@ -140,11 +140,11 @@ func TestRuntimeKilled(t *testing.T) {
 	before := containerStatus(waitReady(t, 30*time.Second, "restless"), "app")
 	watched := record("")
 	mark := markLog(t)
-	if err := node().StopRuntime(unix.SIGKILL); err != nil {
+	if err := node().Runtime.Stop(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	mark.waitLine(t, 5*time.Second, lostRuntime())
-	if err := node().StartRuntime(t.Context()); err != nil {
+	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 20*time.Second, "the container can be reached", func() (string, bool) {
@@ -154,7 +154,7 @@ func TestRuntimeKilled(t *testing.T) {
 	waitPod(t, 30*time.Second, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
 		c := containerStatus(p, "app")
 		end := c.LastTerminationState.Terminated
-		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().RuntimeName+"://") &&
+		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().Runtime.Name+"://") &&
 			c.ContainerID != before.ContainerID &&
 			end != nil && end.ContainerID == before.ContainerID && end.ExitCode == 3
 	})

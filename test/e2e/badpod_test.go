@@ -56,7 +56,7 @@ func TestBadPods(t *testing.T) {
 	sameAgent(t)
 	bystander(t)
 	badCommand := "CrashLoopBackOff"
-	if node().RuntimeName == "cri-o" { // CRI-O starts a container's first process when it creates the container
+	if node().Runtime.Name == "cri-o" { // CRI-O starts a container's first process when it creates the container
 		badCommand = "CreateContainerError"
 	}
 	dir := t.TempDir()

@@ -66,7 +66,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("config diff with the agent's own file: got %q, want nothing", out)
 	}
 	if out, code := nodelet(t, "check", "--config="+node().ConfigFile, "--hostname-override=n"); code != 2 ||
-		!strings.Contains(out, "runtime   "+node().RuntimeName) || !strings.Contains(out, "is in use by another program") {
+		!strings.Contains(out, "runtime   "+node().Runtime.Name) || !strings.Contains(out, "is in use by another program") {
 		t.Errorf("check: got exit code %d and %q, want the runtime, and 2 because the ports are in use", code, out)
 	}
 	archive := filepath.Join(t.TempDir(), "support.tar.gz")
@@ -115,7 +115,7 @@ func checkArchive(t *testing.T, file, pod, canary string) {
 func TestExplainWithoutRuntime(t *testing.T) {
 	clean(t)
 	stopAgent(t, unix.SIGTERM)
-	if err := node().StopRuntime(unix.SIGTERM); err != nil {
+	if err := node().Runtime.Stop(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	startAgent(t)
@@ -134,7 +134,7 @@ func TestExplainWithoutRuntime(t *testing.T) {
 	if out, code := nodelet(t, "status", root); code != 1 || !strings.Contains(out, "waiting for the container runtime") {
 		t.Errorf("status: got exit code %d and %q (explain: %q)", code, out, last)
 	}
-	if err := node().StartRuntime(t.Context()); err != nil {
+	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {

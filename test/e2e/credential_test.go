@@ -94,7 +94,7 @@ func TestCredentialProvider(t *testing.T) {
 	at := lockedRegistry(t, "node", "open-sesame")
 	var pods strings.Builder
 	for _, name := range []string{"right", "wrong", "broken", "by.token"} {
-		if err := node().Mirror(name+".nodelet.test", at); err != nil {
+		if err := node().Runtime.Mirror(name+".nodelet.test", at); err != nil {
 			t.Fatal(err)
 		}
 		image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", name+".nodelet.test", 1)

@@ -49,18 +49,18 @@ func restartsOnCRIO(t *testing.T) {
 	t.Run("runtime comes late", TestRuntimeComesLate)
 }
 
-func eventsFile() string { return filepath.Join(node().CRIOConfDir(), "events.conf") }
+func eventsFile() string { return filepath.Join(node().Runtime.CRIOConfDir(), "events.conf") }
 
 // silentRuntime reports whether the runtime sends no events.
 func silentRuntime() bool {
 	_, err := os.Stat(eventsFile())
-	return node().RuntimeName == "cri-o" && errors.Is(err, fs.ErrNotExist)
+	return node().Runtime.Name == "cri-o" && errors.Is(err, fs.ErrNotExist)
 }
 
 // sendEvents restarts CRI-O with events enabled, and the agent so that it reads them.
 func sendEvents(t *testing.T) {
 	t.Helper()
-	if err := os.MkdirAll(node().CRIOConfDir(), 0o755); err != nil {
+	if err := os.MkdirAll(node().Runtime.CRIOConfDir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(eventsFile(), []byte("[crio.runtime]\nenable_pod_events = true\n"), 0o644); err != nil {
@@ -165,7 +165,7 @@ func pullOnCRIO(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := node().Crictl(t.Context(), "rmi", testbed.AgnhostImage); err != nil {
+	if _, err := node().Runtime.Crictl(t.Context(), "rmi", testbed.AgnhostImage); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: pulled}, spec: {nodeName: `+node().Name+

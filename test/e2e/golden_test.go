@@ -49,7 +49,7 @@ func compareEvents(t *testing.T, pod *corev1.Pod) {
 
 func compareText(t *testing.T, file, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", node().RuntimeName, file)
+	path := filepath.Join("testdata", node().Runtime.Name, file)
 	got = strings.ReplaceAll(stable(got), node().Name, "NODE") + "\n"
 	if *golden {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {

@@ -128,10 +128,10 @@ func disturb(t *testing.T, wave int) {
 	case 1:
 		killAgent(t)
 	case 2:
-		if err := node().StopRuntime(unix.SIGKILL); err != nil {
+		if err := node().Runtime.Stop(unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if err := node().StartRuntime(context.Background()); err != nil {
+		if err := node().Runtime.Start(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -164,7 +164,7 @@ func nodelet(t *testing.T, args ...string) (output string, exitCode int) {
 // containers lists the containers with these labels in the runtime, all or only the running ones.
 func containers(t *testing.T, labels map[string]string, running bool) []*runtimeapi.Container {
 	t.Helper()
-	client, closeConn, err := node().CRI()
+	client, closeConn, err := node().Runtime.CRI()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func tryInside(t *testing.T, pod, container string, command ...string) (string, 
 	if len(found) != 1 {
 		return "", fmt.Errorf("find the running container %s of pod %s: got %d, want 1", container, pod, len(found))
 	}
-	client, closeConn, err := node().CRI()
+	client, closeConn, err := node().Runtime.CRI()
 	if err != nil {
 		return "", err
 	}

@@ -27,7 +27,7 @@ const privatePod = `---
 // secret, before and after a restart of the agent.
 func TestPrivateImage(t *testing.T) {
 	const host = "private.nodelet.test"
-	if err := node().Mirror(host, lockedRegistry(t, "me", "open-sesame")); err != nil {
+	if err := node().Runtime.Mirror(host, lockedRegistry(t, "me", "open-sesame")); err != nil {
 		t.Fatal(err)
 	}
 	image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", host, 1)
@@ -59,7 +59,7 @@ func TestPrivateImage(t *testing.T) {
 // records of their pulls. Other tests use the same images under other names.
 func forgetNames(t *testing.T) {
 	t.Cleanup(func() {
-		if err := node().ForgetNames(context.Background(), "nodelet.test"); err != nil {
+		if err := node().Runtime.ForgetNames(context.Background(), "nodelet.test"); err != nil {
 			t.Error(err)
 		}
 		records, err := filepath.Glob(filepath.Join(node().RootDir, "image_manager/*/sha256-*"))

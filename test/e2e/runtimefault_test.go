@@ -77,7 +77,7 @@ func cleanAfterStorm(t *testing.T) {
 // lostByRuntime divides what is left into what containerd could not clean up, as its log shows, and the rest.
 func lostByRuntime(t *testing.T, left []string) (lost, others []string) {
 	t.Helper()
-	text, err := os.ReadFile(node().RuntimeLog())
+	text, err := os.ReadFile(node().Runtime.Log())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +147,10 @@ func gaveUp(log, id string) bool {
 // restartRuntime kills the runtime and starts it again. Containers keep running.
 func restartRuntime(t *testing.T) {
 	t.Helper()
-	if err := node().StopRuntime(unix.SIGKILL); err != nil {
+	if err := node().Runtime.Stop(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := node().StartRuntime(context.Background()); err != nil {
+	if err := node().Runtime.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -66,8 +66,8 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("mirror pod: got %+v, want the mirror annotation and the node as its owner", first.ObjectMeta)
 	}
 	id := containerStatus(first, "app").ContainerID
-	if !strings.HasPrefix(id, node().RuntimeName+"://") {
-		t.Errorf("container ID: got %q, want prefix %s://", id, node().RuntimeName)
+	if !strings.HasPrefix(id, node().Runtime.Name+"://") {
+		t.Errorf("container ID: got %q, want prefix %s://", id, node().Runtime.Name)
 	}
 	same := func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").ContainerID == id && containerStatus(p, "app").RestartCount == 0

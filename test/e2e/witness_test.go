@@ -106,7 +106,7 @@ func (w *witness) note(format string, args ...any) {
 // instances lists the sandboxes and containers of the pods in the runtime, with their states.
 func (w *witness) instances(t *testing.T) (all []string) {
 	t.Helper()
-	client, closeConn, err := node().CRI()
+	client, closeConn, err := node().Runtime.CRI()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (w *witness) instances(t *testing.T) (all []string) {
 // watchRuntime reads the runtime's events. containerd replays earlier events, which do not count.
 func (w *witness) watchRuntime(ctx context.Context, t *testing.T) {
 	t.Helper()
-	client, closeConn, err := node().CRI()
+	client, closeConn, err := node().Runtime.CRI()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -205,7 +205,7 @@ func (l *lane) stopped(ctx context.Context, pid int) error {
 }
 
 func agentStopped(ctx context.Context, l *lane) error   { return l.stopped(ctx, l.node.AgentPID()) }
-func runtimeStopped(ctx context.Context, l *lane) error { return l.stopped(ctx, l.node.RuntimePID()) }
+func runtimeStopped(ctx context.Context, l *lane) error { return l.stopped(ctx, l.node.Runtime.PID()) }
 func apiStopped(ctx context.Context, l *lane) error     { return l.stopped(ctx, l.tb.APIServerPID()) }
 
 // agentFewFiles leaves the agent a few file descriptors more than it has open.
@@ -231,12 +231,12 @@ func agentFewFiles(ctx context.Context, l *lane) error {
 }
 
 func runtimeKilled(ctx context.Context, l *lane) error {
-	if err := l.node.StopRuntime(unix.SIGKILL); err != nil {
+	if err := l.node.Runtime.Stop(unix.SIGKILL); err != nil {
 		return err
 	}
 	l.report.killed("runtime")
 	l.wait(ctx, l.between(0, 8*time.Second))
-	if err := l.node.StartRuntime(ctx); err != nil {
+	if err := l.node.Runtime.Start(ctx); err != nil {
 		return err
 	}
 	return hold(ctx, l)

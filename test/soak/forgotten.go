@@ -28,12 +28,12 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
 		return
 	}
-	log, err := readFrom(s.node.RuntimeLog(), s.logged.runtime)
+	log, err := readFrom(s.node.Runtime.Log(), s.logged.runtime)
 	if err != nil || !bytes.Contains(log, []byte("context canceled")) {
 		return
 	}
 	s.report.forgot()
-	if err := errors.Join(s.node.StopRuntime(unix.SIGKILL), s.node.StartRuntime(ctx)); err != nil {
+	if err := errors.Join(s.node.Runtime.Stop(unix.SIGKILL), s.node.Runtime.Start(ctx)); err != nil {
 		s.report.violate("restart the runtime: %v", err)
 	}
 }
@@ -81,7 +81,7 @@ func (s *soak) pluginWasKilled(address string) bool {
 		return false
 	}
 	sandbox, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
-	log, err := readFrom(s.node.RuntimeLog(), s.logged.runtime)
+	log, err := readFrom(s.node.Runtime.Log(), s.logged.runtime)
 	if err != nil {
 		return false
 	}

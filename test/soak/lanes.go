@@ -149,7 +149,7 @@ func (l *lane) revive(ctx context.Context) error {
 		pid   func() int
 		start func() error
 	}{
-		{partRuntime, l.node.RuntimePID, func() error { return l.node.StartRuntime(ctx) }},
+		{partRuntime, l.node.Runtime.PID, func() error { return l.node.Runtime.Start(ctx) }},
 		{partAgent, l.node.AgentPID, func() error { return l.node.StartAgent(ctx, testbed.Nodelet) }},
 	} {
 		if !l.gate.owners[p.part].TryLock() {

@@ -105,7 +105,7 @@ func (s *soak) interpose(n *testbed.Node) (err error) {
 		return err
 	}
 	socket := filepath.Join(dir, "soak.sock")
-	if s.calls, err = startRuntimeProxy(socket, n.RuntimeEndpoint); err != nil {
+	if s.calls, err = startRuntimeProxy(socket, n.Runtime.Endpoint); err != nil {
 		return fmt.Errorf("start the runtime proxy: %w", err)
 	}
 	const field = "containerRuntimeEndpoint:"
@@ -195,7 +195,7 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 // invariants.
 func (s *soak) round(ctx context.Context, n int) {
 	began := time.Now()
-	s.logged.runtime, s.logged.agent = size(s.node.RuntimeLog()), size(s.node.AgentLog())
+	s.logged.runtime, s.logged.agent = size(s.node.Runtime.Log()), size(s.node.AgentLog())
 	s.report.begin(n)
 	s.churn.resume()
 	var working sync.WaitGroup

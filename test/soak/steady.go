@@ -106,7 +106,7 @@ func (st *steadyPods) list(ctx context.Context, s *soak) (all []string, err erro
 	for name, uid := range st.uids {
 		names[string(uid)] = name
 	}
-	client, hangUp, err := s.node.CRI()
+	client, hangUp, err := s.node.Runtime.CRI()
 	if err != nil {
 		return nil, err
 	}

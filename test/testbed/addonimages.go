@@ -11,22 +11,23 @@ const (
 // AddonImages builds the missing images of kube-proxy, CoreDNS and Flannel with the names in their manifests, and
 // returns their archives.
 func (c *Cache) AddonImages(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
 	version, err := c.KubernetesVersion()
 	if err != nil {
 		return nil, err
 	}
 	return c.archives(ctx, []recipe{
-		{clusterRevision + "-coredns", c.programImage("coredns", "cluster-dns", coreDNSImage)},
+		{clusterRevision + "-coredns", b.programImage("coredns", "cluster-dns", coreDNSImage)},
 		{clusterRevision + "-kube-proxy-" + version,
-			c.onDebian(c.programImage("kubernetes", "kube-proxy", "registry.k8s.io/kube-proxy:"+version))},
-		{clusterRevision + "-flannel", c.onDebian(c.programImage("flannel", "flannel", flannelImage))},
+			b.onDebian(b.programImage("kubernetes", "kube-proxy", "registry.k8s.io/kube-proxy:"+version))},
+		{clusterRevision + "-flannel", b.onDebian(b.programImage("flannel", "flannel", flannelImage))},
 	})
 }
 
 // onDebian adds a Debian root file system to an image, for a program that calls others: iptables, ip, sh.
-func (c *Cache) onDebian(build func(context.Context) (image, error)) func(context.Context) (image, error) {
+func (b imageBuilder) onDebian(build func(context.Context) (image, error)) func(context.Context) (image, error) {
 	return func(ctx context.Context) (image, error) {
-		root, err := c.debianRoot(ctx)
+		root, err := b.debianRoot(ctx)
 		if err != nil {
 			return image{}, err
 		}

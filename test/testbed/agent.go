@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +40,7 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
 	if kind == Kubelet && n.tb.opts.Kubernetes == "1.36" { // for its cAdvisor; later ones do not have the flag
-		argv = append(argv, "--containerd="+strings.TrimPrefix(n.RuntimeEndpoint, "unix://"))
+		argv = append(argv, "--containerd="+n.Runtime.socket())
 	}
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
 		argv = append(argv, "--network=agent")

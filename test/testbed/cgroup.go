@@ -58,8 +58,8 @@ func (n *Node) makeNodeCgroup(ctx context.Context) error {
 	return err
 }
 
-// CgroupDriver returns the cgroup driver of a node's agent and runtime.
-func CgroupDriver(n *Node) string { return n.tb.opts.CgroupDriver }
+// CgroupDriver returns the cgroup driver of the node's agent and runtime.
+func (n *Node) CgroupDriver() string { return n.tb.opts.CgroupDriver }
 
 // cgroup returns the path of a cgroup below the node's cgroup.
 func (n *Node) cgroup(names ...string) string {

@@ -17,6 +17,7 @@ const etcdRevision = "-0"
 // names that kubeadm uses, and returns their archives. It leaves out kube-proxy and CoreDNS, because a cluster can
 // run without them.
 func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
 	version, err := c.KubernetesVersion()
 	if err != nil {
 		return nil, err
@@ -25,18 +26,18 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	pause, err := c.forSuite(clusterRevision+"-pause", c.pauseImage, "pause") // the suite's version is kubeadm's
+	pause, err := b.forSuite(clusterRevision+"-pause", b.pauseImage, "pause") // the suite's version is kubeadm's
 	if err != nil {
 		return nil, err
 	}
 	recipes := []recipe{
 		pause,
 		{clusterRevision + "-etcd-" + etcd,
-			c.programImage("etcd", "etcd", "registry.k8s.io/etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
+			b.programImage("etcd", "etcd", "registry.k8s.io/etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		archive := clusterRevision + "-" + name + "-" + version
-		recipes = append(recipes, recipe{archive, c.programImage("kubernetes", name, "registry.k8s.io/"+name+":"+version)})
+		recipes = append(recipes, recipe{archive, b.programImage("kubernetes", name, "registry.k8s.io/"+name+":"+version)})
 	}
 	return c.archives(ctx, recipes)
 }
@@ -47,9 +48,9 @@ func (c *Cache) KubernetesVersion() (string, error) {
 }
 
 // programImage returns what builds an image with one static program of a module.
-func (c *Cache) programImage(module, program string, refs ...string) func(context.Context) (image, error) {
+func (b imageBuilder) programImage(module, program string, refs ...string) func(context.Context) (image, error) {
 	return func(ctx context.Context) (image, error) {
-		path, err := c.Program(ctx, module, program)
+		path, err := b.cache.Program(ctx, module, program)
 		if err != nil {
 			return image{}, err
 		}

@@ -70,21 +70,21 @@ func crioFiles() map[string]string {
 	}
 }
 
-func (n *Node) crioCommand() []string {
+func (r *Runtime) crioCommand() []string {
 	return []string{
-		filepath.Join(n.tb.bins.crio, "crio"),
-		"--config=" + filepath.Join(n.dir, "crio.conf"),
-		"--config-dir=" + n.CRIOConfDir(),
-		"--registries-conf=" + filepath.Join(n.dir, "registries.conf"),
-		"--registries-conf-dir=" + n.registriesDir(),
+		filepath.Join(r.node.tb.bins.crio, "crio"),
+		"--config=" + filepath.Join(r.node.dir, "crio.conf"),
+		"--config-dir=" + r.CRIOConfDir(),
+		"--registries-conf=" + filepath.Join(r.node.dir, "registries.conf"),
+		"--registries-conf-dir=" + r.registriesDir(),
 	}
 }
 
 // CRIOConfDir returns CRI-O's directory for drop-in configuration files. CRI-O reads it when it starts; tests may add
 // files.
-func (n *Node) CRIOConfDir() string { return filepath.Join(n.dir, "crio.conf.d") }
+func (r *Runtime) CRIOConfDir() string { return filepath.Join(r.node.dir, "crio.conf.d") }
 
-func (n *Node) registriesDir() string { return filepath.Join(n.dir, "registries.conf.d") }
+func (r *Runtime) registriesDir() string { return filepath.Join(r.node.dir, "registries.conf.d") }
 
 func (tb *Testbed) registryAddress() string { return net.JoinHostPort(tb.HostIP(), registryPort) }
 
@@ -103,15 +103,15 @@ func (tb *Testbed) ServeImages(archives ...string) (references []string, stop fu
 }
 
 // pullFrom lets CRI-O pull all images of an archive, because CRI-O cannot import archives.
-func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
-	n.tb.serving.Lock() // all nodes use one address
-	defer n.tb.serving.Unlock()
-	references, stop, err := n.tb.ServeImages(archive)
+func (r *Runtime) pullFrom(ctx context.Context, archive string) (err error) {
+	r.node.tb.serving.Lock() // all nodes use one address
+	defer r.node.tb.serving.Unlock()
+	references, stop, err := r.node.tb.ServeImages(archive)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	conn, err := grpc.NewClient(n.RuntimeEndpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(r.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (n *Node) pullFrom(ctx context.Context, archive string) (err error) {
 }
 
 // mirrorCRIO is Mirror for CRI-O, which reloads its registries on SIGHUP.
-func (n *Node) mirrorCRIO(host, url string) error {
-	if err := os.MkdirAll(n.registriesDir(), 0o755); err != nil {
+func (r *Runtime) mirrorCRIO(host, url string) error {
+	if err := os.MkdirAll(r.registriesDir(), 0o755); err != nil {
 		return err
 	}
 	text := fmt.Sprintf(
@@ -136,10 +136,10 @@ func (n *Node) mirrorCRIO(host, url string) error {
 		host,
 		strings.TrimPrefix(url, "http://"),
 	)
-	if err := os.WriteFile(filepath.Join(n.registriesDir(), host+".conf"), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.registriesDir(), host+".conf"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	p, err := n.tb.proc(n.runtimeRole())
+	p, err := r.node.tb.proc(r.role())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ const csiRevision = "csi2"
 // tags that the suite uses, but the versions that are available as Go modules. The registrar is not available as a
 // module; the testbed has its own.
 func (c *Cache) CSIImages(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
 	var recipes []recipe
 	for _, r := range []struct{ module, program, image string }{
 		{"external-attacher", "csi-attacher", "csi-attacher"},
@@ -18,7 +19,7 @@ func (c *Cache) CSIImages(ctx context.Context) ([]string, error) {
 		{"csi-sidecars", "mock-driver", "hostpathplugin"},
 		{"csi-sidecars", "registrar", "csi-node-driver-registrar"},
 	} {
-		next, err := c.forSuite(csiRevision+"-"+r.program, c.programImage(r.module, r.program), r.image)
+		next, err := b.forSuite(csiRevision+"-"+r.program, b.programImage(r.module, r.program), r.image)
 		if err != nil {
 			return nil, err
 		}

@@ -33,7 +33,7 @@ func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
 	}
 	fmt.Fprintln(t, "\nNODE\tADDRESS\tNAMESPACE\tRUNTIME")
 	for _, n := range tb.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.IP, n.Netns, n.RuntimeEndpoint)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, n.IP, n.Netns, n.Runtime.Endpoint)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -26,12 +26,16 @@ const (
 //go:embed templates/pause.c
 var pauseSource []byte
 
+// imageBuilder builds images from programs and Debian packages of the cache. It stores nothing; Cache.archives does.
+type imageBuilder struct{ cache *Cache }
+
 // Images builds the missing image archives and returns the paths of all: OCI layouts as tar, for "ctr images import".
 func (c *Cache) Images(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
 	return c.archives(ctx, []recipe{
-		{"pause-3.10", c.pauseImage},
-		{"busybox-1.37", c.busyboxImage},
-		{"agnhost-2.63.0", c.agnhostImage},
+		{"pause-3.10", b.pauseImage},
+		{"busybox-1.37", b.busyboxImage},
+		{"agnhost-2.63.0", b.agnhostImage},
 	})
 }
 
@@ -53,9 +57,9 @@ func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error
 	}
 	defer unlock()
 	var paths []string
-	for _, b := range recipes {
-		file := filepath.Join(dir, b.name+".tar")
-		name := filepath.Join(filepath.Base(dir), b.name+".tar")
+	for _, r := range recipes {
+		file := filepath.Join(dir, r.name+".tar")
+		name := filepath.Join(filepath.Base(dir), r.name+".tar")
 		paths, c.used = append(paths, file), append(c.used, name)
 		if _, err := os.Stat(file); err == nil {
 			continue
@@ -65,13 +69,13 @@ func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error
 		} else if done {
 			continue
 		}
-		if err := c.lacks("image " + b.name); err != nil {
+		if err := c.lacks("image " + r.name); err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(c.progress, "image %s: building\n", b.name)
-		img, err := b.build(ctx)
+		fmt.Fprintf(c.progress, "image %s: building\n", r.name)
+		img, err := r.build(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("build image %s: %w", b.name, err)
+			return nil, fmt.Errorf("build image %s: %w", r.name, err)
 		}
 		if err := writeImage(file, img); err != nil {
 			return nil, err
@@ -96,8 +100,8 @@ func writeImage(file string, img image) error {
 	return os.Rename(f.Name(), file)
 }
 
-func (c *Cache) pauseImage(ctx context.Context) (image, error) {
-	body, err := c.compileC(ctx, pauseSource)
+func (b imageBuilder) pauseImage(ctx context.Context) (image, error) {
+	body, err := b.compileC(ctx, pauseSource)
 	return image{
 		refs:       []string{PauseImage},
 		files:      []imageFile{{name: "/pause", mode: 0o755, body: body}},
@@ -106,8 +110,8 @@ func (c *Cache) pauseImage(ctx context.Context) (image, error) {
 	}, err
 }
 
-func (c *Cache) busyboxImage(ctx context.Context) (image, error) {
-	files, err := c.busyboxRoot(ctx)
+func (b imageBuilder) busyboxImage(ctx context.Context) (image, error) {
+	files, err := b.busyboxRoot(ctx)
 	return image{
 		refs:  []string{BusyboxImage, busyboxShort},
 		files: files,
@@ -117,11 +121,11 @@ func (c *Cache) busyboxImage(ctx context.Context) (image, error) {
 }
 
 // compileC compiles a C source to a static program.
-func (c *Cache) compileC(ctx context.Context, text []byte) ([]byte, error) {
-	if err := installDebian(ctx, c.progress, cgoNeeds()[:2]); err != nil {
+func (b imageBuilder) compileC(ctx context.Context, text []byte) ([]byte, error) {
+	if err := installDebian(ctx, b.cache.progress, cgoNeeds()[:2]); err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp(c.dir, ".build-")
+	temp, err := os.MkdirTemp(b.cache.dir, ".build-")
 	if err != nil {
 		return nil, err
 	}
@@ -137,12 +141,12 @@ func (c *Cache) compileC(ctx context.Context, text []byte) ([]byte, error) {
 }
 
 // agnhostImage is Kubernetes' test server on a busybox root file system. Specs use agnhost-2 as another entrypoint.
-func (c *Cache) agnhostImage(ctx context.Context) (image, error) {
-	files, err := c.busyboxRoot(ctx)
+func (b imageBuilder) agnhostImage(ctx context.Context) (image, error) {
+	files, err := b.busyboxRoot(ctx)
 	if err != nil {
 		return image{}, err
 	}
-	program, err := c.Program(ctx, "kubernetes", "agnhost")
+	program, err := b.cache.Program(ctx, "kubernetes", "agnhost")
 	if err != nil {
 		return image{}, err
 	}
@@ -163,8 +167,8 @@ func (c *Cache) agnhostImage(ctx context.Context) (image, error) {
 
 // busyboxRoot is a root file system with Debian's static busybox, a link for each applet, and the accounts that tests
 // use.
-func (c *Cache) busyboxRoot(ctx context.Context) ([]imageFile, error) {
-	binary, err := c.DebianFile(ctx, "busybox-static", "bin/busybox")
+func (b imageBuilder) busyboxRoot(ctx context.Context) ([]imageFile, error) {
+	binary, err := b.cache.DebianFile(ctx, "busybox-static", "bin/busybox")
 	if err != nil {
 		return nil, err
 	}

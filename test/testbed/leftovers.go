@@ -44,7 +44,7 @@ func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 }
 
 func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
-	client, closeConn, err := n.CRI()
+	client, closeConn, err := n.Runtime.CRI()
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (n *Node) runtimeLeftovers(ctx context.Context) ([]string, error) {
 // containers' root file systems and the pods' network namespaces. It ignores a bind mount of the root directory on
 // itself, with which an agent makes the directory shared.
 func (n *Node) mountLeftovers(context.Context) ([]string, error) {
-	table, err := os.Open(procFile(n.RuntimePID(), "mountinfo"))
+	table, err := os.Open(procFile(n.Runtime.PID(), "mountinfo"))
 	if err != nil {
 		return nil, err
 	}

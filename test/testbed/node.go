@@ -22,9 +22,8 @@ type Node struct {
 	Name, IP string
 	// Netns is the name of the node's network namespace below /run/netns.
 	Netns string
-	// RuntimeEndpoint is the CRI socket as unix:///path. RuntimeName is the prefix of container IDs: containerd or
-	// cri-o.
-	RuntimeEndpoint, RuntimeName string
+	// Runtime is the node's container runtime.
+	Runtime *Runtime
 	// RootDir is the agent's --root-dir.
 	RootDir string
 	// CgroupRoot is the agent's cgroupRoot: a path relative to each cgroup mount, in the form of the cgroupfs driver.
@@ -41,33 +40,34 @@ type Node struct {
 	tb    *Testbed
 	index int
 	dir   string
-	// unpacked are the names of the archives whose images it has taken from UnpackedEnv.
-	unpacked []string
 }
 
 func newNode(tb *Testbed, i int) *Node {
 	dir := tb.nodeDir(i)
-	return &Node{
-		Name:            tb.nodeName(i),
-		Netns:           tb.nodeNetns(i),
-		RuntimeEndpoint: "unix://" + tb.runtimeSocket(i, tb.opts.Runtime),
-		RuntimeName:     runtimeName(tb.opts.Runtime),
-		RootDir:         filepath.Join(dir, "kubelet"),
-		CgroupRoot:      tb.nodeCgroup(i),
-		PodLogsDir:      filepath.Join(dir, "pod-logs"),
-		ManifestDir:     filepath.Join(dir, "manifests"),
-		ConfigFile:      filepath.Join(dir, "kubelet.yaml"),
-		CNIConfDir:      filepath.Join(dir, "cni/net.d"),
-		CNIBinDir:       filepath.Join(dir, "cni/bin"),
-		Kubeconfig:      tb.kubeconfig(tb.nodeName(i)),
-		tb:              tb,
-		index:           i,
-		dir:             dir,
+	n := &Node{
+		Name:        tb.nodeName(i),
+		Netns:       tb.nodeNetns(i),
+		RootDir:     filepath.Join(dir, "kubelet"),
+		CgroupRoot:  tb.nodeCgroup(i),
+		PodLogsDir:  filepath.Join(dir, "pod-logs"),
+		ManifestDir: filepath.Join(dir, "manifests"),
+		ConfigFile:  filepath.Join(dir, "kubelet.yaml"),
+		CNIConfDir:  filepath.Join(dir, "cni/net.d"),
+		CNIBinDir:   filepath.Join(dir, "cni/bin"),
+		Kubeconfig:  tb.kubeconfig(tb.nodeName(i)),
+		tb:          tb,
+		index:       i,
+		dir:         dir,
 	}
+	n.Runtime = &Runtime{
+		Endpoint: "unix://" + tb.runtimeSocket(i, tb.opts.Runtime),
+		Name:     runtimeName(tb.opts.Runtime),
+		node:     n,
+	}
+	return n
 }
 
 func (n *Node) role(r string) string { return "n" + strconv.Itoa(n.index) + "." + r }
-func (n *Node) socket() string       { return strings.TrimPrefix(n.RuntimeEndpoint, "unix://") }
 
 //go:embed templates
 var templates embed.FS
@@ -92,7 +92,7 @@ func (n *Node) values() map[string]string {
 		"Conmon":      n.tb.bins.conmon,
 		"CRIO":        n.tb.bins.crio,
 		"Registry":    n.tb.registryAddress(),
-		"Socket":      n.socket(),
+		"Socket":      n.Runtime.socket(),
 		"ShimSockets": n.tb.shimSockets(n.index),
 		"OCIRuntime":  n.tb.bins.ociRuntime(),
 		"BinaryName":  binaryName(n),
@@ -143,7 +143,7 @@ func (n *Node) setup(ctx context.Context) error {
 	if err := errors.Join(n.linkPlugins(), n.setupMounts(ctx), takeUnpacked(n)); err != nil {
 		return err
 	}
-	files := n.runtimeFiles()
+	files := n.Runtime.files()
 	files["kubelet.yaml"] = "kubelet.yaml"
 	if n.tb.opts.Network != "agent" && n.tb.opts.Network != "none" {
 		files["cni.conflist"] = "cni/net.d/10-testbed.conflist"
@@ -199,19 +199,13 @@ func override(doc []byte, fields map[string]any) ([]byte, error) {
 	return yaml.Marshal(all)
 }
 
-// Crictl runs crictl against the node's runtime and returns its standard output.
-func (n *Node) Crictl(ctx context.Context, args ...string) (string, error) {
-	all := append([]string{"--runtime-endpoint", n.RuntimeEndpoint, "--timeout", "30s"}, args...)
-	return run(ctx, filepath.Join(n.tb.bins.cri, "crictl"), all...)
-}
-
 // Exec runs a command in the node's network namespace and returns its standard output.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, "nsenter", append([]string{"--net=" + filepath.Join(netnsDir, n.Netns), "--"}, args...)...)
 }
 
-// CommandOn returns a command that runs in a node's network and mount namespaces, in a directory.
-func CommandOn(ctx context.Context, n *Node, dir string, args ...string) *exec.Cmd {
+// Command returns a command that runs in the node's network and mount namespaces, in a directory.
+func (n *Node) Command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	enter := []string{"--net=" + filepath.Join(netnsDir, n.Netns)}
 	if file := n.mountNS(); file != "" {
 		enter = append(enter, "--mount="+file)

@@ -17,6 +17,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// Runtime is the container runtime of a node.
+type Runtime struct {
+	// Endpoint is the CRI socket as unix:///path.
+	Endpoint string
+	// Name is the prefix of container IDs: containerd or cri-o.
+	Name string
+
+	node *Node
+	// unpacked are the names of the archives whose images it has taken from UnpackedEnv.
+	unpacked []string
+}
+
 // The OCI runtimes.
 const (
 	ociRunc = "runc"
@@ -70,16 +82,16 @@ func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
 // ociRuntime returns the path of the OCI runtime.
 func (p programs) ociRuntime() string { return cmp.Or(p.crun, filepath.Join(p.runc, ociRunc)) }
 
-// OCIRuntime returns the name and version of a node's OCI runtime, as in "runc 1.5.2".
-func OCIRuntime(ctx context.Context, n *Node) (string, error) {
-	out, err := run(ctx, n.tb.bins.ociRuntime(), "--version")
+// OCIVersion returns the name and version of the OCI runtime, as in "runc 1.5.2".
+func (r *Runtime) OCIVersion(ctx context.Context) (string, error) {
+	out, err := run(ctx, r.node.tb.bins.ociRuntime(), "--version")
 	line, _, _ := strings.Cut(out, "\n")
 	return strings.Replace(line, " version ", " ", 1), err
 }
 
-// RuntimeVersion returns the name and version of a node's container runtime, for example "containerd 2.4.2".
-func RuntimeVersion(ctx context.Context, n *Node) (string, error) {
-	out, err := n.Crictl(ctx, "version")
+// Version returns the name and version of the container runtime, for example "containerd 2.4.2".
+func (r *Runtime) Version(ctx context.Context) (string, error) {
+	out, err := r.Crictl(ctx, "version")
 	found := map[string]string{}
 	for line := range strings.Lines(out) {
 		key, value, _ := strings.Cut(line, ":")
@@ -97,16 +109,16 @@ func hasSysResource() bool {
 	return err == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// runtimeFiles maps the templates of the runtime's configuration to files in the node's directory.
-func (n *Node) runtimeFiles() map[string]string {
-	if n.tb.opts.crio() {
+// files maps the templates of the runtime's configuration to files in the node's directory.
+func (r *Runtime) files() map[string]string {
+	if r.node.tb.opts.crio() {
 		return crioFiles()
 	}
 	files := map[string]string{"containerd.toml": "containerd.toml"}
-	if n.tb.debianRuntime {
+	if r.node.tb.debianRuntime {
 		files = map[string]string{"containerd-1.6.toml": "containerd.toml"}
 	}
-	if n.tb.bins.crun != "" {
+	if r.node.tb.bins.crun != "" {
 		files[ociScript] = ociScript
 	}
 	return files
@@ -123,33 +135,34 @@ func binaryName(n *Node) string {
 	return n.tb.bins.ociRuntime()
 }
 
-func (n *Node) runtimeCommand() []string {
-	if n.tb.opts.crio() {
-		return n.crioCommand()
+func (r *Runtime) command() []string {
+	if r.node.tb.opts.crio() {
+		return r.crioCommand()
 	}
-	return []string{filepath.Join(n.tb.bins.containerd, "containerd"), "--config", filepath.Join(n.dir, "containerd.toml")}
+	config := filepath.Join(r.node.dir, "containerd.toml")
+	return []string{filepath.Join(r.node.tb.bins.containerd, "containerd"), "--config", config}
 }
 
-func (n *Node) runtimeRole() string { return n.role(runtimeRole(n.tb.opts.Runtime)) }
+func (r *Runtime) role() string { return r.node.role(runtimeRole(r.node.tb.opts.Runtime)) }
 
-// StartRuntime starts the node's container runtime and waits until its CRI answers.
-func (n *Node) StartRuntime(ctx context.Context) error {
-	err := n.tb.launch(n.runtimeRole(), launch{
-		netns: n.Netns,
-		mntns: n.mountNS(),
-		dir:   n.dir,
-		env:   n.tb.Env(), // containerd finds its shim in PATH
-		argv:  n.runtimeCommand(),
+// Start starts the node's container runtime and waits until its CRI answers.
+func (r *Runtime) Start(ctx context.Context) error {
+	err := r.node.tb.launch(r.role(), launch{
+		netns: r.node.Netns,
+		mntns: r.node.mountNS(),
+		dir:   r.node.dir,
+		env:   r.node.tb.Env(), // containerd finds its shim in PATH
+		argv:  r.command(),
 	})
 	if err != nil {
 		return err
 	}
-	client, closeConn, err := n.CRI()
+	client, closeConn, err := r.CRI()
 	if err != nil {
 		return err
 	}
 	defer closeConn()
-	return n.tb.await(ctx, n.runtimeRole(), startLimit, func(ctx context.Context) error {
+	return r.node.tb.await(ctx, r.role(), startLimit, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := client.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
@@ -157,9 +170,17 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	})
 }
 
+func (r *Runtime) socket() string { return strings.TrimPrefix(r.Endpoint, "unix://") }
+
+// Crictl runs crictl against the node's runtime and returns its standard output.
+func (r *Runtime) Crictl(ctx context.Context, args ...string) (string, error) {
+	all := append([]string{"--runtime-endpoint", r.Endpoint, "--timeout", "30s"}, args...)
+	return run(ctx, filepath.Join(r.node.tb.bins.cri, "crictl"), all...)
+}
+
 // CRI connects to the node's runtime. closeConn closes the connection.
-func (n *Node) CRI() (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
-	return dialCRI(n.RuntimeEndpoint)
+func (r *Runtime) CRI() (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
+	return dialCRI(r.Endpoint)
 }
 
 func dialCRI(endpoint string) (client runtimeapi.RuntimeServiceClient, closeConn func() error, err error) {
@@ -170,20 +191,20 @@ func dialCRI(endpoint string) (client runtimeapi.RuntimeServiceClient, closeConn
 	return runtimeapi.NewRuntimeServiceClient(conn), conn.Close, nil
 }
 
-// RuntimePID returns the process ID of the node's runtime, or 0 if none runs.
-func (n *Node) RuntimePID() int { return n.pid(runtimeRole(n.tb.opts.Runtime)) }
+// PID returns the process ID of the runtime, or 0 if none runs.
+func (r *Runtime) PID() int { return r.node.pid(runtimeRole(r.node.tb.opts.Runtime)) }
 
-// RuntimeLog returns the path of the runtime's log.
-func (n *Node) RuntimeLog() string { return n.tb.log(n.runtimeRole()) }
+// Log returns the path of the runtime's log.
+func (r *Runtime) Log() string { return r.node.tb.log(r.role()) }
 
-// StopRuntime stops the node's runtime with the signal. Its shims or monitors and its containers keep running.
-func (n *Node) StopRuntime(sig unix.Signal) error {
-	return n.tb.stopRole(n.runtimeRole(), sig, 20*time.Second)
+// Stop stops the node's runtime with the signal. Its shims or monitors and its containers keep running.
+func (r *Runtime) Stop(sig unix.Signal) error {
+	return r.node.tb.stopRole(r.role(), sig, 20*time.Second)
 }
 
-func (n *Node) importImages(ctx context.Context, archives []string) error {
+func (r *Runtime) importImages(ctx context.Context, archives []string) error {
 	for _, a := range archives {
-		if err := n.ImportImage(ctx, a); err != nil {
+		if err := r.ImportImage(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -191,21 +212,21 @@ func (n *Node) importImages(ctx context.Context, archives []string) error {
 }
 
 // ImportImage imports an image archive (OCI layout or docker, as tar) into the node's runtime.
-func (n *Node) ImportImage(ctx context.Context, archive string) error {
-	if slices.Contains(n.unpacked, filepath.Base(archive)) {
+func (r *Runtime) ImportImage(ctx context.Context, archive string) error {
+	if slices.Contains(r.unpacked, filepath.Base(archive)) {
 		return nil
 	}
-	if n.tb.opts.crio() {
-		return n.pullFrom(ctx, archive)
+	if r.node.tb.opts.crio() {
+		return r.pullFrom(ctx, archive)
 	}
-	_, err := n.ctrImages(ctx, "import", archive)
+	_, err := r.ctrImages(ctx, "import", archive)
 	return err
 }
 
 // ForgetNames removes the image names of all registries in a domain from the node's containerd. An image keeps its
 // other names.
-func (n *Node) ForgetNames(ctx context.Context, domain string) error {
-	names, err := n.ctrImages(ctx, "list", "--quiet")
+func (r *Runtime) ForgetNames(ctx context.Context, domain string) error {
+	names, err := r.ctrImages(ctx, "list", "--quiet")
 	if err != nil {
 		return err
 	}
@@ -213,24 +234,24 @@ func (n *Node) ForgetNames(ctx context.Context, domain string) error {
 		if host, _, _ := strings.Cut(name, "/"); !strings.HasSuffix(host, "."+domain) {
 			continue
 		}
-		if _, err := n.ctrImages(ctx, "remove", name); err != nil {
+		if _, err := r.ctrImages(ctx, "remove", name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *Node) ctrImages(ctx context.Context, args ...string) (string, error) {
-	args = append([]string{"--address", n.socket(), "--namespace", "k8s.io", "images"}, args...)
-	return run(ctx, filepath.Join(n.tb.bins.containerd, "ctr"), args...)
+func (r *Runtime) ctrImages(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"--address", r.socket(), "--namespace", "k8s.io", "images"}, args...)
+	return run(ctx, filepath.Join(r.node.tb.bins.containerd, "ctr"), args...)
 }
 
 // Mirror configures a URL as the mirror of a registry in the node's runtime.
-func (n *Node) Mirror(registry, url string) error {
-	if n.tb.opts.crio() {
-		return n.mirrorCRIO(registry, url)
+func (r *Runtime) Mirror(registry, url string) error {
+	if r.node.tb.opts.crio() {
+		return r.mirrorCRIO(registry, url)
 	}
-	dir := filepath.Join(n.dir, "certs.d", registry)
+	dir := filepath.Join(r.node.dir, "certs.d", registry)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -96,12 +96,12 @@ func findNodePrograms(ctx context.Context, tb *Testbed) error {
 // leanImages returns the archives of the images that need no compiler: pause and busybox.
 func leanImages(ctx context.Context, c *Cache) ([]string, error) {
 	pause := func(ctx context.Context) (image, error) { return sleepingPauseImage(ctx, c) }
-	return c.archives(ctx, []recipe{{"standalone-pause", pause}, {"busybox-1.37", c.busyboxImage}})
+	return c.archives(ctx, []recipe{{"standalone-pause", pause}, {"busybox-1.37", imageBuilder{c}.busyboxImage}})
 }
 
 // sleepingPauseImage is a pause image that needs no compiler.
 func sleepingPauseImage(ctx context.Context, c *Cache) (image, error) {
-	files, err := c.busyboxRoot(ctx)
+	files, err := imageBuilder{c}.busyboxRoot(ctx)
 	return image{
 		refs:       []string{PauseImage, "registry.k8s.io/pause:3.6"}, // the second is the default of containerd 1.6
 		files:      files,
@@ -141,10 +141,10 @@ func (tb *standalone) start(ctx context.Context, images []string) (url string, e
 		return "", err
 	}
 	tb.say("3/5 start containerd and import the images")
-	if err := n.StartRuntime(ctx); err != nil {
+	if err := n.Runtime.Start(ctx); err != nil {
 		return "", err
 	}
-	if err := n.importImages(ctx, images); err != nil {
+	if err := n.Runtime.importImages(ctx, images); err != nil {
 		return "", err
 	}
 	tb.say("4/5 start nodelet with the manifests of %s", n.ManifestDir)

@@ -27,23 +27,24 @@ var nmeterScript []byte
 // programs and with the names that the suite uses, and returns their archives. They replace the images of Images with
 // the same names.
 func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
 	var recipes []recipe
 	for _, r := range []struct {
 		name   string
 		images []string // as the suite names them, without registry and tag
 		build  func(context.Context) (image, error)
 	}{
-		{"pause", []string{"pause"}, c.pauseImage},
-		{"busybox", []string{"busybox"}, c.suiteBusybox},
-		{"agnhost", []string{"agnhost"}, c.suiteAgnhost},
-		{"debian", []string{"ipc-utils", "glibc-dns-testing", "perl"}, c.suiteDebian},
-		{"nginx", []string{"nginx"}, c.suiteNginx},
-		{"nonroot", []string{"nonroot"}, c.suiteNonRoot},
-		{"nonewprivs", []string{"nonewprivs"}, c.suiteNoNewPrivs},
-		{"kitten", []string{"kitten"}, c.suiteKitten},
-		{"nautilus", []string{"nautilus"}, c.suiteNautilus},
+		{"pause", []string{"pause"}, b.pauseImage},
+		{"busybox", []string{"busybox"}, b.suiteBusybox},
+		{"agnhost", []string{"agnhost"}, b.suiteAgnhost},
+		{"debian", []string{"ipc-utils", "glibc-dns-testing", "perl"}, b.suiteDebian},
+		{"nginx", []string{"nginx"}, b.suiteNginx},
+		{"nonroot", []string{"nonroot"}, b.suiteNonRoot},
+		{"nonewprivs", []string{"nonewprivs"}, b.suiteNoNewPrivs},
+		{"kitten", []string{"kitten"}, b.suiteKitten},
+		{"nautilus", []string{"nautilus"}, b.suiteNautilus},
 	} {
-		next, err := c.forSuite(suiteRevision+"-"+r.name, r.build, r.images...)
+		next, err := b.forSuite(suiteRevision+"-"+r.name, r.build, r.images...)
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +58,8 @@ func (c *Cache) Suite(ctx context.Context) (string, error) { return c.Programs(c
 
 // suiteBusybox is busybox with all commands in /bin, with nmeter, and with a shell that keeps unusual environment
 // variables; see templates/nmeter.sh and sh.c.
-func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
-	img, err := c.busyboxImage(ctx)
+func (b imageBuilder) suiteBusybox(ctx context.Context) (image, error) {
+	img, err := b.busyboxImage(ctx)
 	if err != nil {
 		return image{}, err
 	}
@@ -68,12 +69,12 @@ func (c *Cache) suiteBusybox(ctx context.Context) (image, error) {
 		}
 	}
 	img.files = append(img.files, imageFile{name: "/bin/nmeter", mode: 0o755, body: nmeterScript})
-	img.files, err = c.withShell(ctx, img.files)
+	img.files, err = b.withShell(ctx, img.files)
 	return img, err
 }
 
-func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, error) {
-	bash, err := c.DebianFile(ctx, "bash-static", "bin/bash-static")
+func (b imageBuilder) withShell(ctx context.Context, files []imageFile) ([]imageFile, error) {
+	bash, err := b.cache.DebianFile(ctx, "bash-static", "bin/bash-static")
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, 
 	if err != nil {
 		return nil, err
 	}
-	sh, err := c.compileC(ctx, shSource)
+	sh, err := b.compileC(ctx, shSource)
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +101,12 @@ func (c *Cache) withShell(ctx context.Context, files []imageFile) ([]imageFile, 
 
 // suiteAgnhost is agnhost on a Debian root file system with the tools that the suite calls, and with the pause image
 // in the directory that agnhost's fake registry serves.
-func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
-	plain, err := c.agnhostImage(ctx)
+func (b imageBuilder) suiteAgnhost(ctx context.Context) (image, error) {
+	plain, err := b.agnhostImage(ctx)
 	if err != nil {
 		return image{}, err
 	}
-	debian, err := c.debianRoot(ctx)
+	debian, err := b.debianRoot(ctx)
 	if err != nil {
 		return image{}, err
 	}
@@ -122,7 +123,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 	if debian, err = withNsenter(debian); err != nil {
 		return image{}, err
 	}
-	pause, err := c.pauseImage(ctx)
+	pause, err := b.pauseImage(ctx)
 	if err != nil {
 		return image{}, err
 	}
@@ -131,7 +132,7 @@ func (c *Cache) suiteAgnhost(ctx context.Context) (image, error) {
 		return image{}, err
 	}
 	plain.files = append(debian, served...)
-	upstream, err := c.ModuleSource(ctx, "kubernetes")
+	upstream, err := b.cache.ModuleSource(ctx, "kubernetes")
 	if err != nil {
 		return image{}, err
 	}
@@ -177,16 +178,16 @@ func unmerged(name string) string {
 }
 
 // suiteDebian replaces the images that contain a distribution with some tools.
-func (c *Cache) suiteDebian(ctx context.Context) (image, error) {
-	files, err := c.debianRoot(ctx)
+func (b imageBuilder) suiteDebian(ctx context.Context) (image, error) {
+	files, err := b.debianRoot(ctx)
 	return image{
 		files: files, cmd: []string{"bash"}, env: []string{imagePath},
 	}, err
 }
 
 // suiteNginx answers HTTP on port 80, as nginx would.
-func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
-	files, err := c.busyboxRoot(ctx)
+func (b imageBuilder) suiteNginx(ctx context.Context) (image, error) {
+	files, err := b.busyboxRoot(ctx)
 	return image{
 		files: append(files,
 			imageFile{name: "/www", mode: 0o755, isDir: true},
@@ -196,14 +197,14 @@ func (c *Cache) suiteNginx(ctx context.Context) (image, error) {
 }
 
 // suiteKitten is the image that specs mount as an image volume. It has the file and the distribution that they expect.
-func (c *Cache) suiteKitten(ctx context.Context) (image, error) {
-	img, err := c.agnhostImage(ctx)
+func (b imageBuilder) suiteKitten(ctx context.Context) (image, error) {
+	img, err := b.agnhostImage(ctx)
 	return pictured(img, "kitten"), err
 }
 
 // suiteNautilus is the same with another file, by which specs of rolling updates distinguish it from suiteKitten.
-func (c *Cache) suiteNautilus(ctx context.Context) (image, error) {
-	img, err := c.agnhostImage(ctx)
+func (b imageBuilder) suiteNautilus(ctx context.Context) (image, error) {
+	img, err := b.agnhostImage(ctx)
 	return pictured(img, "nautilus"), err
 }
 
@@ -216,19 +217,19 @@ func pictured(img image, name string) image {
 	return img
 }
 
-func (c *Cache) suiteNonRoot(ctx context.Context) (image, error) {
-	img, err := c.suiteBusybox(ctx)
+func (b imageBuilder) suiteNonRoot(ctx context.Context) (image, error) {
+	img, err := b.suiteBusybox(ctx)
 	img.refs, img.user = nil, "1234"
 	return img, err
 }
 
 // suiteNoNewPrivs has a setuid program that prints its effective user ID.
-func (c *Cache) suiteNoNewPrivs(ctx context.Context) (image, error) {
-	img, err := c.suiteBusybox(ctx)
+func (b imageBuilder) suiteNoNewPrivs(ctx context.Context) (image, error) {
+	img, err := b.suiteBusybox(ctx)
 	if err != nil {
 		return image{}, err
 	}
-	program, err := c.Program(ctx, "suite", "nonewprivs")
+	program, err := b.cache.Program(ctx, "suite", "nonewprivs")
 	if err != nil {
 		return image{}, err
 	}
@@ -242,10 +243,10 @@ func (c *Cache) suiteNoNewPrivs(ctx context.Context) (image, error) {
 }
 
 // debianRoot is a small Debian root file system with network tools.
-func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
-	dir := filepath.Join(c.dir, "debian-root-"+imageRevision)
+func (b imageBuilder) debianRoot(ctx context.Context) ([]imageFile, error) {
+	dir := filepath.Join(b.cache.dir, "debian-root-"+imageRevision)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := c.bootstrap(ctx, dir); err != nil {
+		if err := b.bootstrap(ctx, dir); err != nil {
 			return nil, fmt.Errorf("create a Debian root file system: %w", err)
 		}
 	}
@@ -280,15 +281,15 @@ func (c *Cache) debianRoot(ctx context.Context) ([]imageFile, error) {
 }
 
 // bootstrap installs the packages of a root file system with debootstrap and removes what no program needs.
-func (c *Cache) bootstrap(ctx context.Context, dir string) error {
-	if err := installDebian(ctx, c.progress, []need{{pkg: "debootstrap", command: "debootstrap"}}); err != nil {
+func (b imageBuilder) bootstrap(ctx context.Context, dir string) error {
+	if err := installDebian(ctx, b.cache.progress, []need{{pkg: "debootstrap", command: "debootstrap"}}); err != nil {
 		return err
 	}
 	release, err := run(ctx, "sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME")
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp(c.dir, ".build-")
+	temp, err := os.MkdirTemp(b.cache.dir, ".build-")
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ var suiteRegistries = map[string]string{
 
 // forSuite returns a recipe for an image that gets the references by which the suite knows the named images as well.
 // The archive's name contains the version of the suite.
-func (c *Cache) forSuite(name string, build func(context.Context) (image, error),
+func (b imageBuilder) forSuite(name string, build func(context.Context) (image, error),
 	images ...string) (recipe, error) {
 	version, err := moduleVersion("suite")
 	return recipe{name + "-" + version, func(ctx context.Context) (image, error) {
@@ -37,15 +37,15 @@ func (c *Cache) forSuite(name string, build func(context.Context) (image, error)
 		if err != nil {
 			return image{}, err
 		}
-		more, err := c.suiteReferences(ctx, images)
+		more, err := b.suiteReferences(ctx, images)
 		img.refs = append(img.refs, more...)
 		return img, err
 	}}, err
 }
 
 // suiteReferences returns the references by which the suite knows the named images. It may use several versions of one.
-func (c *Cache) suiteReferences(ctx context.Context, names []string) (references []string, err error) {
-	source, err := c.ModuleSource(ctx, "suite")
+func (b imageBuilder) suiteReferences(ctx context.Context, names []string) (references []string, err error) {
+	source, err := b.cache.ModuleSource(ctx, "suite")
 	if err != nil {
 		return nil, err
 	}

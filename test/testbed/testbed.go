@@ -380,10 +380,10 @@ func (tb *Testbed) startAll(ctx context.Context, images []string) error {
 			return errors.Join(err, g.Wait())
 		}
 		g.Go(func() error {
-			if err := n.StartRuntime(gctx); err != nil {
+			if err := n.Runtime.Start(gctx); err != nil {
 				return err
 			}
-			return n.importImages(gctx, images)
+			return n.Runtime.importImages(gctx, images)
 		})
 	}
 	if err := g.Wait(); err != nil {

@@ -141,10 +141,10 @@ func TestOutages(t *testing.T) {
 	eventually(ctx, t, "the service answers again", serves)
 
 	// Down must handle a node with a stopped runtime, and one whose runtime was killed and has left its shims.
-	if err := unix.Kill(first.RuntimePID(), unix.SIGSTOP); err != nil {
+	if err := unix.Kill(first.Runtime.PID(), unix.SIGSTOP); err != nil {
 		t.Error(err)
 	}
-	if err := second.StopRuntime(unix.SIGKILL); err != nil {
+	if err := second.Runtime.Stop(unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }

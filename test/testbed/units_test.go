@@ -371,22 +371,22 @@ func TestCgroupPath(t *testing.T) {
 
 // TestSuiteReferences checks that the suite's own lists of images give the references, also several of one name.
 func TestSuiteReferences(t *testing.T) {
-	c := &Cache{}
+	b := imageBuilder{&Cache{}}
 	for name, want := range map[string]string{
 		"pause":        "registry.k8s.io/pause:",
 		"agnhost":      "registry.k8s.io/e2e-test-images/agnhost:",
 		"csi-attacher": "registry.k8s.io/sig-storage/csi-attacher:v", // only in manifests
 	} {
-		got, err := c.suiteReferences(t.Context(), []string{name})
+		got, err := b.suiteReferences(t.Context(), []string{name})
 		if err != nil || len(got) == 0 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%s: got %q, %v, want references that begin with %s", name, got, err, want)
 		}
 	}
-	got, err := c.suiteReferences(t.Context(), []string{"nginx"})
+	got, err := b.suiteReferences(t.Context(), []string{"nginx"})
 	if err != nil || len(got) != 2 {
 		t.Errorf("nginx: got %q, %v, want two versions", got, err)
 	}
-	if got, err := c.suiteReferences(t.Context(), []string{"no-such-image"}); err == nil {
+	if got, err := b.suiteReferences(t.Context(), []string{"no-such-image"}); err == nil {
 		t.Errorf("got %v for an image that the suite does not have, want an error", got)
 	}
 }

@@ -90,6 +90,6 @@ func takeUnpacked(n *Node) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	n.unpacked = strings.Fields(string(list))
+	n.Runtime.unpacked = strings.Fields(string(list))
 	return err
 }

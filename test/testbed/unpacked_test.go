@@ -36,14 +36,14 @@ func TestUnpackedImages(t *testing.T) {
 		t.Errorf("the unpacked images: got %v, want them to be moved to the node", err)
 	}
 	for _, archive := range unpacked {
-		if err := n.ImportImage(t.Context(), filepath.Join(root, filepath.Base(archive))); err != nil {
+		if err := n.Runtime.ImportImage(t.Context(), filepath.Join(root, filepath.Base(archive))); err != nil {
 			t.Errorf("import of unpacked images: got %v, want no look at the archive", err)
 		}
 	}
-	if err := n.ImportImage(t.Context(), filepath.Join(root, filepath.Base(agnhost))); err == nil {
+	if err := n.Runtime.ImportImage(t.Context(), filepath.Join(root, filepath.Base(agnhost))); err == nil {
 		t.Error("import of another archive, which does not exist: got no error, want one")
 	}
-	images, err := n.Crictl(t.Context(), "images")
+	images, err := n.Runtime.Crictl(t.Context(), "images")
 	for _, name := range []string{"/pause", "/busybox", "/agnhost"} {
 		if err != nil || !strings.Contains(images, name) {
 			t.Errorf("images of the runtime: got %v, want %s among them:\n%s", err, name, images)

@@ -174,7 +174,7 @@ func show(ctx context.Context, tb *testbed.Testbed, what string) error {
 		fmt.Println(tb.Kubeconfig)
 	case "env":
 		fmt.Printf("export KUBECONFIG=%s\nexport PATH=%s\n", quote(tb.Kubeconfig), quote(tb.Path()))
-		fmt.Printf("export CONTAINER_RUNTIME_ENDPOINT=%s\n", quote(tb.Nodes[0].RuntimeEndpoint))
+		fmt.Printf("export CONTAINER_RUNTIME_ENDPOINT=%s\n", quote(tb.Nodes[0].Runtime.Endpoint))
 	}
 	return nil
 }
