@@ -90,7 +90,7 @@ var commands = map[string]func(*script){
 	"exit":    (*script).exit,    // exit <container> <code>
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
-	"forget":  (*script).forget,  // the runtime forgets a container
+	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
 	"verdict": (*script).verdict, // verdict <container> startup|liveness|readiness=ok|fail
 	"advance": (*script).advance, // time passes: advance <duration>
 	"restart": (*script).restart, // the agent is killed and starts again
@@ -404,7 +404,7 @@ func (s *script) unknown() {
 }
 
 func (s *script) forget() {
-	s.w.forget(s.w.newest(s.arg(0)))
+	s.w.forget(cmp.Or(s.w.newest(s.arg(0)), s.arg(0)))
 	s.turn()
 }
 

@@ -74,16 +74,20 @@ func TestSeedsThatBroke(t *testing.T) {
 		seed  uint64
 		every time.Duration
 	}{
-		"pod without a source, app being started":       {20152388, wideFaults},
-		"pod deleted at once, app being started":        {20619803, wideFaults},
-		"pod being deleted, one of two apps started":    {20453616, wideFaults},
-		"requester of a reset lost":                     {20028666, wideFaults},
-		"init container lost, later start hangs":        {40037246, wideFaults},
-		"container removed that ran while no agent did": {60005791, wideFaults},
-		"init container created after a later one":      {300028500, wideFaults},
-		"created after a reset, then removed":           {1000067587, wideFaults},
-		"answer of a resize of the pod lost":            {2000084402, wideFaults},
-		"counted start failed, and a late one succeeds": {3000022140, wideFaults},
+		"pod without a source, app being started":        {20152388, wideFaults},
+		"pod deleted at once, app being started":         {20619803, wideFaults},
+		"pod being deleted, one of two apps started":     {20453616, wideFaults},
+		"requester of a reset lost":                      {20028666, wideFaults},
+		"init container lost, later start hangs":         {40037246, wideFaults},
+		"container removed that ran while no agent did":  {60005791, wideFaults},
+		"init container created after a later one":       {300028500, wideFaults},
+		"created after a reset, then removed":            {1000067587, wideFaults},
+		"answer of a resize of the pod lost":             {2000084402, wideFaults},
+		"counted start failed, and a late one succeeds":  {3000022140, wideFaults},
+		"last instance lost, the next never starts":      {500019068, denseFaults},
+		"counted start failed, the next one lost":        {510140133, denseFaults},
+		"container created while the pod's size changes": {500091480, denseFaults},
+		"answer of the release of claims lost":           {500099355, denseFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))

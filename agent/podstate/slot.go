@@ -28,13 +28,15 @@ type Slot struct {
 	// Reported is the container's status in the reported pod status; nil if there is none.
 	Reported *corev1.ContainerStatus
 
+	// gone is the instance in the reported status if the runtime no longer has it; nil otherwise.
+	gone   *Container
 	memory Recall
 	state  *State
 }
 
-// findLost sets Last to the instance in the reported status if the runtime no longer has that instance and no other
-// instance is newer. The status may count an instance that failed to start, under the ID of the one before: then an
-// instance of the same number that was started is newer.
+// findLost finds out whether the runtime no longer has the instance in the reported status. Last is that instance then,
+// unless another is newer. The status may count an instance that failed to start, under the ID of the one before: then
+// an instance of the same number that was started is newer.
 func (s *Slot) findLost(all []Container) {
 	if s.Reported == nil || s.Last != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
 		return
@@ -43,6 +45,7 @@ func (s *Slot) findLost(all []Container) {
 	if gone == nil || contains(all, gone.ID) {
 		return
 	}
+	s.gone = gone
 	if s.Last == nil || s.Last.Attempt < gone.Attempt ||
 		s.Last.Attempt == gone.Attempt && s.Last.State == ContainerCreated {
 		s.Last, s.Lost = gone, true
@@ -115,6 +118,16 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	return c
 }
 
+// Preceding returns the instance before the newest one: Previous, or a newer one in the reported status that the runtime
+// no longer has.
+func (s *Slot) Preceding() *Container {
+	found := s.Previous()
+	if s.gone != nil && s.gone.Attempt < s.Last.Attempt && (found == nil || found.Attempt < s.gone.Attempt) {
+		return s.gone
+	}
+	return found
+}
+
 // Previous returns the instance before the newest one; nil if the runtime has none.
 func (s *Slot) Previous() *Container {
 	var found *Container
@@ -137,18 +150,24 @@ func (s *Slot) Followed() bool {
 func (s *Slot) Instance(c *Container) *Slot {
 	other := *s
 	other.Last, other.InCurrentSandbox = c, s.state.Current != nil && c.SandboxID == s.state.Current.ID
+	other.Lost = c == s.gone
 	return &other
 }
 
-// NextAttempt returns the attempt number that follows the newest instance. The restart count in the status may be
-// higher, because it can include an instance that never ran.
+// NextAttempt returns the attempt number that follows the newest instance and the one that the status counts last. The
+// status can count an instance that failed to start and no longer exists; without a container ID its restart count
+// already includes the next instance.
 func (s *Slot) NextAttempt() uint32 {
 	next := uint32(0)
 	if s.Last != nil {
 		next = s.Last.Attempt + 1
 	}
-	if s.Reported != nil && s.Reported.RestartCount > 0 {
-		next = max(next, uint32(s.Reported.RestartCount))
+	if s.Reported != nil {
+		counted := uint32(max(s.Reported.RestartCount, 0))
+		if s.Reported.ContainerID != "" {
+			counted++
+		}
+		next = max(next, counted)
 	}
 	return next
 }

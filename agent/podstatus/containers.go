@@ -93,7 +93,7 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	_, failed := b.Memory.Failure(start)
 	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.InFlight(start) != nil
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
-	before := slot.Previous()
+	before := slot.Preceding()
 	if failed || starting || counted || before == nil || before.State != podstate.ContainerExited {
 		return slot
 	}
