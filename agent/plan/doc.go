@@ -20,7 +20,8 @@
 //
 //   - started: no two instances of a container run at the same time, and no attempt number runs twice.
 //   - beginning: two steps with one key are never in flight, except for a stop with an earlier deadline; a
-//     failed step is not tried again at once. While a container runs, no sandbox is created, its own sandbox
+//     failed step is not tried again at once. oneWay: a step does not begin while its opposite is in flight.
+//     While a container runs, no sandbox is created, its own sandbox
 //     is not stopped, no volume is unmounted and no resource claim released.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
 //   - forward: nothing starts in a pod that must end or is past its deadline.

@@ -235,6 +235,39 @@ func TestResizeFails(t *testing.T) {
 	}
 }
 
+// TestFailedPodResize checks that the size of the pod's cgroup is read after a failed resize, which may have had its
+// effect.
+func TestFailedPodResize(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		r := newResized(t, [2]int64{200, 200}, [2]int64{100, 100})
+		before, after := sizeFor(200, 200), r.d.Allocation.Pod
+		resize := "resize pod to " + after.String()
+		p := r.check(t, resize)
+		r.memory.Began(p.Steps[0])
+		r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: &podstate.Problem{Message: "no answer"}}, r.o.Now)
+		p = r.check(t, "prepare directories and cgroup")
+		if c := condition(&p.Status, corev1.PodResizeInProgress); c == nil || c.Message != "no answer" {
+			t.Errorf("got condition %+v, want no answer", c)
+		}
+		has := before
+		if done {
+			has = after
+		}
+		r.memory.Began(p.Steps[0])
+		r.memory.Ended(podstate.Result{Step: p.Steps[0], PodSize: &has}, r.o.Now)
+		if done {
+			r.do(r.check(t, "resize container a (a.0) to "+sizeFor(200, 200).String()))
+			if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
+				t.Error("got condition PodResizeInProgress after the resize, want none")
+			}
+			continue
+		}
+		r.check(t)
+		r.o.Now = r.o.Now.Add(podstate.StepRetryFirst)
+		r.check(t, resize)
+	}
+}
+
 // TestResizeAfterRestart checks that after a restart the agent does not remember a resize and compares the runtime's
 // numbers. Equivalent numbers cause no step.
 func TestResizeAfterRestart(t *testing.T) {

@@ -260,6 +260,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
+	ru.oneWay(w, s)
 	switch s := s.(type) {
 	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.PostStart:
 		ru.forward(s)
@@ -304,6 +305,30 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs in another", s, c.ID)
 		}
+	}
+}
+
+// oneWay checks that a step does not begin while its opposite is in flight, because their order is not known then.
+func (ru *rules) oneWay(w *world, s podstate.Step) {
+	opposite := podstate.Step(nil)
+	switch s := s.(type) {
+	case podstate.Prepare:
+		opposite = podstate.RemoveCgroup{}
+	case podstate.RemoveCgroup:
+		opposite = podstate.Prepare{}
+	case podstate.PrepareClaims:
+		opposite = podstate.UnprepareClaims{}
+	case podstate.UnprepareClaims:
+		opposite = podstate.PrepareClaims{}
+	case podstate.Mount:
+		opposite = podstate.Unmount{Volume: s.Volume}
+	case podstate.Unmount:
+		opposite = podstate.Mount{Volume: s.Volume}
+	default:
+		return
+	}
+	if w.memory.InFlight[opposite.Key()] != nil {
+		ru.breaks("%s begins while %s is in flight", s, opposite)
 	}
 }
 
@@ -498,7 +523,9 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 		ru.replacedForReason(s)
 		ru.replaced[s.ID] = true
 	}
-	ru.unhealthy[s.ID] = s.Unhealthy()
+	if s.Cause != podstate.CauseUnknown { // the cause of an earlier stop stays
+		ru.unhealthy[s.ID] = s.Unhealthy()
+	}
 	if s.Cause == podstate.CauseReset {
 		ru.marked(s)
 	}

@@ -30,12 +30,10 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 		}
 		ru.podHasRoom(w, s)
 	case podstate.ResizePod:
-		known := w.memory.PodSize // not current if an answer was lost
-		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() && (known == nil || s.To != known.Wider(g.Pod)) {
+		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() {
 			ru.breaks("%s, but its allocation is %s and has %s", s, g.Pod, w.podSize)
 		}
-		// A size that is not known, for the answer was lost, has let no container grow.
-		if s.To.Wider(*w.podSize) == s.To || known != nil && s.To.Wider(*known) == s.To {
+		if s.To.Wider(*w.podSize) == s.To {
 			return
 		}
 		for name := range g.Containers {

@@ -31,47 +31,6 @@ func (p *planner) syncRunning() {
 	p.resize()
 }
 
-// prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all
-// resource claims prepared.
-func (p *planner) prepare() (volumesReady bool) {
-	if !p.Memory.Prepared() {
-		p.step(podstate.Prepare{})
-		return false
-	}
-	volumesReady = p.prepareClaims()
-	for i := range p.Pod.Spec.Volumes {
-		if p.Pod.Spec.Volumes[i].Image != nil {
-			continue // its image comes with those of the containers that mount it
-		}
-		name := p.Pod.Spec.Volumes[i].Name
-		v, mounted := p.Memory.Volume(name)
-		volumesReady = volumesReady && mounted
-		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {
-			p.wakeAt(v.RefreshAt)
-			continue
-		}
-		p.step(podstate.Mount{Volume: name})
-	}
-	return volumesReady
-}
-
-// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is
-// created only after that, so where there is one they have been prepared by an earlier run of the agent or
-// by another agent, unless the record of that is lost.
-func (p *planner) prepareClaims() bool {
-	if !p.hasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
-		return true
-	}
-	p.step(podstate.PrepareClaims{})
-	return false
-}
-
-// hasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
-// scheduler has made a claim.
-func (p *planner) hasClaims() bool {
-	return len(p.Pod.Spec.ResourceClaims) > 0 || p.Pod.Status.ExtendedResourceClaimStatus != nil
-}
-
 // createSandbox plans a new sandbox. What ran in earlier ones must have ended, and their networks must be
 // released. The first mount of a volume does not hold the sandbox up: the two run at the same time.
 func (p *planner) createSandbox() {

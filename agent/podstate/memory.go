@@ -165,10 +165,32 @@ func (m *Memory) Began(step Step) {
 			return i.Name == s.Name && i.Attempt+4 < s.Attempt
 		})
 	case StopContainer:
-		m.Stopped[s.ID] = s
+		m.stopping(s)
 	case StartContainer:
 		m.Started[s.ID] = true
 	}
+	m.undone(step)
+}
+
+// undone forgets what a step takes away. It may have its effect even if it fails.
+func (m *Memory) undone(step Step) {
+	switch s := step.(type) {
+	case UnprepareClaims:
+		m.ClaimsPrepared = false
+	case Unmount:
+		delete(m.Volumes, s.Volume)
+	case RemoveCgroup:
+		m.Prepared, m.PodSize = false, nil
+	}
+}
+
+// stopping records a stop. If the state of the container has become unknown since an earlier stop, the cause of that
+// one stays.
+func (m *Memory) stopping(s StopContainer) {
+	if before, stopped := m.Stopped[s.ID]; stopped && s.Cause == CauseUnknown {
+		s.Cause = before.Cause
+	}
+	m.Stopped[s.ID] = s
 }
 
 // Ended records the outcome of a step. If another step with the same key has overtaken it, the key stays in flight
@@ -212,8 +234,11 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 		f.Image = s.Image
 	}
 	m.Failures[key] = f
-	if _, create := r.Step.(CreateContainer); create {
+	switch r.Step.(type) {
+	case CreateContainer:
 		m.forgetImageVolumes()
+	case ResizePod:
+		m.Prepared, m.PodSize = false, nil // it may have had its effect: Prepare reads the size
 	}
 }
 
@@ -226,11 +251,9 @@ func (m *Memory) forgetImageVolumes() {
 func (m *Memory) succeed(r Result, late bool) {
 	switch s := r.Step.(type) {
 	case Prepare:
-		m.Prepared, m.PodSize = true, r.PodSize
+		m.prepared(r.PodSize)
 	case PrepareClaims:
 		m.ClaimsPrepared = true
-	case UnprepareClaims:
-		m.ClaimsPrepared = false
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
@@ -256,11 +279,17 @@ func (m *Memory) succeed(r Result, late bool) {
 	case Resize:
 		m.Resized[s.ID] = r.Resources
 	case ResizePod:
-		m.PodSize = &s.To
-	case Unmount:
-		delete(m.Volumes, s.Volume)
-	case RemoveCgroup:
-		m.Prepared, m.PodSize = false, nil
+		m.prepared(&s.To)
+	}
+}
+
+// prepared records that the pod's cgroup exists, with its size. A resize that has failed is done if the cgroup has the
+// size that it should have set.
+func (m *Memory) prepared(size *Size) {
+	m.Prepared, m.PodSize = true, size
+	key := ResizePod{}.Key()
+	if f, failed := m.Failures[key]; failed && size != nil && f.Step.(ResizePod).To == size.Normal() {
+		delete(m.Failures, key)
 	}
 }
 

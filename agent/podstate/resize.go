@@ -9,26 +9,25 @@ import (
 )
 
 // PodGrows reports whether the pod's cgroup must grow to size before the containers in it may grow. While a change of
-// its size is in flight, or after such a change has failed, the cgroup may already have the size that the change sets.
+// its size is in flight, the cgroup may already have the size that the change sets.
 func (s *State) PodGrows() (size Size, grows bool) {
 	pod, known := s.Memory.PodSize()
 	if s.Allocation == nil || !known {
 		return Size{}, false
 	}
 	wider := pod.Wider(s.Allocation.Pod)
-	return wider, wider != pod.Normal() || s.podSizeUnsettled() && s.ContainersChange()
+	return wider, wider != pod.Normal() || s.Memory.InFlight(ResizePod{}) != nil
 }
 
-// podSizeUnsettled reports whether the outcome of the last change of the pod's size is unknown.
-func (s *State) podSizeUnsettled() bool {
-	_, failed := s.Memory.Failure(ResizePod{})
-	return failed || s.Memory.InFlight(ResizePod{}) != nil
-}
-
-// PodSizeDiffers reports whether the pod's cgroup is known to have a size other than the allocated one.
+// PodSizeDiffers reports whether the pod's cgroup has a size other than the allocated one. After a change of its size
+// has failed it may have one.
 func (s *State) PodSizeDiffers() bool {
 	pod, known := s.Memory.PodSize()
-	return known && pod.Normal() != s.Allocation.Pod.Normal()
+	if !known {
+		_, failed := s.Memory.Failure(ResizePod{})
+		return failed
+	}
+	return pod.Normal() != s.Allocation.Pod.Normal()
 }
 
 // ContainersChange reports whether the resources of a running container differ from the allocated ones.

@@ -118,8 +118,8 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	return c
 }
 
-// Preceding returns the instance before the newest one: Previous, or a newer one in the reported status that the runtime
-// no longer has.
+// Preceding returns the instance before the newest one: Previous, or the one in the reported status if that is newer
+// and the runtime no longer has it.
 func (s *Slot) Preceding() *Container {
 	found := s.Previous()
 	if s.gone != nil && s.gone.Attempt < s.Last.Attempt && (found == nil || found.Attempt < s.gone.Attempt) {

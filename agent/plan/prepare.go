@@ -1,0 +1,60 @@
+package plan
+
+import "github.com/nodelet/nodelet/agent/podstate"
+
+// prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all resource claims
+// prepared. It waits for steps in flight that take that away: they began when the pod had to end, before the clock was
+// set back or the spec changed.
+func (p *planner) prepare() (volumesReady bool) {
+	for _, step := range p.Memory.Running() {
+		if takesAway(step) {
+			p.inProgress(step)
+			return false
+		}
+	}
+	if !p.Memory.Prepared() {
+		p.step(podstate.Prepare{})
+		return false
+	}
+	volumesReady = p.prepareClaims()
+	for i := range p.Pod.Spec.Volumes {
+		if p.Pod.Spec.Volumes[i].Image != nil {
+			continue // its image comes with those of the containers that mount it
+		}
+		name := p.Pod.Spec.Volumes[i].Name
+		v, mounted := p.Memory.Volume(name)
+		volumesReady = volumesReady && mounted
+		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {
+			p.wakeAt(v.RefreshAt)
+			continue
+		}
+		p.step(podstate.Mount{Volume: name})
+	}
+	return volumesReady
+}
+
+// takesAway reports whether a step takes away what prepare makes.
+func takesAway(step podstate.Step) bool {
+	switch step.(type) {
+	case podstate.UnprepareClaims, podstate.Unmount, podstate.RemoveCgroup, podstate.RemoveDir:
+		return true
+	}
+	return false
+}
+
+// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is
+// created only after that, so where there is one they have been prepared by an earlier run of the agent or
+// by another agent, unless the record of that is lost.
+func (p *planner) prepareClaims() bool {
+	if !p.hasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
+		return true
+	}
+	p.step(podstate.PrepareClaims{})
+	return false
+}
+
+// hasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
+// scheduler has made a claim.
+func (p *planner) hasClaims() bool {
+	return len(p.Pod.Spec.ResourceClaims) > 0 || p.Pod.Status.ExtendedResourceClaimStatus != nil
+}
