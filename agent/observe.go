@@ -49,6 +49,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		}
 		w.snapshot, w.stale = snapshot, false
 		w.facts.read(snapshot, w.log)
+		w.memory.See(w.facts.containers)
 	}
 	o := podstate.Observed{
 		Now:        time.Now(),

@@ -1,8 +1,12 @@
 package plan
 
-import "github.com/nodelet/nodelet/agent/podstate"
+import (
+	"maps"
+	"strings"
 
-import podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
 
 // preStopping checks a preStop hook that runs by a step of its own: it is that of a sidecar that has to wait for
 // others, in a pod that ends, and it runs once.
@@ -29,5 +33,62 @@ func (ru *rules) hookNotRepeated(s podstate.StopContainer) {
 	hook, runs := ru.l.memory.InFlight[podstate.PreStop{ID: s.ID}.Key()].(podstate.PreStop)
 	if runs && ru.l.now.Before(hook.Deadline) && ru.l.now.Before(s.Deadline) {
 		ru.breaks("%s while %s is in progress", s, hook)
+	}
+}
+
+// resetting checks the removal of an instance for a reset: an exit code must have requested it. The work that the
+// container has done in the sandbox no longer counts.
+func (ru *rules) resetting(s podstate.RemoveContainer) {
+	if !ru.resetAsked {
+		ru.breaks("%s for a reset that no exit code requested", s)
+	}
+	ru.marked(s)
+	ru.forgotten[s.Name], ru.owed[s.Name] = true, true
+	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
+		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
+	}
+}
+
+// marked checks that a reset stops and removes containers only while its marker file says so.
+func (ru *rules) marked(s podstate.Step) {
+	if mark := ru.l.resetMark; mark != podstate.ResetRemoving {
+		ru.breaks("%s for a reset whose marker file says %q", s, mark)
+	}
+}
+
+// stoppingOne checks that sidecars stop after the app containers and in reverse order, and that no container gets
+// more time than the stop allows.
+func (ru *rules) stoppingOne(s podstate.StopContainer) {
+	if s.Replaces() {
+		ru.replacedForReason(s)
+		ru.replaced[s.ID] = true
+	}
+	if s.Cause != podstate.CauseUnknown { // the cause of an earlier stop stays
+		ru.unhealthy[s.ID] = s.Unhealthy()
+	}
+	if s.Cause == podstate.CauseReset {
+		ru.marked(s)
+	}
+	stop := ru.l.desired.Stop
+	if stop == nil {
+		return
+	}
+	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) &&
+		stop.Cause != podstate.StopEvicted {
+		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
+	}
+	if ru.roles[s.Name] != podutil.RoleSidecar {
+		return
+	}
+	after := false
+	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
+		if after && ru.roles[c.Name] == podutil.RoleSidecar &&
+			ru.someAlive(func(o *podstate.Container) bool { return o.Name == c.Name }) != nil {
+			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
+		}
+		after = after || c.Name == s.Name
+	}
+	if c := ru.someAlive(func(o *podstate.Container) bool { return ru.roles[o.Name] != podutil.RoleSidecar }); c != nil {
+		ru.breaks("%s while %s runs", s, c.ID)
 	}
 }

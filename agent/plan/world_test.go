@@ -84,6 +84,7 @@ func newWorld(desired podstate.Desired, now time.Time) *world {
 }
 
 func (w *world) observe() podstate.Observed {
+	w.memory.See(w.containers)
 	o := podstate.Observed{
 		Now:          w.now,
 		Sandboxes:    w.sandboxes,

@@ -35,6 +35,8 @@ type Memory struct {
 	StoppedSandboxes map[string]bool
 	// Stopped holds, by container ID, the last stop by which the agent itself ended a container.
 	Stopped map[string]StopContainer
+	// Removed marks the containers, by ID, that have been removed and that the runtime may still have.
+	Removed map[string]bool
 	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
 	// PodSize is the last known size of the pod's cgroup; nil if the pod has no cgroup or the size is not known.
@@ -143,6 +145,7 @@ func NewMemory() Memory {
 		Restarts:         map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{},
 		Stopped:          map[string]StopContainer{},
+		Removed:          map[string]bool{},
 		Late:             map[Key]bool{},
 		Resized:          map[string]corev1.ResourceRequirements{},
 		Completed:        map[Key]Completed{},
@@ -267,15 +270,8 @@ func (m *Memory) succeed(r Result, late bool) {
 	case RemoveSandbox:
 		delete(m.StoppedSandboxes, s.ID)
 	case RemoveContainer:
-		delete(m.Started, s.ID)
-		delete(m.Hooks, s.ID)
-		delete(m.PreStopped, s.ID)
-		delete(m.Stopped, s.ID)
-		delete(m.Resized, s.ID)
+		m.Removed[s.ID] = true
 		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
-		for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindResize} {
-			delete(m.Failures, Key{kind, s.ID})
-		}
 	case Resize:
 		m.Resized[s.ID] = r.Resources
 	case ResizePod:
@@ -290,6 +286,25 @@ func (m *Memory) prepared(size *Size) {
 	key := ResizePod{}.Key()
 	if f, failed := m.Failures[key]; failed && size != nil && f.Step.(ResizePod).To == size.Normal() {
 		delete(m.Failures, key)
+	}
+}
+
+// See records which containers the runtime has, and forgets those that were removed. A removed container that the
+// runtime still has may even start, by an earlier call.
+func (m *Memory) See(all []Container) {
+	for id := range m.Removed {
+		if contains(all, id) {
+			continue
+		}
+		delete(m.Removed, id)
+		delete(m.Started, id)
+		delete(m.Hooks, id)
+		delete(m.PreStopped, id)
+		delete(m.Stopped, id)
+		delete(m.Resized, id)
+		for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindPreStop, KindResize} {
+			delete(m.Failures, Key{kind, id})
+		}
 	}
 }
 

@@ -26,3 +26,21 @@ func TestLostAnswers(t *testing.T) {
 	}
 	check("steps without an answer")
 }
+
+// TestRemovedContainer checks that a container is forgotten when the runtime no longer has it, not when the runtime
+// says that it has removed it: it may start by an earlier call, and then its postStart hook is due.
+func TestRemovedContainer(t *testing.T) {
+	m := NewMemory()
+	m.Began(StartContainer{ID: "app.0"})
+	remove := RemoveContainer{ID: "app.0"}
+	m.Began(remove)
+	m.Ended(Result{Step: remove}, time.Time{})
+	m.See([]Container{{ID: "app.0"}})
+	if !m.Started["app.0"] {
+		t.Error("a removed container that is there: got not started, want started")
+	}
+	m.See(nil)
+	if m.Started["app.0"] || len(m.Removed) > 0 {
+		t.Errorf("a removed container: got started %v, removed %v, want nothing", m.Started, m.Removed)
+	}
+}
