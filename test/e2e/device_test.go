@@ -93,8 +93,8 @@ func waitDevices(t *testing.T, want string) {
 	})
 }
 
-// podResources lists which container has which devices, as the pod resources API reports it to exporters of metrics.
-func podResources(t *testing.T) string {
+// podResources returns what the pod resources API reports to exporters of metrics.
+func podResources(t *testing.T) []*podresources.PodResources {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(node().RootDir, "pod-resources/kubelet.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -106,8 +106,14 @@ func podResources(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return list.PodResources
+}
+
+// allocatedDevices lists which container has which devices.
+func allocatedDevices(t *testing.T) string {
+	t.Helper()
 	var all []string
-	for _, pod := range list.PodResources {
+	for _, pod := range podResources(t) {
 		for _, c := range pod.Containers {
 			var ids []string
 			for _, d := range c.Devices {
@@ -148,7 +154,7 @@ func TestLongDevices(t *testing.T) {
 	if got := devicesOf(t, "one"); got != "d1,d2" {
 		t.Errorf("devices of the first pod: got %q, want %q", got, "d1,d2")
 	}
-	if got := podResources(t); got != "one/app=d1,d2" {
+	if got := allocatedDevices(t); got != "one/app=d1,d2" {
 		t.Errorf("pod resources API: got %q, want %q", got, "one/app=d1,d2")
 	}
 

@@ -7,24 +7,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// staticCPUs are settings under which one CPU is left to containers that have it alone.
-const staticCPUs = `
+// staticPolicies are settings under which one CPU is left to containers that have it alone, and memory is assigned from
+// NUMA nodes.
+const staticPolicies = `
 cpuManagerPolicy: static
 cpuManagerReconcilePeriod: 1s
 reservedSystemCPUs: "0"
+memoryManagerPolicy: Static
+systemReserved: {memory: 64Mi}
+reservedMemory: [{numaNode: 0, limits: {memory: 64Mi}}]
 `
 
-// TestLongExclusiveCPUs gives a container a CPU of its own and lets the kubelet and nodelet take the node over from
-// each other: no container changes its CPUs. The machine of the test needs two CPUs.
+// TestLongExclusiveCPUs gives a container a CPU, memory and a device of its own, and lets the kubelet and nodelet take
+// the node over from each other: no container ever changes its CPUs, and each agent reports the same resources. The
+// machine of the test needs two CPUs.
 func TestLongExclusiveCPUs(t *testing.T) {
 	clean(t)
 	own := readConfig(t)
@@ -39,8 +46,16 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		}
 	})
 	forgetCPUs(t)
-	writeConfig(t, withSettings(own, staticCPUs))
+	writeConfig(t, withSettings(own, staticPolicies))
 	startKind(t, testbed.Kubelet)
+	d := &devicePlugin{config: fake.Config{
+		Root:     node().RootDir,
+		Resource: fakeResource,
+		Devices:  []string{"d1", "d2", "d3", "d4"},
+		Mount:    t.TempDir(),
+	}}
+	d.start(t)
+	t.Cleanup(func() { d.close() })
 
 	apply(t, cpuPod("shared", ""))
 	waitReady(t, time.Minute, "shared")
@@ -52,18 +67,28 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		t.Fatalf("the kubelet gave the container CPUs %s of %s, want one", alone, all)
 	}
 	waitCPUs(t, "shared", "0")
+	before := assigned(t)
+	if want := "alone/app CPUs [" + alone + "] memory 33554432 on 0 device d1"; before != want {
+		t.Errorf("resources by the kubelet: got %s, want %s", before, want)
+	}
+	history := map[string]string{"alone": alone, "shared": strings.Join([]string{all, "0"}, " ")}
 
 	for i, kind := range []testbed.AgentKind{testbed.Nodelet, testbed.Kubelet, testbed.Nodelet} {
+		watched := beginWitness(t)
 		switchAgent(t, kind, fmt.Sprint("marker-", i))
-		if got := cpusOf(t, "alone"); got != alone {
-			t.Errorf("after the switch to %s: container alone has CPUs %s, want %s", kind, got, alone)
+		watched.check(t, fmt.Sprintf("during the switch to %s", kind))
+		d.followAgent(t)
+		for pod, want := range history {
+			if got := strings.Join(strings.Fields(kubectl(t, "logs", pod)), " "); got != want {
+				t.Errorf("after the switch to %s: the process of pod %s has seen the CPUs %s, want %s", kind, pod, got, want)
+			}
 		}
-		if got := cpusOf(t, "shared"); got != "0" {
-			t.Errorf("after the switch to %s: container shared has CPUs %s, want 0", kind, got)
+		if got := assigned(t); got != before {
+			t.Errorf("after the switch to %s: resources: got %s, want %s", kind, got, before)
 		}
 	}
 
-	// From here on, nodelet runs. No CPU is left, so a second pod is refused, until the first one has gone.
+	// From here on, nodelet runs. No CPU is left for a second pod before the first one has gone.
 	kubectl(t, "delete", "pod", "alone", "--timeout=60s")
 	waitCPUs(t, "shared", all)
 	apply(t, cpuPod("next", "1"))
@@ -80,6 +105,35 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	kubectl(t, "delete", "pod", "next", "shared", "--timeout=60s")
 }
 
+// assigned lists the containers that have CPUs, memory or devices for themselves, as the pod resources API reports
+// them.
+func assigned(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, pod := range podResources(t) {
+		for _, c := range pod.Containers {
+			text := ""
+			if len(c.CpuIds) > 0 {
+				text += fmt.Sprintf(" CPUs %v", c.CpuIds)
+			}
+			for _, m := range c.Memory {
+				text += fmt.Sprintf(" %s %d on", m.MemoryType, m.Size)
+				for _, n := range m.Topology.Nodes {
+					text += fmt.Sprintf(" %d", n.ID)
+				}
+			}
+			for _, d := range c.Devices {
+				text += " device " + strings.Join(d.DeviceIds, ",")
+			}
+			if text != "" {
+				all = append(all, pod.Name+"/"+c.Name+text)
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
+}
+
 // forgetCPUs removes the state files, which belong to one policy. No pod may run.
 func forgetCPUs(t *testing.T) {
 	t.Helper()
@@ -90,11 +144,12 @@ func forgetCPUs(t *testing.T) {
 	}
 }
 
-// cpuPod returns a pod that requests CPUs, with a limit of the same size; none if cpus is empty.
+// cpuPod returns a pod that requests CPUs, with limits of the same size, and a device; nothing if cpus is empty. Its
+// log has one line for each change of the CPUs that it may use.
 func cpuPod(name, cpus string) string {
-	resources := ""
+	resources := "{}"
 	if cpus != "" {
-		resources = fmt.Sprintf(", resources: {limits: {cpu: %q, memory: 32Mi}}", cpus)
+		resources = fmt.Sprintf("{limits: {cpu: %q, memory: 32Mi, %s: 1}}", cpus, fakeResource)
 	}
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -102,7 +157,13 @@ kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: app, image: %s, command: [sleep, "100000"]%s}]
+  containers:
+  - name: app
+    image: %s
+    command: [sh, -c, 'while :; do
+      now=$(grep Cpus_allowed_list /proc/self/status); now=${now##*[[:space:]]};
+      [ "$now" = "$last" ] || echo "$now"; last=$now; sleep 0.1; done']
+    resources: %s
 `, name, testbed.BusyboxImage, resources)
 }
 

@@ -6,30 +6,78 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
-const (
-	savedMetrics   = "testdata/metrics/kubelet-v1.36.3.txt"
-	knownDiffering = "testdata/metrics/differences.txt"
-)
+const knownDiffering = "testdata/metrics/differences.txt"
+
+// metricPaths are the paths of the node's API that Prometheus scrapes.
+var metricPaths = []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "metrics/slis"}
 
 // TestLongMetricNames compares the names, types and labels of nodelet's metrics with those that the kubelet exposes
-// for the same pods. testdata/metrics/differences.txt lists each difference with its reason. With -golden it saves
-// what the agent of the testbed exposes, which must be the kubelet; see golden.
+// for the same pods. testdata/metrics/differences.txt lists each difference with its reason. promtool checks both: what
+// it says of nodelet's metrics, it must say of the kubelet's too.
 func TestLongMetricNames(t *testing.T) {
 	clean(t)
+	promtool, err := cache(t).DebianFile(t.Context(), "prometheus", "usr/bin/promtool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAgent(t, unix.SIGTERM)
+	t.Cleanup(func() {
+		stopAgent(t, unix.SIGTERM)
+		startAgent(t)
+	})
+	shapes := map[testbed.AgentKind][]string{}
+	findings := map[testbed.AgentKind]map[string]bool{}
+	for _, kind := range []testbed.AgentKind{testbed.Kubelet, testbed.Nodelet} {
+		if agentRuns() {
+			stopAgent(t, unix.SIGTERM)
+		}
+		startKind(t, kind)
+		findings[kind] = map[string]bool{}
+		texts := metricsWithPods(t)
+		for _, p := range metricPaths {
+			for _, line := range shape(texts[p]) {
+				shapes[kind] = append(shapes[kind], "/"+p+" "+line)
+			}
+			for _, line := range checkMetrics(t, promtool, fmt.Sprintf("/%s of %s", p, kind), texts[p]) {
+				findings[kind]["/"+p+" "+line] = true
+			}
+		}
+		if kind == testbed.Nodelet {
+			checkContainers(t, texts["metrics/cadvisor"])
+		}
+	}
+	compareMetrics(t, shapes[testbed.Kubelet], shapes[testbed.Nodelet], lines(t, knownDiffering))
+	for _, line := range slices.Sorted(maps.Keys(findings[testbed.Nodelet])) {
+		if !findings[testbed.Kubelet][line] {
+			t.Errorf("promtool says of nodelet's metrics, and not of the kubelet's: %s", line)
+		}
+	}
+	for kind := range shapes {
+		t.Logf("%s: %d names with labels, %d findings of promtool", kind, len(shapes[kind]), len(findings[kind]))
+	}
+}
+
+// metricsWithPods runs the pods of testdata/metrics, and returns the agent's metrics by path.
+func metricsWithPods(t *testing.T) map[string]string {
+	t.Helper()
 	applyFile(t, "metrics/pods.yaml")
-	waitReady(t, time.Minute, "metrics-burstable")
-	waitReady(t, time.Minute, "metrics-guaranteed")
-	waitReady(t, time.Minute, "metrics-host")
+	for _, pod := range []string{"metrics-burstable", "metrics-guaranteed", "metrics-host"} {
+		waitReady(t, 2*time.Minute, pod)
+	}
 	scrape(t, "healthz") // its checks are in /metrics/slis
-	var got []string
 	eventually(t, 5*time.Minute, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
 		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`,
@@ -40,23 +88,25 @@ func TestLongMetricNames(t *testing.T) {
 		}
 		return "", strings.Contains(scrape(t, "metrics"), "kubelet_container_log_filesystem_used_bytes{")
 	})
-	for _, endpoint := range []string{
-		"metrics",
-		"metrics/cadvisor",
-		"metrics/resource",
-		"metrics/probes",
-		"metrics/slis",
-	} {
-		for _, line := range shape(scrape(t, endpoint)) {
-			got = append(got, "/"+endpoint+" "+line)
-		}
+	texts := map[string]string{}
+	for _, p := range metricPaths {
+		texts[p] = scrape(t, p)
 	}
-	if *golden {
-		write(t, savedMetrics, strings.Join(got, "\n")+"\n")
-		return
+	kubectl(t, "delete", "pod", "--all", "--timeout=60s")
+	return texts
+}
+
+// checkMetrics returns what promtool finds fault with. Text that it cannot parse fails the test.
+func checkMetrics(t *testing.T, promtool, what, text string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.CombinedOutput()
+	const lint = 3 // exit code for style
+	if err != nil && cmd.ProcessState.ExitCode() != lint {
+		t.Errorf("promtool: check %s: %v: %s", what, err, out)
 	}
-	compareMetrics(t, lines(t, savedMetrics), got, lines(t, knownDiffering))
-	checkContainers(t, scrape(t, "metrics/cadvisor"))
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }
 
 func lines(t *testing.T, file string) []string {

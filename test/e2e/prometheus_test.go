@@ -39,12 +39,24 @@ var scrapes = map[string]string{
 	"cadvisor": "/metrics/cadvisor",
 	"resource": "/metrics/resource",
 	"probes":   "/metrics/probes",
+	"slis":     "/metrics/slis",
 }
 
 // mixin has queries of kubernetes-mixin's dashboards, rules and alerts, with values for the variables and shorter
 // ranges. Each must have a result on a node with the pods of testdata/metrics.
 var mixin = []string{
 	`up{job="kubelet"} == 1`, `up{job="cadvisor"} == 1`, `up{job="resource"} == 1`, `up{job="probes"} == 1`,
+	`up{job="slis"} == 1`, `sum by (name) (kubernetes_healthcheck{job="slis"}) > 0`,
+	`sum by (name, status) (rate(kubernetes_healthchecks_total{job="slis"}[1m]))`,
+	`count(up{job="kubelet"} unless on (instance) (kubelet_node_name{job="kubelet"} != 1)) > 0`,
+	`histogram_quantile(0.99, sum(rate(kubelet_pleg_relist_duration_seconds_bucket{job="kubelet"}[1m])) ` +
+		`by (instance, le) * on (instance) group_left (node) kubelet_node_name{job="kubelet"})`,
+	`histogram_quantile(0.99, sum(kubelet_pod_worker_duration_seconds_bucket{job="kubelet"}) by (instance, le)) * ` +
+		`on (instance) group_left (node) kubelet_node_name{job="kubelet"} < 60`,
+	`max(max(kubelet_running_pods{job="kubelet"}) by (instance) * on (instance) group_left (node) ` +
+		`kubelet_node_name{job="kubelet"}) by (node) / 110 < 0.95`,
+	`sum(rate(kubelet_runtime_operations_total{job="kubelet", operation_type="list_containers"}[1m])) by (instance)`,
+	`sum(rate(rest_client_requests_total{job="kubelet"}[1m])) by (code, method, instance)`,
 	`sum(kubelet_node_name{job="kubelet"})`,
 	`sum(kubelet_running_pods{job="kubelet"}) > 0`,
 	`sum(kubelet_running_containers{job="kubelet", container_state="running"}) > 0`,
@@ -94,6 +106,18 @@ var mixin = []string{
 	`sum(rate(container_network_transmit_bytes_total{job="cadvisor", namespace=~".+"}[1m])) by (namespace) > 0`,
 	`sum(rate(container_network_receive_packets_total{job="cadvisor", namespace="default"}[1m])) by (pod) > 0`,
 	`sum(rate(container_network_transmit_packets_dropped_total{job="cadvisor", namespace="default"}[1m])) by (pod)`,
+	`sum(rate(container_network_receive_packets_dropped_total{job="cadvisor", namespace="default"}[1m])) by (pod)`,
+	`sort_desc(avg(irate(container_network_receive_bytes_total{job="cadvisor", namespace=~".+"}[1m])) by (namespace))`,
+	`topk(10, sum(rate(container_network_transmit_packets_total{job="cadvisor", namespace="default"}[1m])) by (pod)) > 0`,
+	`sum(container_memory_usage_bytes{job="cadvisor", namespace="default", container!="", image!=""}) by (pod) > 0`,
+	`sum(container_memory_working_set_bytes{job="cadvisor", container="busy", image!=""}) / ` +
+		`sum(container_spec_memory_limit_bytes{job="cadvisor", container="busy"}) < 1`,
+	`sum(rate(container_cpu_usage_seconds_total{job="cadvisor", container="busy"}[1m])) / sum(container_spec_cpu_quota` +
+		`{job="cadvisor", container="busy"} / container_spec_cpu_period{job="cadvisor", container="busy"}) > 0`,
+	`time() - max by (container) (container_start_time_seconds{job="cadvisor", container="web"}) > 0`,
+	`sum by (pod) (container_oom_events_total{job="cadvisor", namespace="default", container!=""}) == 0`,
+	`sum by (pod) (container_processes{job="cadvisor", namespace="default"}) > 0`,
+	`sum(machine_cpu_cores{job="cadvisor"}) > 0`,
 	`sum(machine_memory_bytes{job="cadvisor"}) > 0`, `container_cpu_usage_seconds_total{job="cadvisor", id="/"} > 0`,
 
 	`rate(node_cpu_usage_seconds_total{job="resource"}[1m]) > 0`, `node_memory_working_set_bytes{job="resource"} > 0`,
@@ -126,7 +150,7 @@ func dashboardQueries(t *testing.T) []string {
 	return all
 }
 
-// TestLongPrometheus runs a real Prometheus that scrapes all four endpoints with the token of a service account. The
+// TestLongPrometheus runs a real Prometheus that scrapes all five endpoints with the token of a service account. The
 // queries of kubernetes-mixin and of nodelet's dashboard must have results.
 func TestLongPrometheus(t *testing.T) {
 	clean(t)
