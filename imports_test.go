@@ -54,13 +54,13 @@ agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest
 agent/placement: kube/pod plugins/devices
-agent/podapi: agent agent/podstate config cri kube/pod kube/server
+agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec config host/cgroups
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
-cni: host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest
+cni: host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/trace
 cri/images: config cri host/atomicfile host/boundedfile internal/keylock internal/backoff
@@ -75,15 +75,19 @@ kube/node: config kube/client kube/watch internal/backoff internal/latest
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest
-kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/backoff internal/latest
-kube/server/endpoints: config internal/loglevel kube/server internal/backoff
+kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
+kube/server/endpoints: config internal/listener internal/loglevel kube/server
+host/oom: internal/backoff
 host/self: internal/backoff
 metrics:
 metrics/usage: config metrics kube/pod host/beneath host/mounts internal/backoff
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify internal/backoff
-plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/waiting kube/pod
+plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
+plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
+internal/faulttest: internal/backoff
+internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
 internal/trace: config
 config: internal/release

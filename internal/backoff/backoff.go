@@ -1,7 +1,7 @@
 // Package backoff says how long to wait between attempts at something that fails, and waits.
 //
-// It owns no goroutine and no state but that of a Backoff value, which belongs to its caller. It never makes an attempt
-// itself. All packages that retry may call it. A crash leaves nothing behind.
+// It owns no goroutine and no state but that of a Backoff value, which belongs to its caller. It knows nothing about
+// what is attempted. All packages that retry may call it. A crash leaves nothing behind.
 package backoff
 
 import (
