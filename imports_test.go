@@ -86,7 +86,6 @@ plugins: host/inotify internal/backoff
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
 plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
-internal/faulttest: internal/backoff
 internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
 internal/trace: config

@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
@@ -137,6 +139,16 @@ func (c *Checker) report(rec *Record, err error) {
 // WatchTrouble calls trouble whenever the node loses an address, until ctx ends: other parts of the network may be lost
 // too. It waits for messages of the kernel (rtnetlink).
 func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
+	const longest = 30 * time.Second
+	backoff.Repeat(ctx, longest, func() error { return watchAddresses(ctx, trouble) },
+		func(err error, retryIn time.Duration) {
+			log.Warn("cannot watch the addresses of the node; lost pod networks are found by periodic checks only",
+				"err", err, "retryIn", retryIn)
+		})
+}
+
+// watchAddresses is WatchTrouble until an error.
+func watchAddresses(ctx context.Context, trouble func()) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err == nil {
 		defer unix.Close(fd)
@@ -150,8 +162,7 @@ func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 		err = unix.Pipe2(end[:], unix.O_CLOEXEC)
 	}
 	if err != nil {
-		log.Warn("cannot watch the addresses of the node; lost pod networks are found by periodic checks only", "err", err)
-		return
+		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer unix.Close(end[0])
 	stop := context.AfterFunc(ctx, func() { unix.Close(end[1]) })
@@ -164,11 +175,15 @@ func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(end[0]), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR || fds[1].Revents != 0 {
-			return
+			return err
 		}
 		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
-		if err == unix.ENOBUFS || err == nil && lostAddress(buffer[:n]) { // ENOBUFS: messages were lost
+		switch {
+		case err == unix.EAGAIN || err == unix.EINTR:
+		case err == unix.ENOBUFS || err == nil && lostAddress(buffer[:n]): // ENOBUFS: messages were lost
 			trouble()
+		case err != nil:
+			return fmt.Errorf("read the kernel's messages about addresses: %w", err)
 		}
 	}
 }

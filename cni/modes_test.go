@@ -2,7 +2,6 @@ package cni
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,19 +48,7 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 	}
 	server := NewServer(ServerConfig{Socket: c.Socket, Log: discard(), Own: func() (*Network, error) { return own, nil },
 		Driver: NewDriver(DriverConfig{Dir: dir, BinDirs: plugins})})
-	listener, err := listen(c.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.accept(ctx, listener) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(run(t, server))
 	cache := filepath.Join(dir, "cache")
 	return map[string]mode{
 		"runtime": {libcni.NewCNIConfigWithCacheDir(plugins, cache, nil), own},

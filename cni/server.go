@@ -8,12 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/internal/listener"
 )
 
 // podAnnotations is the capability with which containerd and CRI-O pass the annotations of a pod.
@@ -54,7 +52,9 @@ type ServerConfig struct {
 	Incomplete func()
 	// Attached is called after a sandbox was attached to its networks. It must not block.
 	Attached func(*Record)
-	Log      *slog.Logger
+	// Serving is called with why the plugin cannot reach the server, nil when it can. It must not block.
+	Serving func(error)
+	Log     *slog.Logger
 }
 
 // Server serves the runtime's calls.
@@ -66,42 +66,30 @@ type Server struct {
 // NewServer returns a Server; Run makes it work.
 func NewServer(c ServerConfig) *Server { return &Server{ServerConfig: c} }
 
-// Run serves until ctx ends and all calls have finished.
-func (s *Server) Run(ctx context.Context) error {
-	listener, err := listen(s.Socket)
-	if err != nil {
-		return fmt.Errorf("serve CNI: %w", err)
-	}
-	return s.accept(ctx, listener)
+// Run serves until ctx ends and all calls have finished. If its socket fails, it opens it again.
+func (s *Server) Run(ctx context.Context) {
+	defer s.calls.Wait()
+	listener.Serve(ctx, s.open, func(l net.Listener) error {
+		s.Serving(nil)
+		return s.accept(ctx, l)
+	}, func(err error, retryIn time.Duration) {
+		s.Log.Error("cannot serve the CNI plugin; pods cannot get a network", "err", err, "retryIn", retryIn)
+		s.Serving(fmt.Errorf("serve the CNI plugin: %w", err))
+	})
 }
 
-func (s *Server) accept(ctx context.Context, listener net.Listener) error {
-	defer s.calls.Wait()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+func (s *Server) open() (net.Listener, error) { return listener.Unix(s.Socket, 0o700, 0o600) }
+
+// accept takes calls until ctx ends or an error.
+func (s *Server) accept(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
-		conn, err := listener.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
+		conn, err := l.Accept()
 		if err != nil {
-			return fmt.Errorf("serve CNI: %w", err)
+			return err
 		}
 		s.calls.Go(func() { s.serve(ctx, conn) })
 	}
-}
-
-func listen(socket string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return nil, err
-	}
-	return listener, os.Chmod(socket, 0o600)
 }
 
 // serve answers one request. An ADD whose caller has gone is stopped and undone.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/test/faulttest"
 )
 
 // service is a server with the plugin installed as for a runtime.
@@ -64,19 +65,68 @@ func (s *service) start() {
 		Additional: s.additional,
 		Attached:   func(r *Record) { s.attached = append(s.attached, r) },
 	})
-	listener, err := listen(s.socket())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.stop = run(s.t, server)
+}
+
+// run runs a server until stop is called, and waits until it can be reached.
+func run(t testing.TB, server *Server) (stop func()) {
+	t.Helper()
+	serving := make(chan error, 10)
+	server.Serving = func(err error) { serving <- err }
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.accept(ctx, listener) }()
-	s.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.t.Error(err)
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	if err := <-serving; err != nil {
+		t.Error(err)
+	}
+	return sync.OnceFunc(func() { cancel(); <-done })
+}
+
+// TestSocketOpensAgain checks that a server whose socket cannot be opened, or fails, tries again and says so.
+func TestSocketOpensAgain(t *testing.T) {
+	s := newService(t)
+	s.stop()
+	serving := make(chan error, 10)
+	server := NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver, Log: discard(),
+		Own:     func() (*Network, error) { return s.own, nil },
+		Serving: func(err error) { serving <- err },
 	})
+	inTheWay := filepath.Join(s.socket(), "file")
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	if err := <-serving; err == nil {
+		t.Fatal("a directory in the way of the socket: got no error")
+	}
+	if err := os.RemoveAll(s.socket()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-serving; err != nil {
+		t.Fatalf("nothing in the way any more: got %v, want no error", err)
+	}
+	if _, err := s.call("ADD", "s1", nil); err != nil {
+		t.Errorf("a call after the socket was opened: got %v, want no error", err)
+	}
+	faulttest.BreakListener(t, s.socket())
+	if err := <-serving; err == nil {
+		t.Fatal("a broken socket: got no error")
+	}
+	if err := <-serving; err != nil {
+		t.Fatalf("a socket opened again: got %v, want no error", err)
+	}
+	if _, err := s.call("DEL", "s1", nil); err != nil {
+		t.Errorf("a call after the socket was opened again: got %v, want no error", err)
+	}
 }
 
 func (s *service) additional(_ context.Context, sel *Selection) (*Network, error) {

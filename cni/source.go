@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // ownFile contains the node's own network, for a DEL without the agent.
@@ -28,6 +29,9 @@ const rangesFile = "pod-ranges.json"
 
 // settle is the time between a change of a file and reading it, so that the writer can finish.
 const settle = 100 * time.Millisecond
+
+// lookAnyway is the longest time between two looks at files that cannot be watched.
+const lookAnyway = 10 * time.Second
 
 // Source provides the node's own network: the user's configuration, or one generated from the pod ranges. It follows
 // changes of both.
@@ -202,36 +206,52 @@ func (s *Source) keep(n *Network) {
 	}
 }
 
-// watchDirs calls changed after each change in one of the directories or files, until ctx ends. For a directory that
-// does not exist it watches the nearest existing one above.
+// watchDirs calls changed after each change in one of the directories or files, until ctx ends. While they cannot be
+// watched, it calls changed now and then.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
+	backoff.Repeat(ctx, lookAnyway, func() error { return followDirs(ctx, dirs, changed) },
+		func(err error, retryIn time.Duration) {
+			log.Warn("cannot watch the network configuration and plugins, looking for changes now and then",
+				"err", err, "retryIn", retryIn)
+		})
+}
+
+// followDirs is watchDirs until an error. For a directory that does not exist it watches the nearest existing one
+// above.
+func followDirs(ctx context.Context, dirs []string, changed func()) error {
 	w, err := inotify.New()
 	if err != nil {
-		log.Warn("cannot watch for changes of the network configuration; restart the agent after changes", "err", err)
-		<-ctx.Done()
-		return
+		changed()
+		return err
 	}
 	defer w.Close()
-	add := func() {
+	add := func() (err error) {
 		for _, d := range dirs {
-			if err := w.Add(nearest(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				log.Warn("cannot watch for changes of the network configuration", "dir", d, "err", err)
+			if e := w.Add(nearest(d)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+				err = e
 			}
 		}
+		return err
 	}
-	add()
+	err = add()
 	changed() // what has happened since the last look
+	if err != nil {
+		return err
+	}
 	due := time.NewTimer(time.Hour)
 	due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-w.Changes():
 			due.Reset(settle)
 		case <-due.C:
-			add()
+			err := add()
 			changed()
+			if err != nil {
+				return err
+			}
 		}
 	}
 }

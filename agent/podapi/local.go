@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cri/monitor"
+	"github.com/nodelet/nodelet/internal/listener"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -39,31 +39,17 @@ type Local struct {
 
 // Serve answers at the socket below rootDir until ctx ends.
 func (l *Local) Serve(ctx context.Context, rootDir string, log *slog.Logger) {
-	path := filepath.Join(rootDir, localSocket)
-	err := os.Remove(path)
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	var listener net.Listener
-	if err == nil {
-		listener, err = net.Listen("unix", path)
-	}
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
-	if err != nil {
-		log.Warn("cannot serve the commands of nodelet", "err", err)
-		return
-	}
 	server := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
 		Handler:           l.handler(),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		log.Warn("stopped serving the commands of nodelet", "err", err)
-	}
+	listener.Serve(ctx, func() (net.Listener, error) {
+		return listener.Unix(filepath.Join(rootDir, localSocket), 0o750, 0o600)
+	}, server.Serve, func(err error, retryIn time.Duration) {
+		log.Warn("cannot serve the commands of nodelet", "err", err, "retryIn", retryIn)
+	})
 }
 
 func (l *Local) handler() http.Handler {

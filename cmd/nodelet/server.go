@@ -58,7 +58,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	if s, err = server.New(served); err != nil {
 		return err
 	}
-	p.Start(s.ListenAndRun)
+	p.Start(s.Run)
 	return nil
 }
 

@@ -22,9 +22,9 @@ type agentMode struct {
 	source  *cni.Source
 	driver  *cni.Driver
 	checker *cni.Checker
-	// failure is why nodelet cannot be the runtime's plugin; nil if it can.
-	failure     atomic.Pointer[error]
-	annotations *annotations
+	// failure is why nodelet cannot be the runtime's plugin, unserved why the plugin cannot reach it; nil if it can.
+	failure, unserved atomic.Pointer[error]
+	annotations       *annotations
 
 	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
 	releasing         sync.Mutex
@@ -61,8 +61,10 @@ func (a *agentMode) problem(bool) error {
 	if _, err := a.source.Now(); err != nil {
 		return err
 	}
-	if err := a.failure.Load(); err != nil {
-		return *err
+	for _, p := range []*atomic.Pointer[error]{&a.failure, &a.unserved} {
+		if err := p.Load(); err != nil {
+			return *err
+		}
 	}
 	return nil
 }
@@ -80,6 +82,7 @@ func (a *agentMode) run(ctx context.Context) {
 		Failed:     func(ctx context.Context) { a.releaseRemoved(ctx) },
 		Incomplete: a.incomplete.Set, // a call that failed may have left something
 		Attached:   a.annotations.add,
+		Serving:    func(err error) { a.setFailure(&a.unserved, err) },
 		Log:        a.log,
 	})
 	a.annotateAgain()
@@ -91,10 +94,7 @@ func (a *agentMode) run(ctx context.Context) {
 	all.Go(func() { a.annotations.run(ctx) })
 	all.Go(func() { a.cleanUp(ctx) })
 	all.Go(func() { a.install(ctx) })
-	if err := server.Run(ctx); err != nil {
-		a.setFailure(err)
-		a.log.Error("CNI server failed; pods cannot get a network", "err", err)
-	}
+	server.Run(ctx)
 }
 
 // annotateAgain adds the pods of all records: an earlier process may have stopped before it annotated them.
@@ -110,11 +110,12 @@ func (a *agentMode) annotateAgain() {
 	}
 }
 
-func (a *agentMode) setFailure(err error) {
+// setFailure stores why the network does not work in one of the fields for it.
+func (a *agentMode) setFailure(in *atomic.Pointer[error], err error) {
 	if err == nil {
-		a.failure.Store(nil)
+		in.Store(nil)
 	} else {
-		a.failure.Store(&err)
+		in.Store(&err)
 	}
 	a.cfg.CheckSoon()
 }
@@ -129,7 +130,7 @@ func (a *agentMode) networkChanged() {
 func (a *agentMode) install(ctx context.Context) {
 	program, err := os.Executable()
 	if err != nil {
-		a.setFailure(fmt.Errorf("find nodelet's own program, to install it as a network plugin: %w", err))
+		a.setFailure(&a.failure, fmt.Errorf("find nodelet's own program, to install it as a network plugin: %w", err))
 		return
 	}
 	cni.KeepInstalled(ctx, cni.InstallConfig{
@@ -139,7 +140,7 @@ func (a *agentMode) install(ctx context.Context) {
 		Socket:  a.socket(),
 		Dir:     a.cfg.Dir,
 		BinDirs: a.dirs.Bins,
-	}, a.log, a.setFailure)
+	}, a.log, func(err error) { a.setFailure(&a.failure, err) })
 }
 
 // cleanUp releases the networks of removed sandboxes and repairs the masquerade rules: at the start, when the network

@@ -10,8 +10,11 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // Log is the kernel's log (Documentation/ABI/testing/dev-kmsg).
@@ -35,22 +38,31 @@ func (v Victim) Message() string {
 // Watch calls killed for each process that the kernel kills from now on because the machine is out of memory, until ctx
 // ends. Without the kernel's log, as in some containers, it returns at once.
 func Watch(ctx context.Context, path string, log *slog.Logger, killed func(Victim)) {
-	// A descriptor that does not block can be closed during a read.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err == nil {
-		_, err = f.Seek(0, io.SeekEnd)
-	}
-	if err != nil {
-		log.Info("cannot read the kernel's log; processes that it kills for lack of memory are not reported", "err", err)
+	const (
+		longest = 30 * time.Second
+		trouble = "cannot read the kernel's log; processes that it kills for lack of memory are not reported"
+	)
+	if _, err := os.Stat(path); err != nil {
+		log.Info(trouble, "err", err)
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
-	defer stop()
-	defer f.Close()
-	if err := follow(f, killed); ctx.Err() == nil {
-		log.Warn("cannot read the kernel's log any more; processes that it kills for lack of memory are not reported",
-			"err", err)
+	backoff.Repeat(ctx, longest, func() error { return watch(ctx, path, killed) },
+		func(err error, retryIn time.Duration) { log.Warn(trouble, "err", err, "retryIn", retryIn) })
+}
+
+// watch is Watch until an error.
+func watch(ctx context.Context, path string, killed func(Victim)) error {
+	// A descriptor that does not block can be closed during a read.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
 	}
+	defer f.Close()
+	if _, err := f.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = f.Close() })()
+	return follow(f, killed)
 }
 
 // follow reads records until a read fails. The kernel returns one record for each read.

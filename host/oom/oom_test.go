@@ -68,7 +68,9 @@ func TestWatch(t *testing.T) {
 	if err := os.WriteFile(old, []byte(machine), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	Watch(t.Context(), old, discard, killed)
+	if err := watch(t.Context(), old, killed); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the end of the file", err)
+	}
 	if _, err := os.Stat(Log); err != nil {
 		t.Skip("no kernel's log: ", err)
 	}

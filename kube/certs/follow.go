@@ -6,33 +6,46 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // settle is how long to wait after a change before the files are read: programs write several files one after the
 // other.
 const settle = 200 * time.Millisecond
 
-// follow calls changed when the digest of the files differs from last, until ctx ends. It watches their directories,
-// because most files are replaced by a rename, and some are links that change.
+// lookAnyway is the longest time between two looks at files that cannot be watched.
+const lookAnyway = 30 * time.Second
+
+// follow calls changed when the digest of the files differs from last, until ctx ends. While the files cannot be
+// watched, it looks at them now and then.
 func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *slog.Logger, changed func()) {
+	compare := func() {
+		if now := digest(files); now != last {
+			last = now
+			changed()
+		}
+	}
+	backoff.Repeat(ctx, lookAnyway, func() error { return watchFiles(ctx, files, compare) },
+		func(err error, retryIn time.Duration) {
+			log.Warn("cannot watch certificate files, looking for changes now and then", "err", err, "retryIn", retryIn)
+		})
+}
+
+// watchFiles calls compare at once and after each change near the files, until ctx ends or they cannot be watched. It
+// watches their directories, because most files are replaced by a rename, and some are links that change.
+func watchFiles(ctx context.Context, files []string, compare func()) error {
+	defer compare() // what changes while nothing is watched
 	w, err := inotify.New()
 	if err != nil {
-		log.Warn("cannot watch certificate files, changes take effect with the next restart", "err", err)
-		return
+		return err
 	}
 	defer w.Close()
-	var dirs []string
 	for _, f := range files {
-		if d := filepath.Dir(f); !slices.Contains(dirs, d) {
-			dirs = append(dirs, d)
-			if err := w.Add(d); err != nil {
-				log.Warn("cannot watch a certificate file, its changes take effect with the next restart",
-					"directory", d, "err", err)
-			}
+		if err := w.Add(filepath.Dir(f)); err != nil {
+			return err
 		}
 	}
 	timer := time.NewTimer(0) // for changes before the watch
@@ -40,14 +53,11 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-w.Changes():
 			timer.Reset(settle)
 		case <-timer.C:
-			if now := digest(files); now != last {
-				last = now
-				changed()
-			}
+			compare()
 		}
 	}
 }

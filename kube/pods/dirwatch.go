@@ -83,18 +83,18 @@ type pathWatch struct {
 }
 
 func newPathWatch(path string) *pathWatch {
-	p := &pathWatch{path: filepath.Clean(path)}
-	var err error
-	if p.w, err = inotify.New(); err != nil {
-		p.failure = "cannot use inotify, so changes are noticed late: " + err.Error()
-	}
-	return p
+	return &pathWatch{path: filepath.Clean(path)}
 }
 
 // renew watches what exists now. It does nothing for a path that is watched already.
 func (p *pathWatch) renew() {
 	if p.w == nil {
-		return
+		w, err := inotify.New()
+		if err != nil {
+			p.failure = "cannot use inotify, so changes are noticed late: " + err.Error()
+			return
+		}
+		p.w = w
 	}
 	p.failure = ""
 	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {

@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/test/faulttest"
 )
 
 // start runs sources and returns a function that waits for the pods "name:image name:image".
@@ -91,6 +93,25 @@ func TestInotify(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "5")), 0o600))
 	await("a-n1:5")
+}
+
+// TestInotifyLater checks that manifests are watched when the agent has started without a free file descriptor.
+func TestInotifyLater(t *testing.T) {
+	dir := t.TempDir()
+	w := newPathWatch(dir)
+	defer w.close()
+	restore := faulttest.NoFiles(t)
+	w.renew()
+	if w.failure == "" || w.changes() != nil {
+		t.Fatalf("without descriptors: got failure %q, want one, and no changes", w.failure)
+	}
+	restore()
+	w.renew()
+	if w.failure != "" {
+		t.Fatalf("with descriptors: got failure %q, want none", w.failure)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), nil, 0o600))
+	<-w.changes()
 }
 
 // TestInotifyOfLinks checks that a mounted ConfigMap changes by turning a hidden link.

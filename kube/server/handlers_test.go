@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/faulttest"
 )
 
 // rooted is a stand with a client that may everything.
@@ -202,12 +203,7 @@ func TestRunAndCheckpoint(t *testing.T) {
 
 // TestReadOnlyPort checks that it serves pods and the mounts for it, and nothing else.
 func TestReadOnlyPort(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().(*net.TCPAddr).AddrPort()
-	l.Close()
+	addr := freeAddr(t)
 	newStand(t, func(c *server.Config) { c.ReadOnly = addr })
 	waitFor(t, addr)
 	for path, want := range map[string]int{
@@ -245,6 +241,30 @@ func waitFor(t *testing.T, addr netip.AddrPort) {
 		if c, err := net.Dial("tcp", addr.String()); err == nil {
 			c.Close()
 			return
+		}
+	}
+}
+
+// TestPortsOpenAgain checks that ports that have failed are opened again.
+func TestPortsOpenAgain(t *testing.T) {
+	readOnly := freeAddr(t)
+	s, c := rooted(t, func(c *server.Config) { c.ReadOnly = readOnly })
+	waitFor(t, readOnly)
+	for range 2 {
+		faulttest.BreakListener(t, s.addr.String())
+		waitFor(t, s.addr)
+		if code, body := s.ask(c, "GET", "/healthz", nil); code != 200 {
+			t.Errorf("the port of the node's API: got code %d and %q, want 200", code, body)
+		}
+		faulttest.BreakListener(t, readOnly.String())
+		waitFor(t, readOnly)
+		resp, err := http.Get("http://" + readOnly.String() + "/pods")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("the read-only port: got %s, want 200", resp.Status)
 		}
 	}
 }

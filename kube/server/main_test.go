@@ -15,6 +15,8 @@ import (
 	"io"
 	"log/slog"
 	"math/big"
+	mrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -204,7 +206,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 	}
 	serving := s.ca.issue(t, "node-1", nil, nil)
 	cfg := server.Config{
-		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Node: "node-1",
+		Listen: freeAddr(t), Node: "node-1",
 		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil },
 		TLS:          server.TLS{MinVersion: tls.VersionTLS12},
 		ClientCAFile: s.caFile, Tokens: api.Authentication, TokenTTL: time.Minute, Access: api.Authorization,
@@ -226,20 +228,29 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.Listen(); err != nil {
+	s.addr = cfg.Listen
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	waitFor(t, s.addr)
+	return s
+}
+
+// freeAddr returns an address at which nothing listens. Its IP address is one of the loopback network that connections
+// of other processes do not use, so none of them gets its port meanwhile.
+func freeAddr(t *testing.T) netip.AddrPort {
+	t.Helper()
+	ip := net.IPv4(127, byte(1+mrand.N(254)), byte(mrand.N(256)), byte(1+mrand.N(254)))
+	l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.addr = srv.Addr()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -5,18 +5,18 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
 
-	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/listener"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -32,13 +32,11 @@ const (
 	writeTime = 5 * time.Minute
 	// idleTime closes connections without requests.
 	idleTime = 90 * time.Second
-	// listenRetry is the time between two tries to open the port.
-	listenRetry = 5 * time.Second
 )
 
 // Config is what a Server needs.
 type Config struct {
-	// Listen is the address; port 0 means any free one (see Addr).
+	// Listen is the address of Run.
 	Listen netip.AddrPort
 	// ReadOnly, if its port is not 0, is served without TLS and without authentication: /pods and the mounts for it.
 	ReadOnly netip.AddrPort
@@ -137,12 +135,11 @@ type Server struct {
 	auth     *authFilter
 	routes   []route
 	sessions *sessions
-	listener net.Listener
-	// listening is true from when the port is open.
+	// listening is true while the port is open.
 	listening atomic.Bool
 }
 
-// New returns a Server; Listen opens its port.
+// New returns a Server; Run opens its port.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if cfg.Access == nil && !cfg.AlwaysAllow {
@@ -163,17 +160,6 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Listen opens the port. Callers can connect from then on; Run serves them.
-func (s *Server) Listen() error {
-	l, err := net.Listen("tcp", s.cfg.Listen.String())
-	if err != nil {
-		return fmt.Errorf("listen for the node's API: %w; set port and address to free ones", err)
-	}
-	s.listener = l
-	s.listening.Store(true)
-	return nil
-}
-
 // Health returns an error as long as the port is not open. A nil Server has none to open.
 func (s *Server) Health() error {
 	if s != nil && !s.listening.Load() {
@@ -182,31 +168,23 @@ func (s *Server) Health() error {
 	return nil
 }
 
-// ListenAndRun serves until ctx ends. While the port cannot be opened, because another program has it, it tries again.
-func (s *Server) ListenAndRun(ctx context.Context) {
-	for failed := false; ; failed = true {
-		err := s.Listen()
-		if err == nil {
-			break
-		}
-		if !failed {
-			s.log.Error("cannot serve the node's API: no logs, exec and metrics", "err", err, "retryIn", listenRetry)
-		}
-		if !backoff.Sleep(ctx, listenRetry) {
-			return
-		}
+// Run serves until ctx ends, which breaks open streams. While a port cannot be opened, because another program has it,
+// or after it has failed, Run tries again.
+func (s *Server) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if s.cfg.ReadOnly.Port() != 0 {
+		all.Go(func() { s.runReadOnly(ctx) })
 	}
-	s.log.Info("serving the node's API", "addr", s.Addr().String())
-	if err := s.Run(ctx); err != nil {
-		s.log.Error("stopped serving the node's API: no logs, exec and metrics", "err", err)
-	}
+	listener.Serve(ctx, listenAt(s.cfg.Listen), func(l net.Listener) error { return s.Serve(ctx, l) },
+		func(err error, retryIn time.Duration) {
+			s.log.Error("cannot serve the node's API: no logs, exec and metrics; set port and address to free ones",
+				"err", err, "retryIn", retryIn)
+		})
 }
 
-// Addr returns the address on which the server listens.
-func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
-
-// Run serves until ctx ends, which breaks open streams. Call Listen first.
-func (s *Server) Run(ctx context.Context) error {
+// Serve serves the connections of l until ctx ends, which breaks open streams, or until l fails.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(ctx, s.Handler())
 	srv.TLSConfig = &tls.Config{
 		GetCertificate:   s.cfg.Certificate,
@@ -217,22 +195,23 @@ func (s *Server) Run(ctx context.Context) error {
 		ClientAuth: tls.RequestClientCert, // the authFilter verifies it, so that refusals are logged
 	}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if s.cfg.ReadOnly.Port() != 0 {
-		go s.runReadOnly(ctx)
-	}
-	if err := srv.ServeTLS(s.listener, "", ""); ctx.Err() == nil {
-		return fmt.Errorf("serve the node's API: %w", err)
-	}
-	return nil
+	s.log.Info("serving the node's API", "addr", l.Addr().String())
+	s.listening.Store(true)
+	defer s.listening.Store(false)
+	return srv.ServeTLS(l, "", "")
 }
 
 func (s *Server) runReadOnly(ctx context.Context) {
 	srv := s.httpServer(ctx, limits(http.HandlerFunc(s.serveReadOnly)))
-	srv.Addr = s.cfg.ReadOnly.String()
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.ListenAndServe(); ctx.Err() == nil {
-		s.log.Error("cannot serve the read-only port; set readOnlyPort to a free port, or to 0", "addr", srv.Addr, "err", err)
-	}
+	listener.Serve(ctx, listenAt(s.cfg.ReadOnly), srv.Serve, func(err error, retryIn time.Duration) {
+		s.log.Error("cannot serve the read-only port; set readOnlyPort to a free port, or to 0",
+			"addr", s.cfg.ReadOnly, "err", err, "retryIn", retryIn)
+	})
+}
+
+func listenAt(addr netip.AddrPort) func() (net.Listener, error) {
+	return func() (net.Listener, error) { return net.Listen("tcp", addr.String()) }
 }
 
 // httpServer sets no time limit for a whole request, because streams and followed logs last; limits bounds the others.

@@ -166,8 +166,8 @@ func (d *Devices) Run(ctx context.Context) {
 	d.awaitAll()
 	registration, resources := grpc.NewServer(), d.resourcesServer()
 	api.RegisterRegistrationServer(registration, &registrar{d: d})
-	d.serve(registration, d.dir)
-	d.serve(resources, filepath.Join(d.cfg.Root, resourcesDir))
+	d.serve(ctx, registration, d.dir)
+	d.serve(ctx, resources, filepath.Join(d.cfg.Root, resourcesDir))
 	d.background.Wait(ctx, func() {
 		registration.Stop()
 		resources.Stop()

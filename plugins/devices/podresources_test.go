@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/nodelet/nodelet/test/faulttest"
 )
 
 // format returns a list of devices as text, with the NUMA node behind the name where there is one.
@@ -93,5 +95,31 @@ func TestPodResources(t *testing.T) {
 		"v1 Get failed=true", "v1alpha1 List failed=false"}
 	if !slices.Equal(w.asked, counted) {
 		t.Errorf("got the calls %q counted, want %q", w.asked, counted)
+	}
+}
+
+// TestSocketsOpenAgain checks that the sockets for plugins and for the pod resources API are opened again after they
+// have failed, and that plugins keep their sockets then.
+func TestSocketsOpenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.plugin(nil)
+	for range 2 {
+		faulttest.BreakListener(t, filepath.Join(w.Dir, "device-plugins", "kubelet.sock"))
+		if err := p.Register(t.Context()); err != nil {
+			t.Errorf("register at a socket that was opened again: got %v, want no error", err)
+		}
+		socket := filepath.Join(w.Dir, "pod-resources", "kubelet.sock")
+		faulttest.BreakListener(t, socket)
+		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{},
+			grpc.WaitForReady(true))
+		if err != nil {
+			t.Errorf("list at a socket that was opened again: got %v, want no error", err)
+		}
+		conn.Close()
 	}
 }

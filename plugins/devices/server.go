@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodelet/nodelet/internal/listener"
 	"github.com/nodelet/nodelet/plugins"
 )
 
@@ -23,35 +25,45 @@ const (
 	dirMode    = 0o750
 )
 
-// serve serves at the socket of a directory until Stop.
-func (d *Devices) serve(server *grpc.Server, dir string) {
-	listener, err := listen(dir)
-	if err != nil {
-		d.log.Error("cannot serve a socket for devices; remove what is in the way and restart nodelet",
-			"dir", dir, "err", err)
-		return
-	}
-	d.background.Go(func() { _ = server.Serve(listener) })
+// serve serves at the socket in a directory until ctx ends and server is stopped. If the socket fails, it is opened
+// again.
+func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string) {
+	cleared := false
+	d.background.Go(func() {
+		listener.Serve(ctx, func() (net.Listener, error) {
+			if !cleared {
+				if err := removeSockets(dir); err != nil {
+					return nil, err
+				}
+				cleared = true
+			}
+			return listener.Unix(filepath.Join(dir, socketName), dirMode, 0)
+		}, server.Serve, func(err error, retryIn time.Duration) {
+			d.log.Error("cannot serve a socket for devices; remove what is in the way",
+				"dir", dir, "err", err, "retryIn", retryIn)
+		})
+	})
 }
 
-// listen opens the socket in a directory. It removes the sockets of plugins, so that they register again.
-func listen(dir string) (net.Listener, error) {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return nil, err
-	}
+// removeSockets removes the sockets that an earlier process and its plugins have left, so that the plugins register
+// again.
+func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, e := range entries {
 		if e.Type()&os.ModeSocket == 0 {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("remove old socket: %w", err)
+			return fmt.Errorf("remove old socket: %w", err)
 		}
 	}
-	return net.Listen("unix", filepath.Join(dir, socketName))
+	return nil
 }
 
 // registrar serves the registration of plugins.

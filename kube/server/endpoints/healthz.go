@@ -2,14 +2,13 @@ package endpoints
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"time"
 
-	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/listener"
 )
 
 // ServeHealthz serves healthz at the address, without TLS, until ctx ends. While the port cannot be opened, because
@@ -30,32 +29,9 @@ func ServeHealthz(ctx context.Context, addr netip.AddrPort, healthz http.Handler
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	listener := listen(ctx, func() (net.Listener, error) { return net.Listen("tcp", server.Addr) }, func(err error) {
-		log.Error("cannot serve healthz; set healthzPort to a free port, or to 0",
-			"addr", server.Addr, "err", err, "retryIn", listenRetry)
-	})
-	if listener == nil {
-		return
-	}
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		log.Error("stopped serving healthz", "addr", server.Addr, "err", err)
-	}
+	listener.Serve(ctx, func() (net.Listener, error) { return net.Listen("tcp", server.Addr) }, server.Serve,
+		func(err error, retryIn time.Duration) {
+			log.Error("cannot serve healthz; set healthzPort to a free port, or to 0",
+				"addr", server.Addr, "err", err, "retryIn", retryIn)
+		})
 }
-
-// listen calls open until it succeeds, and failed for the first error. It returns nil if ctx ends.
-func listen(ctx context.Context, open func() (net.Listener, error), failed func(error)) net.Listener {
-	for first := true; ctx.Err() == nil; first = false {
-		l, err := open()
-		if err == nil {
-			return l
-		}
-		if first {
-			failed(err)
-		}
-		backoff.Sleep(ctx, listenRetry)
-	}
-	return nil
-}
-
-// listenRetry is the time between two attempts to open a port that another program has.
-const listenRetry = 5 * time.Second

@@ -2,13 +2,11 @@ package podsapi
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,6 +17,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/listener"
 )
 
 const (
@@ -66,30 +65,17 @@ func New(c Config) *Server {
 	}
 }
 
-// Run serves the socket until ctx ends.
+// Run serves the socket until ctx ends. If it fails, it is opened again.
 func (s *Server) Run(ctx context.Context) {
-	l, err := listen(SocketPath(s.cfg.Root))
-	if err != nil {
-		s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way and restart nodelet", "err", err)
-		return
-	}
 	server := grpc.NewServer(append(s.counting(), grpc.MaxConcurrentStreams(maxStreams))...)
 	api.RegisterPodsServer(server, s)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
-	if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		s.cfg.Log.Error("the local pods API has ended", "err", err)
-	}
-}
-
-func listen(socket string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(socket), dirMode); err != nil {
-		return nil, err
-	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove old socket: %w", err)
-	}
-	return net.Listen("unix", socket)
+	listener.Serve(ctx, func() (net.Listener, error) { return listener.Unix(SocketPath(s.cfg.Root), dirMode, 0) },
+		server.Serve, func(err error, retryIn time.Duration) {
+			s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way",
+				"err", err, "retryIn", retryIn)
+		})
 }
 
 // Changed tells the watches that a pod is new, has another spec or status, or is gone. It never blocks.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	"github.com/nodelet/nodelet/test/faulttest"
 )
 
 // node is a node with pods, whose API runs on a real socket.
@@ -24,6 +26,7 @@ type node struct {
 	t      *testing.T
 	server *Server
 	client api.PodsClient
+	socket string
 	asked  chan string
 
 	mu   sync.Mutex
@@ -53,14 +56,19 @@ func newNode(t *testing.T) *node {
 	ended := make(chan struct{})
 	go func() { n.server.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	conn, err := grpc.NewClient("unix://"+SocketPath(root), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	n.connect(SocketPath(root))
+	return n
+}
+
+func (n *node) connect(socket string) {
+	n.t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
-	n.client = api.NewPodsClient(conn)
-	return n
+	n.t.Cleanup(func() { conn.Close() })
+	n.client, n.socket = api.NewPodsClient(conn), socket
 }
 
 // set makes a pod have a phase.
@@ -88,6 +96,20 @@ func decode(t *testing.T, text []byte) *corev1.Pod {
 		t.Fatal(err)
 	}
 	return pod
+}
+
+// TestSocketOpensAgain checks that a socket that has failed is opened again.
+func TestSocketOpensAgain(t *testing.T) {
+	n := newNode(t)
+	n.set("1", corev1.PodRunning)
+	for range 2 {
+		got, err := n.client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "1"})
+		if err != nil || decode(t, got.GetPod()).UID != "1" {
+			t.Fatalf("got %v and error %v, want the pod", got, err)
+		}
+		faulttest.BreakListener(t, n.socket)
+		n.connect(n.socket)
+	}
 }
 
 func TestListAndGet(t *testing.T) {
