@@ -27,13 +27,7 @@ func (p *planner) reset() {
 		waiting = true
 		switch {
 		case c.Alive():
-			p.step(podstate.StopContainer{
-				ID:       c.ID,
-				Name:     c.Name,
-				Deadline: p.Now,
-				Cause:    podstate.CauseReset,
-				Reason:   "Container " + c.Name + " will be restarted with all containers of the pod",
-			})
+			p.stopBy(p.Now, c, podstate.CauseReset, "Container "+c.Name+" will be restarted with all containers of the pod")
 		case p.Memory.InFlight(podstate.StartContainer{ID: c.ID}) != nil: // not removed while it may come up
 		default:
 			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true})

@@ -305,16 +305,9 @@ func (p *planner) replace(slot *podstate.Slot, cause podstate.Cause, reason stri
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 	}
-	stop := podstate.StopContainer{
-		ID:       slot.Last.ID,
-		Name:     slot.Spec.Name,
-		Deadline: p.Now.Add(grace),
-		Cause:    cause,
-		Reason:   reason,
-	}
-	if running := p.Memory.InFlight(stop); running != nil {
+	if running := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}); running != nil {
 		p.inProgress(running)
 		return
 	}
-	p.step(stop)
+	p.stopBy(p.Now.Add(grace), slot.Last, cause, reason)
 }

@@ -87,6 +87,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"last instance lost, the next never starts":      {500019068, denseFaults},
 		"counted start failed, the next one lost":        {510140133, denseFaults},
 		"container created while the pod's size changes": {500091480, denseFaults},
+		"clock set back after a preStop hook":            {700045322, wideFaults},
 		"answer of the release of claims lost":           {500099355, denseFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {

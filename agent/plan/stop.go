@@ -93,7 +93,7 @@ func (p *planner) stopContainers() bool {
 		}
 		if busy {
 			p.preStop(slot)
-		} else if !p.preStopRuns(slot) {
+		} else {
 			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
 		}
 		busy = true
@@ -113,21 +113,6 @@ func (p *planner) preStop(slot *podstate.Slot) {
 	p.step(podstate.PreStop{ID: slot.Last.ID, Name: slot.Spec.Name, Deadline: p.Stop.Deadline})
 }
 
-// preStopRuns reports whether the end of a sidecar waits for its preStop hook. At the deadline it does not any more.
-func (p *planner) preStopRuns(slot *podstate.Slot) bool {
-	hook := p.Memory.InFlight(podstate.PreStop{ID: slot.Last.ID})
-	switch {
-	case hook == nil:
-		return false
-	case p.Now.Before(p.Stop.Deadline):
-		p.inProgress(hook)
-		p.wakeAt(p.Stop.Deadline)
-		return true
-	}
-	p.cancel(hook)
-	return false
-}
-
 // stopUnknown stops instances that are not the newest of a container in the spec: of an orphan, all of
 // them. It reports whether any is still alive.
 func (p *planner) stopUnknown() (busy bool) {
@@ -140,24 +125,42 @@ func (p *planner) stopUnknown() (busy bool) {
 	return busy
 }
 
+// stopInstance stops an instance within the grace period of the pod, or what is left of it.
 func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reason string) {
-	stop := podstate.StopContainer{
-		ID:      c.ID,
-		Name:    c.Name,
-		Cause:   cause,
-		HookRan: p.Memory.PreStopped(c.ID),
-		Reason:  reason,
-	}
-	running, stopping := p.Memory.InFlight(stop).(podstate.StopContainer)
+	deadline := p.Now.Add(podutil.GracePeriod(p.Pod))
+	running, stopping := p.Memory.InFlight(podstate.StopContainer{ID: c.ID}).(podstate.StopContainer)
 	switch {
 	case p.Stop != nil:
-		stop.Deadline = p.Stop.Deadline
+		deadline = p.Stop.Deadline
 	case stopping:
-		stop.Deadline = running.Deadline
-	default:
-		stop.Deadline = p.Now.Add(podutil.GracePeriod(p.Pod))
+		deadline = running.Deadline
 	}
-	p.step(stop)
+	p.stopBy(deadline, c, cause, reason)
+}
+
+// stopBy plans the stop of an instance. It waits for a preStop hook that runs by a step of its own, but not longer than
+// until the deadline.
+func (p *planner) stopBy(deadline time.Time, c *podstate.Container, cause podstate.Cause, reason string) {
+	if hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}).(podstate.PreStop); runs {
+		until := hook.Deadline
+		if deadline.Before(until) {
+			until = deadline
+		}
+		if p.Now.Before(until) {
+			p.inProgress(hook)
+			p.wakeAt(until)
+			return
+		}
+		p.cancel(hook)
+	}
+	p.step(podstate.StopContainer{
+		ID:       c.ID,
+		Name:     c.Name,
+		Deadline: deadline,
+		Cause:    cause,
+		HookRan:  p.Memory.PreStopped(c.ID),
+		Reason:   reason,
+	})
 }
 
 // stopSandboxes releases the network of the sandboxes. It reports whether any still holds something.
