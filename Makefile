@@ -5,7 +5,8 @@ SHELL := /bin/bash
 VERSION ?= 0.1.0-dev.$(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/nodelet/nodelet/config.Version=$(VERSION)
 TAGS := grpcnotrace
-RELEASE = cd packaging/release && go run . $(1) -root '$(CURDIR)' -version '$(VERSION)' -tags $(TAGS) -ldflags '$(LDFLAGS)'
+RELEASE = cd packaging/release && go run . $(1) -root '$(CURDIR)' -version '$(VERSION)' -tags $(TAGS) \
+	-ldflags '$(LDFLAGS)'
 TESTBED := go run ./test/testbed/cmd/testbed
 PKGS := ./...
 # Name of the testbed that the tests use. Runs with different names can go on at the same time.
@@ -14,13 +15,15 @@ RUN ?= ^TestLong
 # Minor version of the control plane and of the kubelet in these tests, for example 1.36; empty means the newest.
 KUBERNETES ?=
 export NODELET_TESTBED_KUBERNETES = $(KUBERNETES)
-# Where built programs and images come from: a directory or URL made by `make mirror`, and the SHA-256 of its SHA256SUMS.
+# Where built programs and images come from: a directory or URL made by `make mirror`, and the SHA-256 of its
+# SHA256SUMS.
 BINARIES_URL ?=
 BINARIES_SUM ?=
 export NODELET_BINARIES_URL = $(BINARIES_URL)
 export NODELET_BINARIES_SUM = $(BINARIES_SUM)
 # Who sets up pod networks in these tests: runtime (through its own CNI configuration), or agent (nodelet).
 NETWORK ?= runtime
+E2ETEST = NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) go test -tags e2e -count=1 -v
 
 .PHONY: help
 help: ## list the targets
@@ -33,7 +36,7 @@ build: ## build bin/nodelet: static, stripped, version stamped
 	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
 
 .PHONY: run
-run: build ## start a local cluster with nodelet as its node, and a pod; BINARIES_URL=, BINARIES_SUM= take a mirror's programs
+run: build ## start a local cluster with nodelet as its node, and a pod; BINARIES_URL=, BINARIES_SUM= name a mirror
 	@echo "==> a local cluster: $(if $(BINARIES_URL),programs from $(BINARIES_URL): under a minute and the download,the \
 	first run builds four programs of Kubernetes, and says how many minutes are left; later runs take under a minute)"
 	@$(TESTBED) up --name run --agent nodelet --nodelet-bin bin/nodelet --network agent --lean
@@ -60,7 +63,7 @@ down: ## stop the cluster of `make run` and remove everything it created
 	@$(TESTBED) down --name run
 
 .PHONY: test
-test: vet unit root ## everything that guards a change: formatting, vet, unit tests, simulation, tests on real components
+test: vet unit root ## all that guards a change: formatting, vet, unit tests, simulation, tests on real components
 
 .PHONY: vet
 vet: ## formatting and vet
@@ -80,13 +83,13 @@ unit: ## unit tests, golden scripts, 100,000 simulated pods
 root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent lets nodelet set up pod networks
 	@echo "==> tests on real components (needs root; the first run builds Kubernetes and containerd: some minutes)"
 	@$(TESTBED) down --name $(E2E) 2>/dev/null # leftovers of an interrupted run
-	@NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) go test -tags e2e -count=1 -timeout 45m -v -skip '^TestLong' ./test/e2e/...
+	@$(E2ETEST) -timeout 45m -skip '^TestLong' ./test/e2e/...
 
 .PHONY: e2e
 e2e: build ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
 	@$(TESTBED) down --name $(E2E) 2>/dev/null # leftovers of an interrupted run
-	@NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) go test -tags e2e -count=1 -timeout 80m -v -run '$(RUN)' ./test/e2e/...
+	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
 .PHONY: conformance
 conformance: build ## the upstream node conformance tests; AGENT=kubelet, FOCUS=, SKIP= and LABEL= select others
@@ -94,17 +97,17 @@ conformance: build ## the upstream node conformance tests; AGENT=kubelet, FOCUS=
 	@go run ./test/conformance
 
 .PHONY: node-e2e
-node-e2e: build ## the upstream suite for a single node (test/e2e_node), which also restarts the agent; AGENT=kubelet, FOCUS=, SKIP=, LABEL=
+node-e2e: build ## the upstream suite for one node, which also restarts the agent; AGENT=kubelet, FOCUS=, SKIP=, LABEL=
 	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k)
 
 .PHONY: certify
-certify: ## check the results of a conformance run by hydrophone, DIR=…/vX.Y/PRODUCT, for what the certification asks for
+certify: ## check the results of a conformance run by hydrophone for certification; DIR=…/vX.Y/PRODUCT
 	@go run ./test/certify '$(DIR)'
 
 REQUESTS ?= 100000
 .PHONY: managers
-managers: ## compare CPU, memory and topology policies with the kubelet's code on 37 machine shapes; REQUESTS=100000 pods
+managers: ## compare CPU, memory and topology policies with the kubelet's on 37 machine shapes; REQUESTS=100000 pods
 	@echo "==> comparing policies with the kubelet's code, $(REQUESTS) pods (the first run compiles it: some minutes)"
 	@cd test/managers && go test -count=1 -timeout 60m -v -args -requests $(REQUESTS)
 
@@ -122,15 +125,18 @@ hostile: ## probes and starts of pods beside floods of execs, logs and ConfigMap
 	@$(MAKE) --no-print-directory e2e RUN='^TestLongHostile'
 
 DURATION ?= 1h
+# The seed of the soak test; 0 takes one from the clock.
 SEED ?= 0
+# single, dense, lanes or kill.
 PROFILE ?= single
 .PHONY: soak
-soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=0 (from the clock), PROFILE=single, dense, lanes or kill, ONLY=faults, by name, NETWORK=agent
+soak: build ## pods come and go beside faults of all kinds; DURATION=1h, SEED=, PROFILE=, ONLY=faults, NETWORK=agent
 	@echo "==> soak test for $(DURATION) (one line a round; go run ./test/soak -list prints the faults)"
-	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' -record bin/soak.jsonl
+	@go run ./test/soak -duration $(DURATION) -seed $(SEED) -profile $(PROFILE) -network $(NETWORK) -only '$(ONLY)' \
+		-record bin/soak.jsonl
 
 .PHONY: reference
-reference: ## compare the tables of gates, flags, defaults, verdicts and metrics with the kubelet's code; UPDATE=1 rewrites them
+reference: ## compare the tables of gates, flags, defaults, verdicts, metrics with the kubelet's; UPDATE=1 rewrites them
 	@echo "==> the kubelet's own tables (the first run compiles the kubelet: some minutes)"
 	@cd test/testbed/modules/kubernetes && CGO_ENABLED=0 go test -mod=readonly -trimpath -count=1 ./reference \
 		$(if $(UPDATE),-args -update)
@@ -141,7 +147,7 @@ bench: build ## compare nodelet with the kubelet and the bare runtime, in one ru
 	@go run ./test/bench
 
 .PHONY: bench-throughput
-bench-throughput: build ## pods a second for a minute: bare runtime, an agent that does nothing else, kubelet, nodelet, in one run
+bench-throughput: build ## pods a second for a minute: bare runtime, an agent that does no more, kubelet, nodelet
 	@echo "==> benchmark of throughput: runtime floor, null agent, kubelet, nodelet (about 8 minutes)"
 	@go run ./test/bench -throughput -rounds 1 -sides null,kubelet,nodelet
 
@@ -156,12 +162,12 @@ bench-storage: build ## time until volumes are ready, with nodelet and with the 
 	@go run ./test/bench -storage -rounds 3
 
 .PHONY: bench-probes
-bench-probes: build ## 110 pods with three probes each: CPU and memory at rest, and pod starts, with nodelet and with the kubelet
+bench-probes: build ## 110 pods with three probes each: CPU, memory and pod starts, with nodelet and with the kubelet
 	@echo "==> benchmark of probes: kubelet, nodelet (about 10 minutes)"
 	@go run ./test/bench -probes -rounds 1 -rest 90s
 
 .PHONY: bench-density
-bench-density: build ## 250, 500 and 1,000 pods on one node: memory, CPU at rest, one more pod, restart of the agent; DENSITY=numbers
+bench-density: build ## 250, 500 and 1,000 pods on one node: memory, CPU, one more pod, restart; DENSITY=numbers
 	@echo "==> benchmark of many pods on one node: nodelet (about 30 minutes, and 10 GiB of memory for 1,000 pods)"
 	@go run ./test/bench -density $(or $(DENSITY),250,500,1000) -sides nodelet -rounds 1 -single 10
 
@@ -183,21 +189,22 @@ performance: ## keep the records of the last `make spec`, and write docs/perform
 	@go run ./test/bench/spec -page docs/performance.md docs/performance/*.json
 
 .PHONY: deb
-deb: build ## build bin/nodelet.deb (program, unit, configuration, man page) and bin/nodelet-kubelet.deb (nodelet as the kubelet)
+deb: build ## build the Debian packages bin/nodelet.deb and bin/nodelet-kubelet.deb (nodelet as the kubelet)
 	@echo "==> building bin/nodelet.deb and bin/nodelet-kubelet.deb"
-	@$(call RELEASE,deb) -out '$(CURDIR)/bin' -program '$(CURDIR)/bin/nodelet' -epoch $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+	@$(call RELEASE,deb) -out '$(CURDIR)/bin' -program '$(CURDIR)/bin/nodelet' \
+		-epoch $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 	@ls -l bin/*.deb | awk '{printf "    %s bytes %s\n", $$5, $$9}'
 
 ARCH ?= amd64,arm64,riscv64,s390x
 OUT ?= dist
 .PHONY: release
-release: ## build all artefacts of a release into dist/ twice and compare; ARCH=amd64,arm64,riscv64,s390x, OUT=dist, SIGN_KEY=file
+release: ## build all artefacts of a release twice and compare; ARCH=amd64,arm64,riscv64,s390x, OUT=dist, SIGN_KEY=file
 	@echo "==> a release of $(VERSION) for $(ARCH), built twice, the second time from nothing: some minutes"
 	@$(call RELEASE,all) -out '$(abspath $(OUT))' -arch '$(ARCH)' -sign-key '$(if $(SIGN_KEY),$(abspath $(SIGN_KEY)))'
 	@ls -l $(OUT) | awk 'NR>1 {printf "    %s bytes %s\n", $$5, $$9}'
 
 .PHONY: release-test
-release-test: deb ## test the tool of make release with dpkg, rpm, skopeo and OpenSSL, and the Debian packages with lintian
+release-test: deb ## test the tool of make release with dpkg, rpm, skopeo and OpenSSL, and the packages with lintian
 	@echo "==> formats, licenses, SBOM, signatures; lintian"
 	@cd packaging/release && go vet ./... && go test -count=1 ./...
 	@lintian --allow-root --fail-on error,warning bin/nodelet.deb bin/nodelet-kubelet.deb
@@ -213,29 +220,29 @@ emulate: ## run nodelet and unit tests for other architectures under QEMU; EMULA
 	@test/emulate $(or $(EMULATE),arm64)
 
 .PHONY: vuln
-vuln: ## look for known vulnerabilities in the modules that nodelet calls (needs https://vuln.go.dev, or VULNDB=file:///directory)
+vuln: ## look for known vulnerabilities in what nodelet calls (at https://vuln.go.dev, or VULNDB=file:///directory)
 	@echo "==> govulncheck"
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 $(if $(VULNDB),-db '$(VULNDB)') -tags $(TAGS) ./cmd/nodelet
 
 .PHONY: vm
-vm: deb ## test the package in a virtual machine with Debian: service, watchdog, reboot, power cut, takeover from the kubelet and back
+vm: deb ## test the package in a virtual machine: service, watchdog, reboot, power cut, takeover from the kubelet
 	@echo "==> a virtual machine (the first run fetches Debian and builds its disk: some minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb
 
 .PHONY: vm-storage
-vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine with Debian that is also their server: data, sharing, crash, power cut
+vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine that is also their server: crash, power cut
 	@echo "==> a virtual machine (the first run fetches Debian and builds its disk: some minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb -storage
 
 .PHONY: vm2
-vm2: deb ## a node on cgroup v2 with the systemd driver, in a machine of User-Mode Linux; T=root, conformance or differential in it
+vm2: deb ## a node on cgroup v2 with the systemd driver, in User-Mode Linux; T=root, conformance, differential in it
 	@echo "==> a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb $(if $(T),-inside $(T) -- \
 		$(if $(filter root,$(T)),-test.run '$(or $(TESTS),.)' -test.skip '$(or $(SKIP),^TestLong)',$(ARGS)),-v2)
 
 .PHONY: rollout
 rollout: deb ## run the commands of docs/rollout.md in the machine of vm2, on a node that a real kubelet runs
-	@echo "==> the rollout guide in a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
+	@echo "==> the rollout guide in User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb -rollout
 
 .PHONY: kubeadm

@@ -11,7 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -114,7 +116,7 @@ type source struct {
 // product returns the Go files that are neither tests nor in the modules with which the testbed builds programs.
 func product(t *testing.T) []source {
 	t.Helper()
-	return slices.DeleteFunc(everyGoFile(t), func(s source) bool {
+	return slices.DeleteFunc(slices.Clone(everyGoFile(t)), func(s source) bool {
 		return strings.HasSuffix(s.file, "_test.go") || within(s.dir, "test/testbed/modules")
 	})
 }
@@ -122,9 +124,19 @@ func product(t *testing.T) []source {
 // everyGoFile returns all Go files of the repository.
 func everyGoFile(t *testing.T) []source {
 	t.Helper()
-	var all []source
+	all, err := parseOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("got %d source files; is the test run from the root of the module?", len(all))
+	}
+	return all
+}
+
+var parseOnce = sync.OnceValues(func() (all []source, err error) {
 	fset := token.NewFileSet()
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -146,14 +158,8 @@ func everyGoFile(t *testing.T) []source {
 		all = append(all, source{dir: dir, file: p, syntax: f, text: string(text)})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 20 {
-		t.Fatalf("found %d source files; is the test run from the root of the module?", len(all))
-	}
-	return all
-}
+	return all, err
+})
 
 func imports(s source) []string {
 	var all []string
@@ -161,6 +167,12 @@ func imports(s source) []string {
 		all = append(all, strings.Trim(i.Path.Value, `"`))
 	}
 	return all
+}
+
+// at returns the position of a node, as in cmd/nodelet/main.go:12.
+func (s source) at(n ast.Node) string {
+	start := int(n.Pos() - s.syntax.FileStart)
+	return s.file + ":" + strconv.Itoa(1+strings.Count(s.text[:start], "\n"))
 }
 
 func (s source) isTest() bool { return within(s.dir, "test") }

@@ -2,6 +2,8 @@ package nodelet_test
 
 import (
 	"go/ast"
+	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"path"
@@ -76,9 +78,13 @@ func long(text string) []string {
 	return all
 }
 
-// TestLinesStayShort checks that no Go file of the repository, tests included, has a line over maxColumns.
+// TestLinesStayShort checks that neither the Makefile nor a Go file, tests included, has a line over maxColumns.
 func TestLinesStayShort(t *testing.T) {
-	for _, s := range everyGoFile(t) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(slices.Clone(everyGoFile(t)), source{file: "Makefile", text: string(makefile)}) {
 		if lines := long(s.text); len(lines) > 0 {
 			t.Errorf("%s: lines %s have more than %d columns", s.file, strings.Join(lines, ", "), maxColumns)
 		}
@@ -130,6 +136,90 @@ func TestBoolFunctionsReport(t *testing.T) {
 				t.Errorf("%s: the comment of %s does not say what it \"reports whether\"", s.file, f.Name.Name)
 			}
 		}
+	}
+}
+
+// TestOneAssignmentAStatement checks that no statement makes three or more assignments: a reader would have to count.
+func TestOneAssignmentAStatement(t *testing.T) {
+	for _, s := range everyGoFile(t) {
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if a, ok := n.(*ast.AssignStmt); ok && len(a.Rhs) > 2 {
+				t.Errorf("%s: got %d assignments in one statement, want at most 2", s.at(a), len(a.Rhs))
+			}
+			return true
+		})
+	}
+}
+
+// TestBuiltinsKeepTheirMeaning checks that nothing is declared with the name of a type or function of the language.
+func TestBuiltinsKeepTheirMeaning(t *testing.T) {
+	for _, s := range everyGoFile(t) {
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			for _, name := range declared(n) {
+				if id, ok := name.(*ast.Ident); ok && types.Universe.Lookup(id.Name) != nil {
+					t.Errorf("%s: %s is a name of the language, choose another one", s.at(id), id.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// declared returns the names that a node declares in a scope, which may also be no names but expressions. Fields and
+// methods shadow nothing.
+func declared(n ast.Node) (names []ast.Expr) {
+	switch n := n.(type) {
+	case *ast.FuncType:
+		for _, list := range []*ast.FieldList{n.TypeParams, n.Params, n.Results} {
+			names = append(names, fieldNames(list)...)
+		}
+	case *ast.FuncDecl:
+		if names = fieldNames(n.Recv); n.Recv == nil {
+			names = append(names, n.Name)
+		}
+	case *ast.ValueSpec:
+		for _, name := range n.Names {
+			names = append(names, name)
+		}
+	case *ast.TypeSpec:
+		names = append(names, n.Name)
+	case *ast.AssignStmt:
+		if n.Tok == token.DEFINE {
+			names = n.Lhs
+		}
+	case *ast.RangeStmt:
+		names = append(names, n.Key, n.Value)
+	}
+	return names
+}
+
+func fieldNames(list *ast.FieldList) (names []ast.Expr) {
+	if list == nil {
+		return nil
+	}
+	for _, field := range list.List {
+		for _, name := range field.Names {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestOneLoopOverInitContainers checks that only kube/pod loops over the init containers of a spec: its iterator
+// forgets no kind of containers. The validation of a manifest goes through each list by itself, as the API server does.
+func TestOneLoopOverInitContainers(t *testing.T) {
+	for _, s := range product(t) {
+		if s.dir == "kube/pod" || s.dir == "kube/pods/manifest" || s.isTest() {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.RangeStmt); ok {
+				if x, ok := loop.X.(*ast.SelectorExpr); ok && x.Sel.Name == "InitContainers" {
+					t.Errorf("%s: a loop over the init containers; use Containers of kube/pod", s.at(loop))
+				}
+			}
+			return true
+		})
 	}
 }
 

@@ -97,7 +97,8 @@ func withZone(zone string) func(*corev1.Pod) {
 // on the node already are looked after.
 func TestOnlyNewAPIPodsWaitForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		old, static, fresh := apiPod("old"), staticPod("static", "0123"), apiPod("fresh")
+		old, static := apiPod("old"), staticPod("static", "0123")
+		fresh := apiPod("fresh")
 		w.run(old)
 		w.sleep(time.Second)
 		w.end()
@@ -185,7 +186,8 @@ func TestCriticalPodPreempts(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
-				small, big, free := apiPod("small", withCPU("1")), apiPod("big", withCPU("2")), apiPod("free")
+				small, big := apiPod("small", withCPU("1")), apiPod("big", withCPU("2"))
+				free := apiPod("free")
 				w.run(small, big, free)
 				w.sleep(time.Second)
 				w.run(critical)

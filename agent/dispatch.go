@@ -63,7 +63,8 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	if e.resources.allocated == nil || e.source != pod {
 		d.allocations.update(e, pod)
 	}
-	e.source, e.mirror, e.stop = pod, mirror, stop
+	e.source = pod
+	e.mirror, e.stop = mirror, stop
 	if !e.resources.undecided() {
 		d.send(e)
 	}

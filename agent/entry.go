@@ -74,7 +74,8 @@ func (e *entry) pod() *corev1.Pod {
 	shown.Status = e.mirror.Status
 	if finished(e.mirror) {
 		// The node refused or ended it. A static pod starts again; the ends of its containers stay in the status.
-		shown.Status.Phase, shown.Status.Reason, shown.Status.Message = "", "", ""
+		shown.Status.Phase = ""
+		shown.Status.Reason, shown.Status.Message = "", ""
 	}
 	return &shown
 }

@@ -29,7 +29,7 @@ func (d unreadableDirs) HasPodDir(pod types.UID) (bool, error) {
 func TestUnreadablePodDir(t *testing.T) {
 	var broken atomic.Bool
 	inWorld(t, func(t *testing.T, w *world) {
-		w.podFiles = func(real agent.PodFiles) agent.PodFiles { return unreadableDirs{real, &broken} }
+		w.podFiles = func(disk agent.PodFiles) agent.PodFiles { return unreadableDirs{disk, &broken} }
 		w.restart()
 		pod := apiPod("web")
 		w.run(pod)

@@ -151,7 +151,8 @@ func (z *resizer) judge() {
 
 // resize allocates what a pod asks for, or says why not.
 func (z *resizer) resize(e *entry) {
-	pod, node, r := e.source, z.cfg.Node(), &e.resources
+	pod, node := e.source, z.cfg.Node()
+	r := &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
 	others, ending := z.table.others(pod.UID)
 	others = append(others, ending...)

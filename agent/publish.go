@@ -145,7 +145,8 @@ func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 // imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
 // refers to the pod, not to the container.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
-	pod, image, container := w.desired.Pod, c.Image, c.Name
+	pod := w.desired.Pod
+	image, container := c.Image, c.Name
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
 		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
 			image, container = f.Image, ""

@@ -48,7 +48,8 @@ func (r *relister) run(ctx context.Context, changed func(types.UID), listed func
 		case <-ctx.Done():
 			return
 		case <-noEvents:
-			every, wait, noEvents = relistWithoutEvents, relistWithoutEvents, nil
+			every, wait = relistWithoutEvents, relistWithoutEvents
+			noEvents = nil
 		case <-r.now:
 		case <-time.After(wait):
 		}

@@ -35,7 +35,8 @@ func (w *world) mapping(pod *corev1.Pod) uint32 {
 // a restart of the agent and a new sandbox, and give them back with their directory.
 func TestUserNamespaces(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, b, host := apiPod("a", ownUsers), apiPod("b", ownUsers), apiPod("host")
+		a, b := apiPod("a", ownUsers), apiPod("b", ownUsers)
+		host := apiPod("host")
 		w.run(a, b, host)
 		w.sleep(time.Second)
 		if got := w.running(); len(got) != 3 {

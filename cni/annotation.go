@@ -250,7 +250,8 @@ func (s *networkStatus) fill(result *current.Result, ifName string) {
 	inside := -1
 	for i, f := range result.Interfaces {
 		if f != nil && f.Sandbox != "" && f.Name == ifName {
-			inside, s.MAC, s.MTU = i, f.Mac, f.Mtu
+			inside = i
+			s.MAC, s.MTU = f.Mac, f.Mtu
 		}
 	}
 	for _, ip := range result.IPs {
@@ -262,7 +263,8 @@ func (s *networkStatus) fill(result *current.Result, ifName string) {
 			s.Gateway = append(s.Gateway, ip.Gateway.String())
 		}
 	}
-	s.DNS.Nameservers, s.DNS.Domain, s.DNS.Search = result.DNS.Nameservers, result.DNS.Domain, result.DNS.Search
+	s.DNS.Nameservers = result.DNS.Nameservers
+	s.DNS.Domain, s.DNS.Search = result.DNS.Domain, result.DNS.Search
 }
 
 // result returns the result of the chain, in the newest version.

@@ -126,7 +126,8 @@ func checkResult(text []byte) error {
 
 func command(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *bounded) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
+	cmd.Env, cmd.Stdin = environ, bytes.NewReader(stdin)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes

@@ -175,11 +175,11 @@ func FuzzSocket(f *testing.F) {
 	f.Add(`{"socket" : "/yes" , "c":["socket",{"x":"}"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		got := shim.Socket(text)
-		var real struct {
+		var parsed struct {
 			Socket any `json:"socket"`
 		}
 		all := map[string]any{}
-		if json.Unmarshal([]byte(text), &real) != nil || json.Unmarshal([]byte(text), &all) != nil || got == "" {
+		if json.Unmarshal([]byte(text), &parsed) != nil || json.Unmarshal([]byte(text), &all) != nil || got == "" {
 			return // what is no JSON did not come from a runtime
 		}
 		if want, _ := all["socket"].(string); got != want && strings.ToValidUTF8(got, "\uFFFD") != want {

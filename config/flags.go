@@ -50,8 +50,8 @@ func newFlagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("nodelet", pflag.ContinueOnError)
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = strings.ReplaceAll(name, "_", "-")
-		if real, ok := aliases[name]; ok {
-			name = real
+		if flag, ok := aliases[name]; ok {
+			name = flag
 		}
 		return pflag.NormalizedName(name)
 	})

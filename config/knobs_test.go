@@ -61,7 +61,8 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 			continue
 		}
 		col := strings.SplitN(lines.Text(), " ", 5)
-		name, short, typ, alone := col[0], col[1], col[2], col[3] == "alone"
+		name, short := col[0], col[1]
+		typ, alone := col[2], col[3] == "alone"
 		seen[name] = true
 		got := fs.Lookup(name)
 		switch {

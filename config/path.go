@@ -25,13 +25,13 @@ func isSet(tree map[string]any, path string) bool {
 	return parent[name] != nil
 }
 
-// fieldAt returns the field of c at path. If a struct on the way is a nil pointer, it allocates it if make is set, and
-// otherwise returns the zero Value.
-func fieldAt(c *KubeletConfiguration, path string, make bool) reflect.Value {
+// fieldAt returns the field of c at path. If a struct on the way is a nil pointer, it allocates the struct if create is
+// set, and otherwise returns the zero Value.
+func fieldAt(c *KubeletConfiguration, path string, create bool) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(path, ".") {
 		if v.Kind() == reflect.Pointer {
-			if v.IsNil() && !make {
+			if v.IsNil() && !create {
 				return reflect.Value{}
 			}
 			if v.IsNil() {

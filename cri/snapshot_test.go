@@ -228,7 +228,8 @@ func TestRelist(t *testing.T) {
 		check(t, err)
 
 		before := list()
-		web, db, lost := before["web"], before["db"], before["lost"]
+		web, db := before["web"], before["db"]
+		lost := before["lost"]
 		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || web.Containers != 1 ||
 			web.Source != "file" || db.Source != "" || db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
 			t.Fatalf("got %+v", before)

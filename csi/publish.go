@@ -101,7 +101,8 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	}
 	before := rec.Stage
 	err = c.records.update(k, survivePowerLoss, func(r *record) {
-		r.Stage, r.StageMounted, r.Boot = intent, false, c.cfg.BootID
+		r.Stage, r.StageMounted = intent, false
+		r.Boot = c.cfg.BootID
 	})
 	if err != nil {
 		return err

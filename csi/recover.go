@@ -163,7 +163,8 @@ func (r *recovery) findDevices() error {
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
 		rec := r.record(d)
 		if rec.Stage == none && r.files.exists(csiLayout{}.staging(v)) {
-			rec.Stage, rec.Staging, rec.Block = intent, csiLayout{}.staging(v), true
+			rec.Stage = intent
+			rec.Staging, rec.Block = csiLayout{}.staging(v), true
 		}
 		for _, pod := range pods {
 			if r.files.exists(deviceLink(PluginName, types.UID(pod), name)) {

@@ -34,7 +34,8 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		return err
 	}
 	return c.records.update(v.key(), memoryOnly, func(r *record) {
-		r.Block, r.Attachable, r.OnePod = v.Block, v.Attachable, onePod
+		r.Block = v.Block
+		r.Attachable, r.OnePod = v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // the handle may have moved to another PersistentVolume
 			r.Staging = layoutOf(v.Driver).staging(v)

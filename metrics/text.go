@@ -39,7 +39,8 @@ func (t *Text) Reset() { *t = Text{buf: t.buf[:0]} }
 
 // Family starts a family.
 func (t *Text) Family(name, help string, kind Kind) {
-	t.family, t.help, t.kind, t.opened = name, help, kind, false
+	t.family, t.opened = name, false
+	t.help, t.kind = help, kind
 }
 
 // Sample writes a sample of the family with labels as alternating names and values.

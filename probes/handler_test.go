@@ -207,7 +207,8 @@ func TestGRPC(t *testing.T) {
 	go func() { _ = other.Serve(bare) }()
 	defer other.Stop()
 
-	up, down, none := "up", "down", "none"
+	up, down := "up", "down"
+	none := "none"
 	for _, c := range []struct {
 		addr    net.Addr
 		service *string

@@ -151,7 +151,8 @@ func (f *fields) WithAttrs(as []slog.Attr) slog.Handler {
 // WithGroup is part of slog.Handler.
 func (f *fields) WithGroup(name string) slog.Handler {
 	g := *f
-	g.fallback, g.text, g.grouped = f.fallback.WithGroup(name), f.text.WithGroup(name), true
+	g.fallback, g.text = f.fallback.WithGroup(name), f.text.WithGroup(name)
+	g.grouped = true
 	return &g
 }
 

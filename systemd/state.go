@@ -49,7 +49,8 @@ func (i *Installer) Agents(ctx context.Context) ([]Agent, error) {
 		}
 		a := Agent{Unit: unit, State: fmt.Sprintf("%s (%s)", p["ActiveState"], p["SubState"]), Status: p["StatusText"]}
 		if pid := p["MainPID"]; pid != "" && pid != "0" {
-			a.PID, a.Since, a.Restarts = pid, p["ActiveEnterTimestamp"], p["NRestarts"]
+			a.PID = pid
+			a.Since, a.Restarts = p["ActiveEnterTimestamp"], p["NRestarts"]
 			a.Program, _ = os.Readlink(filepath.Join("/proc", pid, "exe"))
 			if line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); err == nil && len(line) > 0 {
 				a.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]

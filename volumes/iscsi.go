@@ -30,7 +30,8 @@ func (m *mounting) mountISCSI(ctx context.Context, claim *storage.Claim, readOnl
 	pv := claim.PV
 	s := iscsiSource(pv.Spec.ISCSI)
 	v := iscsiVolume(pv.Name, s, readOnly || s.ReadOnly)
-	v.Block, v.MountOptions, v.AccessMode = claim.Block(), podfs.MountOptions(pv), accessMode(pv)
+	v.Block = claim.Block()
+	v.MountOptions, v.AccessMode = podfs.MountOptions(pv), accessMode(pv)
 	secret := func(ctx context.Context, name string) (map[string]string, error) {
 		ref := corev1.SecretReference{Namespace: m.Pod.Namespace, Name: name}
 		if own := pv.Spec.ISCSI.SecretRef; own.Namespace != "" {
@@ -89,7 +90,8 @@ func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) *csi.V
 // iscsiDriver is the CSIDriver that iscsi would have: the agent sets the fsGroup, and volumes are mounted with SELinux
 // labels.
 func iscsiDriver() *storagev1.CSIDriver {
-	yes, no, file := true, false, storagev1.FileFSGroupPolicy
+	yes, no := true, false
+	file := storagev1.FileFSGroupPolicy
 	return &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: iscsi.Plugin},
 		Spec: storagev1.CSIDriverSpec{

@@ -141,7 +141,8 @@ func TestPodISCSISecret(t *testing.T) {
 // TestPersistentISCSI checks the LUN of a PersistentVolume, as a device and as a file system that the pod only reads.
 func TestPersistentISCSI(t *testing.T) {
 	t.Parallel()
-	initiator, block, annotated := "iqn.2026-01.test:me", corev1.PersistentVolumeBlock, "noatime,sync"
+	initiator, block := "iqn.2026-01.test:me", corev1.PersistentVolumeBlock
+	annotated := "noatime,sync"
 	cluster := &oneVolume{}
 	manager, node, root := lunManager(t, cluster)
 	pv := &corev1.PersistentVolume{
@@ -175,7 +176,8 @@ func TestPersistentISCSI(t *testing.T) {
 			t.Errorf("%s is not in %s", want, node.staged.VolumeContext["lun"])
 		}
 	}
-	pv.Name, pv.Spec.VolumeMode, pv.Spec.ISCSI.Lun = "raw", &block, 1
+	pv.Name = "raw"
+	pv.Spec.VolumeMode, pv.Spec.ISCSI.Lun = &block, 1
 	m, err = manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
 	if err != nil || m.HostPath != "" || m.Device == "" || m.Device != node.published.TargetPath ||
 		node.published.VolumeCapability.GetBlock() == nil {

@@ -27,7 +27,8 @@ func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.NodeName, cfg.Log, cfg.Pods = "node", slog.New(slog.DiscardHandler), pods
+	cfg.NodeName = "node"
+	cfg.Log, cfg.Pods = slog.New(slog.DiscardHandler), pods
 	cfg.InUse, cfg.Wake = func([]corev1.UniqueVolumeName) {}, func([]types.UID) {}
 	m, err := newManager(cfg, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: lun, Handle: iscsi.HandleOf})
 	if err != nil {

@@ -70,7 +70,8 @@ func newMigration(t *testing.T) *migration {
 		t.Skip("needs root: the driver mounts")
 	}
 	m := &migration{Node: plugintest.New(t)}
-	yes, no, policy := true, false, storagev1.NoneFSGroupPolicy
+	yes, no := true, false
+	policy := storagev1.NoneFSGroupPolicy
 	m.oneVolume.driver = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: ebs}, Spec: storagev1.CSIDriverSpec{
 		AttachRequired:               &yes,
 		PodInfoOnMount:               &no,

@@ -69,7 +69,8 @@ func modes(all ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
 }
 
 func labelDriver(name string, mounts bool) *storagev1.CSIDriver {
-	yes, no, policy := true, false, storagev1.NoneFSGroupPolicy
+	yes, no := true, false
+	policy := storagev1.NoneFSGroupPolicy
 	return &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: &no,

@@ -55,8 +55,10 @@ func (m *Manager) figures(ctx context.Context, pod *corev1.Pod, volume, director
 	if s.Bytes.Total == nil {
 		return f, false
 	}
-	f.Capacity, f.Available, f.Used = number(s.Bytes.Total), number(s.Bytes.Available), number(s.Bytes.Used)
-	f.Inodes, f.InodesFree, f.InodesUsed = number(s.Inodes.Total), number(s.Inodes.Available), number(s.Inodes.Used)
+	f.Capacity = number(s.Bytes.Total)
+	f.Available, f.Used = number(s.Bytes.Available), number(s.Bytes.Used)
+	f.Inodes = number(s.Inodes.Total)
+	f.InodesFree, f.InodesUsed = number(s.Inodes.Available), number(s.Inodes.Used)
 	return f, true
 }
 

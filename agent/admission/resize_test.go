@@ -78,22 +78,22 @@ func TestAdmitResize(t *testing.T) {
 }
 
 func TestResizeBefore(t *testing.T) {
-	make := func(name string, cpu int64, more string) *corev1.Pod {
+	named := func(name string, cpu int64, more string) *corev1.Pod {
 		p := podOf(t, more)
 		p.Name = name
 		p.Spec.Containers = []corev1.Container{{Name: "a", Resources: sized(cpu, 100)}}
 		return p
 	}
-	has := make("", 100, `{}`)
+	has := named("", 100, `{}`)
 	order := []*corev1.Pod{
-		make("less", 50, `{status: {qosClass: Burstable}}`),
-		make("important", 200, `{spec: {priority: 10}, status: {qosClass: Burstable}}`),
-		make("guaranteed", 200, `{status: {qosClass: Guaranteed}}`),
-		make("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
+		named("less", 50, `{status: {qosClass: Burstable}}`),
+		named("important", 200, `{spec: {priority: 10}, status: {qosClass: Burstable}}`),
+		named("guaranteed", 200, `{status: {qosClass: Guaranteed}}`),
+		named("long", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
 			lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`),
-		make("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
+		named("later", 200, `{status: {qosClass: Burstable, conditions: [{type: PodResizePending,
 			lastTransitionTime: "2026-01-02T00:00:00Z"}]}}`),
-		make("new", 200, `{status: {qosClass: Burstable}}`),
+		named("new", 200, `{status: {qosClass: Burstable}}`),
 	}
 	for i := range order {
 		for j := range order {

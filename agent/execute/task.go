@@ -136,7 +136,8 @@ func (x *Executor) Begin(ctx context.Context, t *Task, r *Results) {
 	case podstate.CreateSandbox:
 		r.services = readServices(ctx, x.backends.Objects(t.Pod), t.Pod)
 	case podstate.CreateContainer:
-		t.mounts, t.services, t.pulled = maps.Clone(r.mounts), r.services, maps.Clone(r.pulled)
+		t.mounts, t.pulled = maps.Clone(r.mounts), maps.Clone(r.pulled)
+		t.services = r.services
 		t.image = r.pulled[podstate.EnsureImage{Container: s.Name}.Key()]
 	case podstate.Unmount:
 		t.onDisk = r.onDisk[s.Volume]

@@ -11,7 +11,8 @@ import (
 func podOf(t testing.TB, text string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = "web", "default", "uid"
+	pod.Name, pod.Namespace = "web", "default"
+	pod.UID = "uid"
 	fromYAML(t, text, pod)
 	return pod
 }

@@ -185,7 +185,8 @@ func TestResizeRestarts(t *testing.T) {
 	r.do(r.check(t, "stop container b (b.0): Container b resize requires restart",
 		"resize pod to shares 204, quota 20000/100000, memory 314572800"))
 	b := &r.o.Containers[1]
-	b.State, b.ExitCode, b.FinishedAt = podstate.ContainerExited, 137, r.o.Now
+	b.State = podstate.ContainerExited
+	b.ExitCode, b.FinishedAt = 137, r.o.Now
 	p := r.check(t, "ensure image x () for b attempt 1")
 	if condition(&p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("a container that does not run: got condition PodResizeInProgress, want none")

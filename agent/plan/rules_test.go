@@ -116,7 +116,8 @@ func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
 	ru.delays, ru.failed = map[string]time.Duration{}, map[podstate.Key]failedAt{}
-	ru.replaced, ru.unhealthy, ru.preStopped = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	ru.replaced = map[string]bool{}
+	ru.unhealthy, ru.preStopped = map[string]bool{}, map[string]bool{}
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -221,7 +222,8 @@ func (ru *rules) notFinal(c *podstate.Container) {
 // ended records that a container has ended.
 func (ru *rules) ended(w *world, c *podstate.Container) {
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
-		f.ended, f.endedAt, f.code = true, ru.mono(), c.ExitCode
+		f.ended, f.endedAt = true, ru.mono()
+		f.code = c.ExitCode
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
 	}

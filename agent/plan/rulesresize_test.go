@@ -92,7 +92,8 @@ func (ru *rules) resourcesTrue(w *world, p *Plan) {
 	}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
-			st, c, want := &list[i], podstate.Newest(w.containers, list[i].Name), g.Containers[list[i].Name]
+			st, c := &list[i], podstate.Newest(w.containers, list[i].Name)
+			want := g.Containers[list[i].Name]
 			if !ru.running(c) || st.State.Running == nil || st.Resources == nil || c.Size.Normal() == want.Size.Normal() {
 				continue
 			}

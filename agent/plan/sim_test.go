@@ -252,7 +252,7 @@ func (l *simRun) run() {
 		if l.broken != "" {
 			return
 		}
-		if at, any := l.nextEvent(); any {
+		if at, found := l.nextEvent(); found {
 			l.now = later(l.now, at)
 			l.happen()
 		} else {
@@ -294,10 +294,10 @@ func (l *simRun) agentTurn() {
 }
 
 // nextEvent is when something happens next.
-func (l *simRun) nextEvent() (at time.Time, any bool) {
+func (l *simRun) nextEvent() (at time.Time, found bool) {
 	consider := func(t time.Time) {
-		if !t.IsZero() && (!any || t.Before(at)) {
-			at, any = t, true
+		if !t.IsZero() && (!found || t.Before(at)) {
+			at, found = t, true
 		}
 	}
 	for _, c := range l.calls {
@@ -323,7 +323,7 @@ func (l *simRun) nextEvent() (at time.Time, any bool) {
 		consider(l.faultAt)
 		consider(l.faultsEnd)
 	}
-	return at, any
+	return at, found
 }
 
 // happen lets all that is due come about.
@@ -372,8 +372,9 @@ func (l *simRun) happen() {
 // endFaults ends the faults. Only the plan can repair the damage that remains.
 func (l *simRun) endFaults() {
 	l.note("--- no more faults")
-	l.stage, l.left, l.apiBehind = stageFaultless, restWithin, false
-	l.exits, l.probes, l.probing = nil, nil, map[string]bool{}
+	l.stage, l.left = stageFaultless, restWithin
+	l.apiBehind, l.exits = false, nil
+	l.probes, l.probing = nil, map[string]bool{}
 	for id, v := range l.verdicts {
 		// these containers do not recover by themselves
 		l.probing[id] = v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure

@@ -254,7 +254,8 @@ func (l *simRun) troubleInReset(c *podstate.Container) {
 	spec := containersOf(l.desired.Pod)[c.Name]
 	if l.stage == stageFaults && spec != nil && podstate.AsksForReset(spec, c) && chance(l.r, 2) {
 		l.note("API behind")
-		l.apiBehind, l.killNext, l.faultAt = true, true, l.now.Add(l.within(2*time.Second))
+		l.apiBehind, l.killNext = true, true
+		l.faultAt = l.now.Add(l.within(2 * time.Second))
 	}
 }
 

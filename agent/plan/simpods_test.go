@@ -15,7 +15,8 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 // randomPod returns a pod with containers of random roles, restart policies, hooks and probes.
 func randomPod(r *rand.Rand) *corev1.Pod {
 	pod := &corev1.Pod{}
-	pod.Name, pod.Namespace, pod.UID, pod.Generation = "web", "default", "uid", 1
+	pod.Name, pod.Namespace = "web", "default"
+	pod.UID, pod.Generation = "uid", 1
 	spec := &pod.Spec
 	spec.RestartPolicy = pick(r, corev1.RestartPolicyAlways, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
 		corev1.RestartPolicyNever)
@@ -84,7 +85,8 @@ func randomHabits(r *rand.Rand, c *corev1.Container) {
 		}
 		return &corev1.Probe{TerminationGracePeriodSeconds: pick(r, nil, ptr(int64(2)))}
 	}
-	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probe(), probe(), probe()
+	c.StartupProbe = probe()
+	c.LivenessProbe, c.ReadinessProbe = probe(), probe()
 }
 
 // randomRules adds a restart policy with rules by exit code to a container. It never makes the container a sidecar.

@@ -57,7 +57,8 @@ func (l *simRun) allocate(generation int64) {
 	pod := *l.desired.Pod
 	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
 	g := &podstate.Allocation{Generation: generation, Containers: map[string]podstate.ContainerAllocation{}}
-	limited, cpu, memory := true, int64(0), int64(0)
+	limited := true
+	var cpu, memory int64
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c, m := pick[int64](l.r, 100, 200, 400), pick[int64](l.r, 100, 200, 400)
@@ -72,7 +73,8 @@ func (l *simRun) allocate(generation int64) {
 	}
 	spare := pick[int64](l.r, 0, 0, 50, 300) // of a pod that has resources as a whole (KEP-2837)
 	all := sized(cpu+spare, memory+spare)
-	g.Pod, g.Requests, g.Limits = sizeFor(cpu+spare, memory+spare), all.Requests, all.Limits
+	g.Pod = sizeFor(cpu+spare, memory+spare)
+	g.Requests, g.Limits = all.Requests, all.Limits
 	if !limited && spare == 0 {
 		g.Pod, g.Limits = podstate.Size{Shares: g.Pod.Shares}, nil
 	}

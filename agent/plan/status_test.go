@@ -40,7 +40,8 @@ func instance(name string, attempt uint32, state podstate.ContainerState, exit i
 		Hash:      "h",
 	}
 	if state == podstate.ContainerExited {
-		c.FinishedAt, c.ExitCode, c.Reason = epoch, exit, "Completed"
+		c.FinishedAt = epoch
+		c.ExitCode, c.Reason = exit, "Completed"
 		if exit != 0 {
 			c.Reason = "Error"
 		}

@@ -323,7 +323,8 @@ func (w *world) exit(id string, code int32) {
 		return
 	}
 	c := &w.containers[i]
-	c.State, c.FinishedAt, c.ExitCode, c.Reason = podstate.ContainerExited, w.now, code, "Completed"
+	c.State, c.FinishedAt = podstate.ContainerExited, w.now
+	c.ExitCode, c.Reason = code, "Completed"
 	if code != 0 {
 		c.Reason = "Error"
 	}
@@ -337,7 +338,8 @@ func (w *world) exit(id string, code int32) {
 func (w *world) failToStart(id string) {
 	if i := w.index(id); i >= 0 && w.containers[i].State == podstate.ContainerCreated {
 		c := &w.containers[i]
-		c.State, c.FinishedAt, c.ExitCode, c.Reason = podstate.ContainerExited, w.now, 128, "StartError"
+		c.State, c.FinishedAt = podstate.ContainerExited, w.now
+		c.ExitCode, c.Reason = 128, "StartError"
 	}
 }
 

@@ -132,7 +132,8 @@ func unseen(known *corev1.PodStatus) corev1.PodStatus {
 	st.Phase = cmp.Or(st.Phase, corev1.PodPending)
 	for i := range st.Conditions {
 		if c := &st.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ContainersNotReady", "nodelet is starting"
+			c.Status = corev1.ConditionFalse
+			c.Reason, c.Message = "ContainersNotReady", "nodelet is starting"
 		}
 	}
 	return st

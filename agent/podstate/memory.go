@@ -228,7 +228,8 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 		f = Failure{}
 	}
 	f.Count++
-	f.At, f.Reason, f.Message, f.Step = now, r.Problem.Reason, r.Problem.Message, Identity(r.Step)
+	f.At, f.Reason = now, r.Problem.Reason
+	f.Message, f.Step = r.Problem.Message, Identity(r.Step)
 	f.Delay = retryDelay(r.Step, f.Count)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0

@@ -9,7 +9,8 @@ import (
 // may have its effect at any time.
 func TestLostAnswers(t *testing.T) {
 	m := NewMemory()
-	m.Prepared, m.PodSize, m.ClaimsPrepared, m.Volumes["data"] = true, &Size{}, true, Volume{}
+	m.Prepared, m.PodSize = true, &Size{}
+	m.ClaimsPrepared, m.Volumes["data"] = true, Volume{}
 	steps := []Step{UnprepareClaims{}, Unmount{Volume: "data"}, RemoveCgroup{}}
 	for _, step := range steps {
 		m.Began(step)

@@ -63,7 +63,8 @@ func (s *State) findReset() {
 		}
 		slot.Reset = slot.Lost && (due || begins) || begins && slot.Last != nil && !slot.started()
 		if slot.Reset && slot.Lost {
-			slot.Last.ExitCode, slot.Last.Reason, slot.Last.Message = ExitUnknown, ReasonRestartingAll, MessageRestartingAll
+			slot.Last.ExitCode = ExitUnknown
+			slot.Last.Reason, slot.Last.Message = ReasonRestartingAll, MessageRestartingAll
 		}
 	}
 	s.Resetting = s.ResetMark == ResetRemoving ||

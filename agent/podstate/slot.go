@@ -108,13 +108,15 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	if ended != nil {
 		c.ID = cmp.Or(c.ID, podutil.RuntimeID(ended.ContainerID))
 		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
-		c.ExitCode, c.Signal, c.Reason, c.Message = ended.ExitCode, ended.Signal, ended.Reason, ended.Message
+		c.ExitCode, c.Signal = ended.ExitCode, ended.Signal
+		c.Reason, c.Message = ended.Reason, ended.Message
 		return c
 	}
 	if shown.State.Running != nil {
 		c.StartedAt = shown.State.Running.StartedAt.Time
 	}
-	c.ExitCode, c.Reason, c.Message = ExitUnknown, ReasonStatusUnknown, MessageNotLocated
+	c.ExitCode = ExitUnknown
+	c.Reason, c.Message = ReasonStatusUnknown, MessageNotLocated
 	return c
 }
 

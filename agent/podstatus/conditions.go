@@ -231,7 +231,8 @@ func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCon
 		}
 	}
 	if len(unready) > 0 {
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonReadinessGatesNotReady, strings.Join(unready, ", ")
+		c.Status = corev1.ConditionFalse
+		c.Reason, c.Message = reasonReadinessGatesNotReady, strings.Join(unready, ", ")
 	}
 	return c
 }
@@ -256,7 +257,8 @@ func (b *builder) restartingAll() corev1.PodCondition {
 	case b.st.Phase == corev1.PodFailed:
 		c.Reason = reasonPodFailed
 	case b.Resetting:
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonResetStarted, messageResetStarted
+		c.Status = corev1.ConditionTrue
+		c.Reason, c.Message = reasonResetStarted, messageResetStarted
 	}
 	return c
 }

@@ -164,7 +164,8 @@ func TestReadyToStart(t *testing.T) {
 			got := build(pod, podstate.Observed{Sandboxes: tt.sandboxes}).readyToStart()
 			want := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
 			if tt.want != "" {
-				want.Status, want.Reason, want.Message = corev1.ConditionFalse, "PodSandboxNotReady", tt.want
+				want.Status = corev1.ConditionFalse
+				want.Reason, want.Message = "PodSandboxNotReady", tt.want
 			}
 			if got != want {
 				t.Errorf("got %+v, want %+v", got, want)

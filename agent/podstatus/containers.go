@@ -149,7 +149,8 @@ func appCreated(slots []*podstate.Slot) bool {
 func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	c := slot.Last
 	id := podutil.ContainerID(b.Node.RuntimeName, c.ID)
-	st.Image, st.ImageID, st.RestartCount, st.User = c.Image, c.ImageID, int32(c.Attempt), c.User
+	st.Image, st.ImageID = c.Image, c.ImageID
+	st.RestartCount, st.User = int32(c.Attempt), c.User
 	if c.State != podstate.ContainerCreated {
 		st.ContainerID = id
 	}

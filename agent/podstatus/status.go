@@ -66,7 +66,8 @@ func seconds(t time.Time) metav1.Time {
 
 // rejected fills in the status of a pod that admission rejected.
 func (b *builder) rejected() {
-	b.st.Phase, b.st.Reason, b.st.Message = corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
+	b.st.Phase = corev1.PodFailed
+	b.st.Reason, b.st.Message = b.Rejected.Reason, rejectedMessage(b.Rejected)
 	b.foreignConditions()
 }
 
@@ -86,9 +87,11 @@ func (b *builder) admitted() {
 	}
 	phase, reason, message := b.phase(b.released)
 	if old := b.Reported; !b.quiescent && podutil.IsTerminal(phase) && !podutil.IsTerminal(old.Phase) {
-		phase, reason, message = old.Phase, old.Reason, old.Message
+		phase = old.Phase
+		reason, message = old.Reason, old.Message
 	}
-	b.st.Phase, b.st.Reason, b.st.Message = cmp.Or(phase, corev1.PodPending), reason, message
+	b.st.Phase = cmp.Or(phase, corev1.PodPending)
+	b.st.Reason, b.st.Message = reason, message
 }
 
 // phase returns the pod's phase with its reason and message.

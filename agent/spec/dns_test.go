@@ -229,7 +229,8 @@ func TestHostname(t *testing.T) {
 	} {
 		pod := testPod()
 		pod.Name = c.pod
-		pod.Spec.Hostname, pod.Spec.Subdomain, pod.Spec.HostnameOverride = c.hostname, c.subdomain, c.override
+		pod.Spec.Hostname = c.hostname
+		pod.Spec.Subdomain, pod.Spec.HostnameOverride = c.subdomain, c.override
 		pod.Spec.SetHostnameAsFQDN = c.fqdn
 		kernel, err := kernelHostname(pod, "cluster.local")
 		if (err != nil) != c.fails || kernel != c.kernel {
@@ -244,8 +245,8 @@ func TestHostname(t *testing.T) {
 	}
 	// The kernel accepts at most 64 characters.
 	pod := testPod()
-	pod.Name, pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = strings.Repeat("x",
-		64-len(".s.ns.svc.cluster.local")), "s", &yes
+	pod.Name = strings.Repeat("x", 64-len(".s.ns.svc.cluster.local"))
+	pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = "s", &yes
 	if name, err := kernelHostname(pod, "cluster.local"); err != nil || len(name) != 64 {
 		t.Errorf("%q %v", name, err)
 	}

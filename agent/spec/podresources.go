@@ -42,7 +42,8 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:
-		out.CPUShares, cpuLimited, memoryLimited = cpu.MinShares, false, false
+		out.CPUShares = cpu.MinShares
+		cpuLimited, memoryLimited = false, false
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}

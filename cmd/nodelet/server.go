@@ -27,7 +27,8 @@ import (
 func newServer(p *process, x parts, serving *certs.Serving) error {
 	dir := logs.New(p.cfg.Paths.PodLogs)
 	c := podapi.Settings(p.cfg)
-	c.Pods, c.Runtime, c.Logs = x.links.supervisor, x.runtime.client, dir
+	c.Pods = x.links.supervisor
+	c.Runtime, c.Logs = x.runtime.client, dir
 	api := podapi.New(c)
 	x.links.podAPI = api
 	p.Start(newRotator(p, x, dir).Run)
@@ -49,7 +50,8 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		return nil
 	}
 	own := endpoints.Settings(p.cfg)
-	own.Healthz, own.Logs, own.Verbosity = healthz, logs.New("/var/log"), p.verbosity
+	own.Healthz = healthz
+	own.Logs, own.Verbosity = logs.New("/var/log"), p.verbosity
 	mounts := slices.Concat(endpoints.Mounts(own, p.metrics.Mounts()), p.metrics.Mounts())
 	served, err := serverConfig(p, x.api, serving, api, mounts)
 	if err != nil {

@@ -23,7 +23,8 @@ func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 	o := &podObjects{}
 	if api.client != nil {
 		c := objects.Settings(p.cfg)
-		c.Core, c.Node, c.CertificatesBeta = api.client.Core, api.client.Node, api.client.CertificatesBeta
+		c.Core, c.Node = api.client.Core, api.client.Node
+		c.CertificatesBeta = api.client.CertificatesBeta
 		c.NodeUID = m.node.UID
 		c.Event = api.podEvent
 		c.OnChange = l.wake

@@ -118,7 +118,9 @@ func (r *reading) change(next *opened) {
 		before = nil
 	}
 	r.old, r.left = before, time.Now()
-	r.file, r.info, r.unpacked, r.at, r.inside, r.key = next.file, next.info, next.unpacked, 0, nil, ""
+	r.file, r.info = next.file, next.info
+	r.unpacked, r.at = next.unpacked, 0
+	r.inside, r.key = nil, ""
 	if next.name != r.name {
 		r.key = next.name
 	}

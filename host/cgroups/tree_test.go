@@ -140,7 +140,8 @@ func testEnsure(t *testing.T, tree *Tree) {
 		t.Errorf("burstable has %s CPU shares, want %s", got, shares(tree, 1536))
 	}
 	next := newTree(Config{Driver: DriverCgroupfs}, tree.v2) // the restarted agent
-	next.pods, next.mounts, next.pageSizes, next.hugetlb = tree.pods, tree.mounts, tree.pageSizes, tree.hugetlb
+	next.pods, next.mounts = tree.pods, tree.mounts
+	next.pageSizes, next.hugetlb = tree.pageSizes, tree.hugetlb
 	next.systemd.Store(tree.systemd.Load())
 	ensure(t, next)
 	if got := file(t, tree, tree.pods.Class("Burstable"), "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 1536) {

@@ -106,7 +106,8 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 	base := rest.CopyConfig(cfg)
 	base.ContentType, base.AcceptContentTypes = contentProtobuf, acceptProtobuf
 	base.NegotiatedSerializer = Codecs.WithoutConversion()
-	base.QPS, base.Burst, base.UserAgent = qps, burst, userAgent
+	base.QPS, base.Burst = qps, burst
+	base.UserAgent = userAgent
 	base.Timeout = 0 // watches share the transport; single requests carry RequestTimeout in their context
 	httpClient, err := rest.HTTPClientFor(base)
 	if err != nil {

@@ -145,7 +145,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if req.URL.Host != r.base.Host || req.URL.Scheme != r.base.Scheme { // the address of the API server has changed
 		req = req.Clone(req.Context())
-		req.URL.Scheme, req.URL.Host, req.Host = r.base.Scheme, r.base.Host, ""
+		req.URL.Scheme, req.URL.Host = r.base.Scheme, r.base.Host
+		req.Host = ""
 	}
 	return r.rt.RoundTrip(req)
 }

@@ -63,7 +63,8 @@ func (b *beat) renew() error {
 			MaxIdleConnsPerHost: 1,
 			IdleConnTimeout:     90 * time.Second,
 		})
-		own.Transport, own.TLSClientConfig, own.Dial = transport, rest.TLSClientConfig{}, nil
+		own.Transport = transport
+		own.TLSClientConfig, own.Dial = rest.TLSClientConfig{}, nil
 	}
 	// No rate limit: a heartbeat must not wait in a queue.
 	c, err := client.New(own, -1, 0, b.userAgent)

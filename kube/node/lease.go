@@ -190,7 +190,8 @@ func (l *lease) request(r *rest.Request) *rest.Request {
 // fill sets the fields of the lease that this agent owns.
 func (l *lease) fill(to *coordinationv1.Lease) {
 	seconds, now := int32(l.duration/time.Second), metav1.NewMicroTime(time.Now())
-	to.Spec.HolderIdentity, to.Spec.LeaseDurationSeconds, to.Spec.RenewTime = &l.name, &seconds, &now
+	to.Spec.HolderIdentity = &l.name
+	to.Spec.LeaseDurationSeconds, to.Spec.RenewTime = &seconds, &now
 	if n := l.node(); n != nil && n.UID != "" && len(to.OwnerReferences) == 0 {
 		to.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
 	}

@@ -151,7 +151,8 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	if r.state.failed > 0 {
 		r.log.Info("node status is sent again", "failures", r.state.failed)
 	}
-	r.state.failed, r.state.retryAt, r.state.reconciled = 0, time.Time{}, true
+	r.state.failed, r.state.retryAt = 0, time.Time{}
+	r.state.reconciled = true
 	r.scheduleReport(now, changed)
 	r.record(events)
 	r.take(updated)

@@ -35,7 +35,8 @@ func TestRealServer(t *testing.T) {
 	}
 	cfg := testConfig(t)
 	cfg.Name = fmt.Sprintf("nodelet-test-%d", time.Now().UnixNano())
-	cfg.MachineRoot, cfg.LocalStorage, cfg.RootDir = "/", true, "/"
+	cfg.MachineRoot, cfg.RootDir = "/", "/"
+	cfg.LocalStorage = true
 	cfg.Event = func(kind, reason, message string) { t.Logf("event %s %s: %s", kind, reason, message) }
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)

@@ -237,7 +237,8 @@ func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) 
 			pcr.Spec.SignerName, pcr.Namespace, pcr.Name, err)
 		return
 	}
-	c.shown, c.reportedOverdue, c.reportedExpired = cert, false, false
+	c.shown = cert
+	c.reportedOverdue, c.reportedExpired = false, false
 	c.renew = cert.Leaf.NotAfter
 	if at := pcr.Status.BeginRefreshAt; at != nil {
 		c.renew = at.Add(c.source.jitter())

@@ -29,8 +29,8 @@ func rule(
 }
 
 func TestShouldRestart(t *testing.T) {
-	always, onFailure, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure,
-		corev1.ContainerRestartPolicyNever
+	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
+	onFailure := corev1.ContainerRestartPolicyOnFailure
 	on3, notOn3 := rules{rule(restart, in, 3)}, rules{rule(restart, notIn, 3)}
 	allOn3 := rules{rule(restartAll, in, 3)}
 	for name, c := range map[string]struct {

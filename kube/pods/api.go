@@ -38,7 +38,8 @@ func followAPI(ctx context.Context, core rest.Interface, node string, out latest
 
 func (s *apiSource) Replace(objs []metav1.Object) {
 	before := s.pods
-	s.pods, s.bad, s.synced = map[types.UID]*corev1.Pod{}, map[types.UID]Problem{}, true
+	s.pods, s.bad = map[types.UID]*corev1.Pod{}, map[types.UID]Problem{}
+	s.synced = true
 	for _, o := range objs {
 		s.set(o, before[o.GetUID()])
 	}

@@ -121,7 +121,8 @@ func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) 
 	}
 	var got manifest.File
 	if got, f.errs = manifest.Parse(data, o); len(f.errs) == 0 {
-		f.good, f.goodSum, f.everOK, f.changed = f.keepSame(got), sum, true, changed
+		f.good, f.goodSum = f.keepSame(got), sum
+		f.everOK, f.changed = true, changed
 	}
 	return false
 }

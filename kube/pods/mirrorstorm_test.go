@@ -35,7 +35,8 @@ type storm struct {
 // strike delays a request, refuses it, or does it and loses the answer.
 func (s *storm) strike(r *http.Request) *apierrors.StatusError {
 	s.mu.Lock()
-	delay, fate, quiet := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10), s.quiet
+	delay, fate := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10)
+	quiet := s.quiet
 	s.mu.Unlock()
 	change := r.Method == http.MethodPost || r.Method == http.MethodDelete
 	if quiet || !change {

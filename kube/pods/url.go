@@ -70,7 +70,8 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	case err != nil:
 		errs = []error{err}
 	case len(data) == 0: // no pods, as in the kubelet
-		u.data, u.good, u.synced = nil, manifest.File{}, true
+		u.data, u.good = nil, manifest.File{}
+		u.synced = true
 	case !bytes.Equal(data, u.data) || !u.synced:
 		errs = u.read(data, now)
 	}
@@ -112,7 +113,8 @@ func (u *urlSource) read(data []byte, now time.Time) []error {
 			r.adopt(p, false)
 		}
 	}
-	u.data, u.good, u.synced = data, got, true
+	u.data, u.good = data, got
+	u.synced = true
 	return nil
 }
 

@@ -94,7 +94,8 @@ func (l *refusals) take(now time.Time) (skipped int, ok bool) {
 	defer l.mu.Unlock()
 	if now.Sub(l.since) >= refusalsSpan {
 		skipped = l.skipped
-		l.since, l.count, l.skipped = now, 0, 0
+		l.since = now
+		l.count, l.skipped = 0, 0
 	}
 	if l.count++; l.count > refusalsEach {
 		l.skipped++

@@ -292,7 +292,10 @@ func TestClientCAsAreReread(t *testing.T) {
 
 // TestAlwaysAllow checks that the API server is not asked, but callers must still be authenticated.
 func TestAlwaysAllow(t *testing.T) {
-	s := newStand(t, func(c *server.Config) { c.AlwaysAllow, c.Access, c.Tokens = true, nil, nil })
+	s := newStand(t, func(c *server.Config) {
+		c.AlwaysAllow = true
+		c.Access, c.Tokens = nil, nil
+	})
 	for _, c := range []struct {
 		client *http.Client
 		header map[string]string

@@ -58,7 +58,8 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		server, base, to := randomStatus(r), randomStatus(r), randomStatus(r)
+		server, base := randomStatus(r), randomStatus(r)
+		to := randomStatus(r)
 		body, err := patchFor("u", &base, &to)
 		if err != nil || body == nil {
 			continue

@@ -299,7 +299,8 @@ func (p *Publisher) drop(e *entry) {
 
 // settleDown removes e from all lists: nothing is to be sent.
 func (p *Publisher) settleDown(e *entry) {
-	e.want, e.queued, e.since = nil, none, time.Time{}
+	e.want = nil
+	e.queued, e.since = none, time.Time{}
 	delete(p.delayed, e)
 	p.notifyIdle()
 }

@@ -96,7 +96,8 @@ func (f *faults) end() {
 
 func (f *faults) before(verb, path string) error {
 	f.mu.Lock()
-	over, kind, delay := f.over, f.r.IntN(8), time.Duration(f.r.IntN(400))*time.Millisecond
+	over, kind := f.over, f.r.IntN(8)
+	delay := time.Duration(f.r.IntN(400)) * time.Millisecond
 	f.mu.Unlock()
 	if over {
 		return nil

@@ -60,7 +60,8 @@ func unready(s *corev1.PodStatus) {
 	}
 	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
 		if c := podutil.Condition(s.Conditions, t); c != nil && c.Status == corev1.ConditionTrue {
-			c.Status, c.Reason, c.Message, c.LastTransitionTime = corev1.ConditionFalse, reason, "", metav1.Time{}
+			c.Status, c.Reason = corev1.ConditionFalse, reason
+			c.Message, c.LastTransitionTime = "", metav1.Time{}
 		}
 	}
 }

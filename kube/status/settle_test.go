@@ -50,8 +50,8 @@ func TestMirrorPodObservesNoGeneration(t *testing.T) {
 }
 
 func TestTerminatedContainersStayTerminated(t *testing.T) {
-	always, never, onFailure := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever,
-		corev1.ContainerRestartPolicyOnFailure
+	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
+	onFailure := corev1.ContainerRestartPolicyOnFailure
 	rule := func(op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
 		return []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart,
 			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}

@@ -82,7 +82,8 @@ func limitPeriod(d *storagev1.CSIDriver) time.Duration {
 
 // withDefaults sets the fields that the API server would default in a CSIDriver.
 func withDefaults(d *storagev1.CSIDriver) *storagev1.CSIDriver {
-	yes, no, policy := true, false, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	yes, no := true, false
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if d.Spec.AttachRequired == nil {
 		d.Spec.AttachRequired = &yes
 	}

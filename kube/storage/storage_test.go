@@ -318,7 +318,8 @@ func TestAttachTakesLong(t *testing.T) {
 // and when that counts as lasting.
 func TestLimitError(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		begun, exhausted, other := metav1.NewTime(time.Now().Truncate(time.Second)), int32(8), int32(13)
+		begun, exhausted := metav1.NewTime(time.Now().Truncate(time.Second)), int32(8)
+		other := int32(13)
 		for name, test := range map[string]struct {
 			code           *int32
 			after          time.Duration

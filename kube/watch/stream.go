@@ -100,7 +100,8 @@ func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object,
 func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) (*Stream, error) {
 	timeout += rand.N(timeout)
 	seconds := int64(timeout / time.Second)
-	opts.Watch, opts.FieldSelector, opts.TimeoutSeconds = true, t.FieldSelector, &seconds
+	opts.Watch = true
+	opts.FieldSelector, opts.TimeoutSeconds = t.FieldSelector, &seconds
 	ctx, cancel := context.WithTimeout(ctx, timeout+graceAfterTimeout)
 	body, err := t.Client.Get().
 		Namespace(t.Namespace).Resource(t.Resource).

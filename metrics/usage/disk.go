@@ -112,7 +112,8 @@ func (d *disks) measure() {
 		}
 		d.mu.Lock()
 		s := d.sizes[p]
-		s.at, s.tried, s.took = time.Now(), true, time.Since(began)
+		s.at, s.took = time.Now(), time.Since(began)
+		s.tried = true
 		if err == nil {
 			s.Amount, s.known = sum, true
 		}

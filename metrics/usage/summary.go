@@ -122,7 +122,8 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 		u.MemoryLimit = less(m.total, m.hugePages)
 	}
 	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
-	n.CPU, n.Memory, n.Swap, n.IO = c.cpuStats("/", &u), memoryStats(&u), swapStats(&u), ioStats(&u)
+	n.CPU, n.Memory = c.cpuStats("/", &u), memoryStats(&u)
+	n.Swap, n.IO = swapStats(&u), ioStats(&u)
 	for _, system := range c.systems() {
 		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
 			born := c.cfg.Hierarchy.born(system.cgroup)

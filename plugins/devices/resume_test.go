@@ -27,7 +27,8 @@ func TestResume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.plugin(nil)
-	one, two, three := pod("one", "app 1"), pod("two", "init 1", "app 2"), pod("three", "app 1")
+	one, two := pod("one", "app 1"), pod("two", "init 1", "app 2")
+	three := pod("three", "app 1")
 	for _, p := range []*corev1.Pod{one, two, three} {
 		w.admit(p)
 	}

@@ -34,7 +34,8 @@ func TestSlowPlugin(t *testing.T) {
 	quick := w.plugin(func(c *fake.Config) { c.Resource = "nodelet.test/other" })
 	waiting, release := slow.Hold()
 	defer release()
-	one, two, other := pod("one", "app 2"), pod("two", "init 1", "app 1"), pod("other", "app 1")
+	one, two := pod("one", "app 2"), pod("two", "init 1", "app 1")
+	other := pod("other", "app 1")
 	other.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
 		"nodelet.test/other": one.Spec.Containers[0].Resources.Limits["cpu"],
 	}

@@ -146,7 +146,8 @@ func (r *reports) change(do func(now time.Time)) {
 		d.mu.Unlock()
 		return
 	}
-	before, known, now := maps.Clone(r.devices), r.known, time.Now()
+	before, known := maps.Clone(r.devices), r.known
+	now := time.Now()
 	do(now)
 	r.known = true
 	r.prune(now)

@@ -88,7 +88,8 @@ func main() {
 	flag.Parse()
 	o.loads = []int{0, 60, 110}
 	if *quick {
-		o.rounds, o.single, o.loads, o.rest = 1, 8, []int{0}, 10*time.Second
+		o.rounds, o.single = 1, 8
+		o.loads, o.rest = []int{0}, 10*time.Second
 	}
 	if o.probes {
 		o.loads = []int{probedPods}

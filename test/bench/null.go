@@ -103,7 +103,8 @@ const leaseNamespace = "kube-node-lease"
 
 // putLease creates or renews the node's lease.
 func (a *nullAgent) putLease() error {
-	name, now, seconds := a.b.node.Name, metav1.NewMicroTime(time.Now()), int32(40)
+	name, now := a.b.node.Name, metav1.NewMicroTime(time.Now())
+	seconds := int32(40)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: leaseNamespace},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},

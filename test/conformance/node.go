@@ -29,7 +29,8 @@ const unitsEnv = "NODE_SUITE_UNITS"
 // forNode adapts the options to the suite for a single node: its specs run one at a time, and it starts an API server
 // and the agent itself, on the node of a testbed without an agent.
 func (o *options) forNode() {
-	o.testbed.Agent, o.testbed.KubeProxy, o.testbed.DNS = testbed.NoAgent, false, false
+	o.testbed.Agent = testbed.NoAgent
+	o.testbed.KubeProxy, o.testbed.DNS = false, false
 	o.testbed.AgentArgs, o.testbed.AgentConfig = nil, nil
 	o.procs = 1
 	if o.knownFile == knownFile {

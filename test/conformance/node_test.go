@@ -12,7 +12,8 @@ import (
 // TestShims starts a unit with the stand-ins for systemd, and kills, restarts and stops it as the suite does.
 func TestShims(t *testing.T) {
 	dir := t.TempDir()
-	path, units, log := filepath.Join(dir, "shims"), filepath.Join(dir, "units"), filepath.Join(dir, "log")
+	path, units := filepath.Join(dir, "shims"), filepath.Join(dir, "units")
+	log := filepath.Join(dir, "log")
 	if err := writeShims(path); err != nil {
 		t.Fatal(err)
 	}

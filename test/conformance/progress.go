@@ -36,7 +36,8 @@ func (p *progress) line(line string) {
 		fmt.Fprintln(p.to, line)
 		return
 	case line == separator:
-		p.name, p.outcome, p.printed = "", "", false
+		p.name, p.outcome = "", ""
+		p.printed = false
 	case p.outcome == "" && specEnded.MatchString(line):
 		p.outcome = line
 	case p.name == "" && strings.HasPrefix(line, "[sig-"):

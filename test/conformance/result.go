@@ -143,7 +143,8 @@ func (r *result) end(report *report) {
 func (r *result) resume(before *result) error {
 	was, is := *before, *r
 	for _, v := range []*result{&was, &is} {
-		v.Runs, v.NotRun, v.Passed, v.Failed = nil, 0, nil, nil
+		v.Runs, v.NotRun = nil, 0
+		v.Passed, v.Failed = nil, nil
 	}
 	if fmt.Sprint(was) != fmt.Sprint(is) {
 		return fmt.Errorf("resume a run of another suite or environment: got %+v, want %+v", was, is)

@@ -94,7 +94,8 @@ func (o *options) choose() error {
 	case o.focus != "" || o.skip != "" || o.label != "":
 		o.suite = ""
 	default:
-		o.focus, o.skip, o.label = s.focus, s.skip, s.label
+		o.focus, o.skip = s.focus, s.skip
+		o.label = s.label
 	}
 	return nil
 }

@@ -71,7 +71,8 @@ func kubectlIn(t *testing.T, in io.Reader, args ...string) (out, errs string, co
 	defer cancel()
 	cmd := kubectlCommand(ctx, args...)
 	var o, e bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &o, &e
+	cmd.Stdin = in
+	cmd.Stdout, cmd.Stderr = &o, &e
 	err := cmd.Run()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatalf("kubectl %q: %v", args, err)

@@ -48,7 +48,8 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 		"--config="+node().ConfigFile,
 		"--root-dir="+node().RootDir, "--hostname-override="+node().Name, "--node-ip="+node().IP, "--manifests="+manifests,
 		"-v=4")
-	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, tb.Env()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = tb.Env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -50,11 +50,11 @@ func TestLongLeaks(t *testing.T) {
 	}})
 	n := node()
 	plugin := filepath.Join(n.CNIBinDir, "host-local")
-	real, err := os.Readlink(plugin)
+	target, err := os.Readlink(plugin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	replacePlugin(t, plugin, fmt.Sprintf(faultyIPAM, real))
+	replacePlugin(t, plugin, fmt.Sprintf(faultyIPAM, target))
 
 	const waves, each = 12, 25
 	for w := range waves {
@@ -79,7 +79,7 @@ func TestLongLeaks(t *testing.T) {
 	if err := os.Remove(plugin); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(real, plugin); err != nil {
+	if err := os.Symlink(target, plugin); err != nil {
 		t.Fatal(err)
 	}
 	killAgent(t) // a starting agent finds leftovers at once, a running one after up to ten minutes

@@ -18,7 +18,8 @@ import (
 func onTestbed(t *testing.T, o testbed.Options) {
 	t.Helper()
 	o.Name = cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-" + o.Name
-	o.Agent, o.NodeletBin, o.Progress = testbed.Nodelet, program, os.Stderr
+	o.Agent, o.NodeletBin = testbed.Nodelet, program
+	o.Progress = os.Stderr
 	beforeTB, beforeAPI := tb, api
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute) // the first run builds the programs
 	defer cancel()

@@ -134,7 +134,8 @@ func (l *lab) startDocker(ctx context.Context, archive string) error {
 			"--data-root="+filepath.Join(l.dir, "data"),
 			"--exec-root="+filepath.Join(l.dir, "exec"), "--pidfile="+l.pidFile(), "--cgroup-parent=/"+cgroupParent,
 			"--add-runtime=lab="+filepath.Join(l.dir, runtimeName), "--default-runtime=lab")
-		c.Stdout, c.Stderr, c.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
+		c.Stdout, c.Stderr = log, log
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := c.Start(); err != nil {
 			return err
 		}

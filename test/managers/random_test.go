@@ -136,7 +136,8 @@ func (e *episode) run(podResources bool) tally {
 
 // start starts both sides with new settings. It reports whether they have started: both must, or none.
 func (e *episode) start(podResources bool) bool {
-	e.settings, e.pods, e.history = e.randomSettings(podResources), nil, nil
+	e.settings = e.randomSettings(podResources)
+	e.pods, e.history = nil, nil
 	var err, err2 error
 	e.theirs, err = newKubelet(e.machine, e.settings)
 	e.ours, err2 = newNodelet(e.machine, e.settings)
@@ -234,7 +235,8 @@ func (e *episode) step() bool {
 // admit admits a pod on both sides.
 func (e *episode) admit(pod *corev1.Pod) bool {
 	e.tally.pods++
-	free, devices, before := e.freeCPUs(), e.withDevices(pod), e.theirs.describeAll()
+	free, devices := e.freeCPUs(), e.withDevices(pod)
+	before := e.theirs.describeAll()
 	e.history = append(e.history, "admit "+describePod(pod)+fmt.Sprintf(" devices %v", devices))
 	want := e.theirs.admit(pod, devices)
 	got := e.ours.admit(pod, devices)

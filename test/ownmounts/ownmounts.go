@@ -25,7 +25,8 @@ func Main(m *testing.M) {
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if slices.Contains(os.Args, "-test.fuzzworker") {
 		for fd := uintptr(3); fd <= 5; fd++ { // a worker talks to its coordinator through these
 			cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(fd, "inherited"))

@@ -54,7 +54,7 @@ func Settings() string {
 		", and what nodelet does with them:\n" + verdictList + "\n" +
 		"| flag | field | default | verdict | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range config.Settings() {
-		flag, field, standard := "", "", ""
+		var flag, field, standard string
 		if s.Flag != "" {
 			flag = "`" + strings.TrimSpace(dashed(s.Flag)+" "+cell(s.Value)) + "`"
 		}

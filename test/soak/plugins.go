@@ -66,7 +66,8 @@ func servePlugin(args []string) error {
 	if len(args) != 4 {
 		return fmt.Errorf("serve plugin: got %d arguments, want 4", len(args))
 	}
-	name, root, node, state := args[0], args[1], args[2], args[3]
+	name, root := args[0], args[1]
+	node, state := args[2], args[3]
 	var end func()
 	switch name {
 	case "csi":

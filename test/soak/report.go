@@ -39,7 +39,8 @@ func newReport() *report { return &report{Killed: map[string]int{}, Faults: map[
 func (r *report) begin(round int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.round, r.faults, r.notes = round, nil, nil
+	r.round = round
+	r.faults, r.notes = nil, nil
 	r.Rounds++
 }
 

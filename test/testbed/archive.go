@@ -117,7 +117,8 @@ func (img image) manifest(out *layout) (descriptor, error) {
 	layerDesc := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
 	var c ociConfig
 	c.ociPlatform = ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
-	c.Config.Entrypoint, c.Config.Cmd, c.Config.Env, c.Config.User = img.entrypoint, img.cmd, img.env, img.user
+	c.Config.Entrypoint, c.Config.Cmd = img.entrypoint, img.cmd
+	c.Config.Env, c.Config.User = img.env, img.user
 	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layerDesc.Digest}
 	return out.json(mediaManifest, ociManifest{
 		SchemaVersion: 2,

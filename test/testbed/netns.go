@@ -167,7 +167,8 @@ func (n names) setupNodeNetwork(ctx context.Context, x, i int, o Options) error 
 
 // setupNodeNetwork6 does the same for IPv6. It skips duplicate address detection, so that addresses work at once.
 func (n names) setupNodeNetwork6(ctx context.Context, x, i int) error {
-	cp, ns, addr := n.netns(), n.nodeNetns(i), address6(x, 10+i)
+	cp, ns := n.netns(), n.nodeNetns(i)
+	addr := address6(x, 10+i)
 	lines := []string{
 		"-n " + cp + " addr replace " + address6(x, 2) + "/64 dev br0 nodad",
 		"-n " + ns + " addr add " + addr + "/64 dev eth0 nodad",

@@ -61,7 +61,8 @@ func start(l launch) (*child, error) {
 	}
 	defer out.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = out, out, l.env, l.dir
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env, cmd.Dir = l.env, l.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(l.argv[0]), err)

@@ -28,7 +28,8 @@ func Standalone(ctx context.Context, o Options) (tb *Testbed, url string, err er
 	if os.Geteuid() != 0 {
 		return nil, "", errors.New("start a node: not root; run it as root, because it creates namespaces and cgroups")
 	}
-	o.Agent, o.Network, o.Nodes = Nodelet, "agent", 1
+	o.Agent = Nodelet
+	o.Network, o.Nodes = "agent", 1
 	o.Shape = cmp.Or(o.Shape, StandaloneShape)
 	if o, err = o.withDefaults(); err != nil {
 		return nil, "", fmt.Errorf("start a node: %w", err)

@@ -128,12 +128,14 @@ func missingOptions(fragment, config string) []string {
 
 // newestVersion returns the name with the highest numbers at its end: 7.10 is newer than 7.9.
 func newestVersion(names []string) string {
-	newest, major, minor := "", -1, -1
+	newest := ""
+	major, minor := -1, -1
 	for _, name := range names {
 		var x, y int
 		_, _ = fmt.Sscanf(name[strings.LastIndex(name, "-")+1:], "%d.%d", &x, &y)
 		if x > major || x == major && y > minor {
-			newest, major, minor = name, x, y
+			newest = name
+			major, minor = x, y
 		}
 	}
 	return newest

@@ -124,10 +124,10 @@ func (d *disk) refused(path, words string) {
 // around puts a script into the place of a tool; in it, $real is the path of the tool.
 func around(t *testing.T, tool, script string) {
 	t.Helper()
-	real, err := exec.LookPath(tool)
+	path, err := exec.LookPath(tool)
 	must(t, err)
 	dir := t.TempDir()
-	text := fmt.Sprintf("#!/bin/sh\nreal=%s\n%s\n", real, script)
+	text := fmt.Sprintf("#!/bin/sh\nreal=%s\n%s\n", path, script)
 	must(t, os.WriteFile(filepath.Join(dir, tool), []byte(text), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }

@@ -50,7 +50,8 @@ func blkid(ctx context.Context, path string, files ...*os.File) (string, error) 
 	const nothingFound = 2
 	cmd := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", path)
 	var out, complaint strings.Builder
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &out, &complaint, files
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.ExtraFiles = files
 	err := cmd.Run()
 	code, exited := exitCode(err)
 	switch {

@@ -19,7 +19,8 @@ import (
 func pausing(t *testing.T, tool string) (started, goOn, ended string) {
 	t.Helper()
 	dir := t.TempDir()
-	started, goOn, ended = filepath.Join(dir, "started"), filepath.Join(dir, "go-on"), filepath.Join(dir, "ended")
+	started, ended = filepath.Join(dir, "started"), filepath.Join(dir, "ended")
+	goOn = filepath.Join(dir, "go-on")
 	must(t, errors.Join(unix.Mkfifo(started, 0o600), unix.Mkfifo(goOn, 0o600)))
 	around(t, tool, fmt.Sprintf(`echo > %s; read line < %s; "$real" "$@"; rc=$?; : > %s; exit $rc`, started, goOn, ended))
 	return started, goOn, ended

@@ -87,7 +87,8 @@ func (w *world) fake(path string) string { return filepath.Join(w.dir, "fake", p
 func (w *world) begin() {
 	c := Config{Dir: filepath.Join(w.dir, "plugin"), State: filepath.Join(w.dir, "state")}
 	if !w.real {
-		c.Sys, c.Dev, c.DBs = w.fake("sys"), w.fake("dev"), []string{w.fake("nowhere"), w.fake("db")}
+		c.Sys, c.Dev = w.fake("sys"), w.fake("dev")
+		c.DBs = []string{w.fake("nowhere"), w.fake("db")}
 		c.Events = func() (Events, error) { return quiet{}, nil }
 	}
 	w.d = New(c)

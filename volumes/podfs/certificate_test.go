@@ -193,13 +193,8 @@ func trustVolume(s corev1.ClusterTrustBundleProjection) corev1.VolumeSource {
 func TestTrustBundle(t *testing.T) {
 	t.Parallel()
 	v, o := newVolumes(t), testObjects()
-	one, two, three := string(
-		encodeCertificates([][]byte{{1}}),
-	), string(
-		encodeCertificates([][]byte{{2}}),
-	), string(
-		encodeCertificates([][]byte{{3}}),
-	)
+	one, two := string(encodeCertificates([][]byte{{1}})), string(encodeCertificates([][]byte{{2}}))
+	three := string(encodeCertificates([][]byte{{3}}))
 	key := "-----BEGIN PRIVATE KEY-----\nAQ==\n-----END PRIVATE KEY-----\n"
 	o.bundles = []string{"comment\n" + one + key + two, two + three + one}
 	pod := testPod()

@@ -163,7 +163,8 @@ func TestContentErrors(t *testing.T) {
 // they have.
 func TestContentStaysWhenSourceGoes(t *testing.T) {
 	t.Parallel()
-	v, pod, o := newVolumes(t), testPod(), testObjects()
+	v, pod := newVolumes(t), testPod()
+	o := testObjects()
 	r := request(pod, "vol", configMapVolume("cfg"))
 	r.Volume.ConfigMap.Items = []corev1.KeyToPath{{Key: "a.conf", Path: "a"}}
 	m := mustMount(t, v, r, o)
@@ -211,7 +212,8 @@ func TestTmpfsSizeIsBounded(t *testing.T) {
 
 func TestNestedMountPoints(t *testing.T) {
 	t.Parallel()
-	v, pod, o := newVolumes(t), testPod(), testObjects()
+	v, pod := newVolumes(t), testPod()
+	o := testObjects()
 	mounts := func(paths ...string) (m []corev1.VolumeMount) {
 		for i, p := range paths {
 			name := "other"

@@ -128,7 +128,9 @@ func TestLocalDeviceKept(t *testing.T) {
 	}
 	refused(persistent(testPod(), localOf(device, ptr("xfs"))), "it holds ext4")
 	table := append(make([]byte, 446), make([]byte, 66)...)
-	table[446+4], table[446+8], table[446+12], table[510], table[511] = 0x83, 1, 100, 0x55, 0xaa // one partition
+	table[446+4] = 0x83 // one partition
+	table[446+8], table[446+12] = 1, 100
+	table[510], table[511] = 0x55, 0xaa
 	disk := loopDevice(t)
 	if err := os.WriteFile(disk, table, 0); err != nil {
 		t.Fatal(err)

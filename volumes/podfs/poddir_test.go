@@ -95,7 +95,8 @@ func TestHostsFileThatIsALinkIsRefused(t *testing.T) {
 
 func TestListUnmountRemove(t *testing.T) {
 	t.Parallel()
-	v, pod, o := newVolumes(t), testPod(), testObjects()
+	v, pod := newVolumes(t), testPod()
+	o := testObjects()
 	if found, err := v.List(pod.UID); err != nil || len(found) != 0 {
 		t.Errorf("List of a pod without directory: %v, %v", found, err)
 	}

@@ -138,7 +138,8 @@ func TestTokenOwner(t *testing.T) {
 // TestTokenSurvivesRestart checks that a new agent, with nothing in memory, keeps the token on disk until it is due.
 func TestTokenSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	v, pod, now := newVolumes(t), testPod(), testNow
+	v, pod := newVolumes(t), testPod()
+	now := testNow
 	o := accessObjects(func() time.Time { return now })
 	r := request(pod, "p", apiAccess())
 	first := mustMount(t, v, r, o)
@@ -208,7 +209,8 @@ func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
 
 func TestTokenAPIFails(t *testing.T) {
 	t.Parallel()
-	v, pod, now := newVolumes(t), testPod(), testNow
+	v, pod := newVolumes(t), testPod()
+	now := testNow
 	o := accessObjects(func() time.Time { return now })
 	issue := o.issue
 	down := errors.New("connection refused")

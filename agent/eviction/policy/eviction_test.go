@@ -161,7 +161,8 @@ func TestRank(t *testing.T) {
 }
 
 func TestRefuse(t *testing.T) {
-	plain, static, tolerant := podThat("plain", 0, 0), podThat("static", 0, 0), podThat("tolerant", 0, 0)
+	plain, static := podThat("plain", 0, 0), podThat("static", 0, 0)
+	tolerant := podThat("tolerant", 0, 0)
 	static.Annotations["kubernetes.io/config.source"] = "file"
 	tolerant.Spec.Tolerations = []corev1.Toleration{
 		{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists},

@@ -125,7 +125,8 @@ func (p *Policy) divide(pod *corev1.Pod, all cpuset.CPUSet) (map[string]cpuset.C
 
 // leavesShared returns an error if the containers with CPUs of their own leave none to those that share.
 func (p *Policy) leavesShared(pod *corev1.Pod) error {
-	total, running, sharing := p.exclusiveOfPod(pod), 0, false
+	total, running := p.exclusiveOfPod(pod), 0
+	sharing := false
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if role == podutil.RoleEphemeral {
 			continue

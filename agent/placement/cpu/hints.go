@@ -36,7 +36,8 @@ func (p *Policy) PodHints(s *State, pod *corev1.Pod) numa.Hints {
 // hints returns the sets of NUMA nodes with n available CPUs, counting those to reuse, all of which must be inside. A
 // set is preferred if no smaller one has n CPUs, available or not.
 func (p *Policy) hints(available, reuse cpuset.CPUSet, n int) []numa.Hint {
-	free, reusable, total := p.PerNode(available), p.PerNode(reuse), p.PerNode(p.all)
+	free, reusable := p.PerNode(available), p.PerNode(reuse)
+	total := p.PerNode(p.all)
 	least := p.nodes
 	hints := []numa.Hint{}
 	for mask := range numa.Subsets(p.nodeIDs) {

@@ -192,7 +192,7 @@ func (p *Policy) exclusiveOfPod(pod *corev1.Pod) int {
 		}
 		return podutil.WholeCPUs(pod.Spec.Resources.Requests)
 	}
-	init, sidecars, apps := 0, 0, 0
+	var init, sidecars, apps int
 	for role, c := range podutil.Containers(&pod.Spec) {
 		n := p.Exclusive(pod, c)
 		switch role {

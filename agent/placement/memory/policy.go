@@ -211,7 +211,7 @@ func (p *Policy) ofPod(pod *corev1.Pod) (request, error) {
 	if p.podResources && resourcehelper.IsPodLevelResourcesSet(pod) {
 		return requested(pod.Spec.Resources.Requests, true)
 	}
-	init, sidecars, apps := request{}, request{}, request{}
+	var init, sidecars, apps request
 	for role, c := range podutil.Containers(&pod.Spec) {
 		r, err := p.of(pod, c)
 		if err != nil {

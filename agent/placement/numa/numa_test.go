@@ -32,18 +32,19 @@ func TestMask(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	one, two, both := numa.MaskOf(0), numa.MaskOf(1), numa.MaskOf(0, 1)
+	one, two := numa.MaskOf(0), numa.MaskOf(1)
+	both := numa.MaskOf(0, 1)
 	cpus := numa.Hints{"cpu": {{Nodes: one, Preferred: true}, {Nodes: two, Preferred: true}, {Nodes: both}}}
 	onlySecond := numa.Hints{"gpu": {{Nodes: two, Preferred: true}, {Nodes: both}}}
 	onlyBoth := numa.Hints{"memory": {{Nodes: both, Preferred: true}}}
-	never, any := numa.Hints{"gpu": {}}, numa.Hints{"gpu": nil}
+	never, anywhere := numa.Hints{"gpu": {}}, numa.Hints{"gpu": nil}
 	for _, c := range []struct {
 		name, policy string
 		hints        []numa.Hints
 		want         numa.Hint
 		ok           bool
 	}{
-		{"no preference", "restricted", []numa.Hints{nil, any}, numa.Hint{Nodes: both, Preferred: true}, true},
+		{"no preference", "restricted", []numa.Hints{nil, anywhere}, numa.Hint{Nodes: both, Preferred: true}, true},
 		{"no preference on one node", "single-numa-node", []numa.Hints{nil}, numa.Hint{Preferred: true}, true},
 		{"the lowest node", "single-numa-node", []numa.Hints{cpus, nil}, numa.Hint{Nodes: one, Preferred: true}, true},
 		{"the node of the device", "restricted", []numa.Hints{cpus, onlySecond},

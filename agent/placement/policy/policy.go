@@ -90,7 +90,8 @@ func (p *Policy) Admit(pod *corev1.Pod, s State, devices Devices) Decision {
 	a.Count.Aligned, a.Count.Misaligned = map[Alignment]int{}, map[Alignment]int{}
 	p.Release(&a.State, pod.UID) // an earlier run of the agent may have ended before it recorded that it admitted the pod
 	if err := a.decide(); err != nil {
-		a.State, a.Affinity, a.Refusal = s, nil, refusal(err)
+		a.State = s
+		a.Affinity, a.Refusal = nil, refusal(err)
 	}
 	return a.Decision
 }

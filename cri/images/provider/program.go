@@ -78,7 +78,8 @@ func (p *program) run(ctx context.Context,
 	stderr := &bounded{limit: maxComplaint}
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), stdout, stderr
+	cmd.Stdin = bytes.NewReader(question)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes

@@ -185,7 +185,8 @@ func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error
 	if changed {
 		r.CredentialMapping[name] = merged
 	}
-	r.typeMeta, r.ImageRef, r.LastUpdatedTime = typeMeta{recordKind, group + "v1beta1"}, ref, metav1.Now()
+	r.typeMeta = typeMeta{recordKind, group + "v1beta1"}
+	r.ImageRef, r.LastUpdatedTime = ref, metav1.Now()
 	return s.write(ref, r)
 }
 

@@ -122,7 +122,8 @@ func TestValidateRefuses(t *testing.T) {
 			s.SecurityContext.RunAsUser = ptr(int64(1 << 31))
 		},
 		"spec.hostUsers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.HostUsers, s.HostNetwork, s.ShareProcessNamespace = ptr(false), true, nil
+			s.HostUsers = ptr(false)
+			s.HostNetwork, s.ShareProcessNamespace = true, nil
 		},
 		web + "image": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
 		web + "imagePullPolicy": func(_ *corev1.Pod, _ *corev1.PodSpec,

@@ -110,7 +110,8 @@ func Collect(c command.Call, rootDir string) *Report {
 
 func (r *Report) describe(node *corev1.Node) {
 	info := node.Status.NodeInfo
-	r.Node, r.Version, r.Runtime = node.Name, info.KubeletVersion, info.ContainerRuntimeVersion
+	r.Node = node.Name
+	r.Version, r.Runtime = info.KubeletVersion, info.ContainerRuntimeVersion
 	r.Kernel, r.OS = info.KernelVersion, info.OSImage
 	for _, a := range node.Status.Addresses {
 		if a.Address != node.Name {

@@ -34,7 +34,8 @@ func kubeletFamilies(t *testing.T) map[string][]string {
 	clientmetrics.EnsureRegistered()
 	kubeletmetrics.Register()
 	servermetrics.Register()
-	cadvisor, resources, probes := metrics.NewKubeRegistry(), metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
+	cadvisor, resources := metrics.NewKubeRegistry(), metrics.NewKubeRegistry()
+	probes := metrics.NewKubeRegistry()
 	kinds := container.MetricSet{}
 	for _, kind := range []container.MetricKind{ // those of pkg/kubelet/server without AppMetrics
 		container.CpuUsageMetrics, container.MemoryUsageMetrics, container.DiskIOMetrics, container.DiskUsageMetrics,
