@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/kube/watch"
 )
 
 // reportState is the state of report. No other goroutine uses it.
@@ -28,6 +28,7 @@ type reportState struct {
 	ips         []netip.Addr
 	addressErr  string // the last error, so that it is logged once
 	machineRead time.Time
+	watched     string // the resource version that the watch has brought last
 }
 
 // report registers the node. Then it compares the status at each tick and each change, and sends it if it is due.
@@ -47,7 +48,7 @@ func (r *Reporter) report(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case n := <-r.seen:
-			r.take(n)
+			r.takeWatched(n)
 		case <-r.gone:
 			r.checkDeleted(ctx)
 		case <-r.wake:
@@ -101,12 +102,28 @@ func (r *Reporter) awaitRuntime(ctx context.Context) {
 // take makes n the newest version, unless a newer one has arrived: answers to patches and the watch come in any order.
 func (r *Reporter) take(n *corev1.Node) {
 	before := r.newest.Load()
-	if before != nil && before.UID == n.UID {
-		order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, before.ResourceVersion)
-		if err == nil && order <= 0 {
-			return
-		}
+	if before != nil && before.UID == n.UID &&
+		(n.ResourceVersion == before.ResourceVersion || watch.Older(n.ResourceVersion, before.ResourceVersion)) {
+		return
 	}
+	r.store(n)
+}
+
+// takeWatched is take for a version from the watch. If the watch goes back, etcd was restored from a backup, and what
+// was known before counts no more.
+func (r *Reporter) takeWatched(n *corev1.Node) {
+	restored := watch.Older(n.ResourceVersion, r.state.watched)
+	r.state.watched = n.ResourceVersion
+	if restored {
+		r.store(n)
+		return
+	}
+	r.take(n)
+}
+
+// store makes n the newest version.
+func (r *Reporter) store(n *corev1.Node) {
+	before := r.newest.Load()
 	n.ManagedFields = nil
 	r.newest.Store(n)
 	if before != nil && before.UID != n.UID {

@@ -255,3 +255,27 @@ func TestPlainVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoredNode checks that the agent takes an older version of the Node object from the watch: etcd was restored
+// from a backup. An older version of before the agent's own patch changes nothing.
+func TestRestoredNode(t *testing.T) {
+	node := func(version, team string) *corev1.Node {
+		n := existing(corev1.ConditionTrue)
+		n.ResourceVersion, n.Labels = version, map[string]string{"team": team}
+		return n
+	}
+	r := &Reporter{appeared: make(chan struct{})}
+	r.takeWatched(node("7", "before"))
+	r.take(node("9", "patched"))
+	for _, c := range []struct{ version, team, want string }{
+		{"8", "between", "patched"},
+		{"9", "again", "patched"},
+		{"4", "restored", "restored"},
+		{"5", "next", "next"},
+	} {
+		r.takeWatched(node(c.version, c.team))
+		if got := r.newest.Load().Labels["team"]; got != c.want {
+			t.Errorf("after version %s: got %q, want %q", c.version, got, c.want)
+		}
+	}
+}

@@ -63,6 +63,13 @@ func (f *fakeAPI) add(pod *corev1.Pod) *corev1.Pod {
 	return pod.DeepCopy()
 }
 
+// restore puts an earlier version of a pod back, as a restore of etcd from a backup does.
+func (f *fakeAPI) restore(pod *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods[pod.Namespace+"/"+pod.Name] = pod.DeepCopy()
+}
+
 func (f *fakeAPI) get(namespace, name string) *corev1.Pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()

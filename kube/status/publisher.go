@@ -16,11 +16,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/watch"
 )
 
 const (
@@ -87,6 +87,7 @@ type entry struct {
 
 	base    corev1.PodStatus // last known at the server
 	version string           // its resource version
+	shown   string           // the resource version of the pod in the newest Set
 	want    *corev1.PodStatus
 	since   time.Time // of the oldest Set that no request contains yet
 	gen     uint64    // counts changes of want and gone
@@ -130,6 +131,10 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entryOf(pod)
+	if watch.Older(pod.ResourceVersion, e.shown) { // etcd was restored from a backup: what the server had counts no more
+		e.version = ""
+	}
+	e.shown = pod.ResourceVersion
 	e.see(pod)
 	last := &e.base
 	if e.want != nil {
@@ -273,7 +278,7 @@ func (e *entry) see(pod *corev1.Pod) {
 	if pod.ResourceVersion == e.version {
 		return
 	}
-	if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, e.version); err == nil && c < 0 {
+	if watch.Older(pod.ResourceVersion, e.version) {
 		return
 	}
 	e.base, e.version = pod.Status, pod.ResourceVersion

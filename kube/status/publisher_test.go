@@ -93,6 +93,30 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 	})
 }
 
+// TestRestoredStatusIsSentAgain checks that a status is sent again if etcd was restored from a backup without it.
+func TestRestoredStatusIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.run(t)
+		backup := b.api.add(testPod("a"))
+		b.p.Set(backup, running(backup, false))
+		synctest.Wait()
+		shown := b.api.get("ns", "a")
+		b.p.Set(shown, running(shown, false))
+		synctest.Wait()
+		b.api.log()
+		b.api.restore(backup)
+		b.p.Set(backup, running(backup, false))
+		synctest.Wait()
+		if got, want := b.api.log(), []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}; !slices.Equal(got, want) {
+			t.Errorf("requests after the restore: got %v, want %v", got, want)
+		}
+		if got := b.api.get("ns", "a").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("phase at the server: got %s, want Running", got)
+		}
+	})
+}
+
 func TestNewestWinsAndStatesBetweenAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)

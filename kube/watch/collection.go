@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,8 @@ const (
 
 // Sink receives the state of what is followed. All calls come from one goroutine, in order.
 type Sink interface {
-	// Replace receives the whole state: after the start, and whenever the server has expired the version to resume from.
+	// Replace receives the whole state: after the start, after an outage, and whenever the server has expired the version
+	// to resume from. After an outage it may be older than what was received before.
 	Replace(objs []metav1.Object)
 	// Set receives an object that was added or changed.
 	Set(obj metav1.Object)
@@ -37,8 +39,9 @@ type Sink interface {
 }
 
 // Follow lists and watches t until ctx ends, and passes what it reads to sink. The initial state is streamed
-// (WatchList) or, if the server cannot do that, listed. A lost connection resumes at the last resource version seen;
-// only if the server has expired that version is everything read again. Attempts back off with jitter and never stop.
+// (WatchList) or, if the server cannot do that, listed. A lost connection resumes at the last resource version seen.
+// Everything is read again if the server has expired that version, and after an outage: etcd may have been restored
+// from a backup meanwhile, so that the version exists a second time. Attempts back off with jitter and never stop.
 func (t Target) Follow(ctx context.Context, sink Sink) {
 	f := follower{target: t, sink: sink}
 	for {
@@ -72,8 +75,11 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 		if !start.IsZero() {
 			worked = time.Since(start)
 		}
-		if Forgotten(err) {
+		switch {
+		case Forgotten(err):
 			f.version, err = "", nil // no outage: the next attempt reads the whole state
+		case start.IsZero() && away(err):
+			f.version = ""
 		}
 	}()
 	s, err := f.begin(ctx)
@@ -129,6 +135,13 @@ func refused(err error) bool {
 func Forgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// away reports whether err, of an attempt to open a stream, may come from an outage during which etcd was restored: the
+// server cannot be reached, or a load balancer or the server says that it cannot serve.
+func away(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }
 
 func (f *follower) working() {

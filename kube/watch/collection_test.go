@@ -200,6 +200,39 @@ func TestFollowReadsAllAfterExpiry(t *testing.T) {
 	})
 }
 
+// TestFollowReadsAllAfterOutage checks that after an outage the whole state is read, although the server knows the
+// version: etcd may have been restored from a backup, and what happened before that version is another history. An
+// answer that the server is busy, or has an error with this request, is no outage.
+func TestFollowReadsAllAfterOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer *apierrors.StatusError
+		reads  int
+	}{
+		"away":     {apierrors.NewServiceUnavailable("down"), 2},
+		"error":    {apierrors.NewInternalError(errors.New("etcd is away")), 2},
+		"busy":     {apierrors.NewTooManyRequests("busy", 1), 1},
+		"rejected": {apierrors.NewForbidden(corev1.Resource("pods"), "", nil), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
+				time.Sleep(time.Minute)
+				server.Intercept(func(*http.Request) *apierrors.StatusError { return c.answer })
+				server.CutWatches()
+				time.Sleep(time.Minute)
+				server.Lose("pods", "ns", "a")
+				server.Intercept(nil)
+				time.Sleep(time.Minute)
+				if n, _ := st.counts(); n != c.reads {
+					t.Errorf("got %d reads of the state, want %d", n, c.reads)
+				}
+				if c.reads == 2 {
+					want(t, st, "b")
+				}
+			})
+		})
+	}
+}
+
 // TestFollowBacksOff checks that a server that is down is asked less and less often, and never given up.
 func TestFollowBacksOff(t *testing.T) {
 	follow(t, func(s *apitest.Server) { s.Intercept(down) }, func(t *testing.T, server *apitest.Server, st *state) {

@@ -8,6 +8,6 @@
 // Why not client-go's Reflector: a node watches a hundred single objects, and a stream here is read by its owner,
 // without the goroutines, the buffer and the store that a Reflector brings for each. On a real API server a watched
 // ConfigMap of 1 KiB costs 22 to 27 KiB and 2 goroutines at rest (the connection's share included) against 26 to 38
-// KiB and 4 goroutines: see BenchmarkIdle in kube/objects. It also resumes after a lost connection without a list, and
-// reports an outage once.
+// KiB and 4 goroutines: see BenchmarkIdle in kube/objects. It also resumes after a lost connection without a list,
+// reports an outage once, and reads the whole state after one.
 package watch

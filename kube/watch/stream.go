@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -180,4 +181,11 @@ func (s *Stream) frame() ([]byte, error) {
 func (s *Stream) Close() {
 	s.cancel()
 	s.body.Close() // its error does not matter: the stream is only read
+}
+
+// Older reports whether a resource version comes before another one of the same object. Without a version nothing is
+// older.
+func Older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
 }

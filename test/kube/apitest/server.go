@@ -185,6 +185,13 @@ func (s *Server) Delete(resource, namespace, name string) bool {
 	return s.delete(key{resource, namespace, name})
 }
 
+// Lose removes an object without a trace in the history, as a restore of etcd from a backup does.
+func (s *Server) Lose(resource, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, key{resource, namespace, name})
+}
+
 func (s *Server) delete(k key) bool {
 	o, ok := s.objects[k]
 	if !ok {
