@@ -46,7 +46,7 @@ func (s *soak) check(ctx context.Context) {
 
 // deleteRestored deletes the pods of the churn that a restored etcd has brought back.
 func (s *soak) deleteRestored(ctx context.Context) {
-	if !s.report.injected("etcd-restored") {
+	if !s.report.injected("etcd-restored") && !s.report.injected("etcd-restored-unseen") {
 		return
 	}
 	problem := within(ctx, settleLimit, func() string {

@@ -104,6 +104,8 @@ var faults = []fault{
 		inject: withPlugin("device")},
 	{name: "etcd-restored", part: partControlPlane, about: "etcd is restored from a copy that is some seconds old",
 		inject: etcdRestored},
+	{name: "etcd-restored-unseen", part: partControlPlane, about: "the same, and the agent is not restarted",
+		inject: etcdRestoredUnseen, rare: true},
 	{name: "files-damaged", part: partAgent,
 		about:  "one of the agent's files is emptied, cut, garbage or newer; three times",
 		inject: filesDamaged},

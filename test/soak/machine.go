@@ -104,6 +104,28 @@ func agentLittleMemory(ctx context.Context, l *lane) error {
 // restore: a watch that was cut off before it, and comes back when the API server has reached its version again, goes
 // on at a version that exists twice, and misses what is between.
 func etcdRestored(ctx context.Context, l *lane) error {
+	if err := restoreEtcd(ctx, l); err != nil {
+		return err
+	}
+	l.gate.owners[partAgent].Lock()
+	err := l.kill(ctx)
+	l.gate.owners[partAgent].Unlock()
+	if err != nil {
+		return err
+	}
+	return hold(ctx, l)
+}
+
+// etcdRestoredUnseen is etcdRestored without the restart: the agent reads the whole state after the outage.
+func etcdRestoredUnseen(ctx context.Context, l *lane) error {
+	if err := restoreEtcd(ctx, l); err != nil {
+		return err
+	}
+	l.wait(ctx, l.between(2*time.Second, 12*time.Second))
+	return nil
+}
+
+func restoreEtcd(ctx context.Context, l *lane) error {
 	backup := filepath.Join(filepath.Dir(l.node.RootDir), "soak-etcd")
 	if err := os.RemoveAll(backup); err != nil {
 		return err
@@ -112,21 +134,11 @@ func etcdRestored(ctx context.Context, l *lane) error {
 		return err
 	}
 	l.wait(ctx, l.between(2*time.Second, 10*time.Second))
-	err := testbed.RestoreEtcd(ctx, l.tb, backup, func() {
+	return testbed.RestoreEtcd(ctx, l.tb, backup, func() {
 		for _, process := range []string{"scheduler", "controller manager", "API server", "etcd"} {
 			l.report.killed(process)
 		}
 		l.restores.Add(1)
 		l.status.reset()
 	})
-	if err != nil {
-		return err
-	}
-	l.gate.owners[partAgent].Lock()
-	err = l.kill(ctx)
-	l.gate.owners[partAgent].Unlock()
-	if err != nil {
-		return err
-	}
-	return hold(ctx, l)
 }
