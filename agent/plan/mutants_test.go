@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -197,7 +198,14 @@ var mutants = map[string]mutant{
 	}),
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
-	"hooks are not run":                forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
+	"why a container was stopped is forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Stopped = maps.Clone(m.Stopped)
+		for id, stop := range m.Stopped {
+			stop.Cause = podstate.CauseEnd
+			m.Stopped[id] = stop
+		}
+	}),
+	"hooks are not run": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
 	"containers do not wait for the postStart hook of an earlier one": podChanged(func(d *podstate.Desired) {
 		slices.Reverse(d.Pod.Spec.Containers)
 	}),

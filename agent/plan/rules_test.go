@@ -145,27 +145,6 @@ func (ru *rules) traceless() {
 	}
 }
 
-// mayRunAgain implements the restart policy as Kubernetes documents it.
-func (ru *rules) mayRunAgain(name string, code int32) bool {
-	c, policy := ru.specs[name], ru.l.desired.Pod.Spec.RestartPolicy
-	if ru.roles[name] == podutil.RoleEphemeral {
-		return false
-	}
-	for _, rule := range c.RestartPolicyRules {
-		in := slices.Contains(rule.ExitCodes.Values, code)
-		if in == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true
-		}
-	}
-	if c.RestartPolicy != nil {
-		policy = corev1.RestartPolicy(*c.RestartPolicy)
-	}
-	if policy == corev1.RestartPolicyAlways && ru.roles[name] != podutil.RoleInit {
-		return true
-	}
-	return policy != corev1.RestartPolicyNever && code != 0
-}
-
 // stopping reports whether it is known that the pod must end.
 func (ru *rules) stopping() bool {
 	reported := ru.l.memory.Reported
@@ -452,8 +431,7 @@ func (ru *rules) workKept(s podstate.CreateContainer) {
 // an init container whose sandbox was lost.
 func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	switch {
-	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mayRunAgain(s.Name, last.code):
-	case ru.unhealthy[last.id] && ru.mayRunAgain(s.Name, 1): // a failed probe is a failure, whatever the exit code
+	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mustRunAgain(s.Name, last.id, last.code):
 	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
 	default:
 		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -234,7 +235,8 @@ func (ru *rules) mayEnd() {
 	}
 	for name, role := range ru.roles {
 		last := ru.last[name]
-		if role == podutil.RoleApp && !ru.forgotten[name] && (last == nil || !last.ended || ru.mayRunAgain(name, last.code)) {
+		if role == podutil.RoleApp && !ru.forgotten[name] &&
+			(last == nil || !last.ended || ru.mustRunAgain(name, last.id, last.code)) {
 			ru.breaks("the pod has ended, and %s has not", name)
 		}
 	}
@@ -265,7 +267,7 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 		}
 	case c.State != podstate.ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
-	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mayRunAgain(name, c.ExitCode) &&
+	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mustRunAgain(name, c.ID, c.ExitCode) &&
 		c.Reason != "StartError":
 		ru.breaks("at rest, and %s, which exited with %d, does not run", c.ID, c.ExitCode)
 	}
@@ -277,4 +279,36 @@ func (ru *rules) checkGone() {
 	if slicesCount(ru.l.calls, func(c *call) bool { return c.ghost }) == 0 {
 		ru.checkTraces("gone")
 	}
+}
+
+// mayRunAgain implements the restart policy as Kubernetes documents it.
+func (ru *rules) mayRunAgain(name string, code int32) bool {
+	c, policy := ru.specs[name], ru.policy(name)
+	if ru.roles[name] == podutil.RoleEphemeral {
+		return false
+	}
+	for _, rule := range c.RestartPolicyRules {
+		in := slices.Contains(rule.ExitCodes.Values, code)
+		if in == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+			return true
+		}
+	}
+	if policy == corev1.RestartPolicyAlways && ru.roles[name] != podutil.RoleInit {
+		return true
+	}
+	return policy != corev1.RestartPolicyNever && code != 0
+}
+
+// policy returns the restart policy of a container: its own or that of the pod.
+func (ru *rules) policy(name string) corev1.RestartPolicy {
+	if own := ru.specs[name].RestartPolicy; own != nil {
+		return corev1.RestartPolicy(*own)
+	}
+	return ru.l.desired.Pod.Spec.RestartPolicy
+}
+
+// mustRunAgain reports whether an instance that has exited with code is followed by another. After a failed probe it
+// is, whatever the exit code, unless the policy is Never.
+func (ru *rules) mustRunAgain(name, id string, code int32) bool {
+	return ru.mayRunAgain(name, code) || ru.unhealthy[id] && ru.policy(name) != corev1.RestartPolicyNever
 }
