@@ -88,6 +88,8 @@ func TestSeedsThatBroke(t *testing.T) {
 		"counted start failed, the next one lost":        {510140133, denseFaults},
 		"container created while the pod's size changes": {500091480, denseFaults},
 		"clock set back after a preStop hook":            {700045322, wideFaults},
+		"created after a reset that the API missed":      {610411622, denseFaults},
+		"passed init container in an unknown state":      {700299057, wideFaults},
 		"answer of the release of claims lost":           {500099355, denseFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {

@@ -91,8 +91,8 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 			ended = nil // this is the end of the previous instance
 		}
 	}
-	if shown.ContainerID == "" && ended == nil && shown.RestartCount == 0 {
-		return nil
+	if shown.ContainerID == "" && ended == nil {
+		return nil // it only counts an instance that was created
 	}
 	c := &Container{
 		Name:    shown.Name,
