@@ -104,7 +104,10 @@ func (p *planner) syncContainers(volumesReady bool) {
 				p.next(slot, volumesReady)
 			}
 		case podutil.RoleInit:
-			if p.Initialized {
+			if p.Initialized || slot.Passed {
+				if slot.Alive() && !slot.Running() {
+					p.next(slot, volumesReady) // its end
+				}
 				// The runtime forgot it while what comes after it had already begun.
 				p.heldUpBy(slot, "runs once more beside the containers that come after it")
 			} else if !held && !slot.InitDone() {
