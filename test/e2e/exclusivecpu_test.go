@@ -46,6 +46,7 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		}
 	})
 	forgetCPUs(t)
+	shareDevicePlugins(t)
 	writeConfig(t, withSettings(own, staticPolicies))
 	startKind(t, testbed.Kubelet)
 	d := &devicePlugin{config: fake.Config{
@@ -103,6 +104,27 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		t.Errorf("the container has the CPU quota %q, want none", quota)
 	}
 	kubectl(t, "delete", "pod", "next", "shared", "--timeout=60s")
+}
+
+// shareDevicePlugins lets the kubelet, which has device plugins below /var/lib/kubelet whatever its root directory is,
+// use the directory of the node until the test ends.
+func shareDevicePlugins(t *testing.T) {
+	t.Helper()
+	const kubelets = "/var/lib/kubelet/device-plugins"
+	own := filepath.Join(node().RootDir, "device-plugins")
+	for _, dir := range []string{kubelets, own} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(own, kubelets, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(kubelets, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // assigned lists the containers that have CPUs, memory or devices for themselves, as the pod resources API reports
