@@ -162,6 +162,7 @@ func TestLongPrometheus(t *testing.T) {
 	applyFile(t, "metrics/pods.yaml")
 	apply(t, scraper)
 	waitReady(t, time.Minute, "metrics-burstable")
+	scrape(t, "healthz") // its checks are in /metrics/slis
 	dir := t.TempDir()
 	token := kubectl(t, "create", "token", "scraper", "--duration=1h")
 	write(t, filepath.Join(dir, "token"), token)
