@@ -25,6 +25,7 @@ type Backends struct {
 	// Steps runs the steps of plans.
 	Steps     *execute.Executor
 	PodFiles  PodFiles
+	Logs      Logs
 	Volumes   Volumes
 	Cgroups   Cgroups
 	Devices   Devices
@@ -54,6 +55,12 @@ type PodFiles interface {
 	WritePodFile(pod types.UID, name string, content []byte) error
 	NotePodFile(pod types.UID, name string, content []byte) error
 	ResetMark(pod types.UID) (mark string, marked bool, err error)
+}
+
+// Logs shows which pods have a log directory: *logs.Tree.
+type Logs interface {
+	Has(pod types.UID) (bool, error)
+	Pods() ([]types.UID, error)
 }
 
 // Volumes lists the pods that have a directory or a volume: *volumes.Manager.

@@ -85,6 +85,9 @@ func (w *worker) observeDisk(o *podstate.Observed) error {
 		return err
 	}
 	present, unknown := w.cfg.PodFiles.HasPodDir(pod.UID)
+	if !present && unknown == nil {
+		present, unknown = w.cfg.Logs.Has(pod.UID)
+	}
 	o.DirOnDisk = present || unknown != nil // the step that removes it reports why it cannot be read
 	o.CgroupExists, err = w.cfg.Cgroups.Exists(pod)
 	return err

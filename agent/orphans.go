@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +29,8 @@ func (o *orphans) adoptListed(ctx context.Context) {
 	}
 }
 
-// adoptFromDisk starts workers that clean up after pods which have left only a directory, a cgroup, a volume or a
-// prepared resource claim.
+// adoptFromDisk starts workers that clean up after pods which have left only a directory, logs, a cgroup, a volume or a
+// prepared resource claim. The kubelet removes logs later than the rest, so it leaves them when it is replaced.
 func (o *orphans) adoptFromDisk(ctx context.Context) {
 	dirs, err := o.cfg.Volumes.Pods()
 	if err != nil {
@@ -39,7 +40,11 @@ func (o *orphans) adoptFromDisk(ctx context.Context) {
 	if err != nil {
 		o.cfg.Log.Warn("cannot list the pod cgroups", "err", err)
 	}
-	dirs = append(dirs, groups...)
+	logs, err := o.cfg.Logs.Pods()
+	if err != nil {
+		o.cfg.Log.Warn("cannot list the pods with logs", "err", err)
+	}
+	dirs = slices.Concat(dirs, groups, logs)
 	dirs = append(dirs, o.cfg.Claims.Pods()...)
 	for _, uid := range dirs {
 		if o.table.workers[uid] == nil && o.table.unwanted(uid) {

@@ -231,6 +231,7 @@ func (w *world) begin() {
 			Runtime:   client,
 			Steps:     steps,
 			PodFiles:  podFiles,
+			Logs:      tree,
 			Volumes:   mounts,
 			Cgroups:   podcgroups.None{},
 			Devices:   devicePlugins,

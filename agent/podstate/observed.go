@@ -16,7 +16,7 @@ type Observed struct {
 	// VolumesOnDisk are the names of the volumes that have a directory below the pod's directory. It is filled only
 	// if the pod must be torn down, and nil otherwise.
 	VolumesOnDisk []string
-	// DirOnDisk and CgroupExists: the pod's directory and cgroup still exist. Filled like VolumesOnDisk.
+	// DirOnDisk: the pod has a directory, or one for its logs. CgroupExists: it has a cgroup. Filled like VolumesOnDisk.
 	DirOnDisk    bool
 	CgroupExists bool
 	// ResetMark is the content of the marker file of a reset (RestartAllContainers) in the pod's directory. It is filled

@@ -35,11 +35,7 @@ type parts struct {
 }
 
 // newSteps makes what runs the steps of plans.
-func newSteps(p *process, x parts, podCgroups execute.Cgroups) (*execute.Executor, error) {
-	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logs.LinksDir)
-	if err != nil {
-		return nil, err
-	}
+func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) (*execute.Executor, error) {
 	userNamespaces, err := userns.Open(uint32(p.cfg.Pods.UserNamespaceSize), p.cfg.Node.MaxPods, x.storage.files, p.log)
 	if err != nil {
 		return nil, err
@@ -66,7 +62,11 @@ func newSteps(p *process, x parts, podCgroups execute.Cgroups) (*execute.Executo
 // newSupervisor makes the supervisor, which runs the pods.
 func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
-	steps, err := newSteps(p, x, podCgroups)
+	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logs.LinksDir)
+	if err != nil {
+		return err
+	}
+	steps, err := newSteps(p, x, podCgroups, tree)
 	if err != nil {
 		return err
 	}
@@ -75,6 +75,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 			Runtime:   x.runtime.client,
 			Steps:     steps,
 			PodFiles:  x.storage.files,
+			Logs:      tree,
 			Volumes:   x.storage.volumes,
 			Cgroups:   podCgroups,
 			Devices:   x.plugins.devices,

@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // LinksDir is where log collectors expect links to the logs of containers.
@@ -107,6 +109,37 @@ func (t *Tree) RemoveLog(log, link string) error {
 // RemovePod removes the log directories of a pod, of which perhaps nothing but the UID is known, and the links to its
 // logs. The directories are called <namespace>_<name>_<uid>.
 func (t *Tree) RemovePod(uid string) error {
+	return t.each(func(pods *os.Root, name, of string) error {
+		if of != uid {
+			return nil
+		}
+		if err := t.removeLinks(filepath.Join(t.pods, name)); err != nil {
+			return err
+		}
+		if err := pods.RemoveAll(name); err != nil {
+			return fmt.Errorf("remove log directory: %w", err)
+		}
+		return nil
+	})
+}
+
+// Pods returns the pods that have a log directory.
+func (t *Tree) Pods() (uids []types.UID, err error) {
+	err = t.each(func(_ *os.Root, _, uid string) error {
+		uids = append(uids, types.UID(uid))
+		return nil
+	})
+	return uids, err
+}
+
+// Has reports whether a pod has a log directory.
+func (t *Tree) Has(pod types.UID) (bool, error) {
+	all, err := t.Pods()
+	return slices.Contains(all, pod), err
+}
+
+// each calls do for each log directory of a pod, with its name and the UID of the pod.
+func (t *Tree) each(do func(pods *os.Root, name, uid string) error) error {
 	pods, err := root(t.realPods)
 	if err != nil {
 		return err
@@ -117,14 +150,10 @@ func (t *Tree) RemovePod(uid string) error {
 		return fmt.Errorf("list log directories: %w", err)
 	}
 	for _, e := range all {
-		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) != 3 || parts[2] != uid {
-			continue
-		}
-		if err := t.removeLinks(filepath.Join(t.pods, e.Name())); err != nil {
-			return err
-		}
-		if err := pods.RemoveAll(e.Name()); err != nil {
-			return fmt.Errorf("remove log directory: %w", err)
+		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] != "" {
+			if err := do(pods, e.Name(), parts[2]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
