@@ -44,6 +44,7 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 					return nil
 				})
 				reporter, err := node.New(node.Config{
+					Changed:      func(*corev1.Node) {},
 					Name:         "node",
 					Registration: node.Registration{Register: true, ExternalCloud: true},
 					RootDir:      w.root,

@@ -150,15 +150,25 @@ func (w *world) unmount() {
 	}
 }
 
+// plainPulls pulls all images side by side, without credentials of the node.
+func plainPulls(log *slog.Logger) images.Config {
+	return images.Config{
+		Providers: func(context.Context, *corev1.Pod, string) ([]images.Provided, []string) { return nil, nil },
+		Wanted:    func(string) {},
+		Pulled:    func() {},
+		Log:       log,
+	}
+}
+
 // begin starts the agent.
 func (w *world) begin() {
 	w.t.Helper()
-	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: w.runtime.Connect})
+	log := w.newLog()
+	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: log, Connect: w.runtime.Connect})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	log := w.newLog()
-	dirs, err := podfs.New(podfs.Config{PodsDir: w.path("pods")})
+	dirs, err := podfs.New(podfs.Config{Log: log, PodsDir: w.path("pods")})
 	if err != nil {
 		w.t.Skip("this system cannot provide volumes: ", err)
 	}
@@ -182,7 +192,9 @@ func (w *world) begin() {
 	}
 	var devicePlugins deviceBackend = w.devices
 	if w.devices == nil {
-		if devicePlugins, err = devices.New(devices.Config{Root: w.root}); err != nil {
+		if devicePlugins, err = devices.New(devices.Config{
+			Log: log, Root: w.root, Exclusive: devices.NoneExclusive{}, Changed: func() {},
+		}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -205,7 +217,7 @@ func (w *world) begin() {
 	events := status.NewRecorder(status.RecorderConfig{Log: log})
 	steps := execute.New(execute.Backends{
 		Runtime:        client,
-		Images:         images.New(client, images.Config{}),
+		Images:         images.New(client, plainPulls(log)),
 		Volumes:        mounts,
 		PodFiles:       dirs,
 		Logs:           tree,

@@ -38,7 +38,7 @@ type world struct {
 func onEachRuntime(t *testing.T, test func(w *world)) {
 	t.Run("fake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			rt, c := serve(t, cri.Options{})
+			rt, c := serve(t, cri.Options{Log: discard})
 			rt.AddImage(fake.RemoteImage{Name: conformanceImage})
 			rt.SandboxTakes = 500 * time.Millisecond
 			test(&world{T: t, c: c, rt: rt, image: conformanceImage, name: "pod", uid: "uid-pod", logs: "/logs"})
@@ -49,7 +49,7 @@ func onEachRuntime(t *testing.T, test func(w *world)) {
 		if endpoint == "" {
 			t.Skip("NODELET_TEST_CRI names no container runtime to try")
 		}
-		c, err := cri.Dial(endpoint, cri.Options{})
+		c, err := cri.Dial(endpoint, cri.Options{Log: discard})
 		check(t, err)
 		defer c.Close()
 		name := strings.ToLower(strings.ReplaceAll(strings.TrimSuffix(t.Name(), "/real"), "/", "-"))

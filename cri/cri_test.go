@@ -2,6 +2,7 @@ package cri_test
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -19,13 +20,16 @@ import (
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
+// discard is the logger of tests that read no log.
+var discard = slog.New(slog.DiscardHandler)
+
 // serve starts a runtime with one image and a client for it.
 func serve(t testing.TB, o cri.Options) (*fake.Runtime, *cri.Client) {
 	t.Helper()
 	rt := fake.New()
 	rt.AddImage(fake.RemoteImage{Name: "busybox:1"})
 	rt.Start()
-	o.Connect = rt.Connect
+	o.Connect, o.Log = rt.Connect, discard
 	c, err := cri.Dial("unix:///run/fake.sock", o)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +101,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 	defer rt.Close()
 	var mu sync.Mutex
 	seen := map[string]int{}
-	c, err := cri.Dial("unix://"+socket, cri.Options{Done: func(verb string, took time.Duration, err error) {
+	c, err := cri.Dial("unix://"+socket, cri.Options{Log: discard, Done: func(verb string, took time.Duration, err error) {
 		if err != nil || took <= 0 {
 			t.Errorf("%s took %v, err %v", verb, took, err)
 		}
@@ -189,7 +193,7 @@ func check(t *testing.T, err error) {
 // it was about.
 func TestHangIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Hang: true})
 		errs := make(chan error)
 		began := time.Now()
@@ -250,7 +254,7 @@ func TestDeadlines(t *testing.T) {
 	for name, tc := range calls {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt, c := serve(t, cri.Options{Timeout: 5 * time.Second})
+				rt, c := serve(t, cri.Options{Log: discard, Timeout: 5 * time.Second})
 				rt.Inject(&fake.Fault{Hang: true})
 				began := time.Now()
 				if err := tc.call(t.Context(), c); !cri.IsDeadline(err) {
@@ -268,7 +272,7 @@ func TestDeadlines(t *testing.T) {
 // snapshot finds what the first call made.
 func TestLostAnswerAndReservedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Lose: true, Times: 1})
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsUnavailable(err) {
 			t.Fatalf("first call: %v, want unavailable", err)
@@ -289,7 +293,7 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 // frees it later.
 func TestStuckWorkKeepsTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{Timeout: time.Second})
+		rt, c := serve(t, cri.Options{Log: discard, Timeout: time.Second})
 		stuck := rt.Inject(&fake.Fault{
 			Verb:          "RunPodSandbox",
 			Inside:        true,
@@ -314,7 +318,7 @@ func TestStuckWorkKeepsTheName(t *testing.T) {
 // new Dial.
 func TestReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		runSandbox(t, c, "web", 0)
 		rt.Crash(false)
 		synctest.Wait()
@@ -338,7 +342,7 @@ func TestReconnect(t *testing.T) {
 // TestCallCutOffByCrash checks that a call that was under way when the runtime died fails as unavailable at once.
 func TestCallCutOffByCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		rt.SandboxTakes = time.Hour
 		errs := make(chan error)
 		go func() {
@@ -358,7 +362,7 @@ func TestCallCutOffByCrash(t *testing.T) {
 // return.
 func TestStopOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		rt.Script("app", fake.Script{IgnoresTerm: true})
 		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
 		began := time.Now()
@@ -378,7 +382,7 @@ func TestStopOvertakes(t *testing.T) {
 
 func TestExecSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, c := serve(t, cri.Options{})
+		rt, c := serve(t, cri.Options{Log: discard})
 		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
 		commandsDo := func(o fake.ExecOutcome) {
 			rt.OnExec(func(string, []string) fake.ExecOutcome { return o })
@@ -409,7 +413,7 @@ func TestExecSync(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := serve(t, cri.Options{})
+		_, c := serve(t, cri.Options{Log: discard})
 		err := c.StartContainer(t.Context(), "nope")
 		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || nameReserved(err) {
 			t.Errorf("classes of %v are wrong", err)
@@ -445,18 +449,18 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 		"unix:run/containerd.sock": "must be absolute",
 		"unix:// /x":               "is not a URL",
 	} {
-		_, err := cri.Dial(endpoint, cri.Options{})
+		_, err := cri.Dial(endpoint, cri.Options{Log: discard})
 		if err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), "container runtime endpoint: ") {
 			t.Errorf("%q: got %v, want %q", endpoint, err, want)
 		}
 	}
-	_, err := cri.Dial("unix:///a", cri.Options{ImageEndpoint: "tcp://x"})
+	_, err := cri.Dial("unix:///a", cri.Options{Log: discard, ImageEndpoint: "tcp://x"})
 	if err == nil || !strings.HasPrefix(err.Error(), "image service endpoint: ") {
 		t.Errorf("image endpoint: %v", err)
 	}
 	for _, endpoint := range []string{"unix:///run/x.sock", "/run/x.sock", "unix:/run/x.sock"} {
-		c, err := cri.Dial(endpoint, cri.Options{})
+		c, err := cri.Dial(endpoint, cri.Options{Log: discard})
 		if err != nil {
 			t.Errorf("%q: %v", endpoint, err)
 			continue
@@ -473,7 +477,7 @@ func TestImageEndpoint(t *testing.T) {
 		check(t, rt.Listen(filepath.Join(dir, name)))
 		defer rt.Close()
 	}
-	c, err := cri.Dial(filepath.Join(dir, "pods"), cri.Options{ImageEndpoint: filepath.Join(dir, "images")})
+	c, err := cri.Dial(filepath.Join(dir, "pods"), cri.Options{Log: discard, ImageEndpoint: filepath.Join(dir, "images")})
 	check(t, err)
 	defer c.Close()
 	if _, err := c.ListImages(t.Context()); err != nil {

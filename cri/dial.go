@@ -44,7 +44,7 @@ type Options struct {
 	Done func(verb string, took time.Duration, err error)
 	// Connect replaces the dialing of the socket at path, for tests; nil means a unix socket.
 	Connect func(ctx context.Context, path string) (net.Conn, error)
-	// Log receives a line when the event stream is lost or restored; nil discards them.
+	// Log receives a line when the event stream is lost or restored.
 	Log *slog.Logger
 }
 
@@ -68,9 +68,6 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	c.streams.Store(o.StreamLists)
 	if c.timeout == 0 {
 		c.timeout = DefaultTimeout
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
 	}
 	conn, err := c.connect("container runtime endpoint", endpoint, o.Connect)
 	if err != nil {

@@ -18,7 +18,7 @@ func listing(t *testing.T, streams bool) (*fake.Runtime, *cri.Client) {
 	rt.AddImage(fake.RemoteImage{Name: "pause:1"})
 	rt.Start()
 	t.Cleanup(func() { rt.Crash(true) })
-	c, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect, StreamLists: true})
+	c, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, StreamLists: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Root     string // the agent's root directory, absolute
 	NodeName string
-	Log      *slog.Logger // nil: nothing is logged
+	Log      *slog.Logger
 	// CallTimeout bounds one call to a CSI driver; zero means the kubelet's two minutes.
 	CallTimeout time.Duration
 	// Health asks drivers for the condition of volumes beside their usage.
@@ -33,13 +33,12 @@ type Config struct {
 	BootID string
 
 	// Registered receives what a driver reports about the node, before the driver is notified of its registration. An
-	// error is passed to the driver, and the registration is repeated. It may block. Nil: not called.
+	// error is passed to the driver, and the registration is repeated. It may block.
 	Registered func(ctx context.Context, d DriverInfo) error
 	// Limits returns after which period a driver is asked again how many volumes the node can have, 0 for never, and a
-	// channel that is closed when that may have changed. It may block until ctx ends; only then it returns an error. Nil:
-	// drivers are asked when they register.
+	// channel that is closed when that may have changed. It may block until ctx ends; only then it returns an error.
 	Limits func(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
-	// Gone receives the name of a driver that has unregistered. It may block. Nil: not called.
+	// Gone receives the name of a driver that has unregistered. It may block.
 	Gone func(ctx context.Context, driver string)
 	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the
 	// newest.
@@ -67,9 +66,6 @@ type CSI struct {
 func New(cfg Config) (*CSI, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = callTimeout

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,7 +50,7 @@ func FuzzVolData(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		c, err := New(Config{Root: root, NodeName: "node", BootID: "boot"})
+		c, err := New(Config{Log: slog.New(slog.DiscardHandler), Root: root, NodeName: "node", BootID: "boot"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,10 +26,8 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	if err != nil {
 		return nil, err
 	}
-	if c.cfg.Registered != nil {
-		if err := c.cfg.Registered(ctx, d.info); err != nil {
-			return nil, errors.Join(err, d.conn.Close())
-		}
+	if err := c.cfg.Registered(ctx, d.info); err != nil {
+		return nil, errors.Join(err, d.conn.Close())
 	}
 	following, stop := context.WithCancel(c.background.Context())
 	d.stop = stop
@@ -39,17 +37,15 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 		return nil, errors.Join(err, d.conn.Close())
 	}
 	c.log.Info("CSI driver registered", "driver", d.name, "nodeID", d.info.NodeID)
-	if len(pods) > 0 && c.cfg.Wake != nil {
+	if len(pods) > 0 {
 		c.cfg.Wake(pods)
 	}
 	c.unstageUnused()
-	if c.cfg.Limits != nil {
-		c.mu.Lock()
-		if !c.background.Ended() {
-			c.background.Go(func() { c.followLimits(following, d) })
-		}
-		c.mu.Unlock()
+	c.mu.Lock()
+	if !c.background.Ended() {
+		c.background.Go(func() { c.followLimits(following, d) })
 	}
+	c.mu.Unlock()
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 
@@ -59,7 +55,7 @@ func (c *CSI) dismiss(ctx context.Context, d *driver) {
 		return
 	}
 	c.log.Info("CSI driver unregistered", "driver", d.name)
-	if c.cfg.Gone != nil && ctx.Err() == nil {
+	if ctx.Err() == nil {
 		c.cfg.Gone(ctx, d.name)
 	}
 }

@@ -50,7 +50,7 @@ type Handler interface {
 type Config struct {
 	Root     string // the agent's root directory
 	Handlers map[string]Handler
-	Log      *slog.Logger // nil discards
+	Log      *slog.Logger
 	// PollInterval is the time between two looks at the directory while it cannot be watched; zero means five seconds.
 	PollInterval time.Duration
 }
@@ -65,9 +65,6 @@ type Registry struct {
 
 // New returns a registry. Nothing is called before Run.
 func New(cfg Config) *Registry {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = 5 * time.Second
 	}

@@ -78,13 +78,14 @@ type pluginHosts struct {
 func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	h = &pluginHosts{}
 	root := p.cfg.Paths.Root
-	var healthChanged func([]types.UID)
-	if p.cfg.Gate("ResourceHealthStatus") {
+	health, healthChanged := p.cfg.Gate("ResourceHealthStatus"), func([]types.UID) {}
+	if health {
 		healthChanged = func(uids []types.UID) { x.links.supervisor.HealthChanged(uids) }
 	}
 	c := dra.Config{
 		Root:           root,
 		Log:            p.log,
+		Health:         health,
 		HealthChanged:  healthChanged,
 		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
 		Wake:           x.links.wake,

@@ -35,7 +35,7 @@ func again(t *testing.T, root, policy string, cfg Config, runtime *cri.Client) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(runtime, cfg)
+	return newPuller(runtime, cfg)
 }
 
 const preloaded = "NeverVerifyPreloadedImages"
@@ -90,7 +90,7 @@ func TestPrivateImageOfAnotherPod(t *testing.T) {
 		moved := pullSecret("r.io", "me", "pw")
 		moved.Namespace, moved.UID = "other", "9"
 		check("same login in another namespace", p, corev1.PullIfNotPresent, moved, "Pulled")
-		off := New(p.runtime, Config{})
+		off := newPuller(p.runtime, Config{})
 		check("gate is off", off, corev1.PullNever, other, "Pulled")
 	})
 }

@@ -42,7 +42,8 @@ func onDisk(t *testing.T, o CollectorOptions, images string, test func(d *disk))
 		}
 		d.runtime.Start()
 		var err error
-		if d.client, err = cri.Dial("unix:///run/fake.sock", cri.Options{Connect: d.runtime.Connect}); err != nil {
+		dial := cri.Options{Log: discard, Connect: d.runtime.Connect}
+		if d.client, err = cri.Dial("unix:///run/fake.sock", dial); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {

@@ -18,8 +18,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images/records"
 )
 
-// Config says how a Puller pulls. The zero value pulls all images side by side, without credentials of the node, and
-// lets each pod use each image that is present.
+// Config says how a Puller pulls.
 type Config struct {
 	// MaxParallel bounds the number of pulls at a time (maxParallelImagePulls); 0 means no bound.
 	MaxParallel int
@@ -29,15 +28,15 @@ type Config struct {
 	// NodeConfigs are files with the node's own credentials; see nodeConfigFiles. They are read for each pull.
 	NodeConfigs []string
 	// Providers asks the node's credential providers for logins to a repository's registry, on behalf of a pod; see
-	// package provider. problems says what could not be had, without any content. nil: there are no providers.
+	// package provider. problems says what could not be had, without any content.
 	Providers func(ctx context.Context, pod *corev1.Pod, repository string) (given []Provided, problems []string)
 	// Records say which pod may use an image that is present. nil: every pod may (KubeletEnsureSecretPulledImages is off).
 	Records *records.Store
-	// Wanted receives the ID of each image that a pod is about to use. May be nil.
+	// Wanted receives the ID of each image that a pod is about to use.
 	Wanted func(id string)
-	// Pulled is called after a pull. May be nil.
+	// Pulled is called after a pull.
 	Pulled func()
-	// Log receives problems with credentials; nil discards them.
+	// Log receives problems with credentials.
 	Log *slog.Logger
 }
 
@@ -77,12 +76,6 @@ type Puller struct {
 // New returns a Puller for a runtime.
 func New(runtime *cri.Client, cfg Config) *Puller {
 	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log, flights: map[string]*flight{}}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
-	}
-	if p.cfg.Pulled == nil {
-		p.cfg.Pulled = func() {}
-	}
 	if cfg.MaxParallel > 0 {
 		p.tokens = make(chan struct{}, cfg.MaxParallel)
 	}
@@ -201,9 +194,7 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 	if got == nil {
 		return Image{}, false, nil
 	}
-	if p.cfg.Wanted != nil {
-		p.cfg.Wanted(got.Id)
-	}
+	p.cfg.Wanted(got.Id)
 	found := Image{Ref: got.Id, ID: got.Id, Size: got.Size, Username: got.Username}
 	if got.Uid != nil {
 		found.UID = &got.Uid.Value
@@ -218,14 +209,12 @@ func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credenti
 	ofNode, more := nodeKeyring(p.cfg.NodeConfigs)
 	problems = append(problems, more...)
 	var ofProviders keyring
-	if p.cfg.Providers != nil {
-		given, more := p.cfg.Providers(ctx, r.Pod, n.repository)
-		problems = append(problems, more...)
-		for _, g := range given {
-			ofProviders.add(g.Source, g.Logins)
-		}
-		ofProviders.sort()
+	given, more := p.cfg.Providers(ctx, r.Pod, n.repository)
+	problems = append(problems, more...)
+	for _, g := range given {
+		ofProviders.add(g.Source, g.Logins)
 	}
+	ofProviders.sort()
 	for _, problem := range problems {
 		p.log.Warn("some registry credentials cannot be used", "image", r.Image, "problem", problem)
 	}

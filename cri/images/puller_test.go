@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,11 +22,14 @@ import (
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
+// discard is the logger of tests that read no log.
+var discard = slog.New(slog.DiscardHandler)
+
 func serve(t *testing.T, o Config) (*fake.Runtime, *Puller) {
 	t.Helper()
 	rt := fake.New()
 	rt.Start()
-	c, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect})
+	c, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +37,17 @@ func serve(t *testing.T, o Config) (*fake.Runtime, *Puller) {
 		c.Close()
 		rt.Close()
 	})
-	return rt, New(c, o)
+	return rt, newPuller(c, o)
+}
+
+// newPuller returns a puller without credential providers, if o has none.
+func newPuller(c *cri.Client, o Config) *Puller {
+	if o.Providers == nil {
+		o.Providers = func(context.Context, *corev1.Pod, string) ([]Provided, []string) { return nil, nil }
+	}
+	o.Wanted, o.Pulled = func(string) {}, func() {}
+	o.Log = discard
+	return New(c, o)
 }
 
 func pullSecret(registry, user, password string) *corev1.Secret {

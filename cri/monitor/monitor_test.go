@@ -15,6 +15,9 @@ import (
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
+// discard is the logger of tests that read no log.
+var discard = slog.New(slog.DiscardHandler)
+
 // TestRuntimeComesBack checks that a runtime that was away keeps its name, which is part of container IDs, and gets
 // the pod CIDR again because it may be another process.
 func TestRuntimeComesBack(t *testing.T) {
@@ -67,7 +70,7 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		rt := fake.New()
-		client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect})
+		client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +150,7 @@ func TestCheckSoon(t *testing.T) {
 // run starts a monitor of a runtime that does not run yet.
 func run(t *testing.T, done func(string, time.Duration, error)) (*Monitor, *fake.Runtime) {
 	rt := fake.New()
-	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Connect: rt.Connect, Done: done})
+	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, Done: done})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,8 @@ func (b *bed) reasons() []string {
 
 func testConfig(t testing.TB) Config {
 	return Config{
-		Name: testNode,
+		Name:    testNode,
+		Changed: func(*corev1.Node) {},
 		Registration: Registration{
 			Register:     true,
 			Labels:       map[string]string{"mine": "yes"},

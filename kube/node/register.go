@@ -50,9 +50,7 @@ func (r *Reporter) updateLocal(ctx context.Context, now time.Time) *corev1.Node 
 	n.Status, _ = r.cfg.status(before, r.gather(ctx, now), now)
 	if r.newest.Load() == nil && !sameStatus(before.Status, n.Status) {
 		r.local.Store(n)
-		if r.cfg.Changed != nil {
-			r.cfg.Changed(n)
-		}
+		r.cfg.Changed(n)
 	}
 	return n
 }

@@ -138,9 +138,7 @@ func (r *Reporter) store(n *corev1.Node) {
 		}
 		r.cfg.Event(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", r.cfg.Name, reason))
 	}
-	if r.cfg.Changed != nil {
-		r.cfg.Changed(n)
-	}
+	r.cfg.Changed(n)
 }
 
 // sync sends the status if it has changed, if it is due, or if the last attempt has failed.

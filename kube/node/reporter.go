@@ -54,7 +54,7 @@ type Config struct {
 	Intervals
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.
 	Event func(eventType, reason, message string)
-	// Changed is called with each new result of Node, always by the same goroutine. It must not block. May be nil.
+	// Changed is called with each new result of Node, always by the same goroutine. It must not block.
 	Changed func(*corev1.Node)
 	Log     *slog.Logger
 }

@@ -264,7 +264,7 @@ func TestRestoredNode(t *testing.T) {
 		n.ResourceVersion, n.Labels = version, map[string]string{"team": team}
 		return n
 	}
-	r := &Reporter{appeared: make(chan struct{})}
+	r := &Reporter{cfg: Config{Changed: func(*corev1.Node) {}}, appeared: make(chan struct{})}
 	r.takeWatched(node("7", "before"))
 	r.take(node("9", "patched"))
 	for _, c := range []struct{ version, team, want string }{

@@ -192,9 +192,7 @@ func (p *podCertificates) reportLate(c *podCertificate) {
 }
 
 func (p *podCertificates) warn(c *podCertificate, reason, message string) {
-	if p.cfg.Event != nil {
-		p.cfg.Event(c.pod, corev1.EventTypeWarning, reason, message)
-	}
+	p.cfg.Event(c.pod, corev1.EventTypeWarning, reason, message)
 }
 
 // handle handles the answer to a request, if it has one.

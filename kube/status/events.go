@@ -63,9 +63,6 @@ type Recorder struct {
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(cfg RecorderConfig) *Recorder {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	return &Recorder{cfg: cfg, queue: make(chan *occurrence, eventQueue)}
 }
 

@@ -19,7 +19,7 @@ import (
 var podRef = Ref{Kind: "Pod", Namespace: "ns", Name: "a", UID: "a-uid", FieldPath: "spec.containers{app}"}
 
 func runRecorder(t *testing.T, api *fakeAPI) *Recorder {
-	r := NewRecorder(RecorderConfig{Client: api.client(t), Node: "node-1"})
+	r := NewRecorder(RecorderConfig{Log: discard, Client: api.client(t), Node: "node-1"})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
@@ -191,7 +191,7 @@ func TestEventsAreHeld(t *testing.T) {
 func TestEventsBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
-		r := NewRecorder(RecorderConfig{Client: api.client(t), Node: "node-1"})
+		r := NewRecorder(RecorderConfig{Log: discard, Client: api.client(t), Node: "node-1"})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()

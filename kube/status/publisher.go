@@ -105,9 +105,6 @@ func New(cfg Config) *Publisher {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = defaultParallel
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	return &Publisher{
 		cfg: cfg, wake: latest.NewSignal(),
 		pods: map[types.UID]*entry{}, delayed: map[*entry]struct{}{},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,6 +26,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
+// discard is the logger of tests that read no log.
+var discard = slog.New(slog.DiscardHandler)
+
 // bench is a publisher that runs against a fake API server inside a synctest bubble.
 type bench struct {
 	api     *fakeAPI
@@ -35,7 +39,7 @@ type bench struct {
 
 func newBench(t *testing.T, parallel int) *bench {
 	b := &bench{api: newFakeAPI()}
-	b.p = New(Config{Client: b.api.client(t), Parallel: parallel, Deleted: func(uid types.UID) {
+	b.p = New(Config{Log: discard, Client: b.api.client(t), Parallel: parallel, Deleted: func(uid types.UID) {
 		b.mu.Lock()
 		b.deleted = append(b.deleted, uid)
 		b.mu.Unlock()
@@ -296,7 +300,7 @@ func TestRandomUpdatesConverge(t *testing.T) {
 
 func TestStandaloneKeepsStatuses(t *testing.T) {
 	deleted := make(chan types.UID, 1)
-	p := New(Config{Deleted: func(uid types.UID) { deleted <- uid }})
+	p := New(Config{Log: discard, Deleted: func(uid types.UID) { deleted <- uid }})
 	pod := testPod("a")
 	p.Set(pod, running(pod, true))
 	if s, ok := p.Newest(pod.UID); !ok || !isReady(&s) {
@@ -356,7 +360,7 @@ func TestForgetDropsWhatIsQueued(t *testing.T) {
 }
 
 func BenchmarkSetUnchanged(b *testing.B) {
-	p := New(Config{Client: newFakeAPI().client(b)})
+	p := New(Config{Log: discard, Client: newFakeAPI().client(b)})
 	pod := testPod("a")
 	pod.ResourceVersion, pod.Status = "1", fullStatus(2)
 	b.ReportAllocs()
@@ -390,7 +394,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Fatal(err)
 	}
 	done := make(chan struct{})
-	p := New(Config{Client: c.Core, Published: func(*corev1.Pod, time.Duration) { done <- struct{}{} }})
+	p := New(Config{Log: discard, Client: c.Core, Published: func(*corev1.Pod, time.Duration) { done <- struct{}{} }})
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	go p.Run(ctx)

@@ -46,7 +46,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	s := &server{t: t, api: realAPI(t), seen: make(chan *corev1.Pod, 100), deleted: make(chan types.UID, 100)}
-	s.p = New(Config{Client: s.api,
+	s.p = New(Config{Log: discard, Client: s.api,
 		Published: func(pod *corev1.Pod, took time.Duration) { t.Logf("published in %v", took); s.seen <- pod },
 		Deleted:   func(uid types.UID) { s.deleted <- uid }})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 
 func TestRealServerAcceptsEvents(t *testing.T) {
 	api := realAPI(t)
-	r := NewRecorder(RecorderConfig{Client: api, Node: "node-1"})
+	r := NewRecorder(RecorderConfig{Log: discard, Client: api, Node: "node-1"})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()

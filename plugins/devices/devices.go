@@ -34,26 +34,25 @@ const (
 
 // Config says where plugins register and who is notified. The functions must not block.
 type Config struct {
-	Root string       // the agent's root directory, absolute
-	Log  *slog.Logger // nil discards
+	Root string // the agent's root directory, absolute
+	Log  *slog.Logger
 	// Grace is how long a resource is reported after its plugin is gone; zero means the kubelet's five minutes.
 	Grace time.Duration
 	// RegisterTimeout is how long Resume waits for plugins; zero means 30 seconds.
 	RegisterTimeout time.Duration
 	// Pods returns the pods of the node that have not terminated. It may block. nil: they are not known.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
-	// Claims returns what a container has by ResourceClaims. It must not call back. nil: nothing.
+	// Claims returns what a container has by ResourceClaims. It must not call back.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
-	// Exclusive says what containers have for themselves beside devices. nil: nothing.
+	// Exclusive says what containers have for themselves beside devices.
 	Exclusive Exclusive
 	// Changed is called after Capacity has changed, one call at a time.
 	Changed func()
-	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name. nil: not
-	// counted.
+	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name.
 	Asked func(version, call string, err error)
-	// Meter counts what plugins do; nil: nothing is counted.
+	// Meter counts what plugins do.
 	Meter Meter
-	// HealthChanged receives the pods whose Health may have changed. nil: it is not needed.
+	// HealthChanged receives the pods whose Health may have changed.
 	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
@@ -127,23 +126,11 @@ func New(cfg Config) (*Devices, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Exclusive == nil {
-		cfg.Exclusive = NoneExclusive{}
-	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}
 	if cfg.RegisterTimeout == 0 {
 		cfg.RegisterTimeout = registerTimeout
-	}
-	if cfg.HealthChanged == nil {
-		cfg.HealthChanged = func([]types.UID) {}
-	}
-	if cfg.Asked == nil {
-		cfg.Asked = func(string, string, error) {}
 	}
 	d := &Devices{
 		cfg: cfg,

@@ -3,6 +3,7 @@ package devices_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/test/plugins/devices/fake"
@@ -44,6 +46,12 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) Registered(string)               {}
+func (noMeter) Allocated(string, time.Duration) {}
+
 // begin starts the device manager and waits until plugins can register: those that came earlier would lose their
 // sockets.
 func (w *world) begin() {
@@ -54,6 +62,11 @@ func (w *world) begin() {
 		RegisterTimeout: w.timeout,
 		Wake:            w.Wake,
 		HealthChanged:   w.healthChanged,
+		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },
+		Exclusive:       devices.NoneExclusive{},
+		Changed:         func() {},
+		Meter:           noMeter{},
+		Log:             slog.New(slog.DiscardHandler),
 		Pods: func(context.Context) ([]*corev1.Pod, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -81,9 +81,7 @@ func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, er
 	if err := d.install(p, options); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if d.cfg.Meter != nil {
-		d.cfg.Meter.Registered(name)
-	}
+	d.cfg.Meter.Registered(name)
 	d.log.Info("device plugin is registered", "resource", name, "socket", socket)
 	return p, nil
 }
@@ -178,7 +176,7 @@ func devicesByID(list []*api.Device) (all map[string]device, repeated []string) 
 }
 
 func (d *Devices) wake(pods []types.UID) {
-	if len(pods) > 0 && d.cfg.Wake != nil {
+	if len(pods) > 0 {
 		d.cfg.Wake(pods)
 	}
 }
@@ -242,9 +240,7 @@ func (d *Devices) withdraw(name string, r *resource) {
 func (d *Devices) notify() {
 	d.notifying.Lock()
 	defer d.notifying.Unlock()
-	if d.cfg.Changed != nil {
-		d.cfg.Changed()
-	}
+	d.cfg.Changed()
 }
 
 // Capacity returns the number of devices of each resource, and how many of them are healthy. Both are zero for a

@@ -99,9 +99,7 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 				one.Devices = append(one.Devices, containerDevices(name, given[name].ids)...)
 			}
 		}
-		if d.cfg.Claims != nil {
-			one.DynamicResources = d.cfg.Claims(pod, c)
-		}
+		one.DynamicResources = d.cfg.Claims(pod, c)
 		out.Containers = append(out.Containers, one)
 	}
 	return out

@@ -30,8 +30,8 @@ const (
 
 // Config says where the file is and how to reach the API server. Wake and HealthChanged must not block.
 type Config struct {
-	Root string       // the agent's root directory, absolute
-	Log  *slog.Logger // nil discards
+	Root string // the agent's root directory, absolute
+	Log  *slog.Logger
 	// CallTimeout bounds one call to a driver. Grace is how long a driver may be gone before its ResourceSlices are
 	// deleted. Zero means the kubelet's 45 and 30 seconds.
 	CallTimeout, Grace time.Duration
@@ -39,10 +39,10 @@ type Config struct {
 	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Slices are the ResourceSlices of this node; nil: there is no API server.
 	Slices Slices
-	// HealthChanged receives the pods whose Health may have changed. nil: it is not needed. HealthMessages: Health has
-	// the messages of drivers.
-	HealthChanged  func(pods []types.UID)
-	HealthMessages bool
+	// Health: drivers are asked for the health of their devices, with HealthMessages also for their messages.
+	Health, HealthMessages bool
+	// HealthChanged receives the pods whose Health may have changed.
+	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
 }
@@ -89,9 +89,6 @@ type claim struct {
 func New(cfg Config) (*DRA, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = callTimeout

@@ -121,7 +121,7 @@ func (d *DRA) connected(p *driver, up bool) {
 		pods = d.waiting.Take(p.name)
 	}
 	d.mu.Unlock()
-	if len(pods) > 0 && d.cfg.Wake != nil {
+	if len(pods) > 0 {
 		d.cfg.Wake(pods)
 	}
 }

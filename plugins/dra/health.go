@@ -120,7 +120,7 @@ func allDevices(deviceKey) bool { return true }
 
 // healthChanged passes on that the health of the devices of these pods may have changed.
 func (d *DRA) healthChanged(pods []types.UID) {
-	if len(pods) > 0 && d.cfg.HealthChanged != nil {
+	if len(pods) > 0 {
 		d.cfg.HealthChanged(pods)
 	}
 }

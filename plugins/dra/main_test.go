@@ -3,6 +3,7 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,9 +54,11 @@ func (w *world) begin() {
 		Grace:          time.Millisecond,
 		Claim:          w.claim,
 		Slices:         w,
+		Health:         true,
 		HealthChanged:  w.healthChanged,
 		HealthMessages: true,
 		Wake:           w.Wake,
+		Log:            slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		w.T.Fatal(err)

@@ -52,7 +52,7 @@ type deviceHealth struct {
 func reportsOf(d *DRA, driver string, conn *grpc.ClientConn, services []string) *reports {
 	var client healthapi.DRAResourceHealthClient
 	switch {
-	case d.cfg.HealthChanged == nil:
+	case !d.cfg.Health:
 		return nil
 	case slices.Contains(services, healthapi.DRAResourceHealthService):
 		client = healthapi.NewDRAResourceHealthClient(conn)

@@ -15,12 +15,12 @@ const Plugin = "kubernetes.io/iscsi"
 
 // Config says where things are. Empty fields mean the usual places.
 type Config struct {
-	Dir   string       // the plugin's directory below the agent's root directory; must be given
-	State string       // who has created which session; must not survive a reboot
-	Sys   string       // where sysfs is mounted
-	Dev   string       // the devices
-	DBs   []string     // where iscsiadm may keep its records of targets
-	Log   *slog.Logger // nil: nothing is logged
+	Dir   string   // the plugin's directory below the agent's root directory; must be given
+	State string   // who has created which session; must not survive a reboot
+	Sys   string   // where sysfs is mounted
+	Dev   string   // the devices
+	DBs   []string // where iscsiadm may keep its records of targets
+	Log   *slog.Logger
 	// Events opens a stream of events about new devices. Nil: the kernel's.
 	Events func() (Events, error)
 	// SessionTimeout bounds what is done with a target's sessions in one call. Zero: two minutes.
@@ -47,9 +47,6 @@ func New(cfg Config) *Driver {
 	}
 	if cfg.DBs == nil {
 		cfg.DBs = []string{"/etc/iscsi", "/var/lib/iscsi"}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Events == nil {
 		cfg.Events = kernelEvents

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,6 +87,7 @@ func (w *world) fake(path string) string { return filepath.Join(w.dir, "fake", p
 // begin starts the driver.
 func (w *world) begin() {
 	c := Config{Dir: filepath.Join(w.dir, "plugin"), State: filepath.Join(w.dir, "state")}
+	c.Log = slog.New(slog.DiscardHandler)
 	if !w.real {
 		c.Sys, c.Dev = w.fake("sys"), w.fake("dev")
 		c.DBs = []string{w.fake("nowhere"), w.fake("db")}

@@ -117,7 +117,7 @@ func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 		if seen != nil || !noted.IsZero() {
 			t.Errorf("%s: an empty volume shows %v, %v", name, seen, noted)
 		}
-		again, err := New(Config{PodsDir: v.podsDir})
+		again, err := New(Config{Log: discard, PodsDir: v.podsDir})
 		if err != nil {
 			t.Fatal(err)
 		}

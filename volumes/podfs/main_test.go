@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,9 @@ import (
 	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
+// discard is the logger of tests that read no log.
+var discard = slog.New(slog.DiscardHandler)
+
 func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 // newVolumes gives a Volumes below a temporary directory.
@@ -29,7 +33,7 @@ func newVolumes(t testing.TB) *FS {
 		t.Skip("needs root: it mounts and changes owners")
 	}
 	dir := t.TempDir()
-	v, err := New(Config{PodsDir: filepath.Join(dir, "pods")})
+	v, err := New(Config{Log: discard, PodsDir: filepath.Join(dir, "pods")})
 	if err != nil {
 		t.Fatal(err)
 	}

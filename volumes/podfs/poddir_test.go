@@ -244,14 +244,14 @@ func TestForeignMountOnVolumeIsNotTakenForIt(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Config{PodsDir: "relative/pods"}); err == nil {
+	if _, err := New(Config{Log: discard, PodsDir: "relative/pods"}); err == nil {
 		t.Error("relative path was taken")
 	}
 	dir := t.TempDir()
 	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "kubelet")); err != nil {
 		t.Fatal(err)
 	}
-	v, err := New(Config{PodsDir: filepath.Join(dir, "kubelet/pods")})
+	v, err := New(Config{Log: discard, PodsDir: filepath.Join(dir, "kubelet/pods")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 
 // Config says where the pods live.
 type Config struct {
-	PodsDir string       // <root-dir>/pods, absolute; may itself be reached through symbolic links
-	Log     *slog.Logger // nil: nothing is logged
+	PodsDir string // <root-dir>/pods, absolute; may itself be reached through symbolic links
+	Log     *slog.Logger
 }
 
 // FS mounts volumes below one PodsDir. It is safe for concurrent use.
@@ -42,9 +42,6 @@ func New(cfg Config) (*FS, error) {
 		log:     cfg.Log,
 		noswap:  tmpfsNoswap(),
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
-	}
-	if v.log == nil {
-		v.log = slog.New(slog.DiscardHandler)
 	}
 	if err := v.checkKernel(); err != nil {
 		return nil, err

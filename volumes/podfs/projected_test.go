@@ -144,7 +144,7 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	r := request(pod, "p", apiAccess())
 	first := mustMount(t, v, r, o)
 
-	restarted, err := New(Config{PodsDir: v.podsDir})
+	restarted, err := New(Config{Log: discard, PodsDir: v.podsDir})
 	if err != nil {
 		t.Fatal(err)
 	}

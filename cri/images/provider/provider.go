@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +29,7 @@ type Options struct {
 	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
-	// Log receives the reason why a provider gave no login; nil discards it.
+	// Log receives the reason why a provider gave no login.
 	Log *slog.Logger
 }
 
@@ -50,7 +49,7 @@ func New(o Options) (*Providers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
 	}
-	p := &Providers{log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
+	p := &Providers{log: o.Log}
 	for _, c := range configured {
 		program, err := find(o.BinDir, c)
 		if err != nil {

@@ -28,9 +28,6 @@ func (s *Server) counting() []grpc.ServerOption {
 
 // count reports a call by its full name, such as /v1alpha1.Pods/ListPods. A client that ends its watch has canceled it.
 func (s *Server) count(method string, err error) {
-	if s.cfg.Asked == nil {
-		return
-	}
 	code := status.Code(err)
 	if errors.Is(err, context.Canceled) {
 		code = codes.Canceled

@@ -7,6 +7,7 @@ package plugintest
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -56,7 +57,9 @@ func New(t *testing.T) *Node {
 // Run runs a handler, and the registration of its plugins below root, until Kill.
 func (n *Node) Run(root, pluginType string, h Handler) {
 	ctx, cancel := context.WithCancel(context.Background())
-	registry := plugins.New(plugins.Config{Root: root, Handlers: map[string]plugins.Handler{pluginType: h}})
+	registry := plugins.New(plugins.Config{
+		Root: root, Handlers: map[string]plugins.Handler{pluginType: h}, Log: slog.New(slog.DiscardHandler),
+	})
 	var running sync.WaitGroup
 	running.Go(func() { registry.Run(ctx) })
 	running.Go(func() { h.Run(ctx) })

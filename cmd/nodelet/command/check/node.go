@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,7 @@ const runtimeLimit = 5 * time.Second
 
 func (m *Machine) runtime(ctx context.Context) []Result {
 	endpoint := m.Config.Runtime.Endpoint
-	client, err := cri.Dial(endpoint, cri.Options{Timeout: runtimeLimit})
+	client, err := cri.Dial(endpoint, cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: runtimeLimit})
 	if err != nil {
 		return result("runtime", Problem, err.Error(), "correct containerRuntimeEndpoint")
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -128,7 +129,8 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.Out, "note: %s\n", w)
 	}
-	client, err := cri.Dial(cfg.Runtime.Endpoint, cri.Options{Timeout: 10 * time.Second})
+	dial := cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: 10 * time.Second}
+	client, err := cri.Dial(cfg.Runtime.Endpoint, dial)
 	if err != nil {
 		return err
 	}
