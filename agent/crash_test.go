@@ -184,11 +184,11 @@ func TestLostAnswers(t *testing.T) {
 				w.sleep(10 * time.Second)
 				w.checkNothingLeft()
 				if lost.Hits() != 1 {
-					t.Errorf("lost answers: got %d", lost.Hits())
+					t.Errorf("lost answers: got %d, want 1", lost.Hits())
 				}
 				for _, made := range []string{"RunPodSandbox", "CreateContainer", "StartContainer"} {
 					if n := w.runtime.Verbs()[made]; n != 1 {
-						t.Errorf("%s: got %d calls", made, n)
+						t.Errorf("%s: got %d calls, want 1", made, n)
 					}
 				}
 			})
@@ -212,7 +212,7 @@ func TestHalfMadeSandbox(t *testing.T) {
 				w.sleep(time.Minute)
 				w.checkRunning("web/app#0")
 				if all := w.runtime.Sandboxes(); len(all) != 1 {
-					t.Errorf("there are %d sandboxes", len(all))
+					t.Errorf("there: got %d sandboxes, want 1", len(all))
 				}
 			})
 		})

@@ -33,7 +33,7 @@ func TestEvict(t *testing.T) {
 		}
 		w.checkRunning("other/app#0")
 		if left := w.agent.Active(t.Context()); len(left) != 1 || left[0].Name != "other" {
-			t.Errorf("active: %v", left)
+			t.Errorf("active: got %v, want one", left)
 		}
 		<-w.agent.Evict(t.Context(), "unknown", agent.Eviction{})
 	})

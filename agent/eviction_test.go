@@ -177,7 +177,7 @@ func TestEvictor(t *testing.T) {
 			t.Errorf("got status %+v, want Failed, Evicted, %q", st, message)
 		}
 		if n := len(s.evictions()); n != 2 {
-			t.Errorf("%d events about evictions", n)
+			t.Errorf("got %d events about evictions, want 2", n)
 		}
 		w.sleep(2 * time.Minute)
 		if want := []policy.Pressure{{Memory: true}, {}}; !slices.Equal(s.pressures, want) {

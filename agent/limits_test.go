@@ -69,7 +69,7 @@ func TestOverrun(t *testing.T) {
 			}
 		}
 		if n := len(s.evictions()); n != 1 {
-			t.Errorf("%d events about evictions", n)
+			t.Errorf("got %d events about evictions, want 1", n)
 		}
 	})
 }

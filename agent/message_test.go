@@ -57,7 +57,7 @@ func TestReadTailOfAnythingElse(t *testing.T) {
 	}
 	for _, path := range []string{"", filepath.Join(dir, "missing"), dir, link, pipe, "/dev/zero"} {
 		if got, _ := readTail(path, 8); got != "" {
-			t.Errorf("%s says %q", path, got)
+			t.Errorf("%s: got %q, want none", path, got)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestLogTail(t *testing.T) {
 		{"an endless line", strings.Repeat("x", 1<<20), ""},
 	} {
 		if got := logTail(write(t, c.log)); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestMessage(t *testing.T) {
 			}}
 			for range 2 {
 				if got := f.message(ctr, made); got != c.want {
-					t.Errorf("%q, want %q", got, c.want)
+					t.Errorf("got %q, want %q", got, c.want)
 				}
 				ctr.Message = "something else"
 			}
@@ -178,7 +178,7 @@ func TestExitTime(t *testing.T) {
 	}
 	at := f.ended("past", now.Add(-time.Minute))
 	if ago := now.Sub(at); ago != time.Minute {
-		t.Errorf("an end a minute ago is %v ago", ago)
+		t.Errorf("an end a minute ago: got %v ago, want %v", ago, time.Minute)
 	}
 	if again := f.ended("past", now); !again.Equal(at) {
 		t.Errorf("the end moved by %v", again.Sub(at))

@@ -122,12 +122,12 @@ func TestPodAPILists(t *testing.T) {
 		all, err := w.podAPI().RunningLogs(t.Context())
 		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath ||
 			filepath.Base(all[0].Path) != "0.log" {
-			t.Errorf("%v, %v", all, err)
+			t.Errorf("got %v, %v, want one", all, err)
 		}
 		w.runtime.ExitContainer(all[0].ID, 1, "")
 		synctest.Wait()
 		if all, err := w.podAPI().RunningLogs(t.Context()); err != nil || len(all) != 0 {
-			t.Errorf("after the end: %v, %v", all, err)
+			t.Errorf("after the end: got %v, %v, want none", all, err)
 		}
 	})
 }

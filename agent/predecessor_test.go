@@ -36,7 +36,7 @@ func (w *world) away(old, next *corev1.Pod, apiAway bool) {
 func (w *world) sandboxOf(pod *corev1.Pod) {
 	w.t.Helper()
 	if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != string(pod.UID) {
-		w.t.Errorf("the sandboxes are %v, want one of pod %s", all, pod.UID)
+		w.t.Errorf("the sandboxes: got %v, want one of pod %s", all, pod.UID)
 	}
 }
 

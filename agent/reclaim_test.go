@@ -37,7 +37,7 @@ func TestRemoveEnded(t *testing.T) {
 		before := left()
 		w.agent.RemoveEnded(t.Context())
 		if got := left(); got != before {
-			t.Errorf("before the API server shows the end: %d containers and sandboxes, want %d", got, before)
+			t.Errorf("before the API server shows the end: got %d containers and sandboxes, want %d", got, before)
 		}
 		w.publish(w.agent)
 		w.deliver()

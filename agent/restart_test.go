@@ -64,7 +64,7 @@ func TestCrashLoop(t *testing.T) {
 			t.Errorf("%d instances are kept", n)
 		}
 		if links, _ := os.ReadDir(w.path("links")); len(links) != len(w.runtime.Containers()) {
-			t.Errorf("there are %d links to logs", len(links))
+			t.Errorf("there: got %d links to logs, want %d", len(links), len(w.runtime.Containers()))
 		}
 	})
 }
@@ -171,7 +171,7 @@ func TestPullPolicies(t *testing.T) {
 				w.run(pod)
 				w.sleep(time.Minute)
 				if pulls, n := w.runtime.Verbs()["PullImage"], len(w.running()); pulls != c.pulls || (n == 1) != c.runs {
-					t.Errorf("%d pulls, %d containers run", pulls, n)
+					t.Errorf("got %d pulls, %d running containers, want %d", pulls, n, c.pulls)
 				}
 				if wait := containerStatus(w.status(pod), "app").State.Waiting; !c.runs &&
 					(wait == nil || wait.Reason != "ErrImageNeverPull") {
@@ -209,7 +209,7 @@ func TestStartFails(t *testing.T) {
 		w.runtime.Script("app", fake.Script{})
 		w.sleep(5 * time.Minute)
 		if n := len(w.running()); n != 1 {
-			t.Errorf("%d containers run", n)
+			t.Errorf("got %d running containers, want 1", n)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestReadiness(t *testing.T) {
 			w.commandsEnd(fake.ExecOutcome{ExitCode: map[bool]int32{false: 1, true: 0}[want]})
 			w.sleep(10 * time.Second)
 			if got := ready(w.status(pod)); got != want {
-				t.Errorf("round %d: ready is %v", i, got)
+				t.Errorf("round %d: ready: got %v, want %v", i, got, want)
 			}
 		}
 		w.checkRunning("web/app#0")
@@ -375,7 +375,7 @@ func TestTerminationMessage(t *testing.T) {
 		w.sleep(time.Second)
 		for name, want := range map[string]string{"app": "all is lost", "talker": "out of luck\n"} {
 			if end := containerStatus(w.status(pod), name).State.Terminated; end == nil || end.Message != want {
-				t.Errorf("%s: %+v, want message %q", name, end, want)
+				t.Errorf("%s: got %+v, want message %q", name, end, want)
 			}
 		}
 	})

@@ -106,7 +106,7 @@ func TestMetadataReachesVolumes(t *testing.T) {
 			w.sleep(0)
 			got, err := os.ReadFile(w.path("pods/uid-web/volumes/kubernetes.io~downward-api/labels/color"))
 			if string(got) != color {
-				t.Errorf("the volume says %q, want %q: %v", got, color, err)
+				t.Errorf("the volume: got %q, want %q: %v", got, color, err)
 			}
 		}
 		w.checkOnce()
@@ -214,7 +214,7 @@ func TestRuntimeRestarts(t *testing.T) {
 		got := w.running()
 		slices.Sort(got)
 		if want := []string{"later/app#0", "web/app#1"}; !slices.Equal(got, want) {
-			t.Errorf("running: %v, want %v", got, want)
+			t.Errorf("running: got %v, want %v", got, want)
 		}
 	})
 }
@@ -327,7 +327,7 @@ func TestIdle(t *testing.T) {
 		w.runtime.ResetCalls()
 		w.sleep(10 * time.Minute)
 		if n := len(w.runtime.Calls()); n != 20 {
-			t.Errorf("%d calls in ten minutes: %v", n, w.runtime.Verbs())
+			t.Errorf("got %d calls in ten minutes: %v, want 20", n, w.runtime.Verbs())
 		}
 	})
 }

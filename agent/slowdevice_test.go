@@ -64,7 +64,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 				t.Errorf("the pod that was refused: %s, %s, %s", st.Phase, st.Reason, st.Message)
 			}
 			if n := len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
-				t.Errorf("%d events say so", n)
+				t.Errorf("got %d events say so, want 1", n)
 			}
 			w.checkRunning("other/app#0")
 		},

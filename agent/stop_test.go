@@ -43,14 +43,14 @@ func TestGraceShortened(t *testing.T) {
 		w.sleep(10 * time.Second)
 		w.checkRunning("web/app#0")
 		if n := w.runtime.Verbs()["StopContainer"]; n != 1 {
-			t.Errorf("%d calls of StopContainer before the grace was shortened", n)
+			t.Errorf("got %d calls of StopContainer before the grace was shortened, want 1", n)
 		}
 		w.delete(pod, 5*time.Second)
 		if took := w.gone(pod); took != 5*time.Second {
 			t.Errorf("with a grace of 5 s left, the pod went after %v", took)
 		}
 		if n := w.runtime.Verbs()["StopContainer"]; n != 2 {
-			t.Errorf("%d calls of StopContainer in all", n)
+			t.Errorf("got %d calls of StopContainer in all, want 2", n)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func TestOrphansWaitForEverySource(t *testing.T) {
 		w.sleep(0)
 		w.checkRunning("kept/app#0")
 		if all := w.runtime.Sandboxes(); len(all) != 1 {
-			t.Errorf("%d sandboxes are left", len(all))
+			t.Errorf("got %d sandboxes left, want 1", len(all))
 		}
 	})
 }
@@ -107,13 +107,13 @@ func TestStaticPodReplaced(t *testing.T) {
 		w.change(func(set *pods.Set) { set.Pods = map[types.UID]*corev1.Pod{next.UID: next} })
 		w.sleep(9 * time.Second)
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "0123" {
-			t.Errorf("while the old pod ends there are %d sandboxes", len(all))
+			t.Errorf("while the old pod ends there: got %d sandboxes, want 1", len(all))
 		}
 		w.checkWaits(next, "its name", "has to end first")
 		w.sleep(5 * time.Second)
 		w.checkRunning("web/app#0")
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
-			t.Errorf("in the end there are %d sandboxes", len(all))
+			t.Errorf("in the end there: got %d sandboxes, want 1", len(all))
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestStaticPodChangesBeforeSync(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("kube-apiserver/app#0")
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
-			t.Errorf("sandboxes: %v", all)
+			t.Errorf("sandboxes: got %v, want one", all)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestStaticPodComesBack(t *testing.T) {
 		w.run(pod)
 		w.sleep(5 * time.Second)
 		if n := w.runtime.Verbs()["RunPodSandbox"]; n != 1 {
-			t.Errorf("%d sandboxes were made before the old one had ended", n)
+			t.Errorf("got %d sandboxes made before the old one had ended, want 1", n)
 		}
 		w.sleep(10 * time.Second)
 		w.checkRunning("web/app#0")
@@ -178,7 +178,7 @@ func TestMirror(t *testing.T) {
 		}
 		w.sleep(time.Second)
 		if n := containerStatus(w.status(mirror), "app").RestartCount; n != 1 {
-			t.Errorf("after an exit the mirror says %d restarts", n)
+			t.Errorf("after an exit the mirror: got %d restarts, want 1", n)
 		}
 		w.change(func(set *pods.Set) { set.Pods, set.Mirrors = map[types.UID]*corev1.Pod{}, nil })
 		w.sleep(time.Minute)
@@ -266,7 +266,7 @@ func TestManyAtOnce(t *testing.T) {
 		w.run(all...)
 		w.sleep(10 * time.Second)
 		if n := len(w.running()); n != len(all) {
-			t.Errorf("%d of %d run", n, len(all))
+			t.Errorf("got %d of %d run, want %d", n, len(all), len(all))
 		}
 		for _, pod := range all {
 			w.delete(pod, 0)
@@ -342,7 +342,7 @@ func TestSpecChange(t *testing.T) {
 		got := w.running()
 		slices.Sort(got)
 		if want := []string{"web/app#1", "web/other#0"}; !slices.Equal(got, want) {
-			t.Errorf("running: %v, want %v", got, want)
+			t.Errorf("running: got %v, want %v", got, want)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestHintsAreCollected(t *testing.T) {
 		w.notify(hintVerdict)
 	}
 	if len(w.wake) != 1 {
-		t.Errorf("%d wake-ups wait", len(w.wake))
+		t.Errorf("got %d wake-ups wait, want 1", len(w.wake))
 	}
 	w.drain()
 	if !w.stale || !w.memory.Volumes["data"].Stale {

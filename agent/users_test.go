@@ -40,7 +40,7 @@ func TestUserNamespaces(t *testing.T) {
 		w.run(a, b, host)
 		w.sleep(time.Second)
 		if got := w.running(); len(got) != 3 {
-			t.Fatalf("running: %v", got)
+			t.Fatalf("running: got %v, want three", got)
 		}
 		ofA, ofB := w.mapping(a), w.mapping(b)
 		if ofA == 0 || ofB == 0 || ofA == ofB || w.mapping(host) != 0 {

@@ -46,13 +46,13 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 		t.Errorf("args of the second network: %s", args)
 	}
 	if rc, _ := json.Marshal(add["runtimeConfig"]); string(rc) != `{"mac":"0a:00:00:00:00:09"}` {
-		t.Errorf("capability arguments: %s; want those alone that the plugin declares", rc)
+		t.Errorf("capability arguments: got %s, want those alone that the plugin declares", rc)
 	}
 	if b.got("first", "DEL")["prevResult"] == nil {
 		t.Error("DEL was not given the result of ADD")
 	}
 	if got := b.kept(); len(got) != 0 {
-		t.Errorf("still on record: %q", got)
+		t.Errorf("still on record: got %q, want none", got)
 	}
 	if len(b.seen) != len(want) || b.seen[0].Plugin != "first" || b.seen[0].Verb != "ADD" || b.seen[0].Took <= 0 {
 		t.Errorf("observed: %+v", b.seen)
@@ -66,14 +66,14 @@ func TestFailedAddIsUndone(t *testing.T) {
 		"msg":"no luck"}'; exit 1; }; exit 0`)
 	err := b.attach("s1", b.network(chain("first", "bad")))
 	if err == nil || !strings.Contains(err.Error(), "no luck") || !strings.Contains(err.Error(), `"bad"`) {
-		t.Fatalf("error %v; want the plugin's words and its name", err)
+		t.Fatalf("got error %v, want the plugin's words and its name", err)
 	}
 	want := []string{"ADD first s1 eth0", "ADD bad s1 eth0", "DEL bad s1 eth0", "DEL first s1 eth0"}
 	if got := b.calls(); !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
 	if got := b.kept(); len(got) != 0 {
-		t.Errorf("still on record: %q", got)
+		t.Errorf("still on record: got %q, want none", got)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 	err := b.attach("s1", b.network(chain("sticky")))
 	if err == nil || !strings.Contains(err.Error(), "cannot ADD") || !strings.Contains(err.Error(), "cannot DEL") {
-		t.Fatalf("error %v; want what ADD and DEL said", err)
+		t.Fatalf("got error %v, want what ADD and DEL said", err)
 	}
 	if got := b.kept(); !slices.Equal(got, []string{"s1"}) {
 		t.Fatalf("on record: %q", got)
@@ -131,7 +131,7 @@ sleep 600 & echo $! >DIR/child; echo $$ >DIR/self; wait`)
 		gone(t, pid)
 	}
 	if got := b.kept(); len(got) != 0 {
-		t.Errorf("still on record: %q", got)
+		t.Errorf("still on record: got %q, want none", got)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestHostileOutput(t *testing.T) {
 			case c.want == "" && err != nil:
 				t.Logf("fails with: %v", err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("error %v; want one with %q", err, c.want)
+				t.Errorf("got error %v, want one with %q", err, c.want)
 			}
 			if err != nil && len(b.kept()) != 0 {
 				t.Errorf("still on record: %q", b.kept())
@@ -195,7 +195,7 @@ func TestMissingPluginIsNamed(t *testing.T) {
 	b.plugin("first", answer)
 	err := b.attach("s1", b.network(chain("first", "nowhere")))
 	if err == nil || !strings.Contains(err.Error(), `"nowhere"`) || !strings.Contains(err.Error(), b.dir) {
-		t.Fatalf("error %v; want the plugin and where it was looked for", err)
+		t.Fatalf("got error %v, want the plugin and where it was looked for", err)
 	}
 	// It cannot be detached without the plugin either, until that is there.
 	if got := b.kept(); !slices.Equal(got, []string{"s1"}) {
@@ -203,7 +203,7 @@ func TestMissingPluginIsNamed(t *testing.T) {
 	}
 	b.plugin("nowhere", pass)
 	if err := b.Detach(context.Background(), "s1", "", nil); err != nil || len(b.kept()) != 0 {
-		t.Errorf("detach: %v; on record: %q", err, b.kept())
+		t.Errorf("detach: %v; on record: got %q, want none", err, b.kept())
 	}
 }
 
@@ -241,7 +241,7 @@ func TestDetachWithoutRecord(t *testing.T) {
 				t.Errorf("calls: %q", got)
 			}
 			if got := b.kept(); len(got) != 0 {
-				t.Errorf("still on record: %q", got)
+				t.Errorf("still on record: got %q, want none", got)
 			}
 		})
 	}
@@ -264,7 +264,7 @@ func TestOnlyIfAsked(t *testing.T) {
 		{map[string]any{"portMappings": []any{map[string]any{"hostPort": 1}}}, "a b c"},
 	} {
 		if got := strings.Join(programs(asked(n, c.capabilities)), " "); got != c.want {
-			t.Errorf("asked for %v: %q, want %q", c.capabilities, got, c.want)
+			t.Errorf("asked for %v: got %q, want %q", c.capabilities, got, c.want)
 		}
 	}
 	if len(n.Plugins) != 3 {

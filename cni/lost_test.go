@@ -46,7 +46,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 		}
 		_, reserved := addressOf(t, d, id)
 		if id != "unknown" && reserved != want {
-			t.Errorf("address of sandbox %q is reserved: %v, want %v", id, reserved, want)
+			t.Errorf("address of sandbox %q is reserved: got %v, want %v", id, reserved, want)
 		}
 	}
 	left, err := hostPorts(t.Context())
@@ -55,7 +55,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 	}
 	rules := sh(t, "iptables-save", "-t", "nat")
 	if got := strings.Count(rules, ":CNI-DN-"); got != 2 {
-		t.Errorf("%d chains of host ports are left, want 2:\n%s", got, rules)
+		t.Errorf("got %d chains of host ports left, want 2:\n%s", got, rules)
 	}
 	if err := errors.Join(d.Detach(t.Context(), "recorded", "", nil),
 		d.Detach(t.Context(), "live", "", records[1])); err != nil {

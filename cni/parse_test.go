@@ -77,10 +77,10 @@ func TestParseSelections(t *testing.T) {
 		}
 		if bad, ok := strings.CutPrefix(want, "!"); ok {
 			if err == nil || !strings.Contains(err.Error(), bad) {
-				t.Errorf("%q: %v, %v; want an error with %q", text, got, err, bad)
+				t.Errorf("%q: got %v, %v, want an error with %q", text, got, err, bad)
 			}
 		} else if err != nil || strings.Join(got, " ") != want {
-			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
+			t.Errorf("%q: got %v, %v, want %q", text, got, err, want)
 		}
 	}
 	all, err := ParseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],
@@ -110,10 +110,10 @@ func TestParseDefaultNetwork(t *testing.T) {
 		s, err := ParseDefaultNetwork(text)
 		if bad, ok := strings.CutPrefix(want, "!"); ok {
 			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), DefaultNetworkAnnotation) {
-				t.Errorf("%q: %v, %v; want an error with %q", text, s, err, bad)
+				t.Errorf("%q: got %v, %v, want an error with %q", text, s, err, bad)
 			}
 		} else if err != nil || (s == nil) != (want == "") || s != nil && (s.label() != want || s.IfName != "eth0") {
-			t.Errorf("%q: %v, %v; want %q", text, s, err, want)
+			t.Errorf("%q: got %v, %v, want %q", text, s, err, want)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func FuzzSocket(f *testing.F) {
 			return // what is no JSON did not come from a runtime
 		}
 		if want, _ := all["socket"].(string); got != want && strings.ToValidUTF8(got, "\uFFFD") != want {
-			t.Fatalf("%q: found %q, want %q", text, got, want)
+			t.Fatalf("%q: got found %q, want %q", text, got, want)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestSocket(t *testing.T) {
 		`{"socket":"/a`:                                                                               "",
 	} {
 		if got := shim.Socket(text); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func realPlugins(t *testing.T) {
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "addresses", OwnName, "[0-9f]*")); len(left) != 0 {
-		t.Errorf("addresses left: %q", left)
+		t.Errorf("addresses left: got %q, want none", left)
 	}
 	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge); left != "" {
 		t.Errorf("interfaces left:\n%s", left)

@@ -267,7 +267,7 @@ func TestSourceKeepsRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := start().Ranges(); len(got) != 0 {
-		t.Errorf("from a spoilt file: %v", got)
+		t.Errorf("from a spoilt file: got %v, want none", got)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		w.look(d)
 		for ready, want := range map[bool]string{true: step.ready, false: step.unready} {
 			if err := w.Problem(ready); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("after %s, runtime ready %v: %v; want %q", step.file, ready, err, want)
+				t.Errorf("after %s, runtime ready %v: got %v, want %q", step.file, ready, err, want)
 			}
 		}
 	}
@@ -337,7 +337,7 @@ func TestInstall(t *testing.T) {
 		before = after
 	}
 	if to, err := os.Readlink(filepath.Join(c.BinDir, "nodelet-cni")); err != nil || to != c.Program {
-		t.Errorf("plugin is %q, %v", to, err)
+		t.Errorf("plugin: got %q, %v, want %q", to, err, c.Program)
 	}
 	if !Vacant(c.ConfDir) {
 		t.Error("nodelet's own configuration is in its own way")
@@ -354,7 +354,7 @@ func TestInstall(t *testing.T) {
 	}
 	for _, want := range []bool{true, false} {
 		if removed, err := Uninstall(c.ConfDir); removed != want || err != nil {
-			t.Errorf("uninstall: %v, %v", removed, err)
+			t.Errorf("uninstall: got %v, %v, want %v", removed, err, want)
 		}
 	}
 	if _, err := os.Stat(other); err != nil {

@@ -285,7 +285,7 @@ func TestRefusedCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			result, err := s.call(c.verb, c.sandbox, c.inject)
 			if err == nil || !strings.Contains(err.Error(), c.want) || result["code"] == nil {
-				t.Errorf("%v, %v; want an error with %q", result, err, c.want)
+				t.Errorf("got %v, %v, want an error with %q", result, err, c.want)
 			}
 		})
 	}
@@ -303,7 +303,7 @@ func TestRefusedCalls(t *testing.T) {
 		t.Errorf("not ready: %v, %v", result, err)
 	}
 	if got := s.kept(); len(got) != 0 {
-		t.Errorf("on record: %q", got)
+		t.Errorf("on record: got %q, want none", got)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestEveryFieldHasOneKnob(t *testing.T) {
 	}
 	for _, path := range leaves(reflect.TypeFor[KubeletConfiguration](), "") {
 		if count[path] != 1 {
-			t.Errorf("%s has %d knobs", path, count[path])
+			t.Errorf("%s: got %d knobs, want 1", path, count[path])
 		}
 		delete(count, path)
 	}
@@ -79,7 +79,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 		checkFlagDefault(t, name, col[4])
 	}
 	if len(seen) != 130 {
-		t.Errorf("the list has %d flags", len(seen))
+		t.Errorf("the list: got %d flags, want 130", len(seen))
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
 		own := slices.Contains(ownFlags, f.Name) || strings.HasPrefix(f.Name, "help")

@@ -62,7 +62,7 @@ func TestVerdicts(t *testing.T) {
 			}
 			_, err := load(t, body)
 			if got := map[bool]string{true: "accept", false: "reject"}[err == nil]; got != want {
-				t.Errorf("%s (%v); want %s", got, err, want)
+				t.Errorf("got %s (%v), want %s", got, err, want)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestApiVersionAndKind(t *testing.T) {
 		"apiVersion: " + APIVersion + "\nkind: KubeProxyConfiguration": `kind: unsupported value "KubeProxyConfiguration"`,
 	} {
 		if _, err := parse([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v; want %s", body, err, want)
+			t.Errorf("%q: got %v, want %s", body, err, want)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestFlagsMeanZero(t *testing.T) {
 		"--healthz-port=0")
 	if c.Node.MaxPods != 0 || c.Server.StreamIdle != 0 || len(c.Eviction.Thresholds) != 0 ||
 		c.Paths.ResolvConf != "" || c.Healthz.Port != 0 {
-		t.Errorf("%+v %+v %+v", c.Node.MaxPods, c.Server, c.Eviction)
+		t.Errorf("got %+v %+v %+v, want 0", c.Node.MaxPods, c.Server, c.Eviction)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestCrashLoopCurve(t *testing.T) {
 			time.Minute},
 	} {
 		if got := mustLoad(t, body).CrashLoop; got != want {
-			t.Errorf("%q: %v; want %v", body, got, want)
+			t.Errorf("%q: got %v, want %v", body, got, want)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func TestFlushFrequency(t *testing.T) {
 	for text, want := range map[string]string{`"5s"`: "5s", `5000000000`: "5s", `0`: "0s"} {
 		var f FlushFrequency
 		if err := json.Unmarshal([]byte(text), &f); err != nil || f.Duration.String() != want {
-			t.Errorf("%s gives %v, %v; want %s", text, f, err, want)
+			t.Errorf("%s: got %v, %v, want %s", text, f, err, want)
 		}
 	}
 	var f FlushFrequency

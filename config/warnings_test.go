@@ -97,11 +97,11 @@ func TestGates(t *testing.T) {
 		{map[string]bool{"AllAlpha": true}, "NoSuchGate", false},
 	} {
 		if got := gateEnabled(c.set, c.name); got != c.want {
-			t.Errorf("%s with %v: %v", c.name, c.set, got)
+			t.Errorf("%s with %v: got %v, want %v", c.name, c.set, got, c.want)
 		}
 	}
 	if n := len(gates()); n != 254 {
-		t.Errorf("%d gates were read", n)
+		t.Errorf("got %d gates read, want 254", n)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestNearest(t *testing.T) {
 		"maxPod": "max-pods", "MAX_PODS": "max-pods", "prot": "", "por": "port", "frobnicate": "", "": "",
 	} {
 		if got := nearest(written, known); got != want {
-			t.Errorf("%q: %q; want %q", written, got, want)
+			t.Errorf("%q: got %q, want %q", written, got, want)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestVersionText(t *testing.T) {
 	} {
 		want = "Kubernetes " + KubernetesVersion + "+nodelet." + want + "\n"
 		if Version = version; VersionText() != want {
-			t.Errorf("%q: %q; want %q", version, VersionText(), want)
+			t.Errorf("%q: got %q, want %q", version, VersionText(), want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func onEachRuntime(t *testing.T, test func(w *world)) {
 func (w *world) took(what string, took, least time.Duration) {
 	w.Helper()
 	if took < least || w.rt != nil && took > least+5*time.Second {
-		w.Errorf("%s: took %s, want %s", what, took, least)
+		w.Errorf("%s: got took %s, want %s", what, took, least)
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *world) container(id string, state runtimeapi.ContainerState) cri.Contai
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	w.Fatalf("container %s is %s, want %s", id, find(w.look(), id).State, state)
+	w.Fatalf("container %s: got %s, want %s", id, find(w.look(), id).State, state)
 	return cri.Container{}
 }
 
@@ -385,13 +385,13 @@ func TestConformanceExec(t *testing.T) {
 		}
 		_, took, err := exec(w.Context(), "sleep 1000", time.Second)
 		if !cri.IsDeadline(err) {
-			w.Errorf("slow command: %v, want a deadline", err)
+			w.Errorf("slow command: got %v, want a deadline", err)
 		}
 		w.took("slow command", took, time.Second)
 		ctx, cancel := context.WithTimeout(w.Context(), 3*time.Second)
 		defer cancel()
 		if _, took, err = exec(ctx, "sleep 20 & exit 0", time.Second); !cri.IsDeadline(err) {
-			w.Errorf("command that leaves a child with its output: %v, want a deadline", err)
+			w.Errorf("command that leaves a child with its output: got %v, want a deadline", err)
 		}
 		w.took("command that leaves a child with its output", took, 3*time.Second)
 		check(w.T, w.c.StopContainer(w.Context(), app, 0))

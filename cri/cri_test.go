@@ -141,7 +141,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 		t.Fatalf("ImageStatus: %v, %v", img, err)
 	}
 	if imgs, err := c.ListImages(ctx); err != nil || len(imgs) != 1 {
-		t.Fatalf("ListImages: %v, %v", imgs, err)
+		t.Fatalf("ListImages: got %v, %v, want one", imgs, err)
 	}
 	if fs, err := c.ImageFsInfo(ctx); err != nil || fs.ImageFilesystems[0].UsedBytes.Value != 77 {
 		t.Fatalf("ImageFsInfo: %v, %v", fs, err)
@@ -158,10 +158,10 @@ func TestEveryVerbOverASocket(t *testing.T) {
 		t.Fatalf("PodSandboxStats: %v, %v", s, err)
 	}
 	if s, err := c.ListPodSandboxStats(ctx); err != nil || len(s) != 1 || len(s[0].Linux.Containers) != 1 {
-		t.Fatalf("ListPodSandboxStats: %v, %v", s, err)
+		t.Fatalf("ListPodSandboxStats: got %v, %v, want one", s, err)
 	}
 	if s, err := c.ListContainerStats(ctx); err != nil || len(s) != 1 || s[0].Cpu.UsageCoreNanoSeconds.Value != 5 {
-		t.Fatalf("ListContainerStats: %v, %v", s, err)
+		t.Fatalf("ListContainerStats: got %v, %v, want one", s, err)
 	}
 	check(t, c.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandbox}))
 	check(t, c.UpdateContainerResources(ctx, app, &runtimeapi.LinuxContainerResources{CpuShares: 7}))
@@ -175,7 +175,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 	check(t, c.RemovePodSandbox(ctx, sandbox))
 	check(t, c.RemoveImage(ctx, "busybox:1"))
 	if left := len(rt.Sandboxes()) + len(rt.Containers()); left != 0 {
-		t.Errorf("%d sandboxes and containers are left", left)
+		t.Errorf("got %d sandboxes and containers left, want 0", left)
 	}
 	if got := rt.Verbs(); !maps.Equal(got, seen) {
 		t.Errorf("the runtime saw %v, Done heard of %v", got, seen)
@@ -204,7 +204,7 @@ func TestHangIsNamed(t *testing.T) {
 		time.Sleep(time.Minute)
 		if calls := c.InFlight(); len(calls) != 1 || calls[0].Verb != "RunPodSandbox" || calls[0].Object != "default/web#3" ||
 			time.Since(calls[0].Since) != time.Minute {
-			t.Errorf("in flight: %+v", calls)
+			t.Errorf("in flight: got %+v, want one", calls)
 		}
 		err := <-errs
 		if took := time.Since(began); took != 4*time.Minute {
@@ -215,7 +215,7 @@ func TestHangIsNamed(t *testing.T) {
 			t.Errorf("got %v, want it to begin with %q", err, want)
 		}
 		if calls := c.InFlight(); len(calls) != 0 {
-			t.Errorf("in flight after the end: %+v", calls)
+			t.Errorf("in flight after the end: got %+v, want none", calls)
 		}
 	})
 }
@@ -275,11 +275,11 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 		rt, c := serve(t, cri.Options{Log: discard})
 		rt.Inject(&fake.Fault{Verb: "RunPodSandbox", Lose: true, Times: 1})
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsUnavailable(err) {
-			t.Fatalf("first call: %v, want unavailable", err)
+			t.Fatalf("first call: got %v, want unavailable", err)
 		}
 		_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), "")
 		if !nameReserved(err) || !strings.Contains(err.Error(), `failed to reserve sandbox name "web_default_uid-web_0"`) {
-			t.Fatalf("second call: %v, want a reserved name", err)
+			t.Fatalf("second call: got %v, want a reserved name", err)
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		if err != nil || len(s.Sandboxes) != 1 || s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -334,7 +334,7 @@ func TestReconnect(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		pods, err := c.Relist(t.Context())
 		if err != nil || len(pods) != 1 {
-			t.Fatalf("after the restart: %v, %v", pods, err)
+			t.Fatalf("after the restart: got %v, %v, want one", pods, err)
 		}
 	})
 }
@@ -396,7 +396,7 @@ func TestExecSync(t *testing.T) {
 		began := time.Now()
 		_, err = c.ExecSync(t.Context(), app, nil, 500*time.Millisecond)
 		if !cri.IsDeadline(err) || time.Since(began) != time.Second {
-			t.Errorf("slow command: %v after %s, want a deadline after 1s (half a second rounded up)", err, time.Since(began))
+			t.Errorf("slow command: got %v after %s, want a deadline after 1s (0.5 s rounded up)", err, time.Since(began))
 		}
 		commandsDo(fake.ExecOutcome{Holds: true})
 		began = time.Now()
@@ -406,7 +406,7 @@ func TestExecSync(t *testing.T) {
 		}
 		commandsDo(fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)})
 		if _, err = c.ExecSync(t.Context(), app, nil, time.Second); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("17 MiB of output: %v, want it refused", err)
+			t.Errorf("17 MiB of output: got %v, want it refused", err)
 		}
 	})
 }

@@ -66,7 +66,7 @@ func TestSnapshotCost(t *testing.T) {
 		rt.SetReason(app, "OOMKilled")
 		s = look(t, rt, c, s, 0, 1)
 		if reason := find(s, app).Reason; reason != "OOMKilled" {
-			t.Errorf("the corrected reason was missed: %s", reason)
+			t.Errorf("the corrected reason was missed: got %s, want OOMKilled", reason)
 		}
 		s = look(t, rt, c, s, 0, 0)
 
@@ -146,7 +146,7 @@ func TestSnapshotHalfMade(t *testing.T) {
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		check(t, err)
 		if len(s.Sandboxes) != 3 || s.Sandboxes[0].Id != late || s.Sandboxes[1].Id != ready || s.Sandboxes[2].Id != half {
-			t.Errorf("got %v", s.Sandboxes)
+			t.Errorf("got %v, want three", s.Sandboxes)
 		}
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 1), ""); !nameReserved(err) {
 			t.Errorf("the name of the one made late is free: %v", err)
@@ -232,7 +232,7 @@ func TestRelist(t *testing.T) {
 		lost := before["lost"]
 		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || web.Containers != 1 ||
 			web.Source != "file" || db.Source != "" || db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
-			t.Fatalf("got %+v", before)
+			t.Fatalf("got %+v, want three", before)
 		}
 		check(t, c.StartContainer(t.Context(), app))
 		after := list()

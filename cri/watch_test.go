@@ -90,7 +90,7 @@ func TestWatch(t *testing.T) {
 		check(t, rt.Restart())
 		time.Sleep(4 * time.Second)
 		if _, connects := w.take(); connects != 1 {
-			t.Errorf("after a restart: %d connects", connects)
+			t.Errorf("after a restart: got %d connects, want 1", connects)
 		}
 		check(t, c.RemovePodSandbox(t.Context(), sandbox))
 		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
@@ -146,7 +146,7 @@ func TestWatchDoesNotSpin(t *testing.T) {
 		w.take()
 		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "web", 0)))
 		if pods, _ := w.take(); len(pods) != 1 {
-			t.Errorf("the stream did not come back: %v", pods)
+			t.Errorf("the stream did not come back: got %v, want one", pods)
 		}
 	})
 }

@@ -72,10 +72,10 @@ func crash(t *testing.T, method, after string, reboot, wanted bool) {
 	if wanted {
 		p := w.publish("pod-1", v)
 		if got := read(t, filepath.Join(p.Path, "data")); got != "precious" {
-			t.Errorf("the pod reads %q", got)
+			t.Errorf("the pod: got %q, want precious", got)
 		}
 		if n := len(w.mounts()); n != 2 {
-			t.Errorf("%d mounts, want the staged and the published one: %q", n, w.mounts())
+			t.Errorf("got %d mounts, want the staged and the published one: %q", n, w.mounts())
 		}
 	}
 	for _, pod := range w.csi.Pods() {
@@ -87,7 +87,7 @@ func crash(t *testing.T, method, after string, reboot, wanted bool) {
 	}
 	w.nothingLeft()
 	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
-		t.Errorf("the data is %q", got)
+		t.Errorf("the data: got %q, want precious", got)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestEveryError(t *testing.T) {
 					w.fail(method, after+code.String(), 1)
 					w.persist("publish", func() error { _, err := w.csi.Publish(t.Context(), "pod-1", v); return err })
 					if len(w.mounts()) != 2 {
-						t.Errorf("mounts: %q", w.mounts())
+						t.Errorf("mounts: got %q, want two", w.mounts())
 					}
 					w.persist("unpublish", func() error { return w.csi.Unpublish(t.Context(), "pod-1", v.Name) })
 					w.nothingLeft()
@@ -208,7 +208,7 @@ func TestMountsVanish(t *testing.T) {
 	p := w.publish("pod-1", v)
 	write(t, filepath.Join(p.Path, "data"), "precious")
 	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
-		t.Errorf("the data is not in the volume: %q", got)
+		t.Errorf("the data is not in the volume: got %q, want precious", got)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -228,7 +228,7 @@ func TestDamagedRecord(t *testing.T) {
 	write(t, records[0], strings.ReplaceAll(read(t, records[0]), "vol-a", "vol-b"))
 	w.begin()
 	if used := w.csi.Used("pod-1"); len(used) != 1 {
-		t.Fatalf("used: %q", used)
+		t.Fatalf("used: got %q, want one", used)
 	}
 	w.unpublish("pod-1", v)
 	if err := os.Remove(records[0] + ".bad"); err != nil {
@@ -356,7 +356,7 @@ func TestClaimAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(w.journals()); n != 0 {
-			t.Errorf("%d journals of a claim alone", n)
+			t.Errorf("got %d journals of a claim alone, want 0", n)
 		}
 		if crash {
 			w.Kill()
@@ -392,7 +392,7 @@ func TestClaimDuringUnstage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.mounts()) != 2 {
-		t.Errorf("mounts: %q", w.mounts())
+		t.Errorf("mounts: got %q, want two", w.mounts())
 	}
 	w.unpublish("pod-2", v)
 	w.nothingLeft()

@@ -149,7 +149,7 @@ func TestKind(t *testing.T) {
 			w.restart()
 		}
 		if in := w.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/fake/disk" {
-			t.Errorf("in use: %q", in)
+			t.Errorf("in use: got %q, want one", in)
 		}
 		if w.publish("pod-1", v).Changed {
 			t.Error("published again after a crash")
@@ -163,7 +163,7 @@ func TestKind(t *testing.T) {
 		staging, target := where(w, block, "pod-2")
 		gone(t, w, staging, target, filepath.Join(w.root, "pods/pod-2/volumeDevices/kubernetes.io~fake/vol"))
 		if len(w.csi.Drivers()) != 1 {
-			t.Errorf("drivers: %v", w.csi.Drivers()) // the fake one alone
+			t.Errorf("drivers: got %v, want one", w.csi.Drivers()) // the fake one alone
 		}
 	}
 }

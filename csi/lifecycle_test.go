@@ -28,13 +28,13 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	write(t, filepath.Join(one.Path, "data"), "precious")
 	two := w.publish("pod-2", v)
 	if got := read(t, filepath.Join(two.Path, "data")); got != "precious" {
-		t.Errorf("the second pod reads %q", got)
+		t.Errorf("the second pod: got %q, want precious", got)
 	}
 	if n := w.calls("NodeStageVolume"); n != 1 {
 		t.Errorf("staged %d times", n)
 	}
 	if got := w.csi.InUse(); len(got) != 1 || got[0] != csi.UniqueName(driverName, "vol-a") {
-		t.Errorf("in use: %q", got)
+		t.Errorf("in use: got %q, want one", got)
 	}
 	if again := w.publish("pod-1", v); again.Changed || w.calls("NodePublishVolume") != 2 {
 		t.Errorf("published again: %+v, %q", again, w.driver.Calls())
@@ -46,7 +46,7 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	w.unpublish("pod-2", v)
 	w.nothingLeft()
 	if got := read(t, filepath.Join(w.state, "volumes/vol-a.img/data")); got != "precious" {
-		t.Errorf("the data is %q", got)
+		t.Errorf("the data: got %q, want precious", got)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestNoLongerAttachable(t *testing.T) {
 	}
 	w.restart()
 	if got := w.csi.InUse(); len(got) != 0 {
-		t.Errorf("in use after a restart: %q", got)
+		t.Errorf("in use after a restart: got %q, want none", got)
 	}
 	v.Attachable = true
 	w.publish("pod-1", v)
@@ -88,7 +88,7 @@ func TestKubeletLayout(t *testing.T) {
 		"volumeLifecycleMode": "Persistent", "attachmentID": csi.AttachmentName(driverName, "vol-a", "node")}
 	for k, v := range want {
 		if data[k] != v {
-			t.Errorf("%s is %q, want %q", k, data[k], v)
+			t.Errorf("%s: got %q, want %q", k, data[k], v)
 		}
 	}
 	// sha256 of "vol-a"

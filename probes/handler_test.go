@@ -91,7 +91,7 @@ func TestHTTPOutcomes(t *testing.T) {
 		{"/huge", Succeeded, strings.Repeat("x", maxOutput)},
 	} {
 		if got, text := try(t, httpGet(t, s, c.path)); got != c.want || text != c.text {
-			t.Errorf("%s: %s %.200q, want %s %.200q", c.path, got, text, c.want, c.text)
+			t.Errorf("%s: got %s %.200q, want %s %.200q", c.path, got, text, c.want, c.text)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestHTTPTimeout(t *testing.T) {
 			got, text = tryWithin(t, 1, httpGet(t, s, c.path))
 		}
 		if got != Failed || text != want {
-			t.Errorf("%s: %s %q, want %s %q", c.path, got, text, Failed, want)
+			t.Errorf("%s: got %s %q, want %s %q", c.path, got, text, Failed, want)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestHTTPSTakesAnyCertificate(t *testing.T) {
 		outcome, text := try(t, httpGet(t, s, "/"))
 		s.Close()
 		if want := map[bool]int{false: 1, true: 2}[http2]; outcome != Succeeded || protocol != want {
-			t.Errorf("%s %s over HTTP/%d, want HTTP/%d", outcome, text, protocol, want)
+			t.Errorf("got %s %s over HTTP/%d, want HTTP/%d", outcome, text, protocol, want)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func TestTCP(t *testing.T) {
 	want := "dial tcp " + addr + ": connect: connection refused"
 	if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}); got != Failed ||
 		text != want {
-		t.Errorf("%s %q, want %q", got, text, want)
+		t.Errorf("got %s %q, want %q", got, text, want)
 	}
 	for _, p := range []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(65536), intstr.FromString("none")} {
 		got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named)
@@ -225,7 +225,7 @@ func TestGRPC(t *testing.T) {
 	} {
 		action := &corev1.GRPCAction{Port: portOf(t, c.addr.String()).IntVal, Service: c.service}
 		if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != c.want || text != c.text {
-			t.Errorf("%s %q, want %s %q", got, text, c.want, c.text)
+			t.Errorf("got %s %q, want %s %q", got, text, c.want, c.text)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestGRPCTimeout(t *testing.T) {
 	action := &corev1.GRPCAction{Port: portOf(t, silent.Addr().String()).IntVal}
 	want := fmt.Sprintf("timeout: failed to connect service %q within 1s: context deadline exceeded", silent.Addr())
 	if got, text := tryWithin(t, 1, corev1.ProbeHandler{GRPC: action}); got != Failed || text != want {
-		t.Errorf("%s %q, want %s %q", got, text, Failed, want)
+		t.Errorf("got %s %q, want %s %q", got, text, Failed, want)
 	}
 }
 

@@ -166,7 +166,7 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 		b.p.Set("pod", []Target{started, target})
 		for _, v := range b.p.Verdicts("pod") {
 			if v.Result != Success {
-				t.Errorf("%s is %s after the restart", v.Kind, v.Result)
+				t.Errorf("%s: got %s after the restart, want %s", v.Kind, v.Result, Success)
 			}
 		}
 		b.mu.Lock()

@@ -74,7 +74,7 @@ func TestFirstWait(t *testing.T) {
 		target := &Target{StartedAt: now.Add(-c.started), Known: c.known,
 			Probe: &corev1.Probe{InitialDelaySeconds: c.delay, PeriodSeconds: c.period}}
 		if got := firstWait(target, now); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestFollowing(t *testing.T) {
 		0: 10, time.Second: 10, 9999 * time.Millisecond: 10, 10 * time.Second: 20, 25 * time.Second: 30, -time.Second: 10,
 	} {
 		if got := following(last, 10*time.Second, last.Add(late)).Sub(last); got != want*time.Second {
-			t.Errorf("%v late: after %v, want %vs", late, got, int(want))
+			t.Errorf("got %v late after %v, want %vs", late, got, int(want))
 		}
 	}
 }

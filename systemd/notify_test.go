@@ -85,7 +85,7 @@ func TestWatchdogInterval(t *testing.T) {
 		t.Setenv("WATCHDOG_USEC", c.usec)
 		t.Setenv("WATCHDOG_PID", c.pid)
 		if got, err := watchdogInterval(); got != c.want || (err != nil) != c.bad {
-			t.Errorf("%q for %q: %v, %v", c.usec, c.pid, got, err)
+			t.Errorf("%q for %q: got %v, %v, want %v", c.usec, c.pid, got, err, c.want)
 		}
 	}
 }

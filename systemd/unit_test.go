@@ -120,11 +120,11 @@ func TestKeep(t *testing.T) {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		t.Fatalf("%v %v", messages, err)
+		t.Fatalf("got %v %v, want one", messages, err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		t.Fatalf("%v %v", fds, err)
+		t.Fatalf("got %v %v, want one", fds, err)
 	}
 	defer unix.Close(fds[0])
 	var a, b unix.Stat_t

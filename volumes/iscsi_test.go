@@ -105,7 +105,7 @@ func TestPodISCSI(t *testing.T) {
 		t.Errorf("staged %v", in)
 	}
 	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2026-01.test:a:2" {
-		t.Errorf("in use: %q", in)
+		t.Errorf("in use: got %q, want one", in)
 	}
 	disk, err := manager.List("uid")
 	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: iscsi.Plugin, Name: "data"}) {

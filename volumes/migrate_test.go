@@ -36,7 +36,7 @@ func TestReplacedKinds(t *testing.T) {
 		reflect.ValueOf(&v.VolumeSource).Elem().FieldByIndex(f.Index).Set(reflect.New(f.Type.Elem()))
 		translated := inTree.IsInlineMigratable(v)
 		if got := podfs.Replaced(v.VolumeSource); got != translated {
-			t.Errorf("%s: got replaced %t, but the library translates it: %t", f.Name, got, translated)
+			t.Errorf("%s: got replaced %t, but the library translates it: %t, want %t", f.Name, got, translated, translated)
 		}
 		if err := podfs.Supported(v); translated && err != nil {
 			t.Errorf("%s: got %v, want it supported", f.Name, err)

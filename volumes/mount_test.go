@@ -36,7 +36,7 @@ func TestSetsGroup(t *testing.T) {
 		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce}, none, false},
 	} {
 		if got := setsGroup(&c.volume, c.policy); got != c.want {
-			t.Errorf("%+v with policy %s: %t, want %t", c.volume, c.policy, got, c.want)
+			t.Errorf("%+v with policy %s: got %t, want %t", c.volume, c.policy, got, c.want)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestPodInfo(t *testing.T) {
 		"ephemeral":           "true",
 	} {
 		if got["csi.storage.k8s.io/"+k] != want {
-			t.Errorf("%s is %q", k, got["csi.storage.k8s.io/"+k])
+			t.Errorf("%s: got %q, want %q", k, got["csi.storage.k8s.io/"+k], want)
 		}
 	}
 }

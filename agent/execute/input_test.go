@@ -153,7 +153,7 @@ func TestEnvironment(t *testing.T) {
 	want := map[string]string{"ALL_key": "all", "ONE": "one", "FILE": "file", "IP": "10.0.0.1"}
 	for key, value := range want {
 		if got[key] != value {
-			t.Errorf("%s=%q, want %q", key, got[key], value)
+			t.Errorf("got %s=%q, want %q", key, got[key], value)
 		}
 	}
 	if err != nil {
@@ -223,7 +223,7 @@ func TestEnvironmentIsMissing(t *testing.T) {
 				t.Error(err)
 			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podstate.ReasonCreateContainerConfig ||
 				!strings.Contains(err.Error(), c.want)):
-				t.Errorf("%v, want %s", err, c.want)
+				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestEphemeralTarget(t *testing.T) {
 		}}
 	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
 		if got := target(task, name); got != want {
-			t.Errorf("%s looks at %q, want %q", name, got, want)
+			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
 }
@@ -256,11 +256,11 @@ func TestServicesAreReadOnce(t *testing.T) {
 	for age, want := range map[time.Duration]int{time.Second: 1, time.Minute: 0} {
 		task.services = &serviceRead{began: time.Now().Add(-age), done: done, all: known}
 		if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != want || err != nil {
-			t.Errorf("a list of %v ago gives %d services, %v", age, len(got), err)
+			t.Errorf("a list of %v ago: got %d services, %v, want %d", age, len(got), err, want)
 		}
 	}
 	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
 	if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != 0 || err != nil {
-		t.Errorf("after a read that failed: %d services, %v", len(got), err)
+		t.Errorf("after a read that failed: got %d services, %v, want 0", len(got), err)
 	}
 }

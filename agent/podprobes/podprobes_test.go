@@ -38,7 +38,7 @@ func TestProbeTargets(t *testing.T) {
 	} {
 		x.target.ContainerID, x.target.Container = "id", c
 		if got := kinds(targetsOf(x.target, "10.0.0.1")); got != x.want {
-			t.Errorf("%+v: %s", x.target, got)
+			t.Errorf("%+v: got %s, want %s", x.target, got, x.want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestDNSLimits(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff([][]string{c.wantServers, c.wantSearches}, [][]string{got.Servers, got.Searches}); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s: got %s, want none", name, diff)
 		}
 	}
 }
@@ -160,11 +160,11 @@ func TestDNSSearchLineBoundary(t *testing.T) {
 	}
 	domains = append(domains, strings.Repeat("b", 2048-8*254))
 	if kept := cutSearch(domains); len(kept) != 9 || len(strings.Join(kept, " ")) != 2048 {
-		t.Errorf("got %d domains", len(kept))
+		t.Errorf("got %d domains, want 9", len(kept))
 	}
 	domains[8] += "b"
 	if kept := cutSearch(domains); len(kept) != 8 {
-		t.Errorf("a line that is too long: got %d domains", len(kept))
+		t.Errorf("a line that is too long: got %d domains, want 8", len(kept))
 	}
 }
 

@@ -152,7 +152,7 @@ func TestPodIP(t *testing.T) {
 		in := testInput()
 		in.Pod.Spec.HostNetwork, in.PodIPs = c.hostNetwork, c.ips
 		if got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}); err != nil || got != c.want {
-			t.Errorf("%+v: got %q, %v", c, got, err)
+			t.Errorf("%+v: got %q, %v, want %q", c, got, err, c.want)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestEnvironmentOptional(t *testing.T) {
 	)
 	got, err := variables(in)
 	if err != nil || len(got) != 2 || string(got[0].Value) != "kept" || got[1].Key != "E" || len(got[1].Value) != 0 {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got %v %v, want two", got, err)
 	}
 	if files := EnvFiles(in.Container); !slices.Equal(files, []EnvFile{{"vol", "gone"}, {"vol", "f"}}) {
 		t.Errorf("got files %v", files)

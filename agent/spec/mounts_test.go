@@ -88,7 +88,7 @@ func TestSubPaths(t *testing.T) {
 	}
 	got, err := SubPaths(in)
 	if err != nil || len(got) != 2 || got[0] != (SubPath{1, "vol", "a/b"}) || got[1] != (SubPath{3, "vol", "x/y-$(A)"}) {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got %v %v, want two", got, err)
 	}
 	in.Container.VolumeMounts = []corev1.VolumeMount{{Name: "vol", MountPath: "/1", SubPath: "../b"}}
 	_, err = SubPaths(in)

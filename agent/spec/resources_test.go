@@ -93,7 +93,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	pod := testPod()
 	pod.Spec.Containers[0].Resources = memory("1G")
 	if got := OOMScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
-		t.Errorf("unknown capacity: got %d", got)
+		t.Errorf("unknown capacity: got %d, want 999", got)
 	}
 	pod.Spec.Containers = nil
 	if leastMemory(pod) != 0 || unclaimedMemory(pod) != 0 {
@@ -129,7 +129,7 @@ func TestHugepages(t *testing.T) {
 		1 << 60:  "1024PB",
 	} {
 		if got := pageSizeName(size); got != want {
-			t.Errorf("%d: %s", size, got)
+			t.Errorf("%d: got %s, want %s", size, got, want)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestMemoryQoS(t *testing.T) {
 	}
 	quiet := testNode(nodeFacts{MemoryQoS: "none", SingleProcessOOMKill: true})
 	if got := ContainerResources(testPod(), &corev1.Container{}, quiet).Unified; len(got) != 3 {
-		t.Errorf("without other settings: got %v", got)
+		t.Errorf("without other settings: got %v, want three", got)
 	}
 	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
 		t.Error("got a partial page, want whole pages")

@@ -87,7 +87,7 @@ func TestRunAs(t *testing.T) {
 				got.uid = &sc.RunAsUser.Value
 			}
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(user{})); diff != "" {
-				t.Errorf("%s: %s", name, diff)
+				t.Errorf("%s: got %s, want none", name, diff)
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func TestPortBounds(t *testing.T) {
 	pod := testPod()
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 65535, HostPort: 65535}}
 	if got, err := portMappings(pod); err != nil || len(got) != 1 || got[0].HostPort != 65535 {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got %v %v, want one", got, err)
 	}
 }
 
@@ -450,13 +450,13 @@ func TestStopSignal(t *testing.T) {
 	} {
 		if got, err := stopSignal(&corev1.Container{Lifecycle: &corev1.Lifecycle{StopSignal: &name}}); err != nil ||
 			got != want {
-			t.Errorf("%s: %v %v", name, got, err)
+			t.Errorf("%s: got %v %v, want %v", name, got, err, want)
 		}
 	}
 	for _, lifecycle := range []*corev1.Lifecycle{nil, {}} {
 		if got, err := stopSignal(&corev1.Container{Lifecycle: lifecycle}); err != nil ||
 			got != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
-			t.Errorf("%v: %v %v", lifecycle, got, err)
+			t.Errorf("%v: got %v %v, want %v", lifecycle, got, err, runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT)
 		}
 	}
 }
@@ -470,7 +470,7 @@ func TestDottedSysctl(t *testing.T) {
 		"plain":                            "plain",
 	} {
 		if got := dotted(in); got != want {
-			t.Errorf("%s: %s", in, got)
+			t.Errorf("%s: got %s, want %s", in, got, want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestParseSELinuxContexts(t *testing.T) {
 	t.Parallel()
 	got, err := ParseSELinuxContexts([]byte(contexts))
 	if err != nil || got != "system_u:object_r:container_file_t:s0" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v, want system_u:object_r:container_file_t:s0", got, err)
 	}
 	for text, words := range map[string]string{
 		"process = \"a:b:c:s0\"\n":                      "no line file",

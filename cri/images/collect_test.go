@@ -104,7 +104,7 @@ func (d *disk) images() []string {
 func (d *disk) check(when, want string) {
 	d.t.Helper()
 	if got := strings.Join(d.images(), " "); got != want {
-		d.t.Errorf("%s: there are %q, want %q", when, got, want)
+		d.t.Errorf("%s: got %q, want %q", when, got, want)
 	}
 }
 
@@ -112,7 +112,7 @@ func (d *disk) collect(wantErr string) {
 	d.t.Helper()
 	err := d.Collect(d.t.Context())
 	if text := fmt.Sprint(err); wantErr == "" && err != nil || !strings.Contains(text, wantErr) {
-		d.t.Errorf("collection says %v, want %q", err, wantErr)
+		d.t.Errorf("collection: got %v, want %q", err, wantErr)
 	}
 }
 

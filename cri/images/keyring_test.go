@@ -119,7 +119,7 @@ func TestDockerConfig(t *testing.T) {
 		} {
 			got, skipped, err := read()
 			if err != nil || skipped != tc.skipped || fmt.Sprint(len(got)) != fmt.Sprint(len(tc.want)) {
-				t.Errorf("%s as %s: got %d logins, skipped %d, err %v", name, form, len(got), skipped, err)
+				t.Errorf("%s as %s: got %d logins, skipped %d, err %v, want %d", name, form, len(got), skipped, err, tc.skipped)
 			}
 			for registry, want := range tc.want {
 				if l := got[registry]; l == nil || *l != want {
@@ -151,7 +151,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	})
 	if len(k) != 2 || *k.lookup("a.io/x")[0].login != (Login{Username: "u", Password: hidden}) ||
 		*k.lookup("b.io/x")[0].login != (Login{Username: "u", Password: hidden}) {
-		t.Fatalf("got %d credentials", len(k))
+		t.Fatalf("got %d credentials, want 2", len(k))
 	}
 	if s := k.lookup("a.io/x")[0].source; s != (Source{UID: "uid-1", Namespace: "ns", Name: "good"}) {
 		t.Errorf("source %+v", s)

@@ -44,7 +44,7 @@ func TestInvalidNames(t *testing.T) {
 		}
 		want := "Failed to apply default image tag \"" + image + "\": couldn't parse image name \"" + image + "\": "
 		if !strings.HasPrefix(r.Message, want) || !strings.Contains(r.Message, detail) {
-			t.Errorf("%q: message %q, want %q and %q", image, r.Message, want, detail)
+			t.Errorf("%q: got message %q, want %q and %q", image, r.Message, want, detail)
 		}
 	}
 }

@@ -162,14 +162,14 @@ func TestOnePullForAll(t *testing.T) {
 		start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("quay.io", "me", "unrelated")}})
 		synctest.Wait()
 		if n := len(p.flights); n != 3 {
-			t.Errorf("%d pulls under way, want 3", n)
+			t.Errorf("got %d pulls under way, want 3", n)
 		}
 		all.Wait()
 		if n := rt.Verbs()["PullImage"]; n != 3 {
-			t.Errorf("%d pulls, want 3: without, with one and with another credential", n)
+			t.Errorf("got %d pulls, want 3: without, with one and with another credential", n)
 		}
 		if n := len(p.flights); n != 0 {
-			t.Errorf("%d pulls are left", n)
+			t.Errorf("got %d pulls left, want 0", n)
 		}
 		mustPull(t, p, pullRequest{Image: "app:1"})
 		if n := rt.Verbs()["PullImage"]; n != 4 {
@@ -306,7 +306,7 @@ func TestQueuedWaiterLeaves(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		if n := rt.Verbs()["PullImage"]; n != 1 {
-			t.Errorf("%d pulls", n)
+			t.Errorf("got %d pulls, want 1", n)
 		}
 	})
 }
@@ -384,7 +384,7 @@ func TestProvidedCredentials(t *testing.T) {
 			PullSecrets: []*corev1.Secret{pullSecret("r.io", "pod", "pw")},
 		}.request())
 		if got, want := users(found), []string{"pod", "node", "special", "wide", "second"}; !slices.Equal(got, want) {
-			t.Errorf("the order is %v, want %v", got, want)
+			t.Errorf("the order: got %v, want %v", got, want)
 		}
 		if !slices.Equal(problems, []string{"one is broken"}) {
 			t.Errorf("problems %q", problems)

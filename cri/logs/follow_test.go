@@ -97,11 +97,11 @@ func (r *reader) check(t *testing.T, want int) {
 	got := r.lines()
 	for i, l := range got {
 		if l != fmt.Sprintf("line %d", i) {
-			t.Fatalf("line %d is %q; %d of %d lines came", i, l, len(got), want)
+			t.Fatalf("line %d: got %q; %d of %d lines, want %q", i, l, len(got), want, fmt.Sprintf("line %d", i))
 		}
 	}
 	if len(got) != want {
-		t.Fatalf("%d of %d lines came", len(got), want)
+		t.Fatalf("got %d of %d lines, want %d", len(got), want, want)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if out.String() != c.out || errs.String() != c.err {
-			t.Errorf("%s: %.300q and %.300q, want %.300q and %.300q", c.name, out.String(), errs.String(), c.out, c.err)
+			t.Errorf("%s: got %.300q and %.300q, want %.300q and %.300q", c.name, out.String(), errs.String(), c.out, c.err)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestTailFindsTheLine(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, want := int64(strings.Count(out.String(), "\n")), min(tail, int64(n)); got != want {
-				t.Errorf("%d of %d lines: %d", tail, n, got)
+				t.Errorf("%d of %d lines: got %d, want %d", tail, n, got, want)
 			}
 		}
 	}

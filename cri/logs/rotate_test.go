@@ -41,7 +41,7 @@ func TestRotate(t *testing.T) {
 		ctr.say()
 		rot.Round(t.Context())
 		if got := namesIn(t, dir); !slices.Equal(got, w) {
-			t.Errorf("round %d: %q, want %q", i, got, w)
+			t.Errorf("round %d: got %q, want %q", i, got, w)
 		}
 	}
 	f, err := os.Open(filepath.Join(dir, "0.log.20260102-030407.gz"))
@@ -109,7 +109,7 @@ func TestInterruptedRotation(t *testing.T) {
 	want := []string{"0.log", "0.log.20260101-000000.gz", "0.log.20260101-000001.gz", "0.log.20260102-030406", "0.logs",
 		"1.log"}
 	if got := namesIn(t, dir); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	// Renamed, and then the agent ended: the runtime still writes to the renamed file.
 	if err := os.Rename(ctr.path, ctr.path+".20260102-030500"); err != nil {

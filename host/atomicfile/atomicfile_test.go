@@ -25,7 +25,7 @@ func alone(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("the directory holds %v, %v", entries, err)
+		t.Errorf("the directory: got %v, %v, want one", entries, err)
 	}
 	got, err := os.ReadFile(path)
 	fi, statErr := os.Stat(path)
@@ -79,7 +79,7 @@ func TestFails(t *testing.T) {
 			t.Error("a directory was replaced")
 		}
 		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-			t.Errorf("the directory holds %v, %v", entries, err)
+			t.Errorf("the directory: got %v, %v, want one", entries, err)
 		}
 		if err := write(filepath.Join(path, "nowhere", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("without a directory: %v", err)

@@ -32,7 +32,7 @@ func TestPodParentIsTheKubelets(t *testing.T) {
 		tree := newTree(Config{Root: c.root, Driver: c.driver}, true)
 		got, err := tree.PodParent(Pod{UID: uid, QOS: c.qos})
 		if err != nil || got != c.want {
-			t.Errorf("root %q, %s, %s: %s, %v; want %s", c.root, c.driver, c.qos, got, err, c.want)
+			t.Errorf("root %q, %s, %s: got %s, %v, want %s", c.root, c.driver, c.qos, got, err, c.want)
 		}
 		if back, ok := names.UID(path.Base(got), tree.systemd.Load()); !ok || back != uid {
 			t.Errorf("%s read back as %q, %v", got, back, ok)

@@ -10,7 +10,7 @@ import (
 func TestWeight(t *testing.T) {
 	for shares, want := range map[uint64]uint64{0: 0, 1: 1, 2: 1, 102: 4, 1024: 39, 262144: 10000, math.MaxUint64: 10000} {
 		if got := weight(shares); got != want {
-			t.Errorf("weight(%d) = %d, want %d", shares, got, want)
+			t.Errorf("weight(%d): got %d, want %d", shares, got, want)
 		}
 	}
 }

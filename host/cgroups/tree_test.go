@@ -123,7 +123,7 @@ func testEnsure(t *testing.T, tree *Tree) {
 		shares uint64
 	}{{tree.pods, 2048}, {tree.pods.Class("Burstable"), 2}, {tree.pods.Class("BestEffort"), 2}} {
 		if got := file(t, tree, c.n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, c.shares) {
-			t.Errorf("%s has %s CPU shares, want %s", c.n.Spell(false), got, shares(tree, c.shares))
+			t.Errorf("%s: got %s CPU shares, want %s", c.n.Spell(false), got, shares(tree, c.shares))
 		}
 	}
 	if got := file(t, tree, tree.pods, "memory", "memory.limit_in_bytes", "memory.max"); got != "1073741824" {
@@ -252,7 +252,7 @@ func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 	}
 	got, err := tree.Pods()
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("Pods: %v, %v; want %v", got, err, want)
+		t.Errorf("Pods: got %v, %v, want %v", got, err, want)
 	}
 }
 
@@ -352,7 +352,7 @@ func testKillGivesUpWithNames(t *testing.T, tree *Tree) {
 	err := tree.RemovePod(ctx, p)
 	want := fmt.Sprintf("%d (", cmd.Process.Pid)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want one that names %s", err, want)
+		t.Errorf("got error %v, want one that names %s", err, want)
 	}
 }
 

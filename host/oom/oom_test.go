@@ -93,7 +93,7 @@ func FuzzParse(f *testing.F) {
 		v, ok := parse(record)
 		if !ok {
 			if v != (Victim{}) {
-				t.Errorf("got %v without a kill", v)
+				t.Errorf("got %v without a kill, want %v", v, (Victim{}))
 			}
 			return
 		}

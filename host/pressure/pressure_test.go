@@ -35,7 +35,7 @@ func TestLevels(t *testing.T) {
 		t.Errorf("memory: %+v, %v", l, err)
 	}
 	if l, err := p.Processes(); err != nil || l != (Level{Available: 920, Capacity: 1000}) {
-		t.Errorf("processes: %+v, %v", l, err)
+		t.Errorf("processes: got %+v, %v, want %+v", l, err, (Level{Available: 920, Capacity: 1000}))
 	}
 	for name, broken := range map[string]Proc{
 		"no files": proc(t, nil),

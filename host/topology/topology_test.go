@@ -95,7 +95,7 @@ func TestReadWithoutNUMA(t *testing.T) {
 		Nodes: []topology.Node{{ID: 0}, {ID: 1}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("got error %v, difference %s", err, diff)
+		t.Errorf("got error %v, difference %s, want none", err, diff)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestLengthChanges(t *testing.T) {
 	big := newTable(t, d, Config{IDsPerPod: 2 * Unit}, "a", "b", "c")
 	r, err := big.Of("d") // a to c have 1 to 3 units, so that 4 and 5 are next
 	if err != nil || r != (Range{4 * Unit, 2 * Unit}) {
-		t.Errorf("d has %v: %v", r, err)
+		t.Errorf("d: got %v: %v, want %v", r, err, (Range{4 * Unit, 2 * Unit}))
 	}
 }
 
@@ -124,7 +124,7 @@ func TestWriteFails(t *testing.T) {
 		t.Errorf("got %v, which a restart would give to another pod", r)
 	}
 	if len(table.taken) != 0 {
-		t.Errorf("taken: %v", table.taken)
+		t.Errorf("taken: got %v, want none", table.taken)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestBadFiles(t *testing.T) {
 		d := disk{"bad": text, "other": other}
 		table, bad, err := New(d.config(Config{IDsPerPod: Unit}), []types.UID{"other", "bad"})
 		if err != nil || len(bad) != 1 {
-			t.Errorf("%s: %v %v", text, bad, err)
+			t.Errorf("%s: got %v %v, want one", text, bad, err)
 			continue
 		}
 		if r, err := table.Of("bad"); err == nil {
@@ -181,7 +181,7 @@ func TestParseSubIDs(t *testing.T) {
 	} {
 		got, err := ParseSubIDs(text)
 		if got != want || (err == nil) != (want != Range{}) {
-			t.Errorf("%q: %v, %v", text, got, err)
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
 }

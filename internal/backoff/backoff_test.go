@@ -19,10 +19,10 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("ten failures in a row wait %s, want 0.2 s doubling to 30 s, less up to a half", total)
 	}
 	if d := b.Next(time.Minute); d < lastDelay/2 {
-		t.Errorf("after working for only two delays the wait is %s, want still the longest", d)
+		t.Errorf("after working for only two delays the wait: got %s, want still the longest", d)
 	}
 	if d := b.Next(10 * time.Minute); d > firstDelay {
-		t.Errorf("after working for long the wait is %s, want the first", d)
+		t.Errorf("after working for long the wait: got %s, want the first", d)
 	}
 }
 

@@ -36,6 +36,6 @@ func TestKeyed(t *testing.T) {
 	(<-got)()
 	other()
 	if len(k.held) != 0 {
-		t.Errorf("%d locks are kept", len(k.held))
+		t.Errorf("got %d locks kept, want 0", len(k.held))
 	}
 }

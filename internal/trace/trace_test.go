@@ -144,7 +144,7 @@ func TestCallInterceptor(t *testing.T) {
 			})
 	}
 	if err := call(t.Context()); err != nil || len(headers) != 0 {
-		t.Errorf("without a span: got %v and headers %v", err, headers)
+		t.Errorf("without a span: got %v and headers %v, want none", err, headers)
 	}
 	ctx, _ := tracer.Root(t.Context(), "syncPod")
 	if err := call(ctx); err != nil {

@@ -345,7 +345,7 @@ func TestExplainClock(t *testing.T) {
 func TestRetry(t *testing.T) {
 	for failed, want := range map[int]time.Duration{1: 2 * time.Second, 2: 4 * time.Second, 100: 5 * time.Minute} {
 		if got := retry(failed); got != want {
-			t.Errorf("after %d failures: %s", failed, got)
+			t.Errorf("after %d failures: got %s, want %s", failed, got, want)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestServingBySigner(t *testing.T) {
 		})
 	}
 	if n := len(c.requests()); n != 2 {
-		t.Errorf("%d requests", n)
+		t.Errorf("got %d requests, want 2", n)
 	}
 	if _, err := os.Readlink(filepath.Join(cfg.Dir, "kubelet-server-current.pem")); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func TestFindIPs(t *testing.T) {
 	ip := hostIP(t)
 	got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip})
 	if err != nil || len(got) != 1 || got[0] != ip {
-		t.Errorf("with --node-ip %v: got %v, %v", ip, got, err)
+		t.Errorf("with --node-ip %v: got %v, %v, want one", ip, got, err)
 	}
 	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}); err == nil {
 		t.Error("with --node-ip of another machine: got no error")

@@ -245,10 +245,10 @@ func TestExternalCloud(t *testing.T) {
 		settle(time.Second)
 		n := b.api.get()
 		if len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName {
-			t.Errorf("got %v", n.Status.Addresses)
+			t.Errorf("got %v, want one", n.Status.Addresses)
 		}
 		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != cloudTaint {
-			t.Errorf("got %v", n.Spec.Taints)
+			t.Errorf("got %v, want one", n.Spec.Taints)
 		}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}}
 		b.api.store(n)

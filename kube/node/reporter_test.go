@@ -168,7 +168,7 @@ func TestStandalone(t *testing.T) {
 		settle(time.Second)
 		n := r.Node()
 		if len(n.Status.Addresses) != 2 || n.Status.Addresses[0].Address != testNode {
-			t.Errorf("addresses: got %+v", n.Status.Addresses)
+			t.Errorf("addresses: got %+v, want two", n.Status.Addresses)
 		}
 		if n.Labels["mine"] != "yes" || n.UID != "" {
 			t.Errorf("got labels %v, UID %q", n.Labels, n.UID)
@@ -232,12 +232,12 @@ func TestImagesInStatus(t *testing.T) {
 		settle(time.Second)
 		got := b.api.get().Status.Images
 		if len(got) != 2 || got[0].SizeBytes != 30 || len(got[0].Names) != 5 || got[1].Names[0] != "c:1" {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want two", got)
 		}
 		b.SetImages(nil)
 		settle(time.Millisecond)
 		if got := b.api.get().Status.Images; len(got) != 0 {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want none", got)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (b *bench) wantBundles(s *corev1.ClusterTrustBundleProjection, want ...stri
 	got, err := b.o.TrustBundles(b.Context(), s)
 	slices.Sort(got)
 	if err != nil || !slices.Equal(got, want) {
-		b.Errorf("bundles of %v are %q, %v; want %q", s, got, err, want)
+		b.Errorf("bundles of %v: got %q, %v, want %q", s, got, err, want)
 	}
 }
 
@@ -100,12 +100,12 @@ func TestTrustBundlesFollowed(t *testing.T) {
 		b.o.Use("p2", nil)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 1 {
-			b.Errorf("%d watches just after the last pod, want 1", n)
+			b.Errorf("got %d watches just after the last pod, want 1", n)
 		}
 		time.Sleep(linger + time.Second)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 0 {
-			b.Errorf("%d watches a while after the last pod", n)
+			b.Errorf("got %d watches a while after the last pod, want 0", n)
 		}
 	})
 }
@@ -159,11 +159,11 @@ func TestGatesClosed(t *testing.T) {
 		b.o.Use("uid", bundleRef)
 		if _, err := b.o.TrustBundles(b.Context(), bySigner(nil)); err == nil ||
 			!strings.Contains(err.Error(), "ClusterTrustBundleProjection") {
-			b.Errorf("trust bundles: %v, want the gate", err)
+			b.Errorf("trust bundles: got %v, want the gate", err)
 		}
 		_, _, err := b.o.PodCertificate(b.Context(), certPod("ECDSAP256"), "v", 0, nil, time.Time{})
 		if err == nil || !strings.Contains(err.Error(), "PodCertificateRequest") {
-			b.Errorf("pod certificate: %v, want the gate", err)
+			b.Errorf("pod certificate: got %v, want the gate", err)
 		}
 	})
 }

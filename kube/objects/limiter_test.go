@@ -46,7 +46,7 @@ func TestReadsGoBeforeWatches(t *testing.T) {
 				mostReads.Load(), mostOpens.Load(), readsAtOnce, opensAtOnce)
 		}
 		if n := b.server.Watches(); n != many {
-			b.Errorf("%d watches, want %d", n, many)
+			b.Errorf("got %d watches, want %d", n, many)
 		}
 	})
 }
@@ -72,12 +72,12 @@ func TestHangingReadDelaysWatchesBriefly(t *testing.T) {
 		b.wantValue("a", "1")
 		synctest.Wait()
 		if n := b.server.Watches(); n != 0 {
-			b.Errorf("%d watches while an object is being read, want none", n)
+			b.Errorf("got %d watches while an object is being read, want none", n)
 		}
 		time.Sleep(idleLimit)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 1 {
-			b.Errorf("%d watches after %s, want 1", n, idleLimit)
+			b.Errorf("got %d watches after %s, want 1", n, idleLimit)
 		}
 	})
 }

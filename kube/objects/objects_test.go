@@ -86,7 +86,7 @@ func (b *bench) wantRequests(want ...string) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		b.Errorf("requests are %q, want %q", got, want)
+		b.Errorf("requests: got %q, want %q", got, want)
 	}
 }
 
@@ -96,7 +96,7 @@ func (b *bench) wantValue(name, want string) {
 	if err != nil {
 		b.Errorf("get %s: %v", name, err)
 	} else if c.Data["k"] != want {
-		b.Errorf("%s is %q, want %q", name, c.Data["k"], want)
+		b.Errorf("%s: got %q, want %q", name, c.Data["k"], want)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestVolumeObjectIsWatched(t *testing.T) {
 		b.wantRequests("list configmaps ns/", "watch configmaps ns/")
 		b.wantChanges()
 		if c, _ := b.o.ConfigMap(b.Context(), "ns", "a"); c.Annotations != nil || c.Name != "a" || c.UID == "" {
-			b.Errorf("metadata is %+v, want the identity alone", c.ObjectMeta)
+			b.Errorf("metadata: got %+v, want the identity alone", c.ObjectMeta)
 		}
 
 		b.server.Put(configMap("a", "2"))
@@ -223,7 +223,7 @@ func TestMissingObjectIsWatched(t *testing.T) {
 			}
 			synctest.Wait()
 			if n := b.server.Watches(); n != 1 {
-				b.Errorf("%d watches, want one that waits for the object", n)
+				b.Errorf("got %d watches, want one that waits for the object", n)
 			}
 			if n := len(b.server.Requests()); n > 4 {
 				b.Errorf("%d requests to wait for an object", n)
@@ -234,7 +234,7 @@ func TestMissingObjectIsWatched(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if got := b.server.Watches() == 1; got != watched {
-				b.Errorf("watched: %v, want %v", got, watched)
+				b.Errorf("watched: got %v, want %v", got, watched)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 		b.wantValue("a", "1")
 		synctest.Wait()
 		if n := b.server.Watches(); n != 1 {
-			b.Errorf("%d watches, want none of the immutable object", n)
+			b.Errorf("got %d watches, want none of the immutable object", n)
 		}
 		becomes := configMap("b", "2")
 		becomes.Immutable = &yes
@@ -259,7 +259,7 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 		b.wantChanges("[p]")
 		b.wantValue("b", "2")
 		if n := b.server.Watches(); n != 0 {
-			b.Errorf("%d watches, want none", n)
+			b.Errorf("got %d watches, want none", n)
 		}
 		b.server.Requests()
 		b.o.Use("q", []Ref{ref("a", true), ref("b", false)})
@@ -455,7 +455,7 @@ func TestRequestsAtRest(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		if n := len(b.server.Requests()); n < 48 || n > 96 {
-			b.Errorf("%d requests a day, want 48 to 96", n)
+			b.Errorf("got %d requests a day, want 48 to 96", n)
 		}
 		b.wantChanges()
 	})

@@ -35,7 +35,7 @@ func TestToken(t *testing.T) {
 			b.Errorf("it expires in %s", d)
 		}
 		if token, _, _ = b.o.Token(b.Context(), testPod(), "", 600); token != "ns|sa|Pod|p|uid|" {
-			b.Errorf("without an audience the token is %q", token)
+			b.Errorf("without an audience the token: got %q, want ns|sa|Pod|p|uid|", token)
 		}
 		b.wantRequests("create serviceaccounts ns/sa", "create serviceaccounts ns/sa")
 
@@ -89,7 +89,7 @@ func TestRuntimeHandler(t *testing.T) {
 		want := func(name, handler string) {
 			b.Helper()
 			if got, err := b.o.RuntimeHandler(b.Context(), name); err != nil || got != handler {
-				b.Errorf("the handler of %q is %q, %v; want %q", name, got, err, handler)
+				b.Errorf("the handler of %q: got %q, %v, want %q", name, got, err, handler)
 			}
 		}
 		want("", "")
@@ -103,7 +103,7 @@ func TestRuntimeHandler(t *testing.T) {
 		b.server.Delete("runtimeclasses", "", "gvisor")
 		_, err := b.o.RuntimeHandler(b.Context(), "gvisor")
 		if !apierrors.IsNotFound(err) || err.Error() != `runtimeclass.node.k8s.io "gvisor" not found` {
-			b.Errorf("error is %v, want the kubelet's", err)
+			b.Errorf("error: got %v, want the kubelet's", err)
 		}
 		b.server.Intercept(down)
 		if _, err = b.o.RuntimeHandler(b.Context(), "gvisor"); err == nil {
@@ -134,11 +134,11 @@ func (b *bench) wantServices(namespace, want string) {
 	}
 	for _, w := range strings.Fields(want) {
 		if !found[w] {
-			b.Errorf("services of %s are %v, want %s", namespace, found, want)
+			b.Errorf("services of %s: got %v, want %s", namespace, found, want)
 		}
 	}
 	if len(all) != len(strings.Fields(want)) {
-		b.Errorf("services of %s are %v, want %s", namespace, found, want)
+		b.Errorf("services of %s: got %v, want %s", namespace, found, want)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestLocalServices(t *testing.T) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
 		l := NewLocal(b.o, nil)
 		if all, err := l.Services(b.Context(), "ns"); len(all) != 1 || err != nil {
-			b.Errorf("services are %v, %v", all, err)
+			b.Errorf("services: got %v, %v, want one", all, err)
 		}
 		b.server.Intercept(down)
 		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil {
@@ -337,6 +337,6 @@ func TestLocal(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if h, err := l.RuntimeHandler(t.Context(), ""); h != "" || err != nil {
-		t.Errorf("the default handler is %q, %v", h, err)
+		t.Errorf("the default handler: got %q, %v, want none", h, err)
 	}
 }

@@ -73,7 +73,7 @@ func (b *certBench) request() *certificatesv1beta1.PodCertificateRequest {
 		}
 	}
 	if len(open) != 1 {
-		b.Fatalf("%d requests wait for an answer, want 1", len(open))
+		b.Fatalf("got %d requests waiting for an answer, want 1", len(open))
 	}
 	return open[0]
 }
@@ -131,7 +131,7 @@ func (b *certBench) wantState(want string) {
 	b.Helper()
 	synctest.Wait()
 	if got := b.o.CertificateStates(); !maps.Equal(got, map[CertificateState]int{{"example.com/signer", want}: 1}) {
-		b.Errorf("certificates stand so: %v, want one %s", got, want)
+		b.Errorf("certificates stand so: got %v, want one %s", got, want)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestPodCertificateIssued(t *testing.T) {
 			b.Errorf("it is renewed %s after the signer's time", d)
 		}
 		if n := b.server.Watches(); n != 0 {
-			b.Errorf("%d watches though no request is under way", n)
+			b.Errorf("got %d watches though no request is under way, want 0", n)
 		}
 		b.wantRequests()
 		b.wantEvents()
@@ -228,7 +228,7 @@ func (b *certBench) renewal() (shown *tls.Certificate, renew time.Time) {
 	}
 	time.Sleep(time.Until(renew))
 	if again, _, err := b.get(shown, renew); err != nil || again != shown {
-		b.Fatalf("while it is renewed: %v, %v", again, err)
+		b.Fatalf("while it is renewed: got %v, %v, want %v", again, err, shown)
 	}
 	b.wantChanges("[uid]")
 	return shown, renew

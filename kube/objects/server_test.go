@@ -145,7 +145,7 @@ func TestRealServer(t *testing.T) {
 	must(t, admin.Core.Delete().Namespace(ns).Resource("configmaps").Name("a").Do(t.Context()).Error())
 	changed("the ConfigMap's deletion")
 	if _, err := o.ConfigMap(t.Context(), ns, "strange"); !apierrors.IsForbidden(err) {
-		t.Errorf("what no pod of the node names gives %v, want it forbidden", err)
+		t.Errorf("what no pod of the node names: got %v, want it forbidden", err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestRealServerToken(t *testing.T) {
 	}
 	all, err := o.Services(t.Context(), ns)
 	if err != nil || len(all) != 1 || all[0].Name != "kubernetes" {
-		t.Errorf("services are %v, %v", all, err)
+		t.Errorf("services: got %v, %v, want one", all, err)
 	}
 	if _, err := o.RuntimeHandler(t.Context(), "nope"); !apierrors.IsNotFound(err) {
 		t.Errorf("a class that is missing gives %v", err)

@@ -45,7 +45,7 @@ func TestContainers(t *testing.T) {
 			}
 		}
 		if seen != stop {
-			t.Errorf("break at %d: got %d containers", stop, seen)
+			t.Errorf("break at %d: got %d containers, want %d", stop, seen, stop)
 		}
 	}
 	if got := podutil.Role(9).String(); got != "unknown" {

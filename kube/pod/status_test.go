@@ -35,7 +35,7 @@ func TestCondition(t *testing.T) {
 			t.Errorf("Condition %s: got %v, want %v", name, got, want)
 		}
 		if got := podutil.IsTrue(st, name); got != (name == "B") {
-			t.Errorf("IsTrue %s: got %v", name, got)
+			t.Errorf("IsTrue %s: got %v, want %v", name, got, (name == "B"))
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestAPIOutage(t *testing.T) {
 			server.Intercept(nil)
 			time.Sleep(time.Minute)
 			if set = newest(t, s); len(set.Problems) != 0 || len(set.Pods) != 1 {
-				t.Errorf("problems are %v, want none", set.Problems)
+				t.Errorf("problems: got %v, want none", set.Problems)
 			}
 		})
 }

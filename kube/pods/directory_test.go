@@ -74,7 +74,7 @@ func (b *bench) scan(want string) delivery {
 	}
 	slices.Sort(got)
 	if g := strings.Join(got, " "); g != want {
-		b.t.Errorf("pods are %q, want %q (problems %v)", g, want, state.problems)
+		b.t.Errorf("pods: got %q, want %q (problems %v)", g, want, state.problems)
 	}
 	return state
 }
@@ -84,11 +84,11 @@ func (b *bench) wantProblems(state delivery, texts ...string) {
 	b.t.Helper()
 	slices.SortFunc(state.problems, func(x, y Problem) int { return strings.Compare(x.String(), y.String()) })
 	if len(state.problems) != len(texts) {
-		b.t.Fatalf("problems are %q, want %d", state.problems, len(texts))
+		b.t.Fatalf("problems: got %q, want %d", state.problems, len(texts))
 	}
 	for i, want := range texts {
 		if got := state.problems[i].String(); !strings.Contains(got, want) {
-			b.t.Errorf("problem is %q, want %q in it", got, want)
+			b.t.Errorf("problem: got %q, want %q in it", got, want)
 		}
 	}
 }
@@ -105,13 +105,13 @@ func TestDirectory(t *testing.T) {
 	state := b.scan("a-n1:1 b-n1:1 d-n1:1 e-n1:1 f-n1:1")
 	b.wantProblems(state)
 	if len(state.configMaps) != 1 {
-		t.Errorf("%d ConfigMaps", len(state.configMaps))
+		t.Errorf("got %d ConfigMaps, want 1", len(state.configMaps))
 	}
 	b.write("a.yaml", podYAML("a", "2"))
 	b.remove("d.json")
 	state = b.scan("a-n1:2 e-n1:1 f-n1:1")
 	if len(state.configMaps) != 0 {
-		t.Errorf("%d ConfigMaps", len(state.configMaps))
+		t.Errorf("got %d ConfigMaps, want 0", len(state.configMaps))
 	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestAdopt(t *testing.T) {
 			}
 			p := b.scan("a-n1:1").pods[0]
 			if adopted := p.UID == c.uid; adopted != c.adopted {
-				t.Errorf("UID is %q, adopted %v, want %v", p.UID, adopted, c.adopted)
+				t.Errorf("UID: got %q, adopted %v, want %v", p.UID, adopted, c.adopted)
 			}
 			if p.Annotations[podutil.AnnotationHash] != string(p.UID) {
 				t.Errorf("annotations are %v for UID %q", p.Annotations, p.UID)

@@ -45,7 +45,7 @@ func start(t *testing.T, cfg Config) (await func(want string) *Set) {
 					return set
 				}
 			case <-limit:
-				t.Fatalf("the newest pods are %q, want %q", got, want)
+				t.Fatalf("the newest pods: got %q, want %q", got, want)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func TestURL(t *testing.T) {
 	}
 	down.Store(true)
 	if set = await("a-n1:i"); len(set.Problems) != 1 || set.Unknown() {
-		t.Errorf("problems are %+v, want one, and the pods known", set.Problems)
+		t.Errorf("problems: got %+v, want one, and the pods known", set.Problems)
 	}
 	down.Store(false)
 	await("a-n1:i")

@@ -70,7 +70,7 @@ func TestMirrorChanges(t *testing.T) {
 			}
 		}
 		if got = strings.TrimSpace(got); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "1")}
 		p := b.wantHash("s", "1")
 		if len(p.OwnerReferences) != 1 {
-			t.Fatalf("owners are %v", p.OwnerReferences)
+			t.Fatalf("owners: got %v, want one", p.OwnerReferences)
 		}
 		owner := p.OwnerReferences[0]
 		if owner.Kind != "Node" || owner.APIVersion != "v1" || owner.Name != "n1" || owner.UID != "node-uid" ||
@@ -163,7 +163,7 @@ func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if n := b.server.Count("create"); n != 1 {
-			t.Errorf("%d creations in an hour, want 1", n)
+			t.Errorf("got %d creations in an hour, want 1", n)
 		}
 
 		b.ending.Store(true) // the old one still runs: its mirror pod stays
@@ -197,7 +197,7 @@ func TestMirrorRetries(t *testing.T) {
 		b.server.Requests()
 		time.Sleep(10 * time.Minute)
 		if n := b.server.Count("create"); n < 15 || n > 60 {
-			t.Errorf("%d attempts in ten minutes, want one each 15 to 30 s", n)
+			t.Errorf("got %d attempts in ten minutes, want one each 15 to 30 s", n)
 		}
 		b.server.Intercept(nil)
 		time.Sleep(time.Minute)
@@ -237,7 +237,7 @@ func TestMirrorExists(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				p := b.mirror("s")
 				if p == nil || p.Annotations[podutil.AnnotationMirror] != c.want {
-					t.Errorf("the pod is %v, want one with hash %q", p, c.want)
+					t.Errorf("the pod: got %v, want one with hash %q", p, c.want)
 				}
 			})
 		})
@@ -284,7 +284,7 @@ spec:
 	before := pod.DeepCopy()
 	m := mirrorOf(pod, "n1", "u")
 	if got := m.Annotations[AnnotationManifestObjects]; got != "ConfigMap/c Secret/pull Secret/s" {
-		t.Errorf("%s is %q", AnnotationManifestObjects, got)
+		t.Errorf("%s: got %q, want ConfigMap/c Secret/pull Secret/s", AnnotationManifestObjects, got)
 	}
 	if m.Annotations[podutil.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
 		t.Errorf("metadata is %+v", m.ObjectMeta)

@@ -45,7 +45,7 @@ func TestMerge(t *testing.T) {
 		}
 	}
 	if got := strings.Join(uids, " "); got != "1 2 3 5 6" || !s.Synced {
-		t.Errorf("pods are %q, synced %v; want two generations of a, and no pod with the UID or static name of another", got,
+		t.Errorf("pods: got %q, synced %v, want two generations of a, and no pod with the UID or static name of another", got,
 			s.Synced)
 	}
 	if len(s.Problems) != 2 ||

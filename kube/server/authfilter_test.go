@@ -76,10 +76,10 @@ func TestAuthentication(t *testing.T) {
 		code, body := s.ask(c.client, "GET", "/metrics", c.header)
 		said := s.log.String()[before:]
 		if code != c.code || code == 401 && strings.TrimSpace(body) != "Unauthorized" {
-			t.Errorf("%s: %d %q, want %d", c.name, code, body, c.code)
+			t.Errorf("%s: got %d %q, want %d", c.name, code, body, c.code)
 		}
 		if c.why != "" && (!strings.Contains(said, "request refused") || !strings.Contains(said, c.why)) {
-			t.Errorf("%s: the log says %q, want %q", c.name, said, c.why)
+			t.Errorf("%s: the log: got %q, want %q", c.name, said, c.why)
 		}
 		if code == 200 && body != `mounted /metrics ""` {
 			t.Errorf("%s: the handler got %q", c.name, body)
@@ -117,7 +117,7 @@ func TestAnonymous(t *testing.T) {
 		code   int
 	}{{s.client(nil), "/healthz", 200}, {s.client(nil), "/pods", 403}, {bad, "/healthz", 401}} {
 		if code, body := s.ask(c.client, "GET", c.path, nil); code != c.code {
-			t.Errorf("%s: %d %q, want %d", c.path, code, body, c.code)
+			t.Errorf("%s: got %d %q, want %d", c.path, code, body, c.code)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestCanonicalPaths(t *testing.T) {
 		{"PUT", "/exec/ns/pod/app"},
 	} {
 		if code, body := s.ask(c, r.method, r.path, nil); code != 405 {
-			t.Errorf("%s %s: %d %q", r.method, r.path, code, body)
+			t.Errorf("%s %s: got %d %q, want 405", r.method, r.path, code, body)
 		}
 	}
 	if asked := s.agent.wasAsked(); asked != nil {
@@ -234,7 +234,7 @@ func TestAnswersAreCached(t *testing.T) {
 	ask := func(path, token string, want int) {
 		t.Helper()
 		if code, body := s.ask(c, "GET", path, map[string]string{"Authorization": "Bearer " + token}); code != want {
-			t.Errorf("%s with %s: %d %q, want %d", path, token, code, body, want)
+			t.Errorf("%s with %s: got %d %q, want %d", path, token, code, body, want)
 		}
 	}
 	s.cluster.set(func() { s.cluster.down = true })
@@ -264,7 +264,7 @@ func TestDebugOff(t *testing.T) {
 		"/logs/x": 405, "/runningpods/": 405,
 		"/pods": 200, "/metrics": 200} {
 		if code, body := s.ask(c, "GET", path, nil); code != want {
-			t.Errorf("%s: %d %q, want %d", path, code, body, want)
+			t.Errorf("%s: got %d %q, want %d", path, code, body, want)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func TestClientCAsAreReread(t *testing.T) {
 	check := func(when string, c *http.Client, want int) {
 		t.Helper()
 		if code, _ := s.ask(c, "GET", "/metrics", nil); code != want {
-			t.Errorf("%s: %d, want %d", when, code, want)
+			t.Errorf("%s: got %d, want %d", when, code, want)
 		}
 	}
 	check("before, old", old, 200)
@@ -306,7 +306,7 @@ func TestAlwaysAllow(t *testing.T) {
 		{s.client(nil), map[string]string{"Authorization": "Bearer x"}, 401},
 	} {
 		if code, body := s.ask(c.client, "GET", "/pods", c.header); code != c.want {
-			t.Errorf("%d %q, want %d", code, body, c.want)
+			t.Errorf("got %d %q, want %d", code, body, c.want)
 		}
 	}
 }
@@ -319,6 +319,6 @@ func TestFewRefusalsAreLogged(t *testing.T) {
 		s.ask(c, "GET", "/pods", nil)
 	}
 	if n := strings.Count(s.log.String(), "request refused"); n != 20 {
-		t.Errorf("%d refusals in the log", n)
+		t.Errorf("got %d refusals in the log, want 20", n)
 	}
 }

@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
 		if w.Code != 401 || w.Header().Get("Location") != "" {
-			t.Errorf("%s %q %q: %d", method, path, query, w.Code)
+			t.Errorf("%s %q %q: got %d, want 401", method, path, query, w.Code)
 		}
 		if asked := s.agent.wasAsked(); asked != nil {
 			t.Errorf("%s %q: the agent was asked %q", method, path, asked)

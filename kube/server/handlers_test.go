@@ -57,11 +57,11 @@ func TestLogOptions(t *testing.T) {
 	} {
 		code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app?"+q.query, nil)
 		if code != q.code || code == 200 && body != q.body {
-			t.Errorf("%s: %d %q, want %d %q", q.query, code, body, q.code, q.body)
+			t.Errorf("%s: got %d %q, want %d %q", q.query, code, body, q.code, q.body)
 		}
 		asked := strings.Join(s.agent.wasAsked(), " ")
 		if want := "logs ns/pod/app " + q.asked; q.asked != "" && asked != want || q.asked == "" && asked != "" {
-			t.Errorf("%s: the agent was asked %q, want %q", q.query, asked, want)
+			t.Errorf("%s: got a question to the agent about %q, want %q", q.query, asked, want)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestLogErrors(t *testing.T) {
 		s.agent.err = e.err
 		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code ||
 			strings.TrimSpace(body) != e.err.Error() {
-			t.Errorf("%d %q", code, body)
+			t.Errorf("got %d %q, want %d", code, body, e.code)
 		}
 	}
 	s.agent.logs = func(_ context.Context, stdout, _ io.Writer) error {
@@ -191,7 +191,7 @@ func TestRunAndCheckpoint(t *testing.T) {
 	}
 	if code, body := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=7", nil); code != 200 ||
 		strings.TrimSpace(body) != `{"items":["/checkpoints/x.tar"]}` {
-		t.Errorf("%d %q", code, body)
+		t.Errorf("got %d %q, want 200", code, body)
 	}
 	if code, _ := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=soon", nil); code != 404 {
 		t.Error(code)
@@ -228,7 +228,7 @@ func TestReadOnlyPort(t *testing.T) {
 				want = 404
 			}
 			if resp.StatusCode != want {
-				t.Errorf("%s %s: %s, want %d", method, path, resp.Status, want)
+				t.Errorf("%s %s: got %s, want %d", method, path, resp.Status, want)
 			}
 		}
 	}
@@ -312,6 +312,6 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	s.ask(s.client(nil), "GET", "/exec/ns/pod/app", nil)
 	if got := <-m.served; got != "readwrite GET exec" {
-		t.Errorf("without credentials: got %q", got)
+		t.Errorf("without credentials: got %q, want readwrite GET exec", got)
 	}
 }

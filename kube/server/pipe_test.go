@@ -127,7 +127,7 @@ func TestStreamPassesBytes(t *testing.T) {
 	}
 	back, err := io.ReadAll(in)
 	if err != nil || len(back) != 700_000 {
-		t.Errorf("%d bytes came back, %v", len(back), err)
+		t.Errorf("got %d bytes, %v, want 700000", len(back), err)
 	}
 	<-finished
 	if want := sha256.Sum256(append([]byte("early"), data...)); got != want {
@@ -166,7 +166,7 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 		resp, c, _ := s.dial("/exec/ns/pod/app?output=1", "", root)
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
 		if resp.StatusCode != want || resp.Header.Get("Location") != "" {
-			t.Errorf("%.30q: %s %q, want %d", answer, resp.Status, text, want)
+			t.Errorf("%.30q: got %s %q, want %d", answer, resp.Status, text, want)
 		}
 		c.Close()
 	}
@@ -279,7 +279,7 @@ func TestPortOptions(t *testing.T) {
 		"/portForward/ns/pod?port=x":             400,
 	} {
 		if code, body := s.ask(c, "GET", path, h); code != want {
-			t.Errorf("%s: %d %q, want %d", path, code, body, want)
+			t.Errorf("%s: got %d %q, want %d", path, code, body, want)
 		}
 	}
 	asked := fmt.Sprint(s.agent.wasAsked())

@@ -55,7 +55,7 @@ func TestRepeatsCountUp(t *testing.T) {
 		}
 		list := api.eventList()
 		if len(list) != 1 {
-			t.Fatalf("%d events, want 1", len(list))
+			t.Fatalf("got %d events, want 1", len(list))
 		}
 		e := list[0]
 		if e.Count != 3 || !e.FirstTimestamp.Time.Equal(start) || !e.LastTimestamp.Time.Equal(start.Add(2*time.Minute)) {
@@ -128,7 +128,7 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		}
 		list := api.eventList()
 		if len(list) != 10 {
-			t.Fatalf("%d events, want 9 of their own and a combined one", len(list))
+			t.Fatalf("got %d events, want 9 of their own and a combined one", len(list))
 		}
 		last := list[9]
 		if last.Message != combinedPrefix+"try 14" || last.Count != 6 {
@@ -146,7 +146,7 @@ func TestSpamIsThrottled(t *testing.T) {
 			written()
 		}
 		if n := len(api.log()); n != spamBurst {
-			t.Errorf("%d requests for 100 events, want %d", n, spamBurst)
+			t.Errorf("got %d requests for 100 events, want %d", n, spamBurst)
 		}
 		other := podRef
 		other.Name = "b"
@@ -176,7 +176,7 @@ func TestEventsAreHeld(t *testing.T) {
 		time.Sleep(eventHold/2 - 1)
 		synctest.Wait()
 		if n := len(api.log()); n != 0 {
-			t.Errorf("%d requests before a second is over", n)
+			t.Errorf("got %d requests before a second is over, want 0", n)
 		}
 		time.Sleep(1)
 		synctest.Wait()
@@ -200,7 +200,7 @@ func TestEventsBeforeTheEnd(t *testing.T) {
 		cancel()
 		<-done
 		if n := len(api.eventList()); n != 1 {
-			t.Errorf("%d events, want 1", n)
+			t.Errorf("got %d events, want 1", n)
 		}
 	})
 }
@@ -226,7 +226,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 			}
 		}
 		if got := r.Dropped(); got != 99 {
-			t.Errorf("%d dropped, want 99", got)
+			t.Errorf("got %d dropped, want 99", got)
 		}
 		time.Sleep(10 * time.Minute)
 		if tries := len(api.log()); tries > 120 {
@@ -235,7 +235,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 		down.Store(false)
 		time.Sleep(15 * time.Second)
 		if got := len(api.eventList()); got != eventQueue+1 {
-			t.Errorf("%d events arrived, want %d", got, eventQueue+1)
+			t.Errorf("got %d events, want %d", got, eventQueue+1)
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestRefusedEventIsNotRetried(t *testing.T) {
 		r.Event(podRef, "Normal", "Started", "m")
 		time.Sleep(time.Hour)
 		if n := len(api.log()); n != 1 {
-			t.Errorf("%d requests, want 1", n)
+			t.Errorf("got %d requests, want 1", n)
 		}
 	})
 }

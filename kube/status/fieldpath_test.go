@@ -17,7 +17,7 @@ func TestFieldPath(t *testing.T) {
 	for name, want := range map[string]string{"setup": "spec.initContainers{setup}", "app": "spec.containers{app}",
 		"debug": "spec.ephemeralContainers{debug}", "gone": ""} {
 		if got := fieldPath(pod, name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
 }

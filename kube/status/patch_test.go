@@ -96,12 +96,12 @@ func TestOthersConditionsAreNeverSent(t *testing.T) {
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse},
 	}}
 	if body, err := patchFor("u", &from, &to); body != nil || err != nil {
-		t.Errorf("patch %s, error %v; want none", body, err)
+		t.Errorf("got patch %s, error %v, want none", body, err)
 	}
 	to.Conditions[0].ObservedGeneration = 3
 	body, err := patchFor("u", &from, &to)
 	if err != nil || !strings.Contains(string(body), `"status":"True","observedGeneration":3`) {
-		t.Errorf("patch %s, error %v; want PodScheduled still True with observedGeneration 3", body, err)
+		t.Errorf("got patch %s, error %v, want PodScheduled still True with observedGeneration 3", body, err)
 	}
 }
 

@@ -137,7 +137,7 @@ func TestNewestWinsAndStatesBetweenAreDropped(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if got := len(b.api.log()); got != 2 {
-			t.Errorf("%d requests, want the first and the newest", got)
+			t.Errorf("got %d requests, want the first and the newest", got)
 		}
 		if got := b.api.get("ns", "a").Status.Message; got != "49" {
 			t.Errorf("message %q, want the newest", got)
@@ -230,7 +230,7 @@ func TestFinalDelete(t *testing.T) {
 			t.Errorf("deleted %v", b.deleted)
 		}
 		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
-			t.Errorf("the last patch was %s, want Failed and not ready", b.api.bodies[0])
+			t.Errorf("the last patch: got %s, want Failed and not ready", b.api.bodies[0])
 		}
 		if _, ok := b.p.Published(pod.UID); ok {
 			t.Error("the publisher still remembers the pod")
@@ -285,7 +285,7 @@ func TestMirrorPodIsNotDeleted(t *testing.T) {
 		b.p.SetGone(mirror, running(mirror, true))
 		synctest.Wait()
 		if got := b.api.get("ns", "a"); got == nil || got.Status.Phase != corev1.PodRunning {
-			t.Errorf("mirror pod is %+v, want it Running", got)
+			t.Errorf("mirror pod: got %+v, want it Running", got)
 		}
 	})
 }

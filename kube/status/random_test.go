@@ -69,7 +69,7 @@ func randomStatuses(t *testing.T, seed uint64) {
 			continue
 		}
 		if got.Status.Message != want.Message || isReady(&got.Status) != isReady(&want) {
-			t.Fatalf("seed %d: %s has %q ready=%v, want %q ready=%v", seed, got.Name, got.Status.Message,
+			t.Fatalf("seed %d: %s: got %q ready=%v, want %q ready=%v", seed, got.Name, got.Status.Message,
 				isReady(&got.Status), want.Message, isReady(&want))
 		}
 		gate, before := podutil.Condition(got.Status.Conditions,

@@ -193,7 +193,7 @@ func TestRealServerAcceptsEvents(t *testing.T) {
 		case e := <-watch.ResultChan():
 			event, ok := e.Object.(*corev1.Event)
 			if !ok || event.Count != want || event.Source.Component != "kubelet" {
-				t.Fatalf("watch shows %+v, want count %d", e.Object, want)
+				t.Fatalf("watch: got %+v, want count %d", e.Object, want)
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatalf("no event with count %d", want)

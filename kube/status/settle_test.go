@@ -137,7 +137,7 @@ func TestTransitionTimes(t *testing.T) {
 		corev1.PodReady: before, corev1.ContainersReady: now, corev1.PodResizePending: now,
 	} {
 		if c := podutil.Condition(got.Conditions, t2); !c.LastTransitionTime.Equal(&at) {
-			t.Errorf("%s moved at %v, want %v", t2, c.LastTransitionTime, at)
+			t.Errorf("%s: got %v, want %v", t2, c.LastTransitionTime, at)
 		}
 	}
 	if !got.StartTime.Equal(&before) {

@@ -38,7 +38,7 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 		synctest.Wait()
 		tries := len(b.api.log())
 		if tries < 60 || tries > 150 {
-			t.Errorf("%d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
+			t.Errorf("got %d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
 		}
 		newer := running(pods[7], false)
 		b.p.Set(pods[7], newer)
@@ -55,7 +55,7 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 			}
 		}
 		if got := len(b.api.log()); got != 110 {
-			t.Errorf("%d requests after the outage, want 110", got)
+			t.Errorf("got %d requests after the outage, want 110", got)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestRefusedPodDoesNotHoldUpOthers(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if got := len(b.api.log()); got < 10 || got > 30 {
-			t.Errorf("%d requests in 5 minutes, want the refused one retried with back-off up to 30 s", got)
+			t.Errorf("got %d requests in 5 minutes, want the refused one retried with back-off up to 30 s", got)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 				b.p.SetGone(pod, running(pod, false))
 				synctest.Wait()
 				if got := len(b.deleted); got != 0 {
-					t.Errorf("%d pods reported as deleted after a conflict, want 0", got)
+					t.Errorf("got %d pods reported as deleted after a conflict, want 0", got)
 				}
 				time.Sleep(time.Minute)
 				if got := b.api.get("ns", "druid-0"); got != nil {

@@ -177,7 +177,7 @@ func TestVolumeFromMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				if newest != c.newest {
-					t.Errorf("%d reads past the memory, want %d", newest, c.newest)
+					t.Errorf("got %d reads past the memory, want %d", newest, c.newest)
 				}
 				if c.growing && got.Growth().String() != "2Gi" {
 					t.Errorf("it grows to %s, want 2Gi", got.Growth())
@@ -243,7 +243,7 @@ func TestAttached(t *testing.T) {
 		w.see(func(n *corev1.Node) { n.Status.VolumesInUse = []corev1.UniqueVolumeName{unique} })
 		time.Sleep(5 * time.Second)
 		if r := w.server.Requests(); len(r) != 0 {
-			t.Errorf("asked meanwhile: %q", r)
+			t.Errorf("asked meanwhile: got %q, want none", r)
 		}
 		va := &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: vaName},
@@ -302,7 +302,7 @@ func TestAttachTakesLong(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if len(w.woken) != 0 {
-			t.Errorf("woken for nothing: %q", w.woken)
+			t.Errorf("woken for nothing: got %q, want none", w.woken)
 		}
 		w.see(func(n *corev1.Node) {
 			n.Status.VolumesInUse = []corev1.UniqueVolumeName{unique}
@@ -393,7 +393,7 @@ func TestDriver(t *testing.T) {
 			t.Errorf("got %+v, %v", d, err)
 		}
 		if r := w.server.Requests(); len(r) != 0 {
-			t.Errorf("asked again: %q", r)
+			t.Errorf("asked again: got %q, want none", r)
 		}
 	})
 }
@@ -416,7 +416,7 @@ func TestCSINode(t *testing.T) {
 		n := get()
 		if len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 3 ||
 			n.Spec.Drivers[0].TopologyKeys[0] != "rack" {
-			t.Errorf("got %+v", n.Spec.Drivers)
+			t.Errorf("got %+v, want one", n.Spec.Drivers)
 		}
 		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"labels":{"rack":"7"}`) ||
 			!strings.Contains(p[0], `n-1`) {

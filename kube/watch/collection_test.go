@@ -347,7 +347,7 @@ func TestFollowStreamsAgainAfterServerError(t *testing.T) {
 				time.Sleep(time.Minute)
 				want(t, st, "a b d")
 				if got := server.Count("list"); got != 0 {
-					t.Errorf("%d lists after the second loss of the state, want 0: the server streams", got)
+					t.Errorf("got %d lists after the second loss of the state, want 0: the server streams", got)
 				}
 			})
 		})

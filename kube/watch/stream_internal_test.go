@@ -54,7 +54,7 @@ func TestNextErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := streamOf(c.data).Next()
 			if err == nil || (c.want != nil && !errors.Is(err, c.want)) {
-				t.Errorf("error is %v, want %v", err, c.want)
+				t.Errorf("error: got %v, want %v", err, c.want)
 			}
 		})
 	}

@@ -457,7 +457,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("half a CPU is %d, %v", rate, ok)
 	}
 	if rate, ok := at(2*time.Second, 1e10); !ok || rate != 5e8 {
-		t.Errorf("too soon after the last: %d, %v; want the last", rate, ok)
+		t.Errorf("too soon after the last: got %d, %v, want the last", rate, ok)
 	}
 	if rate, ok := at(11*time.Second, 100+5e8+1e10); !ok || rate != 1e9 {
 		t.Errorf("one CPU is %d, %v", rate, ok)

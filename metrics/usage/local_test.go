@@ -98,7 +98,7 @@ func TestPodFilesCount(t *testing.T) {
 		tree(t, w.root, map[string]string{c.file: string(make([]byte, large))})
 		w.disks.sizes = nil
 		if grown := total().Bytes - before.Bytes; grown >= large != c.counts {
-			t.Errorf("%s: the pod's use has grown by %d bytes, want it to count: %v", c.file, grown, c.counts)
+			t.Errorf("%s: got a growth of the pod's use by %d bytes, want it to count: %v", c.file, grown, c.counts)
 		}
 	}
 	s, err := w.Summary(t.Context())

@@ -110,13 +110,13 @@ func TestParseMachine(t *testing.T) {
 			"processor\t: 2\nphysical id\t: 1\ncore id\t: 0\n",
 	)
 	if c != (cpus{logical: 3, cores: 2, sockets: 2}) {
-		t.Errorf("cpuinfo: got %+v", c)
+		t.Errorf("cpuinfo: got %+v, want %+v", c, (cpus{logical: 3, cores: 2, sockets: 2}))
 	}
 	if c := parseCPUInfo("processor : 0\nprocessor : 1\n"); c != (cpus{2, 2, 1}) {
-		t.Errorf("cpuinfo without cores: got %+v", c)
+		t.Errorf("cpuinfo without cores: got %+v, want %+v", c, (cpus{2, 2, 1}))
 	}
 	if n := parseTasks("0.66 0.93 1.02 2/374 11234\n"); n != 374 {
-		t.Errorf("loadavg: got %d", n)
+		t.Errorf("loadavg: got %d, want 374", n)
 	}
 }
 

@@ -226,7 +226,7 @@ func TestImage(t *testing.T) {
 		t.Helper()
 		body := files[blobPath(d)]
 		if digest(body) != d.Digest || int64(len(body)) != d.Size {
-			t.Fatalf("%s: got digest %s and %d bytes", d.Digest, digest(body), len(body))
+			t.Fatalf("%s: got digest %s and %d bytes, want %s", d.Digest, digest(body), len(body), d.Digest)
 		}
 		if err := json.Unmarshal(body, &o); err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("%s: got diff_id %s, want %s", arch, got, digest(layer))
 		}
 		if got := string(readTar(t, bytes.NewReader(layer))["usr/bin/nodelet"]); got != "program for "+arch {
-			t.Errorf("%s: got program %q", arch, got)
+			t.Errorf("%s: got program %q, want %q", arch, got, "program for "+arch)
 		}
 	}
 	if !slices.Equal(arches, []string{"amd64", "s390x"}) {

@@ -59,7 +59,7 @@ func TestSBOM(t *testing.T) {
 		t.Errorf("got modules %v, want %v", got, want)
 	}
 	if len(ids) != len(got) {
-		t.Errorf("got %d identifiers for %d modules", len(ids), len(got))
+		t.Errorf("got %d identifiers for %d modules, want %d", len(ids), len(got), len(got))
 	}
 	var collected []string
 	for _, m := range known[1:] {

@@ -57,7 +57,7 @@ func TestPurge(t *testing.T) {
 				manage(tt.gone)
 				after := list(t, root, tt.database)
 				if gone, left := without(before, after), without(after, before); len(gone)+len(left) > 0 {
-					t.Errorf("after the removal: %q are gone and %q are left, want neither", gone, left)
+					t.Errorf("after the removal: got %q gone and %q left, want neither", gone, left)
 				}
 			})
 		}

@@ -414,7 +414,7 @@ func TestContainers(t *testing.T) {
 			c.Resources.Requests = corev1.ResourceList{"x.com/big": resource.MustParse("1")}
 		}
 		if got, err := w.dra.Devices(p, c); err != nil || !slices.Equal(got, step.want) {
-			t.Errorf("%s: %q, want %q; %v", name, got, step.want, err)
+			t.Errorf("%s: got %q, want %q; %v", name, got, step.want, err)
 		}
 	}
 	c.Resources.Claims, c.Resources.Requests = use("big",

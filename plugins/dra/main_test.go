@@ -182,7 +182,7 @@ func (w *world) has(p *corev1.Pod, want ...string) {
 	w.T.Helper()
 	got, err := w.dra.Devices(p, &p.Spec.Containers[0])
 	if err != nil || !slices.Equal(got, want) {
-		w.T.Errorf("%s has %q, want %q; %v", p.Name, got, want, err)
+		w.T.Errorf("%s: got %q, want %q; %v", p.Name, got, want, err)
 	}
 }
 

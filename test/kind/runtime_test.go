@@ -38,7 +38,7 @@ func TestShedCapability(t *testing.T) {
 			}
 			got, err := os.ReadFile(file)
 			if err != nil || string(got) != c.after {
-				t.Errorf("%s, %v; want %s", got, err, c.after)
+				t.Errorf("got %s, %v, want %s", got, err, c.after)
 			}
 		})
 	}

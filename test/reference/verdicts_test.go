@@ -64,7 +64,7 @@ func TestEveryPodFieldHasOneVerdict(t *testing.T) {
 			}
 			name := typ.Name() + "." + jsonName(f)
 			if rows[name] != 1 {
-				t.Errorf("%s has %d verdicts, want one in podFields", name, rows[name])
+				t.Errorf("%s: got %d verdicts, want one in podFields", name, rows[name])
 			}
 			delete(rows, name)
 		}

@@ -71,6 +71,6 @@ func expect(t *testing.T, url string, status int, want string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != status || string(body) != want {
-		t.Errorf("GET %s: %s %q %v, want %d %q", url, resp.Status, body, err, status, want)
+		t.Errorf("GET %s: got %s %q %v, want %d %q", url, resp.Status, body, err, status, want)
 	}
 }

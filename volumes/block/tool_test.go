@@ -95,7 +95,7 @@ func TestToolOutlastsTheAgent(t *testing.T) {
 	must(t, err)
 	for i, want := range []string{"/memfd:", "/memfd:", d.device} {
 		if got := strings.Split(string(text), "\n")[i]; !strings.HasPrefix(got, want) {
-			t.Errorf("file %d is %s, want %s", i+1, got, want)
+			t.Errorf("file %d: got %s, want %s", i+1, got, want)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestKubelets(t *testing.T) {
 	w.stage(two, false)
 	w.unstage(two, false)
 	if n := w.sessions(); n != 1 {
-		t.Errorf("%d sessions while the kubelet's LUN is there", n)
+		t.Errorf("got %d sessions while the kubelet's LUN is there, want 1", n)
 	}
 	w.unstage(one, true)
 	w.nothing()
@@ -91,7 +91,7 @@ func TestPortals(t *testing.T) {
 	w.write(w.fake("refuse-node-login-127.0.0.2:3260"), "")
 	w.stage(l, true)
 	if n := w.sessions(); n != 2 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("got %d sessions, want 2", n)
 	}
 	device, err := w.publish(l, true, "pod", false)
 	w.must(err)

@@ -68,7 +68,7 @@ func TestAwait(t *testing.T) {
 	}
 	if got, err := await(t.Context(), script{func() error { return nil }}, time.Minute, after(3)); got != "found" ||
 		err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v, want found", got, err)
 	}
 	broken := errors.New("broken")
 	looks = 0
@@ -84,6 +84,6 @@ func TestAwait(t *testing.T) {
 	}
 	looks = 0
 	if got, err := await(t.Context(), script{func() error { return nil }}, 0, after(3)); got != "" || err != nil {
-		t.Errorf("without patience: %q, %v", got, err)
+		t.Errorf("without patience: got %q, %v, want none", got, err)
 	}
 }

@@ -231,7 +231,7 @@ func (w *world) sessions() (n int) {
 func (w *world) nothing() {
 	w.Helper()
 	if n := w.sessions(); n != 0 {
-		w.Errorf("%d sessions are left", n)
+		w.Errorf("got %d sessions left, want 0", n)
 	}
 	for _, db := range w.d.cfg.DBs {
 		for _, pattern := range []string{filepath.Join(db, "nodes", w.target, "*"), filepath.Join(db, "ifaces/127*")} {

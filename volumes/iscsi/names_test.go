@@ -48,10 +48,10 @@ func TestNames(t *testing.T) {
 			t.Error(err)
 		}
 		if !slices.Equal(l.Portals, c.portals) || l.Handle() != c.handle || l.Directory() != c.directory {
-			t.Errorf("%q %s %s, want %q %s %s", l.Portals, l.Handle(), l.Directory(), c.portals, c.handle, c.directory)
+			t.Errorf("got %q %s %s, want %q %s %s", l.Portals, l.Handle(), l.Directory(), c.portals, c.handle, c.directory)
 		}
 		if handle, ok := HandleOf(l.Directory()); !ok || handle != c.handle {
-			t.Errorf("%s is of %q, want %q", l.Directory(), handle, c.handle)
+			t.Errorf("%s: got %q, want %q", l.Directory(), handle, c.handle)
 		}
 	}
 	for _, directory := range []string{"iface-default/x", "volumeDevices/10.0.0.1:3260-iqn.a-lun-0",

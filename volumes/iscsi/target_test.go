@@ -94,12 +94,12 @@ func TestTargetShared(t *testing.T) {
 	w.begin()
 	w.stage(two, true)
 	if n := w.sessions(); n != 1 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("got %d sessions, want 1", n)
 	}
 	w.begin()
 	w.unstage(one, false)
 	if n := w.sessions(); n != 1 {
-		t.Errorf("%d sessions after the first LUN has gone", n)
+		t.Errorf("got %d sessions after the first LUN has gone, want 1", n)
 	}
 	device, err := w.publish(two, true, "pod", false)
 	w.must(err)
@@ -120,7 +120,7 @@ func TestTargetInitiator(t *testing.T) {
 	w.stage(one, true)
 	w.stage(two, true)
 	if n := w.sessions(); n != 2 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("got %d sessions, want 2", n)
 	}
 	names, _ := filepath.Glob(filepath.Join(w.d.cfg.Sys, "class/iscsi_session/*/initiatorname"))
 	for _, file := range names { // of the real thing
@@ -130,7 +130,7 @@ func TestTargetInitiator(t *testing.T) {
 	}
 	w.unstage(one, true)
 	if n := w.sessions(); n != 1 {
-		t.Errorf("%d sessions after the first LUN has gone", n)
+		t.Errorf("got %d sessions after the first LUN has gone, want 1", n)
 	}
 	w.unstage(two, true)
 	w.nothing()

@@ -70,7 +70,7 @@ func TestWriteFollowsPayload(t *testing.T) {
 	}
 	for i, s := range steps {
 		if changed := a.mustWrite(t, s.want); changed != s.changed {
-			t.Errorf("step %d: changed = %v, want %v", i, changed, s.changed)
+			t.Errorf("step %d: changed: got %v, want %v", i, changed, s.changed)
 		}
 		want := map[string]string{}
 		for p, f := range s.want {
@@ -126,7 +126,7 @@ func TestUpdateIsAtomicForReaders(t *testing.T) {
 	old := make([]byte, 16)
 	n, _ := held.Read(old)
 	if string(old[:n]) != "a 0" {
-		t.Errorf("file opened before reads %q now, want what it was", old[:n])
+		t.Errorf("file opened before: got %q now, want what it was", old[:n])
 	}
 	wantFiles(t, path, map[string]string{"a": "a 60", "b": "b 60", "dir/c": "dir/c 60"})
 }

@@ -125,7 +125,7 @@ func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 			t.Errorf("%s: the same certificate: %+v", name, m)
 		}
 		if seen == nil || !slices.EqualFunc(seen.Certificate, c.Certificate, slices.Equal) || !noted.Equal(renew) {
-			t.Errorf("%s: the volume shows %v, %v; want what it was given", name, seen, noted)
+			t.Errorf("%s: the volume: got %v, %v, want what it was given", name, seen, noted)
 		}
 		// Without the note, as another agent leaves it, and with a key of something else.
 		path := filepath.Join(m.HostPath, "..data", cmp.Or(source.CredentialBundlePath, source.CertificateChainPath))

@@ -95,11 +95,11 @@ func TestConfigMapAndSecret(t *testing.T) {
 			wantFiles(t, m.HostPath, tt.want)
 			for path, mode := range tt.modes {
 				if got := statPath(t, filepath.Join(m.HostPath, "..data", path)).Mode & 0o7777; got != mode {
-					t.Errorf("mode of %s is %o, want %o", path, got, mode)
+					t.Errorf("mode of %s: got %o, want %o", path, got, mode)
 				}
 			}
 			if isTmpfs(t, m.HostPath) != tt.tmpfs || isMountPoint(t, m.HostPath) != tt.tmpfs {
-				t.Errorf("on tmpfs: %v, want %v", !tt.tmpfs, tt.tmpfs)
+				t.Errorf("on tmpfs: got %v, want %v", !tt.tmpfs, tt.tmpfs)
 			}
 			if again := mustMount(t, v, r, testObjects()); again.Changed {
 				t.Error("second Mount with the same content changed the volume")
@@ -190,7 +190,7 @@ func TestFSGroup(t *testing.T) {
 	for path, mode := range map[string]uint32{".": 0o2777, "..data/d": 0o2755, "..data/d/a": 0o440} {
 		st := statPath(t, filepath.Join(m.HostPath, path))
 		if st.Gid != 2000 || st.Mode&0o7777 != mode {
-			t.Errorf("%s: group %d mode %o, want 2000 %o", path, st.Gid, st.Mode&0o7777, mode)
+			t.Errorf("%s: got group %d mode %o, want 2000 %o", path, st.Gid, st.Mode&0o7777, mode)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestNestedMountPoints(t *testing.T) {
 	for path, want := range map[string]bool{"sub": true, "sub/deeper": false, "z": true, "by/init": true} {
 		info, err := os.Stat(filepath.Join(m.HostPath, path))
 		if got := err == nil && info.IsDir(); got != want {
-			t.Errorf("mount point %s there: %v, want %v", path, got, want)
+			t.Errorf("mount point %s there: got %v, want %v", path, got, want)
 		}
 	}
 	if m := mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o); m.Changed {
@@ -274,6 +274,6 @@ func TestPlaces(t *testing.T) {
 		t.Error("a missing ConfigMap was mounted")
 	}
 	if n := len(v.writers); n != cap(v.writers)-1 {
-		t.Errorf("%d places are taken, want %d", n, cap(v.writers)-1)
+		t.Errorf("got %d places taken, want %d", n, cap(v.writers)-1)
 	}
 }

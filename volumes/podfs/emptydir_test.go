@@ -101,7 +101,7 @@ func TestEmptyDirSetUpAgainAfterCrash(t *testing.T) {
 	m := mustMount(t, v, request(pod, "scratch", emptyDir("")), nil)
 	for path, mode := range map[string]uint32{".": 0o2777, "sub": 0o2770} {
 		if st := statPath(t, filepath.Join(m.HostPath, path)); st.Gid != 3000 || st.Mode&0o7777 != mode {
-			t.Errorf("%s: group %d mode %o, want 3000 %o", path, st.Gid, st.Mode&0o7777, mode)
+			t.Errorf("%s: got group %d mode %o, want 3000 %o", path, st.Gid, st.Mode&0o7777, mode)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestMemoryEmptyDirSizeLimit(t *testing.T) {
 	m := mustMount(t, v, request(testPod(), "small", source), nil)
 	err := os.WriteFile(filepath.Join(m.HostPath, "f"), make([]byte, 2<<20), 0o600)
 	if !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("2 Mi into 1 Mi: %v, want no space left", err)
+		t.Errorf("2 Mi into 1 Mi: got %v, want no space left", err)
 	}
 }
 

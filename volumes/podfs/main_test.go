@@ -202,7 +202,7 @@ func wantFiles(t testing.TB, dir string, want map[string]string) {
 	walk(t, dir, "", got)
 	for path, content := range want {
 		if g, ok := got[path]; !ok || g != content {
-			t.Errorf("%s = %q (there: %v), want %q", path, g, ok, content)
+			t.Errorf("%s: got %q (there: %v), want %q", path, g, ok, content)
 		}
 		delete(got, path)
 	}
@@ -253,6 +253,6 @@ func wantTidy(t testing.TB, dir string) {
 		}
 	}
 	if len(hidden) != 2 { // the timestamped directory and ..data
-		t.Errorf("hidden entries are %q, want ..data and its directory", hidden)
+		t.Errorf("hidden entries: got %q, want ..data and its directory", hidden)
 	}
 }

@@ -66,7 +66,7 @@ func TestGroupOwner(t *testing.T) {
 		}
 		for path, mode := range want {
 			if st := statPath(t, filepath.Join(root, path)); st.Gid != 4000 || st.Mode&0o7777 != mode {
-				t.Errorf("read-only %v: %s has group %d mode %o, want 4000 %o", readOnly, path, st.Gid, st.Mode&0o7777, mode)
+				t.Errorf("read-only %v: %s: got group %d mode %o, want 4000 %o", readOnly, path, st.Gid, st.Mode&0o7777, mode)
 			}
 		}
 		if st := statPath(t, filepath.Join(root, "link")); st.Gid != 4000 {
@@ -123,7 +123,7 @@ func TestGroupChangePolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := statPath(t, file).Gid == 4000; got != tt.changed {
-				t.Errorf("file changed: %v, want %v", got, tt.changed)
+				t.Errorf("file changed: got %v, want %v", got, tt.changed)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func TestLocal(t *testing.T) {
 	for _, pod := range []*corev1.Pod{one, two} {
 		found, err := v.List(pod.UID)
 		if err != nil || len(found) != 1 {
-			t.Fatalf("%+v, %v", found, err)
+			t.Fatalf("got %+v, %v, want one", found, err)
 		}
 		if err := v.Unmount(t.Context(), pod.UID, found[0]); err != nil {
 			t.Error(err)
@@ -137,7 +137,7 @@ func TestMountOptions(t *testing.T) {
 			pv.Annotations = map[string]string{"volume.beta.kubernetes.io/mount-options": *c.annotation}
 		}
 		if got := MountOptions(pv); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestNeedsHelper(t *testing.T) {
 	t.Parallel()
 	failed, here := errors.New("bad option"), os.Args[0]
 	if err := needsHelper(failed, here); err != failed {
-		t.Errorf("with the helper: %v", err)
+		t.Errorf("with the helper: got %v, want %v", err, failed)
 	}
 	if err := needsHelper(nil, "/nowhere"); err != nil {
 		t.Errorf("without a failure: %v", err)
@@ -194,7 +194,7 @@ func TestNFSSource(t *testing.T) {
 		"[2001:db8::1]":  "[2001:db8::1]:/e",
 	} {
 		if got := nfsSource(&corev1.NFSVolumeSource{Server: server, Path: "/e"}); got != want {
-			t.Errorf("%s: %s, want %s", server, got, want)
+			t.Errorf("%s: got %s, want %s", server, got, want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestPodDirectory(t *testing.T) {
 		}
 	}
 	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
-		t.Errorf("Pods: %v, %v", uids, err)
+		t.Errorf("Pods: got %v, %v, want none", uids, err)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestListUnmountRemove(t *testing.T) {
 	v, pod := newVolumes(t), testPod()
 	o := testObjects()
 	if found, err := v.List(pod.UID); err != nil || len(found) != 0 {
-		t.Errorf("List of a pod without directory: %v, %v", found, err)
+		t.Errorf("List of a pod without directory: got %v, %v, want none", found, err)
 	}
 	mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o)
 	mustMount(t, v, request(pod, "cred", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}}), o)

@@ -32,7 +32,7 @@ func TestPodFile(t *testing.T) {
 	}
 	left, err := os.ReadDir(filepath.Join(v.podsDir, string(pod.UID)))
 	if err != nil || len(left) != 1 {
-		t.Errorf("in the directory: %v, %v", left, err)
+		t.Errorf("in the directory: got %v, %v, want one", left, err)
 	}
 	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
 		t.Error(err)

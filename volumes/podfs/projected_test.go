@@ -153,7 +153,7 @@ func TestTokenSurvivesRestart(t *testing.T) {
 		now, r.Now = at, at
 		m := mustMount(t, restarted, r, o)
 		if o.tokens != tokens || m.Changed != changed {
-			t.Errorf("%v later: %d tokens were requested, changed %v; want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens,
+			t.Errorf("%v later: got %d tokens requested, changed %v, want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens,
 				changed)
 		}
 		return m
@@ -201,7 +201,7 @@ func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
 			}
 			mustMount(t, v, changed, o)
 			if o.tokens != 2 {
-				t.Errorf("%d tokens were requested, want 2", o.tokens)
+				t.Errorf("got %d tokens requested, want 2", o.tokens)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestTokenAPIFails(t *testing.T) {
 		t.Errorf("got %v, want an error about the expired token", err)
 	}
 	if o.tokens != 4 {
-		t.Errorf("%d requests, want 4", o.tokens)
+		t.Errorf("got %d requests, want 4", o.tokens)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestRenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := iat.Add(tt.now)
 			if got := tt.c.due(now, 0); got != tt.due {
-				t.Errorf("due is %v", got)
+				t.Errorf("due: got %v, want %v", got, tt.due)
 			}
 			if got := tt.c.refreshAt(now, 0).Sub(now); got != tt.next {
 				t.Errorf("refresh after %v, want %v", got, tt.next)

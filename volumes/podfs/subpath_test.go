@@ -161,7 +161,7 @@ func TestSubpathDirectoriesHaveModeOfRoot(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(s.HostPath, "new"), got} {
 		if st := statPath(t, path); st.Mode&0o7777 != 0o2777 || st.Gid != 3000 {
-			t.Errorf("%s: mode %o group %d, want 2777 3000", path, st.Mode&0o7777, st.Gid)
+			t.Errorf("%s: got mode %o group %d, want 2777 3000", path, st.Mode&0o7777, st.Gid)
 		}
 	}
 	if st := statPath(t, filepath.Join(s.HostPath, "dir")); st.Mode&0o7777 == 0o2777 {
@@ -295,7 +295,7 @@ func TestSubpathUnderSwap(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(hostDir(v)); err != nil || len(entries) != 1 {
-		t.Errorf("host directory holds %v, %v", entries, err)
+		t.Errorf("host directory: got %v, %v, want one", entries, err)
 	}
 	if mounted == 0 || refused == 0 {
 		t.Errorf("%d mounted, %d refused: the attack never met the mount", mounted, refused)

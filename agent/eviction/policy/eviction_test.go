@@ -69,7 +69,7 @@ func TestJudge(t *testing.T) {
 				var v Verdict
 				v, s = Judge(c.thresholds, at(f[1]), s, time.Minute, epoch.Add(seconds))
 				if got := show(v); got != f[2] {
-					t.Errorf("at %ss with %s: %q, want %q", f[0], f[1], got, f[2])
+					t.Errorf("at %ss with %s: got %q, want %q", f[0], f[1], got, f[2])
 				}
 			}
 		})
@@ -151,7 +151,7 @@ func TestRank(t *testing.T) {
 			got = append(got, p.Name)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %s, want %s", signal, got, want)
+			t.Errorf("%s: got %s, want %s", signal, got, want)
 		}
 	}
 	unknown := Pod{podThat("unknown", 5, 0), Usage{}}

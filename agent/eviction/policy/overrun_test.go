@@ -68,14 +68,14 @@ func TestExceeded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := LimitsStorage(pod); got != c.limited {
-				t.Errorf("is watched: %v", got)
+				t.Errorf("is watched: got %v, want %v", got, c.limited)
 			}
 			var got Overrun
 			if o := Exceeded(pod, c.use); o != nil {
 				got = *o
 			}
 			if got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
+				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
 	}

@@ -30,16 +30,16 @@ func TestReadsTheKubeletsFiles(t *testing.T) {
 	has := s.Containers["pod"]
 	if err != nil || policy != "static" || s.Shared.String() != "7-9" || has["container1"].String() != "4-6" ||
 		has["container2"].String() != "1-3" {
-		t.Errorf("CPUs of an old kubelet: got %q, %v, %v", policy, s, err)
+		t.Errorf("CPUs of an old kubelet: got %q, %v, %v, want static", policy, s, err)
 	}
 	policy, s, err = state.UnmarshalCPU([]byte(newCPU))
 	if err != nil || policy != "none" || s.Shared.String() != "4-6" {
-		t.Errorf("CPUs of kubelet 1.37: got %q, %v, %v", policy, s, err)
+		t.Errorf("CPUs of kubelet 1.37: got %q, %v, %v, want none", policy, s, err)
 	}
 	policy, m, err := state.UnmarshalMemory([]byte(oldMemory))
 	if err != nil || policy != "static" || m.Machine[0].MemoryMap["memory"].Free != 1024 ||
 		m.Containers["pod"]["container1"][0].Size != 512 {
-		t.Errorf("memory of an old kubelet: got %q, %v, %v", policy, m, err)
+		t.Errorf("memory of an old kubelet: got %q, %v, %v, want static", policy, m, err)
 	}
 }
 

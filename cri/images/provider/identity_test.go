@@ -77,7 +77,7 @@ func TestToken(t *testing.T) {
 		t.Errorf("asked %+v", asked)
 	}
 	if _, problems := p.Ask(t.Context(), podOf("p1", "away"), "r.example.com/app"); len(problems) != 1 {
-		t.Errorf("a service account that is not there: %q", problems)
+		t.Errorf("a service account that is not there: got %q, want one", problems)
 	}
 	delete(c.account.Annotations, "r/role")
 	if given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 0 ||
@@ -118,7 +118,7 @@ func TestWhoSharesAnAnswer(t *testing.T) {
 		}
 		ask(t, p, tc.second, "r.example.com/other")
 		if n := len(w.asked(t)); n != tc.want {
-			t.Errorf("%s: asked %d times, want %d", name, n, tc.want)
+			t.Errorf("%s: got asked %d times, want %d", name, n, tc.want)
 		}
 	}
 }

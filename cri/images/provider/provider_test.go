@@ -153,11 +153,11 @@ func TestWhatIsKept(t *testing.T) {
 		p := w.start(t)
 		for _, r := range repositories {
 			if got := ask(t, p, nil, r); len(got) != 1 {
-				t.Errorf("%s: %d logins for %s", name, len(got), r)
+				t.Errorf("%s: got %d logins for %s, want 1", name, len(got), r)
 			}
 		}
 		if n := len(w.asked(t)); n != tc.want {
-			t.Errorf("%s: asked %d times, want %d", name, n, tc.want)
+			t.Errorf("%s: got asked %d times, want %d", name, n, tc.want)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestExpiry(t *testing.T) {
 		}
 		c.keep(key("x.io", identity{}), logins, time.Hour)
 		if len(c.answers) != 1 {
-			t.Errorf("%d answers are kept", len(c.answers))
+			t.Errorf("got %d answers kept, want 1", len(c.answers))
 		}
 	})
 }
@@ -208,7 +208,7 @@ func TestOneRunForAll(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			if got := ask(t, p, nil, "r.example.com/app"); len(got) != 1 {
-				t.Errorf("%d logins", len(got))
+				t.Errorf("got %d logins, want 1", len(got))
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestBadProgramsLeakNothing(t *testing.T) {
 			}
 			log := w.log.String()
 			if !strings.Contains(log, tc.want) || strings.Contains(log, hidden) || len(log) > 3*maxComplaint {
-				t.Errorf("the log says %.1000q, want %q", log, tc.want)
+				t.Errorf("the log: got %.1000q, want %q", log, tc.want)
 			}
 			if n := len(w.asked(t)); n != 1 {
 				t.Errorf("asked %d times", n)

@@ -44,7 +44,7 @@ func TestStaticPod(t *testing.T) {
 	}
 	want := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	if len(p.Spec.Tolerations) != 1 || p.Spec.Tolerations[0] != want {
-		t.Errorf("tolerations are %v, want %v alone", p.Spec.Tolerations, want)
+		t.Errorf("tolerations: got %v, want %v alone", p.Spec.Tolerations, want)
 	}
 	if p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Error("defaults are not set")
@@ -73,7 +73,7 @@ status: {phase: Running, podIP: 1.2.3.4}
 		t.Errorf("annotations are %v", p.Annotations)
 	}
 	if p.UID != "6d2a5b2e-1111-2222-3333-444455556666" || p.Annotations[podutil.AnnotationHash] != string(p.UID) {
-		t.Errorf("UID is %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[podutil.AnnotationHash])
+		t.Errorf("UID: got %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[podutil.AnnotationHash])
 	}
 }
 
@@ -92,7 +92,7 @@ func TestHash(t *testing.T) {
 		"label":              {strings.ReplaceAll(podText, "{name: web}", "{name: web, labels: {a: b}}"), false},
 	} {
 		if got := parseOne(t, c.text).Hash; (got == base) != c.same {
-			t.Errorf("%s: the hash is the same: %v, want %v", name, got == base, c.same)
+			t.Errorf("%s: the hash is the same: got %v, want %v", name, got == base, c.same)
 		}
 	}
 	for _, o := range []Origin{
@@ -217,7 +217,7 @@ func TestSecretValuesStayOutOfErrors(t *testing.T) {
 	} {
 		_, errs := Parse([]byte(text), origin)
 		if len(errs) != 1 || strings.Contains(errs[0].Error(), "hunter2") || !strings.Contains(errs[0].Error(), "ata") {
-			t.Errorf("%q gives %v, want an error with the field and without the value", text, errs)
+			t.Errorf("%q: got %v, want an error with the field and without the value", text, errs)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func TestParseLimits(t *testing.T) {
 		bomb += string(l) + ": &" + string(l) + " [" + strings.TrimSuffix(strings.Repeat("*"+prev+",", 9), ",") + "]\n"
 	}
 	if _, errs := Parse([]byte(bomb), origin); len(errs) != 1 {
-		t.Errorf("a YAML bomb gives %v", errs)
+		t.Errorf("a YAML bomb: got %v, want one", errs)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestUIDIsTheKubelets(t *testing.T) {
 		}
 	}
 	if got, want := minors[0], release.Minor(); got != want {
-		t.Errorf("the newest table is of %s, want that of %s: make reference UPDATE=1 writes it", got, want)
+		t.Errorf("the newest table: got %s, want that of %s: make reference UPDATE=1 writes it", got, want)
 	}
 }
 

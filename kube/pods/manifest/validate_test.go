@@ -240,7 +240,7 @@ func TestValidateRefuses(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("errors are %v, want one at %s", errs.ToAggregate(), want)
+			t.Errorf("errors: got %v, want one at %s", errs.ToAggregate(), want)
 		})
 	}
 }
@@ -281,7 +281,7 @@ func TestCheckReferences(t *testing.T) {
 		change(&pod.Spec)
 		if errs := CheckReferences(pod, nil); len(errs) != 1 || errs[0].Field != want ||
 			errs[0].Type != field.ErrorTypeForbidden {
-			t.Errorf("errors are %v, want one at %s", errs, want)
+			t.Errorf("errors: got %v, want one at %s", errs, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestFiles(t *testing.T) {
 		code, text, _ := strings.Cut(want, " ")
 		if got := w.Body.String(); w.Code/100 != int(code[0]-'0') || !strings.Contains(got, text) ||
 			strings.Contains(got, "secret") && w.Code == 200 && path != "/logs/" && path != "/logs" {
-			t.Errorf("%s: %d %q, want %q", path, w.Code, got, want)
+			t.Errorf("%s: got %d %q, want %q", path, w.Code, got, want)
 		}
 		if w.Header().Get("Location") != "" {
 			t.Errorf("%s: redirected", path)

@@ -75,7 +75,7 @@ func TestQuery(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if got := w.Body.String(); w.Code != c.code || !strings.Contains(got, c.says) || got == "secret" {
-			t.Errorf("%s?%s: %d %q, want %d %q", c.path, c.query, w.Code, got, c.code, c.says)
+			t.Errorf("%s?%s: got %d %q, want %d %q", c.path, c.query, w.Code, got, c.code, c.says)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestKubelets(t *testing.T) {
 	}
 	entries, registered, err := checkpoint.Unmarshal(text)
 	if err != nil || len(entries) != 2 {
-		t.Fatalf("%d entries, %v", len(entries), err)
+		t.Fatalf("got %d entries, %v, want 2", len(entries), err)
 	}
 	e := entries[0]
 	want := checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d3"}, 0: {"d1"}, 1: {"d2"}}
@@ -54,7 +54,7 @@ func TestDamaged(t *testing.T) {
 	} {
 		entries, _, err := checkpoint.Unmarshal([]byte(c.text))
 		if err == nil || len(entries) != c.entries {
-			t.Errorf("%s: %d entries, want %d; %v", name, len(entries), c.entries, err)
+			t.Errorf("%s: got %d entries, want %d; %v", name, len(entries), c.entries, err)
 		}
 	}
 	if _, _, err := checkpoint.Unmarshal(bytes.Repeat([]byte(" "), checkpoint.MaxSize+1)); err == nil {

@@ -66,7 +66,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(rt.Containers()); n != 0 {
-		t.Errorf("%d containers outlived their sandbox", n)
+		t.Errorf("got %d containers after the end of their sandbox, want 0", n)
 	}
 	s, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
 	if err != nil {
@@ -127,7 +127,7 @@ func TestScripts(t *testing.T) {
 				st := rt.Containers()[0]
 				if took := time.Since(began); took != tc.after || st.State != pb.ContainerState_CONTAINER_EXITED ||
 					st.ExitCode != tc.code || st.Reason != tc.reason {
-					t.Errorf("after %s: %s, code %d, %s; want %s, code %d, %s", took, st.State, st.ExitCode, st.Reason, tc.after,
+					t.Errorf("after %s: got %s, code %d, %s, want %s, code %d, %s", took, st.State, st.ExitCode, st.Reason, tc.after,
 						tc.code, tc.reason)
 				}
 			})
@@ -227,7 +227,7 @@ func TestFilters(t *testing.T) {
 	} {
 		resp, err := rt.ListContainers(t.Context(), &pb.ListContainersRequest{Filter: tc.filter})
 		if err != nil || len(resp.Containers) != tc.want {
-			t.Errorf("%s: %d containers, err %v, want %d", name, len(resp.GetContainers()), err, tc.want)
+			t.Errorf("%s: got %d containers, err %v, want %d", name, len(resp.GetContainers()), err, tc.want)
 		}
 	}
 	notReady := &pb.PodSandboxFilter{State: &pb.PodSandboxStateValue{State: pb.PodSandboxState_SANDBOX_NOTREADY}}
