@@ -9,8 +9,8 @@ RELEASE = cd packaging/release && go run . $(1) -root '$(CURDIR)' -version '$(VE
 	-ldflags '$(LDFLAGS)'
 TESTBED := go run ./test/testbed/cmd/testbed
 PKGS := ./...
-# Name of the testbed that the tests use. Runs with different names can go on at the same time.
-E2E ?= e2e
+# Name of the testbed that the tests use: one of this clone. Runs with different names can go on at the same time.
+E2E ?= e2e-$(shell printf %s '$(CURDIR)' | sha256sum | cut -c1-4)
 RUN ?= ^TestLong
 # Minor version of the control plane and of the kubelet in these tests, for example 1.36; empty means the newest.
 KUBERNETES ?=
@@ -82,13 +82,11 @@ unit: ## unit tests, golden scripts, 100,000 simulated pods
 .PHONY: root
 root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent lets nodelet set up pod networks
 	@echo "==> tests on real components (needs root; the first run builds Kubernetes and containerd: some minutes)"
-	@$(TESTBED) down --name $(E2E) 2>/dev/null # leftovers of an interrupted run
 	@$(E2ETEST) -timeout 45m -skip '^TestLong' ./test/e2e/...
 
 .PHONY: e2e
 e2e: build ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
-	@$(TESTBED) down --name $(E2E) 2>/dev/null # leftovers of an interrupted run
 	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
 .PHONY: conformance

@@ -67,8 +67,14 @@ func TestLongIdentity(t *testing.T) {
 		t.Fatal("this test starts a testbed of its own: run it without NODELET_E2E_TESTBED")
 	}
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.conf")
+	name := cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-id"
+	release, err := testbed.Own(t.Context(), name, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
 	own, err := testbed.Up(t.Context(), testbed.Options{
-		Name: cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e") + "-id", NodeletBin: program, Agent: testbed.NoAgent,
+		Name: name, NodeletBin: program, Agent: testbed.NoAgent,
 		AgentArgs:      []string{"--bootstrap-kubeconfig=" + bootstrap},
 		AgentConfig:    map[string]any{"rotateCertificates": true, "serverTLSBootstrap": true},
 		ControllerArgs: []string{"--cluster-signing-duration=2m"},

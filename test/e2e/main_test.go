@@ -3,7 +3,7 @@
 // Package e2e tests the nodelet binary as the agent of a real node: with kube-apiserver, scheduler,
 // controller-manager, etcd, containerd, runc and CNI plugins. It owns one testbed for all its tests. Each test
 // creates what it needs, deletes it, and checks that no trace of a pod is left on the node, so that the tests can run
-// in any order, alone or together. A crash leaves the testbed running; the next run with the same name removes it.
+// in any order, alone or together. A crash leaves the testbed running; the next run, of any clone, removes it.
 //
 // Tests named TestLong… need minutes, large programs or load. `make root` skips them, `make e2e` runs them.
 //
@@ -83,8 +83,12 @@ func up(ctx context.Context) (down func() error, err error) {
 		tb, err = testbed.Open(ctx, name, os.Stderr)
 		return func() error { return nil }, err
 	}
+	name := cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e")
+	if _, err := testbed.Own(ctx, name, os.Stderr); err != nil { // until this process ends
+		return nil, err
+	}
 	tb, err = testbed.Up(ctx, testbed.Options{
-		Name:       cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e"),
+		Name:       name,
 		Agent:      testbed.Nodelet,
 		NodeletBin: program,
 		Network:    os.Getenv("NODELET_E2E_NETWORK"),

@@ -23,9 +23,11 @@ func onTestbed(t *testing.T, o testbed.Options) {
 	beforeTB, beforeAPI := tb, api
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute) // the first run builds the programs
 	defer cancel()
-	if err := testbed.Down(ctx, o.Name, os.Stderr); err != nil { // remove what an interrupted run has left
+	release, err := testbed.Own(ctx, o.Name, os.Stderr)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(release)
 	up, err := testbed.Up(ctx, o)
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,11 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("take testbed down: not root; run it as root")
 	}
+	return down(ctx, n, progress)
+}
+
+// down takes down the testbed of a name.
+func down(ctx context.Context, n names, progress io.Writer) error {
 	unlock, err := lockDir(n.dir())
 	if err == nil {
 		defer unlock()

@@ -11,13 +11,19 @@ import (
 // every test.
 const RequireEnv = "NODELET_TESTBED_REQUIRE"
 
-// ForTest starts a testbed for a test and takes it down when the test ends. Anything that is left fails the test. It
-// skips the test with a reason if the test does not run as root, or if programs are not built yet: a build takes
-// longer than a test may run.
+// ForTest starts a testbed for a test and takes it down when the test ends. Anything that is left fails the test. What
+// tests that were killed have left is taken down before, and a test of another process with the same name is waited
+// for. It skips the test with a reason if the test does not run as root, or if programs are not built yet: a build
+// takes longer than a test may run.
 func ForTest(t testing.TB, o Options) *Testbed {
 	t.Helper()
 	o.Progress = testWriter{t}
 	needBuilt(t, o)
+	release, err := Own(t.Context(), o.Name, o.Progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
 	tb, err := Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

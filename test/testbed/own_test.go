@@ -1,0 +1,104 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// leave leaves a state directory and a network namespace under a name that no process owns any more. The name belongs
+// to this process: the test may run in several at a time.
+func leave(t *testing.T, name string) names {
+	t.Helper()
+	name = fmt.Sprintf("t%d-%s", os.Getpid(), name)
+	n := names{name: name, root: t.TempDir()}
+	if err := os.MkdirAll(ownersDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openOwner(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(f.Name()) })
+	if err := os.WriteFile(f.Name(), []byte(n.root), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(n.dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("ip", "netns", "add", n.netns()).CombinedOutput(); err != nil {
+		t.Fatalf("add a network namespace: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", n.netns()).Run() })
+	return n
+}
+
+// TestOwnRemovesWhatIsAbandoned checks that what killed tests have left is removed, under the own name and others, and
+// that what a living process owns stays.
+func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
+	NeedPrograms(t, map[string]string{"ip": "iproute2"})
+	same, other := leave(t, "same"), leave(t, "other")
+	lived := leave(t, "lived")
+	f, err := openOwner(lived.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(StateEnv, t.TempDir())
+	release, err := Own(t.Context(), same.name, testWriter{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		n    names
+		gone bool
+	}{{same, true}, {other, true}, {lived, false}} {
+		_, err := os.Stat(c.n.dir())
+		spaces, err2 := c.n.allNetns()
+		if gone := os.IsNotExist(err) && len(spaces) == 0; gone != c.gone || err2 != nil {
+			t.Errorf("%s: got gone=%v (%v, namespaces %v, %v), want %v", c.n.name, gone, err, spaces, err2, c.gone)
+		}
+	}
+	n := names{name: same.name, root: os.Getenv(StateEnv)}
+	if got, err := os.ReadFile(filepath.Join(ownersDir, n.name)); err != nil || string(got) != n.root {
+		t.Errorf("the owner's file: got %q and %v, want %q", got, err, n.root)
+	}
+	waits := make(waiting, 1)
+	again := make(chan func(), 1)
+	go func() {
+		release, err := Own(context.Background(), same.name, waits)
+		if err != nil {
+			t.Error(err)
+		}
+		again <- release
+	}()
+	if got := <-waits; !strings.Contains(got, "another process uses testbed "+same.name) {
+		t.Errorf("a second owner: got %q, want that it waits", got)
+	}
+	release()
+	(<-again)()
+}
+
+// waiting receives the first line that is written.
+type waiting chan string
+
+func (w waiting) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
+}
