@@ -63,7 +63,15 @@ down: ## stop the cluster of `make run` and remove everything it created
 	@$(TESTBED) down --name run
 
 .PHONY: test
-test: vet unit root ## all that guards a change: formatting, vet, unit tests, simulation, tests on real components
+test: modules vet unit root ## all that guards a change: formatting, vet, unit tests, simulation, real components
+
+# A registry may be away for a moment: what all later steps need is downloaded first, with three attempts.
+FETCH = for wait in 5 30 0; do go list -tags e2e -deps -test ./... >/dev/null && exit 0; sleep $$wait; done; exit 1
+.PHONY: modules
+modules: ## download the Go modules that the tests need
+	@$(FETCH)
+	@cd packaging/release && $(FETCH)
+	@cd packaging/site && $(FETCH)
 
 .PHONY: vet
 vet: ## formatting and vet
@@ -74,7 +82,7 @@ vet: ## formatting and vet
 .PHONY: unit
 unit: ## unit tests, golden scripts, 100,000 simulated pods
 	@echo "==> unit tests and simulation"
-	@go test $(PKGS)
+	@go test -timeout 40m $(PKGS)
 	@RUNS=50000 go test -count=1 -timeout 3h -run '^TestSimulation$$' ./agent/plan
 	@cd packaging/release && go test ./...
 	@cd packaging/site && go test ./...

@@ -297,13 +297,42 @@ func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string,
 
 func (m goModule) missing(dir string, programs []string) []string {
 	return slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
-		_, err := os.Stat(filepath.Join(dir, m.name(p)))
-		return err == nil
+		info, err := os.Stat(filepath.Join(dir, m.name(p)))
+		return err == nil && info.Size() > 0 // a power cut can leave an empty file
 	})
 }
 
-// goBuild runs the go command in src and reports its progress: "go build -v" prints each package that it compiles.
+// goBuild runs the go command in src. If a module cannot be downloaded, it tries again, for a registry may be away for
+// a moment.
 func (c *Cache) goBuild(ctx context.Context, what, src string, cgo bool, args []string) error {
+	return retryDownload(ctx, c.progress, what, func() error { return c.goOnce(ctx, what, src, cgo, args) })
+}
+
+// retryDownload calls f until it succeeds or fails for another reason than a download, but not for ever.
+func retryDownload(ctx context.Context, progress io.Writer, what string, f func() error) error {
+	for wait := 5 * time.Second; ; wait *= 4 {
+		err := f()
+		if err == nil || wait > 2*time.Minute || !isDownload(err) {
+			return err
+		}
+		fmt.Fprintf(progress, "%s: cannot download, trying again in %s: %v\n", what, wait, err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// isDownload reports whether an error of the go command or of apt-get may be one of the network: it names an address,
+// and the answer is not that there is nothing.
+func isDownload(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "://") && !strings.Contains(text, "404 Not Found") && !strings.Contains(text, "410 Gone")
+}
+
+// goOnce runs the go command in src and reports its progress: "go build -v" prints each package that it compiles.
+func (c *Cache) goOnce(ctx context.Context, what, src string, cgo bool, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")

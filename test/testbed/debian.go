@@ -63,8 +63,22 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	if err := aptUpdate(ctx); err != nil {
 		return fmt.Errorf("install %s: %w", list, err)
 	}
-	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300",
-		"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
+	install := append([]string{"-y", "-q", "--no-install-recommends", "install"}, missing...)
+	err := aptGet(ctx, install...)
+	if err == nil {
+		return nil
+	}
+	// An installation that was killed leaves packages that dpkg has to configure first.
+	if _, err2 := run(ctx, "env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--configure", "-a"); err2 != nil {
+		return errors.Join(err, err2)
+	}
+	return aptGet(ctx, install...)
+}
+
+// aptGet runs apt-get, which waits for another one and tries downloads again.
+func aptGet(ctx context.Context, args ...string) error {
+	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get",
+		"-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"}, args...)...)
 	return err
 }
 
@@ -84,8 +98,7 @@ func aptUpdate(ctx context.Context) error {
 			"find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself",
 		)
 	}
-	_, err := run(ctx, "apt-get", "-o", "DPkg::Lock::Timeout=300", "update", "-q")
-	return err
+	return aptGet(ctx, "-q", "update")
 }
 
 // DebianFile returns the path of a file from a Debian package. It unpacks the package in the cache instead of
@@ -126,7 +139,8 @@ func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
 	}
 	defer os.RemoveAll(temp)
 	download := func() error {
-		_, err := run(ctx, "sh", "-c", `cd "$1" && apt-get -q -o APT::Sandbox::User=root download "$2"`, "sh", temp, pkg)
+		_, err := run(ctx, "sh", "-c", `cd "$1" && apt-get -q -o APT::Sandbox::User=root "$3" download "$2"`, "sh", temp,
+			pkg, "-oAcquire::Retries=3")
 		return err
 	}
 	if err := download(); err != nil { // the package lists may be missing or old

@@ -8,7 +8,7 @@
 // cache.
 //
 // Root tests, the benchmarks and the command in cmd/testbed call it. A crash leaves the testbed running; Down with
-// the same name removes it.
+// the same name removes it, and Own in a test does so for the tests of all clones.
 package testbed
 
 import (

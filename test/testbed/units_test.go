@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -388,5 +389,28 @@ func TestSuiteReferences(t *testing.T) {
 	}
 	if got, err := b.suiteReferences(t.Context(), []string{"no-such-image"}); err == nil {
 		t.Errorf("got %v for an image that the suite does not have, want an error", got)
+	}
+}
+
+// TestRetryDownload checks which failures of a build are tried again.
+func TestRetryDownload(t *testing.T) {
+	for text, want := range map[string]int{
+		`go: a@v1: Get "https://proxy.example/a/@v/v1.zip": dial tcp: i/o timeout`: 4,
+		"reading https://proxy.example/a/@v/v1.mod: 503 Service Unavailable":       4,
+		"reading https://proxy.example/a/@v/v1.mod: 404 Not Found":                 1,
+		"./main.go:1:1: undefined: x":                                              1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			err := retryDownload(t.Context(), io.Discard, "x", func() error { tries++; return errors.New(text) })
+			if tries != want || err == nil || err.Error() != text {
+				t.Errorf("%s: got %d attempts and error %v, want %d and the error", text, tries, err, want)
+			}
+		})
+	}
+	tries := 0
+	err := retryDownload(t.Context(), io.Discard, "x", func() error { tries++; return nil })
+	if tries != 1 || err != nil {
+		t.Errorf("got %d attempts and error %v, want 1 and none", tries, err)
 	}
 }
