@@ -49,6 +49,10 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	shareDevicePlugins(t)
 	writeConfig(t, withSettings(own, staticPolicies))
 	startKind(t, testbed.Kubelet)
+	eventually(t, 30*time.Second, "the kubelet accepts device plugins", func() (string, bool) {
+		_, err := os.Lstat(filepath.Join(node().RootDir, "device-plugins/kubelet.sock"))
+		return fmt.Sprint(err), err == nil
+	})
 	d := &devicePlugin{config: fake.Config{
 		Root:     node().RootDir,
 		Resource: fakeResource,
@@ -116,6 +120,10 @@ func shareDevicePlugins(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// The socket tells when the next agent accepts plugins.
+	if err := os.RemoveAll(filepath.Join(own, "kubelet.sock")); err != nil {
+		t.Fatal(err)
 	}
 	if err := unix.Mount(own, kubelets, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)

@@ -80,12 +80,11 @@ var built = []string{
 	"kubelet_certificate_manager_*", "kubelet_pod_requests_*",
 }
 
-// later are families that the kubelet registers only while it runs, and those of 1.36 which 1.37 does not have.
+// later are families that the kubelet registers only while it runs.
 var later = []string{
 	"dra_operations_duration_seconds", "force_cleaned_failed_volume_operations_total",
 	"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_image_manager_ensure_image_requests_total",
 	"reconstruct_volume_operations_total", "volume_operation_total_seconds", "workqueue_depth",
-	"container_cpu_load_average_10s", "container_tasks_state",
 }
 
 // TestMetricFamilies checks that the sources of nodelet name each family that the kubelet registers, or that the list
