@@ -17,12 +17,12 @@ import (
 
 // Annotations of the Network Plumbing Working Group's de-facto standard, version 1.3.
 const (
-	NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 	StatusAnnotation   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// DefaultNetworkAnnotation is Multus' annotation that selects another first network than the node's own.
-const DefaultNetworkAnnotation = "v1.multus-cni.io/default-network"
+// defaultNetworkAnnotation is Multus' annotation that selects another first network than the node's own.
+const defaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 
 // defaultNetworkSpace is the namespace of a default network if the annotation has none, as with Multus.
 const defaultNetworkSpace = "kube-system"
@@ -56,22 +56,22 @@ func (s *Selection) label() string { return s.Namespace + "/" + s.Name }
 
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
-// ParseSelections parses the annotation NetworksAnnotation: a JSON list, or [NAMESPACE/]NAME[@INTERFACE] separated by
+// parseSelections parses the annotation networksAnnotation: a JSON list, or [NAMESPACE/]NAME[@INTERFACE] separated by
 // commas. Interfaces without a name are net1, net2 and so on. namespace is that of the pod.
-func ParseSelections(text, namespace string) ([]Selection, error) {
+func parseSelections(text, namespace string) ([]Selection, error) {
 	all, err := readSelections(text)
 	if err == nil {
 		err = complete(all, namespace)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", NetworksAnnotation, err)
+		return nil, fmt.Errorf("annotation %s: %w", networksAnnotation, err)
 	}
 	return all, nil
 }
 
-// ParseDefaultNetwork parses the annotation DefaultNetworkAnnotation: one network, in the form of ParseSelections. It
+// parseDefaultNetwork parses the annotation defaultNetworkAnnotation: one network, in the form of parseSelections. It
 // returns nil for an empty text.
-func ParseDefaultNetwork(text string) (*Selection, error) {
+func parseDefaultNetwork(text string) (*Selection, error) {
 	all, err := readSelections(text)
 	if err == nil && len(all) > 1 {
 		err = fmt.Errorf("got %d networks, want one", len(all))
@@ -84,7 +84,7 @@ func ParseDefaultNetwork(text string) (*Selection, error) {
 		err = complete(all, defaultNetworkSpace)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", DefaultNetworkAnnotation, err)
+		return nil, fmt.Errorf("annotation %s: %w", defaultNetworkAnnotation, err)
 	}
 	if len(all) == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func complete(all []Selection, namespace string) error {
 func (s *Selection) check() error {
 	if len(s.DefaultRoute) > 0 {
 		return errors.New("default-route is not supported; add a route to the configuration of the network, " +
-			"or make it the default network of the pod with the annotation " + DefaultNetworkAnnotation)
+			"or make it the default network of the pod with the annotation " + defaultNetworkAnnotation)
 	}
 	if e := utils.ValidateInterfaceName(s.IfName); e != nil {
 		return fmt.Errorf("interface %q: %s", s.IfName, e.Details)

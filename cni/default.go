@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// OwnName is the name of the generated network, and of the network in the configuration for the runtime.
-	OwnName = "nodelet"
+	// ownName is the name of the generated network, and of the network in the configuration for the runtime.
+	ownName = "nodelet"
 	// ownBridge is the bridge of the generated network.
 	ownBridge = "nodelet0"
 )
@@ -58,7 +58,7 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	if forward {
 		plugins = append(plugins, map[string]any{"type": "firewall"})
 	}
-	return json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": OwnName, "plugins": plugins})
+	return json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": ownName, "plugins": plugins})
 }
 
 // usable reports whether a range has addresses for the network, the gateway, one pod and the broadcast.

@@ -47,7 +47,7 @@ func ParseDefinition(text []byte) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := ParseNetwork(whole)
+	n, err := parseNetwork(whole)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}

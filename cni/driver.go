@@ -122,7 +122,7 @@ func (d *Driver) addAll(ctx context.Context, rec *Record) error {
 }
 
 func (d *Driver) add(ctx context.Context, rec *Record, a *Attachment) (err error) {
-	n, err := ParseNetwork(a.Config)
+	n, err := parseNetwork(a.Config)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 	var errs []error
 	for i := len(rec.Attachments) - 1; i >= 0; i-- {
 		a := &rec.Attachments[i]
-		n, err := ParseNetwork(a.Config)
+		n, err := parseNetwork(a.Config)
 		if err == nil {
 			err = d.chain(rec.Sandbox, d.runner()).DelNetworkList(ctx, n, rec.runtimeConf(a, netns))
 		}
@@ -239,7 +239,7 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	var errs []error
 	for i := range rec.Attachments {
 		a := &rec.Attachments[i]
-		n, err := ParseNetwork(a.Config)
+		n, err := parseNetwork(a.Config)
 		if err == nil {
 			err = d.chain(sandbox, d.runner()).CheckNetworkList(ctx, n, rec.runtimeConf(a, rec.NetNS))
 		}

@@ -248,7 +248,7 @@ func TestDetachWithoutRecord(t *testing.T) {
 }
 
 func TestOnlyIfAsked(t *testing.T) {
-	n, err := ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","onlyIfAsked":true},
+	n, err := parseNetwork([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","onlyIfAsked":true},
 		{"type":"b"},
 		{"type":"c","onlyIfAsked":true,"capabilities":{"portMappings":true,"bandwidth":false}}]}`))
 	if err != nil {

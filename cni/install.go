@@ -94,7 +94,7 @@ func firstOf(dir string) error {
 func installed(c InstallConfig) map[string]any {
 	return map[string]any{
 		"cniVersion": "1.0.0",
-		"name":       OwnName,
+		"name":       ownName,
 		"plugins": []any{map[string]any{
 			"type":    shim.Name,
 			"socket":  c.Socket,

@@ -20,7 +20,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 		"bandwidth": map[string]any{"egressRate": 8000000, "egressBurst": 8000000}}
 	var records []*Record
 	for _, id := range []string{"lost", "live", "recorded"} {
-		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: BootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
+		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: bootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
 		if err := d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0", Capabilities: wants}}); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 // addressOf finds the reservation of a sandbox among those of host-local.
 func addressOf(t *testing.T, d *Driver, id string) (address string, reserved bool) {
 	t.Helper()
-	dir := filepath.Join(filepath.Dir(d.store.dir), "addresses", OwnName)
+	dir := filepath.Join(filepath.Dir(d.store.dir), "addresses", ownName)
 	err := eachAddress(dir, func(_ string, addr netip.Addr, sandbox string) error {
 		if sandbox == id {
 			address, reserved = addr.String(), true

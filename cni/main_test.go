@@ -106,7 +106,7 @@ func (b *bench) got(plugin, verb string) map[string]any {
 
 func (b *bench) network(text string) *Network {
 	b.t.Helper()
-	n, err := ParseNetwork([]byte(text))
+	n, err := parseNetwork([]byte(text))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (b *bench) record(id string) *Record {
 	return &Record{
 		Sandbox: id,
 		NetNS:   "/proc/self/ns/net",
-		Boot:    BootID(),
+		Boot:    bootID(),
 		Runtime: processOf(os.Getpid()),
 		Began:   time.Now(),
 		Pod:     Pod{Namespace: "default", Name: "p", UID: "uid-" + id},

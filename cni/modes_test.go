@@ -27,7 +27,7 @@ type mode struct {
 // nodelet's plugin.
 func modes(t testing.TB, dir, version, network string) map[string]mode {
 	t.Helper()
-	own, err := ParseNetwork([]byte(network))
+	own, err := parseNetwork([]byte(network))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 	}
 	installed := First(c.ConfDir)
 	text := strings.Replace(string(installed.Bytes), `"cniVersion": "1.0.0"`, fmt.Sprintf(`"cniVersion": %q`, version), 1)
-	if installed, err = ParseNetwork([]byte(text)); err != nil {
+	if installed, err = parseNetwork([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	server := NewServer(ServerConfig{Socket: c.Socket, Log: discard(), Own: func() (*Network, error) { return own, nil },

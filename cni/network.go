@@ -27,9 +27,9 @@ var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1
 // extensions are the file name extensions of network configurations, as runtimes define them.
 var extensions = []string{".conf", ".conflist", ".json"}
 
-// ParseNetwork parses a network configuration: a list of plugins ("conflist") or a single plugin. The error is written
+// parseNetwork parses a network configuration: a list of plugins ("conflist") or a single plugin. The error is written
 // for the author of the configuration.
-func ParseNetwork(text []byte) (*Network, error) {
+func parseNetwork(text []byte) (*Network, error) {
 	if len(text) > maxConfig {
 		return nil, fmt.Errorf("larger than %d bytes", maxConfig)
 	}
@@ -172,7 +172,7 @@ func readNetwork(path string) (*Network, error) {
 	text, err := boundedfile.Read(path, maxConfig)
 	if err == nil {
 		var n *Network
-		if n, err = ParseNetwork(text); err == nil {
+		if n, err = parseNetwork(text); err == nil {
 			return n, nil
 		}
 	}

@@ -28,7 +28,7 @@ func TestParseNetwork(t *testing.T) {
 		{"", `{"cniVersion":"0.3.1","name":"a","plugins":[{"type":"x"}]}`},
 		{"", `{"cniVersion":"1.1.0","name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}}]}`},
 	} {
-		n, err := ParseNetwork([]byte(test.text))
+		n, err := parseNetwork([]byte(test.text))
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", test.text, err)
@@ -38,7 +38,7 @@ func TestParseNetwork(t *testing.T) {
 			t.Errorf("%s: %v; test.want an error with %q", test.text, err, test.want)
 		}
 	}
-	n, err := ParseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
+	n, err := parseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
 	if err != nil || strings.Join(programs(n), " ") != "x y" {
 		t.Errorf("%v, %v", programs(n), err)
 	}
@@ -70,7 +70,7 @@ func TestParseSelections(t *testing.T) {
 		`[{"name":"b","ips":["10.0.0.1","10.0.0"]}]`:  `!network home/b: ips: "10.0.0"`,
 		strings.Repeat("a,", 40) + "a":                "!limit is 32",
 	} {
-		all, err := ParseSelections(text, "home")
+		all, err := parseSelections(text, "home")
 		var got []string
 		for _, s := range all {
 			got = append(got, s.label()+"@"+s.IfName)
@@ -83,7 +83,7 @@ func TestParseSelections(t *testing.T) {
 			t.Errorf("%q: got %v, %v, want %q", text, got, err, want)
 		}
 	}
-	all, err := ParseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],
+	all, err := parseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],
 		"infiniband-guid":"g","bandwidth":{"ingressRate":1},
 		"portMappings":[{"hostPort":1}],"deviceID":"d"}]`, "home")
 	if err != nil {
@@ -107,9 +107,9 @@ func TestParseDefaultNetwork(t *testing.T) {
 		`[{"name":"b","default-route":["::"]}]`: "!default-route is not supported",
 		`[{"name":"blue","colour":"of the sky"}]`: "!not a list",
 	} {
-		s, err := ParseDefaultNetwork(text)
+		s, err := parseDefaultNetwork(text)
 		if bad, ok := strings.CutPrefix(want, "!"); ok {
-			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), DefaultNetworkAnnotation) {
+			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), defaultNetworkAnnotation) {
 				t.Errorf("%q: got %v, %v, want an error with %q", text, s, err, bad)
 			}
 		} else if err != nil || (s == nil) != (want == "") || s != nil && (s.label() != want || s.IfName != "eth0") {
@@ -139,7 +139,7 @@ func FuzzParseNetwork(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.0.0","name":"a","type":"x","capabilities":{"a":true},"cniVersions":["0.1.0"],
 		"disableCheck":"true"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		n, err := ParseNetwork(text)
+		n, err := parseNetwork(text)
 		if err != nil {
 			return
 		}
@@ -147,7 +147,7 @@ func FuzzParseNetwork(f *testing.F) {
 		if err != nil {
 			return // odd "args"
 		}
-		again, err := ParseNetwork(flat)
+		again, err := parseNetwork(flat)
 		if err != nil || again.Name != n.Name || len(again.Plugins) != len(n.Plugins) {
 			t.Fatalf("%q becomes %q: %v", text, flat, err)
 		}
@@ -158,7 +158,7 @@ func FuzzParseSelections(f *testing.F) {
 	f.Add("a,b/c@d")
 	f.Add(`[{"name":"blue","ips":["a"],"mac":"x","cni-args":{"a":{}}}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := ParseSelections(text, "home")
+		all, err := parseSelections(text, "home")
 		seen := map[string]bool{}
 		for _, s := range all {
 			if err == nil && (s.IfName == "" || seen[s.IfName] || strings.ContainsAny(s.label()[len(s.Namespace)+1:], "/\\ ")) {

@@ -58,14 +58,14 @@ func realPlugins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := ParseNetwork(text)
+	n, err := parseNetwork(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 8088, "containerPort": 80, "protocol": "tcp"}},
 		"bandwidth": map[string]any{"ingressRate": 8000000, "ingressBurst": 8000000}}
 	attach := func(id string) (*Record, error) {
-		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: BootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
+		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: bootID(), Runtime: processOf(os.Getpid()), Began: time.Now()}
 		return rec, d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0", Capabilities: ports}})
 	}
 	first, err := attach("s1")
@@ -103,7 +103,7 @@ func realPlugins(t *testing.T) {
 	if _, err := attach("last"); err == nil || !strings.Contains(err.Error(), noAddresses) {
 		t.Fatalf("with all addresses taken: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "addresses", OwnName, "10.55.0.7"), []byte("never-seen\r\neth0"),
+	if err := os.WriteFile(filepath.Join(dir, "addresses", ownName, "10.55.0.7"), []byte("never-seen\r\neth0"),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func realPlugins(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "addresses", OwnName, "[0-9f]*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "addresses", ownName, "[0-9f]*")); len(left) != 0 {
 		t.Errorf("addresses left: got %q, want none", left)
 	}
 	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge); left != "" {

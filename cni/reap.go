@@ -111,7 +111,7 @@ func (d *Driver) collect(networks map[string]*Network, rec *Record) {
 	}
 	for i := range rec.Attachments {
 		a := &rec.Attachments[i]
-		if n, err := ParseNetwork(a.Config); err == nil && networks[a.Network] == nil {
+		if n, err := parseNetwork(a.Config); err == nil && networks[a.Network] == nil {
 			networks[a.Network] = n
 		}
 	}
@@ -141,13 +141,13 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 		fi, err := os.Stat(d.store.path(id))
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
-	return rec.Boot != BootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
+	return rec.Boot != bootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
 }
 
 // removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The
 // namespace of a process ends with the process.
 func removeNamespace(rec *Record) error {
-	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != BootID() || !isNamespace(rec.NetNS) ||
+	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != bootID() || !isNamespace(rec.NetNS) ||
 		strings.HasPrefix(rec.NetNS, "/proc/") {
 		return nil
 	}

@@ -186,8 +186,8 @@ func (s store) all() ([]*Record, error) {
 	return records, err
 }
 
-// BootID identifies this boot of the machine.
-func BootID() string {
+// bootID identifies this boot of the machine.
+func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }

@@ -224,13 +224,13 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 // and those of the pod's annotation.
 func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod) ([]Wanted, error) {
 	annotations, _ := in.RuntimeConfig[podAnnotations].(map[string]any)
-	text, _ := annotations[DefaultNetworkAnnotation].(string)
-	instead, err := ParseDefaultNetwork(text)
+	text, _ := annotations[defaultNetworkAnnotation].(string)
+	instead, err := parseDefaultNetwork(text)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
-	text, _ = annotations[NetworksAnnotation].(string)
-	selections, err := ParseSelections(text, pod.Namespace)
+	text, _ = annotations[networksAnnotation].(string)
+	selections, err := parseSelections(text, pod.Namespace)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
@@ -239,7 +239,7 @@ func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod
 		if first.Network, err = s.Own(); err != nil {
 			return nil, types.NewError(types.ErrTryAgainLater, "the node's network is not ready: "+err.Error(), "")
 		}
-	} else if first, err = s.selected(ctx, instead, DefaultNetworkAnnotation); err != nil {
+	} else if first, err = s.selected(ctx, instead, defaultNetworkAnnotation); err != nil {
 		return nil, err
 	} else {
 		first.IfName = r.IfName
@@ -248,7 +248,7 @@ func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod
 	}
 	all := []Wanted{first}
 	for i := range selections {
-		w, err := s.selected(ctx, &selections[i], NetworksAnnotation)
+		w, err := s.selected(ctx, &selections[i], networksAnnotation)
 		if err != nil {
 			return nil, err
 		}
@@ -328,7 +328,7 @@ func newRecord(r *shim.Request) *Record {
 	rec := &Record{
 		Sandbox: r.ContainerID,
 		NetNS:   r.NetNS,
-		Boot:    BootID(),
+		Boot:    bootID(),
 		Runtime: processOf(atoi(r.Parent)),
 		Began:   time.Now(),
 	}

@@ -308,7 +308,7 @@ func TestRefusedCalls(t *testing.T) {
 }
 
 func annotated(networks string) map[string]any {
-	return map[string]any{"runtimeConfig": map[string]any{podAnnotations: map[string]string{NetworksAnnotation: networks}}}
+	return map[string]any{"runtimeConfig": map[string]any{podAnnotations: map[string]string{networksAnnotation: networks}}}
 }
 
 func TestAdditionalNetworks(t *testing.T) {
@@ -359,7 +359,7 @@ func TestDefaultNetwork(t *testing.T) {
 		"capabilities":{"portMappings":true,"ips":true}}`)
 	ask := func(text string) map[string]any {
 		return map[string]any{"runtimeConfig": map[string]any{"portMappings": []any{map[string]any{"hostPort": 80}},
-			podAnnotations: map[string]string{DefaultNetworkAnnotation: text}}}
+			podAnnotations: map[string]string{defaultNetworkAnnotation: text}}}
 	}
 	_, err := s.call("ADD", "s1", ask(`[{"name":"blue","mac":"0a:58:0a:00:00:07"}]`))
 	if err == nil || !strings.Contains(

@@ -169,7 +169,7 @@ func (s *Source) look() (n *Network, err error) {
 	if s.Conf == "" {
 		var text []byte
 		if text, err = Default(s.Dir, s.ranges, s.Forward); err == nil {
-			n, err = ParseNetwork(text)
+			n, err = parseNetwork(text)
 		}
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
 		if n, err = firstNetwork(s.Conf); n != nil && err != nil {

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// DefaultTimeout bounds a call where Options.Timeout is not set; it is the default of the KubeletConfiguration's
+	// defaultTimeout bounds a call where Options.Timeout is not set; it is the default of the KubeletConfiguration's
 	// runtimeRequestTimeout.
-	DefaultTimeout = 2 * time.Minute
+	defaultTimeout = 2 * time.Minute
 	// maxMessage is the longest message that is accepted from the runtime; the kubelet has the same bound.
 	maxMessage = 16 << 20
 )
@@ -35,7 +35,7 @@ type Options struct {
 	// ImageEndpoint is where the image service listens (KubeletConfiguration imageServiceEndpoint); empty means with the
 	// runtime.
 	ImageEndpoint string
-	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means DefaultTimeout.
+	// Timeout bounds one call (KubeletConfiguration runtimeRequestTimeout); 0 means defaultTimeout.
 	Timeout time.Duration
 	// StreamLists asks for lists as streams, if the runtime has them (feature gate CRIListStreaming).
 	StreamLists bool
@@ -67,7 +67,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
 	c.streams.Store(o.StreamLists)
 	if c.timeout == 0 {
-		c.timeout = DefaultTimeout
+		c.timeout = defaultTimeout
 	}
 	conn, err := c.connect("container runtime endpoint", endpoint, o.Connect)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 // Paths below the root directory. All but recordsDir are the kubelet's.
 const (
 	recordsDir = "nodelet/csi"
-	pluginDir  = "plugins/" + PluginName
+	pluginDir  = "plugins/" + pluginName
 	devicesDir = pluginDir + "/volumeDevices"
 	dataFile   = "vol_data.json"
 	globalDir  = "globalmount"
 )
 
-// PluginName is the kubelet's name of the plugin that drives CSI drivers.
-const PluginName = "kubernetes.io/csi"
+// pluginName is the kubelet's name of the plugin that drives CSI drivers.
+const pluginName = "kubernetes.io/csi"
 
 const dirMode = 0o750
 

@@ -65,7 +65,7 @@ func (csiLayout) target(pod types.UID, v *Volume, _ string) string {
 }
 
 func podVolumeDir(pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumes", escape(PluginName), name)
+	return filepath.Join("pods", string(pod), "volumes", escape(pluginName), name)
 }
 
 func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error {
@@ -100,7 +100,7 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 		if err := f.writeDeviceData(v, node, ""); err != nil {
 			return err
 		}
-		return f.linkDevice(PluginName, u)
+		return f.linkDevice(pluginName, u)
 	}
 	lifecycle := "Persistent"
 	if v.Ephemeral {
@@ -119,7 +119,7 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 
 func (csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
-		return []string{u.Target, deviceLink(PluginName, u.Pod, u.Name)}
+		return []string{u.Target, deviceLink(pluginName, u.Pod, u.Name)}
 	}
 	return append([]string{u.Target}, withData(filepath.Dir(u.Target))...)
 }

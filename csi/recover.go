@@ -112,7 +112,7 @@ func (r *recovery) findPublished() error {
 		return err
 	}
 	for _, pod := range pods {
-		names, err := r.files.names(filepath.Join("pods", pod, "volumes", escape(PluginName)))
+		names, err := r.files.names(filepath.Join("pods", pod, "volumes", escape(pluginName)))
 		if err != nil {
 			continue
 		}
@@ -167,7 +167,7 @@ func (r *recovery) findDevices() error {
 			rec.Staging, rec.Block = csiLayout{}.staging(v), true
 		}
 		for _, pod := range pods {
-			if r.files.exists(deviceLink(PluginName, types.UID(pod), name)) {
+			if r.files.exists(deviceLink(pluginName, types.UID(pod), name)) {
 				r.addUse(d, types.UID(pod), v)
 			}
 		}

@@ -92,7 +92,7 @@ func (r *Registry) Handler() http.Handler {
 		}()
 		t.Reset()
 		r.Write(req.Context(), t)
-		w.Header().Set("Content-Type", ContentType)
+		w.Header().Set("Content-Type", contentType)
 		if !strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
 			_, _ = w.Write(t.Bytes()) // an error means that the client has disconnected
 			return

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ContentType is the content type of the text that Text writes.
-const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+// contentType is the content type of the text that Text writes.
+const contentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Kind is the type of a family of samples.
 type Kind string

@@ -89,7 +89,7 @@ func TestHandlerCompressesIfAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if got := resp.Header.Get("Content-Type"); got != ContentType {
+		if got := resp.Header.Get("Content-Type"); got != contentType {
 			t.Errorf("content type %q", got)
 		}
 		var body io.Reader = resp.Body

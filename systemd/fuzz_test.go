@@ -13,7 +13,7 @@ func FuzzTakeOver(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, unit string) {
-		dropIn, err := TakeOver(unit, "/usr/bin/nodelet", "--accept-missing=x")
+		dropIn, err := takeOver(unit, "/usr/bin/nodelet", "--accept-missing=x")
 		if err != nil {
 			return
 		}

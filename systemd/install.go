@@ -182,7 +182,7 @@ func (i *Installer) replaceKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := TakeOver(unit, i.Program, i.Flags...)
+	text, err := takeOver(unit, i.Program, i.Flags...)
 	if err != nil {
 		return err
 	}

@@ -34,10 +34,10 @@ func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
-// TakeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
+// takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
 // environment and everything else; flags are appended. Removing the drop-in restores the kubelet. unit is the output of
 // `systemctl cat kubelet.service`.
-func TakeOver(unit, program string, flags ...string) (string, error) {
+func takeOver(unit, program string, flags ...string) (string, error) {
 	command, err := execStart(unit)
 	if err != nil {
 		return "", err

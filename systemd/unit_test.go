@@ -27,7 +27,7 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
 `
 
 func TestTakeOver(t *testing.T) {
-	got, err := TakeOver(kubeadmUnit, "/usr/bin/nodelet")
+	got, err := takeOver(kubeadmUnit, "/usr/bin/nodelet")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +43,11 @@ func TestTakeOver(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	got, err = TakeOver("ExecStart=-/opt/kubelet --a=b\n", "/n")
+	got, err = takeOver("ExecStart=-/opt/kubelet --a=b\n", "/n")
 	if err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
 		t.Errorf("got %v\n%s", err, got)
 	}
-	got, err = TakeOver("ExecStart=/opt/kubelet $ARGS\n", "/n", "--accept-missing=qosReserved")
+	got, err = takeOver("ExecStart=/opt/kubelet $ARGS\n", "/n", "--accept-missing=qosReserved")
 	if err != nil || !strings.Contains(got, "ExecStart=/n $ARGS --accept-missing=qosReserved\n") {
 		t.Errorf("with a flag: got %v\n%s", err, got)
 	}
@@ -57,7 +57,7 @@ func TestTakeOver(t *testing.T) {
 		"two":     "ExecStart=/a\nExecStart=/b\n",
 		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n",
 	} {
-		if got, err := TakeOver(bad, "/n"); err == nil {
+		if got, err := takeOver(bad, "/n"); err == nil {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

@@ -304,7 +304,7 @@ func TestSortPodIPs(t *testing.T) {
 		{v4, []string{"", "x", "fd00:0::2"}, []string{"fd00::2"}},
 		{v4, []string{"::ffff:10.0.0.2"}, []string{"10.0.0.2"}},
 	} {
-		if got := SortPodIPs(c.host, c.in); !slices.Equal(got, c.want) {
+		if got := sortPodIPs(c.host, c.in); !slices.Equal(got, c.want) {
 			t.Errorf("%v on %v: got %v", c.in, c.host, got)
 		}
 	}

@@ -8,10 +8,10 @@ func isIPv6(ip string) bool {
 	return err == nil && addr.Unmap().Is6()
 }
 
-// SortPodIPs selects the addresses for the pod's status and environment from those that the runtime reports: the
+// sortPodIPs selects the addresses for the pod's status and environment from those that the runtime reports: the
 // first one of the same IP family as the node's primary address, then the first one of the other family. Addresses
 // are in canonical form. Text that is not an address is dropped.
-func SortPodIPs(hostIPs, podIPs []string) []string {
+func sortPodIPs(hostIPs, podIPs []string) []string {
 	wantV6 := len(hostIPs) > 0 && isIPv6(hostIPs[0])
 	var primary, secondary string
 	for _, ip := range podIPs {

@@ -12,10 +12,10 @@ const (
 	oomBestEffort = 1000
 )
 
-// OOMScoreAdj returns the oom_score_adj of the container's processes. The kernel kills best-effort pods first,
+// oomScoreAdj returns the oom_score_adj of the container's processes. The kernel kills best-effort pods first,
 // guaranteed and node-critical pods last. Between them, a container is protected in proportion to the share of the
 // machine's memory (capacity, in bytes) that it requests: it is at risk once it uses more than its request.
-func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
+func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if podutil.IsCritical(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
 		return oomGuaranteed
 	}

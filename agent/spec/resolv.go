@@ -15,14 +15,14 @@ type ResolvConf struct {
 	Options []string
 }
 
-// MaxResolvConf is the largest size of a file that ParseResolvConf accepts, in bytes.
-const MaxResolvConf = 10 << 20
+// maxResolvConf is the largest size of a file that ParseResolvConf accepts, in bytes.
+const maxResolvConf = 10 << 20
 
 // ParseResolvConf parses the content of a resolv.conf file. Like the kubelet, it reads nameserver, search and options
 // lines, and skips all others.
 func ParseResolvConf(content []byte) (ResolvConf, error) {
-	if len(content) > MaxResolvConf {
-		return ResolvConf{}, fmt.Errorf("resolv.conf has %d bytes, more than %d", len(content), MaxResolvConf)
+	if len(content) > maxResolvConf {
+		return ResolvConf{}, fmt.Errorf("resolv.conf has %d bytes, more than %d", len(content), maxResolvConf)
 	}
 	var conf ResolvConf
 	var errs []error

@@ -33,7 +33,7 @@ func TestParseResolvConf(t *testing.T) {
 		!strings.Contains(err.Error(), "line 2") {
 		t.Errorf("a nameserver line without an address: got %v, want an error", err)
 	}
-	if _, err := ParseResolvConf(make([]byte, MaxResolvConf+1)); err == nil {
+	if _, err := ParseResolvConf(make([]byte, maxResolvConf+1)); err == nil {
 		t.Error("a file that is too large: got no error, want one")
 	}
 }

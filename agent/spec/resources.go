@@ -23,7 +23,7 @@ func ContainerResources(pod *corev1.Pod, c *corev1.Container, node *Node) *runti
 	if exclusive(pod, c, node) {
 		withoutQuota(out)
 	}
-	out.OomScoreAdj = OOMScoreAdj(pod, c, node.memoryCapacity())
+	out.OomScoreAdj = oomScoreAdj(pod, c, node.memoryCapacity())
 	out.HugepageLimits = hugepageLimits(pod, c, node)
 	setSwap(out, pod, c, node)
 	setMemoryQoS(out, pod, c, node)

@@ -86,13 +86,13 @@ func TestOOMScoreAdj(t *testing.T) {
 			c.container = "c"
 		}
 		_, container := podutil.Container(&pod.Spec, c.container)
-		if got := OOMScoreAdj(pod, container, capacity); got != c.want {
+		if got := oomScoreAdj(pod, container, capacity); got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
 	pod := testPod()
 	pod.Spec.Containers[0].Resources = memory("1G")
-	if got := OOMScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
+	if got := oomScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
 		t.Errorf("unknown capacity: got %d, want 999", got)
 	}
 	pod.Spec.Containers = nil

@@ -13,8 +13,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// MaxSELinuxContexts is the largest size of a file that ParseSELinuxContexts accepts, in bytes.
-const MaxSELinuxContexts = 64 << 10
+// maxSELinuxContexts is the largest size of a file that ParseSELinuxContexts accepts, in bytes.
+const maxSELinuxContexts = 64 << 10
 
 // seLinuxLabel matches user:role:type, followed by a level if the policy has levels. Labels become part of mount
 // options, so they must not contain characters that end an option.
@@ -37,8 +37,8 @@ func SELinuxPolicy(config []byte) string {
 
 // ParseSELinuxContexts returns the label for the files of containers from the content of a policy's lxc_contexts.
 func ParseSELinuxContexts(content []byte) (string, error) {
-	if len(content) > MaxSELinuxContexts {
-		return "", fmt.Errorf("it has %d bytes, more than %d", len(content), MaxSELinuxContexts)
+	if len(content) > maxSELinuxContexts {
+		return "", fmt.Errorf("it has %d bytes, more than %d", len(content), maxSELinuxContexts)
 	}
 	for line := range strings.Lines(string(content)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")

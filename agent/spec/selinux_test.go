@@ -26,7 +26,7 @@ func TestParseSELinuxContexts(t *testing.T) {
 		"#file = \"a:b:c:s0\"\n":                        "no line file",
 		"file = \"a:b\"\n":                              "is not a valid SELinux label",
 		"file = \"a:b:c:s0\\\",suid,x=\\\"\"\n":         "is not a valid SELinux label",
-		strings.Repeat("\n", MaxSELinuxContexts) + "\n": "more than",
+		strings.Repeat("\n", maxSELinuxContexts) + "\n": "more than",
 	} {
 		if got, err := ParseSELinuxContexts([]byte(text)); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%.40q: got %q, %v, want an error", text, got, err)

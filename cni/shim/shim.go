@@ -15,13 +15,13 @@ import (
 // Name is the name of the program as a CNI plugin.
 const Name = "nodelet-cni"
 
-// VersionText is the answer to the verb VERSION.
-const VersionText = `{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
+// versionText is the answer to the verb VERSION.
+const versionText = `{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
 
 // Limits of messages on the socket, in bytes.
 const (
 	MaxRequest = 4 << 20
-	MaxAnswer  = 4 << 20
+	maxAnswer  = 4 << 20
 )
 
 // patience is the time limit of a call in seconds; each plugin that the agent runs has a shorter one.
@@ -106,7 +106,7 @@ func quick() (r *Request, code int) {
 		Parent:      decimal(os.Getppid()),
 	}
 	if r.Command == "VERSION" {
-		_, _ = os.Stdout.WriteString(VersionText)
+		_, _ = os.Stdout.WriteString(versionText)
 		return r, 0
 	}
 	r.Config = string(readAll(0, MaxRequest))
@@ -148,7 +148,7 @@ func Ask(socket string, r *Request) []byte {
 		request = request[n:]
 	}
 	head := readFull(fd, 4)
-	if len(head) < 4 || Length(head) > MaxAnswer {
+	if len(head) < 4 || Length(head) > maxAnswer {
 		return nil
 	}
 	return readFull(fd, Length(head))

@@ -142,7 +142,7 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
 		}
 	}
 	if r.Policy == corev1.PullNever {
-		return Result{}, NeverPull(r.Image)
+		return Result{}, neverPull(r.Image)
 	}
 	sandbox, err := r.Sandbox()
 	if err != nil {

@@ -32,8 +32,8 @@ func (r *Reason) Error() string { return r.Message }
 // Unwrap returns the error of the runtime.
 func (r *Reason) Unwrap() error { return r.Err }
 
-// NeverPull returns the error for an image that is not present, or that the pod may not use, and must not be pulled.
-func NeverPull(image string) error {
+// neverPull returns the error for an image that is not present, or that the pod may not use, and must not be pulled.
+func neverPull(image string) error {
 	return &Reason{Reason: ReasonErrImageNeverPull,
 		Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image)}
 }

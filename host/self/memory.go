@@ -44,7 +44,7 @@ func Protect(oomScoreAdj int, log *slog.Logger) {
 	if err := SetOOMScoreAdj(oomScoreAdj); err != nil {
 		log.Warn("OOM score of the agent not set, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
 	}
-	limit, err := MemoryLimit()
+	limit, err := memoryLimit()
 	if err != nil {
 		log.Warn("memory limit of the agent not read, the garbage collector does not know it", "err", err)
 	}

@@ -36,8 +36,8 @@ func setOOMScoreAdj(file string, score int) error {
 	return err
 }
 
-// MemoryLimit returns how many bytes of memory the cgroup of the process and those above it allow, 0 for no limit.
-func MemoryLimit() (int64, error) {
+// memoryLimit returns how many bytes of memory the cgroup of the process and those above it allow, 0 for no limit.
+func memoryLimit() (int64, error) {
 	groups, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {
 		return 0, fmt.Errorf("find the agent's cgroup: %w", err)

@@ -86,7 +86,7 @@ func TestLimitThatCannotBeRead(t *testing.T) {
 
 // TestMemoryLimit reads the real cgroup of the test.
 func TestMemoryLimit(t *testing.T) {
-	if limit, err := MemoryLimit(); err != nil || limit < 0 {
+	if limit, err := memoryLimit(); err != nil || limit < 0 {
 		t.Errorf("got %d, %v; want a limit or 0", limit, err)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"os/user"
 )
 
-// SubordinateIDs returns the range of IDs that is reserved for the user kubelet, according to getsubids(1). It is empty
+// subordinateIDs returns the range of IDs that is reserved for the user kubelet, according to getsubids(1). It is empty
 // if there is no such user or no such program; then, as with the kubelet, all IDs may be used except the host's own.
-func SubordinateIDs() (Range, error) {
+func subordinateIDs() (Range, error) {
 	const name = "kubelet"
 	var unknown user.UnknownUserError
 	if _, err := user.Lookup(name); errors.As(err, &unknown) {
@@ -33,5 +33,5 @@ func SubordinateIDs() (Range, error) {
 	if !bytes.Equal(uids, gids) {
 		return Range{}, errors.New("the user kubelet has different ranges in /etc/subuid and /etc/subgid; make them the same")
 	}
-	return ParseSubIDs(string(uids))
+	return parseSubIDs(string(uids))
 }

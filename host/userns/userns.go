@@ -225,8 +225,8 @@ func parse(content []byte) (Range, error) {
 	return Range{First: m.HostID, Length: m.Length}, nil
 }
 
-// ParseSubIDs reads what getsubids(1) prints for a user: one line such as "0: kubelet 65536 7208960".
-func ParseSubIDs(text string) (Range, error) {
+// parseSubIDs reads what getsubids(1) prints for a user: one line such as "0: kubelet 65536 7208960".
+func parseSubIDs(text string) (Range, error) {
 	var index int
 	var user string
 	var r Range

@@ -179,7 +179,7 @@ func TestParseSubIDs(t *testing.T) {
 		"0: kubelet -1 5\n":          {},
 		"0: kubelet 65536 65536\n1: kubelet 231072 65536\n": {},
 	} {
-		got, err := ParseSubIDs(text)
+		got, err := parseSubIDs(text)
 		if got != want || (err == nil) != (want != Range{}) {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}

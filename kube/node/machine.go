@@ -24,9 +24,9 @@ type Machine struct {
 	MachineID, SystemUUID, BootID, Kernel, OSImage string
 }
 
-// ReadMachine reads /proc, /sys and /etc below root, which is "/" outside tests. It returns an error if it cannot find
+// readMachine reads /proc, /sys and /etc below root, which is "/" outside tests. It returns an error if it cannot find
 // the CPUs or the memory. An identity that is missing stays empty.
-func ReadMachine(root string) (Machine, error) {
+func readMachine(root string) (Machine, error) {
 	var m Machine
 	at := func(path string) string { return filepath.Join(root, path) }
 	online, err := os.ReadFile(at("sys/devices/system/cpu/online"))

@@ -12,7 +12,7 @@ import (
 )
 
 func TestReadMachine(t *testing.T) {
-	got, err := ReadMachine(machine(t))
+	got, err := readMachine(machine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,21 +40,21 @@ func TestReadMachineWithoutIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := ReadMachine(root)
+	m, err := readMachine(root)
 	if err != nil || m.SystemUUID != m.MachineID || m.OSImage != "Linux" || len(m.HugePages) != 0 {
 		t.Errorf("got %+v, %v", m, err)
 	}
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadMachine(root); err == nil {
+	if _, err := readMachine(root); err == nil {
 		t.Error("without /proc/meminfo: got no error")
 	}
 }
 
 // TestReadThisMachine reads the real files.
 func TestReadThisMachine(t *testing.T) {
-	m, err := ReadMachine("/")
+	m, err := readMachine("/")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -301,7 +301,7 @@ func (r *Reporter) Health() error {
 
 // readMachine reads the facts of the machine.
 func (r *Reporter) readMachine(now time.Time) error {
-	m, err := ReadMachine(r.cfg.MachineRoot)
+	m, err := readMachine(r.cfg.MachineRoot)
 	var disk int64
 	if err == nil && r.cfg.LocalStorage {
 		disk, err = diskSize(r.cfg.RootDir)

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrNoAPI is the error for what only an API server has.
-var ErrNoAPI = errors.New("the node runs without an API server")
+// errNoAPI is the error for what only an API server has.
+var errNoAPI = errors.New("the node runs without an API server")
 
 // Local provides static pods with the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
 type Local struct {
@@ -109,7 +109,7 @@ func noManifest(k key) error {
 // ServiceAccount reads the service account of any pod from the API server.
 func (l *Local) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	if l.api == nil {
-		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, ErrNoAPI)
+		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, errNoAPI)
 	}
 	return l.api.ServiceAccount(ctx, pod)
 }
@@ -122,7 +122,7 @@ func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Sec
 // Token returns an error: a static pod has no service account.
 func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (string, time.Time, error) {
 	if l.api == nil {
-		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, ErrNoAPI)
+		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, errNoAPI)
 	}
 	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account",
 		pod.Namespace, pod.Name)
@@ -163,7 +163,7 @@ func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error)
 	case name == "":
 		return "", nil
 	case l.api == nil:
-		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, ErrNoAPI)
+		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, errNoAPI)
 	}
 	return l.api.RuntimeHandler(ctx, name)
 }

@@ -327,13 +327,13 @@ func TestLocal(t *testing.T) {
 	if found, err := l.PullSecrets(t.Context(), testPod()); len(found) != 1 || err == nil {
 		t.Errorf("pull secrets are %v, %v", found, err)
 	}
-	if _, _, err := l.Token(t.Context(), testPod(), "", 600); !errors.Is(err, ErrNoAPI) {
+	if _, _, err := l.Token(t.Context(), testPod(), "", 600); !errors.Is(err, errNoAPI) {
 		t.Errorf("error is %v", err)
 	}
 	if all, err := l.Services(t.Context(), "ns"); all != nil || err != nil {
 		t.Errorf("services are %v, %v", all, err)
 	}
-	if _, err := l.RuntimeHandler(t.Context(), "gvisor"); !errors.Is(err, ErrNoAPI) {
+	if _, err := l.RuntimeHandler(t.Context(), "gvisor"); !errors.Is(err, errNoAPI) {
 		t.Errorf("error is %v", err)
 	}
 	if h, err := l.RuntimeHandler(t.Context(), ""); h != "" || err != nil {

@@ -283,8 +283,8 @@ spec:
 	}
 	before := pod.DeepCopy()
 	m := mirrorOf(pod, "n1", "u")
-	if got := m.Annotations[AnnotationManifestObjects]; got != "ConfigMap/c Secret/pull Secret/s" {
-		t.Errorf("%s: got %q, want ConfigMap/c Secret/pull Secret/s", AnnotationManifestObjects, got)
+	if got := m.Annotations[annotationManifestObjects]; got != "ConfigMap/c Secret/pull Secret/s" {
+		t.Errorf("%s: got %q, want ConfigMap/c Secret/pull Secret/s", annotationManifestObjects, got)
 	}
 	if m.Annotations[podutil.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
 		t.Errorf("metadata is %+v", m.ObjectMeta)

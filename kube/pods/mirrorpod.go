@@ -13,9 +13,9 @@ import (
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
-// AnnotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests that its static pod
+// annotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests that its static pod
 // uses, in the form "ConfigMap/a Secret/b". The spec of the mirror pod does not name them: see mirrorOf.
-const AnnotationManifestObjects = "nodelet.dev/manifest-objects"
+const annotationManifestObjects = "nodelet.dev/manifest-objects"
 
 // mirrorOf returns the mirror pod of a static pod: a copy with the hash of its manifest, owned by the node.
 //
@@ -51,7 +51,7 @@ func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 		names = append(names, r.Kind+"/"+r.Name)
 	}
 	slices.Sort(names)
-	m.Annotations[AnnotationManifestObjects] = strings.Join(slices.Compact(names), " ")
+	m.Annotations[annotationManifestObjects] = strings.Join(slices.Compact(names), " ")
 	m.Spec = *pod.Spec.DeepCopy()
 	withoutReferences(&m.Spec)
 	return m

@@ -99,7 +99,7 @@ func TestRealServer(t *testing.T) {
 	}
 	set := await("the mirror pod", mirrored)
 	mirror, _ := set.Mirror(static.UID)
-	if mirror.Name != "static-"+testNode || mirror.Annotations[AnnotationManifestObjects] != "ConfigMap/c" ||
+	if mirror.Name != "static-"+testNode || mirror.Annotations[annotationManifestObjects] != "ConfigMap/c" ||
 		mirror.UID == static.UID {
 		t.Errorf("the mirror pod is %s with %v", mirror.Name, mirror.Annotations)
 	}

@@ -16,7 +16,7 @@ type CPUManagerCheckpoint struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
 	Entries       map[string]map[string]string `json:"entries,omitempty"`
-	Checksum      Checksum                     `json:"checksum"`
+	Checksum      checksum                     `json:"checksum"`
 }
 
 // cpuData is what kubelet 1.37 reads.

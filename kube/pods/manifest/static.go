@@ -30,7 +30,7 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 		tolerateNoExecute(pod)
 	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	return Validate(pod).ToAggregate()
+	return validate(pod).ToAggregate()
 }
 
 // clean removes what only an API server sets, and exported manifests contain, and sets an empty namespace and nil

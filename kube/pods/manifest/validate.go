@@ -17,11 +17,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Validate returns what is invalid in a static pod with defaults set. It accepts what the API server accepts, except
+// validate returns what is invalid in a static pod with defaults set. It accepts what the API server accepts, except
 // what could never run on this node (a UID that is no file name, a pod for another operating system, an invalid host
 // address, a ConfigMap or Secret whose name cannot exist), and also accepts mistakes that do not affect the node, as
 // in affinity terms. Each error names the path of the field.
-func Validate(pod *corev1.Pod) field.ErrorList {
+func validate(pod *corev1.Pod) field.ErrorList {
 	c := &checker{findings: &findings{checkMeta(&pod.ObjectMeta)}, pod: pod}
 	spec := field.NewPath("spec")
 	c.volumes(spec.Child("volumes"))

@@ -20,7 +20,7 @@ func valid(t *testing.T) *corev1.Pod {
 }
 
 func TestValidateAccepts(t *testing.T) {
-	if errs := Validate(valid(t)); len(errs) > 0 {
+	if errs := validate(valid(t)); len(errs) > 0 {
 		t.Error(errs.ToAggregate())
 	}
 }
@@ -234,7 +234,7 @@ func TestValidateRefuses(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			pod := valid(t)
 			change(pod, &pod.Spec, &pod.Spec.Containers[0])
-			errs := Validate(pod)
+			errs := validate(pod)
 			for _, e := range errs {
 				if e.Field == want {
 					return

@@ -30,8 +30,8 @@ const (
 	maxStreams = 100
 )
 
-// SocketPath returns where the socket is below the agent's root directory.
-func SocketPath(root string) string { return filepath.Join(root, dirName, socketName) }
+// socketPath returns where the socket is below the agent's root directory.
+func socketPath(root string) string { return filepath.Join(root, dirName, socketName) }
 
 // Config says where the socket is and where pods come from.
 type Config struct {
@@ -71,7 +71,7 @@ func (s *Server) Run(ctx context.Context) {
 	api.RegisterPodsServer(server, s)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
-	listener.Serve(ctx, func() (net.Listener, error) { return listener.Unix(SocketPath(s.cfg.Root), dirMode, 0) },
+	listener.Serve(ctx, func() (net.Listener, error) { return listener.Unix(socketPath(s.cfg.Root), dirMode, 0) },
 		server.Serve, func(err error, retryIn time.Duration) {
 			s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way",
 				"err", err, "retryIn", retryIn)

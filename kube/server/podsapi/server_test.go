@@ -56,7 +56,7 @@ func newNode(t *testing.T) *node {
 	ended := make(chan struct{})
 	go func() { n.server.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	n.connect(SocketPath(root))
+	n.connect(socketPath(root))
 	return n
 }
 

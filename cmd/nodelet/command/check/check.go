@@ -85,8 +85,8 @@ func Settings(c *config.Config) []Result {
 	return all
 }
 
-// Worst returns the highest level of the results.
-func Worst(all []Result) Level {
+// worst returns the highest level of the results.
+func worst(all []Result) Level {
 	worst := OK
 	for _, r := range all {
 		if r.Level == Problem || r.Level == Warning && worst == OK {
@@ -131,9 +131,9 @@ func run(c command.Call, takeover bool, output *command.Output) error {
 	if output.Structured() {
 		err = output.Print(c.Out, all)
 	} else {
-		err = Print(c.Out, all)
+		err = printAll(c.Out, all)
 	}
-	if code := map[Level]int{Warning: 1, Problem: 2}[Worst(all)]; err == nil && code != 0 {
+	if code := map[Level]int{Warning: 1, Problem: 2}[worst(all)]; err == nil && code != 0 {
 		return &command.ExitError{Code: code}
 	}
 	return err
@@ -176,8 +176,8 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 	return nil, nil, nil
 }
 
-// Print prints results as text, with a summary.
-func Print(out io.Writer, all []Result) error {
+// printAll prints results as text, with a summary.
+func printAll(out io.Writer, all []Result) error {
 	var b strings.Builder
 	count := map[Level]int{}
 	for _, r := range all {

@@ -192,7 +192,7 @@ func TestSettings(t *testing.T) {
 	m := machine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
 	want(t, "settings", Settings(m.Config), "problem --qos-reserved", "warning --lock-file")
 	want(t, "none", Settings(machine(t, nil).Config), "ok all settings")
-	if got := Worst(Settings(m.Config)); got != Problem {
+	if got := worst(Settings(m.Config)); got != Problem {
 		t.Errorf("worst: got %s, want problem", got)
 	}
 }

@@ -58,7 +58,7 @@ var controllers = []string{"cpu", "cpuset", "io", "memory", "pids"}
 func (m *Machine) cgroups(context.Context) []Result {
 	text := m.read("/sys/fs/cgroup/cgroup.controllers")
 	if text == "" {
-		return CgroupV1(m.Config, "/sys/fs/cgroup is cgroup v1")
+		return cgroupV1(m.Config, "/sys/fs/cgroup is cgroup v1")
 	}
 	have := strings.Fields(text)
 	var missing []string
@@ -74,8 +74,8 @@ func (m *Machine) cgroups(context.Context) []Result {
 	return result("cgroups", OK, "v2", "")
 }
 
-// CgroupV1 describes a machine with cgroup v1.
-func CgroupV1(c *config.Config, what string) []Result {
+// cgroupV1 describes a machine with cgroup v1.
+func cgroupV1(c *config.Config, what string) []Result {
 	if c.Node.Kernel.RefuseV1 {
 		return result("cgroups", Problem, what+": nodelet does not start there (failCgroupV1)",
 			"move the machine to cgroup v2, or set failCgroupV1: false")
