@@ -16,8 +16,8 @@ const MaxSize = 16 << 20
 // ErrChecksum says that the content of a file is not what was written.
 var ErrChecksum = errors.New("checkpoint is corrupted: its checksum does not match its content")
 
-// checksum is the checksum of a value as text.
-type checksum uint64
+// Checksum is the checksum of a value as text. Its name goes into the checksum; see theirNames.
+type Checksum uint64
 
 // theirNames turns the names of Go types into those of the kubelet, which has them in other packages. Names of pods and
 // containers cannot contain them.
@@ -30,16 +30,16 @@ var theirNames = strings.NewReplacer(
 )
 
 // checksumOf returns the checksum of a value as the kubelet computes it, over a text of the value.
-func checksumOf(value any) checksum {
+func checksumOf(value any) Checksum {
 	h := fnv.New32a()
 	fmt.Fprint(h, theirNames.Replace(dump.ForHash(value)))
-	return checksum(h.Sum32())
+	return Checksum(h.Sum32())
 }
 
 // sealed is the data for kubelet 1.37 as text, with its checksum.
 type sealed struct {
 	Data         string   `json:"data"`
-	DataChecksum checksum `json:"dataChecksum"`
+	DataChecksum Checksum `json:"dataChecksum"`
 }
 
 func (s *sealed) seal(data any) error {
@@ -60,7 +60,7 @@ func (s *sealed) open(data any) (there bool, err error) {
 }
 
 // verify checks the fields for kubelets before 1.37, of which sum is one. Zero means that there is no checksum.
-func verify(fields any, sum *checksum) error {
+func verify(fields any, sum *Checksum) error {
 	written := *sum
 	if *sum = 0; written != 0 && written != checksumOf(fields) {
 		return ErrChecksum

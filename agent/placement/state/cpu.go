@@ -16,7 +16,7 @@ type CPUManagerCheckpoint struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
 	Entries       map[string]map[string]string `json:"entries,omitempty"`
-	Checksum      checksum                     `json:"checksum"`
+	Checksum      Checksum                     `json:"checksum"`
 }
 
 // cpuData is what kubelet 1.37 reads.

@@ -12,7 +12,7 @@ type MemoryManagerCheckpoint struct {
 	PolicyName   string                            `json:"policyName"`
 	MachineState memory.NUMANodeMap                `json:"machineState"`
 	Entries      memory.ContainerMemoryAssignments `json:"entries,omitempty"`
-	Checksum     checksum                          `json:"checksum"`
+	Checksum     Checksum                          `json:"checksum"`
 }
 
 // memoryData is what kubelet 1.37 reads.
