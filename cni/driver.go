@@ -73,14 +73,12 @@ func (d *Driver) chain(sandbox string, r *runner) *libcni.CNIConfig {
 // Attach attaches a sandbox to networks, in their order. It writes the record first. If one network fails, it detaches
 // all; what cannot be detached stays on record.
 func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error {
-	unlock, err := d.store.lock(rec.Sandbox)
+	old, unlock, err := d.store.open(rec.Sandbox)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if old, err := d.store.read(rec.Sandbox); err != nil {
-		return err
-	} else if old != nil {
+	if old != nil {
 		// an earlier ADD was not undone; the same container must not be added twice
 		if err := d.detach(ctx, old, rec.NetNS); err != nil {
 			return fmt.Errorf("undo an earlier ADD of sandbox %s: %w", rec.Sandbox, err)
@@ -155,15 +153,11 @@ func (d *Driver) undo(ctx context.Context, rec *Record, cause error) error {
 // namespace does not exist any more. Without a record, the networks of otherwise are detached. Detaching twice is not
 // an error.
 func (d *Driver) Detach(ctx context.Context, sandbox, netns string, otherwise *Record) error {
-	unlock, err := d.store.lock(sandbox)
+	rec, unlock, err := d.store.open(sandbox)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	rec, err := d.store.read(sandbox)
-	if err != nil {
-		return err
-	}
 	if rec == nil {
 		rec = d.fromCache(sandbox)
 	}
@@ -223,15 +217,11 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 
 // Check runs CHECK of the plugins of a sandbox. It skips networks whose CNI version has no CHECK.
 func (d *Driver) Check(ctx context.Context, sandbox string) error {
-	unlock, err := d.store.lock(sandbox)
+	rec, unlock, err := d.store.open(sandbox)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	rec, err := d.store.read(sandbox)
-	if err != nil {
-		return err
-	}
 	if rec == nil {
 		_ = d.store.remove(sandbox) // lock has created it
 		return fmt.Errorf("no record of sandbox %s", sandbox)

@@ -104,6 +104,18 @@ func flock(f *os.File) error {
 	}
 }
 
+// open locks a sandbox and returns its record, nil if there is none.
+func (s store) open(sandbox string) (rec *Record, unlock func(), err error) {
+	if unlock, err = s.lock(sandbox); err != nil {
+		return nil, nil, err
+	}
+	if rec, err = s.read(sandbox); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return rec, unlock, nil
+}
+
 // read returns the record of a sandbox, nil if there is none. An invalid record is renamed and counts as none: the
 // cache of libcni beside it has most of it.
 func (s store) read(sandbox string) (*Record, error) {

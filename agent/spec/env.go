@@ -93,34 +93,32 @@ func checkVariables(vars []*runtimeapi.KeyValue) error {
 // addFrom adds the variables of envFrom. A later source overrides an earlier one.
 func addFrom(env *environment, in *ContainerInput) error {
 	for _, from := range in.Container.EnvFrom {
-		switch {
-		case from.ConfigMapRef != nil:
-			ref := from.ConfigMapRef
-			cm := in.Objects.ConfigMaps[ref.Name]
-			if cm == nil {
-				if isTrue(ref.Optional) {
-					continue
-				}
-				return notFound("configmap", ref.Name)
+		var err error
+		if ref := from.ConfigMapRef; ref != nil {
+			if cm := in.Objects.ConfigMaps[ref.Name]; cm != nil {
+				setAll(env, from.Prefix, cm.Data)
+			} else {
+				err = missing(ref.Optional, notFound("configmap", ref.Name))
 			}
-			for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
-				env.set(from.Prefix+key, cm.Data[key])
+		} else if ref := from.SecretRef; ref != nil {
+			if secret := in.Objects.Secrets[ref.Name]; secret != nil {
+				setAll(env, from.Prefix, secret.Data)
+			} else {
+				err = missing(ref.Optional, notFound("secret", ref.Name))
 			}
-		case from.SecretRef != nil:
-			ref := from.SecretRef
-			secret := in.Objects.Secrets[ref.Name]
-			if secret == nil {
-				if isTrue(ref.Optional) {
-					continue
-				}
-				return notFound("secret", ref.Name)
-			}
-			for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
-				env.set(from.Prefix+key, string(secret.Data[key]))
-			}
+		}
+		if err != nil && !errors.Is(err, errSkip) {
+			return err
 		}
 	}
 	return nil
+}
+
+// setAll sets a variable for each key of an object, in the order of the keys.
+func setAll[V string | []byte](env *environment, prefix string, data map[string]V) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		env.set(prefix+key, string(data[key]))
+	}
 }
 
 // errSkip means that an optional source is missing, so its variable is not set.
@@ -152,12 +150,7 @@ func configMapValue(in *ContainerInput, ref *corev1.ConfigMapKeySelector) (strin
 	if cm == nil {
 		return "", missing(ref.Optional, notFound("configmap", ref.Name))
 	}
-	value, ok := cm.Data[ref.Key]
-	if !ok {
-		return "", missing(ref.Optional,
-			fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, in.Pod.Namespace, ref.Name))
-	}
-	return value, nil
+	return keyValue(cm.Data, ref.Key, ref.Optional, "ConfigMap "+in.Pod.Namespace+"/"+ref.Name)
 }
 
 func secretValue(in *ContainerInput, ref *corev1.SecretKeySelector) (string, error) {
@@ -165,10 +158,14 @@ func secretValue(in *ContainerInput, ref *corev1.SecretKeySelector) (string, err
 	if secret == nil {
 		return "", missing(ref.Optional, notFound("secret", ref.Name))
 	}
-	value, ok := secret.Data[ref.Key]
+	return keyValue(secret.Data, ref.Key, ref.Optional, "Secret "+in.Pod.Namespace+"/"+ref.Name)
+}
+
+// keyValue returns the value of a key of an object.
+func keyValue[V string | []byte](data map[string]V, key string, optional *bool, object string) (string, error) {
+	value, ok := data[key]
 	if !ok {
-		return "", missing(ref.Optional,
-			fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, in.Pod.Namespace, ref.Name))
+		return "", missing(optional, fmt.Errorf("couldn't find key %v in %s", key, object))
 	}
 	return string(value), nil
 }

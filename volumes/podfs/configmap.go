@@ -43,14 +43,8 @@ func keysOf(name string, items []corev1.KeyToPath, defaultMode *int32, optional 
 
 func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
 	cm, err := o.ConfigMap(ctx, namespace, k.name)
-	if apierrors.IsNotFound(err) {
-		if k.optional {
-			return payload{}, nil
-		}
-		return nil, apierrors.NewNotFound(corev1.Resource("configmap"), k.name)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("get configmap %q: %w", k.name, err)
+		return k.without("configmap", err)
 	}
 	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
 	for key, value := range cm.BinaryData {
@@ -66,18 +60,23 @@ func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (p
 
 func secretFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
 	secret, err := o.Secret(ctx, namespace, k.name)
-	if apierrors.IsNotFound(err) {
-		if k.optional {
-			return payload{}, nil
-		}
-		return nil, apierrors.NewNotFound(corev1.Resource("secret"), k.name)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("get secret %q: %w", k.name, err)
+		return k.without("secret", err)
 	}
 	return k.files(secret.Data, func(key string) error {
 		return fmt.Errorf("references non-existent secret key: %s", key)
 	})
+}
+
+// without returns what to show of an object that could not be got: nothing if it does not exist and is optional.
+func (k keys) without(kind string, err error) (payload, error) {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get %s %q: %w", kind, k.name, err)
+	case k.optional:
+		return payload{}, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource(kind), k.name)
 }
 
 func (k keys) files(data map[string][]byte, missing func(key string) error) (payload, error) {
