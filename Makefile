@@ -261,9 +261,10 @@ kind: deb ## test clusters made by kind: nodelet as an additional node, and as t
 	@echo "==> kind (the first run builds its node image: some minutes)"
 	@go run ./test/kind -nodelet bin/nodelet -deb bin/nodelet.deb
 
+FUZZTIME ?= 20s
 .PHONY: fuzz
-fuzz: ## run each fuzz target for 20 s
-	@test/fuzz-all 20s
+fuzz: ## run each fuzz target for FUZZTIME=20s
+	@test/fuzz-all $(FUZZTIME)
 
 .PHONY: mutants
 mutants: ## take each security rule out of the code and check that its test fails

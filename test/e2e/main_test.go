@@ -84,7 +84,8 @@ func up(ctx context.Context) (down func() error, err error) {
 		return func() error { return nil }, err
 	}
 	name := cmp.Or(os.Getenv("NODELET_E2E_NAME"), "e2e")
-	if _, err := testbed.Own(ctx, name, os.Stderr); err != nil { // until this process ends
+	release, err := testbed.Own(ctx, name, os.Stderr)
+	if err != nil {
 		return nil, err
 	}
 	tb, err = testbed.Up(ctx, testbed.Options{
@@ -95,7 +96,10 @@ func up(ctx context.Context) (down func() error, err error) {
 		Runtime:    os.Getenv("NODELET_E2E_RUNTIME"),
 		Progress:   os.Stderr,
 	})
-	return func() error { return tb.Down(ctx) }, err
+	return func() error {
+		defer release()
+		return tb.Down(ctx)
+	}, err
 }
 
 func node() *testbed.Node { return tb.Nodes[0] }

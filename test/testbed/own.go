@@ -13,7 +13,8 @@ import (
 )
 
 // ownersDir has a file for each name that a process has owned. Its owner has locked it, and it contains the parent of
-// the testbed's state directory. It is the same for all processes, whatever StateEnv is.
+// the testbed's state directory; without an owner it is empty, unless the owner was killed. The directory is the same
+// for all processes, whatever StateEnv is.
 const ownersDir = "/run/lock/nodelet-testbed"
 
 // Own reserves the name of a testbed for this process, until release is called or the process ends. It waits while
@@ -37,29 +38,49 @@ func Own(ctx context.Context, name string, progress io.Writer) (release func(), 
 	if err != nil {
 		return nil, err
 	}
-	before := n
-	before.root = rootOf(f)
-	clearName(ctx, before, progress)
+	if before := rootOf(f); before != "" && before != n.root {
+		clearName(ctx, names{name: n.name, root: before}, progress)
+	}
 	clearName(ctx, n, progress)
 	if err := os.WriteFile(f.Name(), []byte(n.root), 0o600); err != nil {
 		unlock()
 		return nil, fmt.Errorf("own testbed %q: %w", n.name, err)
 	}
 	clearAbandoned(ctx, progress)
-	return unlock, nil
+	return func() {
+		_ = f.Truncate(0)
+		unlock()
+	}, nil
+}
+
+// disown notes that a testbed that is about to start has no owner, unless a process owns its name. It is meant to
+// outlive the process that starts it.
+func disown(name string) error {
+	f, err := os.OpenFile(filepath.Join(ownersDir, name), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	return f.Truncate(0)
 }
 
 func openOwner(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(ownersDir, name), os.O_CREATE|os.O_RDWR, 0o600)
 }
 
-// rootOf returns the parent of the state directory of the testbed whose owner has written f. Without one it is empty.
+// rootOf returns the parent of the state directory of the testbed whose owner has written f, or nothing.
 func rootOf(f *os.File) string {
 	text, err := os.ReadFile(f.Name())
 	if root := strings.TrimSpace(string(text)); err == nil && filepath.IsAbs(root) {
 		return root
 	}
-	return defaultStateRoot
+	return ""
 }
 
 // clearAbandoned clears the names whose owners have ended.
@@ -78,8 +99,10 @@ func clearAbandoned(ctx context.Context, progress io.Writer) {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			n.root = rootOf(f)
-			clearName(ctx, n, progress)
+			if n.root = rootOf(f); n.root != "" {
+				clearName(ctx, n, progress)
+				_ = f.Truncate(0)
+			}
 		}
 		f.Close()
 	}

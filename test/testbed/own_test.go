@@ -48,6 +48,10 @@ func leave(t *testing.T, name string) names {
 func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
 	NeedPrograms(t, map[string]string{"ip": "iproute2"})
 	same, other := leave(t, "same"), leave(t, "other")
+	started := leave(t, "started") // by hand, after a killed test
+	if err := disown(started.name); err != nil {
+		t.Fatal(err)
+	}
 	lived := leave(t, "lived")
 	f, err := openOwner(lived.name)
 	if err != nil {
@@ -65,7 +69,7 @@ func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
 	for _, c := range []struct {
 		n    names
 		gone bool
-	}{{same, true}, {other, true}, {lived, false}} {
+	}{{same, true}, {other, true}, {lived, false}, {started, false}} {
 		_, err := os.Stat(c.n.dir())
 		spaces, err2 := c.n.allNetns()
 		if gone := os.IsNotExist(err) && len(spaces) == 0; gone != c.gone || err2 != nil {
@@ -88,8 +92,17 @@ func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
 	if got := <-waits; !strings.Contains(got, "another process uses testbed "+same.name) {
 		t.Errorf("a second owner: got %q, want that it waits", got)
 	}
+	if err := disown(same.name); err != nil { // which has an owner
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(ownersDir, n.name)); err != nil || string(got) != n.root {
+		t.Errorf("the owner's file after a start: got %q and %v, want %q", got, err, n.root)
+	}
 	release()
 	(<-again)()
+	if got, err := os.ReadFile(filepath.Join(ownersDir, n.name)); err != nil || len(got) > 0 {
+		t.Errorf("the file without an owner: got %q and %v, want nothing", got, err)
+	}
 }
 
 // waiting receives the first line that is written.

@@ -357,6 +357,9 @@ func (tb *Testbed) claim() error {
 	} else if err != nil {
 		return err
 	}
+	if err := disown(tb.name); err != nil {
+		return err
+	}
 	return writeState(tb.stateFile(), state{Options: tb.opts, BootID: bootID()})
 }
 
