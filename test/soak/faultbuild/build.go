@@ -51,7 +51,7 @@ func Build(ctx context.Context, pkg, out string) error {
 	if err != nil {
 		return fmt.Errorf("find the Go standard library: %w", err)
 	}
-	overlay, err := writeOverlay(filepath.Join(strings.TrimSpace(string(root)), "src"), out+".overlay")
+	overlay, err := writeOverlay(filepath.Join(strings.TrimSpace(string(root)), "src"), overlayDir(out))
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,12 @@ func Build(ctx context.Context, pkg, out string) error {
 		return fmt.Errorf("build %s with faults: %w\n%s", pkg, err, text)
 	}
 	return nil
+}
+
+// overlayDir returns the directory of the changed files for the program out. It is hidden: the go command would take it
+// for a package of the module that out is in.
+func overlayDir(out string) string {
+	return filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".overlay")
 }
 
 // writeOverlay writes the changed files of the standard library at src, and the list of them that go build reads. It

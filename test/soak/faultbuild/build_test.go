@@ -89,3 +89,26 @@ func TestFaultsTakeEffect(t *testing.T) {
 	page.FailFiles(0, 0, false)
 	check("healed", 0, "<nil>", "<nil>")
 }
+
+// TestOverlayIsNoPackage checks that the go command does not take the changed files for packages of the module.
+func TestOverlayIsNoPackage(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example.com/m\n", "main.go": "package main\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "bin", "program")
+	if _, err := writeOverlay(filepath.Join(strings.TrimSpace(string(root)), "src"), overlayDir(out)); err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command("go", "list", "./...")
+	list.Dir = dir
+	if got, err := list.CombinedOutput(); err != nil || string(got) != "example.com/m\n" {
+		t.Errorf("packages of the module: got %q, %v, want example.com/m", got, err)
+	}
+}
