@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +20,14 @@ import (
 // chain, and that what another program has removed is made again.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		hint := map[string]bool{}
 		var calls []string
 		k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 		k.find = func(string) bool { return true }
 		k.call = func(_ context.Context, program string, args ...string) error {
+			mu.Lock()
+			defer mu.Unlock()
 			calls = append(calls, program+" "+strings.Join(args[4:], " "))
 			switch {
 			case program == "iptables" && args[3] == "filter" && args[4] == "-N":
@@ -39,10 +43,12 @@ func TestRun(t *testing.T) {
 		done := make(chan struct{})
 		go func() { k.Run(ctx); close(done) }()
 		synctest.Wait()
+		mu.Lock()
 		if hint["iptables"] || !hint["ip6tables"] {
 			t.Errorf("got chains %v, want that of ip6tables alone", hint)
 		}
 		delete(hint, "ip6tables")
+		mu.Unlock()
 		time.Sleep(every)
 		synctest.Wait()
 		if n := len(slices.DeleteFunc(calls, func(c string) bool { return c != "ip6tables -N KUBE-IPTABLES-HINT" })); n != 2 {

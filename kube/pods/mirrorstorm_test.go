@@ -22,11 +22,12 @@ import (
 
 // storm is an API server that delays and refuses requests of Mirrors and loses responses; it counts the mirror pods.
 type storm struct {
-	random *rand.Rand
+	random *rand.Rand // of the test
 	server *apitest.Server
-	quiet  bool // no more faults
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	fates *rand.Rand // of the server
+	quiet bool       // no more faults
 	// made counts the mirror pods that were made, by the hash of their manifest; taken the reasons there were to create
 	// one again.
 	made, taken map[string]int
@@ -35,7 +36,7 @@ type storm struct {
 // strike delays a request, refuses it, or does it and loses the answer.
 func (s *storm) strike(r *http.Request) *apierrors.StatusError {
 	s.mu.Lock()
-	delay, fate := time.Duration(s.random.IntN(3000))*time.Millisecond, s.random.IntN(10)
+	delay, fate := time.Duration(s.fates.IntN(3000))*time.Millisecond, s.fates.IntN(10)
 	quiet := s.quiet
 	s.mu.Unlock()
 	change := r.Method == http.MethodPost || r.Method == http.MethodDelete
@@ -98,7 +99,12 @@ func (s *storm) deletedByUser(hash string) {
 func TestMirrorStorm(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s := &storm{random: rand.New(rand.NewPCG(seed, 0)), made: map[string]int{}, taken: map[string]int{}}
+			s := &storm{
+				random: rand.New(rand.NewPCG(seed, 0)),
+				fates:  rand.New(rand.NewPCG(seed, 1)),
+				made:   map[string]int{},
+				taken:  map[string]int{},
+			}
 			withMirrors(t, func(server *apitest.Server) {
 				s.server = server
 				server.Intercept(s.strike)
@@ -134,6 +140,8 @@ func TestMirrorStorm(t *testing.T) {
 				if p.DeletionTimestamp != nil {
 					t.Error("the mirror pod is about to go")
 				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				for hash, n := range s.made {
 					if n > 1+s.taken[hash] {
 						t.Errorf("the mirror pod of manifest %s was created %d times, and deleted by users %d times", hash, n,

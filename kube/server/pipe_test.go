@@ -24,12 +24,12 @@ import (
 type backend struct {
 	t        *testing.T
 	listener net.Listener
-	answer   string
 	script   func(c *net.TCPConn, in *bufio.Reader)
 	open     sync.WaitGroup
 
-	mu   sync.Mutex
-	seen []*http.Request
+	mu     sync.Mutex
+	answer string
+	seen   []*http.Request
 }
 
 const upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
@@ -64,11 +64,19 @@ func (r *backend) serve(c *net.TCPConn) {
 	}
 	r.mu.Lock()
 	r.seen = append(r.seen, req)
+	answer := r.answer
 	r.mu.Unlock()
-	_, _ = io.WriteString(c, r.answer)
-	if r.answer == upgraded && r.script != nil {
+	_, _ = io.WriteString(c, answer)
+	if answer == upgraded && r.script != nil {
 		r.script(c, in)
 	}
+}
+
+// answerWith makes the server answer the next requests with text.
+func (r *backend) answerWith(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = text
 }
 
 func (r *backend) url() string { return "http://" + r.listener.Addr().String() + "/exec/token" }
@@ -162,7 +170,7 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 		"nonsense\r\n\r\n": 500,
 		"":                 500,
 	} {
-		r.answer = answer
+		r.answerWith(answer)
 		resp, c, _ := s.dial("/exec/ns/pod/app?output=1", "", root)
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
 		if resp.StatusCode != want || resp.Header.Get("Location") != "" {
@@ -265,7 +273,7 @@ func TestIdleStreamEnds(t *testing.T) {
 // TestPortOptions checks that the ports of a WebSocket are in the query.
 func TestPortOptions(t *testing.T) {
 	r := newRuntime(t, nil)
-	r.answer = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+	r.answerWith("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
 	s := newStand(t, nil)
 	s.agent.stream = r.url()
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))

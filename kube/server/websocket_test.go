@@ -386,7 +386,7 @@ func TestWebSocketsOff(t *testing.T) {
 	r := newRuntime(t, nil)
 	s := newStand(t, nil)
 	s.agent.stream = r.url()
-	r.answer = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+	r.answerWith("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
 	c := s.client(s.ca.issue(t, "root", []string{"system:masters"}, nil))
 	code, _ := s.ask(c, "GET", "/exec/ns/pod/app?output=1", map[string]string{
 		"Connection":             "Upgrade",

@@ -47,6 +47,13 @@ func newBench(t *testing.T, parallel int) *bench {
 	return b
 }
 
+// gone returns the pods that were reported as deleted.
+func (b *bench) gone() []types.UID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.deleted)
+}
+
 func (b *bench) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -226,8 +233,8 @@ func TestFinalDelete(t *testing.T) {
 		if got := b.api.get("ns", "a"); got != nil {
 			t.Error("the pod is still there")
 		}
-		if !slices.Equal(b.deleted, []types.UID{pod.UID}) {
-			t.Errorf("deleted %v", b.deleted)
+		if !slices.Equal(b.gone(), []types.UID{pod.UID}) {
+			t.Errorf("deleted %v", b.gone())
 		}
 		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
 			t.Errorf("the last patch: got %s, want Failed and not ready", b.api.bodies[0])
@@ -261,8 +268,8 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
 				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
 			}
-			if !slices.Equal(b.deleted, []types.UID{old.UID}) {
-				t.Errorf("gone=%v: deleted %v, want %v", gone, b.deleted, old.UID)
+			if !slices.Equal(b.gone(), []types.UID{old.UID}) {
+				t.Errorf("gone=%v: deleted %v, want %v", gone, b.gone(), old.UID)
 			}
 			want := []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}
 			if gone { // a conflict alone does not say that the UID has changed
@@ -333,7 +340,7 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 			if got := len(b.api.log()); got > 2 || (failure != nil && got > 1) {
 				t.Errorf("after %v: %d requests for a pod that was forgotten", failure, got)
 			}
-			if len(b.deleted) > 0 {
+			if len(b.gone()) > 0 {
 				t.Errorf("after %v: Deleted was called for a forgotten pod", failure)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

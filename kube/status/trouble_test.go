@@ -100,7 +100,7 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 		pod := b.api.add(testPod("a"))
 		b.p.Set(pod, running(pod, true))
 		time.Sleep(time.Minute)
-		if len(b.deleted) > 0 {
+		if len(b.gone()) > 0 {
 			t.Error("a proxy's 404 was taken for the pod's end")
 		}
 		if got := b.api.get("ns", "a"); !isReady(&got.Status) {
@@ -129,7 +129,7 @@ func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 				pod := b.api.add(testPod("druid-0"))
 				b.p.SetGone(pod, running(pod, false))
 				synctest.Wait()
-				if got := len(b.deleted); got != 0 {
+				if got := len(b.gone()); got != 0 {
 					t.Errorf("got %d pods reported as deleted after a conflict, want 0", got)
 				}
 				time.Sleep(time.Minute)
