@@ -47,6 +47,7 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	})
 	forgetCPUs(t)
 	shareDevicePlugins(t)
+	holdMemory(t)
 	writeConfig(t, withSettings(own, staticPolicies))
 	startKind(t, testbed.Kubelet)
 	eventually(t, 30*time.Second, "the kubelet accepts device plugins", func() (string, bool) {
@@ -62,8 +63,15 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	d.start(t)
 	t.Cleanup(func() { d.close() })
 
+	apply(t, `{apiVersion: v1, kind: Service, metadata: {name: shared},
+		spec: {selector: {app: shared}, ports: [{port: 80}]}}`)
 	apply(t, cpuPod("shared", ""))
 	waitReady(t, time.Minute, "shared")
+	eventually(t, 30*time.Second, "the Service has an endpoint", func() (string, bool) {
+		got := kubectl(t, "get", "endpointslices", "-l=kubernetes.io/service-name=shared",
+			"-o=jsonpath={..conditions.ready}")
+		return got, got == "true"
+	})
 	all := cpusOf(t, "shared")
 	apply(t, cpuPod("alone", "1"))
 	waitReady(t, time.Minute, "alone")
@@ -125,11 +133,36 @@ func shareDevicePlugins(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(own, "kubelet.sock")); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(own, kubelets, "", unix.MS_BIND, ""); err != nil {
+	bindMount(t, own, kubelets)
+}
+
+// holdMemory keeps the size of the NUMA nodes as it is, until the test ends. That of some virtual machines changes, and
+// then either agent refuses the state that was recorded before.
+func holdMemory(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob("/sys/devices/system/node/node*/meminfo")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("find the memory of the NUMA nodes: got %q, %v, want one or more files", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := filepath.Join(t.TempDir(), "meminfo")
+		write(t, held, string(text))
+		bindMount(t, held, file)
+	}
+}
+
+// bindMount mounts what is at the path from at another one too, until the test ends.
+func bindMount(t *testing.T, from, to string) {
+	t.Helper()
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(kubelets, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
@@ -184,16 +217,16 @@ func cpuPod(name, cpus string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s}
+metadata: {name: %[1]s, labels: {app: %[1]s}}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
   - name: app
-    image: %s
+    image: %[2]s
     command: [sh, -c, 'while :; do
       now=$(grep Cpus_allowed_list /proc/self/status); now=${now##*[[:space:]]};
       [ "$now" = "$last" ] || echo "$now"; last=$now; sleep 0.1; done']
-    resources: %s
+    resources: %[3]s
 `, name, testbed.BusyboxImage, resources)
 }
 
