@@ -30,7 +30,7 @@ var (
 		"and 2m for the other")
 	simTail = flag.Int("tail", 80, "how many of the last trace lines of a broken run to print")
 	simRuns = flag.Int("runs", 0, "how many runs of each kind to simulate; 0 means the value of the variable RUNS, "+
-		"or else 10,000, or 2,000 with -short")
+		"or else 5,000, or 2,000 with -short")
 )
 
 // TestSimulation simulates random pods with random faults, and checks the rules after each event. To repeat a run that
@@ -41,7 +41,7 @@ func TestSimulation(t *testing.T) {
 		runs, _ = strconv.Atoi(text)
 	}
 	if runs == 0 {
-		if runs = 10_000; testing.Short() {
+		if runs = 5_000; testing.Short() {
 			runs = 2_000
 		}
 	}
