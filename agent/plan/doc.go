@@ -24,6 +24,7 @@
 //     While a container runs, no sandbox is created, its own sandbox
 //     is not stopped, no volume is unmounted and no resource claim released.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
+//     volumesFirst: no container is created before the pod's volumes are mounted.
 //   - forward: nothing starts in a pod that must end or is past its deadline.
 //   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded
 //     and the sidecars ahead of it have started.

@@ -150,6 +150,7 @@ var mutants = map[string]mutant{
 		m *podstate.Memory) {
 		m.ClaimsPrepared = true
 	}),
+	"containers do not wait for volumes":    podChanged(func(d *podstate.Desired) { d.Pod.Spec.Volumes = nil }),
 	"that claims are prepared is not known": factsChanged(func(o *podstate.Observed) { o.ClaimsHeld = false }),
 	"claims go before the containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {

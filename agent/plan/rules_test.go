@@ -36,6 +36,8 @@ type rules struct {
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
 	forgotten map[string]bool
+	// unmounted are the volumes of which the agent cannot know that they are not mounted.
+	unmounted map[string]bool
 	// replaced are the containers, by ID, that this run of the agent has stopped to recreate them for a new spec or a
 	// resize.
 	replaced map[string]bool
@@ -78,6 +80,7 @@ func newRules(l *simRun) *rules {
 		hooked:     map[string]bool{},
 		unhooked:   map[string]bool{},
 		forgotten:  map[string]bool{},
+		unmounted:  map[string]bool{},
 		replaced:   map[string]bool{},
 		unhealthy:  map[string]bool{},
 		owed:       map[string]bool{},
@@ -223,6 +226,9 @@ func (ru *rules) answered(c *call) {
 	if s, ok := c.step.(podstate.PreStop); ok && c.problem == nil {
 		ru.preStopped[s.ID] = true
 	}
+	if s, ok := c.step.(podstate.Mount); ok && c.problem == nil {
+		ru.unmounted[s.Volume] = !c.done
+	}
 	if c.problem == nil || c.problem.Cancelled {
 		delete(ru.failed, key)
 		return
@@ -260,6 +266,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 	case podstate.CreateContainer:
 		ru.forward(s)
 		ru.claimsFirst(s)
+		ru.volumesFirst(w, s)
 		ru.podHasRoom(w, s)
 		ru.hooksBefore(s, s.Name)
 		ru.creating(s)
@@ -317,6 +324,15 @@ func (ru *rules) oneWay(w *world, s podstate.Step) {
 func (ru *rules) claimsFirst(s podstate.Step) {
 	if len(ru.l.desired.Pod.Spec.ResourceClaims) > 0 && !ru.l.claims {
 		ru.breaks("%s before the pod's resource claims are prepared", s)
+	}
+}
+
+// volumesFirst checks that no container is created before the pod's volumes are mounted.
+func (ru *rules) volumesFirst(w *world, s podstate.Step) {
+	for _, v := range w.desired.Pod.Spec.Volumes {
+		if !w.volumes[v.Name] && !ru.unmounted[v.Name] {
+			ru.breaks("%s before volume %s is mounted", s, v.Name)
+		}
 	}
 }
 

@@ -95,6 +95,9 @@ func (l *simRun) act(c *call) {
 	if c.problem == nil {
 		c.problem = problem
 	}
+	if s, ok := c.step.(podstate.Unmount); ok && c.ghost {
+		l.unmounted[s.Volume] = true
+	}
 	if c.ghost {
 		l.note("late: %s: %v", c.step, problem)
 		c.endAt = l.now
