@@ -345,6 +345,31 @@ func TestUnfinishedDataFile(t *testing.T) {
 	}
 }
 
+// TestUnrecordedDirectory checks that the directory of a volume without a record is removed, if nothing says that a
+// driver knows the volume.
+func TestUnrecordedDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	dir := func(name string) string {
+		return filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi", name)
+	}
+	for name, files := range map[string][]string{"cut": {"vol_data.json.new"}, "empty": nil, "kept": {"vol_data.json"}} {
+		if err := os.MkdirAll(filepath.Join(dir(name), "mount"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			write(t, filepath.Join(dir(name), file), "{")
+		}
+		if err := w.csi.Unpublish(t.Context(), "pod-1", name); err != nil {
+			t.Errorf("volume %s: got error %v, want none", name, err)
+		}
+		_, err := os.Stat(dir(name))
+		if got, want := os.IsNotExist(err), name != "kept"; got != want {
+			t.Errorf("volume %s: got removed=%v (%v), want %v", name, got, err, want)
+		}
+	}
+}
+
 // TestClaimAlone checks that a claim for which no driver was asked yet leaves nothing behind, whichever way its pod
 // goes.
 func TestClaimAlone(t *testing.T) {

@@ -2,7 +2,10 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -20,12 +23,22 @@ func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
 	for {
 		k, found := c.records.find(pod, name)
 		if !found {
-			return nil
+			return c.removeUnrecorded(pod, name)
 		}
 		if err := c.unpublish(ctx, k, pod, name); err != nil {
 			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", name, err)
 		}
 	}
+}
+
+// removeUnrecorded removes the directory of a volume that no record and no vol_data.json names. An agent that ended, or
+// a disk that failed, before the first record has left it; no driver was called for it.
+func (c *CSI) removeUnrecorded(pod types.UID, name string) error {
+	dir := podVolumeDir(pod, name)
+	if _, err := c.files.root.Lstat(filepath.Join(dir, dataFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
 }
 
 func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) error {
