@@ -240,6 +240,24 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
+// TestMemoryInPodScope checks that the containers of a pod get memory when they are aligned together.
+func TestMemoryInPodScope(t *testing.T) {
+	w := newWorld(t)
+	w.settings.MemoryPolicy = "Static"
+	w.settings.ReservedMemory = []placement.MemoryReservation{
+		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	w.settings.TopologyPolicy, w.settings.TopologyScope = "best-effort", "pod"
+	m := w.must()
+	pod := guaranteed("aligned", "1")
+	pod.Spec.InitContainers = []corev1.Container{pod.Spec.Containers[0]}
+	pod.Spec.InitContainers[0].Name = "first"
+	w.admitPod(m, pod)
+	got, want := blocksText(m.Memory(pod, &pod.Spec.Containers[0])), fmt.Sprintf("memory %d on 0", 1<<30)
+	if got != want {
+		t.Errorf("got memory %q, want %q", got, want)
+	}
+}
+
 func blocksText(all []*podresources.ContainerMemory) string {
 	var out []string
 	for _, b := range all {

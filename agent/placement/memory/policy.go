@@ -211,7 +211,8 @@ func (p *Policy) ofPod(pod *corev1.Pod) (request, error) {
 	if p.podResources && resourcehelper.IsPodLevelResourcesSet(pod) {
 		return requested(pod.Spec.Resources.Requests, true)
 	}
-	var init, sidecars, apps request
+	init, sidecars := request{}, request{}
+	apps := request{}
 	for role, c := range podutil.Containers(&pod.Spec) {
 		r, err := p.of(pod, c)
 		if err != nil {
