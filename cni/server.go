@@ -66,19 +66,41 @@ type Server struct {
 // NewServer returns a Server; Run makes it work.
 func NewServer(c ServerConfig) *Server { return &Server{ServerConfig: c} }
 
-// Run serves until ctx ends and all calls have finished. If its socket fails, it opens it again.
+// Run serves until ctx ends and all calls have finished. If its socket fails, it opens it again. A shortage of file
+// descriptors is only logged: the plugin can reach the server meanwhile, and waits.
 func (s *Server) Run(ctx context.Context) {
 	defer s.calls.Wait()
-	listener.Serve(ctx, s.open, func(l net.Listener) error {
-		s.Serving(nil)
-		return s.accept(ctx, l)
+	serving := s.changes()
+	listener.Serve(ctx, func() (net.Listener, error) {
+		l, err := listener.Unix(s.Socket, 0o700, 0o600)
+		serving(err)
+		return l, err
+	}, func(l net.Listener) error {
+		err := s.accept(ctx, l)
+		if ctx.Err() == nil {
+			serving(err)
+		}
+		return err
 	}, func(err error, retryIn time.Duration) {
 		s.Log.Error("cannot serve the CNI plugin; pods cannot get a network", "err", err, "retryIn", retryIn)
-		s.Serving(fmt.Errorf("serve the CNI plugin: %w", err))
 	})
 }
 
-func (s *Server) open() (net.Listener, error) { return listener.Unix(s.Socket, 0o700, 0o600) }
+// changes returns a function that passes the first outcome to Serving, and after that each change between success and
+// failure.
+func (s *Server) changes() func(error) {
+	known, failing := false, false
+	return func(err error) {
+		if known && failing == (err != nil) {
+			return
+		}
+		known, failing = true, err != nil
+		if failing {
+			err = fmt.Errorf("serve the CNI plugin: %w", err)
+		}
+		s.Serving(err)
+	}
+}
 
 // accept takes calls until ctx ends or an error.
 func (s *Server) accept(ctx context.Context, l net.Listener) error {

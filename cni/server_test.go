@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/host/atomicfile"
@@ -127,6 +130,61 @@ func TestSocketOpensAgain(t *testing.T) {
 	if _, err := s.call("DEL", "s1", nil); err != nil {
 		t.Errorf("a call after the socket was opened again: got %v, want no error", err)
 	}
+}
+
+// TestShortage checks that a call that comes while no file can be opened is answered later, and that the network does
+// not count as failed.
+func TestShortage(t *testing.T) {
+	s := newService(t)
+	s.stop()
+	serving := make(chan error, 10)
+	logged := make(chan struct{}, 10)
+	server := NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver,
+		Log: slog.New(slog.NewTextHandler(writes(logged), nil)),
+		Own: func() (*Network, error) { return s.own, nil },
+
+		Serving: func(err error) { serving <- err },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	if err := <-serving; err != nil {
+		t.Fatalf("at the start: got %v, want no error", err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	restore := faulttest.NoFiles(t)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: s.socket()}); err != nil {
+		t.Fatal(err)
+	}
+	<-logged
+	restore()
+	if _, err := s.call("ADD", "s1", nil); err != nil {
+		t.Errorf("a call after the shortage: got %v, want no error", err)
+	}
+	select {
+	case err := <-serving:
+		t.Errorf("after a shortage: got %v, want no change", err)
+	default:
+	}
+}
+
+// writes is a writer that tells of each write.
+type writes chan<- struct{}
+
+func (w writes) Write(b []byte) (int, error) {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+	return len(b), nil
 }
 
 func (s *service) additional(_ context.Context, sel *Selection) (*Network, error) {
