@@ -96,6 +96,14 @@ func (c *cluster) boot() error {
 		c.ignore = append(c.ignore, "SystemVerification")
 		c.one.say("this machine's kernel has cgroup v1, which kubeadm's check SystemVerification refuses: it is left out")
 	}
+	return c.link()
+}
+
+// link joins the machines by a cable.
+func (c *cluster) link() error {
+	if one, ok := c.one.m.(*umlMachine); ok {
+		return linkUML(one, c.two.m.(*umlMachine))
+	}
 	return link(c.ctx, c.one.m.(*nsMachine), addrOne, c.two.m.(*nsMachine), addrTwo)
 }
 
@@ -312,7 +320,7 @@ func (c *cluster) reboot() error {
 	if err := c.one.m.awaitBoot(bootLimit); err != nil {
 		return err
 	}
-	if err := link(c.ctx, c.one.m.(*nsMachine), addrOne, c.two.m.(*nsMachine), addrTwo); err != nil {
+	if err := c.link(); err != nil {
 		return err
 	}
 	return cmp.Or(c.one.need(c.one.await("kubelet"),

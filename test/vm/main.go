@@ -5,7 +5,8 @@
 // joined by a cable. One of User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this
 // machine: it boots in seconds. `make vm` proves the service on the first kind, `make vm-storage` volumes that need a
 // server, `make kubeadm` a cluster of two machines of the second, `make vm2` a node on cgroup v2 on the third;
-// `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names.
+// `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names,
+// T=kubeadm what `make kubeadm` does, on two of the third.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It
 // never touches the machine it runs on, except that cache and Debian packages that it needs. A crash leaves a directory
@@ -39,7 +40,8 @@ func main() {
 	deb := flag.String("deb", "bin/nodelet.deb", "the package to prove; beside it lies NAME-kubelet.deb")
 	var o options
 	flag.StringVar(&o.machine, "machine", "qemu", "the machine's kind: qemu, namespaces or uml")
-	flag.BoolVar(&o.kubeadm, "kubeadm", false, "prove a cluster that kubeadm makes, on machines of namespaces")
+	flag.BoolVar(&o.kubeadm, "kubeadm", false,
+		"prove a cluster that kubeadm makes, on machines of namespaces; with -machine uml on cgroup v2")
 	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
 	flag.BoolVar(&o.rollout, "rollout", false, "run the commands of docs/rollout.md, on a machine of User-Mode Linux")
@@ -179,6 +181,8 @@ func pattern(expression string) (*regexp.Regexp, error) {
 // newMachines makes the machines, switched off: one, or two for a cluster.
 func newMachines(ctx context.Context, p *parts, o options, dir, payload string) ([]box, error) {
 	switch {
+	case o.kubeadm && o.machine == "uml":
+		return newUMLCluster(p, dir, payload)
 	case o.kubeadm:
 		one, err := newNSMachine(p, "one", dir, payload)
 		if err != nil {

@@ -22,6 +22,8 @@ type umlMachine struct {
 	*control
 	kernel, disk string
 	dir          string // of this run; removed with it
+	payload      string // a directory that the machine sees at /payload; "": payload in dir
+	name         string // of the host; "": as the disk has it
 	images       string // a second disk; "": none
 	memory       string // as the kernel's parameter mem takes it
 	cmd          *exec.Cmd
@@ -51,8 +53,11 @@ func (m *umlMachine) start(limit time.Duration) error {
 	defer console.Close()
 	m.cmd = exec.Command("unshare", "--kill-child", "--fork", "--pid", "--mount", "--net", "--propagation", "private",
 		"bash", "-c", umlScript)
+	if m.name != "" {
+		m.cmd.Args = append(m.cmd.Args, "machine", "systemd.hostname="+m.name)
+	}
 	m.cmd.Env = append(os.Environ(), "KERNEL="+m.kernel, "DISK="+m.disk, "COW="+filepath.Join(m.dir, "disk.cow"),
-		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm", "IMAGES="+m.images)
+		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm", "IMAGES="+m.images, "PAYLOAD="+m.payload)
 	m.cmd.Stdout, m.cmd.Stderr = console, console
 	m.cmd.ExtraFiles = []*os.File{far}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -120,18 +125,27 @@ func (m *umlMachine) awaitEnd(limit time.Duration) error {
 	}
 }
 
+// inside returns the PID of the machine's first process.
+func (m *umlMachine) inside() (int, error) {
+	pid := m.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
+	}
+	inside, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	if err != nil {
+		return 0, fmt.Errorf("find the machine's process: %w", err)
+	}
+	return inside, nil
+}
+
 // outside runs a command at the other end of the machine's network.
 func (m *umlMachine) outside(limit time.Duration, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	pid := m.cmd.Process.Pid
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	inside, err := m.inside()
 	if err != nil {
 		return "", err
-	}
-	inside, err := strconv.Atoi(strings.TrimSpace(string(children)))
-	if err != nil {
-		return "", fmt.Errorf("find the machine's process: %w", err)
 	}
 	enter := []string{"-t", strconv.Itoa(inside), "--net", "bash", "-c", command}
 	out, err := exec.CommandContext(ctx, "nsenter", enter...).CombinedOutput()

@@ -1,5 +1,6 @@
 # Starts a machine of User-Mode Linux in namespaces of its own, as their PID 1: nothing of it outlives this process.
-# The environment says what to start: KERNEL DISK COW MEMORY RUN, and IMAGES if there is a second disk.
+# The environment says what to start: KERNEL DISK COW MEMORY RUN, IMAGES if there is a second disk, and PAYLOAD if the
+# payload is not below RUN. The arguments are added to those of the kernel.
 set -e
 mount -t proc proc /proc
 ip link set lo up
@@ -10,6 +11,11 @@ ip link set outside up
 ip link set inside up
 # Packets leave a veth pair without a checksum, and the machine drops them.
 ethtool -K outside tx off >/dev/null
+# Another directory of the host may stand for the run's own payload.
+if [ -n "$PAYLOAD" ]; then
+  mkdir -p "$RUN/payload"
+  mount --bind "$PAYLOAD" "$RUN/payload"
+fi
 # The machine sees this machine's files below /host of its host file system, read-only, where that directory exists.
 if [ -d "$RUN/host" ]; then
   mount --bind / "$RUN/host"
