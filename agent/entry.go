@@ -89,7 +89,7 @@ func (e *entry) stopAsking() {
 }
 
 // orphaned reports whether no source knows the pod any more.
-func (e *entry) orphaned() bool { return e.stop != nil && e.stop.Cause == podstate.StopOrphaned }
+func (e *entry) orphaned() bool { return e.stop.Is(podstate.StopOrphaned) }
 
 // active reports whether the pod was admitted and has not ended.
 func (e *entry) active() bool { return e.rejected == nil && !finished(e.pod()) }

@@ -29,7 +29,7 @@ type evictionRecord struct {
 // recordEviction records once that the pod is being evicted.
 func (w *worker) recordEviction() {
 	stop, pod := w.desired.Stop, w.desired.Pod
-	if stop == nil || stop.Cause != podstate.StopEvicted || w.reported.eviction || podutil.IsStatic(pod) {
+	if !stop.Is(podstate.StopEvicted) || w.reported.eviction || podutil.IsStatic(pod) {
 		return
 	}
 	w.reported.eviction = true

@@ -35,9 +35,9 @@ func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes)
 	w.backoffEvents(&p.Status)
 	w.resizeEvents(&p.Status)
-	if publish := w.desired.Publish; publish != nil && w.desired.stopCause() != podstate.StopOrphaned {
+	if publish := w.desired.Publish; publish != nil && !w.desired.Stop.Is(podstate.StopOrphaned) {
 		w.forget(publish.UID)
-		if p.Released && w.desired.stopCause() == podstate.StopDeleted {
+		if p.Released && w.desired.Stop.Is(podstate.StopDeleted) {
 			w.cfg.Status.SetGone(publish, p.Status)
 		} else {
 			w.cfg.Status.Set(publish, p.Status)
@@ -89,13 +89,6 @@ func (w *worker) forget(next types.UID) {
 		w.cfg.Status.Forget(last)
 	}
 	w.reported.published = next
-}
-
-func (o *Order) stopCause() podstate.StopCause {
-	if o.Stop == nil {
-		return podstate.StopEvicted
-	}
-	return o.Stop.Cause
 }
 
 // use sets the objects that the pod refers to, if its spec may have changed, or if something that a container needs

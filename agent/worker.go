@@ -223,7 +223,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.endSpan()
 	w.timer.Stop()
 	switch {
-	case p.Released && w.desired.stopCause() == podstate.StopDeleted:
+	case p.Released && w.desired.Stop.Is(podstate.StopDeleted):
 		w.timer.Reset(deleteAgain)
 	case !p.Wake.IsZero():
 		w.timer.Reset(max(0, time.Until(p.Wake)))

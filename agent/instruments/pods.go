@@ -102,7 +102,7 @@ func count(all []*agent.PodFacts) counted {
 		}
 		ended := podutil.IsTerminal(s.Status.Phase)
 		c.working[working(s)]++
-		if s.Stop == nil || s.Stop.Cause != podstate.StopOrphaned {
+		if !s.Stop.Is(podstate.StopOrphaned) {
 			c.desired[kind]++
 		}
 		if !s.Rejected && !ended {

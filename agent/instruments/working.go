@@ -22,7 +22,7 @@ func working(s *agent.PodFacts) workingPod {
 	case s.Stop != nil:
 		w.lifecycle = "terminating"
 	}
-	if s.Stop != nil && s.Stop.Cause == podstate.StopOrphaned {
+	if s.Stop.Is(podstate.StopOrphaned) {
 		w.config = "orphan"
 		if s.Sandbox || s.Containers[podstate.ContainerRunning] > 0 {
 			w.lifecycle = "terminating"

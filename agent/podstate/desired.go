@@ -69,6 +69,9 @@ type Stop struct {
 	Own bool
 }
 
+// Is reports whether the pod must end for a cause; s is nil if it need not end.
+func (s *Stop) Is(cause StopCause) bool { return s != nil && s.Cause == cause }
+
 // Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. It returns s
 // itself if next is not stricter.
 func (s *Stop) Stricter(next *Stop) *Stop {
