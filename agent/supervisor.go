@@ -138,11 +138,11 @@ func (s *Supervisor) take(ctx context.Context, set *pods.Set) {
 	before := s.table.set
 	s.table.set = set
 	s.reconcile(ctx)
-	tell(s.cfg.Watchers, before, set)
+	notifyWatchers(s.cfg.Watchers, before, set)
 }
 
-// tell tells watchers which pods the newest set has and the one before had not, and the other way round.
-func tell(w Watchers, before, now *pods.Set) {
+// notifyWatchers tells watchers which pods the newest set has and the one before had not, and the other way round.
+func notifyWatchers(w Watchers, before, now *pods.Set) {
 	for uid := range before.Pods {
 		if _, ok := now.Pods[uid]; !ok {
 			w.Changed(uid)
