@@ -109,8 +109,11 @@ func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed
 	const agentDir = "/var/lib/kubelet" // the suite accepts no other
 	// The suite's API server finds its address by the default route. No machine has the address of the gateway.
 	gateway := tb.HostIP()[:strings.LastIndexByte(tb.HostIP(), '.')] + ".254"
-	cmd := r.command(ctx, "sh", "-c", "mkdir -p $1 && mount --bind $0 $1 && ip route add default via $2",
-		r.node.RootDir, agentDir, gateway)
+	// The kubelet's cAdvisor looks for containerd at this path only.
+	cmd := r.command(ctx, "sh", "-c", "mkdir -p $1 /run/containerd && mount --bind $0 $1 && "+
+		"mount -t tmpfs -o mode=711 tmpfs /run/containerd && ln -s $3 /run/containerd/containerd.sock && "+
+		"ip route add default via $2",
+		r.node.RootDir, agentDir, gateway, strings.TrimPrefix(r.node.Runtime.Endpoint, "unix://"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("prepare the node for the suite: %w: %s", err, out)
 	}

@@ -46,12 +46,15 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		}
 	})
 	forgetCPUs(t)
-	shareDevicePlugins(t)
 	holdMemory(t)
 	writeConfig(t, withSettings(own, staticPolicies))
+	registration := filepath.Join(node().RootDir, "device-plugins/kubelet.sock")
+	if err := os.RemoveAll(registration); err != nil { // it tells when the kubelet accepts plugins
+		t.Fatal(err)
+	}
 	startKind(t, testbed.Kubelet)
 	eventually(t, 30*time.Second, "the kubelet accepts device plugins", func() (string, bool) {
-		_, err := os.Lstat(filepath.Join(node().RootDir, "device-plugins/kubelet.sock"))
+		_, err := os.Lstat(registration)
 		return fmt.Sprint(err), err == nil
 	})
 	d := &devicePlugin{config: fake.Config{
@@ -116,24 +119,6 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		t.Errorf("the container has the CPU quota %q, want none", quota)
 	}
 	kubectl(t, "delete", "pod", "next", "shared", "--timeout=60s")
-}
-
-// shareDevicePlugins lets the kubelet, which has device plugins below /var/lib/kubelet whatever its root directory is,
-// use the directory of the node until the test ends.
-func shareDevicePlugins(t *testing.T) {
-	t.Helper()
-	const kubelets = "/var/lib/kubelet/device-plugins"
-	own := filepath.Join(node().RootDir, "device-plugins")
-	for _, dir := range []string{kubelets, own} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The socket tells when the next agent accepts plugins.
-	if err := os.RemoveAll(filepath.Join(own, "kubelet.sock")); err != nil {
-		t.Fatal(err)
-	}
-	bindMount(t, own, kubelets)
 }
 
 // holdMemory keeps the size of the NUMA nodes as it is, until the test ends. That of some virtual machines changes, and

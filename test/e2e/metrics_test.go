@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,7 +33,6 @@ func TestLongMetricNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	showRuntime(t)
 	stopAgent(t, unix.SIGTERM)
 	t.Cleanup(func() {
 		stopAgent(t, unix.SIGTERM)
@@ -74,28 +70,6 @@ func TestLongMetricNames(t *testing.T) {
 	for kind := range shapes {
 		t.Logf("%s: %d names with labels, %d findings of promtool", kind, len(shapes[kind]), len(findings[kind]))
 	}
-}
-
-// showRuntime links the runtime's socket to the path at which the kubelet's cAdvisor looks for it, until the test ends.
-// Without it the kubelet's metrics lack the names and images of containers.
-func showRuntime(t *testing.T) {
-	t.Helper()
-	const usual = "/run/containerd/containerd.sock"
-	if err := os.MkdirAll(filepath.Dir(usual), 0o711); err != nil {
-		t.Fatal(err)
-	}
-	err := os.Symlink(strings.TrimPrefix(node().Runtime.Endpoint, "unix://"), usual)
-	if errors.Is(err, fs.ErrExist) {
-		t.Skipf("another containerd of this machine is at %s", usual)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(usual); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // metricsWithPods runs the pods of testdata/metrics, and returns the agent's metrics by path.

@@ -39,8 +39,11 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		"--node-ip=" + n.tb.both(n.IP, address6(n.tb.x, 10+n.index)),
 		"-v=2",
 	}, n.tb.opts.AgentArgs...)
-	if kind == Kubelet && n.tb.opts.Kubernetes == "1.36" { // for its cAdvisor; later ones do not have the flag
-		argv = append(argv, "--containerd="+n.Runtime.socket())
+	if kind == Kubelet {
+		var err error
+		if argv, err = n.asUsual(ctx, argv); err != nil {
+			return err
+		}
 	}
 	if kind == Nodelet && n.tb.opts.Network == "agent" {
 		argv = append(argv, "--network=agent")

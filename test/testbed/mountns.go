@@ -49,6 +49,41 @@ func (n *Node) setupMounts(ctx context.Context) error {
 	return err
 }
 
+// The paths that the kubelet knows whatever its configuration says: where device plugins register, and where its
+// cAdvisor looks for containerd.
+const (
+	kubeletPlugins    = "/var/lib/kubelet/device-plugins"
+	cadvisorDirectory = "/run/containerd"
+)
+
+// kubeletPaths is a shell script that has these paths lead to the node, for a mount namespace of its own: $0 is the
+// node's directory of device plugins, $1 the socket of its containerd or "". It executes the arguments after these.
+const kubeletPaths = `set -e
+mkdir -p "$0" ` + kubeletPlugins + ` ` + cadvisorDirectory + `
+for path in ` + kubeletPlugins + ` ` + cadvisorDirectory + `; do
+	mount --make-slave "$(findmnt -nro TARGET -T $path)"
+done
+mount --bind "$0" ` + kubeletPlugins + `
+mount -t tmpfs -o mode=711 tmpfs ` + cadvisorDirectory + `
+[ -z "$1" ] || ln -s "$1" ` + cadvisorDirectory + `/containerd.sock
+shift
+exec "$@"`
+
+// asUsual returns a command that runs the kubelet with kubeletPaths, in the node's mount namespace or a copy of it. The
+// root directory becomes a shared mount, by which the runtime sees the kubelet's mounts.
+func (n *Node) asUsual(ctx context.Context, argv []string) ([]string, error) {
+	const share = `mountpoint -q "$0" || mount --rbind "$0" "$0"; mount --make-shared "$0"`
+	if out, err := n.Command(ctx, n.dir, "sh", "-c", share, n.RootDir).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("share the mounts below %s: %w: %s", n.RootDir, err, out)
+	}
+	socket := ""
+	if !n.tb.opts.crio() {
+		socket = n.Runtime.socket()
+	}
+	return append([]string{"unshare", "--mount", "--propagation=unchanged", "--", "sh", "-c", kubeletPaths,
+		filepath.Join(n.RootDir, "device-plugins"), socket}, argv...), nil
+}
+
 // private bind-mounts a directory on itself with private propagation. The kernel allows the file of a mount namespace
 // only on a private mount.
 func private(dir string) error {

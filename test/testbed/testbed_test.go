@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,11 @@ func TestKubeletRunsDeployment(t *testing.T) {
 	kubectl(ctx, t, tb, "delete", "-f", manifest, "--wait")
 	kubectl(ctx, t, tb, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
 	awaitClean(ctx, t, tb)
+	for _, socket := range []string{"device-plugins/kubelet.sock", "pod-resources/kubelet.sock"} {
+		if _, err := os.Lstat(filepath.Join(node.RootDir, socket)); err != nil {
+			t.Errorf("the kubelet serves in the node's root directory: got %v, want %s", err, socket)
+		}
+	}
 	if err := node.StopAgent(unix.SIGTERM); err != nil {
 		t.Error(err)
 	}
