@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // The test's own program is nodelet-cni as well: package shim has seen to the call before we come here, or has left it.
@@ -151,12 +152,9 @@ func chain(types ...string) string {
 // gone waits for the end of a process that is no child of ours.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if unix.Kill(pid, 0) == unix.ESRCH || zombie(pid) {
-			return
-		}
-	}
-	t.Errorf("process %d goes on", pid)
+	waittest.Until(t, fmt.Sprintf("process %d has ended", pid), func() bool {
+		return unix.Kill(pid, 0) == unix.ESRCH || zombie(pid)
+	})
 }
 
 func zombie(pid int) bool {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // crashEnv names the directory in which a copy of this test attaches a sandbox until it is killed.
@@ -73,7 +74,7 @@ func TestReap(t *testing.T) {
 			r, err = b.Reap(context.Background(), Alive{Sandboxes: live, Foreign: n})
 		}
 		if err != nil || foreign && len(r.Addresses) != 0 {
-			t.Fatalf("%+v, %v", r, err)
+			t.Fatalf("got %+v, %v, want no address of another network", r, err)
 		}
 	}
 	if got := b.kept(); !slices.Equal(got, []string{"alive", "known"}) {
@@ -169,7 +170,7 @@ echo $$ >DIR/slow.pid; mv DIR/slow.pid DIR/slow.begun; exec sleep 600`)
 		t.Fatal(err)
 	}
 	var pid int
-	for end := time.Now().Add(30 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(waittest.Limit); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		text, _ := os.ReadFile(filepath.Join(b.dir, "slow.begun"))
 		_, _ = fmt.Sscan(string(text), &pid)
 	}
@@ -183,11 +184,11 @@ echo $$ >DIR/slow.pid; mv DIR/slow.pid DIR/slow.begun; exec sleep 600`)
 	_ = unix.Kill(pid, unix.SIGKILL) // it outlives its agent
 	rec, err := b.store.read("s1")
 	if err != nil || rec == nil || rec.Whole {
-		t.Fatalf("record %+v, %v", rec, err)
+		t.Fatalf("record: got %+v, %v, want an unfinished one", rec, err)
 	}
 	r, err := b.Reap(context.Background(), Alive{}) // the "runtime" of the record was the one that was killed
 	if err != nil || !slices.Equal(r.Sandboxes, []string{"s1"}) || len(b.kept()) != 0 {
-		t.Errorf("reaped %+v, %v; on record %q", r, err, b.kept())
+		t.Errorf("reaped: got %+v, %v, want s1; on record: got %q, want none", r, err, b.kept())
 	}
 	want := "ADD first s1 eth0, ADD slow s1 eth0, DEL slow s1 eth0, DEL first s1 eth0"
 	if got := strings.Join(b.calls(), ", "); got != want {
@@ -217,7 +218,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 			}
 			select {
 			case <-changed:
-			case <-time.After(30 * time.Second):
+			case <-waittest.Context(t).Done():
 				t.Fatalf("now %v, %v; want %q", n, err, want)
 			}
 		}
@@ -238,7 +239,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	step("=c", write(conf, `{"cniVersion":"1.0.0","name":"c","type":"one"}`, 0o644))
 	step(`needs the plugin "one"`, func() error { return os.Remove(filepath.Join(bin, "one")) })
 	if n, err := readNetwork(filepath.Join(dir, "state", ownFile)); err != nil || n.Name != "c" {
-		t.Errorf("kept for a DEL without the agent: %v, %v", n, err)
+		t.Errorf("network for a DEL without the agent: got %v, %v, want c", n, err)
 	}
 }
 
@@ -253,7 +254,7 @@ func TestSourceKeepsRanges(t *testing.T) {
 	}
 	s := start()
 	if _, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no pod range yet") {
-		t.Fatalf("without a range: %v", err)
+		t.Fatalf("without a range: got %v, want an error that says so", err)
 	}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24"), netip.MustParsePrefix("fd55::/64")}
 	s.SetRanges(ranges)
@@ -261,7 +262,7 @@ func TestSourceKeepsRanges(t *testing.T) {
 	s.SetRanges(nil) // the Node has not come yet
 	n, err := s.Now()
 	if err != nil || !strings.Contains(string(n.Bytes), "fd55::/64") || !slices.Equal(s.Ranges(), ranges) {
-		t.Errorf("after a start without API server: %v, %v, ranges %v", n, err, s.Ranges())
+		t.Errorf("after a start without API server: got %v, %v and the ranges %v, want those of before", n, err, s.Ranges())
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, rangesFile), []byte("[7"), 0o600); err != nil {
 		t.Fatal(err)
@@ -332,7 +333,7 @@ func TestInstall(t *testing.T) {
 		}
 		after, err := os.Stat(filepath.Join(c.ConfDir, installedFile))
 		if err != nil || i == 1 && !os.SameFile(before, after) {
-			t.Errorf("Install replaced an unchanged file (%v)", err)
+			t.Errorf("unchanged file: got another one (%v), want the same", err)
 		}
 		before = after
 	}
@@ -347,7 +348,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist instead of 00-nodelet.conflist") {
-		t.Errorf("with another configuration first: %v", err)
+		t.Errorf("another configuration first: got %v, want an error that names both", err)
 	}
 	if Vacant(c.ConfDir) {
 		t.Error("vacant in spite of another configuration")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/test/plugins/fake"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const pluginType = "Test"
@@ -132,7 +133,7 @@ func (w *world) plugin(socket, name string, change func(*registration.PluginInfo
 // until waits for what no call of the test brings about.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	limit := time.Now().Add(60 * time.Second)
+	limit := time.Now().Add(waittest.Limit)
 	for !ok() {
 		if time.Now().After(limit) {
 			w.t.Fatalf("never: %s\n%s", what, w.logged())
@@ -270,7 +271,7 @@ func TestTwoSockets(t *testing.T) {
 	second := w.plugin("b.sock", "a", nil)
 	w.untilNotified(second, 1, "")
 	if n := w.registered("a"); n != 2 {
-		t.Errorf("registered %d times", n)
+		t.Errorf("registered %d times, want twice", n)
 	}
 }
 
@@ -305,7 +306,7 @@ func TestNoSockets(t *testing.T) {
 		"linked":                   elsewhere,
 	} {
 		if len(p.Registrations()) > 0 {
-			t.Errorf("a socket was asked that is %s", name)
+			t.Errorf("socket that is %s: got a call, want none", name)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -24,6 +23,7 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/test/csi/fake"
+	"github.com/nodelet/nodelet/test/waittest"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -208,7 +208,7 @@ func TestSELinuxMount(t *testing.T) {
 		}, nil)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2")); err != nil || m.SELinuxRelabel {
-		t.Errorf("mounted %+v, %v", m, err)
+		t.Errorf("got %+v, %v, want no relabelling", m, err)
 	}
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
 		if got := driver.MountFlags(method, "vol"); !slices.Equal(got, []string{"noatime", `context="` + labelOne + `"`}) {
@@ -217,10 +217,10 @@ func TestSELinuxMount(t *testing.T) {
 	}
 	if _, err := mount(levelPod("pod-2", "s0:c3,c4")); err == nil ||
 		!strings.Contains(err.Error(), "conflicting SELinux labels of volume pv") {
-		t.Errorf("a pod with another label: %v", err)
+		t.Errorf("pod with another label: got %v, want a conflict", err)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2", "s0:c9")); err != nil || m.SELinuxRelabel {
-		t.Errorf("a container that joins later: %+v, %v", m, err)
+		t.Errorf("container that joins later: got %+v, %v, want no relabelling", m, err)
 	}
 	if want := []string{"mounted d RWX", "conflict d RWX"}; !slices.Equal(heard.heard, want) {
 		t.Errorf("counted %q, want %q", heard.heard, want)
@@ -229,7 +229,7 @@ func TestSELinuxMount(t *testing.T) {
 		t.Error(err)
 	}
 	if m, err := mount(recursively(levelPod("pod-3", "s0:c3,c4"))); err != nil || !m.SELinuxRelabel {
-		t.Errorf("file by file: %+v, %v", m, err)
+		t.Errorf("recursive policy: got %+v, %v, want relabelling", m, err)
 	}
 	if got := driver.MountFlags("NodeStageVolume", "vol"); !slices.Equal(got, pv.Spec.MountOptions) {
 		t.Errorf("staged again: got flags %q, want %q", got, pv.Spec.MountOptions)
@@ -237,13 +237,8 @@ func TestSELinuxMount(t *testing.T) {
 	if err := manager.Unmount(t.Context(), "pod-3", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
 		t.Error(err)
 	}
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // it is unstaged behind the pod's back
+	waittest.Until(t, "the volume is unstaged, in the background, and its record is removed", func() bool {
 		records, err := os.ReadDir(filepath.Join(dir, "nodelet", "csi"))
-		if err == nil && len(records) == 0 {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("never unstaged: %v, %v", records, err)
-		}
-	}
+		return err == nil && len(records) == 0
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/cgroups/names"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // onEachDriver runs a test on a real tree, once with each driver that the machine has.
@@ -53,7 +54,7 @@ func newRealTree(t testing.TB, driver string) *Tree {
 		destroy(t, tree, names.Parse(root))
 		for _, dir := range dirs {
 			if _, err := os.Stat(dir); !os.IsNotExist(err) {
-				t.Errorf("%s is left behind: %v", dir, err)
+				t.Errorf("%s: got it left, %v, want it removed", dir, err)
 			}
 		}
 	})
@@ -173,14 +174,14 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "cycle", QOS: "Burstable"}
 	if ok, err := tree.PodExists(p); ok || err != nil {
-		t.Fatalf("PodExists before CreatePod: %v, %v", ok, err)
+		t.Fatalf("PodExists before CreatePod: got %v, %v, want false", ok, err)
 	}
 	suffix := map[bool]string{true: ".slice"}[tree.systemd.Load()]
 	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
 	for range 2 { // the second time as after a crash
 		parent, err := tree.CreatePod(p, r)
 		if err != nil || !strings.HasSuffix(parent, "podcycle"+suffix) {
-			t.Fatalf("CreatePod: %q, %v", parent, err)
+			t.Fatalf("CreatePod: got %q, %v, want the pod's cgroup", parent, err)
 		}
 	}
 	n, _ := tree.pods.Pod(p.UID, p.QOS)
@@ -197,7 +198,7 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 		t.Errorf("pids limit %s after an update of memory alone", got)
 	}
 	if ok, err := tree.PodExists(p); !ok || err != nil {
-		t.Errorf("PodExists: %v, %v", ok, err)
+		t.Errorf("PodExists: got %v, %v, want true", ok, err)
 	}
 	for range 2 {
 		if err := tree.RemovePod(t.Context(), p); err != nil {
@@ -205,7 +206,7 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 		}
 	}
 	if ok, err := tree.PodExists(p); ok || err != nil {
-		t.Errorf("PodExists after RemovePod: %v, %v", ok, err)
+		t.Errorf("PodExists after RemovePod: got %v, %v, want false", ok, err)
 	}
 }
 
@@ -224,13 +225,13 @@ func testPodHalfRemoved(t *testing.T, tree *Tree) {
 			t.Fatal(err)
 		}
 		if ok, err := tree.PodExists(p); !ok || err != nil {
-			t.Errorf("PodExists with a cgroup in controller %q only: %v, %v", controller, ok, err)
+			t.Errorf("PodExists with a cgroup in controller %q only: got %v, %v, want true", controller, ok, err)
 		}
 		if err := tree.RemovePod(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("RemovePod left %s: %v", dir, err)
+			t.Errorf("RemovePod: got %s left, %v, want it removed", dir, err)
 		}
 	}
 }
@@ -287,24 +288,22 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	if err := writeExisting(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(alone.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	began := time.Now()
-	if err := tree.RemovePod(ctx, p); err != nil {
+	if err := tree.RemovePod(waittest.Context(t), p); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("took %v", time.Since(began))
 	for _, cmd := range []*exec.Cmd{quiet, stopped, forking, alone} {
 		var exit *exec.ExitError
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Errorf("%s ended with %v", cmd, err)
+			t.Errorf("%s: got the end %v, want SIGKILL", cmd, err)
 		}
 	}
 	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("a process outside the pod was hit: %v", err)
+		t.Errorf("process outside the pod: got %v, want it to run", err)
 	}
 	if ok, err := tree.PodExists(p); ok || err != nil {
-		t.Errorf("PodExists: %v, %v", ok, err)
+		t.Errorf("PodExists: got %v, %v, want false", ok, err)
 	}
 }
 
@@ -365,7 +364,7 @@ func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 	n := tree.pods.Below("reserved")
 	err := tree.Enforce(tree.spell(n), Resources{CPUShares: 512})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "enforceNodeAllocatable") {
-		t.Errorf("error %v for a missing cgroup", err)
+		t.Errorf("missing cgroup: got %v, want an error that names the setting", err)
 	}
 	if err := tree.create(n, Resources{}); err != nil {
 		t.Fatal(err)
@@ -387,7 +386,7 @@ func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 func TestBadConfig(t *testing.T) {
 	for _, cfg := range []Config{{Driver: ""}, {Driver: "docker"}, {Driver: DriverCgroupfs, Root: "/a/../.."}} {
 		if _, err := New(cfg); err == nil {
-			t.Errorf("%+v was accepted", cfg)
+			t.Errorf("%+v: got no error, want one", cfg)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 func token(t string) clientcmdapi.AuthInfo { return clientcmdapi.AuthInfo{Token: t} }
@@ -32,7 +34,7 @@ func TestBootstrap(t *testing.T) {
 	go func() { early <- get(t, id.Config()) }()
 	run(t, id)
 	if err := <-early; err != nil {
-		t.Fatalf("a request that waited for the identity: %v", err)
+		t.Fatalf("a request that waited for the identity: got %v, want no error", err)
 	}
 	if err := get(t, id.HeartbeatConfig()); err != nil {
 		t.Error(err)
@@ -44,15 +46,15 @@ func TestBootstrap(t *testing.T) {
 	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
 	if err != nil || !strings.Contains(string(text), "client-certificate: "+current) ||
 		!strings.Contains(string(text), "default-auth") {
-		t.Errorf("kubeconfig: %v\n%s", err, text)
+		t.Errorf("kubeconfig: got %v, want the path of the certificate and the context in\n%s", err, text)
 	}
 	target, err := os.Readlink(current)
 	if ok, _ := filepath.Match(filepath.Join(cfg.Dir, "kubelet-client-20??-??-??-??-??-??.pem"), target); err != nil ||
 		!ok {
-		t.Errorf("kubelet-client-current.pem links to %q, %v", target, err)
+		t.Errorf("kubelet-client-current.pem: got a link to %q, %v, want a dated file", target, err)
 	}
 	if info, err := os.Stat(current); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("certificate: got %v, %v, want mode 0600", info, err)
 	}
 	if exists(filepath.Join(cfg.Dir, "kubelet-client.key.tmp")) {
 		t.Error("the key of the answered request is still there")
@@ -108,7 +110,7 @@ func TestBootstrapTrouble(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, id)
-			eventually(t, bad.want, func() bool {
+			waittest.Until(t, bad.want, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, bad.want) })
@@ -146,7 +148,7 @@ func TestDeniedRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen := c.requests(); len(seen) != 2 || seen[0] == seen[1] {
-		t.Errorf("requests %v", seen)
+		t.Errorf("requests: got %v, want two different ones", seen)
 	}
 	if !strings.Contains(id.lastErr, "denied (No: not this one)") {
 		t.Errorf("got error %q, want the reason", id.lastErr)
@@ -174,13 +176,13 @@ func TestRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, id)
-	eventually(t, "three certificates", func() bool {
+	waittest.Until(t, "three certificates", func() bool {
 		if err := get(t, id.Config()); err != nil {
-			t.Fatalf("a request failed: %v", err)
+			t.Fatalf("a request during the renewal: got %v, want no error", err)
 		}
 		return len(c.requests()) == 3
 	})
-	eventually(t, "the last certificate on a connection", func() bool {
+	waittest.Until(t, "the last certificate on a connection", func() bool {
 		if err := get(t, id.Config()); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +194,7 @@ func TestRotate(t *testing.T) {
 	// The kubeconfig still has the first one; after a restart the stored one is used.
 	again, err := NewClient(cfg)
 	if err != nil || !again.leaf.Load().Equal(id.leaf.Load()) {
-		t.Errorf("after a restart the certificate expires at %v, %v", again.Expires(), err)
+		t.Errorf("after a restart: got a certificate that expires at %v, %v, want the same as before", again.Expires(), err)
 	}
 	if !again.due.After(time.Now()) {
 		t.Error("after a restart the certificate is renewed at once")
@@ -209,7 +211,7 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	c.kubeconfig("kubelet.conf", c.embedded("admin", from, to), c.caPEM())
 	if _, err := NewClient(cfg); err != nil || exists(current) {
-		t.Errorf("certificate of another user: stored: %v, %v", exists(current), err)
+		t.Errorf("certificate of another user: got stored %v, %v, want it left alone", exists(current), err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
 	id, err := NewClient(cfg)
@@ -218,20 +220,20 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	}
 	kept, err := id.store.load()
 	if err != nil || !kept.Leaf.Equal(id.leaf.Load()) {
-		t.Fatalf("kept %v, %v", kept, err)
+		t.Fatalf("kept certificate: got %v, %v, want that of the agent", kept, err)
 	}
 	if id.due.After(time.Now()) {
 		t.Error("the node does not ask for a certificate of its own")
 	}
 	if target, err := os.Readlink(current); err != nil || filepath.Dir(target) != cfg.Dir {
-		t.Errorf("the current certificate is at %q, %v", target, err)
+		t.Errorf("current certificate: got it at %q, %v, want it in the certificate directory", target, err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
 	if _, err := NewClient(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := id.store.load(); err != nil || !again.Leaf.Equal(kept.Leaf) {
-		t.Errorf("a certificate that counts was replaced: %v", err)
+		t.Errorf("stored certificate that is valid: got another one, %v, want it kept", err)
 	}
 }
 
@@ -254,9 +256,9 @@ func TestReload(t *testing.T) {
 	moved.dir = c.dir
 	moved.kubeconfig("kubelet.conf",
 		moved.embedded("system:node:n1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), moved.caPEM())
-	eventually(t, "a request at the new place", func() bool {
+	waittest.Until(t, "a request at the new place", func() bool {
 		if err := get(t, rc); err != nil {
-			t.Fatalf("a request failed: %v", err)
+			t.Fatalf("a request during the move: got %v, want no error", err)
 		}
 		moved.mu.Lock()
 		defer moved.mu.Unlock()
@@ -268,16 +270,16 @@ func TestNewClientErrors(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
 	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Kubeconfig) {
-		t.Errorf("no kubeconfig: %v", err)
+		t.Errorf("no kubeconfig: got %v, want an error that names it", err)
 	}
 	cfg.Bootstrap = filepath.Join(c.dir, "nowhere")
 	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Bootstrap) ||
 		!strings.Contains(err.Error(), cfg.Kubeconfig) {
-		t.Errorf("no bootstrap kubeconfig: %v", err)
+		t.Errorf("no bootstrap kubeconfig: got %v, want an error that names both files", err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
 	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "expired at") {
-		t.Errorf("expired: %v", err)
+		t.Errorf("expired certificate: got %v, want an error that says when", err)
 	}
 }
 
@@ -299,13 +301,13 @@ func TestPendingRequestSurvivesRestart(t *testing.T) {
 	}
 	b, err := o.csr(again)
 	if err != nil || a.Name != b.Name || !strings.HasPrefix(a.Name, "node-csr-") {
-		t.Errorf("%s and %s, %v", a.Name, b.Name, err)
+		t.Errorf("names of requests: got %s, %s, %v, want the same, with the kubelet's prefix", a.Name, b.Name, err)
 	}
 	if err := os.WriteFile(s.keyFile(), []byte("broke off"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if third, err := s.requestKey(); err != nil || third == nil {
-		t.Errorf("after a broken file: %v", err)
+		t.Errorf("after a broken file: got %v, want another key", err)
 	}
 }
 
@@ -319,14 +321,14 @@ func TestUsable(t *testing.T) {
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	var refused *refusedError
 	if err := usable(text, now); !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
-		t.Errorf("%v", err)
+		t.Errorf("certificate of the future: got %v, want the advice to set the clock", err)
 	}
 	if err := usable(text, now.Add(3*time.Hour)); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if err := usable([]byte(bad), now); err == nil {
-			t.Errorf("%q is usable", bad)
+			t.Errorf("%q: got no error, want one", bad)
 		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/kube/apitest"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const (
@@ -272,23 +273,11 @@ func get(t *testing.T, rc *rest.Config) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err = api.Core.Get().Namespace("x").Resource("pods").Name("y").Do(ctx).Error()
+	err = api.Core.Get().Namespace("x").Resource("pods").Name("y").Do(waittest.Context(t)).Error()
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
-}
-
-// eventually waits for what another goroutine does, for long on a busy machine.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }

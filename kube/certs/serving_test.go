@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 func TestSelfSigned(t *testing.T) {
@@ -23,17 +24,17 @@ func TestSelfSigned(t *testing.T) {
 	}
 	pair, err := s.GetCertificate(nil)
 	if err != nil || pair.Leaf.VerifyHostname("n1") != nil {
-		t.Fatalf("%v %v", pair, err)
+		t.Fatalf("got %v, %v, want a certificate for n1", pair, err)
 	}
 	again, err := NewServing(cfg)
 	if err != nil || !again.pair.Load().Leaf.Equal(pair.Leaf) {
-		t.Errorf("a restart created another certificate: %v", err)
+		t.Errorf("after a restart: got another certificate, %v, want the same", err)
 	}
 	if info, err := os.Stat(filepath.Join(cfg.Dir, "kubelet.key")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("key: got %v, %v, want mode 0600", info, err)
 	}
 	if err := again.signSelf(time.Now().Add(selfValidity)); err != nil || again.pair.Load().Leaf.Equal(pair.Leaf) {
-		t.Errorf("an expired one is kept: %v", err)
+		t.Errorf("expired certificate: got it kept, %v, want another one", err)
 	}
 }
 
@@ -51,7 +52,7 @@ func TestServingFiles(t *testing.T) {
 	}
 	cfg := ServingConfig{CertFile: crt, KeyFile: key, Log: slog.New(slog.DiscardHandler)}
 	if _, err := NewServing(cfg); err == nil || !strings.Contains(err.Error(), "tlsCertFile") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("no file: got %v, want an error that names tlsCertFile", err)
 	}
 	write("one")
 	s, err := NewServing(cfg)
@@ -67,7 +68,7 @@ func TestServingFiles(t *testing.T) {
 		t.Error("not the one that was given")
 	}
 	// The change may come before the watch: written again until it is seen.
-	eventually(t, "the changed file", func() bool { write("two"); time.Sleep(2 * settle); return is("two") })
+	waittest.Until(t, "the changed file", func() bool { write("two"); time.Sleep(2 * settle); return is("two") })
 }
 
 // TestServingBySigner checks that the certificate is requested once the node has addresses, and again when they
@@ -99,14 +100,14 @@ func TestServingBySigner(t *testing.T) {
 	}
 	run(t, s)
 	if _, err := s.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "kubectl get csr") {
-		t.Errorf("without addresses: %v", err)
+		t.Errorf("without addresses: got %v, want the advice to look at the requests", err)
 	}
 	for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
 		mu.Lock()
 		now = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "n1"}}
 		mu.Unlock()
 		s.AddressesChanged()
-		eventually(t, "a certificate for "+ip, func() bool {
+		waittest.Until(t, "a certificate for "+ip, func() bool {
 			p, err := s.GetCertificate(nil)
 			return err == nil && p.Leaf.VerifyHostname(ip) == nil && p.Leaf.VerifyHostname("n1") == nil
 		})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // kubeconfigEnv names the kubeconfig of an administrator. If it is set, the test below runs with a real API server.
@@ -39,7 +40,7 @@ func TestRealServer(t *testing.T) {
 	cfg.LocalStorage = true
 	cfg.Event = func(kind, reason, message string) { t.Logf("event %s %s: %s", kind, reason, message) }
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waittest.Limit)
 		defer cancel()
 		if err := api.Core.Delete().Resource("nodes").Name(cfg.Name).Do(ctx).Error(); err != nil {
 			t.Error(err)
@@ -48,7 +49,7 @@ func TestRealServer(t *testing.T) {
 	began := time.Now()
 	r, stop := runReal(t, cfg, api, conn)
 	r.setRuntime(readyRuntime)
-	n := await(t, r, corev1.NodeReady, corev1.ConditionTrue)
+	n := awaitCondition(t, r, corev1.NodeReady, corev1.ConditionTrue)
 	t.Logf("ready after %v", time.Since(began))
 	if n.Labels["mine"] != "yes" || n.Status.Capacity.Memory().IsZero() || n.Status.Capacity.StorageEphemeral().IsZero() {
 		t.Errorf("got %v %v", n.Labels, n.Status.Capacity)
@@ -56,19 +57,19 @@ func TestRealServer(t *testing.T) {
 	began = time.Now()
 	r.SetPressure(Pressure{Memory: true})
 	r.SetImages([]Image{{Tags: []string{"registry.k8s.io/pause:3.10"}, Bytes: 500000}})
-	await(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
+	awaitCondition(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	t.Logf("pressure seen after %v", time.Since(began))
 	lease := &coordinationv1.Lease{}
 	get := api.Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(cfg.Name)
 	err = get.Do(t.Context()).Into(lease)
 	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != n.UID {
-		t.Errorf("lease %+v, %v", lease.OwnerReferences, err)
+		t.Errorf("owner of the lease: got %+v, %v, want the Node", lease.OwnerReferences, err)
 	}
 	stop()
 
 	again, stop := runReal(t, cfg, api, conn) // an agent that starts again finds the object and keeps it Ready
 	defer stop()
-	n = await(t, again, corev1.NodeReady, corev1.ConditionTrue)
+	n = awaitCondition(t, again, corev1.NodeReady, corev1.ConditionTrue)
 	if len(n.Status.Images) != 1 || len(n.Status.Conditions) != 4 {
 		t.Errorf("got %+v", n.Status)
 	}
@@ -86,18 +87,14 @@ func runReal(t *testing.T, cfg Config, api *client.Client, heartbeats *rest.Conf
 	return r, func() { cancel(); <-done }
 }
 
-// await waits until the object has a condition.
-func await(t *testing.T, r *Reporter, c corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
+// awaitCondition waits until the object has a condition.
+func awaitCondition(t *testing.T, r *Reporter, c corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
 	t.Helper()
-	limit := time.After(20 * time.Second)
-	for {
-		if n := r.Node(); find(n.Status.Conditions, c) != nil && find(n.Status.Conditions, c).Status == want {
-			return n
-		}
-		select {
-		case <-limit:
-			t.Fatalf("%s is not %s: %+v", c, want, r.Node().Status.Conditions)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	var n *corev1.Node
+	waittest.Until(t, fmt.Sprintf("condition %s is %s", c, want), func() bool {
+		n = r.Node()
+		got := find(n.Status.Conditions, c)
+		return got != nil && got.Status == want
+	})
+	return n
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // kubeconfigEnv names a kubeconfig of an administrator; with it the tests below run against a real API server.
@@ -82,13 +83,9 @@ func bound(t testing.TB, admin *client.Client, namespace, name string, volumes .
 
 func awaitServiceAccount(t testing.TB, c *client.Client, namespace string) {
 	t.Helper()
-	for range 100 {
-		if c.Core.Get().Namespace(namespace).Resource("serviceaccounts").Name("default").Do(t.Context()).Error() == nil {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatal("the namespace got no default service account")
+	waittest.Until(t, "the namespace has its default service account", func() bool {
+		return c.Core.Get().Namespace(namespace).Resource("serviceaccounts").Name("default").Do(t.Context()).Error() == nil
+	})
 }
 
 func TestRealServer(t *testing.T) {
@@ -106,8 +103,8 @@ func TestRealServer(t *testing.T) {
 		t.Helper()
 		select {
 		case <-changes:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s was not noticed", what)
+		case <-waittest.Context(t).Done():
+			t.Fatalf("%s: got no notification, want one", what)
 		}
 	}
 	a := configMap("a", "1")
@@ -126,7 +123,7 @@ func TestRealServer(t *testing.T) {
 		t.Errorf("it is %v", got.Data)
 	}
 	if _, err := o.Secret(t.Context(), ns, "s"); !apierrors.IsNotFound(err) {
-		t.Errorf("a missing Secret gives %v", err)
+		t.Errorf("missing Secret: got %v, want NotFound", err)
 	}
 	create(t, admin, ns, "secrets", &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "s"},
@@ -134,7 +131,7 @@ func TestRealServer(t *testing.T) {
 	})
 	changed("the Secret's creation")
 	if s, err := o.Secret(t.Context(), ns, "s"); err != nil || string(s.Data["k"]) != "v" {
-		t.Errorf("the Secret is %v, %v", s, err)
+		t.Errorf("Secret: got %v, %v, want its data", s, err)
 	}
 	a.Data["k"] = "2"
 	must(t, admin.Core.Put().Namespace(ns).Resource("configmaps").Name("a").Body(a).Do(t.Context()).Error())
@@ -157,15 +154,15 @@ func TestRealServerToken(t *testing.T) {
 	pod := bound(t, admin, ns, "p")
 	token, expires, err := o.Token(t.Context(), pod, "", 3600)
 	if err != nil || len(strings.Split(token, ".")) != 3 {
-		t.Fatalf("no token: %v", err)
+		t.Fatalf("token: got %v, want three parts and no error", err)
 	}
 	if d := time.Until(expires); d < 50*time.Minute || d > 70*time.Minute {
-		t.Errorf("it expires in %s", d)
+		t.Errorf("the token expires in %s, want about an hour", d)
 	}
 	unknown := pod.DeepCopy()
 	unknown.UID = "another"
 	if _, _, err := o.Token(t.Context(), pod, "other-audience", 3600); !apierrors.IsForbidden(err) {
-		t.Errorf("a token for an audience that the pod does not ask for: %v", err)
+		t.Errorf("token for an audience that the pod does not ask for: got %v, want Forbidden", err)
 	}
 	if _, _, err := o.Token(t.Context(), unknown, "", 3600); err == nil {
 		t.Error("a token for a pod that does not exist")
@@ -175,6 +172,6 @@ func TestRealServerToken(t *testing.T) {
 		t.Errorf("services: got %v, %v, want one", all, err)
 	}
 	if _, err := o.RuntimeHandler(t.Context(), "nope"); !apierrors.IsNotFound(err) {
-		t.Errorf("a class that is missing gives %v", err)
+		t.Errorf("missing RuntimeClass: got %v, want NotFound", err)
 	}
 }

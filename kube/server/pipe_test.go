@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // backend is a runtime's streaming server: it upgrades and then does as script says, or answers otherwise.
@@ -123,7 +124,7 @@ func TestStreamPassesBytes(t *testing.T) {
 	resp, c, in := s.dial("/exec/ns/pod/app?command=sh&command=-c&command=a+b&input=1&output=1&error=1", "early", root)
 	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" ||
 		resp.Header.Get("X-Stream-Protocol-Version") != "v4.channel.k8s.io" {
-		t.Fatalf("%s %v", resp.Status, resp.Header)
+		t.Fatalf("got %s %v, want 101 and the runtime's headers", resp.Status, resp.Header)
 	}
 	data := make([]byte, size)
 	_, _ = rand.Read(data)
@@ -144,14 +145,15 @@ func TestStreamPassesBytes(t *testing.T) {
 	req := r.seen[0]
 	if req.URL.Path != "/exec/token" || req.URL.RawQuery != "" || req.Method != "POST" ||
 		req.Header.Get("Upgrade") != "SPDY/3.1" {
-		t.Errorf("the runtime was asked %s %s %v", req.Method, req.URL, req.Header)
+		t.Errorf("request to the runtime: got %s %s %v, want POST /exec/token with the upgrade",
+			req.Method, req.URL, req.Header)
 	}
 	if text := fmt.Sprint(req.Header); strings.Contains(text, "s3cr3t") {
-		t.Errorf("the runtime was sent a credential: %s", text)
+		t.Errorf("request to the runtime: got a credential, want none: %s", text)
 	}
 	if asked := s.agent.wasAsked(); len(asked) != 1 ||
 		asked[0] != `exec ns/pod//app ["sh" "-c" "a b"] {Stdin:true Stdout:true Stderr:true TTY:false}` {
-		t.Errorf("the agent was asked %q", asked)
+		t.Errorf("request to the agent: got %q, want the exec of the client", asked)
 	}
 }
 
@@ -180,7 +182,7 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 	}
 	if code, body := s.ask(s.client(root), "GET", "/exec/ns/pod/app?output=1", nil); code != 400 ||
 		!strings.Contains(body, "Upgrade request required") {
-		t.Errorf("%d %q", code, body)
+		t.Errorf("got %d %q, want 400 Upgrade request required", code, body)
 	}
 	s.agent.stream = "http://127.0.0.1:1/closed"
 	if resp, _, _ := s.dial("/attach/ns/pod/app?output=1", "", root); resp.StatusCode != 500 {
@@ -188,7 +190,7 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 	}
 	s.agent.err = server.NotFound("no such pod")
 	if resp, _, _ := s.dial("/portForward/ns/pod", "", root); resp.StatusCode != 404 {
-		t.Errorf("no pod: %s", resp.Status)
+		t.Errorf("no pod: got %s, want 404", resp.Status)
 	}
 }
 
@@ -208,7 +210,7 @@ func TestStreamsEnd(t *testing.T) {
 	r.script = func(c *net.TCPConn, _ *bufio.Reader) { _, _ = io.WriteString(c, "bye") }
 	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
 	if text, err := io.ReadAll(in); string(text) != "bye" || err != nil {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("got %q, %v, want bye", text, err)
 	}
 }
 
@@ -246,7 +248,7 @@ func TestThousandsOfStreams(t *testing.T) {
 		c.Close()
 	}
 	const few = 10 // what the program does besides
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(waittest.Limit); ; time.Sleep(10 * time.Millisecond) {
 		running, files := open()
 		if running <= wasRunning+few && files <= wereOpen+few {
 			return

@@ -1,7 +1,6 @@
 package devices_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/test/plugins/devices/fake"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // TestDevicesGoRound checks that a container gets its devices with all that the plugin says of them, each device goes
@@ -47,7 +47,7 @@ func TestDevicesGoRound(t *testing.T) {
 	w.refused(pod("four", "app 2"), "Requested: 2, Available: 1")
 	spent := func(uid types.UID) bool { return uid == two.UID }
 	if err := w.give(pod("four", "app 3"), spent); err != nil {
-		t.Errorf("the devices of a pod that has ended are not allocated again: %v", err)
+		t.Errorf("devices of a pod that has ended: got %v, want them allocated again", err)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestNotAsked(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if _, err := os.Stat(w.checkpoint()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is a checkpoint: %v", err)
+		t.Errorf("checkpoint: got %v, want none", err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestPluginGone(t *testing.T) {
 	again := w.plugin(nil)
 	w.refused(pod("three", "app 3"), "Requested: 3, Available: 2")
 	if len(again.Calls()) > 0 {
-		t.Errorf("the plugin was asked %q for what it had given", again.Calls())
+		t.Errorf("got the calls %q for what the plugin has given, want none", again.Calls())
 	}
 	// Another plugin takes its place while it runs.
 	w.plugin(func(c *fake.Config) { c.Devices = []string{"d1", "d5"} })
@@ -228,12 +228,12 @@ func TestAgentKilled(t *testing.T) {
 	p = w.plugin(nil)
 	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), one.UID) })
 	if err := <-resumed; err != nil {
-		t.Errorf("the pod that had its devices is refused: %v", err)
+		t.Errorf("pod that had its devices: got %v, want it admitted", err)
 	}
 	w.has(one, "app", "d1,d2")
 	w.refused(pod("two", "app 3"), "Requested: 3, Available: 2")
 	if len(p.Calls()) > 0 {
-		t.Errorf("the plugin was asked %q", p.Calls())
+		t.Errorf("got the calls %q, want none", p.Calls())
 	}
 	w.Until("the checkpoint is what it was", func() bool {
 		after, err := os.ReadFile(w.checkpoint())
@@ -367,19 +367,17 @@ func TestRefusedPlugins(t *testing.T) {
 		{api.Version, "requests.nodelet.test/fake", "x.sock", "is invalid"},
 		{api.Version, "nodelet.test/fa ke", "x.sock", "is invalid"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := fake.Register(ctx, w.Dir, &api.RegisterRequest{
+		err := fake.Register(waittest.Context(t), w.Dir, &api.RegisterRequest{
 			Version:      c.version,
 			ResourceName: c.resource,
 			Endpoint:     c.endpoint,
 		})
-		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%+v: got %v", c, err)
 		}
 	}
 	if capacity, _ := w.devices.Capacity(); len(capacity) > 0 {
-		t.Errorf("the node has %v", capacity)
+		t.Errorf("capacity: got %v, want none", capacity)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 	"github.com/nodelet/nodelet/test/plugins/plugintest"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const resourceName = "nodelet.test/fake"
@@ -111,9 +112,7 @@ func (w *world) plugin(change func(*fake.Config)) *fake.Plugin {
 
 func (w *world) register(p *fake.Plugin) {
 	w.T.Helper()
-	ctx, cancel := context.WithTimeout(w.T.Context(), time.Minute)
-	defer cancel()
-	if err := p.Register(ctx); err != nil {
+	if err := p.Register(waittest.Context(w.T)); err != nil {
 		w.T.Fatal(err)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // Handler is the handler of a type of plugins that runs until its context ends.
@@ -94,11 +94,5 @@ func (n *Node) Woken() []types.UID {
 // Until waits for something that no call of the test brings about.
 func (n *Node) Until(what string, ok func() bool) {
 	n.T.Helper()
-	limit := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(limit) {
-			n.T.Fatalf("not within a minute: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	waittest.Until(n.T, what, ok)
 }
