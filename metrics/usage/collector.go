@@ -103,15 +103,13 @@ type Collector struct {
 	cfg   Config
 	book  book
 	rates rates
-	disks disks
+	disks *disks
 	far   faraway
 }
 
 // New returns a collector. It reads nothing.
 func New(cfg Config) *Collector {
-	c := &Collector{cfg: cfg}
-	c.disks.log = cfg.Log
-	return c
+	return &Collector{cfg: cfg, disks: newDisks(cfg.Log)}
 }
 
 // podUse is a pod with its current usage.

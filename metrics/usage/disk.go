@@ -41,6 +41,10 @@ type disks struct {
 	waiters []chan struct{}
 }
 
+func newDisks(log *slog.Logger) *disks {
+	return &disks{log: log, sizes: map[place]size{}, queue: map[place]bool{}}
+}
+
 // sizesOf returns the known sizes of these places. It waits at most patience for those that have never been measured.
 // Old sizes are returned, and measured again for the next caller.
 func (d *disks) sizesOf(places []place, patience time.Duration) map[place]size {
@@ -68,9 +72,6 @@ func (d *disks) sizesOf(places []place, patience time.Duration) map[place]size {
 func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.sizes == nil {
-		d.sizes, d.queue = map[place]size{}, map[place]bool{}
-	}
 	tried := true
 	for _, p := range places {
 		s := d.sizes[p]
@@ -112,7 +113,8 @@ func (d *disks) measure() {
 		}
 		d.mu.Lock()
 		s := d.sizes[p]
-		s.at, s.took = time.Now(), time.Since(began)
+		s.at = time.Now()
+		s.took = time.Since(began)
 		s.tried = true
 		if err == nil {
 			s.Amount, s.known = sum, true

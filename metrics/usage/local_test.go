@@ -96,7 +96,7 @@ func TestPodFilesCount(t *testing.T) {
 	} {
 		before := total()
 		tree(t, w.root, map[string]string{c.file: string(make([]byte, large))})
-		w.disks.sizes = nil
+		w.disks = newDisks(w.disks.log)
 		if grown := total().Bytes - before.Bytes; grown >= large != c.counts {
 			t.Errorf("%s: got a growth of the pod's use by %d bytes, want it to count: %v", c.file, grown, c.counts)
 		}
