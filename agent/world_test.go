@@ -35,6 +35,7 @@ import (
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/internal/trace"
 	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/status"
 	"github.com/nodelet/nodelet/metrics/exporter"
@@ -184,7 +185,7 @@ func (w *world) begin() {
 	}
 	l := &agentRun{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) { l.ObjectsChanged(uids) })
-	l.status = status.New(status.Config{Log: log, Deleted: w.finalDelete})
+	l.status = status.New(status.Config{Log: log})
 	node := w.node()
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
 	if err != nil {
@@ -251,7 +252,7 @@ func (w *world) begin() {
 			Claims:    resourceClaims,
 			Probes:    podprobes.New(prober),
 			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },
-			Status:    l.status,
+			Status:    statuses{l.status, w},
 			Events:    events,
 			Metrics:   metrics,
 			Tracer:    w.tracer,
@@ -383,6 +384,19 @@ func (w *world) run(all ...*corev1.Pod) {
 
 // remove removes a pod from the set: its manifest or its API object is gone.
 func (w *world) remove(uid types.UID) { w.change(func(set *pods.Set) { delete(set.Pods, uid) }) }
+
+// statuses is the publisher of a node without an API server; final deletes go to the world.
+type statuses struct {
+	*status.Publisher
+	world *world
+}
+
+func (s statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
+	s.Publisher.SetGone(pod, last)
+	if !podutil.IsMirror(pod) {
+		go s.world.finalDelete(pod.UID)
+	}
+}
 
 // finalDelete is the agent's own delete. The first lostDeletes of them have no effect.
 func (w *world) finalDelete(uid types.UID) {

@@ -59,15 +59,16 @@ func TestRepeatsCountUp(t *testing.T) {
 		}
 		e := list[0]
 		if e.Count != 3 || !e.FirstTimestamp.Time.Equal(start) || !e.LastTimestamp.Time.Equal(start.Add(2*time.Minute)) {
-			t.Errorf("count %d from %v to %v", e.Count, e.FirstTimestamp, e.LastTimestamp)
+			t.Errorf("got count %d from %v to %v, want 3 over two minutes", e.Count, e.FirstTimestamp, e.LastTimestamp)
 		}
 		if e.Source.Component != "kubelet" || e.Source.Host != "node-1" || e.ReportingController != "kubelet" {
-			t.Errorf("source %+v, reporter %q", e.Source, e.ReportingController)
+			t.Errorf("got source %+v and reporter %q, want the kubelet of node-1", e.Source, e.ReportingController)
 		}
 		want := corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "ns", Name: "a", UID: "a-uid",
 			FieldPath: "spec.containers{app}"}
 		if e.InvolvedObject != want || e.Namespace != "ns" || !strings.HasPrefix(e.Name, "a.") {
-			t.Errorf("about %+v, name %s/%s", e.InvolvedObject, e.Namespace, e.Name)
+			t.Errorf("got an event about %+v with the name %s/%s, want one about %+v",
+				e.InvolvedObject, e.Namespace, e.Name, want)
 		}
 	})
 }
@@ -113,7 +114,7 @@ func TestNodeEventsGoToDefault(t *testing.T) {
 		written()
 		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" ||
 			list[0].InvolvedObject.Namespace != "" {
-			t.Errorf("events %+v", list)
+			t.Errorf("events: got %+v, want one in default", list)
 		}
 	})
 }
@@ -132,7 +133,7 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		}
 		last := list[9]
 		if last.Message != combinedPrefix+"try 14" || last.Count != 6 {
-			t.Errorf("combined event %q with count %d", last.Message, last.Count)
+			t.Errorf("combined event: got %q with count %d, want try 14 with count 6", last.Message, last.Count)
 		}
 	})
 }
@@ -153,7 +154,7 @@ func TestSpamIsThrottled(t *testing.T) {
 		r.Event(other, "Warning", "BackOff", "m")
 		written()
 		if n := len(api.log()); n != 1 {
-			t.Errorf("another object's event was throttled too")
+			t.Errorf("event of another object: got it throttled, want it sent")
 		}
 		time.Sleep(spamRefill)
 		r.Event(podRef, "Warning", "BackOff", "m")
@@ -182,7 +183,7 @@ func TestEventsAreHeld(t *testing.T) {
 		synctest.Wait()
 		list := api.eventList()
 		if n := len(api.log()); n != 2 || len(list) != 2 || list[0].Reason != "Created" || list[1].Count != 2 {
-			t.Errorf("%d requests, events %+v", n, list)
+			t.Errorf("got %d requests and the events %+v, want 2 and Created once, the other twice", n, list)
 		}
 	})
 }
@@ -230,7 +231,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if tries := len(api.log()); tries > 120 {
-			t.Errorf("%d requests in 10 minutes without an API server", tries)
+			t.Errorf("got %d requests in 10 minutes without an API server, want at most 120", tries)
 		}
 		down.Store(false)
 		time.Sleep(15 * time.Second)
@@ -260,7 +261,7 @@ func TestEventNamesFitAndDiffer(t *testing.T) {
 	o := occurrence{ref: Ref{Name: strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)}, at: time.Now()}
 	first, second := c.name(o), c.name(o)
 	if len(first) > maxEventName || first == second || strings.Contains(first, "..") {
-		t.Errorf("names %q, %q", first, second)
+		t.Errorf("names: got %q and %q, want different valid ones", first, second)
 	}
 }
 
@@ -271,7 +272,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		m.put("used", i)
 	}
 	if n := len(m.young) + len(m.old); n > memoryKeys {
-		t.Errorf("%d keys", n)
+		t.Errorf("got %d keys, want at most %d", n, memoryKeys)
 	}
 	if v, ok := m.get("used"); !ok || v != 100*memoryKeys-1 {
 		t.Error("a key in use was forgotten")

@@ -31,7 +31,7 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (body == nil) != unchanged(&from, &to) {
-			t.Fatalf("seed %d: patch %s but unchanged says %v", seed, body, unchanged(&from, &to))
+			t.Fatalf("seed %d: got patch %s, but unchanged says %v, want them to agree", seed, body, unchanged(&from, &to))
 		}
 		if body == nil {
 			continue
@@ -42,7 +42,7 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 		}
 		if !unchanged(&got.Status, &to) {
 			again, _ := patchFor("u", &got.Status, &to)
-			t.Fatalf("seed %d: after %s there is still %s to send", seed, body, again)
+			t.Fatalf("seed %d: after %s there is still %s to send, want nothing", seed, body, again)
 		}
 		want := expected(from, to)
 		sortConditions(&got.Status)

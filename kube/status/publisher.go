@@ -46,13 +46,10 @@ type Config struct {
 	// Hold is how long a change waits that concerns neither readiness nor the end of the pod, so that the next changes are
 	// sent with it: a pod that starts or ends quickly then costs one request. 0 means no wait.
 	Hold time.Duration
-	// Published, if set, is called after each accepted patch with the pod as the API server returned it and the time
-	// from the first Set that asked for the change. It is called without locks held, from several goroutines, and must
-	// not block.
+	// Published is called after each accepted patch with the pod as the API server returned it and the time from the
+	// first Set that asked for the change. It is called without locks held, from several goroutines, and must not
+	// block. Nil: it is not called.
 	Published func(pod *corev1.Pod, took time.Duration)
-	// Deleted, if set, is called once when the API server no longer has the pod: it accepted the final delete, or answered
-	// that the UID does not exist. Same rules as for Published.
-	Deleted func(uid types.UID)
 }
 
 // Publisher brings pod statuses to the API server: newest wins, one request a pod at a time, several pods in parallel,
@@ -68,7 +65,6 @@ type Publisher struct {
 	inFlight int
 	failures int       // consecutive requests that reached no working API server
 	resume   time.Time // no request before this after a failure
-	idle     []chan struct{}
 }
 
 type priority int8
@@ -104,6 +100,9 @@ type entry struct {
 func New(cfg Config) *Publisher {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = defaultParallel
+	}
+	if cfg.Published == nil {
+		cfg.Published = func(*corev1.Pod, time.Duration) {}
 	}
 	return &Publisher{
 		cfg: cfg, wake: latest.NewSignal(),
@@ -189,18 +188,6 @@ func (p *Publisher) Newest(uid types.UID) (corev1.PodStatus, bool) {
 	return e.base, true
 }
 
-// Published returns the status last known to be at the API server; false for an unknown pod. The caller must not change
-// it.
-func (p *Publisher) Published(uid types.UID) (corev1.PodStatus, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e, ok := p.pods[uid]
-	if !ok {
-		return corev1.PodStatus{}, false
-	}
-	return e.base, true
-}
-
 // Forget drops the known status of a pod, and what is not yet sent. Call it when another client has deleted the pod
 // from the API server.
 func (p *Publisher) Forget(uid types.UID) {
@@ -231,25 +218,6 @@ func (p *Publisher) Run(ctx context.Context) {
 		case <-p.wake:
 		case <-timer.C:
 		}
-	}
-}
-
-// Flush waits until the API server has every status of a Set (or no longer has its pod), or ctx ends. It is for the
-// shutdown of the node; Run must be running.
-func (p *Publisher) Flush(ctx context.Context) error {
-	p.mu.Lock()
-	if p.settled() {
-		p.mu.Unlock()
-		return nil
-	}
-	done := make(chan struct{})
-	p.idle = append(p.idle, done)
-	p.mu.Unlock()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -286,9 +254,6 @@ func (p *Publisher) keepOnly(e *entry) {
 	e.base, e.want = *e.want, nil
 	if e.gone {
 		p.drop(e)
-		if p.cfg.Deleted != nil {
-			go p.cfg.Deleted(e.uid)
-		}
 	}
 }
 
@@ -304,5 +269,4 @@ func (p *Publisher) settleDown(e *entry) {
 	e.want = nil
 	e.queued, e.since = none, time.Time{}
 	delete(p.delayed, e)
-	p.notifyIdle()
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
@@ -31,27 +29,26 @@ var discard = slog.New(slog.DiscardHandler)
 
 // bench is a publisher that runs against a fake API server inside a synctest bubble.
 type bench struct {
-	api     *fakeAPI
-	p       *Publisher
-	mu      sync.Mutex
-	deleted []types.UID
+	api *fakeAPI
+	p   *Publisher
 }
 
 func newBench(t *testing.T, parallel int) *bench {
 	b := &bench{api: newFakeAPI()}
-	b.p = New(Config{Log: discard, Client: b.api.client(t), Parallel: parallel, Deleted: func(uid types.UID) {
-		b.mu.Lock()
-		b.deleted = append(b.deleted, uid)
-		b.mu.Unlock()
-	}})
+	b.p = New(Config{Log: discard, Client: b.api.client(t), Parallel: parallel})
 	return b
 }
 
-// gone returns the pods that were reported as deleted.
-func (b *bench) gone() []types.UID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.deleted)
+// settled reports whether nothing is in flight and the server has every wanted status.
+func (b *bench) settled() bool {
+	b.p.mu.Lock()
+	defer b.p.mu.Unlock()
+	for _, e := range b.p.pods {
+		if e.want != nil {
+			return false
+		}
+	}
+	return b.p.inFlight == 0 && len(b.p.delayed) == 0
 }
 
 func (b *bench) run(t *testing.T) {
@@ -98,8 +95,8 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 		if got := b.api.log(); len(got) > 0 {
 			t.Errorf("requests %v without a change", got)
 		}
-		if s, ok := b.p.Published(pod.UID); !ok || s.Phase != corev1.PodRunning {
-			t.Errorf("Published says %v, %v", s.Phase, ok)
+		if s, known := b.p.Newest(pod.UID); !known || s.Phase != corev1.PodRunning {
+			t.Errorf("newest status: got phase %q and known %v, want Running", s.Phase, known)
 		}
 	})
 }
@@ -233,13 +230,10 @@ func TestFinalDelete(t *testing.T) {
 		if got := b.api.get("ns", "a"); got != nil {
 			t.Error("the pod is still there")
 		}
-		if !slices.Equal(b.gone(), []types.UID{pod.UID}) {
-			t.Errorf("deleted %v", b.gone())
-		}
 		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
 			t.Errorf("the last patch: got %s, want Failed and not ready", b.api.bodies[0])
 		}
-		if _, ok := b.p.Published(pod.UID); ok {
+		if _, known := b.p.Newest(pod.UID); known {
 			t.Error("the publisher still remembers the pod")
 		}
 	})
@@ -268,8 +262,8 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
 				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
 			}
-			if !slices.Equal(b.gone(), []types.UID{old.UID}) {
-				t.Errorf("gone=%v: deleted %v, want %v", gone, b.gone(), old.UID)
+			if _, known := b.p.Newest(old.UID); known {
+				t.Errorf("gone=%v: the publisher still remembers the old pod", gone)
 			}
 			want := []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}
 			if gone { // a conflict alone does not say that the UID has changed
@@ -306,16 +300,15 @@ func TestRandomUpdatesConverge(t *testing.T) {
 }
 
 func TestStandaloneKeepsStatuses(t *testing.T) {
-	deleted := make(chan types.UID, 1)
-	p := New(Config{Log: discard, Deleted: func(uid types.UID) { deleted <- uid }})
+	p := New(Config{Log: discard})
 	pod := testPod("a")
 	p.Set(pod, running(pod, true))
 	if s, ok := p.Newest(pod.UID); !ok || !isReady(&s) {
-		t.Errorf("Newest says %+v, %v", s, ok)
+		t.Errorf("newest status: got %+v, %v, want a ready pod", s, ok)
 	}
 	p.SetGone(pod, running(pod, false))
-	if got := <-deleted; got != pod.UID {
-		t.Errorf("deleted %q", got)
+	if s, known := p.Newest(pod.UID); known {
+		t.Errorf("after SetGone: got %+v, want the pod forgotten", s)
 	}
 }
 
@@ -340,12 +333,7 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 			if got := len(b.api.log()); got > 2 || (failure != nil && got > 1) {
 				t.Errorf("after %v: %d requests for a pod that was forgotten", failure, got)
 			}
-			if len(b.gone()) > 0 {
-				t.Errorf("after %v: Deleted was called for a forgotten pod", failure)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if err := b.p.Flush(ctx); err != nil {
+			if !b.settled() {
 				t.Errorf("after %v: something is left to send", failure)
 			}
 		})

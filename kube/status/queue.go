@@ -59,7 +59,6 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		job := e.job()
 		senders.Go(func() { p.send(ctx, e, job) })
 	}
-	p.notifyIdle()
 	return next
 }
 
@@ -95,27 +94,4 @@ func (p *Publisher) pop() *entry {
 		}
 	}
 	return nil
-}
-
-// settled reports whether the server has every wanted status.
-func (p *Publisher) settled() bool {
-	if p.inFlight > 0 || len(p.delayed) > 0 {
-		return false
-	}
-	for _, e := range p.pods {
-		if e.want != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Publisher) notifyIdle() {
-	if len(p.idle) == 0 || !p.settled() {
-		return
-	}
-	for _, done := range p.idle {
-		close(done)
-	}
-	p.idle = nil
 }

@@ -75,7 +75,7 @@ func randomStatuses(t *testing.T, seed uint64) {
 		gate, before := podutil.Condition(got.Status.Conditions,
 			"example.com/gate"), podutil.Condition(pods[i].Status.Conditions, "example.com/gate")
 		if before != nil && (gate == nil || gate.Message != before.Message) {
-			t.Fatalf("seed %d: another writer's condition was changed: %+v", seed, gate)
+			t.Fatalf("seed %d: another writer's condition: got %+v, want it unchanged", seed, gate)
 		}
 	}
 }

@@ -71,12 +71,9 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 		p.cfg.Log.Warn("cannot publish pod status, retrying",
 			"pod", j.namespace+"/"+j.name, "podUID", j.uid, "took", time.Since(start), "err", err)
 	}
-	deleted := p.finished(e, j, pod, err)
-	if pod != nil && p.cfg.Published != nil {
+	p.finished(e, j, pod, err)
+	if pod != nil {
 		p.cfg.Published(pod, time.Since(j.since))
-	}
-	if deleted && p.cfg.Deleted != nil {
-		p.cfg.Deleted(j.uid)
 	}
 }
 
@@ -148,9 +145,8 @@ func metadataUIDCause(err error) (metav1.StatusCause, bool) {
 	return metav1.StatusCause{}, false
 }
 
-// finished records the result of j and queues e again if there is more to send. It reports whether the API server no
-// longer has the pod.
-func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (deleted bool) {
+// finished records the result of j and queues e again if there is more to send.
+func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake.Set()
@@ -160,17 +156,17 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (delet
 		e.see(pod)
 	}
 	if p.pods[j.uid] != e { // forgotten meanwhile
-		return false
+		return
 	}
 	if errors.Is(err, errPodGone) || (err == nil && j.delete) {
 		p.noteServer(nil)
 		p.drop(e)
-		return true
+		return
 	}
 	p.noteServer(err)
 	if err != nil {
 		p.retryLater(e, j, err)
-		return false
+		return
 	}
 	e.retry = 0
 	switch {
@@ -179,8 +175,6 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) (delet
 	case e.queued != none: // there was another Set during the request
 		p.list(e, time.Now())
 	}
-	p.notifyIdle()
-	return false
 }
 
 // noteServer delays all requests while none reaches a working API server, until one does.

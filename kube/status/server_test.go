@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // kubeconfigEnv names a kubeconfig of an administrator; with it the tests below run against a real API server.
@@ -37,18 +38,16 @@ func realAPI(t testing.TB) rest.Interface {
 
 // server is a real API server with a publisher.
 type server struct {
-	t       *testing.T
-	api     rest.Interface
-	p       *Publisher
-	seen    chan *corev1.Pod
-	deleted chan types.UID
+	t    *testing.T
+	api  rest.Interface
+	p    *Publisher
+	seen chan *corev1.Pod
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{t: t, api: realAPI(t), seen: make(chan *corev1.Pod, 100), deleted: make(chan types.UID, 100)}
+	s := &server{t: t, api: realAPI(t), seen: make(chan *corev1.Pod, 100)}
 	s.p = New(Config{Log: discard, Client: s.api,
-		Published: func(pod *corev1.Pod, took time.Duration) { t.Logf("published in %v", took); s.seen <- pod },
-		Deleted:   func(uid types.UID) { s.deleted <- uid }})
+		Published: func(pod *corev1.Pod, took time.Duration) { t.Logf("published in %v", took); s.seen <- pod }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); s.p.Run(ctx) }()
@@ -83,14 +82,10 @@ func (s *server) get(name string) (*corev1.Pod, error) {
 
 func (s *server) awaitDeleted(uid types.UID) {
 	s.t.Helper()
-	select {
-	case got := <-s.deleted:
-		if got != uid {
-			s.t.Fatalf("deleted %s, want %s", got, uid)
-		}
-	case <-time.After(10 * time.Second):
-		s.t.Fatalf("Deleted was never called for %s", uid)
-	}
+	waittest.Until(s.t, "the publisher knows that the pod is deleted", func() bool {
+		_, known := s.p.Newest(uid)
+		return !known
+	})
 }
 
 func TestRealServerAcceptsStatuses(t *testing.T) {
@@ -129,7 +124,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	}
 	s.awaitDeleted(pod.UID)
 	if _, err := s.get(pod.Name); !apierrors.IsNotFound(err) {
-		t.Errorf("get after the final delete: %v", err)
+		t.Errorf("get after the final delete: got %v, want NotFound", err)
 	}
 }
 
@@ -156,7 +151,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 		s.p.set(old, status, gone)
 		s.awaitDeleted(old.UID)
 		if len(s.seen) > 0 {
-			t.Errorf("gone=%v: a patch was accepted", gone)
+			t.Errorf("gone=%v: got an accepted patch, want none", gone)
 		}
 		if got, err := s.get(next.Name); err != nil || got.ResourceVersion != next.ResourceVersion {
 			t.Errorf("gone=%v: the new pod was touched: %v", gone, err)
@@ -195,7 +190,7 @@ func TestRealServerAcceptsEvents(t *testing.T) {
 			if !ok || event.Count != want || event.Source.Component != "kubelet" {
 				t.Fatalf("watch: got %+v, want count %d", e.Object, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-waittest.Context(t).Done():
 			t.Fatalf("no event with count %d", want)
 		}
 	}

@@ -110,7 +110,7 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 			got, problems := settle(pod, &last, want, epoch)
 			state := append(got.ContainerStatuses, got.InitContainerStatuses...)[0].State
 			if (state.Terminated == nil) != c.may || (len(problems) == 0) != c.may {
-				t.Errorf("state %+v, problems %v; may restart: %v", state, problems, c.may)
+				t.Errorf("got state %+v and problems %v, want a restart allowed: %v", state, problems, c.may)
 			}
 			if now[0].State.Waiting == nil {
 				t.Error("the caller's status was changed")
