@@ -68,16 +68,7 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 				defer cancel()
 				w.begin()
 				supervisor := w.agent.Supervisor
-				parts.Go(func() {
-					for {
-						select {
-						case set := <-sources.Updates():
-							supervisor.Want(set)
-						case <-ctx.Done():
-							return
-						}
-					}
-				})
+				parts.Go(func() { sources.Deliver(ctx, supervisor.Want) })
 				parts.Go(func() { sources.Run(ctx) })
 				parts.Go(func() { sources.FollowAPI(ctx, client.Core) })
 				w.sleep(latency)

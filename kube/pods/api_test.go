@@ -52,7 +52,7 @@ func newest(t *testing.T, s *Sources) *Set {
 	t.Helper()
 	synctest.Wait()
 	select {
-	case set := <-s.Updates():
+	case set := <-s.updates:
 		return set
 	default:
 		t.Fatal("no Set was delivered")
@@ -76,14 +76,14 @@ func TestAPIPods(t *testing.T) {
 		}
 		a := set.Pods["1"]
 		if SourceOf(a) != SourceAPI || a.ManagedFields != nil {
-			t.Errorf("the pod is from %q with managedFields %v", SourceOf(a), a.ManagedFields)
+			t.Errorf("got source %q and managedFields %v, want api and none", SourceOf(a), a.ManagedFields)
 		}
 		seen := a.Annotations[podutil.AnnotationSeen]
 		if _, err := time.Parse(time.RFC3339Nano, seen); err != nil {
-			t.Errorf("%s: %v", podutil.AnnotationSeen, err)
+			t.Errorf("annotation %s: got %v, want a time", podutil.AnnotationSeen, err)
 		}
 		if set.Mirrors[types.NamespacedName{Namespace: "ns", Name: "s"}].UID != "2" {
-			t.Errorf("mirror pods are %v", set.Mirrors)
+			t.Errorf("mirror pods: got %v, want ns/s with UID 2", set.Mirrors)
 		}
 
 		// A burst without a receiver: one Set waits, and it is the newest.
@@ -106,7 +106,7 @@ func TestAPIPods(t *testing.T) {
 		}
 		synctest.Wait()
 		select {
-		case <-s.Updates():
+		case <-s.updates:
 			t.Error("a second Set was waiting")
 		default:
 		}
@@ -124,7 +124,7 @@ func TestAPIPodWithDangerousIdentity(t *testing.T) {
 			t.Errorf("got pods %v, want b alone", set.Pods)
 		}
 		if len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, "pod ns/a is rejected: UID") {
-			t.Errorf("problems are %v", set.Problems)
+			t.Errorf("problems: got %v, want that about the UID", set.Problems)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestAPINeverReached(t *testing.T) {
 	}, func(t *testing.T, server *apitest.Server, s *Sources) {
 		set := newest(t, s)
 		if set.Synced || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, "who are you?") {
-			t.Errorf("synced %v, problems %v", set.Synced, set.Problems)
+			t.Errorf("got synced %v and the problems %v, want false and one", set.Synced, set.Problems)
 		}
 	})
 }

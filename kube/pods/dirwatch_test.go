@@ -18,10 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/test/faulttest"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // start runs sources and returns a function that waits for the pods "name:image name:image".
-func start(t *testing.T, cfg Config) (await func(want string) *Set) {
+func start(t *testing.T, cfg Config) (newest func(want string) *Set) {
 	t.Helper()
 	cfg.NodeName, cfg.Log = "n1", slog.New(slog.DiscardHandler)
 	s := New(cfg)
@@ -31,11 +32,11 @@ func start(t *testing.T, cfg Config) (await func(want string) *Set) {
 	t.Cleanup(func() { cancel(); <-ended })
 	return func(want string) *Set {
 		t.Helper()
-		limit := time.After(10 * time.Second)
+		limit := waittest.Context(t).Done()
 		got := "no Set"
 		for {
 			select {
-			case set := <-s.Updates():
+			case set := <-s.updates:
 				var names []string
 				for _, p := range set.Pods {
 					names = append(names, p.Name+":"+p.Spec.Containers[0].Image)
@@ -62,17 +63,17 @@ func must(t *testing.T, err error) {
 func TestInotify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kubernetes", "manifests") // as /etc/kubernetes/manifests before kubeadm
 	file := filepath.Join(dir, "a.yaml")
-	await := start(t, Config{Manifests: dir, FileCheck: time.Hour})
-	if set := await(""); !set.Synced {
+	newest := start(t, Config{Manifests: dir, FileCheck: time.Hour})
+	if set := newest(""); !set.Synced {
 		t.Error("a directory that does not exist must not hold the node up")
 	}
 	must(t, os.MkdirAll(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "1")), 0o600))
-	await("a-n1:1")
+	newest("a-n1:1")
 
 	must(t, os.WriteFile(file+".tmp", []byte(podYAML("a", "2")), 0o600))
 	must(t, os.Rename(file+".tmp", file))
-	await("a-n1:2")
+	newest("a-n1:2")
 
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
@@ -82,17 +83,17 @@ func TestInotify(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	must(t, f.Close())
-	await("a-n1:3")
+	newest("a-n1:3")
 
 	must(t, os.Remove(file))
-	await("")
+	newest("")
 	must(t, os.WriteFile(file, []byte(podYAML("a", "4")), 0o600))
-	await("a-n1:4")
+	newest("a-n1:4")
 	must(t, os.RemoveAll(dir))
-	await("")
+	newest("")
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "5")), 0o600))
-	await("a-n1:5")
+	newest("a-n1:5")
 }
 
 // TestInotifyLater checks that manifests are watched when the agent has started without a free file descriptor.
@@ -123,21 +124,21 @@ func TestInotifyOfLinks(t *testing.T) {
 	}
 	must(t, os.Symlink("..v1", filepath.Join(dir, "..data")))
 	must(t, os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")))
-	await := start(t, Config{Manifests: dir, FileCheck: time.Hour})
-	await("a-n1:1")
+	newest := start(t, Config{Manifests: dir, FileCheck: time.Hour})
+	newest("a-n1:1")
 	must(t, os.Symlink("..v2", filepath.Join(dir, "..data_tmp")))
 	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
-	await("a-n1:2")
+	newest("a-n1:2")
 }
 
 func TestInotifyOfOneFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pod")
-	await := start(t, Config{Manifests: file, FileCheck: time.Hour})
-	await("")
+	newest := start(t, Config{Manifests: file, FileCheck: time.Hour})
+	newest("")
 	for _, v := range []string{"1", "2"} {
 		must(t, os.WriteFile(file+".tmp", []byte(podYAML("a", v)), 0o600))
 		must(t, os.Rename(file+".tmp", file))
-		await("a-n1:" + v)
+		newest("a-n1:" + v)
 	}
 }
 
@@ -148,10 +149,10 @@ func TestSlowLook(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(other, []byte(podYAML("a", "1")), 0o600))
 	must(t, os.Symlink(other, filepath.Join(dir, "a.yaml")))
-	await := start(t, Config{Manifests: dir, FileCheck: 50 * time.Millisecond})
-	await("a-n1:1")
+	newest := start(t, Config{Manifests: dir, FileCheck: 50 * time.Millisecond})
+	newest("a-n1:1")
 	must(t, os.WriteFile(other, []byte(podYAML("a", "2")), 0o600))
-	await("a-n1:2")
+	newest("a-n1:2")
 }
 
 func TestURL(t *testing.T) {
@@ -167,35 +168,36 @@ func TestURL(t *testing.T) {
 		w.Write([]byte(body.Load().(string)))
 	}))
 	defer server.Close()
-	await := start(t, Config{
+	newest := start(t, Config{
 		URL:      strings.Replace(server.URL, "http://", "http://user:hunter2@", 1),
 		URLCheck: 20 * time.Millisecond, URLHeader: http.Header{"X-Key": {"k"}},
 	})
-	set := await("")
+	set := newest("")
 	if set.Synced || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].String(), "503") {
 		t.Errorf("synced %v with %v, want to wait for the server", set.Synced, set.Problems)
 	}
 	if strings.Contains(set.Problems[0].String(), "hunter2") {
-		t.Errorf("the password is shown: %v", set.Problems)
+		t.Errorf("got the password in the problems, want it hidden: %v", set.Problems)
 	}
 	body.Store(
 		"apiVersion: v1\nkind: PodList\nitems:\n- {metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n",
 	)
 	down.Store(false)
-	set = await("a-n1:i")
+	set = newest("a-n1:i")
 	for uid, p := range set.Pods {
 		if SourceOf(p) != SourceHTTP || len(p.Spec.Tolerations) != 0 || !set.Synced {
-			t.Errorf("pod %s is from %s with tolerations %v", uid, SourceOf(p), p.Spec.Tolerations)
+			t.Errorf("pod %s: got source %s and tolerations %v, want http, no toleration and a synced Set",
+				uid, SourceOf(p), p.Spec.Tolerations)
 		}
 	}
 	down.Store(true)
-	if set = await("a-n1:i"); len(set.Problems) != 1 || set.Unknown() {
+	if set = newest("a-n1:i"); len(set.Problems) != 1 || set.Unknown() {
 		t.Errorf("problems: got %+v, want one, and the pods known", set.Problems)
 	}
 	down.Store(false)
-	await("a-n1:i")
+	newest("a-n1:i")
 	body.Store("")
-	await("")
+	newest("")
 }
 
 // TestURLReferences checks that a pod from a URL keeps running, also under the next agent, when the URL no longer

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // kubeconfigEnv names a kubeconfig of an administrator; with it the test below runs against a real API server.
@@ -71,18 +71,18 @@ func TestRealServer(t *testing.T) {
 			<-ended
 		}
 	}()
-	await := func(what string, ok func(*Set) bool) *Set {
+	awaitSet := func(what string, ok func(*Set) bool) *Set {
 		t.Helper()
-		limit := time.After(20 * time.Second)
+		limit := waittest.Context(t).Done()
 		for {
 			select {
-			case set := <-s.Updates():
+			case set := <-s.updates:
 				m.Keep(set)
 				if ok(set) {
 					return set
 				}
 			case <-limit:
-				t.Fatalf("waited in vain for %s", what)
+				t.Fatalf("want %s, got it in no Set", what)
 			}
 		}
 	}
@@ -97,39 +97,40 @@ func TestRealServer(t *testing.T) {
 		}
 		return false
 	}
-	set := await("the mirror pod", mirrored)
+	set := awaitSet("the mirror pod", mirrored)
 	mirror, _ := set.Mirror(static.UID)
 	if mirror.Name != "static-"+testNode || mirror.Annotations[annotationManifestObjects] != "ConfigMap/c" ||
 		mirror.UID == static.UID {
-		t.Errorf("the mirror pod is %s with %v", mirror.Name, mirror.Annotations)
+		t.Errorf("mirror pod: got %s with %v, want the static pod's name and objects", mirror.Name, mirror.Annotations)
 	}
 	first := mirror.UID
 
 	must(t, os.WriteFile(file, []byte(podYAML("static", "2")), 0o600))
 	old := static.UID
-	set = await("the mirror pod of the new manifest", func(set *Set) bool { return mirrored(set) && static.UID != old })
+	set = awaitSet("the mirror pod of the new manifest", func(set *Set) bool { return mirrored(set) && static.UID != old })
 	if mirror, _ = set.Mirror(static.UID); mirror.UID == first || mirror.Spec.Containers[0].Image != "2" {
-		t.Errorf("the mirror pod is %s with image %s", mirror.UID, mirror.Spec.Containers[0].Image)
+		t.Errorf("mirror pod: got UID %s and image %s, want another UID and image 2",
+			mirror.UID, mirror.Spec.Containers[0].Image)
 	}
 
 	no := false
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pods-test-api"}, Spec: corev1.PodSpec{NodeName: testNode,
 		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	must(t, admin.Core.Post().Namespace("default").Resource("pods").Body(pod).Do(t.Context()).Into(pod))
-	await("the API pod", func(set *Set) bool {
+	awaitSet("the API pod", func(set *Set) bool {
 		return set.Pods[pod.UID] != nil &&
 			SourceOf(set.Pods[pod.UID]) == SourceAPI
 	})
 	now := int64(0)
 	must(t, admin.Core.Delete().Namespace("default").Resource("pods").Name(pod.Name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now}).Do(t.Context()).Error())
-	await("the API pod's end", func(set *Set) bool { return set.Pods[pod.UID] == nil })
+	awaitSet("the API pod's end", func(set *Set) bool { return set.Pods[pod.UID] == nil })
 
 	must(t, os.Remove(file))
-	await("the mirror pod's end", func(set *Set) bool { return len(set.Mirrors) == 0 && len(set.Pods) == 0 })
+	awaitSet("the mirror pod's end", func(set *Set) bool { return len(set.Mirrors) == 0 && len(set.Pods) == 0 })
 	err := admin.Core.Get().Namespace("default").Resource("pods").Name(mirror.Name).Do(t.Context()).Error()
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the mirror pod is still there: %v", err)
+		t.Errorf("mirror pod of a removed manifest: got %v, want NotFound", err)
 	}
 }
 
@@ -159,6 +160,6 @@ func TestRealServerDefaults(t *testing.T) {
 	b, err := theirs.Spec.Marshal()
 	must(t, err)
 	if string(a) != string(b) {
-		t.Errorf("ours\n%v\ntheirs\n%v", mine.Spec, theirs.Spec)
+		t.Errorf("got\n%v\nwant the API server's\n%v", mine.Spec, theirs.Spec)
 	}
 }

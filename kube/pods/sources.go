@@ -71,6 +71,9 @@ func New(cfg Config) *Sources {
 	if cfg.Event == nil {
 		cfg.Event = func(eventType, reason, message string) {}
 	}
+	if cfg.Adopt == nil {
+		cfg.Adopt = func(context.Context) map[types.NamespacedName]Running { return nil }
+	}
 	s := &Sources{cfg: cfg, updates: latest.NewValue[*Set](), inbox: map[Source]latest.Value[delivery]{}}
 	for source, wanted := range map[Source]bool{
 		SourceAPI: cfg.API, SourceFile: cfg.Manifests != "", SourceHTTP: cfg.URL != "",
@@ -94,19 +97,11 @@ func (s *Sources) Deliver(ctx context.Context, to func(*Set)) {
 	}
 }
 
-// Updates delivers Sets. Only the newest waits to be received: a slow receiver misses those between.
-func (s *Sources) Updates() <-chan *Set { return s.updates }
-
 // Run reads the manifests and delivers Sets until ctx ends. FollowAPI adds the API server when there is a connection
 // to it.
 func (s *Sources) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	running := sync.OnceValue(func() map[types.NamespacedName]Running {
-		if s.cfg.Adopt == nil {
-			return nil
-		}
-		return s.cfg.Adopt(ctx)
-	})
+	running := sync.OnceValue(func() map[types.NamespacedName]Running { return s.cfg.Adopt(ctx) })
 	if s.cfg.Manifests != "" {
 		wg.Go(func() { newDirectory(s.cfg, running()).run(ctx, s.inbox[SourceFile]) })
 	}
