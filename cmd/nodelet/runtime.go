@@ -87,16 +87,14 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	if err != nil {
 		return err
 	}
-	var known *records.Store
+	pull := images.Settings(c)
 	if c.Gate("KubeletEnsureSecretPulledImages") {
-		known, err = records.Open(c.Paths.Root, c.Images.CredentialPolicy, c.Images.PreloadedAllowed, p.log)
+		pull.Records, err = records.Open(c.Paths.Root, c.Images.CredentialPolicy, c.Images.PreloadedAllowed, p.log)
 		if err != nil {
 			return err
 		}
 	}
-	pull := images.Settings(c)
 	pull.Providers = providers.Ask
-	pull.Records = known
 	pull.Wanted = r.collector.Wanted
 	pull.Pulled = r.monitor.ImagesChanged
 	pull.Log = p.log

@@ -2,13 +2,48 @@ package images
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri/images/records"
 )
+
+// Records say who may use the images on the node: *records.Store.
+type Records interface {
+	// Begin is called before a pull of an image, and Succeeded, Failed or Unknown after it.
+	Begin(ctx context.Context, image string) error
+	Succeeded(ctx context.Context, image, id string, c records.Credentials)
+	Failed(image string)
+	Unknown(image string)
+	// Unresolved returns the images that an interrupted pull may have brought, and Resolve ends such a pull.
+	Unresolved() []string
+	Resolve(ctx context.Context, image, id string)
+	// Add says that these credentials may use an image, too.
+	Add(ctx context.Context, image, id string, c records.Credentials) error
+	// Allowed reports whether a pod with these credentials may use an image that is present.
+	Allowed(ctx context.Context, image, id string, of func() records.Credentials) (bool, error)
+	// Enforced reports whether there is any image that not every pod may use.
+	Enforced() bool
+	// Prune forgets images that are not among ids, which were listed at a time.
+	Prune(ids []string, listed time.Time)
+}
+
+// everyPod are the Records of a node on which every pod may use every image.
+type everyPod struct{}
+
+func (everyPod) Begin(context.Context, string) error                            { return nil }
+func (everyPod) Succeeded(context.Context, string, string, records.Credentials) {}
+func (everyPod) Failed(string)                                                  {}
+func (everyPod) Unknown(string)                                                 {}
+func (everyPod) Unresolved() []string                                           { return nil }
+func (everyPod) Resolve(context.Context, string, string)                        {}
+func (everyPod) Add(context.Context, string, string, records.Credentials) error { return nil }
+func (everyPod) Enforced() bool                                                 { return false }
+func (everyPod) Prune([]string, time.Time)                                      {}
+func (everyPod) Allowed(context.Context, string, string, func() records.Credentials) (bool, error) {
+	return true, nil
+}
 
 // access returns who may use an image because of a credential with which it was pulled.
 func (c credential) access() records.Credentials {
@@ -49,9 +84,6 @@ func (j job) access(r Result) records.Credentials {
 
 // Listed forgets who pulled images that are not among all, which the runtime listed after the time requested.
 func (p *Puller) Listed(all []*runtimeapi.Image, requested time.Time) {
-	if p.cfg.Records == nil {
-		return
-	}
 	ids := make([]string, 0, len(all))
 	for _, i := range all {
 		ids = append(ids, i.Id)
@@ -61,9 +93,6 @@ func (p *Puller) Listed(all []*runtimeapi.Image, requested time.Time) {
 
 // learn records that the job's own credential may use an image that a pull with the same login has brought.
 func (p *Puller) learn(ctx context.Context, j job, r Result) {
-	if p.cfg.Records == nil {
-		return
-	}
 	if err := p.cfg.Records.Add(ctx, j.image, r.ID, j.access(r)); err != nil {
 		p.log.Warn("cannot record who pulled an image, its pods have to prove again that they may use it", "image", j.image,
 			"err", err)
@@ -73,10 +102,8 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 // resolve records the images whose pull has ended without a record, so that they do not count as preloaded under any
 // name.
 func (p *Puller) resolve(ctx context.Context) {
-	p.mu.Lock()
-	all := slices.Clone(p.unresolved)
-	p.mu.Unlock()
-	for _, image := range all {
+	for _, image := range p.cfg.Records.Unresolved() {
+		ref := ""
 		if n, err := parseName(image); err == nil {
 			found, err := p.runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: n.pull})
 			if err != nil {
@@ -84,11 +111,9 @@ func (p *Puller) resolve(ctx context.Context) {
 				continue
 			}
 			if found != nil {
-				p.cfg.Records.Resolve(ctx, image, found.Id)
+				ref = found.Id
 			}
 		}
-		p.mu.Lock()
-		p.unresolved = slices.DeleteFunc(p.unresolved, func(i string) bool { return i == image })
-		p.mu.Unlock()
+		p.cfg.Records.Resolve(ctx, image, ref)
 	}
 }

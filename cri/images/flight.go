@@ -102,9 +102,6 @@ func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
 // pullRecorded pulls an image with a record of its beginning and of its end.
 func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 	records := p.cfg.Records
-	if records == nil {
-		return p.pull(ctx, j)
-	}
 	if err := records.Begin(ctx, j.image); err != nil {
 		return Result{}, recordFailed(j.image, err)
 	}
@@ -116,9 +113,6 @@ func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 		records.Failed(j.image)
 	default:
 		records.Unknown(j.image)
-		p.mu.Lock()
-		p.unresolved = append(p.unresolved, j.image)
-		p.mu.Unlock()
 	}
 	return got, err
 }

@@ -31,7 +31,7 @@ type Config struct {
 	// package provider. problems says what could not be had, without any content.
 	Providers func(ctx context.Context, pod *corev1.Pod, repository string) (given []Provided, problems []string)
 	// Records say which pod may use an image that is present. nil: every pod may (KubeletEnsureSecretPulledImages is off).
-	Records *records.Store
+	Records Records
 	// Wanted receives the ID of each image that a pod is about to use.
 	Wanted func(id string)
 	// Pulled is called after a pull.
@@ -69,21 +69,19 @@ type Puller struct {
 
 	mu      sync.Mutex
 	flights map[string]*flight
-	// unresolved are images that may have been pulled without a record: the process or the runtime ended meanwhile.
-	unresolved []string
 }
 
 // New returns a Puller for a runtime.
 func New(runtime *cri.Client, cfg Config) *Puller {
+	if cfg.Records == nil {
+		cfg.Records = everyPod{}
+	}
 	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log, flights: map[string]*flight{}}
 	if cfg.MaxParallel > 0 {
 		p.tokens = make(chan struct{}, cfg.MaxParallel)
 	}
 	if cfg.QPS > 0 {
 		p.rate = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
-	}
-	if cfg.Records != nil {
-		p.unresolved = cfg.Records.Intents()
 	}
 	return p
 }
@@ -170,16 +168,16 @@ func (p *Puller) usable(ctx context.Context, n name, r Request,
 		return Image{}, false, err
 	}
 	message := fmt.Sprintf("Container image %q already present on machine", r.Image)
-	if p.cfg.Records != nil {
-		ofPod := func() records.Credentials {
-			all, _ := lookUp()
-			return accessOfAll(all)
-		}
-		if ok, err := p.cfg.Records.Allowed(ctx, r.Image, found.ID, ofPod); err != nil {
-			return Image{}, false, inspectFailed(r.Image, err)
-		} else if !ok {
-			return Image{}, false, nil
-		}
+	ofPod := func() records.Credentials {
+		all, _ := lookUp()
+		return accessOfAll(all)
+	}
+	if ok, err := p.cfg.Records.Allowed(ctx, r.Image, found.ID, ofPod); err != nil {
+		return Image{}, false, inspectFailed(r.Image, err)
+	} else if !ok {
+		return Image{}, false, nil
+	}
+	if p.cfg.Records.Enforced() {
 		message += " and can be accessed by the pod"
 	}
 	r.Event("Pulled", message)

@@ -116,7 +116,7 @@ func TestPresentAndPull(t *testing.T) {
 		}
 		have, err := present(t, p, "app:1")
 		if err != nil || have.ID != "sha256:1" || *have.UID != 1000 || have.Username != "" {
-			t.Errorf("after the pull: %+v, %v", have, err)
+			t.Errorf("after the pull: got %+v, %v, want the image with the user 1000", have, err)
 		}
 		mustPull(t, p, pullRequest{Image: "named"})
 		if have, _ := present(t, p, "named:latest"); have.Username != "www" || have.UID != nil {
@@ -136,6 +136,13 @@ func TestPresentAndPull(t *testing.T) {
 		wantReason(t, err, "ImageInspectError",
 			`Failed to inspect image "app:1": ImageStatus app:1: rpc error: code = Internal desc = boom`)
 	})
+}
+
+// flights returns the number of pulls that requests share now, queued or in progress.
+func flights(p *Puller) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.flights)
 }
 
 // TestOnePullForAll checks that the same image with the same credentials is pulled once for all who wait, another
@@ -161,14 +168,14 @@ func TestOnePullForAll(t *testing.T) {
 		start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("docker.io", "me", "other")}})
 		start(pullRequest{Image: "app:1", PullSecrets: []*corev1.Secret{pullSecret("quay.io", "me", "unrelated")}})
 		synctest.Wait()
-		if n := len(p.flights); n != 3 {
+		if n := flights(p); n != 3 {
 			t.Errorf("got %d pulls under way, want 3", n)
 		}
 		all.Wait()
 		if n := rt.Verbs()["PullImage"]; n != 3 {
 			t.Errorf("got %d pulls, want 3: without, with one and with another credential", n)
 		}
-		if n := len(p.flights); n != 0 {
+		if n := flights(p); n != 0 {
 			t.Errorf("got %d pulls left, want 0", n)
 		}
 		mustPull(t, p, pullRequest{Image: "app:1"})
@@ -198,10 +205,10 @@ func TestWaitersLeave(t *testing.T) {
 		synctest.Wait()
 		leave()
 		if err := <-first; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that left: %v", err)
+			t.Errorf("the request that was cancelled: got %v, want context.Canceled", err)
 		}
 		if err := <-second; err != nil || rt.Verbs()["PullImage"] != 1 {
-			t.Errorf("the one that stayed: %v, %d pulls", err, rt.Verbs()["PullImage"])
+			t.Errorf("the request that stayed: got %v after %d pulls, want none after one", err, rt.Verbs()["PullImage"])
 		}
 
 		ctx, leave = context.WithTimeout(t.Context(), time.Minute)
@@ -210,7 +217,7 @@ func TestWaitersLeave(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		synctest.Wait()
-		if n := len(p.runtime.InFlight()) + len(p.flights); n != 0 {
+		if n := len(p.runtime.InFlight()) + flights(p); n != 0 {
 			t.Errorf("got %d pulls in flight after the last caller left, want none", n)
 		}
 		began := time.Now()
@@ -246,7 +253,7 @@ func TestParallel(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				if got := len(p.flights) - len(p.runtime.InFlight()); got != tc.queued {
+				if got := flights(p) - len(p.runtime.InFlight()); got != tc.queued {
 					t.Errorf("queued pulls: got %d, want %d", got, tc.queued)
 				}
 				all.Wait()
@@ -301,8 +308,8 @@ func TestQueuedWaiterLeaves(t *testing.T) {
 		if _, err := pull(ctx, p, pullRequest{Image: "b:1"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if got := p.runtime.InFlight(); len(got) != 1 || got[0].Object != "a:1" || len(p.flights) != 1 {
-			t.Errorf("pulls: got %+v and %d flights, want that of a:1 alone", got, len(p.flights))
+		if got := p.runtime.InFlight(); len(got) != 1 || got[0].Object != "a:1" || flights(p) != 1 {
+			t.Errorf("pulls: got %+v and %d flights, want that of a:1 alone", got, flights(p))
 		}
 		time.Sleep(2 * time.Hour)
 		if n := rt.Verbs()["PullImage"]; n != 1 {
@@ -366,7 +373,7 @@ func TestProvidedCredentials(t *testing.T) {
 	pod := &corev1.Pod{}
 	providers := func(_ context.Context, of *corev1.Pod, repository string) ([]Provided, []string) {
 		if of != pod || repository != "r.io/team/app" {
-			t.Errorf("asked for %p %s", of, repository)
+			t.Errorf("providers: got a request for %p and %s, want the pod and r.io/team/app", of, repository)
 		}
 		return []Provided{
 			{Logins: map[string]*Login{"r.io": {Username: "wide"}, "other.io": {Username: "other"}}},
@@ -387,7 +394,7 @@ func TestProvidedCredentials(t *testing.T) {
 			t.Errorf("the order: got %v, want %v", got, want)
 		}
 		if !slices.Equal(problems, []string{"one is broken"}) {
-			t.Errorf("problems %q", problems)
+			t.Errorf("problems: got %q, want that of the provider", problems)
 		}
 		for user, want := range map[string]int{"wide": 2, "second": 3} {
 			rt.Publish(fake.RemoteImage{Name: "r.io/team/app:1", Logins: map[string]string{user: ""}})
@@ -457,7 +464,7 @@ func TestPullErrors(t *testing.T) {
 				}
 				for _, c := range rt.Calls() {
 					if !strings.HasSuffix(c.Object, "r.io/app:latest") {
-						t.Errorf("asked for %q", c.Object)
+						t.Errorf("got a pull of %q, want r.io/app:latest", c.Object)
 					}
 				}
 			})

@@ -128,7 +128,7 @@ func (n *node) grant(id string, c Credentials) {
 // restart starts the agent again. It ends pulls that an earlier run has begun, as the puller does.
 func (n *node) restart() {
 	n.store = open(n.T, n.root, preloaded)
-	for _, name := range n.store.Intents() {
+	for _, name := range n.store.Unresolved() {
 		if id := n.present[name]; id != "" {
 			n.store.Resolve(n.Context(), name, id)
 			n.brought[id] = true // it may be

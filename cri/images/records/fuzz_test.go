@@ -37,7 +37,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		pulled(t, s, image, ref, pod)
 		if !allowed(t, s, image, ref, pod) {
-			t.Errorf("after %q, the pod that has pulled the image may not use it", text)
+			t.Errorf("after %q: the pod that has pulled the image is refused, want it allowed", text)
 		}
 	})
 }

@@ -173,12 +173,12 @@ func TestUnfinishedPull(t *testing.T) {
 	s.Unknown(image)
 	check("lost answer", s, false)
 	s = open(t, root, preloaded)
-	if got, want := s.Intents(), []string{image}; !slices.Equal(got, want) {
-		t.Fatalf("intents after a restart: got %q, want %q", got, want)
+	if got, want := s.Unresolved(), []string{image}; !slices.Equal(got, want) {
+		t.Fatalf("unresolved after a restart: got %q, want %q", got, want)
 	}
 	s.Resolve(t.Context(), image, ref)
-	if got := s.Intents(); len(got) != 0 {
-		t.Errorf("intents after they were resolved: got %q, want none", got)
+	if left := append(s.Unresolved(), s.intents()...); len(left) != 0 {
+		t.Errorf("unresolved images and intents after they were resolved: got %q, want none", left)
 	}
 	check("resolved", s, false)
 	if allowed(t, s, "r.io/other:1", ref, Credentials{}) {
@@ -199,7 +199,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Succeeded(t.Context(), "app:1", "sha256:1", Credentials{EveryPod: true})
-	if got := s.Intents(); !slices.Equal(got, []string{"app:1"}) {
+	if got := s.intents(); !slices.Equal(got, []string{"app:1"}) {
 		t.Errorf("intents: got %q, want that of the pull", got)
 	}
 	if allowed(t, s, "app:1", "sha256:1", Credentials{}) {
@@ -331,7 +331,7 @@ func TestKubeletsFiles(t *testing.T) {
 	if err := os.CopyFS(filepath.Dir(s.pulled), os.DirFS("testdata/kubelet/image_manager")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.Intents(), []string{"r.io/app:1"}; !slices.Equal(got, want) {
+	if got, want := s.intents(), []string{"r.io/app:1"}; !slices.Equal(got, want) {
 		t.Errorf("intents: got %q, want %q", got, want)
 	}
 	for _, tc := range []struct {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type Store struct {
 	pulls map[string]int
 	// written is when this process last wrote the record of an ID.
 	written map[string]time.Time
+	// unresolved are the images that a pull may have brought without a record: the process or the runtime ended meanwhile.
+	unresolved []string
 }
 
 // Open creates the directories of the records below rootDir. name and exempt are KubeletConfiguration
@@ -68,6 +71,7 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 			return nil, fmt.Errorf("make the directory of image pull records: %w", err)
 		}
 	}
+	s.unresolved = s.intents()
 	return s, nil
 }
 
@@ -95,7 +99,9 @@ func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials)
 	if err := s.Add(ctx, image, ref, c); err != nil {
 		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err",
 			err)
-		s.Unknown(image)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end(image)
 		return
 	}
 	s.Failed(image)
@@ -105,7 +111,9 @@ func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials)
 func (s *Store) Failed(image string) {
 	unlock, _ := s.images.Lock(context.Background(), image) // held for the time of a file operation
 	defer unlock()
-	s.Unknown(image)
+	s.mu.Lock()
+	s.end(image)
+	s.mu.Unlock()
 	if s.underWay(image) {
 		return
 	}
@@ -114,10 +122,16 @@ func (s *Store) Failed(image string) {
 	}
 }
 
-// Unknown ends a pull that may or may not have brought the image: the intent stays.
+// Unknown ends a pull that may or may not have brought the image: the intent stays, and Unresolved has the image.
 func (s *Store) Unknown(image string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.end(image)
+	s.unresolved = append(s.unresolved, image)
+}
+
+// end takes a pull off those under way. mu is held.
+func (s *Store) end(image string) {
 	if s.pulls[image]--; s.pulls[image] <= 0 {
 		delete(s.pulls, image)
 	}
@@ -129,23 +143,34 @@ func (s *Store) underWay(image string) bool {
 	return s.pulls[image] > 0
 }
 
-// Intents lists the images whose pulls have begun, and of which it is not known how they ended.
-func (s *Store) Intents() []string {
+// Unresolved returns the images that a pull may have brought without a record. Call Resolve for each.
+func (s *Store) Unresolved() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.unresolved)
+}
+
+// intents lists the images with an intent, at the start.
+func (s *Store) intents() []string {
 	var all []string
 	for _, name := range s.list(s.pulling) {
 		var i intent
 		if err := s.read(filepath.Join(s.pulling, name), &i, &i.typeMeta, intentKind); err != nil {
 			s.log.Warn("cannot read the record of an unfinished pull", "err", err)
-		} else if !s.underWay(i.Image) {
+		} else {
 			all = append(all, i.Image)
 		}
 	}
 	return all
 }
 
-// Resolve ends an unfinished pull of an earlier process: the image is present with the ID ref. Who pulled it is not
-// known.
+// Resolve ends a pull of which Unresolved has the image: it is present with the ID ref, or not, if ref is empty. Who
+// pulled it is not known. Without the image the intent stays.
 func (s *Store) Resolve(ctx context.Context, image, ref string) {
+	defer s.resolved(image)
+	if ref == "" {
+		return
+	}
 	if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
 		s.log.Warn("cannot record that an image was pulled", "image", image, "err", err)
 		return
@@ -154,6 +179,12 @@ func (s *Store) Resolve(ctx context.Context, image, ref string) {
 	s.pulls[image]++
 	s.mu.Unlock()
 	s.Failed(image)
+}
+
+func (s *Store) resolved(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unresolved = slices.DeleteFunc(s.unresolved, func(i string) bool { return i == image })
 }
 
 // Add adds credentials to the record of the image with the ID ref. Empty ones say only that the image was pulled.
@@ -251,6 +282,9 @@ func (s *Store) begun(image string) (bool, error) {
 	}
 	return err == nil, nil
 }
+
+// Enforced reports whether there is any image that not every pod may use.
+func (s *Store) Enforced() bool { return true }
 
 // Prune removes the records of images that are not among the IDs refs, which were listed at the time requested.
 func (s *Store) Prune(refs []string, requested time.Time) {
