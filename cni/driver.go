@@ -19,10 +19,9 @@ const undoLimit = 2 * time.Minute
 
 // Driver attaches sandboxes to networks by running chains of plugins, and keeps a record of each sandbox.
 type Driver struct {
-	store store
-	bins  []string
-	limit time.Duration
-	// observe is called after each run of a plugin; may be nil.
+	store   store
+	bins    []string
+	limit   time.Duration
 	observe func(Call)
 }
 
@@ -34,12 +33,15 @@ type DriverConfig struct {
 	BinDirs []string
 	// CallLimit bounds one call of a plugin; 0 means a minute.
 	CallLimit time.Duration
-	// Observe is called after each run of a plugin, for metrics; may be nil.
+	// Observe is called after each run of a plugin, for metrics. Nil: it is not called.
 	Observe func(Call)
 }
 
 // NewDriver returns a Driver.
 func NewDriver(c DriverConfig) *Driver {
+	if c.Observe == nil {
+		c.Observe = func(Call) {}
+	}
 	return &Driver{
 		store:   store{filepath.Join(c.Dir, "sandboxes")},
 		bins:    c.BinDirs,

@@ -42,7 +42,7 @@ type Call struct {
 type runner struct {
 	version.PluginDecoder
 	limit time.Duration
-	// observe is called after each call; may be nil.
+	// observe is called after each call.
 	observe func(Call)
 
 	mu    sync.Mutex
@@ -69,9 +69,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 	r.mu.Lock()
 	r.calls = append(r.calls, call)
 	r.mu.Unlock()
-	if r.observe != nil {
-		r.observe(call)
-	}
+	r.observe(call)
 	return out, err
 }
 

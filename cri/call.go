@@ -53,9 +53,7 @@ func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 		err = e
 	}
 	c.end(id)
-	if c.done != nil {
-		c.done(o.verb, took, err)
-	}
+	c.done(o.verb, took, err)
 	return resp, err
 }
 

@@ -64,6 +64,9 @@ type Client struct {
 // absolute path. It does not wait for the runtime: the first call connects. A lost connection is restored with a
 // back-off of up to 3 s, during which calls fail at once; IsUnavailable reports these errors.
 func Dial(endpoint string, o Options) (*Client, error) {
+	if o.Done == nil {
+		o.Done = func(string, time.Duration, error) {}
+	}
 	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
 	c.streams.Store(o.StreamLists)
 	if c.timeout == 0 {

@@ -41,7 +41,7 @@ type Config struct {
 	// Gone receives the name of a driver that has unregistered. It may block.
 	Gone func(ctx context.Context, driver string)
 	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the
-	// newest.
+	// newest. Nil: it is not called.
 	Changed func()
 	// Wake receives the pods whose failed steps may succeed now.
 	Wake func(pods []types.UID)
@@ -69,6 +69,9 @@ func New(cfg Config) (*CSI, error) {
 	}
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = callTimeout
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
 	}
 	if cfg.BootID == "" {
 		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -15,8 +15,8 @@ import (
 type store struct {
 	files   files
 	log     *slog.Logger
-	boot    string     // the ID of this boot
-	changed func()     // nil: not called
+	boot    string // the ID of this boot
+	changed func()
 	calling sync.Mutex // held while changed is called
 
 	mu      sync.Mutex
@@ -68,7 +68,7 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 		delete(s.volumes, k)
 	}
 	s.mu.Unlock()
-	if inUse(old) != inUse(next) && s.changed != nil {
+	if inUse(old) != inUse(next) {
 		s.calling.Lock()
 		defer s.calling.Unlock()
 		s.changed()

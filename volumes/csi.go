@@ -93,7 +93,7 @@ func (d *driven) limited(ctx context.Context, err error) {
 		return
 	}
 	d.csi.LimitsExceeded(d.volume.Driver)
-	if limit.Lasting && d.cfg.LimitExceeded != nil {
+	if limit.Lasting {
 		d.cfg.LimitExceeded(ctx, d.Pod,
 			fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %v",
 				d.Volume.Name, err))

@@ -43,7 +43,7 @@ type Config struct {
 	// Event records an event about a pod.
 	Event func(pod *corev1.Pod, eventType, reason, message string)
 	// LimitExceeded receives a pod that cannot have a volume because the node has as many as a driver allows, and why. It
-	// may block. Nil: such a pod waits.
+	// may block.
 	LimitExceeded func(ctx context.Context, pod *corev1.Pod, message string)
 	// InUse receives the volumes that must not be detached, each time they change.
 	InUse func(names []corev1.UniqueVolumeName)

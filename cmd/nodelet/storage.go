@@ -91,8 +91,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Wake:           x.links.wake,
 	}
 	if api := x.api; api.client != nil {
-		known := &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
-		c.Claim, c.Slices = known.Claim, known
+		c.API = &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 	}
 	if h.dra, err = dra.New(c); err != nil {
 		return nil, err

@@ -36,9 +36,10 @@ type CollectorOptions struct {
 	MaximumAge time.Duration
 	// Event records an event about the node.
 	Event func(eventType, reason, message string)
-	// Removed is called when images have been removed. May be nil.
+	// Removed is called when images have been removed. Nil: it is not called.
 	Removed func()
-	// Collected is called for each image that was removed, with the reason: age or space. May be nil.
+	// Collected is called for each image that was removed, with the reason: age or space. Nil: it is
+	// not called.
 	Collected func(reason string)
 	// Log logs each image that is removed.
 	Log *slog.Logger
@@ -79,6 +80,12 @@ type record struct {
 
 // NewCollector makes a collector; Run runs it.
 func NewCollector(runtime *cri.Client, o CollectorOptions) *Collector {
+	if o.Removed == nil {
+		o.Removed = func() {}
+	}
+	if o.Collected == nil {
+		o.Collected = func(string) {}
+	}
 	return &Collector{runtime: runtime, o: o, space: space, began: time.Now(), known: map[string]*record{}}
 }
 
@@ -268,11 +275,9 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 		c.o.Log.Info("image removed", "image", i.Id, "names", append(i.RepoTags, i.RepoDigests...), "bytes", i.Size)
 		freed += i.Size
 		c.forget(i.Id)
-		if c.o.Collected != nil {
-			c.o.Collected(reason)
-		}
+		c.o.Collected(reason)
 	}
-	if freed > 0 && c.o.Removed != nil {
+	if freed > 0 {
 		c.o.Removed()
 	}
 	return freed, errors.Join(errs...)

@@ -115,6 +115,11 @@ type Meter interface {
 	WebSocket(kind string)
 }
 
+type noMeter struct{}
+
+func (noMeter) Serving(kind, method, path string) (served func()) { return func() {} }
+func (noMeter) WebSocket(string)                                  {}
+
 // Mount is a handler of another package.
 type Mount struct {
 	// Path is the path; if it ends with a slash, also all paths below it.
@@ -141,6 +146,9 @@ type Server struct {
 
 // New returns a Server; Run opens its port.
 func New(cfg Config) (*Server, error) {
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if cfg.Access == nil && !cfg.AlwaysAllow {
 		s.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
@@ -258,9 +266,6 @@ func (s *Server) serveReadOnly(w http.ResponseWriter, r *http.Request) {
 
 // count counts a request until the function that it returns is called.
 func (s *Server) count(kind string, r *http.Request, to *found) (served func()) {
-	if s.cfg.Meter == nil {
-		return func() {}
-	}
 	path := strings.Trim(to.prefix, "/")
 	if root, _, below := strings.Cut(path, "/"); below && root != "metrics" {
 		path = root

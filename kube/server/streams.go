@@ -49,7 +49,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at pla
 	}
 	s.stream(w, r, to, err, func(target *url.URL) error {
 		if tunnel {
-			s.countWebSocket("portforward")
+			s.cfg.Meter.WebSocket("portforward")
 		}
 		return s.pipe(target, tunnel).serve(w, r)
 	})
@@ -62,7 +62,7 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind 
 		if !s.cfg.Streams.WebSockets || !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 			return s.pipe(target, false).serve(w, r)
 		}
-		s.countWebSocket(kind)
+		s.cfg.Meter.WebSocket(kind)
 		end, err := s.sessions.begin(at, translationWeight-1)
 		if err != nil {
 			return err
@@ -74,12 +74,6 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind 
 
 func (s *Server) pipe(target *url.URL, tunnel bool) *pipe {
 	return &pipe{target: target, tunnel: tunnel, idle: s.cfg.Streams.Idle, log: s.log}
-}
-
-func (s *Server) countWebSocket(kind string) {
-	if s.cfg.Meter != nil {
-		s.cfg.Meter.WebSocket(kind)
-	}
 }
 
 // stream calls serve with the URL at which the runtime serves the stream, or answers with the error.

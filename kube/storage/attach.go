@@ -25,7 +25,7 @@ func (s *Storage) NodeSeen(n *corev1.Node) {
 	s.seen = make(chan struct{})
 	pods := s.waiting.TakeIf(func(name corev1.UniqueVolumeName) bool { return isAttached(n, name) })
 	s.mu.Unlock()
-	if len(pods) > 0 && s.cfg.Wake != nil {
+	if len(pods) > 0 {
 		s.cfg.Wake(pods)
 	}
 }

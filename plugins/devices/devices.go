@@ -40,7 +40,7 @@ type Config struct {
 	Grace time.Duration
 	// RegisterTimeout is how long Resume waits for plugins; zero means 30 seconds.
 	RegisterTimeout time.Duration
-	// Pods returns the pods of the node that have not terminated. It may block. nil: they are not known.
+	// Pods returns the pods of the node that have not terminated. It may block.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Claims returns what a container has by ResourceClaims. It must not call back.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource

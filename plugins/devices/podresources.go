@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -24,7 +22,7 @@ type lister struct {
 // List returns all pods that have not terminated.
 func (l *lister) List(ctx context.Context,
 	_ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	pods, err := l.pods(ctx)
+	pods, err := l.d.cfg.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +36,7 @@ func (l *lister) List(ctx context.Context,
 // Get returns one pod.
 func (l *lister) Get(ctx context.Context,
 	q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
-	pods, err := l.pods(ctx)
+	pods, err := l.d.cfg.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +63,6 @@ func (l *lister) GetAllocatableResources(context.Context,
 		out.Devices = append(out.Devices, containerDevices(name, l.d.byNUMA(name, r.healthy()))...)
 	}
 	return out, nil
-}
-
-func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
-	if l.d.cfg.Pods == nil {
-		return nil, status.Error(codes.Unavailable, "the pods of the node are not known yet")
-	}
-	return l.d.cfg.Pods(ctx)
 }
 
 // podResources returns what a pod and its containers have; init containers pass their devices on.

@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -35,10 +36,8 @@ type Config struct {
 	// CallTimeout bounds one call to a driver. Grace is how long a driver may be gone before its ResourceSlices are
 	// deleted. Zero means the kubelet's 45 and 30 seconds.
 	CallTimeout, Grace time.Duration
-	// Claim reads a ResourceClaim; nil: there is no API server.
-	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
-	// Slices are the ResourceSlices of this node; nil: there is no API server.
-	Slices Slices
+	// API reads and deletes objects of the API server; nil: there is none.
+	API API
 	// Health: drivers are asked for the health of their devices, with HealthMessages also for their messages.
 	Health, HealthMessages bool
 	// HealthChanged receives the pods whose Health may have changed.
@@ -47,13 +46,24 @@ type Config struct {
 	Wake func(pods []types.UID)
 }
 
-// Slices are the ResourceSlices of this node.
-type Slices interface {
+// API is what the drivers of this node have in the API server: *claims.Claims.
+type API interface {
+	// Claim reads a ResourceClaim.
+	Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Drivers returns the drivers that have ResourceSlices for this node.
 	Drivers(ctx context.Context) ([]string, error)
 	// Delete deletes the ResourceSlices of a driver.
 	Delete(ctx context.Context, driver string) error
 }
+
+// noAPI is a node without an API server.
+type noAPI struct{}
+
+func (noAPI) Claim(context.Context, string, string) (*resourcev1.ResourceClaim, error) {
+	return nil, errors.New("ResourceClaims need an API server, and this node has none")
+}
+func (noAPI) Drivers(context.Context) ([]string, error) { return nil, nil }
+func (noAPI) Delete(context.Context, string) error      { return nil }
 
 // DRA knows the drivers and what they have prepared. It is safe for concurrent use.
 type DRA struct {
@@ -96,6 +106,9 @@ func New(cfg Config) (*DRA, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}
+	if cfg.API == nil {
+		cfg.API = noAPI{}
+	}
 	d := &DRA{
 		cfg:         cfg,
 		log:         cfg.Log,
@@ -111,9 +124,7 @@ func New(cfg Config) (*DRA, error) {
 
 // Run follows the drivers until ctx ends.
 func (d *DRA) Run(ctx context.Context) {
-	if d.cfg.Slices != nil {
-		d.background.Go(d.awaitDrivers)
-	}
+	d.background.Go(d.awaitDrivers)
 	d.background.Wait(ctx, nil)
 }
 

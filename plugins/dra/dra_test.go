@@ -89,14 +89,14 @@ func TestRefused(t *testing.T) {
 		next, claim := p.DeepCopy(), w.put("gpu", one, p)
 		c.change(next, claim)
 		if err := w.dra.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	if w.dra.Holds(p.UID) {
 		t.Error("a claim is noted")
 	}
 	if _, err := os.Stat(w.file()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("something is kept: %v", err)
+		t.Errorf("file: got %v, want none", err)
 	}
 	w.driver(nil)
 	w.Until("the pod is woken when its driver has come", func() bool { return slices.Contains(w.Woken(), p.UID) })
@@ -180,7 +180,7 @@ func TestCrashes(t *testing.T) {
 			}
 			w.unprepare(p)
 			if calls := d.Calls(); calls[len(calls)-1] != "unprepare gpu" || len(w.kept()) > 0 {
-				t.Errorf("asked %q, kept %q", calls, w.kept())
+				t.Errorf("got the calls %q and %q recorded, want the claim unprepared", calls, w.kept())
 			}
 		})
 	}
@@ -332,7 +332,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Error("what cannot be trusted counts")
 	}
 	if aside, err := os.ReadFile(w.file() + ".damaged"); err != nil || string(aside) != string(damaged) {
-		t.Errorf("set aside: %q, %v", aside, err)
+		t.Errorf("damaged file: got %q, %v, want it moved aside unchanged", aside, err)
 	}
 	w.prepare(p)
 	w.has(p, "nodelet.test/fake=uid-gpu")

@@ -52,8 +52,7 @@ func (w *world) begin() {
 	d, err := dra.New(dra.Config{
 		Root:           w.Dir,
 		Grace:          time.Millisecond,
-		Claim:          w.claim,
-		Slices:         w,
+		API:            w,
 		Health:         true,
 		HealthChanged:  w.healthChanged,
 		HealthMessages: true,
@@ -72,7 +71,8 @@ func (w *world) restart() {
 	w.begin()
 }
 
-func (w *world) claim(_ context.Context, _, name string) (*resourcev1.ResourceClaim, error) {
+// Claim reads a ResourceClaim.
+func (w *world) Claim(_ context.Context, _, name string) (*resourcev1.ResourceClaim, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c := w.claims[name]; c != nil {

@@ -2,7 +2,6 @@ package dra
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,10 +57,7 @@ func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err e
 		return nil, err
 	}
 	for _, r := range refs {
-		if d.cfg.Claim == nil {
-			return nil, errors.New("ResourceClaims need an API server, and this node has none")
-		}
-		c, err := d.cfg.Claim(ctx, pod.Namespace, r.name)
+		c, err := d.cfg.API.Claim(ctx, pod.Namespace, r.name)
 		if err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", r.name, err)
 		}

@@ -16,7 +16,7 @@ const (
 // again are treated like those that go later.
 func (d *DRA) awaitDrivers() {
 	d.persist(d.background.Context(), "list the ResourceSlices of DRA drivers", func() error {
-		names, err := d.cfg.Slices.Drivers(d.background.Context())
+		names, err := d.cfg.API.Drivers(d.background.Context())
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (d *DRA) sync(name string) {
 			end()
 			delete(d.withdrawals, name)
 		}
-	case !away && d.cfg.Slices != nil && !d.background.Ended():
+	case !away && !d.background.Ended():
 		ctx, cancel := context.WithCancel(d.background.Context())
 		d.withdrawals[name] = cancel
 		d.background.Go(func() { d.withdraw(ctx, name) })
@@ -51,9 +51,9 @@ func (d *DRA) withdraw(ctx context.Context, name string) {
 	if !backoff.Sleep(ctx, d.cfg.Grace) {
 		return
 	}
-	d.log.Info("DRA driver is gone, deleting its ResourceSlices for this node", "driver", name)
+	d.log.Info("DRA driver is gone, its ResourceSlices for this node are no longer valid", "driver", name)
 	d.persist(ctx, "delete the ResourceSlices of a DRA driver that is gone",
-		func() error { return d.cfg.Slices.Delete(ctx, name) })
+		func() error { return d.cfg.API.Delete(ctx, name) })
 }
 
 // persist calls do until it succeeds or ctx ends.

@@ -40,7 +40,7 @@ type Config struct {
 	// Pods returns the pods that the sources have, with their newest status. Their order does not matter.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Asked is called after each call, with the API's version, such as v1alpha1, the name of the call, and that of the
-	// gRPC code of its answer. nil: not counted.
+	// gRPC code of its answer.
 	Asked func(version, call, code string)
 	Log   *slog.Logger
 }

@@ -34,7 +34,7 @@ func TestForm(t *testing.T) {
 	}
 	back, err := checkpoint.Unmarshal([]byte(text))
 	if err != nil || !reflect.DeepEqual(back, example()) {
-		t.Errorf("read %+v, %v", back, err)
+		t.Errorf("got %+v, %v, want the example", back, err)
 	}
 }
 
@@ -70,7 +70,7 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		again, err := checkpoint.Unmarshal(out)
 		if err != nil || len(again) != len(claims) {
-			t.Errorf("what was read cannot be read again: %v", err)
+			t.Errorf("reading what was written: got %v, want the same claims", err)
 		}
 	})
 }
