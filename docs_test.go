@@ -1,6 +1,7 @@
 package nodelet_test
 
 import (
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -152,6 +153,29 @@ func TestLinksExist(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(page), link[1])); err != nil {
 				t.Errorf("%s: the link %s leads nowhere", page, link[1])
 			}
+		}
+	}
+}
+
+// TestDecisionsAreListed checks that the list of decisions has each page with its title, by number.
+func TestDecisionsAreListed(t *testing.T) {
+	list, err := os.ReadFile("docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/decisions/0*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("list decisions: got %d, %v", len(pages), err)
+	}
+	for i, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+		line := fmt.Sprintf("%d. [%s](%s)\n", i+1, title, filepath.Base(page))
+		if !strings.Contains(string(list), line) {
+			t.Errorf("docs/decisions/README.md: want the line %q", line)
 		}
 	}
 }
