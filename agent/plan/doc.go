@@ -2,55 +2,51 @@
 //
 //	func Pod(podstate.Desired, podstate.Observed) Plan
 //
-// A Plan holds the steps that may run now, all at the same time, the status to publish, what the pod waits
-// for and when to plan again. It never carries an order: order follows from facts, so after a crash, a lost
-// answer or half-done work it is enough to observe and plan again. Attempt numbers come from facts too,
-// which makes them the idempotency key: a repeated create collides with itself in the runtime.
+// A Plan holds the steps that may run now, all at the same time, the status to publish, what the pod waits for and when
+// to plan again. It never carries an order: order follows from facts, so after a crash, a lost answer or half-done work
+// it is enough to observe and plan again. Attempt numbers come from facts too, which makes them the idempotency key: a
+// repeated create collides with itself in the runtime.
 //
-// It owns the rules of init order, restart, stop, reset and resize. Package podstate says what is true of
-// the pod, package podstatus what the API should show of it. Plan never acts. The agent's worker calls it,
-// once for each event of the pod; so does the simulation. It keeps nothing, so a crash leaves nothing
-// behind.
+// It owns the rules of init order, restart, stop, reset and resize. Package podstate says what is true of the pod,
+// package podstatus what the API should show of it. Plan never acts. The agent's worker calls it, once for each event
+// of the pod; so does the simulation. It keeps nothing, so a crash leaves nothing behind.
 //
 // # Invariants
 //
-// Whatever happens to a pod, its node and the agent, the following holds. The simulation checks it after
-// each event; its functions of these names are in rules_test.go, rulesplan_test.go and rulesresize_test.go.
-// The mutants of mutants_test.go show that each of them notices a mistake.
+// Whatever happens to a pod, its node and the agent, the following holds. The simulation checks it after each event;
+// its functions of these names are in the files rules*_test.go. The mutants of mutants_test.go show that each of them
+// notices a mistake.
 //
 //   - started: no two instances of a container run at the same time, and no attempt number runs twice.
-//   - beginning: two steps with one key are never in flight, except for a stop with an earlier deadline; a
-//     failed step is not tried again at once. oneWay: a step does not begin while its opposite is in flight.
-//     While a container runs, no sandbox is created, its own sandbox
-//     is not stopped, no volume is unmounted and no resource claim released.
+//   - beginning: two steps with one key are never in flight, except for a stop with an earlier deadline. A failed step
+//     is not tried again at once. While a container runs, no sandbox is created, its own sandbox is not stopped, no
+//     volume is unmounted and no resource claim released. oneWay: a step does not begin while its opposite is in
+//     flight.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
-//     volumesFirst: no container is created before the pod's volumes are mounted.
+//   - volumesFirst: no container is created before the pod's volumes are mounted.
 //   - forward: nothing starts in a pod that must end or is past its deadline.
-//   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded
-//     and the sidecars ahead of it have started.
-//   - hooksBefore: no container is created or started while one before it is, or runs its postStart hook; only
-//     ephemeral containers do not wait.
+//   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded and the
+//     sidecars ahead of it have started.
+//   - hooksBefore: no container is created or started while one before it is, or runs its postStart hook. Ephemeral
+//     containers do not wait.
 //   - workKept: an init container does not run again after a later container has started in its sandbox.
-//   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has
-//     changed, a failed probe has ended it, or its init work was lost with the sandbox.
+//   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has changed, a failed
+//     probe has ended it, or its init work was lost with the sandbox.
 //   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
-//   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long
-//     run or with a new spec.
-//   - resetting: containers are removed for a reset only after an exit code has asked for one. marked: they are
-//     stopped and removed only after the marker file is written.
-//   - stoppingOne: sidecars outlive the app containers and stop in reverse order; no container gets more time
-//     than the pod's stop allows. preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and
-//     once. replacedForReason: a container is replaced only for another spec or a
-//     resize.
-//   - statusTrue: what is reported as ready is ready, and a pod that is reported as finished has nothing that
-//     runs.
+//   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long run or with
+//     a new spec.
+//   - resetting: containers are removed for a reset only after an exit code has asked for one.
+//   - marked: containers are stopped and removed for a reset only after the marker file is written.
+//   - stoppingOne: sidecars outlive the app containers and stop in reverse order; no container gets more time than the
+//     pod's stop allows.
+//   - preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and once.
+//   - replacedForReason: a container is replaced only for another spec or a resize.
+//   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.
 //   - neverBack: a terminal phase is final, and restart counts only grow.
 //   - freed: Released means that nothing is held any more, Done that no trace is left.
-//   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes
-//     to rest.
-//   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for
-//     good, and a pod that has ended by itself had nothing left to do.
-//   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place
-//     where the policy allows, never while the pod's cgroup is too small for its containers, and no status
-//     reports it earlier.
+//   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes to rest.
+//   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for good, and a
+//     pod that has ended by itself had nothing left to do.
+//   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place where the
+//     policy allows, never while the pod's cgroup is too small for its containers, and no status reports it earlier.
 package plan

@@ -2,8 +2,8 @@
 // the configuration of the pod sandbox and of the containers.
 //
 // It is pure: no I/O, no context, no clock, no logger. The same input always gives the same output, so a container that
-// is created again gets the same user, environment and mounts as the first time. The output matches that of the kubelet
-// v1.36, including every label, so that either agent can take over the running pods of the other. Where this package
+// is created again gets the same user, environment and mounts as the first time. The output matches that of the
+// kubelet, including every label, so that either agent can take over the running pods of the other. Where this package
 // differs, it is stricter: an unknown value in a security field is an error and never becomes a default.
 //
 // It owns names and formats that other packages rely on: CRI labels and annotations, log paths, the managed
