@@ -264,7 +264,8 @@ func (s *networkStatus) fill(result *current.Result, ifName string) {
 		}
 	}
 	s.DNS.Nameservers = result.DNS.Nameservers
-	s.DNS.Domain, s.DNS.Search = result.DNS.Domain, result.DNS.Search
+	s.DNS.Domain = result.DNS.Domain
+	s.DNS.Search = result.DNS.Search
 }
 
 // result returns the result of the chain, in the newest version.

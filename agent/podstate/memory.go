@@ -228,8 +228,9 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 		f = Failure{}
 	}
 	f.Count++
-	f.At, f.Reason = now, r.Problem.Reason
-	f.Message, f.Step = r.Problem.Message, Identity(r.Step)
+	f.At = now
+	f.Step = Identity(r.Step)
+	f.Reason, f.Message = r.Problem.Reason, r.Problem.Message
 	f.Delay = retryDelay(r.Step, f.Count)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0

@@ -46,7 +46,8 @@ type PendingResize struct {
 
 // Normal returns the same value for all sizes with the same meaning.
 func (s Size) Normal() Size {
-	s.Shares, s.Quota = max(0, s.Shares), max(0, s.Quota)
+	s.Shares = max(0, s.Shares)
+	s.Quota = max(0, s.Quota)
 	s.Memory = max(0, s.Memory)
 	if s.Quota == 0 {
 		s.Period = 0

@@ -150,7 +150,8 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	c := slot.Last
 	id := podutil.ContainerID(b.Node.RuntimeName, c.ID)
 	st.Image, st.ImageID = c.Image, c.ImageID
-	st.RestartCount, st.User = int32(c.Attempt), c.User
+	st.RestartCount = int32(c.Attempt)
+	st.User = c.User
 	if c.State != podstate.ContainerCreated {
 		st.ContainerID = id
 	}

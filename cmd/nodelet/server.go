@@ -51,7 +51,8 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	own := endpoints.Settings(p.cfg)
 	own.Healthz = healthz
-	own.Logs, own.Verbosity = logs.New("/var/log"), p.verbosity
+	own.Logs = logs.New("/var/log")
+	own.Verbosity = p.verbosity
 	mounts := slices.Concat(endpoints.Mounts(own, p.metrics.Mounts()), p.metrics.Mounts())
 	served, err := serverConfig(p, x.api, serving, api, mounts)
 	if err != nil {

@@ -119,8 +119,10 @@ func (r *reading) change(next *opened) {
 	}
 	r.old, r.left = before, time.Now()
 	r.file, r.info = next.file, next.info
-	r.unpacked, r.at = next.unpacked, 0
-	r.inside, r.key = nil, ""
+	r.unpacked = next.unpacked
+	r.at = 0
+	r.inside = nil
+	r.key = ""
 	if next.name != r.name {
 		r.key = next.name
 	}

@@ -122,7 +122,8 @@ func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) 
 	var got manifest.File
 	if got, f.errs = manifest.Parse(data, o); len(f.errs) == 0 {
 		f.good, f.goodSum = f.keepSame(got), sum
-		f.everOK, f.changed = true, changed
+		f.everOK = true
+		f.changed = changed
 	}
 	return false
 }

@@ -122,8 +122,10 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 		u.MemoryLimit = less(m.total, m.hugePages)
 	}
 	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
-	n.CPU, n.Memory = c.cpuStats("/", &u), memoryStats(&u)
-	n.Swap, n.IO = swapStats(&u), ioStats(&u)
+	n.CPU = c.cpuStats("/", &u)
+	n.Memory = memoryStats(&u)
+	n.Swap = swapStats(&u)
+	n.IO = ioStats(&u)
 	for _, system := range c.systems() {
 		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
 			born := c.cfg.Hierarchy.born(system.cgroup)

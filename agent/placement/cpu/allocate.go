@@ -125,8 +125,8 @@ func (p *Policy) divide(pod *corev1.Pod, all cpuset.CPUSet) (map[string]cpuset.C
 
 // leavesShared returns an error if the containers with CPUs of their own leave none to those that share.
 func (p *Policy) leavesShared(pod *corev1.Pod) error {
-	total, running := p.exclusiveOfPod(pod), 0
-	sharing := false
+	total := p.exclusiveOfPod(pod)
+	running, sharing := 0, false
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if role == podutil.RoleEphemeral {
 			continue
