@@ -109,7 +109,8 @@ func (c *crowd) check() {
 		}
 	}
 	if allocatable := c.allocatable.Cpu().MilliValue(); used > allocatable {
-		c.t.Errorf("NeverTooMuch: the running containers request %dm of %dm: %v", used, allocatable, c.running())
+		c.t.Errorf("NeverTooMuch: the running containers request: got %dm, want at most %dm: %v",
+			used, allocatable, c.running())
 	}
 	preempted := strings.Join(c.eventsWith("Preempting"), "\n") + "\n"
 	for _, pod := range c.wanted {

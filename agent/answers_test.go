@@ -56,7 +56,7 @@ func FuzzRuntimeAnswer(f *testing.F) {
 			create, ok := step.(podstate.CreateContainer)
 			for _, c := range o.Containers {
 				if ok && c.Name == create.Name && c.Alive() {
-					t.Errorf("%s beside %+v", step, c)
+					t.Errorf("got %s beside %+v, want no second instance", step, c)
 				}
 			}
 		}

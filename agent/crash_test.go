@@ -85,7 +85,7 @@ func TestKilledWhileStarting(t *testing.T) {
 			w.checkRunning("web/proxy#0", "web/app#0")
 			w.checkOnce()
 			if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").RestartCount != 0 {
-				t.Errorf("status: %+v", st)
+				t.Errorf("status: got %+v, want a ready pod without a restart", st)
 			}
 			w.delete(pod, 5*time.Second)
 			w.sleep(time.Minute)
@@ -98,13 +98,13 @@ func (w *world) checkOnce() {
 	w.t.Helper()
 	for i, s := range w.runtime.Sandboxes() {
 		if i > 0 || s.Metadata.Attempt != 0 || s.State != runtimeapi.PodSandboxState_SANDBOX_READY {
-			w.t.Errorf("sandbox %d is attempt %d, %s", i, s.Metadata.Attempt, s.State)
+			w.t.Errorf("sandbox %d: got attempt %d, %s, want attempt 0 alone, ready", i, s.Metadata.Attempt, s.State)
 		}
 	}
 	seen := map[string]bool{}
 	for _, c := range w.runtime.Containers() {
 		if seen[c.Metadata.Name] || c.Metadata.Attempt != 0 {
-			w.t.Errorf("container %s has an instance of attempt %d, %s", c.Metadata.Name, c.Metadata.Attempt, c.State)
+			w.t.Errorf("container %s: got attempt %d, %s, want attempt 0 alone", c.Metadata.Name, c.Metadata.Attempt, c.State)
 		}
 		seen[c.Metadata.Name] = true
 	}

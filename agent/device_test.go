@@ -86,7 +86,7 @@ func (w *world) checkNoneGiven() {
 	text, err := os.ReadFile(w.checkpointPath())
 	entries, _, readErr := checkpoint.Unmarshal(text)
 	if err != nil || readErr != nil || len(entries) > 0 {
-		w.t.Errorf("given out: %+v; %v, %v", entries, err, readErr)
+		w.t.Errorf("devices in use: got %+v, %v, %v, want none", entries, err, readErr)
 	}
 }
 

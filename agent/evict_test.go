@@ -24,12 +24,12 @@ func TestEvict(t *testing.T) {
 		began := time.Now()
 		<-w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "disk full", Grace: 7 * time.Second})
 		if took := time.Since(began); took != 7*time.Second {
-			t.Errorf("the eviction took %s", took)
+			t.Errorf("the eviction took %s, want 7s", took)
 		}
 		w.sleep(time.Minute)
 		st := w.status(pod)
 		if st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != "disk full" {
-			t.Errorf("status %s %s %q", st.Phase, st.Reason, st.Message)
+			t.Errorf("status: got %s %s %q, want Failed Evicted \"disk full\"", st.Phase, st.Reason, st.Message)
 		}
 		w.checkRunning("other/app#0")
 		if left := w.agent.Active(t.Context()); len(left) != 1 || left[0].Name != "other" {
@@ -75,7 +75,7 @@ func TestDoomed(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("high/app#0")
 		if st := w.status(low); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
-			t.Errorf("status %s %s", st.Phase, st.Reason)
+			t.Errorf("status: got %s %s, want Failed %s", st.Phase, st.Reason, shutdown.Reason)
 		}
 	})
 }

@@ -158,7 +158,7 @@ func TestEvictor(t *testing.T) {
 		w.run(all...)
 		w.sleep(time.Minute)
 		if n := len(w.running()); n != 8 || s.Pressure().Any() {
-			t.Fatalf("%d pods run, pressure %+v", n, s.Pressure())
+			t.Fatalf("got %d running pods and pressure %+v, want 8 and none", n, s.Pressure())
 		}
 		w.run(apiPod("iiiiiiiii"), apiPod("jjjjjjjjjj"))
 		w.sleep(time.Second)
@@ -181,12 +181,12 @@ func TestEvictor(t *testing.T) {
 		}
 		w.sleep(2 * time.Minute)
 		if want := []policy.Pressure{{Memory: true}, {}}; !slices.Equal(s.pressures, want) {
-			t.Errorf("pressures: %+v", s.pressures)
+			t.Errorf("pressures: got %+v, want %+v", s.pressures, want)
 		}
 		s.looks.Store(0)
 		w.sleep(time.Hour)
 		if n := s.looks.Load(); n != 360 {
-			t.Errorf("at rest the levels are read %d times an hour", n)
+			t.Errorf("at rest the levels were read %d times in an hour, want 360", n)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestEvictorSpares(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
 		if !slices.Equal(s.events, []string{"EvictionThresholdMet: Attempting to reclaim ephemeral-storage"}) {
-			t.Errorf("events: %q", s.events)
+			t.Errorf("events: got %q, want EvictionThresholdMet alone", s.events)
 		}
 	})
 }

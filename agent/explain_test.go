@@ -41,7 +41,7 @@ default/web  Running, ready
 		cancel()
 		for range 100 {
 			if all, err := w.agent.Explain(ctx); err == nil && len(all) != 3 {
-				t.Errorf("explained %d pods", len(all))
+				t.Errorf("got %d pods explained, want 3", len(all))
 			}
 		}
 	})

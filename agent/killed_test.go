@@ -56,7 +56,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 			}
 			st := w.status(pod)
 			if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {
-				t.Errorf("status: %+v", st)
+				t.Errorf("status: got %+v, want a ready pod and one restart of setup", st)
 			}
 			w.delete(pod, 5*time.Second)
 			w.sleep(time.Minute)
@@ -86,7 +86,7 @@ func TestKilledWhileResizingWithRestart(t *testing.T) {
 			w.checkRunning("web/app#1")
 			w.checkSize(pod, 2000, "2Gi")
 			if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
-				t.Errorf("status: %+v", st)
+				t.Errorf("status: got %+v, want a ready pod and one restart of app", st)
 			}
 			w.restart()
 			w.sleep(time.Minute)

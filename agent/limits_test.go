@@ -32,7 +32,7 @@ func TestOverrun(t *testing.T) {
 			measured.Add(1)
 			for _, p := range pods {
 				if p.Name != "limited" {
-					t.Errorf("%s is measured", p.Name)
+					t.Errorf("pod %s was measured, want only the one with a limit", p.Name)
 				}
 				all = append(all, policy.Storage{Volumes: map[string]int64{"scratch": held.Load()}})
 			}
@@ -46,7 +46,7 @@ func TestOverrun(t *testing.T) {
 		w.run(apiPod("free"))
 		w.sleep(time.Minute)
 		if n := measured.Load(); n != 0 {
-			t.Errorf("measured %d times where no pod has a limit", n)
+			t.Errorf("measured %d times, want 0: no pod has a limit", n)
 		}
 		w.run(apiPod("free"), scratchPod("limited"))
 		held.Store(1 << 20)

@@ -174,14 +174,14 @@ func TestExitTime(t *testing.T) {
 	f := newRuntimeFacts()
 	now := time.Now()
 	if at := f.ended("ahead", now.Add(time.Hour)); at.After(time.Now()) {
-		t.Errorf("an end that the runtime dates ahead is %v from now", time.Until(at))
+		t.Errorf("an end that the runtime dates ahead: got %v from now, want no time in the future", time.Until(at))
 	}
 	at := f.ended("past", now.Add(-time.Minute))
 	if ago := now.Sub(at); ago != time.Minute {
 		t.Errorf("an end a minute ago: got %v ago, want %v", ago, time.Minute)
 	}
 	if again := f.ended("past", now); !again.Equal(at) {
-		t.Errorf("the end moved by %v", again.Sub(at))
+		t.Errorf("the second answer about an end differs by %v from the first, want the same", again.Sub(at))
 	}
 }
 
@@ -194,6 +194,6 @@ func TestFactsAreForgotten(t *testing.T) {
 				spec.LabelPodNamespace: "default", spec.LabelPodName: "web", spec.LabelContainerName: "app"}}}}}, discard())
 	}
 	if len(f.made) != 1 || len(f.messages) != 1 || len(f.exits) != 1 {
-		t.Errorf("kept: %v, %v, %v", f.made, f.messages, f.exits)
+		t.Errorf("kept: got %v, %v, %v, want one of each", f.made, f.messages, f.exits)
 	}
 }

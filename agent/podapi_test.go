@@ -56,7 +56,7 @@ func TestPodAPIFollows(t *testing.T) {
 		w.log("2026-01-02T03:04:06.000000000Z stdout F last\n")
 		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 0, "")
 		if err := <-done; err != nil || out.String() != "first\nlast\n" {
-			t.Errorf("followed %q, %v", out.String(), err)
+			t.Errorf("followed log: got %q, %v, want both lines", out.String(), err)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestPodAPIRefuses(t *testing.T) {
 			var reported *server.Error
 			if !errors.As(err, &reported) || reported.Code != c.code || !strings.Contains(reported.Text, c.says) ||
 				out.Len() > 0 {
-				t.Errorf("%s/%s: %v, %q", c.pod, c.name, err, out.String())
+				t.Errorf("%s/%s: got %v, %q, want %d and %q, and no log", c.pod, c.name, err, out.String(), c.code, c.says)
 			}
 		}
 	})

@@ -56,7 +56,7 @@ func TestShare(t *testing.T) {
 	}
 	s.publish()
 	if len(shares) != 0 {
-		t.Errorf("the same sum is handed on again: %+v", <-shares)
+		t.Errorf("the same sum was handed on again: got %+v, want nothing", <-shares)
 	}
 	delete(s.table.workers, "two")
 	s.publish()

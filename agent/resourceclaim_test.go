@@ -111,7 +111,7 @@ func TestResourceClaims(t *testing.T) {
 		}
 		if waits := w.waits(pod); !slices.ContainsFunc(waits,
 			func(x agent.Wait) bool { return strings.Contains(x.For+x.Why, "prepare resource claims") }) {
-			t.Errorf("the pod waits for %+v", waits)
+			t.Errorf("the pod waits for %+v, want a wait for its resource claims", waits)
 		}
 		b.fail(nil)
 		w.agent.ObjectsChanged([]types.UID{pod.UID}) // its driver has registered
@@ -123,7 +123,7 @@ func TestResourceClaims(t *testing.T) {
 		w.sleep(10 * time.Second)
 		w.checkRunning()
 		if st := w.status(pod); st.Phase != corev1.PodRunning {
-			t.Errorf("the pod is called %s while its claims are prepared", st.Phase)
+			t.Errorf("phase while the claims are prepared: got %s, want Running", st.Phase)
 		}
 		b.fail(nil)
 		w.sleep(time.Minute)
@@ -150,7 +150,7 @@ func TestResourceClaimsAfterRestart(t *testing.T) {
 		slices.Sort(b.asked)
 		b.checkAsked(t, "prepare", "unprepare")
 		if pods := b.Pods(); !slices.Equal(pods, []types.UID{pod.UID}) {
-			t.Errorf("claims are held for %q", pods)
+			t.Errorf("pods with claims: got %q, want %q", pods, pod.UID)
 		}
 	})
 }

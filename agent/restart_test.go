@@ -43,7 +43,7 @@ func TestCrashLoop(t *testing.T) {
 		if c := containerStatus(w.status(pod), "app"); c.State.Waiting == nil ||
 			c.State.Waiting.Reason != "CrashLoopBackOff" ||
 			c.LastTerminationState.Terminated == nil || c.RestartCount != 1 {
-			t.Errorf("after two crashes the status says %+v", c)
+			t.Errorf("after two crashes: got %+v, want CrashLoopBackOff after one restart", c)
 		}
 		w.checkWaits(pod, "container app", "back-off 10s")
 		w.sleep(20 * time.Minute)
@@ -61,7 +61,7 @@ func TestCrashLoop(t *testing.T) {
 			t.Errorf("got %d back-off events after %d starts: %q", len(events), len(w.starts()), events)
 		}
 		if n := len(w.runtime.Containers()); n > 2 {
-			t.Errorf("%d instances are kept", n)
+			t.Errorf("got %d instances left, want at most 2", n)
 		}
 		if links, _ := os.ReadDir(w.path("links")); len(links) != len(w.runtime.Containers()) {
 			t.Errorf("there: got %d links to logs, want %d", len(links), len(w.runtime.Containers()))
@@ -98,11 +98,11 @@ func TestPullBackOff(t *testing.T) {
 		w.sleep(time.Second)
 		c := containerStatus(w.status(pod), "app")
 		if c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Reason+c.State.Waiting.Message, "Pull") {
-			t.Errorf("the status says %+v", c.State)
+			t.Errorf("state: got %+v, want a wait for the pull", c.State)
 		}
 		w.sleep(80 * time.Second)
 		if n := w.runtime.Verbs()["PullImage"]; n != 4 { // after 0, 10, 30 and 70 s
-			t.Errorf("pulled %d times", n)
+			t.Errorf("got %d pulls, want 4", n)
 		}
 		w.runtime.Publish(fake.RemoteImage{Name: "missing:1"})
 		w.sleep(80 * time.Second)
@@ -175,7 +175,7 @@ func TestPullPolicies(t *testing.T) {
 				}
 				if wait := containerStatus(w.status(pod), "app").State.Waiting; !c.runs &&
 					(wait == nil || wait.Reason != "ErrImageNeverPull") {
-					t.Errorf("waits for %+v", wait)
+					t.Errorf("the container waits for %+v, want ErrImageNeverPull", wait)
 				}
 			})
 		})
@@ -198,13 +198,13 @@ func TestStartFails(t *testing.T) {
 		c := containerStatus(w.status(pod), "app")
 		if end := c.LastTerminationState.Terminated; end == nil || end.Message != "exec: no such file" ||
 			end.Reason != "StartError" {
-			t.Errorf("the status says %+v", c)
+			t.Errorf("got %+v, want StartError with the runtime's message", c)
 		}
 		if len(w.eventsWith("Failed Error: exec: no such file")) == 0 {
 			t.Error("got no event with the runtime's error")
 		}
 		if n := w.runtime.Verbs()["StartContainer"]; n < 2 || n > 5 {
-			t.Errorf("%d starts in a minute", n)
+			t.Errorf("got %d starts in a minute, want 2 to 5", n)
 		}
 		w.runtime.Script("app", fake.Script{})
 		w.sleep(5 * time.Minute)
@@ -238,7 +238,7 @@ func TestLivenessRestarts(t *testing.T) {
 			}
 		}
 		if c := containerStatus(w.status(pod), "app"); c.LastTerminationState.Terminated == nil {
-			t.Errorf("status: %+v", c)
+			t.Errorf("status: got %+v, want a last termination", c)
 		}
 	})
 }
@@ -328,10 +328,10 @@ func TestJob(t *testing.T) {
 				w.sleep(anHour)
 				st := w.status(pod)
 				if end := containerStatus(st, "app").State.Terminated; st.Phase != phase || end == nil || end.ExitCode != code {
-					t.Errorf("status: %+v", st)
+					t.Errorf("status: got %+v, want %s and exit code %d", st, phase, code)
 				}
 				if n := w.runtime.Verbs()["StartContainer"]; n != 1 {
-					t.Errorf("started %d times", n)
+					t.Errorf("got %d starts, want 1", n)
 				}
 				for _, s := range w.runtime.Sandboxes() {
 					if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {

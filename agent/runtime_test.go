@@ -53,7 +53,7 @@ func TestSideBySide(t *testing.T) {
 			t.Errorf("under way: %q", got)
 		}
 		if _, err := os.Stat(w.path("pods/uid-web/volumes/kubernetes.io~empty-dir/data")); err != nil {
-			t.Errorf("the volume waits for the sandbox: %v", err)
+			t.Errorf("volume while there is no sandbox: got %v, want it mounted", err)
 		}
 		w.sleep(9 * time.Second)
 		w.checkRunning("web/app#0")
@@ -154,7 +154,7 @@ func TestDeleteWhileSandboxHangs(t *testing.T) {
 		w.sleep(time.Second)
 		w.delete(pod, 30*time.Second)
 		if took := w.gone(pod); took != 0 {
-			t.Errorf("the pod went after %v", took)
+			t.Errorf("the pod went after %v, want at once", took)
 		}
 	})
 }
@@ -240,10 +240,10 @@ func TestReboot(t *testing.T) {
 				all := w.runtime.Sandboxes()
 				if n := len(all); n == 0 || all[n-1].Metadata.Attempt != 1 ||
 					all[n-1].State != runtimeapi.PodSandboxState_SANDBOX_READY {
-					t.Errorf("sandboxes: %v", all)
+					t.Errorf("sandboxes: got %v, want a ready one of attempt 1 as the newest", all)
 				}
 				if st := w.status(pod); !ready(st) || containerStatus(st, "app").RestartCount != 1 {
-					t.Errorf("status: %+v", st)
+					t.Errorf("status: got %+v, want a ready pod after one restart", st)
 				}
 			})
 		})
@@ -263,7 +263,7 @@ func TestSandboxKilled(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#1")
 		if all := w.runtime.Sandboxes(); all[len(all)-1].Metadata.Attempt != 1 {
-			t.Errorf("the newest sandbox is attempt %d", all[len(all)-1].Metadata.Attempt)
+			t.Errorf("attempt of the newest sandbox: got %d, want 1", all[len(all)-1].Metadata.Attempt)
 		}
 		if got := w.eventsWith("SandboxChanged"); len(got) != 1 {
 			t.Errorf("after the kill: got %q, want one such event", got)

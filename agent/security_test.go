@@ -57,11 +57,11 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 		w.sleep(time.Minute)
 		log := w.everythingLogged()
 		if !strings.Contains(log, "private:1") {
-			t.Errorf("nothing was pulled:\n%s", log)
+			t.Errorf("log: want a line about the pull of private:1, got\n%s", log)
 		}
 		for _, s := range []string{value, password} {
 			if strings.Contains(log, s) {
-				t.Errorf("%q is in the log:\n%s", s, log)
+				t.Errorf("the log has the secret %q, want it nowhere:\n%s", s, log)
 			}
 		}
 	})

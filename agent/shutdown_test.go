@@ -454,7 +454,7 @@ func TestNoBus(t *testing.T) {
 		go func() { s.Run(ctx); close(done) }()
 		w.sleep(time.Minute)
 		if !bus.isLocked() {
-			t.Errorf("the lock is not taken after %d tries", tries)
+			t.Errorf("after %d tries the lock is not taken, want it taken", tries)
 		}
 		cancel()
 		<-done

@@ -61,7 +61,8 @@ func TestSlowDevicePlugin(t *testing.T) {
 			st := w.status(pod)
 			want := "Allocate failed due to the device is on fire, which is unexpected"
 			if st.Phase != corev1.PodFailed || st.Reason != "UnexpectedAdmissionError" || !strings.Contains(st.Message, want) {
-				t.Errorf("the pod that was refused: %s, %s, %s", st.Phase, st.Reason, st.Message)
+				t.Errorf("refused pod: got %s, %s, %q, want Failed, UnexpectedAdmissionError, %q",
+					st.Phase, st.Reason, st.Message, want)
 			}
 			if n := len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
 				t.Errorf("got %d events say so, want 1", n)
@@ -80,20 +81,20 @@ func TestSlowDevicePlugin(t *testing.T) {
 			w.remove(pod.UID)
 			w.sleep(time.Second)
 			if waits := w.waits(pod); waits != nil {
-				t.Errorf("the pod still waits for %v", waits)
+				t.Errorf("the pod still waits for %v, want nothing", waits)
 			}
 		},
 		"the pod is evicted": func(t *testing.T, w *world, _ *slowDevices, pod *corev1.Pod) {
 			<-w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted"})
 			w.sleep(time.Second)
 			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "Evicted" {
-				t.Errorf("the pod that was evicted: %s, %s", st.Phase, st.Reason)
+				t.Errorf("evicted pod: got %s, %s, want Failed, Evicted", st.Phase, st.Reason)
 			}
 		},
 		"the agent ends": func(t *testing.T, w *world, d *slowDevices, pod *corev1.Pod) {
 			w.restart()
 			if st := w.status(pod); st.Phase == corev1.PodFailed {
-				t.Errorf("the pod was refused: %s", st.Message)
+				t.Errorf("got a refused pod, %q, want it admitted", st.Message)
 			}
 			d.answers <- nil
 			w.sleep(time.Second)
@@ -117,7 +118,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 				w.sleep(anHour)
 				w.checkRunning("other/app#0")
 				if len(d.asked) != 1 {
-					t.Errorf("devices were set aside %d times", len(d.asked))
+					t.Errorf("the devices were reserved %d times, want once", len(d.asked))
 				}
 				test(t, w, d, &changed)
 			})

@@ -35,16 +35,16 @@ func TestPodRuns(t *testing.T) {
 		app := containerStatus(st, "app")
 		if st.Phase != corev1.PodRunning || !ready(st) || st.PodIP == "" || app.State.Running == nil ||
 			app.RestartCount != 0 {
-			t.Errorf("status: %+v", st)
+			t.Errorf("status: got %+v, want a ready pod with an address and no restart", st)
 		}
 		id := w.runtime.Containers()[0].Id
 		if to, err := os.Readlink(w.path("links/web_default_app-" + id +
 			".log")); to != w.path("logs/default_web_uid-web/app/0.log") {
-			t.Errorf("log collectors are sent to %q, %v", to, err)
+			t.Errorf("link for log collectors: got %q, %v, want the log of app", to, err)
 		}
 		t.Logf("calls of a start: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
 		if n := len(w.runtime.Calls()); n > maxStartCalls {
-			t.Errorf("a start took %d calls, more than %d: %v", n, maxStartCalls, w.runtime.Verbs())
+			t.Errorf("a start took %d calls, want at most %d: %v", n, maxStartCalls, w.runtime.Verbs())
 		}
 
 		// What the API server says of the pod after that is no news, and costs no call.
@@ -54,7 +54,7 @@ func TestPodRuns(t *testing.T) {
 		w.run(&echo)
 		w.sleep(time.Second)
 		if n := len(w.runtime.Calls()); n != 0 {
-			t.Errorf("the echo of the status cost %d calls: %v", n, w.runtime.Verbs())
+			t.Errorf("the echo of the status caused %d calls, want none: %v", n, w.runtime.Verbs())
 		}
 
 		w.delete(pod, 0)
@@ -66,7 +66,7 @@ func TestPodRuns(t *testing.T) {
 		}
 		t.Logf("calls of an end: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
 		if n := len(w.runtime.Calls()); n > maxStopCalls {
-			t.Errorf("an end took %d calls, more than %d: %v", n, maxStopCalls, w.runtime.Verbs())
+			t.Errorf("an end took %d calls, want at most %d: %v", n, maxStopCalls, w.runtime.Verbs())
 		}
 	})
 }
@@ -79,11 +79,11 @@ func TestHostNetwork(t *testing.T) {
 		w.sleep(0)
 		w.checkRunning("web/app#0")
 		if st := w.status(pod); st.PodIP != "192.0.2.1" || st.HostIP != "192.0.2.1" || !ready(st) {
-			t.Errorf("status: %+v", st)
+			t.Errorf("status: got %+v, want a ready pod with the address of the host", st)
 		}
 		hosts, err := os.ReadFile(w.path("pods/uid-web/etc-hosts"))
 		if text, _ := os.ReadFile("/etc/hosts"); !strings.Contains(string(hosts), string(text)) {
-			t.Errorf("the hosts file says %q, %v", hosts, err)
+			t.Errorf("hosts file: got %q, %v, want the text of /etc/hosts in it", hosts, err)
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestEphemeralContainer(t *testing.T) {
 		w.sleep(anHour)
 		w.checkRunning("web/app#0")
 		if st := w.status(next).EphemeralContainerStatuses; len(st) != 1 || st[0].State.Terminated == nil {
-			t.Errorf("status: %+v", st)
+			t.Errorf("status: got %+v, want one terminated ephemeral container", st)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestDeletedBeforeTheStart(t *testing.T) {
 		w.sleep(time.Second)
 		w.checkNothingLeft()
 		if acts := w.acts(); len(acts) != 0 || len(w.set.Pods) != 0 {
-			t.Errorf("did %q; pods left: %d", acts, len(w.set.Pods))
+			t.Errorf("got the calls %q and %d pods left, want none", acts, len(w.set.Pods))
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestGraceShortened(t *testing.T) {
 		}
 		w.delete(pod, 5*time.Second)
 		if took := w.gone(pod); took != 5*time.Second {
-			t.Errorf("with a grace of 5 s left, the pod went after %v", took)
+			t.Errorf("with a grace of 5 s left, the pod went after %v, want 5s", took)
 		}
 		if n := w.runtime.Verbs()["StopContainer"]; n != 2 {
 			t.Errorf("got %d calls of StopContainer in all, want 2", n)
@@ -64,7 +64,7 @@ func TestNoGrace(t *testing.T) {
 		w.sleep(time.Second)
 		w.delete(pod, 0)
 		if took := w.gone(pod); took != 2*time.Second {
-			t.Errorf("the pod went after %v", took)
+			t.Errorf("the pod went after %v, want 2s", took)
 		}
 		if n := w.runtime.Verbs()["ExecSync"]; n != 0 || len(w.eventsWith("FailedPreStopHook")) != 0 {
 			t.Errorf("the preStop hook ran %d times, want 0 and no event", n)
@@ -80,11 +80,11 @@ func TestDeleteWhilePulling(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Minute)
 		if st := w.status(pod); st.Phase != corev1.PodPending || containerStatus(st, "app").State.Waiting == nil {
-			t.Errorf("while pulling: %+v", st)
+			t.Errorf("while pulling: got %+v, want a pending pod with a waiting container", st)
 		}
 		w.delete(pod, 30*time.Second)
 		if took := w.gone(pod); took != 0 {
-			t.Errorf("the pod went after %v", took)
+			t.Errorf("the pod went after %v, want at once", took)
 		}
 		if failed := w.eventsWith("Failed"); len(failed) != 0 {
 			t.Errorf("events about failures: got %q, want none", failed)
@@ -102,7 +102,7 @@ func TestDeleteWhileInitRuns(t *testing.T) {
 		w.checkRunning("web/setup#0")
 		w.delete(pod, 30*time.Second)
 		if took := w.gone(pod); took != 3*time.Second {
-			t.Errorf("the pod went after %v", took)
+			t.Errorf("the pod went after %v, want 3s", took)
 		}
 		if acts := w.acts(); slices.Contains(acts, "CreateContainer app#0") {
 			t.Errorf("got calls %q, want no app container", acts)
@@ -180,7 +180,7 @@ func TestDeleteWhilePreStopSleeps(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.delete(pod, 5*time.Second)
 		if took := w.gone(pod); took > 7*time.Second {
-			t.Errorf("with a grace of 5 s left, the pod went after %v", took)
+			t.Errorf("with a grace of 5 s left, the pod went after %v, want at most 7s", took)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestOrphanPreStop(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkNothingLeft()
 		if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
-			t.Errorf("the hook ran %d times", n)
+			t.Errorf("the hook ran %d times, want once", n)
 		}
 	})
 }

@@ -168,7 +168,7 @@ func TestMirror(t *testing.T) {
 		w.sleep(0)
 		if st := w.status(mirror); st.Phase != corev1.PodRunning || !ready(st) ||
 			containerStatus(st, "app").State.Running == nil {
-			t.Errorf("the mirror says %+v", st)
+			t.Errorf("status of the mirror: got %+v, want a ready pod that runs", st)
 		}
 		if _, known := w.agent.status.Newest(pod.UID); known {
 			t.Error("the status was published for the static pod itself")
@@ -223,7 +223,7 @@ func TestAdmission(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("older/app#0")
 		if st := w.status(younger); st.Phase != corev1.PodFailed || st.Reason != "OutOfcpu" {
-			t.Errorf("the one that does not fit: %s %s", st.Phase, st.Reason)
+			t.Errorf("the pod that does not fit: got %s %s, want Failed OutOfcpu", st.Phase, st.Reason)
 		}
 		w.delete(older, 0)
 		w.sleep(time.Minute)

@@ -28,7 +28,7 @@ func TestHintsAreCollected(t *testing.T) {
 	}
 	w.drain()
 	if !w.stale || !w.memory.Volumes["data"].Stale {
-		t.Errorf("a hint was lost: %v, %+v", w.stale, w.memory.Volumes)
+		t.Errorf("after a hint: got stale %v and %+v, want both stale", w.stale, w.memory.Volumes)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 	}
 	add := b.got("other", "ADD")
 	if args, _ := json.Marshal(add["args"]); string(args) != `{"cni":{"color":"blue"}}` {
-		t.Errorf("args of the second network: %s", args)
+		t.Errorf("args of the second network: got %s, want the colour blue", args)
 	}
 	if rc, _ := json.Marshal(add["runtimeConfig"]); string(rc) != `{"mac":"0a:00:00:00:00:09"}` {
 		t.Errorf("capability arguments: got %s, want those alone that the plugin declares", rc)
@@ -55,7 +55,7 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 		t.Errorf("still on record: got %q, want none", got)
 	}
 	if len(b.seen) != len(want) || b.seen[0].Plugin != "first" || b.seen[0].Verb != "ADD" || b.seen[0].Took <= 0 {
-		t.Errorf("observed: %+v", b.seen)
+		t.Errorf("observed calls: got %+v, want %d that begin with ADD of first", b.seen, len(want))
 	}
 }
 
@@ -96,7 +96,7 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 	rec, err := b.store.read("s1")
 	if err != nil || rec.Whole {
-		t.Fatalf("record %+v, %v", rec, err)
+		t.Fatalf("record: got %+v, %v, want an unfinished one", rec, err)
 	}
 	rec.NetNS = "/nowhere"
 	if err := b.store.write(rec); err != nil {
@@ -104,7 +104,7 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 	r, err := b.Reap(context.Background(), Alive{})
 	if err != nil || !slices.Equal(r.Sandboxes, []string{"s1"}) || len(b.kept()) != 0 {
-		t.Errorf("reaped %+v, %v; on record: %q", r, err, b.kept())
+		t.Errorf("reaped: got %+v, %v, want s1; on record: got %q, want none", r, err, b.kept())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestHangingPluginIsKilled(t *testing.T) {
 sleep 600 & echo $! >DIR/child; echo $$ >DIR/self; wait`)
 	err := b.attach("s1", b.network(chain("hang")))
 	if err == nil || !strings.Contains(err.Error(), "did not finish ADD within 1s and was killed") {
-		t.Fatalf("error: %v", err)
+		t.Fatalf("got %v, want that the plugin was killed", err)
 	}
 	for _, who := range []string{"child", "self"} {
 		text, err := os.ReadFile(filepath.Join(b.dir, who))
@@ -150,7 +150,7 @@ func TestCallerGivesUp(t *testing.T) {
 	}()
 	err := b.Attach(ctx, b.record("s1"), []Wanted{{Network: b.network(chain("slow")), IfName: "eth0"}})
 	if err == nil || !strings.Contains(err.Error(), "the runtime waits no longer") {
-		t.Fatalf("error: %v", err)
+		t.Fatalf("got %v, want that the runtime no longer waits", err)
 	}
 	if got := b.calls(); !slices.Equal(got, []string{"ADD slow s1 eth0", "DEL slow s1 eth0"}) {
 		t.Errorf("calls: %q", got)
@@ -184,7 +184,7 @@ func TestHostileOutput(t *testing.T) {
 				t.Errorf("got error %v, want one with %q", err, c.want)
 			}
 			if err != nil && len(b.kept()) != 0 {
-				t.Errorf("still on record: %q", b.kept())
+				t.Errorf("on record: got %q, want none", b.kept())
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func TestVersions(t *testing.T) {
 			t.Run(version+"-"+name, func(t *testing.T) {
 				m.allVerbs(t, version)
 				if left, _ := filepath.Glob(filepath.Join(dir, "table", "10.*")); len(left) > 0 {
-					t.Errorf("addresses left: %q", left)
+					t.Errorf("addresses: got %q left, want none", left)
 				}
 				if rules := sh(t, "iptables-save", "-t", "nat"); strings.Contains(rules, "CNI-DN-") {
 					t.Errorf("rules left:\n%s", rules)
@@ -102,7 +102,7 @@ func (m mode) allVerbs(t *testing.T, version string) {
 		t.Fatal(err)
 	}
 	if result.Version() != version || !strings.Contains(fmt.Sprint(result), "10.56.0.") {
-		t.Errorf("result of version %s: %v", result.Version(), result)
+		t.Errorf("result of version %s: got %v, want an address of 10.56.0.0/24", result.Version(), result)
 	}
 	err = m.chain.CheckNetworkList(ctx, m.network, conf)
 	if err != nil && !(version == "0.3.1" && errors.Is(err, libcni.ErrorCheckNotSupp)) {

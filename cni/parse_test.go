@@ -31,16 +31,16 @@ func TestParseNetwork(t *testing.T) {
 		n, err := parseNetwork([]byte(test.text))
 		switch {
 		case test.want == "" && err != nil:
-			t.Errorf("%s: %v", test.text, err)
+			t.Errorf("%s: got %v, want no error", test.text, err)
 		case test.want == "" && n.Name != "a":
-			t.Errorf("%s: %+v", test.text, n)
+			t.Errorf("%s: got %+v, want the name a", test.text, n)
 		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v; test.want an error with %q", test.text, err, test.want)
 		}
 	}
 	n, err := parseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
 	if err != nil || strings.Join(programs(n), " ") != "x y" {
-		t.Errorf("%v, %v", programs(n), err)
+		t.Errorf("got %v, %v, want the plugins x and y", programs(n), err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestParseSelections(t *testing.T) {
 	}
 	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" ||
 		c["deviceID"] != "d" {
-		t.Errorf("capabilities: %v", c)
+		t.Errorf("capabilities: got %v, want all six", c)
 	}
 }
 
@@ -149,7 +149,7 @@ func FuzzParseNetwork(f *testing.F) {
 		}
 		again, err := parseNetwork(flat)
 		if err != nil || again.Name != n.Name || len(again.Plugins) != len(n.Plugins) {
-			t.Fatalf("%q becomes %q: %v", text, flat, err)
+			t.Fatalf("%q written as %q: got %v, want the same network", text, flat, err)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func FuzzParseSelections(f *testing.F) {
 		seen := map[string]bool{}
 		for _, s := range all {
 			if err == nil && (s.IfName == "" || seen[s.IfName] || strings.ContainsAny(s.label()[len(s.Namespace)+1:], "/\\ ")) {
-				t.Fatalf("%q: %+v", text, all)
+				t.Fatalf("%q: got %+v, want interfaces of their own and plain names", text, all)
 			}
 			seen[s.IfName] = true
 		}
@@ -212,11 +212,11 @@ func TestRequestOverTheWire(t *testing.T) {
 	wire := r.Encode()
 	var back shim.Request
 	if n := shim.Length(wire); n != len(wire)-4 || !back.Decode(wire[4:]) || back != *r {
-		t.Errorf("came back as %+.100v", back)
+		t.Errorf("written and read again: got %+.100v, want the same", back)
 	}
 	for i := 4; i < 40; i++ {
 		if back.Decode(wire[4:i]) {
-			t.Errorf("%d bytes of a request are taken for a whole one", i)
+			t.Errorf("the first %d bytes of a request: got a whole one, want none", i)
 		}
 	}
 }

@@ -84,15 +84,15 @@ func realPlugins(t *testing.T) {
 	}
 	result, err := first.Attachments[0].result()
 	if err != nil || len(result.IPs) != 2 {
-		t.Fatalf("result %+v, %v", result, err)
+		t.Fatalf("result: got %+v, %v, want two addresses", result, err)
 	}
 	// The plugins' own check passes, and finds what is taken away.
 	if err := d.Check(t.Context(), "s1"); err != nil {
-		t.Errorf("check of a sandbox that is as it was made: %v", err)
+		t.Errorf("check of an unchanged sandbox: got %v, want no error", err)
 	}
 	sh(t, "nsenter", "--net="+first.NetNS, "ip", "route", "del", "default")
 	if err := d.Check(t.Context(), "s1"); err == nil || !strings.Contains(err.Error(), "0.0.0.0") {
-		t.Errorf("check without default route: %v", err)
+		t.Errorf("check without default route: got %v, want an error that names it", err)
 	}
 	// Three addresses are left of the six; when all are taken by sandboxes that are gone, they come back.
 	for i := range 3 {
@@ -101,7 +101,7 @@ func realPlugins(t *testing.T) {
 		}
 	}
 	if _, err := attach("last"); err == nil || !strings.Contains(err.Error(), noAddresses) {
-		t.Fatalf("with all addresses taken: %v", err)
+		t.Fatalf("with all addresses taken: got %v, want an error that says so", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "addresses", ownName, "10.55.0.7"), []byte("never-seen\r\neth0"),
 		0o644); err != nil {
@@ -121,7 +121,7 @@ func realPlugins(t *testing.T) {
 	}
 	reaped, err := d.Reap(t.Context(), Alive{Own: n})
 	if err != nil || len(reaped.Sandboxes) != 3 || !slices.Equal(reaped.Addresses, []string{"10.55.0.7"}) {
-		t.Errorf("reaped %+v, %v", reaped, err)
+		t.Errorf("reaped: got %+v, %v, want three sandboxes and 10.55.0.7", reaped, err)
 	}
 	for _, id := range []string{"s1", "s2"} {
 		if err := d.Detach(t.Context(), id, "", nil); err != nil {
@@ -154,7 +154,7 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 	} {
 		out := sh(t, tool, "-t", "nat")
 		if strings.Count(out, want) != 1 || strings.Count(out, "-A NODELET-MASQ -j MASQUERADE") != 1 {
-			t.Errorf("%s:\n%s", tool, out)
+			t.Errorf("%s: want the rule and one MASQUERADE, got\n%s", tool, out)
 		}
 	}
 	if DropsForwarded(context.Background()) {

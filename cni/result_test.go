@@ -19,11 +19,11 @@ func FuzzResult(f *testing.F) {
 	f.Fuzz(func(t *testing.T, result []byte) {
 		r := &Record{Attachments: []Attachment{{Network: "net", IfName: "eth0", Result: result}}}
 		if text, err := r.StatusText(); err == nil && !json.Valid([]byte(text)) {
-			t.Errorf("%q became the status %q", result, text)
+			t.Errorf("%q: got the status %q, want JSON", result, text)
 		}
 		for _, version := range []string{"1.1.0", "0.4.0", "0.2.0"} {
 			if text, err := convert(result, version); err == nil && !json.Valid(text) {
-				t.Errorf("%q became the result %q", result, text)
+				t.Errorf("%q: got the result %q, want JSON", result, text)
 			}
 		}
 	})

@@ -254,7 +254,7 @@ func TestCallsThroughThePlugin(t *testing.T) {
 	}
 	if ips, _ := json.Marshal(result["ips"]); !strings.Contains(string(ips),
 		"10.9.0.2/24") || result["cniVersion"] != "1.0.0" {
-		t.Errorf("result %v", result)
+		t.Errorf("result: got %v, want 10.9.0.2/24 in version 1.0.0", result)
 	}
 	rec, err := s.store.read("s1")
 	if err != nil || !rec.Whole || rec.Pod != (Pod{
@@ -280,7 +280,7 @@ func TestCallsThroughThePlugin(t *testing.T) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
 	if v, err := s.call("VERSION", "", nil); err != nil || len(v["supportedVersions"].([]any)) != 5 {
-		t.Errorf("VERSION: %v, %v", v, err)
+		t.Errorf("VERSION: got %v, %v, want five versions", v, err)
 	}
 }
 
@@ -290,11 +290,11 @@ func TestResultInOtherVersions(t *testing.T) {
 	for _, v := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		result, err := s.call("ADD", "s"+v, map[string]any{"cniVersion": v})
 		if err != nil || result["cniVersion"] != v {
-			t.Errorf("version %s: %v, %v", v, result, err)
+			t.Errorf("version %s: got %v, %v, want a result of that version", v, result, err)
 		}
 	}
 	if result, err := s.call("ADD", "s9", map[string]any{"cniVersion": "9.0.0"}); err == nil || len(s.kept()) != 4 {
-		t.Errorf("version 9.0.0: %v, %v; on record: %q", result, err, s.kept())
+		t.Errorf("version 9.0.0: got %v, %v, want an error; on record: got %q, want 4", result, err, s.kept())
 	}
 }
 
@@ -308,7 +308,7 @@ func TestPluginWithoutAgent(t *testing.T) {
 	s.stop()
 	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
 		if result, err := s.call(verb, "s2", nil); err == nil || result["code"] != code {
-			t.Errorf("%s without an agent: %v, %v", verb, result, err)
+			t.Errorf("%s without an agent: got %v, %v, want code %v", verb, result, err, code)
 		}
 	}
 	for _, sandbox := range []string{"s1", "never-seen"} {
@@ -349,7 +349,7 @@ func TestRefusedCalls(t *testing.T) {
 	}
 	for _, stdin := range []string{"", "{", "[]", `{"socket":7}`, `{"socket":"/nowhere"}`} {
 		if result, err := s.raw("ADD", "s1", []byte(stdin)); err == nil || result["code"] != float64(7) {
-			t.Errorf("standard input %q: %v, %v", stdin, result, err)
+			t.Errorf("standard input %q: got %v, %v, want code 7", stdin, result, err)
 		}
 	}
 	s.ownErr = fmt.Errorf("no pod range yet")
@@ -358,7 +358,7 @@ func TestRefusedCalls(t *testing.T) {
 		t.Errorf("not ready: %v, %v", result, err)
 	}
 	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
-		t.Errorf("not ready: %v, %v", result, err)
+		t.Errorf("not ready: got %v, %v, want code 50", result, err)
 	}
 	if got := s.kept(); len(got) != 0 {
 		t.Errorf("on record: got %q, want none", got)
@@ -403,7 +403,7 @@ func TestAdditionalNetworks(t *testing.T) {
 		all[1].Name != "space/blue" || all[1].Default || all[1].Interface != "net1" || all[1].IPs[0] != "10.8.0.2" ||
 		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" ||
 		all[2].Interface != "eth7" {
-		t.Errorf("status annotation:\n%s", text)
+		t.Errorf("status annotation: want three networks, got\n%s", text)
 	}
 }
 

@@ -125,7 +125,7 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 		}
 		empty := func(s string) bool { return s == "null" || s == "{}" || s == "[]" }
 		if x, y := textAt(c, k.field), textAt(d, k.field); x != y && !(empty(x) && empty(y)) {
-			t.Errorf("--%s defaults to %s; in the kubelet to %s", flag, y, x)
+			t.Errorf("--%s: got the default %s, want %s as in the kubelet", flag, y, x)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestVerdicts(t *testing.T) {
 		})
 	}
 	if len(cases) < 100 {
-		t.Errorf("only %d cases were read", len(cases))
+		t.Errorf("got %d cases, want at least 100", len(cases))
 	}
 }
 
@@ -177,17 +177,17 @@ func TestPrecedence(t *testing.T) {
 			k.MaxPods, k.Port, k.PodsPerCore, k.RegistryBurst, k.EventBurst, k.ClusterDomain)
 	}
 	if want := map[string]string{"memory.available": "2Gi", "imagefs.available": "1Gi"}; !cmp.Equal(k.EvictionHard, want) {
-		t.Errorf("evictionHard: %v", k.EvictionHard)
+		t.Errorf("evictionHard: got %v, want %v", k.EvictionHard, want)
 	}
 	if want := []string{"10.0.0.2"}; !cmp.Equal(k.ClusterDNS, want) {
-		t.Errorf("clusterDNS: %v", k.ClusterDNS)
+		t.Errorf("clusterDNS: got %v, want %v", k.ClusterDNS, want)
 	}
 	if want := map[string]bool{"AllBeta": false, "NodeSwap": true}; !cmp.Equal(k.FeatureGates, want) {
-		t.Errorf("featureGates: %v", k.FeatureGates)
+		t.Errorf("featureGates: got %v, want %v", k.FeatureGates, want)
 	}
 	if c.Paths.StaticPods != filepath.Join(dir, "manifests") || filepath.Base(c.Paths.ResolvConf) != "resolv" ||
 		!filepath.IsAbs(c.Paths.ResolvConf) {
-		t.Errorf("relative paths became %s and %s", c.Paths.StaticPods, c.Paths.ResolvConf)
+		t.Errorf("relative paths: got %s and %s, want absolute ones", c.Paths.StaticPods, c.Paths.ResolvConf)
 	}
 }
 
@@ -342,10 +342,10 @@ func TestDefaultsAreSafe(t *testing.T) {
 	}
 	if c.Server.Anonymous || c.Server.AlwaysAllow || !c.Server.Webhook || c.Kubelet.ReadOnlyPort != 0 ||
 		len(c.Eviction.Thresholds) != 5 {
-		t.Errorf("%+v", c.Server)
+		t.Errorf("got %+v, want the secure defaults", c.Server)
 	}
 	if c.Node.Name != "node-1" || len(c.Warnings) != 0 {
-		t.Errorf("name %q, warnings %v", c.Node.Name, c.Warnings)
+		t.Errorf("got the name %q and the warnings %v, want node-1 and none", c.Node.Name, c.Warnings)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestTextRequests(t *testing.T) {
 	} {
 		var text *TextRequest
 		if _, err := Load([]string{flag}); !errors.As(err, &text) || !strings.Contains(text.Text, want) {
-			t.Errorf("%s: %v", flag, err)
+			t.Errorf("%s: got %v, want %q", flag, err, want)
 		}
 	}
 	for _, flag := range []string{"--help", "-h"} {

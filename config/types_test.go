@@ -90,7 +90,7 @@ func TestSameJSON(t *testing.T) {
 		t.Errorf("official (-) and ours (+) differ:\n%s", diff)
 	}
 	if n := strings.Count(string(want), ":"); n < 150 {
-		t.Fatalf("only %d values were tried", n)
+		t.Fatalf("got %d values, want at least 150", n)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestDefaults(t *testing.T) {
 	setDefaults(c)
 	c.APIVersion, c.Kind = "", ""
 	if !cmp.Equal(c.EvictionHard, defaultEvictionHard) {
-		t.Errorf("evictionHard is %v", c.EvictionHard)
+		t.Errorf("evictionHard: got %v, want %v", c.EvictionHard, defaultEvictionHard)
 	}
 	c.EvictionHard = nil // the kubelet adds them at another place
 	got, err := json.Marshal(c)

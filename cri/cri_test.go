@@ -103,7 +103,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 	seen := map[string]int{}
 	c, err := cri.Dial("unix://"+socket, cri.Options{Log: discard, Done: func(verb string, took time.Duration, err error) {
 		if err != nil || took <= 0 {
-			t.Errorf("%s took %v, err %v", verb, took, err)
+			t.Errorf("%s: got %v and the error %v, want a time and no error", verb, took, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -117,45 +117,45 @@ func TestEveryVerbOverASocket(t *testing.T) {
 
 	version, err := c.Version(ctx)
 	if err != nil || version.RuntimeName != "containerd" {
-		t.Fatalf("Version: %v, %v", version, err)
+		t.Fatalf("Version: got %v, %v, want containerd", version, err)
 	}
 	st, err := c.Status(ctx)
 	if err != nil || len(st.Status.Conditions) != 2 || len(st.RuntimeHandlers) != 1 {
-		t.Fatalf("Status: %v, %v", st, err)
+		t.Fatalf("Status: got %v, %v, want two conditions and one runtime handler", st, err)
 	}
 	if cfg, err := c.RuntimeConfig(ctx); err != nil || cfg.Linux.CgroupDriver != runtimeapi.CgroupDriver_CGROUPFS {
-		t.Fatalf("RuntimeConfig: %v, %v", cfg, err)
+		t.Fatalf("RuntimeConfig: got %v, %v, want the cgroupfs driver", cfg, err)
 	}
 	check(t, c.UpdateRuntimeConfig(ctx, "10.88.0.0/16"))
 
 	rt.Publish(fake.RemoteImage{Name: "busybox:1", Size: 77})
 	spec := &runtimeapi.ImageSpec{Image: "busybox:1"}
 	if img, err := c.ImageStatus(ctx, spec); img != nil || err != nil {
-		t.Fatalf("ImageStatus of an absent image: %v, %v", img, err)
+		t.Fatalf("ImageStatus of an absent image: got %v, %v, want nothing", img, err)
 	}
 	ref, err := c.PullImage(ctx, spec, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if img, err := c.ImageStatus(ctx, spec); err != nil || img.Id != ref || img.Size != 77 {
-		t.Fatalf("ImageStatus: %v, %v", img, err)
+		t.Fatalf("ImageStatus: got %v, %v, want the pulled image of 77 bytes", img, err)
 	}
 	if imgs, err := c.ListImages(ctx); err != nil || len(imgs) != 1 {
 		t.Fatalf("ListImages: got %v, %v, want one", imgs, err)
 	}
 	if fs, err := c.ImageFsInfo(ctx); err != nil || fs.ImageFilesystems[0].UsedBytes.Value != 77 {
-		t.Fatalf("ImageFsInfo: %v, %v", fs, err)
+		t.Fatalf("ImageFsInfo: got %v, %v, want 77 bytes", fs, err)
 	}
 
 	sandbox := runSandbox(t, c, "web", 0)
 	app := startContainer(t, c, sandbox, "web", "app", 0)
 	s, err := c.Snapshot(ctx, "uid-web", nil)
 	if err != nil || s.Containers[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		t.Fatalf("Snapshot: %+v, %v", s, err)
+		t.Fatalf("Snapshot: got %+v, %v, want a running container", s, err)
 	}
 	rt.SetUsage(app, fake.Usage{CPUNanoSeconds: 5, MemoryBytes: 6})
 	if s, err := c.PodSandboxStats(ctx, sandbox); err != nil || s.Linux.Memory.WorkingSetBytes.Value != 6 {
-		t.Fatalf("PodSandboxStats: %v, %v", s, err)
+		t.Fatalf("PodSandboxStats: got %v, %v, want 6 bytes", s, err)
 	}
 	if s, err := c.ListPodSandboxStats(ctx); err != nil || len(s) != 1 || len(s[0].Linux.Containers) != 1 {
 		t.Fatalf("ListPodSandboxStats: got %v, %v, want one", s, err)
@@ -167,7 +167,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 	check(t, c.UpdateContainerResources(ctx, app, &runtimeapi.LinuxContainerResources{CpuShares: 7}))
 	check(t, c.ReopenContainerLog(ctx, app))
 	if out, err := c.ExecSync(ctx, app, []string{"true"}, time.Second); err != nil || out.ExitCode != 0 {
-		t.Fatalf("ExecSync: %v, %v", out, err)
+		t.Fatalf("ExecSync: got %v, %v, want exit code 0", out, err)
 	}
 	check(t, c.StopContainer(ctx, app, time.Second))
 	check(t, c.RemoveContainer(ctx, app))
@@ -283,7 +283,7 @@ func TestLostAnswerAndReservedName(t *testing.T) {
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		if err != nil || len(s.Sandboxes) != 1 || s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY {
-			t.Fatalf("snapshot: %+v, %v", s, err)
+			t.Fatalf("snapshot: got %+v, %v, want one ready sandbox", s, err)
 		}
 		runSandbox(t, c, "web", 1)
 	})
@@ -303,10 +303,10 @@ func TestStuckWorkKeepsTheName(t *testing.T) {
 			Err:           status.Error(codes.DeadlineExceeded, "context deadline exceeded"),
 		})
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !cri.IsDeadline(err) {
-			t.Fatalf("first call: %v", err)
+			t.Fatalf("first call: got %v, want a deadline", err)
 		}
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !nameReserved(err) {
-			t.Fatalf("second call: %v", err)
+			t.Fatalf("second call: got %v, want a reserved name", err)
 		}
 		rt.Release(stuck)
 		synctest.Wait()
@@ -324,10 +324,10 @@ func TestReconnect(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		if _, err := c.Relist(t.Context()); !cri.IsUnavailable(err) {
-			t.Fatalf("while down: %v", err)
+			t.Fatalf("while the runtime is down: got %v, want that it is unavailable", err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("a call on a runtime that is down took %s", took)
+			t.Errorf("a call to a runtime that is down took %s, want at most a second", took)
 		}
 		time.Sleep(10 * time.Minute)
 		check(t, rt.Restart())
@@ -375,7 +375,7 @@ func TestStopOvertakes(t *testing.T) {
 			t.Errorf("stopped after %s, want 3s", took)
 		}
 		if st := rt.Containers()[0]; st.ExitCode != 137 {
-			t.Errorf("exit code %d", st.ExitCode)
+			t.Errorf("exit code: got %d, want 137", st.ExitCode)
 		}
 	})
 }
@@ -402,7 +402,7 @@ func TestExecSync(t *testing.T) {
 		began = time.Now()
 		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
 		if !cri.IsDeadline(err) || time.Since(began) != 31*time.Second {
-			t.Errorf("held output: %v after %s", err, time.Since(began))
+			t.Errorf("held output: got %v after %s, want a deadline after 31s", err, time.Since(began))
 		}
 		commandsDo(fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)})
 		if _, err = c.ExecSync(t.Context(), app, nil, time.Second); status.Code(err) != codes.ResourceExhausted {
@@ -416,14 +416,14 @@ func TestErrors(t *testing.T) {
 		_, c := serve(t, cri.Options{Log: discard})
 		err := c.StartContainer(t.Context(), "nope")
 		if !cri.IsNotFound(err) || cri.IsUnavailable(err) || cri.IsDeadline(err) || nameReserved(err) {
-			t.Errorf("classes of %v are wrong", err)
+			t.Errorf("%v: want it to be of the class NotFound alone", err)
 		}
 		text := `an error occurred when try to find container "nope": not found`
 		if want := "StartContainer nope: rpc error: code = NotFound desc = " + text; err.Error() != want {
 			t.Errorf("got %q, want %q", err, want)
 		}
 		if cri.Message(err) != text {
-			t.Errorf("message %q", cri.Message(err))
+			t.Errorf("message: got %q, want %q", cri.Message(err), text)
 		}
 		if !cri.Answered(err) || !cri.Answered(nil) {
 			t.Error("Answered: got false for an error from the runtime or for none, want true")
@@ -457,12 +457,12 @@ func TestDialRefusesOtherEndpoints(t *testing.T) {
 	}
 	_, err := cri.Dial("unix:///a", cri.Options{Log: discard, ImageEndpoint: "tcp://x"})
 	if err == nil || !strings.HasPrefix(err.Error(), "image service endpoint: ") {
-		t.Errorf("image endpoint: %v", err)
+		t.Errorf("image endpoint: got %v, want an error that names it", err)
 	}
 	for _, endpoint := range []string{"unix:///run/x.sock", "/run/x.sock", "unix:/run/x.sock"} {
 		c, err := cri.Dial(endpoint, cri.Options{Log: discard})
 		if err != nil {
-			t.Errorf("%q: %v", endpoint, err)
+			t.Errorf("%q: got %v, want no error", endpoint, err)
 			continue
 		}
 		check(t, c.Close())

@@ -81,7 +81,7 @@ func TestSnapshotCost(t *testing.T) {
 		s = look(t, rt, c, s, 0, 0)
 		check(t, c.RemovePodSandbox(t.Context(), sandbox))
 		if s = look(t, rt, c, s, 0, 0); len(s.Sandboxes)+len(s.Containers) != 0 {
-			t.Errorf("left: %+v", s)
+			t.Errorf("at the end: got %+v, want nothing", s)
 		}
 	})
 }
@@ -149,11 +149,11 @@ func TestSnapshotHalfMade(t *testing.T) {
 			t.Errorf("got %v, want three", s.Sandboxes)
 		}
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 1), ""); !nameReserved(err) {
-			t.Errorf("the name of the one made late is free: %v", err)
+			t.Errorf("name of the sandbox that was made late: got %v, want it reserved", err)
 		}
 		check(t, c.RemovePodSandbox(t.Context(), half))
 		if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 0), ""); !nameReserved(err) {
-			t.Errorf("removing the half-made one freed the name of the ready one: %v", err)
+			t.Errorf("name of the ready sandbox after the removal of the half-made one: got %v, want it reserved", err)
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestRelist(t *testing.T) {
 			pods, err := c.Relist(t.Context())
 			check(t, err)
 			if n := len(rt.Calls()); n != 2 {
-				t.Errorf("relist took %d calls", n)
+				t.Errorf("a relist took %d calls, want 2", n)
 			}
 			byName := map[string]cri.PodSummary{}
 			for _, p := range pods {

@@ -63,29 +63,29 @@ func TestWatch(t *testing.T) {
 		rt, c := serve(t, cri.Options{})
 		w := watch(t, c)
 		if pods, connects := w.take(); len(pods) != 0 || connects != 1 {
-			t.Fatalf("at the start: %v, %d connects", pods, connects)
+			t.Fatalf("at the start: got %v and %d connects, want no hint and 1", pods, connects)
 		}
 		sandbox := runSandbox(t, c, "web", 0)
 		app := startContainer(t, c, sandbox, "web", "app", 0)
 		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
-			t.Errorf("after a start, which its caller knows of: %v, %d connects", pods, connects)
+			t.Errorf("after a start, which its caller knows of: got %v and %d connects, want none", pods, connects)
 		}
 		rt.ExitContainer(app, 1, "")
 		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
-			t.Errorf("after an exit: %v", pods)
+			t.Errorf("after an exit: got %v, want a hint for the pod", pods)
 		}
 
 		rt.CutStreams()
 		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "missed", 0)))
 		time.Sleep(time.Second)
 		if pods, connects := w.take(); len(pods) != 0 || connects != 1 {
-			t.Errorf("after a cut stream: %v, %d connects", pods, connects)
+			t.Errorf("after a cut stream: got %v and %d connects, want no hint and 1", pods, connects)
 		}
 
 		rt.Crash(true)
 		time.Sleep(5 * time.Minute)
 		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
-			t.Errorf("while the runtime is down: %v, %d connects", pods, connects)
+			t.Errorf("while the runtime is down: got %v and %d connects, want none", pods, connects)
 		}
 		check(t, rt.Restart())
 		time.Sleep(4 * time.Second)
@@ -94,16 +94,16 @@ func TestWatch(t *testing.T) {
 		}
 		check(t, c.RemovePodSandbox(t.Context(), sandbox))
 		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
-			t.Errorf("after a removal, which its caller knows of: %v, %d connects", pods, connects)
+			t.Errorf("after a removal, which its caller knows of: got %v and %d connects, want none", pods, connects)
 		}
 		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "web", 1)))
 		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
-			t.Errorf("after the end of a sandbox: %v", pods)
+			t.Errorf("after the end of a sandbox: got %v, want a hint for the pod", pods)
 		}
 
 		w.cancel()
 		if err := <-w.end; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the watch ended with %v, want context.Canceled", err)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestWatchDoesNotSpin(t *testing.T) {
 		w := watch(t, c)
 		time.Sleep(10 * time.Minute)
 		if n := bad.Hits(); n < 50 || n > 70 {
-			t.Errorf("tried %d times in ten minutes", n)
+			t.Errorf("got %d tries in ten minutes, want 50 to 70", n)
 		}
 		rt.Release(bad)
 		time.Sleep(10 * time.Second)

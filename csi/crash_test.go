@@ -128,7 +128,7 @@ func TestGiveUp(t *testing.T) {
 				if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
 					t.Fatal("published")
 				} else if !strings.Contains(err.Error(), "pv-a") || !strings.Contains(err.Error(), driverName) {
-					t.Errorf("the error names not all: %v", err)
+					t.Errorf("error: got %v, want the volume and the driver named", err)
 				}
 				w.unpublish("pod-1", v)
 				w.nothingLeft()
@@ -265,12 +265,12 @@ func TestJournalEnds(t *testing.T) {
 		w.unpublish("pod-2", v)
 	}
 	if n := strings.Count(read(t, w.journals()[0]), "\n"); n < 2 || n > 100 {
-		t.Errorf("the journal has %d lines", n)
+		t.Errorf("journal: got %d lines, want 2 to 100", n)
 	}
 	w.Kill()
 	w.begin()
 	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
-		t.Errorf("after the crash, pods %q have a claim", pods)
+		t.Errorf("pods with volumes after the crash: got %q, want pod-1", pods)
 	}
 	w.publish("pod-1", v)
 	if n := w.calls("NodePublishVolume"); n != 41 {
@@ -304,7 +304,7 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	write(t, journal, text)
 	w.begin()
 	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
-		t.Errorf("after the crash, pods %q have a claim", pods)
+		t.Errorf("pods with volumes after the crash: got %q, want pod-1", pods)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -409,7 +409,7 @@ func TestClaimDuringUnstage(t *testing.T) {
 	}()
 	select {
 	case err := <-got:
-		t.Fatalf("published while it is being unstaged: %v", err)
+		t.Fatalf("publication during the unstaging: got %v, want it to wait", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	w.heal("NodeUnstageVolume")

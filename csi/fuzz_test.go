@@ -23,11 +23,11 @@ func FuzzRecord(f *testing.F) {
 			}
 			for _, u := range r.Uses {
 				if !filepath.IsLocal(u.Target) || !filepath.IsLocal(podVolumeDir(u.Pod, u.Name)) || strings.Contains(u.Name, "/") {
-					t.Errorf("%q is taken for a claim: %+v", text, u)
+					t.Errorf("%q: got the use %+v, want only local paths", text, u)
 				}
 			}
 			if !filepath.IsLocal(r.Staging) || checkDriver(r.Driver) != nil {
-				t.Errorf("%q is taken for a record: %+v", text, r)
+				t.Errorf("%q: got the record %+v, want a local path and a valid driver", text, r)
 			}
 		}
 	})
@@ -57,7 +57,7 @@ func FuzzVolData(f *testing.F) {
 		defer c.Close()
 		for k, v := range c.records.volumes {
 			if !filepath.IsLocal(v.rec.Staging) || strings.Contains(k.driver, "/") {
-				t.Errorf("%q gave %+v", text, v.rec)
+				t.Errorf("%q: got %+v, want a local path and a valid driver", text, v.rec)
 			}
 		}
 	})
@@ -70,7 +70,7 @@ func FuzzCondition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, unknown []byte) {
 		c, err := parseCondition(unknown)
 		if err == nil && !utf8.ValidString(c.Message) {
-			t.Errorf("%x gave %q", unknown, c.Message)
+			t.Errorf("%x: got %q, want valid UTF-8", unknown, c.Message)
 		}
 	})
 }

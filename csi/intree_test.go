@@ -125,7 +125,7 @@ func gone(t *testing.T, w *world, paths ...string) {
 	w.Until("nothing is in use", func() bool { return len(w.csi.InUse()) == 0 })
 	for _, path := range paths {
 		if _, err := os.Lstat(path); err == nil {
-			t.Errorf("%s is left", path)
+			t.Errorf("%s: got it left, want it removed", path)
 		}
 	}
 	w.nothingLeft()
@@ -156,7 +156,7 @@ func TestKind(t *testing.T) {
 		}
 		if _, err := w.csi.Publish(t.Context(), "pod-3", kindVolume(!block)); err == nil ||
 			!strings.Contains(err.Error(), "another volumeMode") {
-			t.Errorf("with another volumeMode: %v", err)
+			t.Errorf("another volumeMode: got %v, want an error that says so", err)
 		}
 		w.unpublish("pod-1", v)
 		w.unpublish("pod-2", v)
@@ -176,7 +176,7 @@ func TestKindFails(t *testing.T) {
 	k.fail = errors.New("no such disk")
 	_, err := w.csi.Publish(t.Context(), "pod-1", kindVolume(false))
 	if err == nil || err.Error() != `MountVolume.MountDevice failed for volume "vol" : no such disk` {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want the kubelet's", err)
 	}
 	w.unpublish("pod-1", kindVolume(false))
 	staging, target := where(w, false, "pod-1")
@@ -211,10 +211,10 @@ func TestKindOfKubelet(t *testing.T) {
 		}
 		w.begin()
 		if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
-			t.Errorf("block %t: pods %q", block, pods)
+			t.Errorf("block %t: got the pods %q, want pod-1", block, pods)
 		}
 		if !w.csi.Has("pod-1", kindVolume(block)) {
-			t.Errorf("block %t: the volume is not known", block)
+			t.Errorf("block %t: got an unknown volume, want it known", block)
 		}
 		w.unpublish("pod-1", kindVolume(block))
 		gone(t, w, staging, target, link)

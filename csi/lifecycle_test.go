@@ -23,7 +23,7 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	v := w.volume("a")
 	one := w.publish("pod-1", v)
 	if !one.Changed || one.Path != filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/mount") {
-		t.Errorf("published %+v", one)
+		t.Errorf("first publication: got %+v, want a change at the kubelet's path", one)
 	}
 	write(t, filepath.Join(one.Path, "data"), "precious")
 	two := w.publish("pod-2", v)
@@ -31,17 +31,17 @@ func TestTwoPodsOneVolume(t *testing.T) {
 		t.Errorf("the second pod: got %q, want precious", got)
 	}
 	if n := w.calls("NodeStageVolume"); n != 1 {
-		t.Errorf("staged %d times", n)
+		t.Errorf("staged %d times, want once", n)
 	}
 	if got := w.csi.InUse(); len(got) != 1 || got[0] != csi.UniqueName(driverName, "vol-a") {
 		t.Errorf("in use: got %q, want one", got)
 	}
 	if again := w.publish("pod-1", v); again.Changed || w.calls("NodePublishVolume") != 2 {
-		t.Errorf("published again: %+v, %q", again, w.driver.Calls())
+		t.Errorf("second publication: got %+v and the calls %q, want no change", again, w.driver.Calls())
 	}
 	w.unpublish("pod-1", v)
 	if n := w.calls("NodeUnstageVolume"); n != 0 {
-		t.Errorf("unstaged under the second pod")
+		t.Errorf("after the first pod: got the volume unstaged, want it staged for the second")
 	}
 	w.unpublish("pod-2", v)
 	w.nothingLeft()
@@ -59,7 +59,7 @@ func TestNoLongerAttachable(t *testing.T) {
 	w.publish("pod-1", v)
 	v.Attachable = false
 	if again := w.publish("pod-1", v); again.Changed || len(w.csi.InUse()) != 0 {
-		t.Errorf("published %+v, in use %q", again, w.csi.InUse())
+		t.Errorf("second publication: got %+v and in use %q, want no change and none", again, w.csi.InUse())
 	}
 	w.restart()
 	if got := w.csi.InUse(); len(got) != 0 {
@@ -94,7 +94,7 @@ func TestKubeletLayout(t *testing.T) {
 	// sha256 of "vol-a"
 	staged, err := filepath.Glob(filepath.Join(w.root, "plugins/kubernetes.io/csi", driverName, "*/globalmount"))
 	if err != nil || len(staged) != 1 || len(filepath.Base(filepath.Dir(staged[0]))) != 64 {
-		t.Errorf("staged at %q", staged)
+		t.Errorf("staging directories: got %q, want one with a hash", staged)
 	}
 	if got := read(t, filepath.Join(filepath.Dir(staged[0]), "vol_data.json")); !strings.Contains(got,
 		`"volumeHandle":"vol-a"`) {
@@ -115,14 +115,14 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	}
 	w.begin()
 	if used := w.csi.Used("pod-1"); len(used) != 1 || used[0] != "pv-a" {
-		t.Fatalf("the pod uses %q", used)
+		t.Fatalf("volumes of the pod: got %q, want pv-a", used)
 	}
 	if len(w.csi.InUse()) != 1 {
 		t.Error("the volume does not count as in use")
 	}
 	before := len(w.driver.Calls())
 	if again := w.publish("pod-1", v); again.Path != p.Path || len(w.driver.Calls()) != before {
-		t.Errorf("a volume that is there was asked for again: %q", w.driver.Calls())
+		t.Errorf("second publication: got the calls %q, want no further one", w.driver.Calls())
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -154,7 +154,7 @@ func TestOneHandleTwoNames(t *testing.T) {
 	w.publish("pod-1", a)
 	w.publish("pod-1", &b)
 	if w.calls("NodeStageVolume") != 1 || len(w.csi.Used("pod-1")) != 2 {
-		t.Errorf("%q, used %q", w.driver.Calls(), w.csi.Used("pod-1"))
+		t.Errorf("got the calls %q and used %q, want one staging and two uses", w.driver.Calls(), w.csi.Used("pod-1"))
 	}
 	w.unpublish("pod-1", a)
 	if w.calls("NodeUnstageVolume") != 0 {
@@ -175,7 +175,7 @@ func TestInline(t *testing.T) {
 		t.Errorf("got volume context %s, want a: b in it", got)
 	}
 	if w.calls("NodeStageVolume") != 0 || len(w.csi.InUse()) != 0 {
-		t.Errorf("%q, in use %q", w.driver.Calls(), w.csi.InUse())
+		t.Errorf("got the calls %q and in use %q, want no staging and none", w.driver.Calls(), w.csi.InUse())
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -189,7 +189,7 @@ func TestNoStaging(t *testing.T) {
 	w.publish("pod-1", v)
 	w.unpublish("pod-1", v)
 	if w.calls("NodeStageVolume")+w.calls("NodeUnstageVolume") != 0 {
-		t.Errorf("%q", w.driver.Calls())
+		t.Errorf("got the calls %q, want no staging", w.driver.Calls())
 	}
 	w.nothingLeft()
 }
@@ -212,12 +212,12 @@ func TestPrepare(t *testing.T) {
 	w.publish("pod-1", v)
 	w.publish("pod-1", v)
 	if runs != 2 {
-		t.Errorf("prepared %d times", runs)
+		t.Errorf("prepared %d times, want twice", runs)
 	}
 	w.restart()
 	w.publish("pod-1", v)
 	if runs != 2 {
-		t.Errorf("prepared again after a restart")
+		t.Errorf("after a restart: got it prepared again, want it left")
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
@@ -258,7 +258,7 @@ func TestForeignFilesStay(t *testing.T) {
 	write(t, stray, "data")
 	err := w.csi.Unpublish(t.Context(), "pod-1", v.Name)
 	if err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("unpublish: %v", err)
+		t.Errorf("unpublish: got %v, want an error about a directory that is not empty", err)
 	}
 	if read(t, stray) != "data" {
 		t.Error("the foreign file was removed")
@@ -298,13 +298,13 @@ func TestSecretsStay(t *testing.T) {
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
 		w.fail(method, "Internal", 1)
 		if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s: %v", method, err)
+			t.Errorf("%s: got %v, want an error without the secret", method, err)
 		}
 	}
 	w.publish("pod-1", v)
 	err := filepath.WalkDir(w.root, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && strings.Contains(read(t, path), "hush") {
-			t.Errorf("%s holds the secret", path)
+			t.Errorf("%s: got the secret in it, want none", path)
 		}
 		return err
 	})
@@ -315,6 +315,6 @@ func TestSecretsStay(t *testing.T) {
 	w.nothingLeft()
 	w.Kill()
 	if strings.Contains(w.log.String(), "hush") {
-		t.Errorf("the log holds the secret:\n%s", w.log.String())
+		t.Errorf("log: got the secret in it, want none:\n%s", w.log.String())
 	}
 }

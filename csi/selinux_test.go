@@ -41,11 +41,11 @@ func TestSELinuxLabel(t *testing.T) {
 	w := newWorld(t, nil)
 	v, plain := w.labelled("a", labelOne), w.labelled("b", "")
 	if p := w.publish("pod-1", v); !p.Labelled {
-		t.Errorf("published %+v", p)
+		t.Errorf("got %+v, want a label", p)
 	}
 	w.flags("vol-a", "noatime", `context="`+labelOne+`"`)
 	if p := w.publish("pod-1", plain); p.Labelled {
-		t.Errorf("published %+v", p)
+		t.Errorf("got %+v, want no label", p)
 	}
 	w.flags("vol-b", "noatime")
 	for _, pattern := range []string{"pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json",
@@ -56,12 +56,12 @@ func TestSELinuxLabel(t *testing.T) {
 			n += strings.Count(read(t, path), `"seLinuxMountContext":"`+labelOne+`"`)
 		}
 		if err != nil || n != 1 {
-			t.Errorf("%s: the label is in %d of %q, %v", pattern, n, found, err)
+			t.Errorf("%s: got the label in %d of %q, %v, want it in 1", pattern, n, found, err)
 		}
 	}
 	w.restart()
 	if p := w.publish("pod-1", v); !p.Labelled || p.Changed {
-		t.Errorf("after a restart: %+v", p)
+		t.Errorf("after a restart: got %+v, want the label and no change", p)
 	}
 	w.Kill()
 	if err := os.RemoveAll(filepath.Join(w.root, "nodelet/csi")); err != nil {
@@ -91,10 +91,10 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if used := w.csi.Used("pod-3"); len(used) > 0 {
-		t.Errorf("a pod that was refused has a claim on %q", used)
+		t.Errorf("volumes of a pod that was refused: got %q, want none", used)
 	}
 	if p := w.publish("pod-1", two); !p.Labelled || p.Changed {
-		t.Errorf("a pod that has the volume keeps it as it is: %+v", p)
+		t.Errorf("pod that has the volume: got %+v, want the label and no change", p)
 	}
 	w.fail("NodeUnstageVolume", "Internal", 0)
 	w.unpublish("pod-1", one)
@@ -108,7 +108,7 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 	}
 	w.heal("NodeUnstageVolume")
 	if p := w.publish("pod-3", two); !p.Labelled || !p.Changed {
-		t.Errorf("published %+v", p)
+		t.Errorf("got %+v, want the label and a change", p)
 	}
 	w.flags("vol-a", "noatime", `context="`+labelTwo+`"`)
 	w.unpublish("pod-3", two)

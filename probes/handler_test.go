@@ -269,10 +269,10 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		if req.URL.Host != "[fd00::1]:8080" || (req.URL.Scheme != "http" && req.URL.Scheme != "https") {
-			t.Fatalf("path %q leads to %s", path, req.URL)
+			t.Fatalf("path %q: got the URL %s, want the host of the pod", path, req.URL)
 		}
 		if again, err := url.Parse(req.URL.String()); err != nil || again.Host != req.URL.Host {
-			t.Fatalf("path %q makes %s, which reads as %v, %v", path, req.URL, again, err)
+			t.Fatalf("path %q: got %s, which reads as %v, %v, want the same host", path, req.URL, again, err)
 		}
 	})
 }

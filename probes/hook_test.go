@@ -30,17 +30,18 @@ func TestHTTPHook(t *testing.T) {
 	hook := &corev1.LifecycleHandler{HTTPGet: get}
 	if err := RunHook(t.Context(), hook, target); err != nil || agent != "kube-lifecycle/"+release.Minor() ||
 		auth != "secret" || warned != "" {
-		t.Errorf("error %v, agent %q, auth %q, warned %q", err, agent, auth, warned)
+		t.Errorf("got %v, agent %q, auth %q, warning %q, want the kubelet's agent, the secret, no warning",
+			err, agent, auth, warned)
 	}
 	get.Scheme = corev1.URISchemeHTTPS
 	if err := RunHook(t.Context(), hook, target); err != nil || auth != "" ||
 		!strings.HasPrefix(warned, "LifecycleHTTPFallback: ") {
-		t.Errorf("HTTPS to a plain server: error %v, auth %q, warned %q", err, auth, warned)
+		t.Errorf("HTTPS to a plain server: got %v, auth %q, warning %q, want no auth and the fallback", err, auth, warned)
 	}
 	s.Close()
 	if err := RunHook(t.Context(), hook, target); err == nil ||
 		!strings.Contains(err.Error(), `(/stop) for container "app"`) {
-		t.Errorf("error %v from a server that is gone", err)
+		t.Errorf("server that is gone: got %v, want an error that names path and container", err)
 	}
 	target.PodIP = ""
 	if err := RunHook(t.Context(), hook, target); err == nil {
@@ -56,7 +57,7 @@ func TestHTTPHookEndsWithItsContext(t *testing.T) {
 	err := RunHook(ctx, &corev1.LifecycleHandler{HTTPGet: httpGet(t, s, "/").HTTPGet},
 		HookTarget{Container: &corev1.Container{Name: "app"}, PodIP: "127.0.0.1"})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
+		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
 }
 
@@ -75,7 +76,7 @@ func TestExecHook(t *testing.T) {
 		target := HookTarget{ContainerID: "c1", Container: &corev1.Container{Name: "app"},
 			Exec: func(_ context.Context, id string, cmd []string, limit time.Duration) ([]byte, int32, error) {
 				if id != "c1" || len(cmd) != 2 || limit != 0 {
-					t.Errorf("exec %v in %s, limit %v", cmd, id, limit)
+					t.Errorf("got exec %v in %s with limit %v, want two words in c1 without limit", cmd, id, limit)
 				}
 				return []byte("out"), c.code, c.err
 			}}
@@ -91,7 +92,7 @@ func TestSleepHook(t *testing.T) {
 		hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}
 		start := time.Now()
 		if err := RunHook(t.Context(), hook, HookTarget{}); err != nil || time.Since(start) != 5*time.Second {
-			t.Errorf("error %v after %v", err, time.Since(start))
+			t.Errorf("got %v after %v, want no error after 5s", err, time.Since(start))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -105,7 +106,7 @@ func TestHooksThatCannotRun(t *testing.T) {
 	for _, hook := range []*corev1.LifecycleHandler{{}, {TCPSocket: &corev1.TCPSocketAction{}}} {
 		if err := RunHook(t.Context(), hook, HookTarget{}); err == nil ||
 			!strings.Contains(err.Error(), "exec, httpGet or sleep") {
-			t.Errorf("error %v", err)
+			t.Errorf("got %v, want an error that names the kinds of hooks", err)
 		}
 	}
 }

@@ -208,7 +208,7 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 		synctest.Wait()
 		p.Set("pod", nil)
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("attempt ended with %v", err)
+			t.Errorf("attempt: got %v, want context.Canceled", err)
 		}
 		synctest.Wait()
 		if len(p.Verdicts("pod")) > 0 || len(p.pods) > 0 || len(p.due) > 0 {

@@ -116,7 +116,7 @@ func TestKeep(t *testing.T) {
 	buf, oob := make([]byte, 100), make([]byte, 100)
 	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
 	if err != nil || string(buf[:n]) != "FDSTORE=1\nFDNAME=lock" {
-		t.Fatalf("%q, %v", buf[:n], err)
+		t.Fatalf("got %q, %v, want FDSTORE and the name", buf[:n], err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {

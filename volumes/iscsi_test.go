@@ -102,20 +102,20 @@ func TestPodISCSI(t *testing.T) {
 		node.published.Secrets != nil ||
 		in.StagingTargetPath != filepath.Join(root,
 			"plugins/kubernetes.io/iscsi/iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-2") {
-		t.Errorf("staged %v", in)
+		t.Errorf("got staged %v, want the LUN with its secret", in)
 	}
 	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2026-01.test:a:2" {
 		t.Errorf("in use: got %q, want one", in)
 	}
 	disk, err := manager.List("uid")
 	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: iscsi.Plugin, Name: "data"}) {
-		t.Fatalf("on disk %v, %v", disk, err)
+		t.Fatalf("on disk: got %v, %v, want the volume data", disk, err)
 	}
 	if err := manager.Unmount(t.Context(), "uid", disk[0]); err != nil {
 		t.Error(err)
 	}
 	if len(node.taken) != 1 || len(manager.csi.Used("uid")) != 0 {
-		t.Errorf("taken down %q, used %q", node.taken, manager.csi.Used("uid"))
+		t.Errorf("got taken down %q and used %q, want one and none", node.taken, manager.csi.Used("uid"))
 	}
 }
 
@@ -125,16 +125,16 @@ func TestPodISCSISecret(t *testing.T) {
 	manager, node, _ := lunManager(t, nil)
 	if _, err := manager.Mount(t.Context(), lunRequest(lunOf("other")), chapSecrets{}); err == nil ||
 		!strings.Contains(err.Error(), "couldn't get secret team/other") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want that of the secret", err)
 	}
 	vol := lunOf("")
 	vol.ISCSI.SecretRef = nil
 	if _, err := manager.Mount(t.Context(), lunRequest(vol), chapSecrets{}); err == nil ||
 		!strings.Contains(err.Error(), "no secretRef") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want that there is no secretRef", err)
 	}
 	if node.staged != nil {
-		t.Errorf("staged %v", node.staged)
+		t.Errorf("got staged %v, want nothing", node.staged)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestPersistentISCSI(t *testing.T) {
 	m, err := manager.Mount(t.Context(), lunRequest(readOnly), chapSecrets{})
 	if err != nil || m.HostPath != filepath.Join(root, "pods/uid/volumes/kubernetes.io~iscsi/pv") || m.Name != "pv" ||
 		!m.ReadOnly {
-		t.Errorf("mounted %+v, %v", m, err)
+		t.Errorf("got %+v, %v, want the read-only volume pv", m, err)
 	}
 	if got := node.staged.VolumeCapability.GetMount().GetMountFlags(); strings.Join(got, ",") != annotated ||
 		!node.published.Readonly {
@@ -181,6 +181,6 @@ func TestPersistentISCSI(t *testing.T) {
 	m, err = manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
 	if err != nil || m.HostPath != "" || m.Device == "" || m.Device != node.published.TargetPath ||
 		node.published.VolumeCapability.GetBlock() == nil {
-		t.Errorf("mounted %+v, %v", m, err)
+		t.Errorf("got %+v, %v, want a device and no directory", m, err)
 	}
 }

@@ -77,7 +77,7 @@ func TestUsedAs(t *testing.T) {
 		"unused": {false, false},
 	} {
 		if mounts, devices := usedAs(pod, name); [2]bool{mounts, devices} != want {
-			t.Errorf("%s: %t, %t", name, mounts, devices)
+			t.Errorf("%s: got mounts %t and devices %t, want %v", name, mounts, devices, want)
 		}
 	}
 	block := corev1.PersistentVolumeBlock

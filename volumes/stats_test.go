@@ -52,7 +52,7 @@ func TestOwnFileSystem(t *testing.T) {
 		"":           {false, false},
 	} {
 		if own, ofDriver := ownFileSystem(path); own != want[0] || ofDriver != want[1] {
-			t.Errorf("%s: %t, %t", path, own, ofDriver)
+			t.Errorf("%s: got %t, %t, want %v", path, own, ofDriver, want)
 		}
 	}
 }

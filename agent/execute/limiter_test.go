@@ -35,7 +35,7 @@ func TestGate(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if most.Load() != 2 || done.Load() != 10 {
-			t.Errorf("%d at a time, %d done after 5 s", most.Load(), done.Load())
+			t.Errorf("got %d calls at a time and %d done after 5 s, want 2 and 10", most.Load(), done.Load())
 		}
 
 		for range 2 {
@@ -45,18 +45,18 @@ func TestGate(t *testing.T) {
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := g.do(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who waits in vain gets %v", err)
+			t.Errorf("a caller that gives up: got %v, want context.DeadlineExceeded", err)
 		}
 		began := time.Now()
 		failed := errors.New("failed")
 		if err := g.do(t.Context(), func() error { return failed }); err != failed ||
 			time.Since(began) != callCounts-time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("got %v after %v, want %v after %v", err, time.Since(began), failed, callCounts-time.Second)
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if g.inside != 0 || len(g.queue) != 0 {
-			t.Errorf("%d places were never given back, %d wait", g.inside, len(g.queue))
+			t.Errorf("in the end: got %d places in use and %d callers in the queue, want none", g.inside, len(g.queue))
 		}
 	})
 }

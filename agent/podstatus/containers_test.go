@@ -32,7 +32,7 @@ func TestInitRecordGone(t *testing.T) {
 			t.Errorf("source %s: got %+v, want message %q", source, got, want)
 		}
 		if ended.Message != "" {
-			t.Errorf("source %s: the reported status was changed", source)
+			t.Errorf("source %s: got a message in the reported status, want it unchanged", source)
 		}
 	}
 }

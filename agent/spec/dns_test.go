@@ -80,7 +80,7 @@ func TestDNSOfOneInterface(t *testing.T) {
 		}
 	}
 	if !slices.Equal(node.Resolv.Nameservers, all) {
-		t.Errorf("the node's nameservers became %v", node.Resolv.Nameservers)
+		t.Errorf("nameservers of the node: got %v, want %v", node.Resolv.Nameservers, all)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestHostname(t *testing.T) {
 	pod.Name = strings.Repeat("x", 64-len(".s.ns.svc.cluster.local"))
 	pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = "s", &yes
 	if name, err := kernelHostname(pod, "cluster.local"); err != nil || len(name) != 64 {
-		t.Errorf("%q %v", name, err)
+		t.Errorf("got %q, %v, want a name of 64 characters", name, err)
 	}
 }
 
@@ -263,14 +263,14 @@ func TestHostsFile(t *testing.T) {
 		"10.0.0.1\tp.sub.ns.svc.cluster.local\tp\nfd00::1\tp.sub.ns.svc.cluster.local\tp\n" +
 		"\n# Entries added by HostAliases.\n127.000.0.1\ta\tb.c\n::1\t\n"
 	if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
+		t.Errorf("got the error %v, and -want +got:\n%s", err, diff)
 	}
 	pod.Spec.HostNetwork = true
 	got, err = HostsFile(pod, node, nil, []byte("127.0.0.1 me\n"))
 	want = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 me\n\n# Entries added by HostAliases.\n" +
 		"127.000.0.1\ta\tb.c\n::1\t\n"
 	if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
-		t.Errorf("host network: %v\n%s", err, diff)
+		t.Errorf("host network: got the error %v, and -want +got:\n%s", err, diff)
 	}
 }
 

@@ -52,13 +52,13 @@ func FuzzExpand(f *testing.F) {
 			t.Errorf("%q without variables: got %q", s, none)
 		}
 		if !strings.Contains(s, "$") && none != s {
-			t.Errorf("%q became %q", s, none)
+			t.Errorf("%q has no reference: got %q, want it unchanged", s, none)
 		}
 		var names int
 		got := Expand(s, func(name string) (string, bool) {
 			names++
 			if strings.Contains(name, ")") {
-				t.Errorf("name %q in %q", name, s)
+				t.Errorf("got the name %q in %q, want none with a parenthesis", name, s)
 			}
 			return value, true
 		})

@@ -154,7 +154,7 @@ func TestTerminationMessageMount(t *testing.T) {
 	in := testInput()
 	in.PodIPs, in.Container.TerminationMessagePath = nil, ""
 	if config, err := Container(in); err != nil || len(config.Mounts) != 0 {
-		t.Errorf("%v %v", config, err)
+		t.Errorf("got %v, %v, want a container without mounts", config, err)
 	}
 	in.Container.TerminationMessagePath = "/a\x00"
 	_, err := Container(in)

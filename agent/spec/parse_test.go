@@ -39,7 +39,7 @@ func TestParseContainerRoundTrip(t *testing.T) {
 			}
 			got, ok, err := ParseContainer(config.Labels, config.Annotations)
 			if diff := cmp.Diff(want, got); !ok || err != nil || diff != "" {
-				t.Errorf("%s container %s: %v %v\n%s", w.name, c.Name, ok, err, diff)
+				t.Errorf("%s container %s: got %v, %v, and -want +got:\n%s", w.name, c.Name, ok, err, diff)
 			}
 		}
 	}
@@ -90,11 +90,11 @@ func TestParseContainerKeepsWhatIsReadable(t *testing.T) {
 		PreStop:          &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("web")}},
 	}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
-		t.Errorf("%v\n%s", ok, diff)
+		t.Errorf("got %v, and -want +got:\n%s", ok, diff)
 	}
 	for _, key := range []string{AnnotationRestartCount, AnnotationDeletionGracePeriod, AnnotationPorts} {
 		if err == nil || !strings.Contains(err.Error(), key) {
-			t.Errorf("error %v does not name %s", err, key)
+			t.Errorf("got the error %v, want one that names %s", err, key)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestParseContainerWithoutAnnotations(t *testing.T) {
 	labels := map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u", LabelContainerName: "c"}
 	got, ok, err := ParseContainer(labels, nil)
 	if diff := cmp.Diff(ContainerFacts{Pod: PodRef{"n", "p", "u"}, Name: "c"}, got); !ok || err != nil || diff != "" {
-		t.Errorf("%v %v\n%s", ok, err, diff)
+		t.Errorf("got %v, %v, and -want +got:\n%s", ok, err, diff)
 	}
 }
 

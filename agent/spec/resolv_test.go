@@ -26,7 +26,7 @@ func TestParseResolvConf(t *testing.T) {
 	} {
 		got, err := ParseResolvConf([]byte(c.in))
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", name, err, diff)
+			t.Errorf("%s: got the error %v, and -want +got:\n%s", name, err, diff)
 		}
 	}
 	if _, err := ParseResolvConf([]byte("search a\nnameserver\n")); err == nil ||
@@ -62,7 +62,7 @@ func FuzzParseResolvConf(f *testing.F) {
 		}
 		again, err := ParseResolvConf([]byte(text))
 		if err != nil || !cmp.Equal(again.Options, conf.Options) || !cmp.Equal(again.Nameservers, conf.Nameservers) {
-			t.Errorf("%+v became %+v, %v", conf, again, err)
+			t.Errorf("%+v written and read again: got %+v, %v, want the same", conf, again, err)
 		}
 	})
 }

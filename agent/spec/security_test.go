@@ -101,7 +101,7 @@ func TestRunAsNonRootOverride(t *testing.T) {
 		in.Pod.Spec.SecurityContext.RunAsNonRoot = &c.pod
 		in.Container.SecurityContext = &corev1.SecurityContext{RunAsNonRoot: &c.container}
 		if _, err := Container(in); (err != nil) != c.fails {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("pod %v, container %v: got the error %v, want one: %v", c.pod, c.container, err, c.fails)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestSandboxWithoutSecurityContext(t *testing.T) {
 	pod.Spec.SecurityContext, pod.Spec.HostNetwork = nil, true
 	config, _, err := Sandbox(&SandboxInput{Node: testNode(nodeFacts{}), Pod: pod})
 	if err != nil || config.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_NODE {
-		t.Errorf("%v %v", config, err)
+		t.Errorf("got %v, %v, want the network of the node", config, err)
 	}
 	in := testInput()
 	in.Pod.Spec.SecurityContext = nil
@@ -312,7 +312,7 @@ func TestPrivilegedInAnyKind(t *testing.T) {
 		change(pod)
 		config, _, err := Sandbox(&SandboxInput{Node: testNode(nodeFacts{}), Pod: pod})
 		if err != nil || config.Linux.SecurityContext.Privileged != (name != "none") {
-			t.Errorf("%s: %v %v", name, config, err)
+			t.Errorf("%s: got %v, %v, want privileged unless no container is", name, config, err)
 		}
 	}
 }
@@ -350,7 +350,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		n := config.Linux.SecurityContext.NamespaceOptions
 		if n.Pid != c.pid || n.Network != c.network || n.Ipc != c.ipc || n.UsernsOptions.Mode != c.user {
-			t.Errorf("%s: %v", name, n)
+			t.Errorf("%s: got %v, want %+v", name, n, c)
 		}
 		in.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
@@ -385,7 +385,7 @@ func TestMaskedPaths(t *testing.T) {
 		unmasked := len(sc.MaskedPaths) == 0 && len(sc.ReadonlyPaths) == 0
 		if wantUnmasked := mode != nil && *mode == corev1.UnmaskedProcMount; unmasked != wantUnmasked ||
 			masked == wantUnmasked {
-			t.Errorf("%v: %v", mode, sc)
+			t.Errorf("procMount %v: got %v, want masked paths unless it is Unmasked", mode, sc)
 		}
 	}
 	if len(maskedPaths) != 12 {

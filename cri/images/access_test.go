@@ -112,7 +112,7 @@ func TestImageForEveryPod(t *testing.T) {
 				return nil
 			}
 			if _, err := p.Ensure(t.Context(), r); err != nil {
-				t.Errorf("%s: %v", image, err)
+				t.Errorf("%s: got %v, want no error", image, err)
 			}
 		}
 		strict := again(t, t.TempDir(), "AlwaysVerify", Config{}, p.runtime)
@@ -179,7 +179,7 @@ func TestSharedPullIsRecordedForAll(t *testing.T) {
 			rotated := pullSecret("r.io", "me", "new")
 			rotated.ObjectMeta = s.ObjectMeta
 			if _, err := ensure(t, p, "r.io/app:1", corev1.PullNever, rotated); err != nil {
-				t.Errorf("rotated secret of namespace %s: %v", s.Namespace, err)
+				t.Errorf("rotated secret of namespace %s: got %v, want no error", s.Namespace, err)
 			}
 		}
 	})
@@ -210,7 +210,7 @@ func TestLostAnswerOfPull(t *testing.T) {
 				} {
 					for _, image := range []string{"r.io/alias:1", "r.io/app:1"} {
 						if _, err := ensure(t, p, image, corev1.PullNever); err == nil {
-							t.Errorf("%s: %s is usable without credentials", when, image)
+							t.Errorf("%s: got %s usable without credentials, want it refused", when, image)
 						}
 					}
 				}

@@ -150,7 +150,7 @@ func TestCollect(t *testing.T) {
 		d.check("in the end", "a")
 		if len(d.events) != 1 ||
 			!strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Failed to garbage collect required amount of images.") {
-			d.t.Errorf("events: %q", d.events)
+			d.t.Errorf("events: got %q, want FreeDiskSpaceFailed alone", d.events)
 		}
 	})
 }

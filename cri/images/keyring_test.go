@@ -123,7 +123,7 @@ func TestDockerConfig(t *testing.T) {
 			}
 			for registry, want := range tc.want {
 				if l := got[registry]; l == nil || *l != want {
-					t.Errorf("%s as %s: login of %s is wrong", name, form, registry)
+					t.Errorf("%s as %s: got another login of %s, want that of the file", name, form, registry)
 				}
 			}
 		}
@@ -154,7 +154,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		t.Fatalf("got %d credentials, want 2", len(k))
 	}
 	if s := k.lookup("a.io/x")[0].source; s != (Source{UID: "uid-1", Namespace: "ns", Name: "good"}) {
-		t.Errorf("source %+v", s)
+		t.Errorf("source: got %+v, want the Secret ns/good", s)
 	}
 	for _, name := range []string{"broken", "half", "opaque"} {
 		if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, "ns/"+name) }) {
@@ -208,7 +208,7 @@ func TestNodeConfig(t *testing.T) {
 	t.Setenv("HOME", "")
 	if files := nodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" ||
 		files[1] != "/root/.docker/config.json" {
-		t.Errorf("files: %v", files)
+		t.Errorf("files: got %v, want those of the kubelet and of root", files)
 	}
 }
 
@@ -221,17 +221,17 @@ func FuzzDockerConfig(f *testing.F) {
 		for _, read := range []func([]byte) (map[string]*Login, int, error){dockercfg, dockerConfigJSON} {
 			logins, _, err := read(text)
 			if err != nil && err != errNotDockerConfig {
-				t.Errorf("an error that may quote what was read: %v", err)
+				t.Errorf("got an error that may quote what was read, want none: %v", err)
 			}
 			if err == nil && !json.Valid(text) {
-				t.Errorf("%q is no JSON and was taken", text)
+				t.Errorf("%q: got no error, want one, because it is no JSON", text)
 			}
 			var k keyring
 			k.add(Source{}, logins)
 			k.sort()
 			for _, c := range k.lookup(repository) {
 				if *c.login == (Login{}) {
-					t.Errorf("an empty login was found in %q", text)
+					t.Errorf("%q: got an empty login, want none", text)
 				}
 			}
 		}

@@ -62,10 +62,10 @@ func FuzzParseName(f *testing.F) {
 		}
 		again, err := parseName(n.pull)
 		if err != nil || again != n {
-			t.Errorf("%q became %+v, which becomes %+v, %v", image, n, again, err)
+			t.Errorf("%q: got %+v, and from that %+v, %v, want the same", image, n, again, err)
 		}
 		if !strings.HasPrefix(n.pull, image) || !strings.Contains(n.repository, "/") {
-			t.Errorf("%q became %+v", image, n)
+			t.Errorf("%q: got %+v, want a pull name that begins with it and a full repository", image, n)
 		}
 	})
 }

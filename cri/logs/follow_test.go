@@ -123,7 +123,7 @@ func follow(t *testing.T, d *Dir, path string, ended <-chan struct{}, w *reader)
 	select {
 	case <-w.begun:
 	case err := <-done:
-		t.Fatalf("the follower ended before it was in the file: %v", err)
+		t.Fatalf("the follower ended with %v before it was in the file, want it to go on", err)
 	}
 	return done
 }
@@ -195,7 +195,7 @@ func TestLateLine(t *testing.T) {
 	}
 	for i := range ctr.next {
 		if n := seen[fmt.Sprintf("line %d", i)]; n != 1 {
-			t.Errorf("line %d came %d times", i, n)
+			t.Errorf("line %d: got it %d times, want once", i, n)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestRead(t *testing.T) {
 		}
 		var out, errs bytes.Buffer
 		if err := d.Read(t.Context(), path, o, &out, &errs); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: got %v, want no error", c.name, err)
 		}
 		if out.String() != c.out || errs.String() != c.err {
 			t.Errorf("%s: got %.300q and %.300q, want %.300q and %.300q", c.name, out.String(), errs.String(), c.out, c.err)
@@ -117,7 +117,7 @@ func TestOneStream(t *testing.T) {
 	o.Limit = 4
 	var errs bytes.Buffer
 	if err := d.Read(t.Context(), path, o, nil, &errs); err != nil || errs.String() != "two\n" {
-		t.Errorf("%q %v", errs.String(), err)
+		t.Errorf("standard error: got %q, %v, want the second line alone", errs.String(), err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestOnlyRealLogsAreRead(t *testing.T) {
 		d.path, filepath.Join(dir, "5.log")} {
 		var out bytes.Buffer
 		if err := d.Read(t.Context(), bad, all(), &out, &out); err == nil || out.Len() > 0 {
-			t.Errorf("%s: %q %v", bad, out.String(), err)
+			t.Errorf("%s: got %q, %v, want an error and no text", bad, out.String(), err)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func FuzzRead(f *testing.F) {
 		err := New(root).Read(t.Context(), path, Options{Tail: tail, Limit: limit}, &out, &errs)
 		n := int64(out.Len() + errs.Len())
 		if err != nil || limit >= 0 && n > limit || n > 3*int64(len(text)) {
-			t.Errorf("%d bytes of %d with limit %d: %v", n, len(text), limit, err)
+			t.Errorf("got %d bytes of %d with limit %d, and the error %v, want fewer and no error", n, len(text), limit, err)
 		}
 	})
 }

@@ -54,10 +54,10 @@ func TestRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(z); err != nil || !strings.HasSuffix(string(text), " stdout F line 1\n") {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("compressed log: got %q, %v, want line 1 at its end", text, err)
 	}
 	if info, _ := f.Stat(); info.Mode().Perm() != 0o640 {
-		t.Errorf("mode %v", info.Mode())
+		t.Errorf("mode: got %v, want 0640", info.Mode())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	rot.Round(t.Context())
 	if _, err := os.Stat(ctr.path); err != nil {
-		t.Errorf("the log was not reopened: %v", err)
+		t.Errorf("reopened log: got %v, want it there", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestLinksAreNotRotated(t *testing.T) {
 	rot.Reopen = func(context.Context, string) error { return nil }
 	rot.Round(t.Context())
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "precious" {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("file outside: got %q, %v, want it unchanged", text, err)
 	}
 	if got := namesIn(t, filepath.Dir(outside)); !slices.Equal(got, []string{"precious"}) {
 		t.Error(got)

@@ -75,7 +75,7 @@ func (w *treeWorld) checkFiles(dir string, want ...string) {
 func TestTree(t *testing.T) {
 	w := newTree(t)
 	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
-		t.Errorf("a link that is there: %v", err)
+		t.Errorf("link that is there: got %v, want no error", err)
 	}
 	for range 2 {
 		if err := w.RemoveLog(w.log("0.log"), "link.log"); err != nil {

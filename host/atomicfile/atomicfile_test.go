@@ -82,7 +82,7 @@ func TestFails(t *testing.T) {
 			t.Errorf("the directory: got %v, %v, want one", entries, err)
 		}
 		if err := write(filepath.Join(path, "nowhere", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("without a directory: %v", err)
+			t.Errorf("without a directory: got %v, want that there is none", err)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
-		t.Errorf("the directory holds %v, %v", entries, err)
+		t.Errorf("directory: got %v, %v, want it empty", entries, err)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestOthersCgroupsAreNotPods(t *testing.T) {
 		tree := newTree(Config{Driver: driver}, true)
 		for _, name := range others {
 			if uid, ok := names.UID(name, tree.systemd.Load()); ok && names.ValidUID(uid) {
-				t.Errorf("%s: %q taken for pod %q", driver, name, uid)
+				t.Errorf("%s: %q: got the pod %q, want none", driver, name, uid)
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func TestProtect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := tree.Protect(Protection{}); err != nil {
-		t.Errorf("the same values are written again: %v", err)
+		t.Errorf("the same values again: got %v, want no write", err)
 	}
 	if err := tree.Protect(Protection{Burstable: 1}); err == nil {
 		t.Error("no error although the cgroup is gone")

@@ -15,7 +15,7 @@ func TestPodSize(t *testing.T) {
 		pod := Pod{UID: "1-2", QOS: corev1.PodQOSBurstable}
 		want := Resources{CPUShares: 333, CPUQuota: 25000, CPUPeriod: 100000, Memory: 100<<20 + 1}
 		if has, there, err := tree.PodSize(pod, want); there || err != nil {
-			t.Fatalf("before it is made: %+v %v %v", has, there, err)
+			t.Fatalf("before it is made: got %+v %v %v, want none", has, there, err)
 		}
 		if _, err := tree.CreatePod(pod, want); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestPodSize(t *testing.T) {
 		}
 		has, there, err := tree.PodSize(pod, want)
 		if !there || err != nil || has.CPUShares != 2 || has.CPUQuota != 0 || has.Memory != 0 {
-			t.Errorf("without limits: %+v %v %v", has, there, err)
+			t.Errorf("without limits: got %+v %v %v, want 2 shares alone", has, there, err)
 		}
 	})
 }

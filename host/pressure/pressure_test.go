@@ -32,7 +32,7 @@ func TestLevels(t *testing.T) {
 		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "1000\n",
 	})
 	if l, err := p.Memory(); err != nil || l != (Level{Available: 150 << 10, Capacity: 1000 << 10}) {
-		t.Errorf("memory: %+v, %v", l, err)
+		t.Errorf("memory: got %+v, %v, want 150 of 1000 KiB", l, err)
 	}
 	if l, err := p.Processes(); err != nil || l != (Level{Available: 920, Capacity: 1000}) {
 		t.Errorf("processes: got %+v, %v, want %+v", l, err, (Level{Available: 920, Capacity: 1000}))
@@ -53,10 +53,10 @@ func TestLevels(t *testing.T) {
 		}),
 	} {
 		if _, err := broken.Memory(); err == nil {
-			t.Errorf("%s: Memory returned no error", name)
+			t.Errorf("%s: Memory: got no error, want one", name)
 		}
 		if _, err := broken.Processes(); err == nil {
-			t.Errorf("%s: Processes returned no error", name)
+			t.Errorf("%s: Processes: got no error, want one", name)
 		}
 	}
 }
@@ -66,13 +66,13 @@ func TestThisMachine(t *testing.T) {
 	var p Proc
 	for what, read := range map[string]func() (Level, error){"memory": p.Memory, "processes": p.Processes} {
 		if l, err := read(); err != nil || l.Available <= 0 || l.Available >= l.Capacity {
-			t.Errorf("%s: %+v, %v", what, l, err)
+			t.Errorf("%s: got %+v, %v, want less than the capacity", what, l, err)
 		}
 	}
 	bytes, inodes, device, err := Disk(t.TempDir())
 	if err != nil || bytes.Available > bytes.Capacity || bytes.Capacity <= 0 || inodes.Available > inodes.Capacity ||
 		device == 0 {
-		t.Errorf("disk: %+v %+v %d %v", bytes, inodes, device, err)
+		t.Errorf("disk: got %+v %+v %d %v, want less than the capacity, and a device", bytes, inodes, device, err)
 	}
 	if _, _, _, err := Disk("/no/such/place"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
@@ -98,7 +98,7 @@ func TestCgroup(t *testing.T) {
 			t.Errorf("got %d bytes, %d processes, %v, want 700, 7", memory, processes, err)
 		}
 		if limit, ok := c.Limit(); ok != (dir == v1) || ok && limit != 5000 {
-			t.Errorf("limit %d, %v", limit, ok)
+			t.Errorf("limit: got %d, %v, want 5000 on v1 alone", limit, ok)
 		}
 	}
 	if _, _, err := (Cgroup{"/no", "/no"}).Use(); err == nil {

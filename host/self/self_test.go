@@ -101,9 +101,9 @@ func TestSetOOMScoreAdj(t *testing.T) {
 	}
 	// Raising its own score is allowed to every process.
 	if err := SetOOMScoreAdj(1000); err != nil {
-		t.Errorf("raise the score: %v", err)
+		t.Errorf("raising the score: got %v, want no error", err)
 	}
 	if err := SetOOMScoreAdj(1000); err != nil {
-		t.Errorf("set the score that it has: %v", err)
+		t.Errorf("setting the score that it has: got %v, want no error", err)
 	}
 }

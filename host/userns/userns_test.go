@@ -47,13 +47,13 @@ func TestRangesAreApart(t *testing.T) {
 		pod := types.UID(fmt.Sprint("pod", i))
 		r, err := table.Of(pod)
 		if err != nil || r.Length != Unit || r.First < Unit || r.First%Unit != 0 {
-			t.Fatalf("%s: %v %v", pod, r, err)
+			t.Fatalf("%s: got %v, %v, want an aligned range above the host's", pod, r, err)
 		}
 		if again, err := table.Of(pod); again != r || err != nil {
-			t.Fatalf("%s has %v, then %v (%v)", pod, r, again, err)
+			t.Fatalf("%s: got %v, then %v (%v), want the same", pod, r, again, err)
 		}
 		if other, taken := owner[r.First]; taken {
-			t.Fatalf("%s and %s both have %v", pod, other, r)
+			t.Fatalf("%s and %s: got both %v, want ranges of their own", pod, other, r)
 		}
 		owner[r.First] = pod
 	}
@@ -78,10 +78,10 @@ func TestRestartKeepsRanges(t *testing.T) {
 	second := newTable(t, d, Config{IDsPerPod: Unit}, "a", "none")
 	b, err := second.Of("b")
 	if err != nil || b.First == a.First {
-		t.Errorf("a has %v, b %v: %v", a, b, err)
+		t.Errorf("got a with %v and b with %v (%v), want different ranges", a, b, err)
 	}
 	if again, _ := second.Of("a"); again != a {
-		t.Errorf("a had %v, now %v", a, again)
+		t.Errorf("a: got %v, then %v, want the same", a, again)
 	}
 }
 
@@ -109,12 +109,12 @@ func TestPoolRunsOutAndRefills(t *testing.T) {
 		}
 	}
 	if _, err := table.Of("c"); err == nil || !strings.Contains(err.Error(), "all 2 ranges are in use") {
-		t.Errorf("c: %v", err)
+		t.Errorf("c: got %v, want that all ranges are in use", err)
 	}
 	table.Release("a")
 	table.Release("unknown")
 	if r, err := table.Of("c"); err != nil || r.First != 10*Unit {
-		t.Errorf("c: %v %v", r, err)
+		t.Errorf("c: got %v, %v, want the range that was released", r, err)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestBadFiles(t *testing.T) {
 			continue
 		}
 		if r, err := table.Of("bad"); err == nil {
-			t.Errorf("%s gives %v", text, r)
+			t.Errorf("%s: got %v, want an error", text, r)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := parse([]byte(text))
 		if err == nil && (r.First < Unit || r.Length == 0 || uint64(r.First)+uint64(r.Length) > 1<<32) {
-			t.Errorf("%q gives %v", text, r)
+			t.Errorf("%q: got %v, want a range of the host's IDs", text, r)
 		}
 	})
 }

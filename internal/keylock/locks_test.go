@@ -22,7 +22,7 @@ func TestKeyed(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := k.Lock(ended, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a lock that is held: %v", err)
+		t.Errorf("lock that is held: got %v, want context.Canceled", err)
 	}
 	got := make(chan func())
 	go func() {

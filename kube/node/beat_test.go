@@ -155,7 +155,7 @@ func TestHalfOpenTLS(t *testing.T) {
 		}
 		time.Sleep(l.duration)
 		if age := time.Since(api.getLease().Spec.RenewTime.Time); age >= l.duration {
-			t.Errorf("the lease was not renewed for %s, its whole duration", age)
+			t.Errorf("time since the last renewal of the lease: got %s, want less than its duration", age)
 		}
 		if n := network.stopForwarding(); n != 2 {
 			t.Errorf("got %d connections for heartbeats, want a second one", n)

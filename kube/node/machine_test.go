@@ -135,10 +135,10 @@ func FuzzMachineFiles(f *testing.F) {
 	f.Add([]byte("MemTotal:\n"), "0-")
 	f.Fuzz(func(t *testing.T, meminfo []byte, cpus string) {
 		if memory, swap, err := parseMeminfo(meminfo); err == nil && (memory <= 0 || swap < 0) {
-			t.Errorf("memory %d, swap %d", memory, swap)
+			t.Errorf("got memory %d and swap %d, want a positive size and no negative one", memory, swap)
 		}
 		if n, err := countCPUs(cpus); err == nil && n <= 0 {
-			t.Errorf("%q: %d CPUs", cpus, n)
+			t.Errorf("%q: got %d CPUs, want some or an error", cpus, n)
 		}
 	})
 }

@@ -123,7 +123,7 @@ func (b *bed) ready() corev1.NodeCondition {
 	}
 	c := find(n.Status.Conditions, corev1.NodeReady)
 	if c == nil {
-		b.t.Fatalf("no Ready condition: %+v", n.Status.Conditions)
+		b.t.Fatalf("Ready: got no such condition in %+v, want one", n.Status.Conditions)
 	}
 	return *c
 }

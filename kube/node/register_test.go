@@ -233,7 +233,7 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 		settle(20 * time.Second)
 		n := b.api.get()
 		if b.ready().Status != corev1.ConditionTrue || n.Labels[corev1.LabelHostname] != testNode || b.Node().UID != "new" {
-			t.Errorf("the agent has not updated the new object of the same name: %+v", n)
+			t.Errorf("after another object of the same name: got %+v, want it updated and Ready", n)
 		}
 	})
 }

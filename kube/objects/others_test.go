@@ -267,7 +267,7 @@ func TestServicesShareReads(t *testing.T) {
 		}
 		wg.Wait()
 		if n := reads.Load(); n > 6 {
-			t.Errorf("20 calls in four seconds cost %d reads of a second", n)
+			t.Errorf("20 calls in four seconds: got %d reads of a second each, want at most 6", n)
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestLocal(t *testing.T) {
 	notified = nil
 	l.Set(configMaps, secrets)
 	if notified != nil {
-		t.Errorf("notified %v of nothing", notified)
+		t.Errorf("got %v notified of nothing, want none", notified)
 	}
 	l.Set(map[types.NamespacedName]*corev1.ConfigMap{name("a"): configMap("a", "2")}, secrets)
 	if len(notified) != 1 || notified[0] != "p" {
@@ -322,19 +322,19 @@ func TestLocal(t *testing.T) {
 	}
 	_, err := l.Secret(t.Context(), "ns", "nope")
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "add it to the manifest directory") {
-		t.Errorf("error is %v", err)
+		t.Errorf("missing object: got %v, want the advice to add it", err)
 	}
 	if found, err := l.PullSecrets(t.Context(), testPod()); len(found) != 1 || err == nil {
-		t.Errorf("pull secrets are %v, %v", found, err)
+		t.Errorf("pull secrets: got %v, %v, want one, and an error about the other", found, err)
 	}
 	if _, _, err := l.Token(t.Context(), testPod(), "", 600); !errors.Is(err, errNoAPI) {
-		t.Errorf("error is %v", err)
+		t.Errorf("token: got %v, want errNoAPI", err)
 	}
 	if all, err := l.Services(t.Context(), "ns"); all != nil || err != nil {
-		t.Errorf("services are %v, %v", all, err)
+		t.Errorf("services: got %v, %v, want none", all, err)
 	}
 	if _, err := l.RuntimeHandler(t.Context(), "gvisor"); !errors.Is(err, errNoAPI) {
-		t.Errorf("error is %v", err)
+		t.Errorf("runtime handler: got %v, want errNoAPI", err)
 	}
 	if h, err := l.RuntimeHandler(t.Context(), ""); h != "" || err != nil {
 		t.Errorf("the default handler: got %q, %v, want none", h, err)

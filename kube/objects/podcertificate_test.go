@@ -408,7 +408,7 @@ func TestKeyTypes(t *testing.T) {
 	} {
 		key, err := newKey(keyType)
 		if err != nil {
-			t.Errorf("%s: %v", keyType, err)
+			t.Errorf("%s: got %v, want no error", keyType, err)
 			continue
 		}
 		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
@@ -417,10 +417,10 @@ func TestKeyTypes(t *testing.T) {
 		}
 		stub, err := x509.ParseCertificateRequest(der)
 		if err != nil || stub.CheckSignature() != nil || stub.PublicKeyAlgorithm != want || stub.Subject.String() != "" {
-			t.Errorf("%s: %v, %v", keyType, stub, err)
+			t.Errorf("%s: got %v, %v, want a signed request without a subject", keyType, stub, err)
 		}
 	}
 	if _, err := newKey("DSA"); err == nil || !strings.Contains(err.Error(), `"DSA"`) {
-		t.Errorf("an unknown type: %v", err)
+		t.Errorf("unknown type of key: got %v, want an error that names it", err)
 	}
 }

@@ -63,7 +63,7 @@ func TestRefsOf(t *testing.T) {
 	got := refsOf(pod, false)
 	for _, r := range want {
 		if !slices.Contains(got, r) {
-			t.Errorf("missing: %+v", r)
+			t.Errorf("got no %+v, want it", r)
 		}
 	}
 	if len(got) != len(want) {
@@ -74,7 +74,7 @@ func TestRefsOf(t *testing.T) {
 	}
 	for _, r := range refsOf(pod, true) { // a container lacks something in them
 		if !r.Watch && r.Kind != Services {
-			t.Errorf("not watched: %+v", r)
+			t.Errorf("got %+v, want it watched", r)
 		}
 	}
 }

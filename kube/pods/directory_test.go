@@ -66,7 +66,7 @@ func (b *bench) scan(want string) delivery {
 	b.t.Helper()
 	state, again := b.d.scan(b.now)
 	if again || !state.synced {
-		b.t.Errorf("again %v, synced %v", again, state.synced)
+		b.t.Errorf("got another look %v and synced %v, want false and true", again, state.synced)
 	}
 	var got []string
 	for _, p := range state.pods {
@@ -154,7 +154,7 @@ func TestBadFile(t *testing.T) {
 		}
 		if len(state.problems) != 1 || state.problems[0].Unknown ||
 			!strings.Contains(state.problems[0].Message, "keep running as before") {
-			t.Errorf("%s: problems are %+v", name, state.problems)
+			t.Errorf("%s: got the problems %+v, want one that says that pods keep running", name, state.problems)
 		}
 	}
 	b.remove("bad.yaml")
@@ -269,7 +269,7 @@ func TestRacyWrites(t *testing.T) {
 	b.write("a.yaml", podYAML("a", "1"))
 	b.scan("a-n1:1")
 	if f := b.d.files[filepath.Join(b.dir, "a.yaml")]; f.stamp != (stamp{}) {
-		t.Errorf("the stamp %v of a fresh file is trusted", f.stamp)
+		t.Errorf("stamp of a fresh file: got %v, want none", f.stamp)
 	}
 	b.now = b.now.Add(time.Hour)
 	b.scan("a-n1:1")
@@ -293,7 +293,8 @@ func TestUnreadable(t *testing.T) {
 	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "a.yaml", "below")}, nil)
 	state, _ = d.scan(b.now)
 	if state.synced || len(state.problems) != 1 || !state.problems[0].Unknown {
-		t.Errorf("a path that cannot be read is synced %v with %+v", state.synced, state.problems)
+		t.Errorf("path that cannot be read: got synced %v with %+v, want false and one unknown problem",
+			state.synced, state.problems)
 	}
 }
 
@@ -308,7 +309,7 @@ func TestSingleFileAndLinks(t *testing.T) {
 	}
 	d := newDirectory(Config{NodeName: "n1", Manifests: filepath.Join(b.dir, "link.yaml")}, nil)
 	if state, _ := d.scan(b.now); len(state.pods) != 1 || len(state.problems) != 0 {
-		t.Errorf("a linked file gives %d pods and %v", len(state.pods), state.problems)
+		t.Errorf("linked file: got %d pods and %v, want one and no problem", len(state.pods), state.problems)
 	}
 	b.remove("real")
 	b.wantProblems(b.scan(""))
@@ -350,7 +351,7 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("UID: got %q, adopted %v, want %v", p.UID, adopted, c.adopted)
 			}
 			if p.Annotations[podutil.AnnotationHash] != string(p.UID) {
-				t.Errorf("annotations are %v for UID %q", p.Annotations, p.UID)
+				t.Errorf("annotations: got %v, want the hash %q", p.Annotations, p.UID)
 			}
 			if c.adopted && p.Annotations[podutil.AnnotationSeen] != seenAt(seen) {
 				t.Error("an adopted pod was first seen when the other agent saw it")
@@ -358,7 +359,7 @@ func TestAdopt(t *testing.T) {
 			// It stays so when only a comment changes.
 			b.write("a.yaml", "# x\n"+podYAML("a", "1"))
 			if again := b.scan("a-n1:1").pods[0]; again.UID != p.UID {
-				t.Errorf("a comment changed the UID from %q to %q", p.UID, again.UID)
+				t.Errorf("after a changed comment: got UIDs %q and %q, want the same", p.UID, again.UID)
 			}
 		})
 	}

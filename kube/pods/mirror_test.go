@@ -159,7 +159,7 @@ func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 		owner := p.OwnerReferences[0]
 		if owner.Kind != "Node" || owner.APIVersion != "v1" || owner.Name != "n1" || owner.UID != "node-uid" ||
 			!*owner.Controller {
-			t.Errorf("the owner is %+v", owner)
+			t.Errorf("owner: got %+v, want the Node, as controller", owner)
 		}
 		time.Sleep(time.Hour)
 		if n := b.server.Count("create"); n != 1 {
@@ -287,15 +287,15 @@ spec:
 		t.Errorf("%s: got %q, want ConfigMap/c Secret/pull Secret/s", annotationManifestObjects, got)
 	}
 	if m.Annotations[podutil.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
-		t.Errorf("metadata is %+v", m.ObjectMeta)
+		t.Errorf("metadata: got %+v, want the hash and the labels", m.ObjectMeta)
 	}
 	if refs := manifest.References(m); len(refs) != 0 {
-		t.Errorf("the mirror pod names %v", refs)
+		t.Errorf("references of the mirror pod: got %v, want none", refs)
 	}
 	c := m.Spec.Containers[0]
 	if len(c.Env) != 1 || len(c.VolumeMounts) != 1 || m.Spec.Volumes[0].EmptyDir == nil ||
 		m.Spec.Volumes[1].HostPath == nil {
-		t.Errorf("the mirror pod lost too much: %+v", m.Spec)
+		t.Errorf("spec of the mirror pod: got %+v, want what refers to nothing kept", m.Spec)
 	}
 	if !reflect.DeepEqual(pod, before) {
 		t.Error("the static pod was changed")

@@ -51,13 +51,13 @@ func TestMerge(t *testing.T) {
 	if len(s.Problems) != 2 ||
 		!strings.Contains(s.Problems[0].Message, `pod ns/u (UID 3) is rejected: pod ns/c from source "api"`) ||
 		!strings.Contains(s.Problems[1].Message, `pod ns/s (UID 7) is rejected: pod ns/s from source "file"`) {
-		t.Errorf("problems are %v", s.Problems)
+		t.Errorf("problems: got %v, want two about rejected pods", s.Problems)
 	}
 	if SourceOf(s.Pods["3"]) != SourceAPI {
 		t.Error("a static pod took an API pod's UID")
 	}
 	if m, ok := s.Mirror("5"); !ok || m.UID != "mirror-of-5" {
-		t.Errorf("mirror of 5 is %v, %v", m, ok)
+		t.Errorf("mirror of 5: got %v, %v, want mirror-of-5", m, ok)
 	}
 	for _, uid := range []types.UID{"6", "1", "unknown"} {
 		if m, ok := s.Mirror(uid); ok || m != nil {

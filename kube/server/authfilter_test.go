@@ -87,7 +87,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	for _, secret := range []string{"s3cr3t", "good", "czNj"} {
 		if strings.Contains(strings.ReplaceAll(s.log.String(), "no good bearer", ""), secret) {
-			t.Errorf("the log holds the secret %q:\n%s", secret, s.log)
+			t.Errorf("log: want no secret, got %q in\n%s", secret, s.log)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func TestAuthorization(t *testing.T) {
 			})
 			code, body := s.ask(c, r.method, r.path, nil)
 			if allowed == (code == 403 || code == 401) {
-				t.Errorf("%s %s with %q: %d %q", r.method, r.path, rights, code, body)
+				t.Errorf("%s %s with %q: got %d %q, want it allowed: %v", r.method, r.path, rights, code, body, allowed)
 			}
 		}
 		for _, right := range want {
@@ -206,7 +206,7 @@ func TestCanonicalPaths(t *testing.T) {
 		"/containerLogs/ns/pod/uid/app", "/portForward/ns",
 		"/pods/x", "/metrics;x", "/./metrics", "/metrics/."} {
 		if code, body := s.ask(c, "GET", path, nil); code != 404 && code != 400 {
-			t.Errorf("%s: %d %q", path, code, body)
+			t.Errorf("%s: got %d %q, want 404 or 400", path, code, body)
 		}
 	}
 	for _, r := range []struct{ method, path string }{
@@ -220,7 +220,7 @@ func TestCanonicalPaths(t *testing.T) {
 		}
 	}
 	if asked := s.agent.wasAsked(); asked != nil {
-		t.Errorf("the agent was asked %q", asked)
+		t.Errorf("got the requests %q to the agent, want none", asked)
 	}
 }
 

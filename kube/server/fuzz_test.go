@@ -39,7 +39,7 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("%s %q %q: got %d, want 401", method, path, query, w.Code)
 		}
 		if asked := s.agent.wasAsked(); asked != nil {
-			t.Errorf("%s %q: the agent was asked %q", method, path, asked)
+			t.Errorf("%s %q: got the requests %q to the agent, want none", method, path, asked)
 		}
 	})
 }
@@ -64,11 +64,11 @@ func FuzzAllowed(f *testing.F) {
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
 		if w.Code >= 300 && w.Code < 400 || w.Code < 200 {
-			t.Errorf("%s %q %q: %d", method, path, query, w.Code)
+			t.Errorf("%s %q %q: got %d, want no redirect and no interim answer", method, path, query, w.Code)
 		}
 		for _, asked := range s.agent.wasAsked() {
 			if !strings.HasPrefix(asked, "logs ") {
-				t.Errorf("%s %q: the right to read led to %q", method, path, asked)
+				t.Errorf("%s %q with the right to read: got %q, want logs only", method, path, asked)
 			}
 		}
 	})

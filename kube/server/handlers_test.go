@@ -84,7 +84,7 @@ func TestLogErrors(t *testing.T) {
 		return errors.New("disk on fire")
 	}
 	if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != 200 || body != "line\ndisk on fire\n" {
-		t.Errorf("%d %q", code, body)
+		t.Errorf("got %d %q, want 200 and the error at the end of the log", code, body)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestFollowedLogArrives(t *testing.T) {
 		say <- line
 		buf := make([]byte, len(line))
 		if _, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != line {
-			t.Fatalf("%q %v", buf, err)
+			t.Fatalf("got %q, %v, want the line", buf, err)
 		}
 	}
 	cancel()
@@ -141,7 +141,7 @@ func TestPods(t *testing.T) {
 		var list corev1.PodList
 		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || list.APIVersion != "v1" ||
 			len(list.Items) != len(names) {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("got %s, %v, want a PodList with each pod", body, err)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestAllocatedPods(t *testing.T) {
 func TestRunAndCheckpoint(t *testing.T) {
 	s, c := rooted(t, nil)
 	if code, body := s.ask(c, "POST", "/run/ns/pod/app?cmd=ls%20-l", nil); code != 200 || body != "ran" {
-		t.Errorf("%d %q", code, body)
+		t.Errorf("got %d %q, want 200 \"ran\"", code, body)
 	}
 	if code, body := s.ask(c, "POST", "/checkpoint/ns/pod/app?timeout=7", nil); code != 200 ||
 		strings.TrimSpace(body) != `{"items":["/checkpoints/x.tar"]}` {

@@ -293,12 +293,12 @@ func (s *stand) ask(c *http.Client, method, path string, header map[string]strin
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+		s.t.Fatalf("%s %s: got %v, want an answer", method, path, err)
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		s.t.Errorf("%s %s was redirected to %q", method, path, resp.Header.Get("Location"))
+		s.t.Errorf("%s %s: got a redirect to %q, want none", method, path, resp.Header.Get("Location"))
 	}
 	return resp.StatusCode, string(body)
 }

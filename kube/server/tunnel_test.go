@@ -30,7 +30,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 			asked++
 			for _, h := range []string{"Authorization", "Cookie"} {
 				if r.Header.Get(h) != "" {
-					t.Errorf("the runtime received the header %s", h)
+					t.Errorf("header %s at the runtime: got it, want it removed", h)
 				}
 			}
 			w.Header().Set("Location", "https://192.0.2.1/elsewhere")
@@ -42,7 +42,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 			err := (&pipe{target: target, log: slog.New(slog.DiscardHandler)}).serve(w, r)
 			var status *Error
 			if !errors.As(err, &status) || status.Code != c.want {
-				t.Errorf("runtime answers %d: %v", c.answer, err)
+				t.Errorf("runtime answers %d: got %v, want code %d", c.answer, err, c.want)
 			}
 			http.Error(w, err.Error(), c.want)
 		}))
@@ -62,7 +62,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 				resp.Header.Get("Location"), asked)
 		}
 		if c.want != http.StatusBadGateway && !strings.Contains(string(body), c.text) {
-			t.Errorf("the client received %q", body)
+			t.Errorf("the client received %q, want %q in it", body, c.text)
 		}
 		node.Close()
 		runtime.Close()

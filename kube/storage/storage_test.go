@@ -309,7 +309,7 @@ func TestAttachTakesLong(t *testing.T) {
 			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}}
 		})
 		if !slices.Equal(w.woken, []types.UID{"pod-uid"}) {
-			t.Errorf("woken: %q", w.woken)
+			t.Errorf("woken pods: got %q, want pod-uid", w.woken)
 		}
 	})
 }
@@ -420,17 +420,17 @@ func TestCSINode(t *testing.T) {
 		}
 		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"labels":{"rack":"7"}`) ||
 			!strings.Contains(p[0], `n-1`) {
-			t.Errorf("the Node was patched with %q", p)
+			t.Errorf("patches of the Node: got %q, want one with the label and the driver", p)
 		}
 		if err := w.SetDriver(t.Context(), d); err != nil || get().ResourceVersion != n.ResourceVersion {
-			t.Errorf("the same was written again, or %v", err)
+			t.Errorf("the same again: got another write, or %v, want none", err)
 		}
 		d.Topology = map[string]string{"zone": "b"}
 		if err := w.SetDriver(t.Context(), d); err == nil || !strings.Contains(err.Error(), "topology value collision") {
-			t.Errorf("a label of the Node was overwritten: %v", err)
+			t.Errorf("another value of a label: got %v, want an error", err)
 		}
 		if err := w.RemoveDriver(t.Context(), driver); err != nil || len(get().Spec.Drivers) != 0 {
-			t.Errorf("%v, %+v", err, get().Spec.Drivers)
+			t.Errorf("after the removal: got %v, %+v, want no driver", err, get().Spec.Drivers)
 		}
 		// The Node is recreated: so is its CSINode.
 		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
@@ -451,7 +451,7 @@ func TestGrowth(t *testing.T) {
 		w.server.Put(pv)
 		c, err := w.Claim(t.Context(), pod(), volume())
 		if err != nil || c.Growth() != nil {
-			t.Fatalf("growth %v, %v", c.Growth(), err)
+			t.Fatalf("growth: got %v, %v, want none", c.Growth(), err)
 		}
 		pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
 			"storage": corev1.PersistentVolumeClaimNodeResizePending,
@@ -462,7 +462,7 @@ func TestGrowth(t *testing.T) {
 		w.server.Put(pvc)
 		c, err = w.Claim(t.Context(), pod(), volume())
 		if err != nil || c.Growth() == nil || c.Growth().String() != "2Gi" {
-			t.Fatalf("growth %v, %v", c.Growth(), err)
+			t.Fatalf("growth: got %v, %v, want 2Gi", c.Growth(), err)
 		}
 		if err := w.Growing(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -475,7 +475,7 @@ func TestGrowth(t *testing.T) {
 			!strings.Contains(p[1], `"capacity":{"storage":"2Gi"}`) ||
 			!strings.Contains(p[1], `"allocatedResourceStatuses":{"storage":null}`) ||
 			!strings.Contains(p[1], `"$patch":"delete","type":"FileSystemResizePending"`) {
-			t.Errorf("patched with %q", p)
+			t.Errorf("patches: got %q, want one for the start and one for the end of the expansion", p)
 		}
 	})
 }
@@ -507,7 +507,7 @@ func TestNotGrown(t *testing.T) {
 			p := w.server.Patches()
 			if len(p) != 1 || !strings.Contains(p[0], "NodeResizeError") ||
 				strings.Contains(p[0], "NodeResizeInfeasible") != c.givesUp {
-				t.Errorf("asked for %s of 9Gi, never %t: patched with %q", c.asked, c.never, p)
+				t.Errorf("asked for %s of 9Gi, never %t: got the patches %q, want one with the error", c.asked, c.never, p)
 			}
 		})
 	}

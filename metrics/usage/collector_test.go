@@ -228,7 +228,7 @@ func wantLines(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
 		if !strings.Contains(text, l+"\n") {
-			t.Errorf("no line %q in:\n%s", l, text)
+			t.Errorf("want the line %q, got\n%s", l, text)
 			return
 		}
 	}
@@ -349,7 +349,7 @@ func TestSummary(t *testing.T) {
 		if c.Name != "app" || *c.Memory.WorkingSetBytes != 600000 || *c.Memory.AvailableBytes != 1400000 ||
 			*c.CPU.UsageCoreNanoSeconds != 2e9 || c.CPU.UsageNanoCores == nil || *c.Rootfs.UsedBytes != 4096 ||
 			c.Logs == nil || *c.Logs.UsedBytes < 5000 || *c.Logs.InodesUsed != 1 {
-			t.Errorf("container: %s", recorder.Body)
+			t.Errorf("container: got %s, want the usage of app", recorder.Body)
 		}
 		if *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 || s.Node.Runtime.ContainerFs == nil {
 			t.Errorf("no file system of the images or containers: %s", recorder.Body)
@@ -360,13 +360,13 @@ func TestSummary(t *testing.T) {
 		}
 		data := volumes["data"]
 		if data.UsedBytes == nil || *data.UsedBytes < 10001 || *data.UsedBytes > 1<<20 || *data.InodesUsed != 6 {
-			t.Errorf("emptyDir: %+v", data)
+			t.Errorf("emptyDir: got %+v, want 6 inodes and 10001 bytes to 1 MiB", data)
 		}
 		if claim := volumes["claim"]; claim.PVCRef == nil || claim.PVCRef.Name != "c" || claim.CapacityBytes == nil {
-			t.Errorf("claim: %+v", claim)
+			t.Errorf("claim: got %+v, want c with its capacity", claim)
 		}
 		if *p.EphemeralStorage.UsedBytes < 4096+5000+10001 {
-			t.Errorf("ephemeral storage: %d", *p.EphemeralStorage.UsedBytes)
+			t.Errorf("ephemeral storage: got %d, want at least 4096+5000+10001", *p.EphemeralStorage.UsedBytes)
 		}
 		text := w.text(w.WriteVolumes)
 		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
@@ -391,10 +391,10 @@ func TestEndedContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 0 {
-			t.Errorf("the summary is %s", recorder.Body)
+			t.Errorf("summary: got %s, want one pod without containers", recorder.Body)
 		}
 		if text := w.text(w.WriteCadvisor); strings.Contains(text, `container="app"`) {
-			t.Errorf("/metrics/cadvisor is\n%s", text)
+			t.Errorf("/metrics/cadvisor: want no container, got\n%s", text)
 		}
 	})
 }
@@ -439,7 +439,7 @@ func TestWalkStaysInside(t *testing.T) {
 	}
 	for _, below := range []string{"u1/volumes/kubernetes.io~empty-dir/data/link", "../elsewhere", "/"} {
 		if _, err := walkNow(filepath.Join(w.root, "pods"), below); err == nil {
-			t.Errorf("%s could be walked", below)
+			t.Errorf("%s: got no error, want one", below)
 		}
 	}
 }
@@ -454,13 +454,13 @@ func TestRates(t *testing.T) {
 		t.Error("one sample makes a rate")
 	}
 	if rate, ok := at(time.Second, 100+5e8); !ok || rate != 5e8 {
-		t.Errorf("half a CPU is %d, %v", rate, ok)
+		t.Errorf("half a CPU: got %d, %v, want 5e8", rate, ok)
 	}
 	if rate, ok := at(2*time.Second, 1e10); !ok || rate != 5e8 {
 		t.Errorf("too soon after the last: got %d, %v, want the last", rate, ok)
 	}
 	if rate, ok := at(11*time.Second, 100+5e8+1e10); !ok || rate != 1e9 {
-		t.Errorf("one CPU is %d, %v", rate, ok)
+		t.Errorf("one CPU: got %d, %v, want 1e9", rate, ok)
 	}
 	if _, ok := at(12*time.Second, 5); ok {
 		t.Error("a counter that fell makes a rate")

@@ -49,7 +49,7 @@ func TestSystemContainers(t *testing.T) {
 					t.Errorf("%s: got no pressure: %+v", one.Name, one)
 				}
 				if one.CPU == nil || one.CPU.UsageNanoCores == nil || *one.Memory.WorkingSetBytes != 600000 {
-					t.Errorf("values of %s: %+v", one.Name, one)
+					t.Errorf("values of %s: got %+v, want its usage", one.Name, one)
 				}
 			}
 			return names

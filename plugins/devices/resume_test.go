@@ -34,7 +34,7 @@ func TestResume(t *testing.T) {
 	}
 	for _, can := range []*corev1.Pod{one, pod("new", "app 1"), pod("none")} {
 		if w.devices.Resume(can) != nil {
-			t.Errorf("pod %s waits for a plugin that has registered", can.UID)
+			t.Errorf("pod %s: got a wait for a plugin that has registered, want none", can.UID)
 		}
 	}
 	w.Kill()

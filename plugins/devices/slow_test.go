@@ -42,7 +42,7 @@ func TestSlowPlugin(t *testing.T) {
 
 	first := w.reserve(t.Context(), one)
 	if verb := <-waiting; verb != "Allocate" {
-		t.Errorf("the plugin is asked to %s", verb)
+		t.Errorf("got the call %s, want Allocate", verb)
 	}
 	second := w.reserve(t.Context(), two)
 	w.refused(pod("three", "app 2"), "Requested: 2, Available: 1")
@@ -52,7 +52,7 @@ func TestSlowPlugin(t *testing.T) {
 	}
 	if text, err := os.ReadFile(w.checkpoint()); err != nil || strings.Contains(string(text), `"one"`) ||
 		!strings.Contains(string(text), `"other"`) {
-		t.Errorf("kept: %s, %v", text, err)
+		t.Errorf("checkpoint: got %s, %v, want the other pod alone", text, err)
 	}
 
 	release()
@@ -128,7 +128,7 @@ func TestSlowPreference(t *testing.T) {
 	one, two := pod("one", "app 2"), pod("two", "app 1")
 	first := w.reserve(t.Context(), one)
 	if verb := <-waiting; verb != "GetPreferredAllocation" {
-		t.Errorf("the plugin is asked to %s", verb)
+		t.Errorf("got the call %s, want GetPreferredAllocation", verb)
 	}
 	second := w.reserve(t.Context(), two)
 	release()

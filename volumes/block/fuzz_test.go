@@ -19,7 +19,7 @@ func FuzzParseBlkid(f *testing.F) {
 		for line := range strings.Lines(out) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 			if (name == "TYPE" || name == "PTTYPE") && value != "" {
-				t.Errorf("%q counts as a blank device", out)
+				t.Errorf("%q: got a blank device, want one with contents", out)
 			}
 		}
 	})

@@ -54,7 +54,7 @@ func outlives(t *testing.T, d *disk, tool string, do func(ctx context.Context) e
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
 	if _, err := os.Stat(ended); err != nil {
-		t.Errorf("%s was killed in the middle of its work: %v", tool, err)
+		t.Errorf("%s: got %v, want it to run to its end", tool, err)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestSecretsStay(t *testing.T) {
 	w.stage(l, false)
 	for _, line := range w.calls() {
 		if strings.Contains(line, "stays-a-secret") {
-			t.Errorf("called: %s", line)
+			t.Errorf("command line: got the password in %s, want it nowhere", line)
 		}
 	}
 	w.must(filepath.WalkDir(filepath.Join(w.dir, "plugin"), func(path string, e os.DirEntry, err error) error {
@@ -37,7 +37,7 @@ func TestSecretsStay(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		if strings.Contains(string(text), "stays-a-secret") {
-			t.Errorf("%s contains the password", path)
+			t.Errorf("%s: got the password in it, want it removed", path)
 		}
 		return err
 	}))
@@ -55,11 +55,11 @@ func TestRecord(t *testing.T) {
 		"node.session.auth.authmethod = CHAP",
 		"node.session.auth.username = node", "node.session.auth.password = stays-a-secret"} {
 		if !strings.Contains(string(text), line+"\n") {
-			t.Errorf("the record lacks %q:\n%s", line, text)
+			t.Errorf("record: want the line %q, got\n%s", line, text)
 		}
 	}
 	if strings.Contains(string(text), "automatic") || !strings.HasSuffix(string(text), "# END RECORD\n") {
-		t.Errorf("the record is\n%s", text)
+		t.Errorf("record: want no automatic start and an end, got\n%s", text)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestMultipath(t *testing.T) {
 		w.write(filepath.Join(block, dm, "dm/uuid"), uuid+"\n")
 	}
 	if device, err := w.d.device(t.Context(), l); err != nil || filepath.Base(device) != "dm-2" {
-		t.Errorf("device %s, %v", device, err)
+		t.Errorf("device: got %s, %v, want dm-2", device, err)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestMissing(t *testing.T) {
 	l := w.lun(w.luns[0], nil)
 	t.Setenv("PATH", t.TempDir())
 	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "install open-iscsi") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want the advice to install open-iscsi", err)
 	}
 	w.unstage(l, false)
 	l = w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &name })
@@ -175,7 +175,7 @@ func TestReadOnly(t *testing.T) {
 	l := w.lun(w.luns[0], nil)
 	l.ReadOnly = true
 	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "not formatted") {
-		t.Errorf("a blank LUN: %v", err)
+		t.Errorf("blank LUN: got %v, want that it is not formatted", err)
 	}
 	l.ReadOnly = false
 	w.stage(l, false)
@@ -185,7 +185,7 @@ func TestReadOnly(t *testing.T) {
 	a, err := w.publish(l, false, "a", true)
 	w.must(err)
 	if _, err := w.publish(l, false, "b", false); err == nil || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("a pod that writes: %v", err)
+		t.Errorf("pod that writes: got %v, want that it is read-only", err)
 	}
 	w.unpublish(a)
 	w.unstage(l, false)
@@ -199,7 +199,7 @@ func TestSecretLacks(t *testing.T) {
 	for _, secrets := range []map[string]string{nil, {"node.session.auth.username": "u"}} {
 		w.secrets = secrets
 		if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "node.session.auth.password") {
-			t.Errorf("%v: %v", secrets, err)
+			t.Errorf("%v: got %v, want the missing key", secrets, err)
 		}
 	}
 	w.secrets = map[string]string{
@@ -207,7 +207,7 @@ func TestSecretLacks(t *testing.T) {
 		"node.session.auth.password": "p",
 	}
 	if err := w.tryStage(l, false); err == nil || !strings.Contains(err.Error(), "more than one line") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want that a value has more than one line", err)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestNoPassword(t *testing.T) {
 	w.stage(l, false)
 	text, err := os.ReadFile(w.fake("db/nodes/" + w.target + "/127.0.0.1,3260"))
 	if err != nil || strings.Contains(string(text), "CHAP") {
-		t.Errorf("the record is %v\n%s", err, text)
+		t.Errorf("record: got %v, want no CHAP in\n%s", err, text)
 	}
 	w.unstage(l, false)
 	w.nothing()

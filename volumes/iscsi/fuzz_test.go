@@ -36,12 +36,12 @@ func FuzzState(f *testing.F) {
 		}
 		for _, path := range []string{l.Directory(), l.Iqn, l.Iface, l.Portals[0]} {
 			if !filepath.IsLocal(path) {
-				t.Errorf("%q in %q leads to %q", text, name, path)
+				t.Errorf("%q in %q: got the path %q, want a local one", text, name, path)
 			}
 		}
 		for _, arg := range append([]string{l.Iqn, l.Iface, l.InitIface}, l.Portals...) {
 			if strings.HasPrefix(arg, "-") || strings.ContainsAny(arg, " \n") {
-				t.Errorf("%q in %q becomes the argument %q", text, name, arg)
+				t.Errorf("%q in %q: got the argument %q, want no flag and no blank", text, name, arg)
 			}
 		}
 	})

@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 	for _, directory := range []string{"iface-default/x", "volumeDevices/10.0.0.1:3260-iqn.a-lun-0",
 		"iface-default/10.0.0.1:3260-what-lun-0"} {
 		if handle, ok := HandleOf(directory); ok {
-			t.Errorf("%s is taken for %s", directory, handle)
+			t.Errorf("%s: got the handle %s, want none", directory, handle)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestCheck(t *testing.T) {
 		s := corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.test:a"}
 		change(&s)
 		if err := Of("vol", &s).check(); err == nil || !strings.HasPrefix(err.Error(), "iscsi: ") {
-			t.Errorf("%s: error %v", what, err)
+			t.Errorf("%s: got %v, want an error", what, err)
 		}
 	}
 }

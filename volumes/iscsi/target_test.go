@@ -30,7 +30,7 @@ func TestTargetMount(t *testing.T) {
 	}
 	w.unpublish(a)
 	if text, err := os.ReadFile(filepath.Join(b, "data")); string(text) != "precious" {
-		t.Errorf("the second pod reads %q, %v", text, err)
+		t.Errorf("data in the second pod: got %q, %v, want that of the first", text, err)
 	}
 	w.unpublish(b)
 	w.unstage(l, false)
@@ -39,7 +39,7 @@ func TestTargetMount(t *testing.T) {
 	a, err = w.publish(l, false, "a", false)
 	w.must(err)
 	if text, err := os.ReadFile(filepath.Join(a, "data")); string(text) != "precious" {
-		t.Errorf("the data is %q, %v", text, err)
+		t.Errorf("data: got %q, %v, want it unchanged", text, err)
 	}
 	w.unpublish(a)
 	w.unstage(l, false)
@@ -125,7 +125,7 @@ func TestTargetInitiator(t *testing.T) {
 	names, _ := filepath.Glob(filepath.Join(w.d.cfg.Sys, "class/iscsi_session/*/initiatorname"))
 	for _, file := range names { // of the real thing
 		if name := value(file); !strings.Contains(name, ":pod") {
-			t.Errorf("a session of initiator %q", name)
+			t.Errorf("session: got the initiator %q, want that of the pod", name)
 		}
 	}
 	w.unstage(one, true)
@@ -174,7 +174,7 @@ func TestTargetPassword(t *testing.T) {
 	}
 	if err := w.tryStage(l, false); err == nil || strings.Contains(err.Error(), "wrong-password") ||
 		!strings.Contains(err.Error(), "authorization failure") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want authorization failure, without the password", err)
 	}
 	w.secrets = right
 	w.stage(l, false)
@@ -192,7 +192,7 @@ func TestTargetBusy(t *testing.T) {
 	device := filepath.Join(w.d.cfg.Dev, w.session(l).block(l.Lun))
 	w.must(exec.Command("mount", device, elsewhere).Run())
 	if err := w.tryUnstage(l, false); err == nil || !strings.Contains(err.Error(), "still in use") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want still in use", err)
 	}
 	if w.sessions() != 1 {
 		t.Error("the session is gone under a mount")

@@ -83,11 +83,11 @@ func TestPodCertificateFiles(t *testing.T) {
 		wantFiles(t, m.HostPath, tt.want)
 		wantTidy(t, m.HostPath)
 		if !m.Changed || !isTmpfs(t, m.HostPath) || !m.RefreshAt.Equal(testNow.Add(time.Hour)) {
-			t.Errorf("%s: %+v", name, m)
+			t.Errorf("%s: got %+v, want a changed tmpfs to renew in an hour", name, m)
 		}
 		for path := range maps.Keys(tt.want) {
 			if mode := statPath(t, filepath.Join(m.HostPath, "..data", path)).Mode & 0o777; mode != 0o644 {
-				t.Errorf("%s: %s has mode %o", name, path, mode)
+				t.Errorf("%s: %s: got mode %o, want 644", name, path, mode)
 			}
 		}
 	}
@@ -115,14 +115,14 @@ func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 		}
 		m := mustMount(t, v, r, o)
 		if seen != nil || !noted.IsZero() {
-			t.Errorf("%s: an empty volume shows %v, %v", name, seen, noted)
+			t.Errorf("%s: empty volume: got %v, %v, want nothing", name, seen, noted)
 		}
 		again, err := New(Config{Log: discard, PodsDir: v.podsDir})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m := mustMount(t, again, r, o); m.Changed || !m.RefreshAt.Equal(renew) {
-			t.Errorf("%s: the same certificate: %+v", name, m)
+			t.Errorf("%s: the same certificate: got %+v, want no change", name, m)
 		}
 		if seen == nil || !slices.EqualFunc(seen.Certificate, c.Certificate, slices.Equal) || !noted.Equal(renew) {
 			t.Errorf("%s: the volume: got %v, %v, want what it was given", name, seen, noted)
@@ -137,14 +137,14 @@ func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 		}
 		mustMount(t, v, r, o)
 		if seen == nil || !noted.IsZero() {
-			t.Errorf("%s: without a note %v, %v", name, seen, noted)
+			t.Errorf("%s: without a note: got %v, %v, want the certificate and no time", name, seen, noted)
 		}
 		other, _ := texts(t, newPair(t))
 		if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if mustMount(t, v, r, o); seen != nil {
-			t.Errorf("%s: half a pair counts", name)
+			t.Errorf("%s: half a pair: got it, want nothing", name)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestTrustBundleOrder(t *testing.T) {
 		orders[string(encodeCertificates(shuffled([][]byte{{1}, {2}, {3}, {4}, {5}}, seed)))] = true
 	}
 	if len(orders) < 2 {
-		t.Errorf("%d orders for six seeds", len(orders))
+		t.Errorf("got %d orders for six seeds, want at least 2", len(orders))
 	}
 }
 
@@ -250,7 +250,7 @@ func TestTrustBundleMissing(t *testing.T) {
 		m, err := v.Mount(t.Context(),
 			request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca", Optional: ptr(true)})), o)
 		if (err == nil) != (tt.optional == "ok") {
-			t.Errorf("%s, optional: %v", name, err)
+			t.Errorf("%s, optional: got %v, want %v", name, err, tt.optional)
 		}
 		if err == nil {
 			wantFiles(t, m.HostPath, map[string]string{"ca": ""})

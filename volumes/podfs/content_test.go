@@ -109,7 +109,7 @@ func TestConfigMapAndSecret(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := os.Lstat(m.HostPath); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("volume directory is still there: %v", err)
+				t.Errorf("volume directory: got %v, want it removed", err)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestContentErrors(t *testing.T) {
 				t.Fatalf("got error %v\nwant %s", err, want)
 			}
 			if strings.HasSuffix(tt.want, "not found") != apierrors.IsNotFound(err) {
-				t.Errorf("IsNotFound is %v", apierrors.IsNotFound(err))
+				t.Errorf("IsNotFound: got %v, want %v", apierrors.IsNotFound(err), !apierrors.IsNotFound(err))
 			}
 		})
 	}

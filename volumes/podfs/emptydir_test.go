@@ -33,7 +33,7 @@ func TestEmptyDir(t *testing.T) {
 				t.Error("wrong about being a mount point")
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o777 {
-				t.Errorf("mode %o", mode)
+				t.Errorf("mode: got %o, want 777", mode)
 			}
 			ready := filepath.Join(v.podsDir, string(pod.UID), "plugins/kubernetes.io~empty-dir/scratch/ready")
 			if !statIsRegular(t, ready) {
@@ -50,14 +50,14 @@ func TestEmptyDir(t *testing.T) {
 				t.Error("second Mount changed it")
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o700 {
-				t.Errorf("mode was reset to %o", mode)
+				t.Errorf("mode: got %o, want the user's 700", mode)
 			}
 			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "scratch"}); err != nil {
 				t.Fatal(err)
 			}
 			for _, gone := range []string{m.HostPath, filepath.Dir(ready)} {
 				if _, err := os.Lstat(gone); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%s is still there", gone)
+					t.Errorf("%s: got it left, want it removed", gone)
 				}
 			}
 		})
@@ -81,10 +81,10 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	}
 	m = mustMount(t, v, r, nil)
 	if !m.Changed || !isMountPoint(t, m.HostPath) {
-		t.Errorf("changed %v, mount point %v", m.Changed, isMountPoint(t, m.HostPath))
+		t.Errorf("got changed %v and mount point %v, want both", m.Changed, isMountPoint(t, m.HostPath))
 	}
 	if st := statPath(t, m.HostPath); st.Gid != 3000 || st.Mode&0o7777 != 0o3777 {
-		t.Errorf("group %d mode %o", st.Gid, st.Mode&0o7777)
+		t.Errorf("got group %d and mode %o, want 3000 and 3777", st.Gid, st.Mode&0o7777)
 	}
 }
 
@@ -179,10 +179,10 @@ func TestHugePages(t *testing.T) {
 		m := mustMount(t, v, r, nil)
 		var sfs unix.Statfs_t
 		if err := unix.Statfs(m.HostPath, &sfs); err != nil || sfs.Type != unix.HUGETLBFS_MAGIC || sfs.Bsize != 2<<20 {
-			t.Errorf("%s: type %x page size %d, %v", medium, sfs.Type, sfs.Bsize, err)
+			t.Errorf("%s: got type %x, page size %d, %v, want hugetlbfs and 2 MiB", medium, sfs.Type, sfs.Bsize, err)
 		}
 		if m := mustMount(t, v, r, nil); m.Changed {
-			t.Errorf("%s: second Mount changed it", medium)
+			t.Errorf("%s: second Mount: got a change, want none", medium)
 		}
 		if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, r.Volume.Name}); err != nil {
 			t.Error(err)

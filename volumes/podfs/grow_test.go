@@ -75,26 +75,26 @@ func TestGrow(t *testing.T) {
 	small := sizeOfFS(t, mount())
 	unmount()
 	if small > 33<<20 {
-		t.Errorf("without being asked the file system grew to %d bytes", small)
+		t.Errorf("size without a request to grow: got %d bytes, want at most 33 MiB", small)
 	}
 	p.Grow = true
 	if got := sizeOfFS(t, mount()); got < 50<<20 {
 		t.Errorf("mounted again: got a file system of %d bytes, want at least %d", got, 50<<20)
 	}
 	if err := v.Grow(t.Context(), p); err != nil {
-		t.Errorf("nothing was left to do: %v", err)
+		t.Errorf("nothing left to do: got %v, want no error", err)
 	}
 
 	enlarge(t, device, 128<<20)
 	err, size := v.Grow(t.Context(), p), sizeOfFS(t, dir)
 	switch may := mayGrowMounted(t); {
 	case may && (err != nil || size < 100<<20):
-		t.Errorf("in use, the file system has %d bytes: %v", size, err)
+		t.Errorf("file system in use: got %d bytes, %v, want 100 MiB", size, err)
 	case !may && (err == nil || !strings.Contains(err.Error(), "Permission denied")):
 		t.Errorf("got %v, want the kernel's refusal", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(text) != "precious" {
-		t.Errorf("the data is %q, %v", text, err)
+		t.Errorf("data: got %q, %v, want it unchanged", text, err)
 	}
 	unmount()
 }
@@ -105,15 +105,15 @@ func TestGrowOthers(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	if err := v.Grow(t.Context(), persistent(testPod(), localOf(t.TempDir(), nil))); err != nil {
-		t.Errorf("a directory: %v", err)
+		t.Errorf("directory: got %v, want no error", err)
 	}
 	device := loopDevice(t)
 	p := persistent(testPod(), localOf(device, nil))
 	if err := v.Grow(t.Context(), p); err == nil || !strings.Contains(err.Error(), "only ext3") {
-		t.Errorf("a blank device: %v", err)
+		t.Errorf("blank device: got %v, want an error", err)
 	}
 	p.Block = true
 	if err := v.Grow(t.Context(), p); err != nil {
-		t.Errorf("a device as such: %v", err)
+		t.Errorf("device without a file system: got %v, want no error", err)
 	}
 }

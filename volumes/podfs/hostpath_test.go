@@ -82,6 +82,6 @@ func TestHostPath(t *testing.T) {
 		}
 	}
 	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
-		t.Errorf("hostPath left %v, %v in the pods directory", uids, err)
+		t.Errorf("pods directory: got %v, %v, want it empty", uids, err)
 	}
 }

@@ -96,7 +96,7 @@ func TestLocalDevice(t *testing.T) {
 	for _, dir := range dirs {
 		if text, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(text) != "precious" ||
 			statPath(t, dir).Gid != 4321 {
-			t.Errorf("%s holds %q, %v, and has group %d", dir, text, err, statPath(t, dir).Gid)
+			t.Errorf("%s: got %q, %v and group %d, want the data and 4321", dir, text, err, statPath(t, dir).Gid)
 		}
 	}
 	for i := range pods {
@@ -107,7 +107,7 @@ func TestLocalDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(m.HostPath, "data")); err != nil || string(text) != "precious" {
-		t.Errorf("after all pods had gone the data is %q, %v", text, err)
+		t.Errorf("data after all pods have gone: got %q, %v, want it unchanged", text, err)
 	}
 	unmountLocal(t, v, pods[0].UID)
 }
@@ -142,6 +142,6 @@ func TestLocalDeviceKept(t *testing.T) {
 	}
 	refused(persistent(testPod(), localOf(disk, nil)), "a partition table (dos)")
 	if got, err := os.ReadFile(disk); err != nil || string(got[:512]) != string(table) {
-		t.Errorf("the partition table was written over, or: %v", err)
+		t.Errorf("partition table: got it overwritten or %v, want it unchanged", err)
 	}
 }

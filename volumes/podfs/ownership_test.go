@@ -70,12 +70,12 @@ func TestGroupOwner(t *testing.T) {
 			}
 		}
 		if st := statPath(t, filepath.Join(root, "link")); st.Gid != 4000 {
-			t.Errorf("link has group %d", st.Gid)
+			t.Errorf("link: got group %d, want 4000", st.Gid)
 		}
 		for _, path := range []string{"target", "mounted", "."} {
 			st := statPath(t, filepath.Join(outside, path))
 			if st.Gid == 4000 || st.Mode&0o077 != 0 {
-				t.Errorf("%s outside the volume now has group %d mode %o", path, st.Gid, st.Mode&0o7777)
+				t.Errorf("%s outside the volume: got group %d and mode %o, want them unchanged", path, st.Gid, st.Mode&0o7777)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func TestGroupOwnerUnderSwap(t *testing.T) {
 	}
 	for _, path := range []string{"outside", "outside/shadow"} {
 		if st := statPath(t, filepath.Join(root, path)); st.Gid >= 5000 || st.Mode&0o077 != 0 {
-			t.Errorf("%s now has group %d mode %o", path, st.Gid, st.Mode&0o7777)
+			t.Errorf("%s: got group %d and mode %o, want them unchanged", path, st.Gid, st.Mode&0o7777)
 		}
 	}
 }

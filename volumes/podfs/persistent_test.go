@@ -49,7 +49,7 @@ func TestLocal(t *testing.T) {
 		t.Errorf("the files belong to group %d, want the first pod's 4321", gid)
 	}
 	if again, err := v.MountPersistent(t.Context(), p); err != nil || again.Changed {
-		t.Errorf("again: %+v, %v", again, err)
+		t.Errorf("again: got %+v, %v, want no change", again, err)
 	}
 	for _, pod := range []*corev1.Pod{one, two} {
 		found, err := v.List(pod.UID)
@@ -61,7 +61,7 @@ func TestLocal(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(disk, "data")); err != nil || string(text) != "precious" {
-		t.Errorf("the data is %q, %v", text, err)
+		t.Errorf("data: got %q, %v, want it unchanged", text, err)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestOwn(t *testing.T) {
 	}
 	for _, path := range []string{outside, filepath.Join(mount, "link"), filepath.Join(v.podsDir, "..")} {
 		if err := v.Own(t.Context(), pod, path); err == nil {
-			t.Errorf("%s was given away", path)
+			t.Errorf("%s: got its owner changed, want an error", path)
 		}
 	}
 }
@@ -178,11 +178,11 @@ func TestNeedsHelper(t *testing.T) {
 		t.Errorf("with the helper: got %v, want %v", err, failed)
 	}
 	if err := needsHelper(nil, "/nowhere"); err != nil {
-		t.Errorf("without a failure: %v", err)
+		t.Errorf("without a failure: got %v, want no error", err)
 	}
 	if err := needsHelper(failed, "/nowhere"); !errors.Is(err, failed) ||
 		!strings.Contains(err.Error(), "install nfs-common") {
-		t.Errorf("without the helper: %v", err)
+		t.Errorf("without the helper: got %v, want the advice to install nfs-common", err)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestPodDirectory(t *testing.T) {
 	}
 	root := filepath.Join(v.podsDir, string(pod.UID))
 	if st := statPath(t, root); st.Mode != unix.S_IFDIR|0o750 {
-		t.Errorf("it has mode %o", st.Mode)
+		t.Errorf("got mode %o, want a directory of mode 750", st.Mode)
 	}
 	hosts, err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost and more\n"))
 	if err != nil || hosts != filepath.Join(root, "etc-hosts") {
@@ -36,7 +36,8 @@ func TestPodDirectory(t *testing.T) {
 	after := statPath(t, hosts)
 	if raw, _ := os.ReadFile(hosts); string(raw) != "127.0.0.1 localhost\n" || after.Ino != before.Ino ||
 		after.Mode&0o777 != 0o644 {
-		t.Errorf("%q, same file: %v, mode %o", raw, after.Ino == before.Ino, after.Mode)
+		t.Errorf("got %q, same file %v, mode %o, want the new text in the same file of mode 644",
+			raw, after.Ino == before.Ino, after.Mode)
 	}
 	log, err := v.TerminationLog(pod.UID, "main", "0badcafe")
 	if err != nil || log != filepath.Join(root, "containers/main/0badcafe") {
@@ -49,18 +50,18 @@ func TestPodDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if raw, _ := os.ReadFile(log); string(raw) != "last words" || statPath(t, log).Mode&0o777 != 0o666 {
-		t.Errorf("termination log is %q, mode %o", raw, statPath(t, log).Mode)
+		t.Errorf("termination log: got %q and mode %o, want it unchanged with 666", raw, statPath(t, log).Mode)
 	}
 	for _, name := range []string{"..", "a/b", ""} {
 		if _, err := v.TerminationLog(pod.UID, name, "x"); err == nil {
-			t.Errorf("container %q was taken", name)
+			t.Errorf("container %q: got no error, want one", name)
 		}
 		if _, err := v.TerminationLog(pod.UID, "main", name); err == nil {
-			t.Errorf("log %q was taken", name)
+			t.Errorf("log %q: got no error, want one", name)
 		}
 	}
 	if uids, err := v.Pods(); err != nil || !slices.Equal(uids, []types.UID{pod.UID}) {
-		t.Errorf("Pods: %v, %v", uids, err)
+		t.Errorf("pods: got %v, %v, want %v", uids, err, pod.UID)
 	}
 	for range 2 {
 		if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
@@ -89,7 +90,7 @@ func TestHostsFileThatIsALinkIsRefused(t *testing.T) {
 		t.Error("a link was written through")
 	}
 	if raw, _ := os.ReadFile(precious); string(raw) != "data" {
-		t.Errorf("now holds %q", raw)
+		t.Errorf("file outside: got %q, want it unchanged", raw)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestListUnmountRemove(t *testing.T) {
 	}
 	err = v.RemovePodDir(t.Context(), pod.UID)
 	if err == nil || !strings.Contains(err.Error(), "is still there, unmount it first") {
-		t.Errorf("RemovePodDir with volumes: %v", err)
+		t.Errorf("RemovePodDir with volumes: got %v, want an error about them", err)
 	}
 	for range 2 {
 		for _, on := range want {
@@ -136,10 +137,10 @@ func TestListUnmountRemove(t *testing.T) {
 	}
 	err = v.RemovePodDir(t.Context(), pod.UID)
 	if err == nil || !strings.Contains(err.Error(), `volume "pvc-1" of kubernetes.io/csi is still there`) {
-		t.Errorf("RemovePodDir: %v", err)
+		t.Errorf("RemovePodDir: got %v, want an error that names the volume", err)
 	}
 	if _, err := os.Stat(pvc); err != nil {
-		t.Errorf("the claim's directory is gone: %v", err)
+		t.Errorf("directory of the claim: got %v, want it left", err)
 	}
 	if err := os.RemoveAll(filepath.Dir(pvc)); err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestUnmountOfBusyTmpfs(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(m.HostPath); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
+		t.Errorf("volume directory: got %v, want it removed", err)
 	}
 }
 

@@ -12,7 +12,7 @@ func TestPodFile(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
 	if _, err := v.ReadPodFile(pod.UID, "fact"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of a pod without a directory: %v", err)
+		t.Errorf("pod without a directory: got %v, want that there is no file", err)
 	}
 	for _, text := range []string{"a longer fact", "short"} {
 		if err := v.WritePodFile(pod.UID, "fact", []byte(text)); err != nil {
@@ -23,11 +23,11 @@ func TestPodFile(t *testing.T) {
 		}
 	}
 	if _, err := v.ReadPodFile(pod.UID, "none"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("missing file: got %v, want that there is none", err)
 	}
 	for _, name := range []string{"", "..", "a/b"} {
 		if err := v.WritePodFile(pod.UID, name, nil); err == nil {
-			t.Errorf("%q was written", name)
+			t.Errorf("%q: got no error, want one", name)
 		}
 	}
 	left, err := os.ReadDir(filepath.Join(v.podsDir, string(pod.UID)))

@@ -81,7 +81,7 @@ func TestProjectedErrorsAreCollected(t *testing.T) {
 		t.Error("a token was requested though another source was missing")
 	}
 	if uids, _ := v.Pods(); len(uids) != 0 {
-		t.Errorf("failed before anything was to be written, but left %v", uids)
+		t.Errorf("pods directory after an early failure: got %v, want it empty", uids)
 	}
 }
 
@@ -331,6 +331,6 @@ func TestUnsupported(t *testing.T) {
 	}
 	if m, err := v.Mount(t.Context(), request(testPod(), "img", corev1.VolumeSource{
 		Image: &corev1.ImageVolumeSource{}}), nil); err != nil || !m.ReadOnly || m.HostPath != "" {
-		t.Errorf("image volume: %+v, %v", m, err)
+		t.Errorf("image volume: got %+v, %v, want it read-only and without a path", m, err)
 	}
 }

@@ -51,7 +51,7 @@ func TestRemoveTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := removeIn(t, dir, "tree"); err != nil {
-		t.Errorf("removing what is gone: %v", err)
+		t.Errorf("removal of what is gone: got %v, want no error", err)
 	}
 	wantFiles(t, dir, map[string]string{"outside/keep": ""})
 }
@@ -97,7 +97,7 @@ func TestRemoveDeepTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "d")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
+		t.Errorf("got %v, want it removed", err)
 	}
 }
 

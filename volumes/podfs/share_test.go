@@ -44,13 +44,13 @@ func TestShareMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !shared(on) || on.Mountpoint != root {
-			t.Errorf("call %d: %s is on %s, %q", i, below, on.Mountpoint, on.Optional)
+			t.Errorf("call %d: %s: got the mount %s, %q, want a shared one at the root", i, below, on.Mountpoint, on.Optional)
 		}
 		if i == 0 {
 			first = on.ID
 		}
 		if on.ID != first {
-			t.Errorf("call %d made another mount", i)
+			t.Errorf("call %d: got another mount, want the first", i)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func TestSubpath(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(got); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the part is still mounted after its volume is gone: %v", err)
+				t.Errorf("part of a removed volume: got %v, want it unmounted", err)
 			}
 			if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
 				t.Error(err)
@@ -177,7 +177,7 @@ func TestSubpathOfSecretAndHostPath(t *testing.T) {
 	got, err := v.Subpath(t.Context(), SubPath{
 		PodUID: pod.UID, Container: "main", Volume: "cred", Mount: "cred", HostPath: m.HostPath, Path: "user"})
 	if raw, _ := os.ReadFile(got); err != nil || string(raw) != "me" {
-		t.Errorf("%q, %v", raw, err)
+		t.Errorf("got %q, %v, want me", raw, err)
 	}
 	host := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(host, "real/x"), 0o755); err != nil {
@@ -240,7 +240,7 @@ func TestSubpathAfterCrash(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
+		t.Errorf("directory of parts: got %v, want it removed", err)
 	}
 	wantFiles(t, filepath.Join(s.HostPath, "dir"), map[string]string{"sub/f": "inside", "updown/f": "inside"})
 }
@@ -265,7 +265,7 @@ func TestUnmountSubpathsOfOneVolume(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(v.podsDir, string(pod.UID), "volume-subpaths/*/*/*"))
 	if err != nil || len(left) != 2 || !strings.Contains(left[0], "/data/") {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("got %v, %v left, want two", left, err)
 	}
 	if err := v.UnmountSubpaths(t.Context(), pod.UID, "../volumes"); err == nil {
 		t.Error("a path was taken for a volume")
@@ -298,6 +298,6 @@ func TestSubpathUnderSwap(t *testing.T) {
 		t.Errorf("host directory: got %v, %v, want one", entries, err)
 	}
 	if mounted == 0 || refused == 0 {
-		t.Errorf("%d mounted, %d refused: the attack never met the mount", mounted, refused)
+		t.Errorf("got %d mounted and %d refused, want some of each", mounted, refused)
 	}
 }

@@ -102,14 +102,14 @@ func TestAgain(t *testing.T) {
 	soft := []Threshold{{Signal: MemoryAvailable, Value: bytes("10"), Grace: 3 * time.Second}}
 	v, s := Judge(soft, at("memory.available 1"), State{}, time.Minute, epoch)
 	if !v.Again.Equal(epoch.Add(3 * time.Second)) {
-		t.Errorf("look again at %v", v.Again)
+		t.Errorf("next look: got %v, want 3 s after the start", v.Again)
 	}
 	v, s = Judge(soft, at("memory.available 50"), s, time.Minute, epoch.Add(time.Second))
 	if !v.Again.Equal(epoch.Add(time.Minute)) {
-		t.Errorf("look again at %v", v.Again)
+		t.Errorf("next look: got %v, want a minute after the start", v.Again)
 	}
 	if v, _ = Judge(soft, at("memory.available 50"), s, time.Minute, v.Again); !v.Again.IsZero() || v.Pressure.Any() {
-		t.Errorf("in the end: %+v", v)
+		t.Errorf("in the end: got %+v, want no pressure and no further look", v)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestRank(t *testing.T) {
 	}
 	unknown := Pod{podThat("unknown", 5, 0), Usage{}}
 	if first := Rank(MemoryAvailable, append(pods, unknown))[0].Name; first != "unknown" {
-		t.Errorf("%s goes before the pod of which nothing is known", first)
+		t.Errorf("first pod to be evicted: got %s, want the one of which nothing is known", first)
 	}
 }
 

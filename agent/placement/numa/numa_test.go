@@ -24,7 +24,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if !m.Has(63) || m.Has(1) || m.Has(-1) {
-		t.Errorf("%v must have node 63 and not nodes 1 and -1", m.Nodes())
+		t.Errorf("got the nodes %v, want 63 among them, 1 and -1 not", m.Nodes())
 	}
 	if numa.Narrower(numa.MaskOf(7), numa.MaskOf(0, 1)) >= 0 || numa.Narrower(numa.MaskOf(0), numa.MaskOf(1)) >= 0 {
 		t.Error("a set with fewer nodes, or with lower ones, must come first")

@@ -104,7 +104,7 @@ func TestConfig(t *testing.T) {
 	}
 	if _, err := decode([]byte(head+one(tokens(goodTokens))), false); err == nil ||
 		!strings.Contains(err.Error(), "feature gate") {
-		t.Errorf("tokens without the gate: %v", err)
+		t.Errorf("tokens without the gate: got %v, want an error that names the gate", err)
 	}
 }
 
@@ -129,12 +129,12 @@ func TestDirectory(t *testing.T) {
 		names = append(names, p.program.name)
 	}
 	if !slices.Equal(names, []string{"a", "b", "c"}) {
-		t.Errorf("the order is %q", names)
+		t.Errorf("order: got %q, want a, b, c", names)
 	}
 	w.write(t, "conf/30.yaml", head+one(map[string]string{"name": "b"}))
 	if _, err := New(w.options); err == nil ||
 		!strings.Contains(err.Error(), `conf/30.yaml: provider "b" is already in `+w.path("conf/10.yaml")) {
-		t.Errorf("the same name twice: %v", err)
+		t.Errorf("the same name twice: got %v, want an error that names both files", err)
 	}
 }
 
@@ -183,7 +183,7 @@ func FuzzConfig(f *testing.F) {
 		for _, p := range all {
 			if err == nil && (p.Name == "" || strings.Contains(p.Name, "/") || p.DefaultCacheDuration == nil ||
 				len(p.MatchImages) == 0) {
-				t.Errorf("%q was taken", text)
+				t.Errorf("%q: got no error, want one", text)
 			}
 		}
 	})

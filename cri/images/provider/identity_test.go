@@ -69,12 +69,12 @@ func TestToken(t *testing.T) {
 	given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
 	want := images.Source{UID: "sa-1", Namespace: "ns", Name: "builder", ServiceAccount: true}
 	if len(problems) != 0 || len(given) != 1 || given[0].Source != want || len(given[0].Logins) != 1 {
-		t.Fatalf("given %+v, %q", given, problems)
+		t.Fatalf("got %+v, %q, want one login of the service account", given, problems)
 	}
 	asked := w.asked(t)
 	if len(asked) != 1 || asked[0].ServiceAccountToken != "token-aud-p1-1" ||
 		!maps.Equal(asked[0].ServiceAccountAnnotations, map[string]string{"r/role": "puller", "o/zone": "west"}) {
-		t.Errorf("asked %+v", asked)
+		t.Errorf("requests: got %+v, want one with the token and the annotations", asked)
 	}
 	if _, problems := p.Ask(t.Context(), podOf("p1", "away"), "r.example.com/app"); len(problems) != 1 {
 		t.Errorf("a service account that is not there: got %q, want one", problems)
@@ -82,7 +82,7 @@ func TestToken(t *testing.T) {
 	delete(c.account.Annotations, "r/role")
 	if given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 0 ||
 		len(given[0].Logins) != 0 {
-		t.Errorf("without the annotation: %+v, %q", given, problems)
+		t.Errorf("without the annotation: got %+v, %q, want no login and no problem", given, problems)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestPodWithoutAccount(t *testing.T) {
 		given, problems := w.start(t).Ask(t.Context(), podOf("static", ""), "r.example.com/app")
 		asked := w.asked(t)
 		if len(problems) != 0 || given[0].Source != (images.Source{}) || len(asked) != want || len(given[0].Logins) != want {
-			t.Errorf("required %t: given %+v, %q, asked %d times", required, given, problems, len(asked))
+			t.Errorf("required %t: got %+v, %q after %d requests, want %d", required, given, problems, len(asked), want)
 		}
 		if want == 1 && asked[0].ServiceAccountToken != "" {
 			t.Error("there was a token")
@@ -148,17 +148,17 @@ func TestTokenAsPassword(t *testing.T) {
 		newCluster().serve(&w.options)
 		given, problems := w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
 		if len(problems) != problemsWanted || len(given) != 1-problemsWanted {
-			t.Errorf("%s: given %d, %q", cacheType, len(given), problems)
+			t.Errorf("%s: got %d logins and the problems %q, want %d problems", cacheType, len(given), problems, problemsWanted)
 		}
 		if strings.Contains(w.log.String(), "token-aud") || problemsWanted == 1 &&
 			!strings.Contains(w.log.String(), "cacheType") {
-			t.Errorf("%s: the log says %q", cacheType, w.log.String())
+			t.Errorf("%s: got the log %q, want the cause and no token", cacheType, w.log.String())
 		}
 	}
 	w := newWorld(t, "echo got token-aud-p1-1 >&2; exit 1", tokenFields("Token", "requireServiceAccount: true"))
 	newCluster().serve(&w.options)
 	w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
 	if log := w.log.String(); strings.Contains(log, "token-aud") || !strings.Contains(log, "got (token)") {
-		t.Errorf("the log says %q", log)
+		t.Errorf("log: got %q, want the answer without the token", log)
 	}
 }

@@ -104,12 +104,12 @@ func ask(t *testing.T, p *Providers, pod *corev1.Pod, repository string) (passwo
 	t.Helper()
 	given, problems := p.Ask(t.Context(), pod, repository)
 	if len(problems) > 0 {
-		t.Errorf("%s: %q", repository, problems)
+		t.Errorf("%s: got the problems %q, want none", repository, problems)
 	}
 	for _, g := range given {
 		for registry, l := range g.Logins {
 			if registry != "*.example.com" || l.Username != "me" {
-				t.Errorf("%s: a login for %s of %s", repository, registry, l.Username)
+				t.Errorf("%s: got a login for %s of %s, want *.example.com of me", repository, registry, l.Username)
 			}
 			passwords = append(passwords, l.Password)
 		}
@@ -135,7 +135,7 @@ func TestAsk(t *testing.T) {
 	asked := w.asked(t)
 	if len(asked) != 1 || asked[0].Image != "r.example.com/team/app" || asked[0].APIVersion != v1 ||
 		asked[0].Kind != "CredentialProviderRequest" || asked[0].ServiceAccountToken != "" {
-		t.Errorf("asked %+v", asked)
+		t.Errorf("requests: got %+v, want one of v1 without a token", asked)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestOneRunForAll(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		if given, problems := p.Ask(gone, nil, "r.example.com/app"); len(given) != 0 || len(problems) != 1 {
-			t.Errorf("the one that left: %d, %q", len(given), problems)
+			t.Errorf("the request that was cancelled: got %d logins, %q, want one problem", len(given), problems)
 		}
 	})
 	for len(w.asked(t)) == 0 {
@@ -215,7 +215,7 @@ func TestOneRunForAll(t *testing.T) {
 	w.write(t, "go", "")
 	all.Wait()
 	if n := len(w.asked(t)); n != 1 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("got %d requests, want 1", n)
 	}
 }
 
@@ -250,14 +250,14 @@ func TestBadProgramsLeakNothing(t *testing.T) {
 			given, problems := p.Ask(t.Context(), nil, "r.example.com/app")
 			if len(given) != 0 || len(problems) != 1 ||
 				problems[0] != "credential provider login gave no login; the log of the node agent says why" {
-				t.Errorf("given %d, problems %q", len(given), problems)
+				t.Errorf("got %d logins and %q, want none and a problem that refers to the log", len(given), problems)
 			}
 			log := w.log.String()
 			if !strings.Contains(log, tc.want) || strings.Contains(log, hidden) || len(log) > 3*maxComplaint {
 				t.Errorf("the log: got %.1000q, want %q", log, tc.want)
 			}
 			if n := len(w.asked(t)); n != 1 {
-				t.Errorf("asked %d times", n)
+				t.Errorf("got %d requests, want 1", n)
 			}
 			if name == "hangs" {
 				wantDead(t, w.path("bin/login.child"))
@@ -292,13 +292,13 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		answer, err := parse(text, v1)
 		if (answer == nil) == (err == nil) {
-			t.Fatalf("%v and %v", answer, err)
+			t.Fatalf("got %v and %v, want an answer or an error", answer, err)
 		}
 		if err == nil && !json.Valid(text) {
-			t.Errorf("%q is no JSON and was taken", text)
+			t.Errorf("%q: got no error, want one, because it is no JSON", text)
 		}
 		if err != nil && len(err.Error()) > 200 {
-			t.Errorf("an error that may quote what was read: %v", err)
+			t.Errorf("got an error that may quote what was read, want a short one: %v", err)
 		}
 	})
 }

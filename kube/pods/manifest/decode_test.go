@@ -40,7 +40,7 @@ func TestStaticPod(t *testing.T) {
 			p.Annotations[podutil.AnnotationHash])
 	}
 	if p.Annotations[podutil.AnnotationSource] != "file" {
-		t.Errorf("annotations are %v", p.Annotations)
+		t.Errorf("annotations: got %v, want the source file", p.Annotations)
 	}
 	want := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	if len(p.Spec.Tolerations) != 1 || p.Spec.Tolerations[0] != want {
@@ -67,10 +67,10 @@ spec: {containers: [{name: web, image: w}]}
 status: {phase: Running, podIP: 1.2.3.4}
 `)
 	if p.DeletionTimestamp != nil || p.OwnerReferences != nil || p.ResourceVersion != "" || p.Status.PodIP != "" {
-		t.Errorf("the server's fields were kept: %+v", p.ObjectMeta)
+		t.Errorf("got fields of the server, want none: %+v", p.ObjectMeta)
 	}
 	if _, mirror := p.Annotations[podutil.AnnotationMirror]; mirror || p.Annotations["keep"] != "me" {
-		t.Errorf("annotations are %v", p.Annotations)
+		t.Errorf("annotations: got %v, want the user's, without that of a mirror pod", p.Annotations)
 	}
 	if p.UID != "6d2a5b2e-1111-2222-3333-444455556666" || p.Annotations[podutil.AnnotationHash] != string(p.UID) {
 		t.Errorf("UID: got %q with hash annotation %q, want the manifest's", p.UID, p.Annotations[podutil.AnnotationHash])
@@ -102,7 +102,7 @@ func TestHash(t *testing.T) {
 	} {
 		f, errs := Parse([]byte(podText), o)
 		if errs != nil || f.Pods[0].Hash == base {
-			t.Errorf("%v gives the same hash (%v)", o, errs)
+			t.Errorf("%v: got the same hash (%v), want another one", o, errs)
 		}
 	}
 }
@@ -130,11 +130,11 @@ data: {x: eQ==}
 		t.Fatalf("got %d pods, %d ConfigMaps, %d Secrets", len(f.Pods), len(f.ConfigMaps), len(f.Secrets))
 	}
 	if c := f.ConfigMaps[0]; c.Namespace != "default" || c.Data["k"] != "a\n---\nb" {
-		t.Errorf("ConfigMap is %+v", c)
+		t.Errorf("ConfigMap: got %+v, want default and its data", c)
 	}
 	if s := f.Secrets[0]; s.Namespace != "other" || string(s.Data["k"]) != "v" || string(s.Data["x"]) != "y" ||
 		s.StringData != nil || s.Type != corev1.SecretTypeOpaque {
-		t.Errorf("Secret is %+v", s)
+		t.Errorf("Secret: got %+v, want other, its data, and Opaque", s)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestParseErrors(t *testing.T) {
 			}
 			for _, w := range c.want {
 				if !strings.Contains(all.String(), w) {
-					t.Errorf("error is\n%s\nwhich lacks %q", all.String(), w)
+					t.Errorf("error: got\n%s\nwant %q in it", all.String(), w)
 				}
 			}
 		})
@@ -224,7 +224,7 @@ func TestSecretValuesStayOutOfErrors(t *testing.T) {
 
 func TestParseLimits(t *testing.T) {
 	if _, errs := Parse(make([]byte, MaxSize+1), origin); len(errs) != 1 || !strings.Contains(errs[0].Error(), "10 MiB") {
-		t.Errorf("errors are %v", errs)
+		t.Errorf("errors: got %v, want one that says 10 MiB", errs)
 	}
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for _, l := range "bcdefghi" {
@@ -256,7 +256,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, p := range file.Pods {
 			if !podutil.ValidUID(p.UID) || p.Name == "" || p.Namespace == "" || len(p.Spec.Containers) == 0 {
-				t.Fatalf("accepted %s/%s %q", p.Namespace, p.Name, p.UID)
+				t.Fatalf("got a pod %s/%s with UID %q, want names, a UID and containers", p.Namespace, p.Name, p.UID)
 			}
 			if again, errs := Parse(data, origin); errs != nil || again.Pods[0].Hash != file.Pods[0].Hash {
 				t.Fatal("the hash is not stable")

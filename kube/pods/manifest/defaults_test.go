@@ -17,7 +17,7 @@ import (
 func TestSetDefaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/defaults/*.yaml")
 	if err != nil || len(files) < 7 {
-		t.Fatalf("found %d manifests (%v)", len(files), err)
+		t.Fatalf("got %d manifests (%v), want at least 7", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -27,12 +27,12 @@ func TestSetDefaults(t *testing.T) {
 			mustRead(t, strings.TrimSuffix(file, ".yaml")+".json", &want)
 			SetDefaults(got)
 			if d := cmp.Diff(want, got.Spec); d != "" {
-				t.Errorf("-the API server's +ours\n%s", d)
+				t.Errorf("-want (the API server's) +got\n%s", d)
 			}
 			again := got.DeepCopy()
 			SetDefaults(again)
 			if d := cmp.Diff(got, again); d != "" {
-				t.Errorf("a second time changes the pod\n%s", d)
+				t.Errorf("a second time: want no change, got\n%s", d)
 			}
 		})
 	}

@@ -94,13 +94,13 @@ func TestFieldsAreComplete(t *testing.T) {
 func checkFields(t *testing.T, typ reflect.Type) {
 	names, ok := tables()[minors[0]][internalName(typ)]
 	if !ok {
-		t.Errorf("fields/%s.txt lacks %s", minors[0], internalName(typ))
+		t.Errorf("fields/%s.txt: got no %s, want it", minors[0], internalName(typ))
 	}
 	for _, name := range names {
 		_, own := typ.FieldByName(strings.TrimPrefix(name, "-"))
 		_, inSpec := reflect.TypeFor[corev1.PodSpec]().FieldByName(name)
 		if !own && !inSpec {
-			t.Errorf("%s has no field %s any more, which the table names", typ, name)
+			t.Errorf("%s: got no field %s, which the table names", typ, name)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %q", path, w.Code, got, want)
 		}
 		if w.Header().Get("Location") != "" {
-			t.Errorf("%s: redirected", path)
+			t.Errorf("%s: got a redirect, want none", path)
 		}
 	}
 }

@@ -95,12 +95,12 @@ func FuzzQuery(f *testing.F) {
 		}
 		for _, name := range q.services {
 			if strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \n\x00/\\") {
-				t.Errorf("service %q", name)
+				t.Errorf("service: got %q, want a plain name", name)
 			}
 		}
 		for _, o := range q.filters {
 			if !strings.HasPrefix(o, "--") || !strings.Contains(o, "=") {
-				t.Errorf("option %q", o)
+				t.Errorf("option: got %q, want one of the form --name=value", o)
 			}
 		}
 		if q.file == "" && len(q.services) == 0 {

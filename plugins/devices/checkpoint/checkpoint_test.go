@@ -28,11 +28,11 @@ func TestKubelets(t *testing.T) {
 	want := checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d3"}, 0: {"d1"}, 1: {"d2"}}
 	if e.ContainerName != "app" || e.ResourceName != "nodelet.test/fake" || !reflect.DeepEqual(e.DeviceIDs, want) ||
 		len(e.AllocResp) == 0 {
-		t.Errorf("%+v", e)
+		t.Errorf("got %+v, want the entry of app", e)
 	}
 	again, err := checkpoint.Marshal(entries, registered)
 	if err != nil || !bytes.Equal(again, text) {
-		t.Errorf("%v, written as\n%s\nwant\n%s", err, again, text)
+		t.Errorf("got %v, and written as\n%s\nwant\n%s", err, again, text)
 	}
 }
 
@@ -79,7 +79,7 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, _, err := checkpoint.Unmarshal(again); err != nil {
-			t.Errorf("cannot read what was written: %v\n%s", err, again)
+			t.Errorf("reading what was written: got %v, want no error\n%s", err, again)
 		}
 	})
 }
