@@ -227,7 +227,7 @@ func (ru *rules) answered(c *call) {
 		ru.preStopped[s.ID] = true
 	}
 	if s, ok := c.step.(podstate.Mount); ok && c.problem == nil {
-		ru.unmounted[s.Volume] = !c.done
+		ru.unmounted[s.Volume] = !ru.l.volumes[s.Volume]
 	}
 	if c.problem == nil || c.problem.Cancelled {
 		delete(ru.failed, key)
