@@ -141,6 +141,16 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
+	"volumes are unmounted while they are being mounted": planChanged(func(d podstate.Desired, o podstate.Observed,
+		p *Plan) {
+		for _, step := range o.Memory.Running() {
+			mount, is := step.(podstate.Mount)
+			unmount := podstate.Unmount{Volume: mount.Volume}
+			if is && Stopping(d, o) && !someAlive(o) && o.Memory.InFlight(unmount) == nil {
+				p.Steps = append(p.Steps, unmount)
+			}
+		}
+	}),
 	"volumes stay mounted":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
 	"volumes are not mounted": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
 	"claims stay prepared": stepsDropped(
@@ -264,6 +274,11 @@ var mutants = map[string]mutant{
 		m *podstate.Memory) {
 		m.PodSize = nil
 	}),
+	"a pod whose resize has failed counts as resized": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		if f, failed := m.Failures[podstate.ResizePod{}.Key()]; failed && m.PodSize == nil {
+			m.Prepared, m.PodSize = true, ptr(f.Step.(podstate.ResizePod).To)
+		}
+	}),
 	"a resize never restarts": podChanged(func(d *podstate.Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {
@@ -318,6 +333,10 @@ func asksForReset(d podstate.Desired, o podstate.Observed) bool {
 	return slices.ContainsFunc(o.Containers, func(c podstate.Container) bool {
 		return specs[c.Name] != nil && podstate.AsksForReset(specs[c.Name], &c)
 	})
+}
+
+func someAlive(o podstate.Observed) bool {
+	return slices.ContainsFunc(o.Containers, func(c podstate.Container) bool { return c.Alive() })
 }
 
 func desiredChanged(change func(*podstate.Desired)) mutant {
