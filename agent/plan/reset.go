@@ -28,7 +28,7 @@ func (p *planner) reset() {
 		switch {
 		case c.Alive():
 			p.stopBy(p.Now, c, podstate.CauseReset, "Container "+c.Name+" will be restarted with all containers of the pod")
-		case p.Memory.InFlight(podstate.StartContainer{ID: c.ID}) != nil: // not removed while it may come up
+		case p.Memory.Starting(c.ID): // giveUpContainers waits for that
 		default:
 			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true})
 		}

@@ -63,7 +63,7 @@ func (p *planner) removeOld() {
 		case c.Alive():
 			p.stopInstance(c, podstate.CauseEnd, stoppingReason(c.Name))
 		default:
-			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
+			p.remove(c)
 		}
 	}
 	for _, box := range p.Sandboxes {
@@ -73,11 +73,19 @@ func (p *planner) removeOld() {
 	}
 }
 
+// remove removes an instance that does not run, but not while it is being started.
+func (p *planner) remove(c *podstate.Container) {
+	if p.Memory.Starting(c.ID) {
+		p.inProgress(podstate.StartContainer{ID: c.ID, Name: c.Name})
+		return
+	}
+	p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
+}
+
 // tooLate reports whether c is an instance of an init container that must not start any more: a later container has
 // started before it was created.
 func (p *planner) tooLate(c *podstate.Container) bool {
-	return p.SlotOf(c).Passed && c.State == podstate.ContainerCreated &&
-		p.Memory.InFlight(podstate.StartContainer{ID: c.ID}) == nil
+	return p.SlotOf(c).Passed && c.State == podstate.ContainerCreated && !p.Memory.Starting(c.ID)
 }
 
 // keepsPrevious reports whether c is the newest exited instance of a container whose newest instance has
@@ -143,16 +151,12 @@ func (p *planner) heldUpBy(slot *podstate.Slot, why string) {
 func (p *planner) next(slot *podstate.Slot, volumesReady bool) {
 	last := slot.Last
 	switch {
-	case last == nil || !slot.InCurrentSandbox && last.State == podstate.ContainerExited:
+	case last == nil || last.State == podstate.ContainerExited:
 		p.create(slot, volumesReady)
 	case last.State == podstate.ContainerCreated:
 		p.start(slot)
 	case !slot.InCurrentSandbox:
 		p.stopInstance(last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
-	case last.State == podstate.ContainerExited:
-		if slot.Restarts() {
-			p.create(slot, volumesReady)
-		}
 	case last.State == podstate.ContainerUnknown:
 		p.stopInstance(last, podstate.CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
 	default:
@@ -179,23 +183,18 @@ func (p *planner) heldBack(slot *podstate.Slot) bool {
 // start plans the start of a created container, or its removal where it is not what should run: then its
 // attempt, which has never run, is created again.
 func (p *planner) start(slot *podstate.Slot) {
-	start := podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name}
 	switch {
-	case slot.InCurrentSandbox && !slot.Outdated():
-		if !p.unknownAlive(slot.Spec.Name) && !p.heldBack(slot) {
-			p.step(start)
-		}
-	case p.Memory.InFlight(start) != nil:
-		p.inProgress(start)
-	default:
-		p.step(podstate.RemoveContainer{ID: slot.Last.ID, Name: slot.Spec.Name})
+	case !slot.InCurrentSandbox || slot.Outdated():
+		p.remove(slot.Last)
+	case !p.OtherMayRun(slot.Spec.Name) && !p.heldBack(slot):
+		p.step(podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name})
 	}
 }
 
 // create plans the next instance of a container: its images at once, the instance when all that it needs is there.
 func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
-	if p.unknownAlive(slot.Spec.Name) {
-		return // it is being stopped, and there must never be two
+	if p.OtherMayRun(slot.Spec.Name) {
+		return // it is being stopped or removed, and there must never be two
 	}
 	if slot.Last != nil {
 		if !runsAgain(slot) {
@@ -238,13 +237,6 @@ func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
 		}
 	}
 	return all
-}
-
-// unknownAlive reports whether an instance of a container that is not the newest has processes.
-func (p *planner) unknownAlive(name string) bool {
-	return slices.ContainsFunc(p.Containers, func(c podstate.Container) bool {
-		return c.Name == name && c.Alive() && p.SlotOf(&c) == nil
-	})
 }
 
 // runsAgain reports whether the container may run after its newest instance has ended. In a new sandbox a

@@ -91,6 +91,8 @@ func TestSeedsThatBroke(t *testing.T) {
 		"created after a reset that the API missed":      {610411622, denseFaults},
 		"passed init container in an unknown state":      {700299057, wideFaults},
 		"answer of the release of claims lost":           {500099355, denseFaults},
+		"instance created late beside one being started": {750697354, wideFaults},
+		"volume unmounted late, before its mount ends":   {650253161, denseFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))

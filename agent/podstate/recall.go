@@ -36,6 +36,9 @@ func (r Recall) ClaimsPrepared() bool { return r.memory().ClaimsPrepared }
 // InFlight returns the step in flight with the same key as step; nil if there is none.
 func (r Recall) InFlight(step Step) Step { return r.memory().InFlight[step.Key()] }
 
+// Starting reports whether a container is being started.
+func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: id}) != nil }
+
 // Running returns the steps in flight, in the order of their keys.
 func (r Recall) Running() []Step {
 	all := slices.Collect(maps.Values(r.memory().InFlight))

@@ -114,7 +114,7 @@ func (s *State) pastInit() bool {
 func (s *State) startedInCurrent(name string) bool {
 	return slices.ContainsFunc(s.Containers, func(c Container) bool {
 		return c.Name == name && c.SandboxID == s.Current.ID &&
-			(c.State != ContainerCreated || s.Memory.InFlight(StartContainer{ID: c.ID}) != nil)
+			(c.State != ContainerCreated || s.Memory.Starting(c.ID))
 	})
 }
 
@@ -126,6 +126,15 @@ func (s *State) SlotOf(c *Container) *Slot {
 		}
 	}
 	return nil
+}
+
+// OtherMayRun reports whether an instance of a container that is not the newest has processes, or may get some: one
+// that was created in the current sandbox may be being started, also for an earlier run of the agent.
+func (s *State) OtherMayRun(name string) bool {
+	return slices.ContainsFunc(s.Containers, func(c Container) bool {
+		startable := c.State == ContainerCreated && s.Current != nil && c.SandboxID == s.Current.ID
+		return c.Name == name && (c.Alive() || startable) && s.SlotOf(&c) == nil
+	})
 }
 
 // SandboxHeld reports whether a sandbox may still hold its network. A sandbox that is not ready may still hold it, so

@@ -89,9 +89,8 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
 		return slot
 	}
-	start := podstate.StartContainer{ID: slot.Last.ID}
-	_, failed := b.Memory.Failure(start)
-	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.InFlight(start) != nil
+	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID})
+	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.Starting(slot.Last.ID)
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
 	before := slot.Preceding()
 	if failed || starting || counted || before == nil || before.State != podstate.ContainerExited {
