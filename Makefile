@@ -92,6 +92,22 @@ root: build ## tests as root on a real API server, containerd and runc; NETWORK=
 	@echo "==> tests on real components (needs root; the first run builds Kubernetes and containerd: some minutes)"
 	@$(E2ETEST) -timeout 45m -skip '^TestLong' ./test/e2e/...
 
+.PHONY: race
+race: ## unit tests and tests as root with Go's race detector, also in the agent; needs a C compiler
+	@echo "==> unit tests with the race detector (about half an hour)"
+	@CGO_ENABLED=1 go test -race -timeout 90m $(PKGS)
+	@$(MAKE) --no-print-directory race-root
+
+RACE = $(CURDIR)/bin/race
+.PHONY: race-root
+race-root: ## the part of make race that needs root
+	@echo "==> tests on real components with the race detector; reports of the agent go to bin/race"
+	@mkdir -p '$(RACE)' && rm -f '$(RACE)'/report.*
+	@CGO_ENABLED=1 go build -race -tags $(TAGS) -ldflags '$(LDFLAGS)' -o '$(RACE)/nodelet' ./cmd/nodelet
+	@CGO_ENABLED=1 GORACE='log_path=$(RACE)/report' NODELET_E2E_PROGRAM='$(RACE)/nodelet' \
+		$(E2ETEST) -race -timeout 80m -skip '^TestLong' ./test/e2e/...
+	@! grep -h . '$(RACE)'/report.* 2>/dev/null
+
 .PHONY: e2e
 e2e: build ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
