@@ -12,14 +12,6 @@ type stats struct {
 	service runtimeapi.RuntimeServiceClient
 }
 
-// ListPodSandboxStats returns the usage of all pods and their containers in one call. Runtimes without it answer with
-// an error that IsUnimplemented reports.
-func (s *stats) ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
-	resp, err := do(ctx, s.caller, "ListPodSandboxStats", "", s.service.ListPodSandboxStats,
-		&runtimeapi.ListPodSandboxStatsRequest{})
-	return resp.GetStats(), err
-}
-
 // PodSandboxStats returns the usage of one sandbox and its containers.
 func (s *stats) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
 	resp, err := do(ctx, s.caller, "PodSandboxStats", id, s.service.PodSandboxStats,
@@ -43,18 +35,4 @@ func (s *stats) PodContainerStats(ctx context.Context, pod string) ([]*runtimeap
 			LabelSelector: map[string]string{labelPodUID: pod},
 		}})
 	return resp.GetStats(), err
-}
-
-// ListPodSandboxMetrics returns the runtime's own metrics of all pods, for /metrics/cadvisor (KEP-2371).
-func (s *stats) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	resp, err := do(ctx, s.caller, "ListPodSandboxMetrics", "", s.service.ListPodSandboxMetrics,
-		&runtimeapi.ListPodSandboxMetricsRequest{})
-	return resp.GetPodMetrics(), err
-}
-
-// ListMetricDescriptors returns names, help texts and labels of the metrics of ListPodSandboxMetrics.
-func (s *stats) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
-	resp, err := do(ctx, s.caller, "ListMetricDescriptors", "", s.service.ListMetricDescriptors,
-		&runtimeapi.ListMetricDescriptorsRequest{})
-	return resp.GetDescriptors(), err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,8 +56,7 @@ type RecorderConfig struct {
 type Recorder struct {
 	cfg RecorderConfig
 	// queue holds pointers: its memory is allocated at once, and events are few.
-	queue   chan *occurrence
-	dropped atomic.Int64
+	queue chan *occurrence
 }
 
 // NewRecorder returns a Recorder that writes nothing before Run.
@@ -67,7 +65,7 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 }
 
 // Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
-// of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped and counted.
+// of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped.
 func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 	r.record(ref, eventType, reason, message, nil)
 }
@@ -91,8 +89,7 @@ func (r *Recorder) record(ref Ref, eventType, reason, message string, annotation
 		annotations: annotations,
 		at:          time.Now(),
 	}:
-	default:
-		r.dropped.Add(1)
+	default: // 1000 wait already
 	}
 }
 
@@ -135,10 +132,6 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	}
 	return fmt.Sprintf("spec.%s{%s}", role.Field(), container)
 }
-
-// Dropped returns how many events were lost because too many waited, or because the API server was unreachable for an
-// hour.
-func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
 // Run writes events, one after the other, until ctx ends. An event is written up to a second after it happened,
 // together with those that followed: its repetitions cost no request of their own, and its request does not compete
@@ -210,7 +203,6 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 			return
 		}
 		if time.Since(event.LastTimestamp.Time) > eventLifetime {
-			r.dropped.Add(1)
 			return
 		}
 		if !backoff.Sleep(ctx, backoff.Jitter(wait)) {

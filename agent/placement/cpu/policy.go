@@ -67,9 +67,6 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-// Reserved returns the CPUs that are never exclusive.
-func (p *Policy) Reserved() cpuset.CPUSet { return p.reserved }
-
 // Allocatable returns the CPUs that containers can have for themselves.
 func (p *Policy) Allocatable() cpuset.CPUSet { return p.all.Difference(p.reserved) }
 

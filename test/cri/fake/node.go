@@ -80,23 +80,6 @@ func (r *Runtime) PodSandboxStats(_ context.Context,
 	return &pb.PodSandboxStatsResponse{Stats: r.sandboxStats(s)}, nil
 }
 
-// ListPodSandboxStats gives the usage of all ready sandboxes.
-func (r *Runtime) ListPodSandboxStats(context.Context,
-	*pb.ListPodSandboxStatsRequest) (*pb.ListPodSandboxStatsResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	resp := &pb.ListPodSandboxStatsResponse{}
-	for _, s := range r.sandboxes {
-		if s.status.State == pb.PodSandboxState_SANDBOX_READY {
-			resp.Stats = append(resp.Stats, r.sandboxStats(s))
-		}
-	}
-	slices.SortFunc(resp.Stats, func(a, b *pb.PodSandboxStats) int {
-		return cmp.Compare(a.Attributes.Id, b.Attributes.Id)
-	})
-	return resp, nil
-}
-
 func (r *state) sandboxStats(s *sandbox) *pb.PodSandboxStats {
 	containers := r.stats(s.status.Id)
 	var cpu, mem uint64
