@@ -119,7 +119,7 @@ func (s *Source) keptRanges() []netip.Prefix {
 		err = json.Unmarshal(text, &ranges)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.Log.Warn("the node's pod ranges of before cannot be read; waiting for the API server's word", "err", err)
+		s.Log.Warn("cannot read the node's stored pod ranges; waiting for the API server", "err", err)
 	}
 	if err != nil {
 		return nil
@@ -173,7 +173,7 @@ func (s *Source) look() (n *Network, err error) {
 		}
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
 		if n, err = firstNetwork(s.Conf); n != nil && err != nil {
-			s.Log.Warn("a network configuration is passed over", "err", err)
+			s.Log.Warn("ignoring a network configuration", "err", err)
 			err = nil
 		}
 	} else {
@@ -207,11 +207,11 @@ func (s *Source) keep(n *Network) {
 }
 
 // watchDirs calls changed after each change in one of the directories or files, until ctx ends. While they cannot be
-// watched, it calls changed now and then.
+// watched, it calls changed at intervals.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
 	backoff.Repeat(ctx, lookAnyway, func() error { return followDirs(ctx, dirs, changed) },
 		func(err error, retryIn time.Duration) {
-			log.Warn("cannot watch the network configuration and plugins, looking for changes now and then",
+			log.Warn("cannot watch the network configuration and plugins, polling them",
 				"err", err, "retryIn", retryIn)
 		})
 }

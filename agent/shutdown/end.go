@@ -70,7 +70,7 @@ func (s *Shutdown) endGroup(ctx context.Context, g config.PriorityGrace, pods []
 		select {
 		case <-released:
 		case <-ctx.Done():
-			log.Warn("node shutdown waits no longer for the pods of this priority",
+			log.Warn("node shutdown no longer waits for the pods of this priority",
 				"took", time.Since(began), "pod", pods[i].Namespace+"/"+pods[i].Name)
 			return
 		}

@@ -157,7 +157,8 @@ func (s *Shutdown) Run(ctx context.Context) {
 			return
 		}
 		if !logged {
-			s.cfg.Log.Warn("a node shutdown will not wait for the pods, trying again", "err", err, "retryIn", busRetry)
+			s.cfg.Log.Warn("cannot delay a node shutdown until the pods have ended, trying again",
+				"err", err, "retryIn", busRetry)
 			logged = true
 		}
 		backoff.Sleep(ctx, busRetry)

@@ -100,11 +100,11 @@ func (t *Tracer) Run(ctx context.Context) {
 // logChange logs the first failure in a row, and the first success after it.
 func (t *Tracer) logChange(err error) {
 	if err != nil {
-		t.cfg.Log.Warn("the collector of spans does not take them; they are dropped",
+		t.cfg.Log.Warn("the trace collector does not accept spans; they are dropped",
 			"endpoint", t.cfg.Endpoint, "err", err)
 		return
 	}
-	t.cfg.Log.Info("the collector of spans takes them again", "dropped", t.Dropped())
+	t.cfg.Log.Info("the trace collector accepts spans again", "dropped", t.Dropped())
 }
 
 // collect waits for a span, and then for as many as fit into a batch or come within batchTime. It returns none when ctx

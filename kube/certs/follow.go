@@ -20,7 +20,7 @@ const settle = 200 * time.Millisecond
 const lookAnyway = 30 * time.Second
 
 // follow calls changed when the digest of the files differs from last, until ctx ends. While the files cannot be
-// watched, it looks at them now and then.
+// watched, it polls them.
 func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *slog.Logger, changed func()) {
 	compare := func() {
 		if now := digest(files); now != last {
@@ -30,7 +30,7 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 	}
 	backoff.Repeat(ctx, lookAnyway, func() error { return watchFiles(ctx, files, compare) },
 		func(err error, retryIn time.Duration) {
-			log.Warn("cannot watch certificate files, looking for changes now and then", "err", err, "retryIn", retryIn)
+			log.Warn("cannot watch certificate files, polling them", "err", err, "retryIn", retryIn)
 		})
 }
 

@@ -52,7 +52,7 @@ func (v *FS) token(
 	case !r.Now.Before(old.expires):
 		return "", time.Time{}, fmt.Errorf("token expired and refresh failed: %w", err)
 	}
-	v.log.Warn("keep the old service account token, because it could not be renewed",
+	v.log.Warn("cannot renew the service account token, keeping the old one",
 		"pod", r.Pod.Namespace+"/"+r.Pod.Name, "volume", r.Volume.Name, "expires", old.expires, "err", err)
 	return oldToken, r.Now.Add(tokenRetry), nil
 }
