@@ -60,6 +60,7 @@ agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/se
 agent/nodefacts: agent/spec config
 agent/allocatable: agent/spec config host/cgroups
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
+agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
 cni: host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/listener
@@ -67,20 +68,20 @@ cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/trace
 cri/images: config cri host/atomicfile host/boundedfile internal/keylock internal/backoff
 cri/logs: host/beneath host/inotify internal/latest
-cri/monitor: cri internal/backoff internal/latest
+cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins host/mounts internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
-kube/node: config kube/client kube/watch internal/backoff internal/latest
+kube/node: config kube/client kube/watch internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/oom: internal/backoff
-host/self: internal/backoff
+host/self: internal/backoff internal/periodic
 metrics:
 metrics/usage: config metrics kube/pod host/beneath host/mounts internal/backoff
 metrics/exporter: cni config kube/objects kube/server metrics probes

@@ -8,19 +8,18 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/internal/periodic"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // watchLimits evicts, until ctx ends, each pod that takes more of the node's disk than its limits allow. It has a
 // goroutine of its own, so that a runtime that does not answer does not delay the other evictions.
 func (e *Evictor) watchLimits(ctx context.Context) {
-	every := time.NewTicker(levelsEvery)
-	defer every.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-every.C:
+		case <-time.After(periodic.Until(levelsEvery)):
 			e.enforceLimits(ctx)
 		}
 	}

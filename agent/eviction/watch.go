@@ -11,6 +11,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/periodic"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -80,7 +81,7 @@ func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
 	var v policy.Verdict
 	v, w.state = policy.Judge(w.thresholds, levels, w.state, w.cfg.Transition, now)
 	w.publish(w, v.Pressure)
-	again = levelsEvery
+	again = periodic.Until(levelsEvery)
 	if !v.Again.IsZero() {
 		again = min(again, max(0, v.Again.Sub(now)))
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/kernel"
 	"github.com/nodelet/nodelet/host/self"
+	"github.com/nodelet/nodelet/internal/periodic"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -113,12 +114,8 @@ func serve(cfg *config.Config) error {
 	if err := cfg.Missing(); err != nil {
 		return err
 	}
-	for _, w := range cfg.Warnings {
-		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
-	}
-	for _, text := range check.AtStart(cfg) {
-		log.Warn("the machine differs from the configuration", "reason", text)
-	}
+	check.LogAtStart(cfg, log)
+	periodic.Spread()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	unlock, err := self.LockRoot(cfg.Paths.Root)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // statusPoll is the state of the loop that calls Status.
@@ -46,7 +47,7 @@ func (p *statusPoll) interval() time.Duration {
 		p.quick--
 		return quickFirst << (quickChecks - 1 - p.quick)
 	}
-	return statusInterval
+	return periodic.Until(statusInterval)
 }
 
 // check calls Status once and passes the answer on.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 const (
@@ -69,7 +70,7 @@ func Trim(ctx context.Context) {
 	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	var t trimmer
 	for {
-		if !backoff.Sleep(ctx, trimEvery) {
+		if !backoff.Sleep(ctx, periodic.Until(trimEvery)) {
 			return
 		}
 		metrics.Read(allocated)

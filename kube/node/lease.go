@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // connectionFailures is the number of failures in a row after which the lease replaces its connection.
@@ -67,12 +67,11 @@ func (l *lease) run(ctx context.Context) {
 
 func (l *lease) interval() time.Duration { return l.duration / 4 }
 
-// pause returns the time until the next attempt: a quarter of the duration, plus or minus 4 %, so that nodes that
-// started together spread their requests. After a failure it is half a second, then twice as long each time, up to a
-// sixteenth of the duration.
+// pause returns the time until the next attempt: a quarter of the duration. After a failure it is half a second, then
+// twice as long each time, up to a sixteenth of the duration.
 func (l *lease) pause(err error) time.Duration {
 	if err == nil {
-		return time.Duration(float64(l.interval()) * (0.96 + 0.08*rand.Float64()))
+		return periodic.Until(l.interval())
 	}
 	limit := l.duration / 16
 	return min(500*time.Millisecond<<min(l.failed-1, 10), limit)

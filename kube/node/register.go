@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -58,15 +59,13 @@ func (r *Reporter) updateLocal(ctx context.Context, now time.Time) *corev1.Node 
 // standalone keeps the facts of a node without an API server.
 func (r *Reporter) standalone(ctx context.Context) {
 	r.state.started = time.Now()
-	tick := time.NewTicker(r.cfg.StatusInterval)
-	defer tick.Stop()
 	for {
 		r.updateLocal(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.wake:
-		case <-tick.C:
+		case <-time.After(periodic.Until(r.cfg.StatusInterval)):
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestDoesNotRegister(t *testing.T) {
 		api := &fakeAPI{}
 		b := start(t, api, func(c *Config) { c.Register = false })
 		b.setRuntime(readyRuntime)
-		settle(20 * time.Second)
+		settle(15 * time.Second)
 		if api.get() != nil || api.getLease() != nil {
 			t.Fatal("the agent has created the node, or a lease without an owner")
 		}

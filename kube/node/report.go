@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/periodic"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 )
@@ -40,10 +41,9 @@ func (r *Reporter) report(ctx context.Context) {
 		return
 	}
 	r.take(n)
-	tick := time.NewTicker(r.cfg.StatusInterval)
-	defer tick.Stop()
 	for {
 		r.sync(ctx, time.Now())
+		due := time.After(periodic.Until(r.cfg.StatusInterval))
 		select {
 		case <-ctx.Done():
 			return
@@ -52,7 +52,7 @@ func (r *Reporter) report(ctx context.Context) {
 		case <-r.gone:
 			r.checkDeleted(ctx)
 		case <-r.wake:
-		case <-tick.C:
+		case <-due:
 		case <-r.retryTimer():
 		}
 	}

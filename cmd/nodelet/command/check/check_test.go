@@ -93,10 +93,10 @@ func TestCgroupsAndSwap(t *testing.T) {
 	want(t, "swap is refused", m.swap(t.Context()), "problem on: nodelet does not start there (failSwapOn)")
 }
 
-// TestAtStart checks what the log says at the start.
-func TestAtStart(t *testing.T) {
+// TestDifferences checks what the log says at the start.
+func TestDifferences(t *testing.T) {
 	m := machine(t, nil, "--manifests=/nonexistent/manifests", "--fail-cgroupv1=false", "--fail-swap-on=false")
-	got := AtStart(m.Config)
+	got := differences(m.Config)
 	if len(got) != 1 || !strings.Contains(got[0], "/nonexistent/manifests cannot be read yet") {
 		t.Errorf("got %q, want one about the manifests", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -87,9 +88,18 @@ func cgroupV1(c *config.Config, what string) []Result {
 	return result("cgroups", Warning, what, "move the machine to cgroup v2: Kubernetes has deprecated v1")
 }
 
-// AtStart returns what the log says at the start about the machine: what would keep the kubelet from starting, and a
-// manifest directory that does not exist.
-func AtStart(c *config.Config) []string {
+// LogAtStart logs which settings have no effect, and what of the machine differs from the configuration.
+func LogAtStart(c *config.Config, log *slog.Logger) {
+	for _, w := range c.Warnings {
+		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
+	}
+	for _, text := range differences(c) {
+		log.Warn("the machine differs from the configuration", "reason", text)
+	}
+}
+
+// differences returns what would keep the kubelet from starting, and a manifest directory that does not exist.
+func differences(c *config.Config) []string {
 	m := &Machine{Config: c}
 	var all []string
 	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && c.Cgroups.FailV1 && !c.Node.Kernel.RefuseV1 {
