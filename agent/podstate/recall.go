@@ -41,7 +41,8 @@ func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: 
 
 // Running returns the steps in flight, in the order of their keys.
 func (r Recall) Running() []Step {
-	all := slices.Collect(maps.Values(r.memory().InFlight))
+	inFlight := r.memory().InFlight
+	all := slices.AppendSeq(make([]Step, 0, len(inFlight)), maps.Values(inFlight))
 	slices.SortFunc(all, func(a, b Step) int { return a.Key().Compare(b.Key()) })
 	return all
 }

@@ -181,7 +181,7 @@ func (b *builder) initialized() corev1.PodCondition {
 	// Once initialized, a pod stays so.
 	if len(incomplete) > 0 && !podutil.IsTrue(b.Reported, corev1.PodInitialized) {
 		c.Status, c.Reason = corev1.ConditionFalse, reasonContainersNotInitialized
-		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
+		c.Message = "containers with incomplete status: " + list(incomplete)
 	}
 	return c
 }
@@ -213,9 +213,12 @@ func (b *builder) containersReady() corev1.PodCondition {
 		c.Status = corev1.ConditionTrue
 		return c
 	}
-	c.Reason, c.Message = reasonContainersNotReady, fmt.Sprintf("containers with unready status: %s", unready)
+	c.Reason, c.Message = reasonContainersNotReady, "containers with unready status: "+list(unready)
 	return c
 }
+
+// list returns names as the kubelet shows them in messages.
+func list(names []string) string { return "[" + strings.Join(names, " ") + "]" }
 
 // podReady returns the condition Ready: ContainersReady and all readiness gates must be True.
 func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCondition) corev1.PodCondition {

@@ -13,7 +13,9 @@ import (
 // containerStatuses fills in one status for each container of the spec: init containers in the order of the spec, all
 // others sorted by name.
 func (b *builder) containerStatuses() {
-	st := &b.st
+	st, spec := &b.st, &b.Pod.Spec
+	st.ContainerStatuses = slices.Grow(st.ContainerStatuses, len(spec.Containers))
+	st.InitContainerStatuses = slices.Grow(st.InitContainerStatuses, len(spec.InitContainers))
 	for _, slot := range b.Slots {
 		one := b.containerStatus(slot)
 		switch slot.Role {
