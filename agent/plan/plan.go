@@ -51,7 +51,7 @@ type Wait struct {
 	For string
 	// Why says what is going on, with the last error where there is one.
 	Why string
-	// Until is when it is tried again; zero where something else must happen first.
+	// Until is when it is tried again; zero if something else must happen first.
 	Until time.Time
 }
 
@@ -82,7 +82,7 @@ type planner struct {
 	hook *podstate.Slot
 }
 
-// step adds a step that may begin now. One in flight, in back-off or just completed becomes a wait instead.
+// step adds a step that may begin now. If it is in flight, in back-off or has just succeeded, it adds a wait instead.
 func (p *planner) step(s podstate.Step) {
 	if running := p.Memory.InFlight(s); running != nil && !podstate.Overtakes(s, running) {
 		if _, image := s.(podstate.EnsureImage); image && s != running {
@@ -96,7 +96,7 @@ func (p *planner) step(s podstate.Step) {
 		return
 	}
 	if at, done := p.Memory.Done(s); done && p.Now.Before(at.Add(podstate.StepRetryFirst)) {
-		p.later(s, "it was done, but what calls for it is still there", at.Add(podstate.StepRetryFirst))
+		p.later(s, "it has succeeded, but its effect is not visible yet", at.Add(podstate.StepRetryFirst))
 		return
 	}
 	p.plan.Steps = append(p.plan.Steps, s)
@@ -118,7 +118,7 @@ func (p *planner) cancel(s podstate.Step) {
 
 func (p *planner) wait(w Wait) { p.plan.Waits = append(p.plan.Waits, w) }
 
-// wakeAt brings the next wake-up forward to at; zero means nothing.
+// wakeAt plans a wake-up at the given time, unless one comes earlier; a zero time is ignored.
 func (p *planner) wakeAt(at time.Time) {
 	if !at.IsZero() && (p.plan.Wake.IsZero() || at.Before(p.plan.Wake)) {
 		p.plan.Wake = at

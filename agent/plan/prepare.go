@@ -42,9 +42,9 @@ func takesAway(step podstate.Step) bool {
 	return false
 }
 
-// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is
-// created only after that, so where there is one they have been prepared by an earlier run of the agent or
-// by another agent, unless the record of that is lost.
+// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is created only
+// after that. So if there is a sandbox, an earlier run of the agent or another agent has prepared them, unless the
+// record of that is lost.
 func (p *planner) prepareClaims() bool {
 	if !p.hasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
 		return true

@@ -180,8 +180,8 @@ func (p *planner) heldBack(slot *podstate.Slot) bool {
 	return true
 }
 
-// start plans the start of a created container, or its removal where it is not what should run: then its
-// attempt, which has never run, is created again.
+// start plans the start of a created container. If its sandbox or its spec is no longer the current one, it plans its
+// removal: the attempt has never run, and is created again.
 func (p *planner) start(slot *podstate.Slot) {
 	switch {
 	case !slot.InCurrentSandbox || slot.Outdated():
