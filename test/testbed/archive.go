@@ -23,6 +23,9 @@ type image struct {
 	cmd        []string
 	env        []string
 	user       string
+	// apart: each reference is an image of its own, with the same files. A runtime that knows an image by several
+	// references reports any of them as that of a container.
+	apart bool
 }
 
 // imageFile is a directory if isDir is set, a symbolic link if link is set, and else a file.
@@ -51,10 +54,11 @@ type ociPlatform struct {
 type ociConfig struct {
 	ociPlatform
 	Config struct {
-		Entrypoint []string `json:"Entrypoint,omitempty"`
-		Cmd        []string `json:"Cmd,omitempty"`
-		Env        []string `json:"Env,omitempty"`
-		User       string   `json:"User,omitempty"`
+		Entrypoint []string          `json:"Entrypoint,omitempty"`
+		Cmd        []string          `json:"Cmd,omitempty"`
+		Env        []string          `json:"Env,omitempty"`
+		User       string            `json:"User,omitempty"`
+		Labels     map[string]string `json:"Labels,omitempty"`
 	} `json:"config"`
 	RootFS struct {
 		Type    string   `json:"type"`
@@ -78,6 +82,7 @@ type ociIndex struct {
 const (
 	mediaIndex    = "application/vnd.oci.image.index.v1+json"
 	mediaManifest = "application/vnd.oci.image.manifest.v1+json"
+	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
 // refAnnotation has the full image reference. containerd's import uses it as the name of the image.
@@ -87,12 +92,20 @@ const refAnnotation = "io.containerd.image.name"
 // because only runtimes on the same disk read it. Equal images produce equal bytes.
 func (img image) write(w io.Writer) error {
 	out := &layout{tar: tar.NewWriter(w)}
-	manifest, err := img.manifest(out)
+	layer, err := img.layer()
 	if err != nil {
 		return err
 	}
+	layerDesc := out.blob(mediaLayer, layer)
 	index := ociIndex{SchemaVersion: 2, MediaType: mediaIndex}
-	for _, ref := range img.refs {
+	var manifest descriptor
+	for i, ref := range img.refs {
+		switch {
+		case img.apart:
+			manifest = img.manifest(out, layerDesc, map[string]string{refAnnotation: ref})
+		case i == 0:
+			manifest = img.manifest(out, layerDesc, nil)
+		}
 		manifest.Annotations = map[string]string{refAnnotation: ref}
 		index.Manifests = append(index.Manifests, manifest)
 	}
@@ -108,34 +121,31 @@ func (img image) write(w io.Writer) error {
 	return out.tar.Close()
 }
 
-// manifest adds the image's layer, configuration and manifest to a layout, and returns the manifest's descriptor.
-func (img image) manifest(out *layout) (descriptor, error) {
-	layer, err := img.layer()
-	if err != nil {
-		return descriptor{}, err
-	}
-	layerDesc := out.blob("application/vnd.oci.image.layer.v1.tar", layer)
+// manifest adds the image's configuration and manifest to a layout, and returns the manifest's descriptor.
+func (img image) manifest(out *layout, layer descriptor, labels map[string]string) descriptor {
 	var c ociConfig
 	c.ociPlatform = ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
 	c.Config.Entrypoint, c.Config.Cmd = img.entrypoint, img.cmd
 	c.Config.Env, c.Config.User = img.env, img.user
-	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layerDesc.Digest}
+	c.Config.Labels = labels
+	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{layer.Digest}
 	return out.json(mediaManifest, ociManifest{
 		SchemaVersion: 2,
 		MediaType:     mediaManifest,
 		Config:        out.json("application/vnd.oci.image.config.v1+json", c),
-		Layers:        []descriptor{layerDesc},
-	}), nil
+		Layers:        []descriptor{layer},
+	})
 }
 
 // served returns the image as files below dir, in the layout of agnhost's fake registry: manifests and blobs by
 // digest, and a file for the tag with the digest of its index.
 func (img image) served(dir, tag string) ([]imageFile, error) {
 	out := &layout{tar: tar.NewWriter(io.Discard), kept: map[string][]byte{}}
-	manifest, err := img.manifest(out)
+	layer, err := img.layer()
 	if err != nil {
 		return nil, err
 	}
+	manifest := img.manifest(out, out.blob(mediaLayer, layer), nil)
 	manifest.Platform = &ociPlatform{Architecture: runtime.GOARCH, OS: "linux"}
 	index := out.json(mediaIndex, ociIndex{SchemaVersion: 2, MediaType: mediaIndex, Manifests: []descriptor{manifest}})
 	files := []imageFile{{name: path.Join(dir, "manifests", tag), mode: 0o644, body: []byte(index.Digest + "\n")}}

@@ -12,7 +12,7 @@ import (
 )
 
 // suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
-const suiteRevision = "suite7"
+const suiteRevision = "suite8"
 
 //go:embed templates/sh.c
 var shSource []byte

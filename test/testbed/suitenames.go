@@ -38,7 +38,7 @@ func (b imageBuilder) forSuite(name string, build func(context.Context) (image, 
 			return image{}, err
 		}
 		more, err := b.suiteReferences(ctx, images)
-		img.refs = append(img.refs, more...)
+		img.refs, img.apart = append(img.refs, more...), true // specs compare the names of containers' images
 		return img, err
 	}}, err
 }

@@ -315,6 +315,39 @@ func TestImageArchive(t *testing.T) {
 	}
 }
 
+// TestImagesApart checks that each reference of an image has a configuration of its own if it is to be one, which is
+// what the runtime knows an image by, and that the layer is there once.
+func TestImagesApart(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		img := image{refs: []string{"example.org/a:1", "example.org/a:2"}, apart: apart,
+			files: []imageFile{{name: "/a", mode: 0o644, body: []byte("file")}}}
+		var archive bytes.Buffer
+		if err := img.write(&archive); err != nil {
+			t.Fatal(err)
+		}
+		var index ociIndex
+		files := unpack(t, archive.Bytes())
+		if err := json.Unmarshal([]byte(files["index.json"]), &index); err != nil {
+			t.Fatal(err)
+		}
+		configs, layers := map[string]bool{}, map[string]bool{}
+		for _, d := range index.Manifests {
+			var m ociManifest
+			if err := json.Unmarshal([]byte(files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]), &m); err != nil {
+				t.Fatal(err)
+			}
+			configs[m.Config.Digest], layers[m.Layers[0].Digest] = true, true
+		}
+		want := 1
+		if apart {
+			want = 2
+		}
+		if len(configs) != want || len(layers) != 1 {
+			t.Errorf("apart %v: got %d configurations and %d layers, want %d and 1", apart, len(configs), len(layers), want)
+		}
+	}
+}
+
 func TestAppletLinks(t *testing.T) {
 	got := appletLinks("bin/busybox\nbin/ls\nlinuxrc\nusr/sbin/chroot\n")
 	if len(got) != 2 || got[0].name != "/bin/ls" || got[1].name != "/usr/sbin/chroot" || got[1].link != "/bin/busybox" {
