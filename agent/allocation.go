@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,9 +108,7 @@ func merged(r, has corev1.ResourceRequirements) corev1.ResourceRequirements {
 				out[name] = q
 			}
 		}
-		for name, q := range has {
-			out[name] = q
-		}
+		maps.Copy(out, has)
 		if len(out) == 0 {
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -304,15 +305,10 @@ func withArgs(p *libcni.PluginConfig, args map[string]any) (*libcni.PluginConfig
 	if all == nil {
 		all = map[string]any{}
 	}
+	before, _ := all["cni"].(map[string]any)
 	merged := map[string]any{}
-	if before, ok := all["cni"].(map[string]any); ok {
-		for k, v := range before {
-			merged[k] = v
-		}
-	}
-	for k, v := range args {
-		merged[k] = v
-	}
+	maps.Copy(merged, before)
+	maps.Copy(merged, args)
 	all["cni"] = merged
 	return libcni.InjectConf(p, map[string]any{"args": all})
 }

@@ -182,9 +182,7 @@ func applyFlags(c *KubeletConfiguration, values flagValues) error {
 func mergedGates(file, flags map[string]bool) map[string]bool {
 	merged := map[string]bool{}
 	for _, m := range []map[string]bool{file, flags} {
-		for k, v := range m {
-			merged[k] = v
-		}
+		maps.Copy(merged, m)
 	}
 	return merged
 }

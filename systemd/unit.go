@@ -58,8 +58,7 @@ ExecStart=%s%s %s
 // execStart returns the command that systemd would start: an empty ExecStart= removes all earlier ones.
 func execStart(unit string) (string, error) {
 	var found []string
-	lines := strings.Split(strings.ReplaceAll(unit, "\\\n", " "), "\n")
-	for _, line := range lines {
+	for line := range strings.SplitSeq(strings.ReplaceAll(unit, "\\\n", " "), "\n") {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
 		if !ok {
 			continue

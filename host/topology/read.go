@@ -275,7 +275,7 @@ func (r reader) distances(dir string) ([]uint64, error) {
 		return nil, err
 	}
 	var all []uint64
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		d, err := strconv.ParseUint(field, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("%s/distance: %w", dir, err)

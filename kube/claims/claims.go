@@ -8,6 +8,7 @@ package claims
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -65,8 +66,6 @@ func (c *Claims) Delete(ctx context.Context, driver string) error {
 // own selects the ResourceSlices of this node that match others.
 func (c *Claims) own(others fields.Set) *metav1.ListOptions {
 	of := fields.Set{resourcev1.ResourceSliceSelectorNodeName: c.NodeName}
-	for field, value := range others {
-		of[field] = value
-	}
+	maps.Copy(of, others)
 	return &metav1.ListOptions{FieldSelector: of.String()}
 }

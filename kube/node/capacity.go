@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,8 +118,6 @@ func overlay(object, own corev1.ResourceList) corev1.ResourceList {
 			merged[name] = q
 		}
 	}
-	for name, q := range own {
-		merged[name] = q
-	}
+	maps.Copy(merged, own)
 	return merged
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,10 +151,8 @@ func (c change) about() types.UID {
 // orphan; before the pods of the API server are known none is missing.
 func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map[types.NamespacedName]change {
 	changes := map[types.NamespacedName]change{}
-	for _, source := range set.Waiting {
-		if source == SourceAPI {
-			return changes
-		}
+	if slices.Contains(set.Waiting, SourceAPI) {
+		return changes
 	}
 	wanted := map[types.NamespacedName]bool{}
 	for _, pod := range set.Pods {

@@ -39,12 +39,12 @@ func ownCgroup() string {
 // different cgroups of CPU and memory.
 func accountedIn(text string) string {
 	in := map[string]string{}
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		parts := strings.SplitN(line, ":", 3) // number, controllers, cgroup
 		if len(parts) < 3 {
 			continue
 		}
-		for _, c := range strings.Split(parts[1], ",") {
+		for c := range strings.SplitSeq(parts[1], ",") {
 			in[c] = parts[2]
 		}
 	}

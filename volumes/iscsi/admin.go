@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -108,9 +109,7 @@ func (i *initiator) configure(l *LUN, portal string, settings map[string]string)
 func setLines(text string, settings map[string]string) string {
 	var out, end strings.Builder
 	left := map[string]string{}
-	for name, v := range settings {
-		left[name] = v
-	}
+	maps.Copy(left, settings)
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(line, " = ")
 		if strings.HasPrefix(line, "# END") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,9 +48,7 @@ func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (p
 		return k.without("configmap", err)
 	}
 	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
-	for key, value := range cm.BinaryData {
-		data[key] = value
-	}
+	maps.Copy(data, cm.BinaryData)
 	for key, value := range cm.Data {
 		data[key] = []byte(value)
 	}

@@ -2,6 +2,7 @@ package podfs
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 )
@@ -35,9 +36,7 @@ func (p payload) set(path string, f file) error {
 
 // merge adds the files of q, which take the place of those that are there.
 func (p payload) merge(q payload) {
-	for path, f := range q {
-		p[path] = f
-	}
+	maps.Copy(p, q)
 }
 
 // checkTree refuses a file that another file needs as a directory.

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -144,9 +145,7 @@ func (s *spreading) over(nodes []int) (d distribution, ok bool) {
 // these have enough.
 func (s *spreading) remainder(left map[int]int, rest []int, n int) (balance float64, ok bool) {
 	after, enough := map[int]int{}, 0
-	for id, cpus := range left {
-		after[id] = cpus
-	}
+	maps.Copy(after, left)
 	for _, id := range rest {
 		enough += s.groups(after[id])
 	}

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -263,9 +264,7 @@ func (p *Policy) divide(pod *corev1.Pod, total request) (map[string]request, err
 	parts := map[string]request{}
 	var sharing []string
 	left := request{}
-	for kind, n := range total {
-		left[kind] = n
-	}
+	maps.Copy(left, total)
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if role == podutil.RoleEphemeral {
 			continue

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,7 +65,7 @@ func (m *Machine) cgroups(context.Context) []Result {
 	have := strings.Fields(text)
 	var missing []string
 	for _, c := range controllers {
-		if !contains(have, c) {
+		if !slices.Contains(have, c) {
 			missing = append(missing, c)
 		}
 	}
@@ -114,15 +115,6 @@ func differences(c *config.Config) []string {
 		}
 	}
 	return all
-}
-
-func contains(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }
 
 // tool is a program that nodelet calls.
