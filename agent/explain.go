@@ -13,19 +13,25 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Explanation is what a pod is doing and what it waits for.
+// Explanation is what a pod is doing, what it waits for, and how its containers ended.
 type Explanation struct {
 	Pod   string          `json:"pod"`
 	UID   string          `json:"uid"`
 	Phase corev1.PodPhase `json:"phase"`
+	// Reason and Message say why the pod has failed, if that is not the end of a container.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 	// Ready repeats the Ready condition.
 	Ready bool `json:"ready"`
 	// Stopping is why the pod is being stopped; empty if it is not.
 	Stopping string `json:"stopping,omitempty"`
 	// Waits are what keeps the pod from its desired state, the most important first.
 	Waits []Wait `json:"waits,omitempty"`
+	// Ends are the last ends of its containers, without those that have succeeded and do not run again.
+	Ends []End `json:"ends,omitempty"`
 }
 
 // Wait is one thing that a pod waits for.
@@ -36,9 +42,25 @@ type Wait struct {
 	Next *time.Time `json:"next,omitempty"`
 }
 
-func explanation(o *Order, p plan.Plan) *Explanation {
+// End is how an instance of a container ended.
+type End struct {
+	Container string    `json:"container"`
+	At        time.Time `json:"at"`
+	ExitCode  int32     `json:"exitCode"`
+	// Reason is that of the container's status, such as OOMKilled.
+	Reason string `json:"reason,omitempty"`
+	// Error is the runtime's error if the container could not be started.
+	Error string `json:"error,omitempty"`
+	// Stopped is why the agent stopped the container. It is empty if the container ended by itself, or if an earlier
+	// run of the agent stopped it.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
 	e := o.explanation()
 	e.Phase = p.Status.Phase
+	e.Reason, e.Message = p.Status.Reason, p.Status.Message
+	e.Ends = ends(&p.Status, memory)
 	for _, c := range p.Status.Conditions {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
@@ -53,6 +75,27 @@ func explanation(o *Order, p plan.Plan) *Explanation {
 		e.Waits = append(e.Waits, next)
 	}
 	return e
+}
+
+// ends returns the last ends of containers. It leaves out termination messages, which may be confidential: the archive
+// of nodelet support has the explanations.
+func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
+	var all []End
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses) {
+		last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+		if last == nil || last == c.State.Terminated && last.ExitCode == 0 {
+			continue
+		}
+		end := End{Container: c.Name, At: last.FinishedAt.UTC(), ExitCode: last.ExitCode, Reason: last.Reason}
+		if last.StartedAt.IsZero() {
+			end.Error = last.Message
+		}
+		if stop, stopped := memory.Stopped(podutil.RuntimeID(last.ContainerID)); stopped {
+			end.Stopped = stop.Reason
+		}
+		all = append(all, end)
+	}
+	return all
 }
 
 // explanation names the pod and why it is being ended.
@@ -71,7 +114,9 @@ func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 func (w *worker) explainObserving(err error) {
 	e := w.desired.explanation()
 	if before := w.explained.Load(); before != nil {
-		e.Phase, e.Ready = before.Phase, before.Ready
+		stopping := e.Stopping
+		*e = *before
+		e.Stopping, e.Waits = stopping, nil
 	}
 	observing := inProgress("read the state of the pod from the container runtime")
 	if err != nil {
@@ -130,12 +175,31 @@ func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 			state = "stopping, " + e.Stopping
 		case e.Ready:
 			state += ", ready"
+		case e.Reason != "":
+			state += ", " + e.Reason + ": " + e.Message
 		}
 		fmt.Fprintf(w, "%s  %s\n", e.Pod, state)
 		for _, wait := range e.Waits {
 			fmt.Fprintf(w, "    waits for: %s: %s%s\n", wait.For, wait.Why, again(wait.Next, now))
 		}
+		for _, end := range e.Ends {
+			fmt.Fprintf(w, "    %s\n", end)
+		}
 	}
+}
+
+// String returns, for example, "container web ended at 2026-03-01T10:00:00Z: exit code 137, OOMKilled".
+func (e End) String() string {
+	text := fmt.Sprintf("container %s ended at %s: exit code %d", e.Container, e.At.Format(time.RFC3339), e.ExitCode)
+	for _, more := range []string{e.Reason, e.Error} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	if e.Stopped != "" {
+		text += "; nodelet stopped it: " + e.Stopped
+	}
+	return text
 }
 
 func again(next *time.Time, now time.Time) string {

@@ -3,9 +3,12 @@ package agent_test
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/test/cri/fake"
@@ -43,6 +46,67 @@ default/web  Running, ready
 			if all, err := w.agent.Explain(ctx); err == nil && len(all) != 3 {
 				t.Errorf("got %d pods explained, want 3", len(all))
 			}
+		}
+	})
+}
+
+// TestExplainEnds checks what is said about containers that have ended: an exit of their own, a stop by the agent, and
+// a start that failed. A container that has succeeded and does not run again is not mentioned.
+func TestExplainEnds(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("crash", fake.Script{RunsFor: time.Second, ExitCode: 3, OOM: true})
+		w.runtime.Script("broken", fake.Script{StartErr: "exec: no such file"})
+		w.runtime.Script("init", fake.Script{RunsFor: time.Second})
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1})
+		pod := apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: pod.Spec.Containers[0].Image}}
+			app := pod.Spec.Containers[0]
+			app.LivenessProbe = nil
+			pod.Spec.Containers = nil
+			for _, name := range []string{"crash", "broken", "sick"} {
+				app.Name = name
+				pod.Spec.Containers = append(pod.Spec.Containers, app)
+			}
+			pod.Spec.Containers[2].LivenessProbe = execProbe("healthy")
+		})
+		w.run(pod)
+		w.sleep(50 * time.Second)
+		all, err := w.agent.Explain(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("got %d pods and error %v, want one pod", len(all), err)
+		}
+		times := regexp.MustCompile("ended at [-0-9TZ:]+: ")
+		var got []string
+		for _, end := range all[0].Ends {
+			got = append(got, times.ReplaceAllString(end.String(), ""))
+		}
+		want := []string{
+			"container broken exit code 128, StartError, exec: no such file",
+			"container crash exit code 3, OOMKilled",
+			"container sick exit code 143, Error; nodelet stopped it: Container sick failed liveness probe, " +
+				"will be restarted",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// TestExplainFailedPod checks that the text names the reason of a pod that has failed as a whole.
+func TestExplainFailedPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		limit := int64(5)
+		w.run(apiPod("late", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = &limit }))
+		w.sleep(time.Minute)
+		all, err := w.agent.Explain(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		agent.WriteExplanations(&out, all, time.Now())
+		want := "default/late  Failed, DeadlineExceeded: Pod was active on the node longer than the specified deadline\n"
+		if got, _, _ := strings.Cut(out.String(), "    "); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func Command() *command.Command {
 		Name:    "explain",
 		Args:    "[NAMESPACE/POD | POD]...",
 		MaxArgs: -1,
-		Short:   "show what each pod on this node is doing and what it is waiting for",
+		Short:   "show what each pod on this node is doing, what it waits for, and how its containers ended",
 		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is there if the agent cannot tell, such as while
 the container runtime does not answer.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
