@@ -23,7 +23,7 @@ type Records interface {
 	Add(ctx context.Context, image, id string, c records.Credentials) error
 	// Allowed reports whether a pod with these credentials may use an image that is present.
 	Allowed(ctx context.Context, image, id string, of func() records.Credentials) (bool, error)
-	// Enforced reports whether there is any image that not every pod may use.
+	// Enforced reports whether an image may be refused to a pod.
 	Enforced() bool
 	// Prune forgets images that are not among ids, which were listed at a time.
 	Prune(ids []string, listed time.Time)

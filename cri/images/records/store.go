@@ -283,7 +283,7 @@ func (s *Store) begun(image string) (bool, error) {
 	return err == nil, nil
 }
 
-// Enforced reports whether there is any image that not every pod may use.
+// Enforced reports whether an image may be refused to a pod.
 func (s *Store) Enforced() bool { return true }
 
 // Prune removes the records of images that are not among the IDs refs, which were listed at the time requested.
