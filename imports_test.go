@@ -74,7 +74,7 @@ kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomi
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
-kube/node: config kube/client kube/watch internal/backoff internal/latest internal/periodic
+kube/node: config kube/client kube/pod kube/watch internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest

@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // shortage is a resource of which a pod requests more than is free. Its numbers are in the unit of the function amount.
@@ -89,7 +90,7 @@ func rank(name corev1.ResourceName) int {
 
 // counted reports whether nodes have a capacity for the resource.
 func counted(name corev1.ResourceName) bool {
-	return rank(name) < 3 || extended(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+	return rank(name) < 3 || extended(name) || podutil.IsHugePages(name) ||
 		strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix) ||
 		strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
 }

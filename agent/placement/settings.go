@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/topology"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Names of policies in the KubeletConfiguration.
@@ -135,7 +135,7 @@ func (s *Settings) memory(m *topology.Machine, reservation corev1.ResourceList) 
 	kinds := map[corev1.ResourceName]bool{corev1.ResourceMemory: true}
 	for _, list := range []corev1.ResourceList{sums, reservation} {
 		for kind := range list {
-			if strings.HasPrefix(string(kind), corev1.ResourceHugePagesPrefix) {
+			if podutil.IsHugePages(kind) {
 				kinds[kind] = true
 			}
 		}

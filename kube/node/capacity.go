@@ -2,10 +2,11 @@ package node
 
 import (
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // HoldBack is a hard eviction threshold, which is subtracted from what pods may use: memory.available from memory,
@@ -57,7 +58,7 @@ func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, h
 	}
 	memory, ok := list[corev1.ResourceMemory]
 	for name, pages := range capacity {
-		if ok && isHugePages(name) {
+		if ok && podutil.IsHugePages(name) {
 			memory.Sub(pages)
 		}
 	}
@@ -105,16 +106,12 @@ func notNegative(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-func isHugePages(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
 // overlay replaces resources of the Node object by the machine's own. Extended resources that another component keeps
 // in the object stay. Huge page sizes that the kernel no longer has are removed.
 func overlay(object, own corev1.ResourceList) corev1.ResourceList {
 	merged := corev1.ResourceList{}
 	for name, q := range object {
-		if _, ours := own[name]; ours || !isHugePages(name) {
+		if _, ours := own[name]; ours || !podutil.IsHugePages(name) {
 			merged[name] = q
 		}
 	}

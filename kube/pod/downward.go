@@ -72,7 +72,7 @@ func ResourceField(
 	kind, text, _ := strings.Cut(ref.Resource, ".")
 	name := corev1.ResourceName(text)
 	plain := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
-	if !plain && !strings.HasPrefix(text, corev1.ResourceHugePagesPrefix) {
+	if !plain && !IsHugePages(name) {
 		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
 	}
 	var q resource.Quantity

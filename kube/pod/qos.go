@@ -1,6 +1,8 @@
 package pod
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -75,6 +77,11 @@ func IsGuaranteed(c *corev1.Container) bool {
 		}
 	}
 	return true
+}
+
+// IsHugePages reports whether a resource is huge pages of a size, such as hugepages-2Mi.
+func IsHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
 // SameResources reports whether a and b have equal requests and limits of the named resources, by default those of

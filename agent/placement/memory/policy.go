@@ -70,8 +70,7 @@ func hugePages(size uint64) corev1.ResourceName {
 
 // isMemory reports whether a resource is memory or huge pages.
 func isMemory(name corev1.ResourceName) bool {
-	return name == corev1.ResourceMemory || len(name) > len(corev1.ResourceHugePagesPrefix) &&
-		name[:len(corev1.ResourceHugePagesPrefix)] == corev1.ResourceHugePagesPrefix
+	return name == corev1.ResourceMemory || podutil.IsHugePages(name)
 }
 
 // empty returns the state of the machine without any container.

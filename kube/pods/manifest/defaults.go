@@ -177,7 +177,7 @@ func podLevelHugePages(pod *corev1.Pod) {
 	sum := helpers.AggregateContainerLimits(pod, helpers.PodResourcesOptions{})
 	addMissing(limits, sum, func(n corev1.ResourceName) bool {
 		_, requested := r.Requests[n]
-		return helpers.IsSupportedPodLevelResource(n) && isHugePages(n) && !requested
+		return helpers.IsSupportedPodLevelResource(n) && podutil.IsHugePages(n) && !requested
 	})
 	if len(limits) > 0 {
 		r.Limits = limits
@@ -197,16 +197,12 @@ func podLevelRequests(pod *corev1.Pod) {
 	}
 	sum := helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{})
 	addMissing(requests, sum, func(n corev1.ResourceName) bool {
-		return helpers.IsSupportedPodLevelResource(n) && !isHugePages(n)
+		return helpers.IsSupportedPodLevelResource(n) && !podutil.IsHugePages(n)
 	})
 	addMissing(requests, r.Limits, helpers.IsSupportedPodLevelResource)
 	if len(requests) > 0 {
 		r.Requests = requests
 	}
-}
-
-func isHugePages(n corev1.ResourceName) bool {
-	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
 // roundUp rounds all resources up to thousandths.

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	helpers "k8s.io/component-helpers/resource"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func (c *checker) resources(p *field.Path, r *corev1.ResourceRequirements) {
@@ -20,7 +22,7 @@ func (c *checker) resources(p *field.Path, r *corev1.ResourceRequirements) {
 			if q.Sign() < 0 {
 				c.add(field.Invalid(lp, q.String(), "must not be negative"))
 			}
-			if isHugePages(name) && q.MilliValue()%1000 != 0 {
+			if podutil.IsHugePages(name) && q.MilliValue()%1000 != 0 {
 				c.add(field.Invalid(lp, q.String(), "must be a whole number of bytes"))
 			}
 		}
@@ -66,7 +68,7 @@ func (c *checker) resizePolicy(p *field.Path, policies []corev1.ContainerResizeP
 func overcommits(name corev1.ResourceName) bool {
 	n := string(name)
 	native := !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)
-	return native && !isHugePages(name)
+	return native && !podutil.IsHugePages(name)
 }
 
 func (f *findings) resourceName(p *field.Path, name string) {
@@ -74,7 +76,7 @@ func (f *findings) resourceName(p *field.Path, name string) {
 	case strings.Contains(name, "/"):
 		f.texts(p, name, validation.IsQualifiedName(name))
 	case name == string(corev1.ResourceCPU), name == string(corev1.ResourceMemory),
-		name == string(corev1.ResourceEphemeralStorage), isHugePages(corev1.ResourceName(name)):
+		name == string(corev1.ResourceEphemeralStorage), podutil.IsHugePages(corev1.ResourceName(name)):
 	default:
 		f.add(field.Invalid(p, name, "is not a resource of a container: want cpu, memory, ephemeral-storage, "+
 			"hugepages-<size> or a name with a domain"))
