@@ -81,6 +81,13 @@ func (w *world) run(pod, name string) {
 	})
 }
 
+// end lets a pod end.
+func (w *world) end(pod types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended[pod] = true
+}
+
 // took returns the updates since the last call.
 func (w *world) took() string {
 	w.mu.Lock()
@@ -113,6 +120,8 @@ func (w *world) manager() (*placement.Manager, error) {
 		},
 		Runtime: w,
 		Ended: func(_ context.Context, pods []types.UID) (ended []types.UID) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, uid := range pods {
 				if w.ended[uid] {
 					ended = append(ended, uid)
@@ -299,7 +308,7 @@ func TestReconcile(t *testing.T) {
 		if got, want := w.took(), "burst-app 0,3"; got != want {
 			t.Errorf("after a failed call: got updates %q, want %q", got, want)
 		}
-		w.ended["two"] = true
+		w.end("two")
 		time.Sleep(11 * time.Second)
 		if got, want := w.took(), "burst-app 0,2-3, old-app 0,2-3"; got != want {
 			t.Errorf("after a pod has ended: got updates %q, want %q", got, want)
