@@ -79,8 +79,9 @@ func goModules() map[string]goModule {
 		},
 		"csi-test": {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
 		"suite": {
-			path:     "k8s.io/kubernetes",
-			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "github.com/onsi/ginkgo/v2/ginkgo"},
+			path: "k8s.io/kubernetes",
+			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "test/images/sample-device-plugin",
+				"github.com/onsi/ginkgo/v2/ginkgo"},
 		},
 		"node-suite": {
 			path:     "k8s.io/kubernetes",

@@ -12,7 +12,7 @@ import (
 )
 
 // suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
-const suiteRevision = "suite8"
+const suiteRevision = "suite9"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -22,6 +22,9 @@ var nsenterScript []byte
 
 //go:embed templates/nmeter.sh
 var nmeterScript []byte
+
+// nmeter stands in for the command that specs print the time with.
+var nmeter = imageFile{name: "/usr/bin/nmeter", mode: 0o755, body: nmeterScript}
 
 // SuiteImages builds the missing images for the node tests of Kubernetes' own test suite, from Debian packages and Go
 // programs and with the names that the suite uses, and returns their archives. They replace the images of Images with
@@ -43,6 +46,7 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 		{"nonewprivs", []string{"nonewprivs"}, b.suiteNoNewPrivs},
 		{"kitten", []string{"kitten"}, b.suiteKitten},
 		{"nautilus", []string{"nautilus"}, b.suiteNautilus},
+		{"device-plugin", []string{"sample-device-plugin"}, b.suiteDevicePlugin},
 	} {
 		next, err := b.forSuite(suiteRevision+"-"+r.name, r.build, r.images...)
 		if err != nil {
@@ -68,7 +72,7 @@ func (b imageBuilder) suiteBusybox(ctx context.Context) (image, error) {
 			img.files = append(img.files, imageFile{name: "/bin/" + filepath.Base(f.name), mode: f.mode, link: f.link})
 		}
 	}
-	img.files = append(img.files, imageFile{name: "/bin/nmeter", mode: 0o755, body: nmeterScript})
+	img.files = append(img.files, nmeter)
 	img.files, err = b.withShell(ctx, img.files)
 	return img, err
 }
@@ -131,7 +135,7 @@ func (b imageBuilder) suiteAgnhost(ctx context.Context) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	plain.files = append(debian, served...)
+	plain.files = append(append(debian, served...), nmeter)
 	upstream, err := b.cache.ModuleSource(ctx, "kubernetes")
 	if err != nil {
 		return image{}, err
@@ -240,6 +244,23 @@ func (b imageBuilder) suiteNoNewPrivs(ctx context.Context) (image, error) {
 		imageFile{name: "/usr/local/bin/nnp", mode: 0o6755, body: body})
 	img.refs, img.cmd = nil, []string{"nnp"}
 	return img, err
+}
+
+// suiteDevicePlugin is the project's own device plugin for tests.
+func (b imageBuilder) suiteDevicePlugin(ctx context.Context) (image, error) {
+	files, err := b.busyboxRoot(ctx)
+	if err != nil {
+		return image{}, err
+	}
+	program, err := b.cache.Program(ctx, "suite", "sample-device-plugin")
+	if err != nil {
+		return image{}, err
+	}
+	body, err := os.ReadFile(program)
+	return image{
+		files:      append(files, imageFile{name: "/sampledeviceplugin", mode: 0o755, body: body}),
+		entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"}, env: []string{imagePath},
+	}, err
 }
 
 // debianRoot is a small Debian root file system with network tools.

@@ -181,6 +181,7 @@ tool (
 	github.com/onsi/ginkgo/v2/ginkgo
 	k8s.io/kubernetes/test/e2e
 	k8s.io/kubernetes/test/images/nonewprivs
+	k8s.io/kubernetes/test/images/sample-device-plugin
 )
 
 replace (
