@@ -48,7 +48,7 @@ var suites = map[string]suite{
 	},
 	"single-pods": {
 		title: "`e2e_node`: static, critical, deleted and unknown pods, conditions, OOM kills, restarts of the agent",
-		focus: `MirrorPod|StaticPod|CriticalPod|Pod conditions managed|Deleted pods|Unknown Pods|Terminate Pods|` +
+		focus: `MirrorPod|StaticPod|\] CriticalPod|Pod conditions managed|Deleted pods|Unknown Pods|Terminate Pods|` +
 			`Restart Kubelet|RestartAllContainersWithKubeletRestarts|Pods status phase|OOMKiller|PodPidsLimit`,
 		label: "!Flaky",
 		node:  true,
