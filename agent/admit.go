@@ -76,12 +76,24 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 	switch {
 	case v.Rejection != nil:
 		e.retry = podutil.IsStatic(pod)
-		a.reject(e, v.Rejection)
+		a.reject(e, cmp.Or(a.misplaced(pod, v), v.Rejection))
 	case wait:
 		a.preempt(ctx, e, v)
 	default:
 		a.reserve(ctx, e)
 	}
+}
+
+// misplaced returns why a pod that requests too much cannot get CPUs and memory of its own; nil if it could. The
+// kubelet asks its resource managers before it adds up requests, so their reasons and metrics come first.
+func (a *admitter) misplaced(pod *corev1.Pod, v admission.Verdict) *podstate.Rejection {
+	if v.Short == "" {
+		return nil
+	}
+	if r := a.cfg.Placement.Refusal(pod, a.table.devicesUnused); r != nil {
+		return &podstate.Rejection{Reason: r.Reason, Message: r.Message}
+	}
+	return nil
 }
 
 // reject refuses a pod, with an event.

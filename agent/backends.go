@@ -88,6 +88,7 @@ type Devices interface {
 type Placement interface {
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
 		refusal *numa.Refusal)
+	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
 	Release(pod types.UID)
 }
 

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
@@ -235,6 +237,37 @@ func TestAdmission(t *testing.T) {
 		w.checkNothingLeft()
 		if len(w.set.Pods) != 0 {
 			t.Error("the refused pod was never reported as gone")
+		}
+	})
+}
+
+// refusing refuses the pods of its name, and gives nothing to others.
+type refusing struct {
+	placement.None
+	pod string
+}
+
+// Refusal implements agent.Placement.
+func (r refusing) Refusal(pod *corev1.Pod, _ func(types.UID) bool) *numa.Refusal {
+	if pod.Name != r.pod {
+		return nil
+	}
+	return &numa.Refusal{Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality"}
+}
+
+// TestReasonOfPlacement checks that a pod that requests more than the node has is refused with the reason of the
+// resource managers, if they refuse it too, as the kubelet asks them first.
+func TestReasonOfPlacement(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.placement = refusing{pod: "unplaceable"}
+		w.restart()
+		other, unplaceable := apiPod("other", withCPU("1000")), apiPod("unplaceable", withCPU("1000"))
+		w.run(other, unplaceable)
+		w.sleep(time.Minute)
+		for pod, want := range map[*corev1.Pod]string{other: "OutOfcpu", unplaceable: "TopologyAffinityError"} {
+			if got := w.status(pod).Reason; got != want {
+				t.Errorf("reason for pod %s: got %q, want %s", pod.Name, got, want)
+			}
 		}
 	})
 }

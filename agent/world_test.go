@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -64,6 +65,8 @@ type world struct {
 	noUserNamespaces bool
 	// devices replaces the devices of device plugins, of which there are none; may be nil.
 	devices deviceBackend
+	// placement gives CPUs and memory to pods; nil: it does not.
+	placement agent.Placement
 	// claims prepares resource claims; nil: there are none.
 	claims claimBackend
 	// tracer samples what is done for pods; nil for no traces.
@@ -248,7 +251,7 @@ func (w *world) begin() {
 			Volumes:   mounts,
 			Cgroups:   podcgroups.None{},
 			Devices:   devicePlugins,
-			Placement: placement.None{},
+			Placement: cmp.Or[agent.Placement](w.placement, placement.None{}),
 			Claims:    resourceClaims,
 			Probes:    podprobes.New(prober),
 			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },

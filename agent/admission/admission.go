@@ -53,7 +53,7 @@ type Verdict struct {
 	Rejection *podstate.Rejection
 	// Preempt are the pods that must end before this critical pod can run: nil if it fits, or if Rejection is set.
 	Preempt []*corev1.Pod
-	// Short is the first resource that Preempt is to free.
+	// Short is the first resource of which the node has too little: Preempt is to free it, or it is missing.
 	Short corev1.ResourceName
 }
 
@@ -75,11 +75,11 @@ func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	case len(short) == 0 || podutil.IsCritical(pod) && misfit != nil:
 		return Verdict{Rejection: misfit}
 	case !podutil.IsCritical(pod):
-		return Verdict{Rejection: short[0].rejection()}
+		return Verdict{Rejection: short[0].rejection(), Short: short[0].name}
 	}
 	victims, missing := preempt(pod, short, others)
 	if len(missing) > 0 {
-		return Verdict{Rejection: cannotPreempt(missing)}
+		return Verdict{Rejection: cannotPreempt(missing), Short: short[0].name}
 	}
 	return Verdict{Preempt: victims, Short: short[0].name}
 }

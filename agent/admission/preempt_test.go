@@ -68,16 +68,16 @@ func TestPreempt(t *testing.T) {
 		"the number of pods": {
 			pod: request(1, 1), others: small, free: `{cpu: 10m, memory: 20, pods: 6}`, want: []string{"e"}, short: "pods",
 		},
-		"more than the node has": {pod: request(11, 1), others: small, reject: cannot},
+		"more than the node has": {pod: request(11, 1), others: small, short: "cpu", reject: cannot},
 		"a pod that is not critical": {
-			pod: withPriority(request(4, 1), 1_000_000_000), others: small,
+			pod: withPriority(request(4, 1), 1_000_000_000), others: small, short: "cpu",
 			reject: "OutOfcpu: Node didn't have enough resource: cpu, requested: 4, used: 9, capacity: 10",
 		},
 		"a static pod": {
 			pod: static(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu",
 		},
 		"critical pods are not preempted": {
-			pod: static(named(t, "static", burstable, 2, 1)), others: other(critical), reject: cannot,
+			pod: static(named(t, "static", burstable, 2, 1)), others: other(critical), short: "cpu", reject: cannot,
 		},
 		"critical pods of a lower priority are preempted": {
 			pod: request(2, 1), others: other(critical - 1), want: []string{"other"}, short: "cpu",

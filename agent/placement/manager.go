@@ -92,19 +92,10 @@ func New(cfg Config) (*Manager, error) {
 // reports whether a pod has ended, so that what it has can be given away.
 func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
 	affinity map[string]numa.Mask, refusal *numa.Refusal) {
-	began := time.Now()
 	free := devicesOf(m.cfg.Devices(pod))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var gone []types.UID
-	for _, uid := range m.pods() {
-		if uid != pod.UID && ended(uid) {
-			gone = append(gone, uid)
-		}
-	}
-	m.release(gone)
-	d := m.policy.Admit(pod, m.state, free)
-	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
+	d := m.decide(pod, ended, free)
 	if d.Refusal != nil {
 		return nil, nil, d.Refusal
 	}
@@ -115,6 +106,30 @@ func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record fun
 	}
 	m.set(d.State)
 	return m.save, d.Affinity, nil
+}
+
+// Refusal returns why a pod that gets nothing, because it is refused for another reason, would be refused here; nil if
+// it would not.
+func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal {
+	free := devicesOf(m.cfg.Devices(pod))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.decide(pod, ended, free).Refusal
+}
+
+// decide decides about a pod, after it has taken back what ended pods have. mu is held.
+func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
+	began := time.Now()
+	var gone []types.UID
+	for _, uid := range m.pods() {
+		if uid != pod.UID && ended(uid) {
+			gone = append(gone, uid)
+		}
+	}
+	m.release(gone)
+	d := m.policy.Admit(pod, m.state, free)
+	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
+	return d
 }
 
 // set makes s the state. mu is held.

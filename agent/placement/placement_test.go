@@ -200,6 +200,15 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if refusal == nil || refusal.Reason != "UnexpectedAdmissionError" || w.refused != 1 {
 		t.Errorf("got %v, want UnexpectedAdmissionError", refusal)
 	}
+	if r := m.Refusal(guaranteed("two", "2"), func(types.UID) bool { return false }); r == nil || w.refused != 2 {
+		t.Errorf("got refusal %v and %d counted, want one, the second", r, w.refused)
+	}
+	if r := m.Refusal(guaranteed("two", "1"), func(types.UID) bool { return false }); r != nil {
+		t.Errorf("refusal of a pod that could get a CPU: got %v, want none", r)
+	}
+	if cpus, _ := m.Created("other", "app"); cpus != "0,3" {
+		t.Errorf("shared pool after the question: got CPUs %q, want 0,3", cpus)
+	}
 	if _, _, refusal := m.Admit(guaranteed("two", "2"), func(uid types.UID) bool { return uid == "one" }); refusal != nil {
 		t.Errorf("after the other pod has ended: got %v", refusal)
 	}
