@@ -121,13 +121,13 @@ func TestDeletedPodComesBack(t *testing.T) {
 		w.lostDeletes = 1
 		w.run(deleted(apiPod("web"), 30*time.Second))
 		w.sleep(time.Second)
-		if w.lostDeletes != 0 || len(w.set.Pods) != 1 {
-			t.Fatalf("pods after the lost delete: got %d, want 1", len(w.set.Pods))
+		if n, lost := w.left(); lost != 0 || n != 1 {
+			t.Fatalf("pods after the lost delete: got %d, want 1", n)
 		}
 		w.sleep(2 * time.Minute)
 		w.checkNothingLeft()
-		if len(w.set.Pods) != 0 {
-			t.Errorf("pods two minutes later: got %d, want none", len(w.set.Pods))
+		if n, _ := w.left(); n != 0 {
+			t.Errorf("pods two minutes later: got %d, want none", n)
 		}
 	})
 }
@@ -139,8 +139,9 @@ func TestDeletedBeforeTheStart(t *testing.T) {
 		w.run(deleted(apiPod("web"), 30*time.Second))
 		w.sleep(time.Second)
 		w.checkNothingLeft()
-		if acts := w.acts(); len(acts) != 0 || len(w.set.Pods) != 0 {
-			t.Errorf("got the calls %q and %d pods left, want none", acts, len(w.set.Pods))
+		acts := w.acts()
+		if n, _ := w.left(); len(acts) != 0 || n != 0 {
+			t.Errorf("got the calls %q and %d pods left, want none", acts, n)
 		}
 	})
 }

@@ -403,11 +403,22 @@ func (s statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
 
 // finalDelete is the agent's own delete. The first lostDeletes of them have no effect.
 func (w *world) finalDelete(uid types.UID) {
-	if w.lostDeletes > 0 {
+	w.mu.Lock()
+	lost := w.lostDeletes > 0
+	if lost {
 		w.lostDeletes--
-		return
 	}
-	w.remove(uid)
+	w.mu.Unlock()
+	if !lost {
+		w.remove(uid)
+	}
+}
+
+// left returns how many pods the sources have, and how many final deletes will be lost.
+func (w *world) left() (pods, lostDeletes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.set.Pods), w.lostDeletes
 }
 
 // delete sets the deletion timestamp and grace period of a pod, as the API server does.
