@@ -163,6 +163,35 @@ func TestPluginGone(t *testing.T) {
 	w.has(four, "app", "d5")
 }
 
+// TestTwoPlugins checks that of two plugins of a resource the newer one is asked, that the older one goes on if that
+// ends, and that the end of the older one changes nothing.
+func TestTwoPlugins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := w.plugin(nil)
+	newer := func() *fake.Plugin {
+		return w.plugin(func(c *fake.Config) { c.Socket, c.Devices = "newer.sock", []string{"d1", "d5"} })
+	}
+	next := newer()
+	one := pod("one", "app 2")
+	w.admit(one)
+	w.has(one, "app", "d1,d5")
+	next.Close()
+	w.untilCapacity(resourceName, 4, 4)
+	two := pod("two", "app 3")
+	w.admit(two)
+	w.has(two, "app", "d2,d3,d4")
+	if len(old.Calls()) != 1 || len(next.Calls()) != 1 {
+		t.Errorf("got the calls %q of the older plugin and %q of the newer one, want one each", old.Calls(), next.Calls())
+	}
+	last := newer()
+	old.Close()
+	last.SetHealth("d5", false)
+	w.untilCapacity(resourceName, 2, 1)
+	last.Close()
+	w.untilCapacity(resourceName, 2, 0)
+}
+
 // TestWithdrawn checks that a plugin that does not come back takes its devices with it; the node says that there are
 // none.
 func TestWithdrawn(t *testing.T) {

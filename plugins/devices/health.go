@@ -41,7 +41,7 @@ func (r *resource) health(id string) corev1.ResourceHealthStatus {
 		return ""
 	case r == nil || r.plugin == nil:
 		return corev1.ResourceHealthStatusUnknown
-	case !r.plugin.listed:
+	case r.plugin.devices == nil:
 		return ""
 	}
 	switch one, has := r.devices[id]; {

@@ -19,8 +19,11 @@ import (
 
 // resource is the devices of one resource name.
 type resource struct {
-	// plugin is nil while none is connected.
+	// plugin is the newest one that is connected; nil while none is. Only it is asked, and its devices count. older are
+	// those that it has replaced and that have not ended yet, oldest first: if it ends first, the newest of them takes its
+	// place.
 	plugin *plugin
+	older  []*plugin
 	// options are those of the last plugin; nil if none has registered in this process.
 	options *api.DevicePluginOptions
 	devices map[string]device
@@ -55,30 +58,69 @@ func (r *resource) healthy() []string {
 	return ids
 }
 
+// join makes p the plugin of the resource. An older one at the same socket has ended or is about to.
+func (r *resource) join(p *plugin) {
+	r.stopTimer()
+	if r.plugin != nil {
+		r.older = append(r.older, r.plugin)
+	}
+	r.older = slices.DeleteFunc(r.older, func(o *plugin) bool {
+		same := o.socket == p.socket
+		if same {
+			o.cancel()
+		}
+		return same
+	})
+	r.plugin, r.options = p, p.options
+}
+
+// leave removes p, and makes the newest of the older plugins that of the resource if p was.
+func (r *resource) leave(p *plugin) {
+	r.older = slices.DeleteFunc(r.older, func(o *plugin) bool { return o == p })
+	if r.plugin != p {
+		return
+	}
+	r.plugin = nil
+	if n := len(r.older); n > 0 {
+		r.plugin, r.older = r.older[n-1], r.older[:n-1]
+		r.options = r.plugin.options
+		if r.plugin.devices != nil {
+			r.devices = r.plugin.devices
+		}
+		return
+	}
+	for id, one := range r.devices {
+		one.healthy = false
+		r.devices[id] = one
+	}
+}
+
 // plugin is a connected plugin.
 type plugin struct {
 	resource string
+	socket   string
+	options  *api.DevicePluginOptions
 	conn     *grpc.ClientConn
 	client   api.DevicePluginClient
 	cancel   context.CancelFunc
-	// listed: it has sent its devices. Devices.mu guards it.
-	listed bool
+	// devices are those that it has sent last; nil before the first time. Devices.mu guards them.
+	devices map[string]device
 }
 
-// connect connects to a plugin. It replaces an earlier plugin of the same resource.
+// connect connects to a plugin, which becomes that of its resource.
 func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, error) {
 	conn, err := plugins.Dial(socket)
 	if err != nil {
 		return nil, err
 	}
-	p := &plugin{resource: name, conn: conn, client: api.NewDevicePluginClient(conn)}
+	p := &plugin{resource: name, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn)}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	options, err := p.client.GetDevicePluginOptions(asking, &api.Empty{}, grpc.WaitForReady(true))
+	p.options, err = p.client.GetDevicePluginOptions(asking, &api.Empty{}, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("failed to get device plugin options: %w", err), conn.Close())
 	}
-	if err := d.install(p, options); err != nil {
+	if err := d.install(p); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	d.cfg.Meter.Registered(name)
@@ -86,7 +128,8 @@ func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, er
 	return p, nil
 }
 
-func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
+// install makes p the plugin of its resource, and follows it.
+func (d *Devices) install(p *plugin) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.background.Ended() {
@@ -98,13 +141,9 @@ func (d *Devices) install(p *plugin, options *api.DevicePluginOptions) error {
 		d.resources[p.resource] = r
 	}
 	delete(d.withdrawn, p.resource)
-	r.stopTimer()
-	if r.plugin != nil {
-		r.plugin.cancel()
-	}
 	var own context.Context
 	own, p.cancel = context.WithCancel(d.background.Context())
-	r.plugin, r.options = p, options
+	r.join(p)
 	d.background.Go(func() { d.follow(own, p) })
 	return nil
 }
@@ -127,16 +166,18 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	next, repeated := devicesByID(list)
 	d.mu.Lock()
 	r := d.resources[p.resource]
+	first := p.devices == nil
+	p.devices = next
 	if r == nil || r.plugin != p {
 		d.mu.Unlock()
 		return
 	}
 	same := maps.EqualFunc(r.devices, next, device.equal)
 	var holders []types.UID
-	if !same || !p.listed {
+	if !same || first {
 		holders = d.holders(p.resource)
 	}
-	r.devices, p.listed = next, true
+	r.devices = next
 	close(d.changed)
 	d.changed = make(chan struct{})
 	healthy := len(r.healthy())
@@ -181,24 +222,29 @@ func (d *Devices) wake(pods []types.UID) {
 	}
 }
 
-// lost records that a plugin is gone: none of its devices is healthy any more.
+// lost records that a plugin is gone: if it was the last of its resource, no device is healthy any more.
 func (d *Devices) lost(p *plugin, why error) {
 	d.mu.Lock()
 	r := d.resources[p.resource]
-	if d.background.Ended() || r == nil || r.plugin != p {
+	if d.background.Ended() || r == nil {
 		d.mu.Unlock()
 		return
 	}
-	r.plugin = nil
-	for id, one := range r.devices {
-		one.healthy = false
-		r.devices[id] = one
+	newest := r.plugin == p
+	r.leave(p)
+	if !newest {
+		d.mu.Unlock()
+		return
 	}
-	d.await(p.resource, r)
+	advice := "its devices are not allocated until it registers again"
+	if r.plugin == nil {
+		d.await(p.resource, r)
+	} else {
+		advice = "an older plugin of the resource goes on"
+	}
 	holders := d.holders(p.resource)
 	d.mu.Unlock()
-	d.log.Warn("device plugin is gone, its devices are not allocated until it registers again",
-		"resource", p.resource, "err", why)
+	d.log.Warn("device plugin is gone, "+advice, "resource", p.resource, "socket", p.socket, "err", why)
 	d.keep()
 	d.notify()
 	d.cfg.HealthChanged(holders)

@@ -7,6 +7,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,8 @@ type Config struct {
 	Again []string
 	// Mount is a directory of the host that containers see at /fake; empty: none.
 	Mount string
+	// Socket is the name of its socket; empty: one made of Resource.
+	Socket string
 	// Registry: it registers by a socket in plugins_registry, not at the agent's.
 	Registry bool
 	// PreStart and Prefer: it wants PreStartContainer and GetPreferredAllocation. It prefers the last devices.
@@ -76,7 +79,9 @@ func Start(cfg Config) (*Plugin, error) {
 			SupportedVersions: []string{api.Version}})
 }
 
-func (p *Plugin) socket() string { return strings.ReplaceAll(p.cfg.Resource, "/", "-") + ".sock" }
+func (p *Plugin) socket() string {
+	return cmp.Or(p.cfg.Socket, strings.ReplaceAll(p.cfg.Resource, "/", "-")+".sock")
+}
 
 func (p *Plugin) endpoint() string { return filepath.Join(p.cfg.Root, "plugins", p.socket()) }
 
