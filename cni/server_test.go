@@ -74,40 +74,39 @@ func (s *service) start() {
 // run runs a server until stop is called, and waits until it can be reached.
 func run(t testing.TB, server *Server) (stop func()) {
 	t.Helper()
-	serving := make(chan error, 10)
-	server.Serving = func(err error) { serving <- err }
+	serving, stop := begin(server)
+	if err := <-serving; err != nil {
+		t.Error(err)
+	}
+	return stop
+}
+
+// begin runs a server until stop is called. serving receives what the server passes to Serving.
+func begin(server *Server) (serving <-chan error, stop func()) {
+	outcomes := make(chan error, 10)
+	server.Serving = func(err error) { outcomes <- err }
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		server.Run(ctx)
 	}()
-	if err := <-serving; err != nil {
-		t.Error(err)
-	}
-	return sync.OnceFunc(func() { cancel(); <-done })
+	return outcomes, sync.OnceFunc(func() { cancel(); <-done })
 }
 
 // TestSocketOpensAgain checks that a server whose socket cannot be opened, or fails, tries again and says so.
 func TestSocketOpensAgain(t *testing.T) {
 	s := newService(t)
 	s.stop()
-	serving := make(chan error, 10)
 	server := NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver, Log: discard(),
-		Own:     func() (*Network, error) { return s.own, nil },
-		Serving: func(err error) { serving <- err },
+		Own: func() (*Network, error) { return s.own, nil },
 	})
 	inTheWay := filepath.Join(s.socket(), "file")
 	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Run(ctx)
-	}()
-	defer func() { cancel(); <-done }()
+	serving, stop := begin(server)
+	defer stop()
 	if err := <-serving; err == nil {
 		t.Fatal("a directory in the way of the socket: got no error")
 	}
@@ -137,21 +136,13 @@ func TestSocketOpensAgain(t *testing.T) {
 func TestShortage(t *testing.T) {
 	s := newService(t)
 	s.stop()
-	serving := make(chan error, 10)
 	logged := make(chan struct{}, 10)
 	server := NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver,
 		Log: slog.New(slog.NewTextHandler(writes(logged), nil)),
 		Own: func() (*Network, error) { return s.own, nil },
-
-		Serving: func(err error) { serving <- err },
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Run(ctx)
-	}()
-	defer func() { cancel(); <-done }()
+	serving, stop := begin(server)
+	defer stop()
 	if err := <-serving; err != nil {
 		t.Fatalf("at the start: got %v, want no error", err)
 	}
