@@ -81,7 +81,7 @@ func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
 // of nodelet support has the explanations.
 func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 	var all []End
-	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses) {
+	for c := range podutil.ContainerStatuses(st) {
 		last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
 		if last == nil || last == c.State.Terminated && last.ExitCode == 0 {
 			continue
@@ -114,9 +114,9 @@ func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 func (w *worker) explainObserving(err error) {
 	e := w.desired.explanation()
 	if before := w.explained.Load(); before != nil {
-		stopping := e.Stopping
-		*e = *before
-		e.Stopping, e.Waits = stopping, nil
+		e.Phase, e.Ready = before.Phase, before.Ready
+		e.Reason, e.Message = before.Reason, before.Message
+		e.Ends = before.Ends
 	}
 	observing := inProgress("read the state of the pod from the container runtime")
 	if err != nil {

@@ -4,21 +4,16 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nodelet/nodelet/agent"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 )
 
 // addWaits counts the containers of a pod that wait, by the reason in their status.
 func (c *counted) addWaits(s *agent.PodFacts) {
-	for _, list := range [][]corev1.ContainerStatus{
-		s.Status.InitContainerStatuses, s.Status.ContainerStatuses, s.Status.EphemeralContainerStatuses,
-	} {
-		for i := range list {
-			if w := list[i].State.Waiting; w != nil && w.Reason != "" {
-				c.waiting[w.Reason]++
-			}
+	for st := range podutil.ContainerStatuses(s.Status) {
+		if w := st.State.Waiting; w != nil && w.Reason != "" {
+			c.waiting[w.Reason]++
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"cmp"
+	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,21 @@ func ContainerStatus(st *corev1.PodStatus, name string) *corev1.ContainerStatus 
 		StatusIn(st.InitContainerStatuses, name),
 		StatusIn(st.EphemeralContainerStatuses, name),
 	)
+}
+
+// ContainerStatuses returns the statuses of all containers: init containers, app containers, ephemeral containers.
+func ContainerStatuses(st *corev1.PodStatus) iter.Seq[*corev1.ContainerStatus] {
+	return func(yield func(*corev1.ContainerStatus) bool) {
+		for _, list := range [][]corev1.ContainerStatus{
+			st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses,
+		} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // StatusIn is the named container's entry in a list of statuses; nil where there is none.
