@@ -20,41 +20,47 @@ var deaths = []struct {
 	lose, amnesia bool
 }{{name: "before"}, {name: "after", lose: true}, {name: "after, with nothing published", lose: true, amnesia: true}}
 
-// atEachCall runs a test once for each call during which the agent can be killed, in each way. The test calls die,
-// which waits until the agent has ended. The number and order of the calls depends on the load of the machine: the
-// agent reads the state of the runtime more or less often. At least one of the killed calls must have one of verbs.
-func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, die func())) {
+// atEachCall runs a test once for each call during which the agent can be killed, in each way. The test calls die with
+// the change that makes the agent work; die waits until the agent has ended. The number and order of the calls depends
+// on the load of the machine: the agent reads the state of the runtime more or less often. A sweep over all calls can
+// therefore step over one, so that each call of verbs has a sweep of its own; there must be at least one call of each.
+func atEachCall(t *testing.T, verbs []string, test func(t *testing.T, w *world, die func(change func()))) {
+	const anyVerb = ""
 	for _, d := range deaths {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			died := true
-			diedOf := map[string]bool{}
-			for n := 0; died && !t.Failed(); n++ {
-				t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						w := newWorld(t)
-						w.amnesia = d.amnesia
-						fault := &fake.Fault{Times: 1, Hang: true, Lose: d.lose}
-						test(t, w, func() { died = w.killAt(n, fault) })
-						for _, verb := range fault.Verbs() {
-							diedOf[verb] = true
-						}
+			for _, verb := range append([]string{anyVerb}, verbs...) {
+				n := 0
+				for died := true; died && !t.Failed(); {
+					t.Run(fmt.Sprintf("%s call %d", verb, n), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							w := newWorld(t)
+							w.amnesia = d.amnesia
+							fault := &fake.Fault{Verb: verb, Times: 1, Hang: true, Lose: d.lose}
+							test(t, w, func(change func()) { died = w.killAt(n, fault, change) })
+						})
 					})
-				})
-			}
-			if !slices.ContainsFunc(verbs, func(verb string) bool { return diedOf[verb] }) {
-				t.Errorf("the agent was killed during calls: got %v, want one of %v among them", diedOf, verbs)
+					if died {
+						n++
+					}
+				}
+				if n == 0 {
+					t.Errorf("calls of %q during which the agent was killed: got 0, want at least 1", verb)
+				}
 			}
 		})
 	}
 }
 
-// killAt lets n calls pass, and ends the agent when the next one has met its fault. It reports whether there was one.
-func (w *world) killAt(n int, fault *fake.Fault) (met bool) {
+// killAt lets n calls of the fault's verb that a change leads to pass, and ends the agent when the next one has met its
+// fault. It reports whether there was one. The faults are there before the change, so that the agent is not ahead of
+// them.
+func (w *world) killAt(n int, fault *fake.Fault, change func()) (met bool) {
 	if n > 0 {
-		w.runtime.Inject(&fake.Fault{Times: n}) // lets the calls before pass
+		w.runtime.Inject(&fake.Fault{Verb: fault.Verb, Times: n}) // lets the calls before pass
 	}
 	w.runtime.Inject(fault)
+	change()
 	for range 60 {
 		if w.sleep(time.Second); fault.Hits() > 0 {
 			break
@@ -74,12 +80,11 @@ func fullPod() *corev1.Pod {
 // nothing is created twice or lost.
 func TestKilledWhileStarting(t *testing.T) {
 	atEachCall(t, []string{"RunPodSandbox", "CreateContainer", "StartContainer"},
-		func(t *testing.T, w *world, die func()) {
+		func(t *testing.T, w *world, die func(change func())) {
 			w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
 			w.begin()
 			pod := fullPod()
-			w.run(pod)
-			die()
+			die(func() { w.run(pod) })
 			w.begin()
 			w.sleep(2 * time.Minute)
 			w.checkRunning("web/proxy#0", "web/app#0")
@@ -113,7 +118,7 @@ func (w *world) checkOnce() {
 // TestKilledWhileStopping checks that the next run of the agent completes a stop after a kill at any call, in the order
 // that the pod's spec requires.
 func TestKilledWhileStopping(t *testing.T) {
-	atEachCall(t, []string{"StopContainer", "StopPodSandbox"}, func(t *testing.T, w *world, die func()) {
+	atEachCall(t, []string{"StopContainer", "StopPodSandbox"}, func(t *testing.T, w *world, die func(change func())) {
 		w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
 		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
 		w.begin()
@@ -121,8 +126,7 @@ func TestKilledWhileStopping(t *testing.T) {
 		w.run(pod)
 		w.sleep(time.Minute)
 		w.checkRunning("web/proxy#0", "web/app#0")
-		w.delete(pod, 20*time.Second)
-		die()
+		die(func() { w.delete(pod, 20*time.Second) })
 		w.begin()
 		w.sleep(2 * time.Minute)
 		w.checkNothingLeft()
@@ -135,13 +139,12 @@ func TestKilledWhileStopping(t *testing.T) {
 // TestKilledWhileRemovingOrphan checks that nothing is left of a pod whose manifest was removed after a kill at any
 // call, although no source knows the pod in the next run of the agent.
 func TestKilledWhileRemovingOrphan(t *testing.T) {
-	atEachCall(t, []string{"StopPodSandbox", "RemovePodSandbox"}, func(t *testing.T, w *world, die func()) {
+	atEachCall(t, []string{"StopPodSandbox", "RemovePodSandbox"}, func(t *testing.T, w *world, die func(change func())) {
 		w.begin()
 		pod := staticPod("web", "0123", withEmptyDir)
 		w.run(pod)
 		w.sleep(time.Second)
-		w.remove(pod.UID)
-		die()
+		die(func() { w.remove(pod.UID) })
 		w.begin()
 		w.sleep(5 * time.Minute)
 		w.checkNothingLeft()

@@ -37,7 +37,7 @@ func (w *world) exit(name string, code int32) {
 // at any call, although the API server does not know of it: each container restarts once, the init container first.
 func TestKilledWhileRestartingAll(t *testing.T) {
 	atEachCall(t, []string{"RemoveContainer", "CreateContainer", "StartContainer"},
-		func(t *testing.T, w *world, die func()) {
+		func(t *testing.T, w *world, die func(change func())) {
 			w.runtime.Script("setup", fake.Script{RunsFor: time.Second})
 			w.begin()
 			pod := apiPod("web", withInit("setup"), withSidecar("proxy"), withJudge, withRestart(corev1.RestartPolicyNever))
@@ -45,8 +45,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 			w.sleep(time.Minute)
 			w.publish(w.agent)
 			w.amnesia = true
-			w.exit("judge", 42)
-			die()
+			die(func() { w.exit("judge", 42) })
 			w.amnesia = false
 			w.begin()
 			w.sleep(2 * time.Minute)
@@ -68,7 +67,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 // next run of the agent creates one instance, and no second.
 func TestKilledWhileResizingWithRestart(t *testing.T) {
 	atEachCall(t, []string{"StopContainer", "CreateContainer", "StartContainer"},
-		func(t *testing.T, w *world, die func()) {
+		func(t *testing.T, w *world, die func(change func())) {
 			w.begin()
 			pod := apiPod("web", wants("1", "1Gi"), func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
@@ -79,8 +78,7 @@ func TestKilledWhileResizingWithRestart(t *testing.T) {
 			w.run(pod)
 			w.sleep(time.Minute)
 			w.publish(w.agent)
-			w.setResources(pod, "2", "2Gi")
-			die()
+			die(func() { w.setResources(pod, "2", "2Gi") })
 			w.begin()
 			w.sleep(2 * time.Minute)
 			w.checkRunning("web/app#1")
