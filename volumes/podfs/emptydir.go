@@ -4,19 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// readyFile in pods/<uid>/plugins/kubernetes.io~empty-dir/<volume> says that an emptyDir has been set up: from
-// then on its modes and owners are the containers' business.
-const readyFile = "ready"
-
-func readyDir(volume string) string {
-	return filepath.Join(pluginsDir, escapePlugin(pluginEmptyDir), volume)
-}
+// readyMark is the mark of an emptyDir that has been set up: from then on its modes and owners are the containers'
+// business. The kubelet has the same.
+const readyMark = "ready"
 
 func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVolumeSource) (Mounted, error) {
 	on := OnDisk{Plugin: pluginEmptyDir, Name: r.Volume.Name}
@@ -31,7 +26,10 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	defer pod.Close()
 	mounted := Mounted{HostPath: v.hostPath(r.Pod.UID, on), SELinuxRelabel: true}
 
-	done := isReady(pod, on)
+	done, err := hasMark(pod, on, readyMark)
+	if err != nil {
+		return Mounted{}, err
+	}
 	dir, created, err := makeEmpty(pod, on.path(), mem)
 	if err != nil {
 		return Mounted{}, err
@@ -49,7 +47,7 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	if err := ownerOf(r.Pod, false).apply(ctx, dir); err != nil {
 		return Mounted{}, err
 	}
-	return mounted, setReady(pod, on.Name)
+	return mounted, setMark(pod, on, readyMark)
 }
 
 // makeEmpty makes the volume's directory, with a file system on it if it has one of its own. created says that
@@ -64,27 +62,4 @@ func makeEmpty(pod *os.File, path string, mem *memoryFS) (dir *os.File, created 
 		return dir, true, err
 	}
 	return dir, false, err
-}
-
-func isReady(pod *os.File, on OnDisk) bool {
-	dir, err := openDir(pod, readyDir(on.Name))
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	st, err := statChild(dir, readyFile)
-	return err == nil && fileType(st) == unix.S_IFREG
-}
-
-func setReady(pod *os.File, volume string) error {
-	dir, err := makeDir(pod, readyDir(volume), privateDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	f, err := openFile(dir, readyFile, unix.O_WRONLY|unix.O_CREAT)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }

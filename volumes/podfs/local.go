@@ -14,6 +14,10 @@ import (
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
+// groupMark is the mark of a local volume whose files have yet to be given to the pod's fsGroup. Once that is done,
+// their modes are the pod's business: it is not repeated as long as the volume is mounted.
+const groupMark = "fsgroup-pending"
+
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of
 // the files is changed for the first pod that uses the volume.
 func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
@@ -23,17 +27,33 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	defer release()
-	dir, changed, err := v.makePoint(p.Pod, on, mount)
+	pod, err := v.makePod(p.Pod.UID)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer pod.Close()
+	owner := ownerOf(p.Pod, false)
+	dir, changed, err := v.makePoint(p.Pod, on, func(dir *os.File) error {
+		if first && !p.ReadOnly && owner.gid != nil {
+			if err := setMark(pod, on, groupMark); err != nil {
+				return err
+			}
+		}
+		return mount(dir)
+	})
 	if err != nil {
 		return Mounted{}, err
 	}
 	defer dir.Close()
-	if first && !p.ReadOnly {
-		if err := ownerOf(p.Pod, false).apply(ctx, dir); err != nil {
-			return Mounted{}, err
-		}
+	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}
+	pending, err := hasMark(pod, on, groupMark)
+	if err != nil || !pending {
+		return m, err
 	}
-	return Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}, nil
+	if err := owner.apply(ctx, dir); err != nil {
+		return Mounted{}, err
+	}
+	return m, clearMark(pod, on, groupMark)
 }
 
 // localMount finds out how to mount a local volume. first reports whether no other pod has it. The caller calls release

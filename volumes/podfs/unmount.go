@@ -66,7 +66,7 @@ func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 	if on.Plugin != pluginEmptyDir {
 		volume = "wrapped_" + on.Name
 	}
-	dir, err := openDir(pod, filepath.Dir(readyDir(volume)))
+	dir, err := openDir(pod, filepath.Dir(OnDisk{pluginEmptyDir, volume}.marksDir()))
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}

@@ -1,0 +1,55 @@
+package podfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is. It
+// survives the agent, but not a power failure.
+
+// marksDir returns the directory of a volume's marks, relative to the pod's.
+func (o OnDisk) marksDir() string {
+	return filepath.Join(pluginsDir, escapePlugin(o.Plugin), o.Name)
+}
+
+func hasMark(pod *os.File, on OnDisk, mark string) (bool, error) {
+	dir, err := openDir(pod, on.marksDir())
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	st, err := statChild(dir, mark)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && fileType(st) == unix.S_IFREG, err
+}
+
+func setMark(pod *os.File, on OnDisk, mark string) error {
+	dir, err := makeDir(pod, on.marksDir(), privateDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, err := openFile(dir, mark, unix.O_WRONLY|unix.O_CREAT)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func clearMark(pod *os.File, on OnDisk, mark string) error {
+	dir, err := openDir(pod, on.marksDir())
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unlink(dir, mark)
+}
