@@ -64,11 +64,14 @@ func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
 // admit decides about a pod that is new to this run of the agent.
 func (a *admitter) admit(ctx context.Context, e *entry) {
 	pod := e.source
-	if pod.DeletionTimestamp != nil || finished(pod) {
+	if finished(pod) {
+		return
+	}
+	a.resumeStop(e)
+	if pod.DeletionTimestamp != nil {
 		return
 	}
 	if a.table.admittedBefore(pod) {
-		e.stop = e.stop.Stricter(a.recordedEviction(pod))
 		a.resume(ctx, e)
 		return
 	}

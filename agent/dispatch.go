@@ -116,8 +116,13 @@ func (d *dispatcher) released(e *entry) <-chan struct{} {
 	return done
 }
 
-// adopt starts a worker that ends a pod that no source knows.
+// adopt starts a worker that ends a pod that no source knows, or goes on with what an earlier run of the agent has
+// begun.
 func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) {
 	d.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
-	d.orphan(d.begin(ctx, pod))
+	e := d.begin(ctx, pod)
+	if record := d.cfg.recordedStop(pod); record != nil {
+		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopOrphaned))
+	}
+	d.orphan(e)
 }

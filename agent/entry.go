@@ -97,8 +97,8 @@ func (e *entry) active() bool { return e.rejected == nil && !finished(e.pod()) }
 // finished reports whether the API shows the pod as ended.
 func finished(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase) }
 
-// stopOf returns the stop that the object requests. The deadline counts from when the agent first sees the deletion; a
-// later, shorter grace period moves it to an earlier time.
+// stopOf returns the stop that the object requests. The deadline counts from when an agent first sees the deletion, see
+// stopFile; a later, shorter grace period moves it to an earlier time.
 func stopOf(pod *corev1.Pod) *podstate.Stop {
 	if pod.DeletionTimestamp == nil {
 		return nil

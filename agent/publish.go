@@ -26,8 +26,8 @@ type reported struct {
 	probed []string
 	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
-	// eviction: evictionFile has been written, or could not be.
-	eviction bool
+	// stop has been recorded in stopFile, or could not be.
+	stop stopRecord
 }
 
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.

@@ -185,6 +185,76 @@ func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	})
 }
 
+// TestGraceGoesOnAfterRestart checks that restarts of the agent do not lengthen the grace period of a pod that ends.
+func TestGraceGoesOnAfterRestart(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(w *world, pod *corev1.Pod)
+		pod  *corev1.Pod
+	}{
+		{"deleted", func(w *world, pod *corev1.Pod) { w.delete(pod, 30*time.Second) }, apiPod("web")},
+		{"removed from the API", func(w *world, pod *corev1.Pod) { w.remove(pod.UID) }, apiPod("web")},
+		{"deleted, then removed from the API", func(w *world, pod *corev1.Pod) {
+			w.delete(pod, 30*time.Second)
+			w.sleep(0)
+			w.end()
+			w.remove(pod.UID)
+			w.begin()
+		}, apiPod("web")},
+		{"manifest removed", func(w *world, pod *corev1.Pod) { w.remove(pod.UID) }, staticPod("web", "0123")},
+		{"manifest removed while the agent was away", func(w *world, pod *corev1.Pod) {
+			w.end()
+			w.remove(pod.UID)
+			w.begin()
+		}, staticPod("web", "0123")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+				w.run(tt.pod)
+				w.sleep(time.Second)
+				began := time.Now()
+				tt.end(w, tt.pod)
+				for range 2 {
+					w.sleep(10 * time.Second)
+					w.restart()
+				}
+				w.checkRunning("web/app#0")
+				w.gone(tt.pod)
+				if took := time.Since(began); took != 30*time.Second {
+					t.Errorf("the pod went after %v, want 30s", took)
+				}
+			})
+		})
+	}
+}
+
+// TestReturnedPodHasItsWholeGrace checks that the next end of a pod whose manifest was put back before it ended does
+// not go on with the first one.
+func TestReturnedPodHasItsWholeGrace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		pod := staticPod("web", "0123")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.remove(pod.UID)
+		w.sleep(time.Second)
+		w.end()
+		w.run(pod)
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		w.end()
+		w.remove(pod.UID)
+		began := time.Now()
+		w.begin()
+		w.gone(pod)
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("the pod went after %v, want 30s", took)
+		}
+	})
+}
+
 // TestOrphanPreStop checks that the hook of a container that no source knows any more runs: the runtime has recorded
 // it.
 func TestOrphanPreStop(t *testing.T) {

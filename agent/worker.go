@@ -215,7 +215,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 			cancel()
 		}
 	}
-	w.recordEviction()
+	w.recordStop()
 	ctx = w.traced(ctx, p.Steps)
 	for _, step := range p.Steps {
 		w.start(ctx, step)

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// stopFile is the file in a pod's directory that records how the pod has to end. It is written before the pod's
+// containers are stopped, and removed with the directory. Without it, an agent that restarts before the API server has
+// the status would start an evicted pod again, although another pod may have taken its resources. And each restart
+// would begin the grace period again, so that a pod with a long one might never end. An evicted static pod has no
+// such record: it starts again.
+const stopFile = "nodelet-stop.json"
+
+// stopRecord is the content of stopFile. One without a deadline is void.
+type stopRecord struct {
+	// Reason, Message and Own are those of an eviction. A pod that was deleted or orphaned only has a deadline.
+	Reason   string    `json:"reason,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Own      bool      `json:"own,omitempty"`
+	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// stop returns the recorded stop for a cause, with what is left of the grace period. That is never more than the pod
+// has in all: the clock may have been set back.
+func (r *stopRecord) stop(pod *corev1.Pod, cause podstate.StopCause) *podstate.Stop {
+	left := min(time.Until(r.Deadline), podutil.GracePeriod(pod))
+	return &podstate.Stop{
+		Cause:    cause,
+		Deadline: time.Now().Add(left),
+		Reason:   r.Reason,
+		Message:  r.Message,
+		Own:      r.Own,
+	}
+}
+
+// writeStop replaces the record of a pod. A pod without a directory needs none: nothing of it runs.
+func (c *Config) writeStop(pod types.UID, record stopRecord) error {
+	content, err := json.Marshal(record)
+	if err == nil {
+		err = c.PodFiles.NotePodFile(pod, stopFile, content)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// recordStop records once how the pod has to end.
+func (w *worker) recordStop() {
+	stop, pod := w.desired.Stop, w.desired.Pod
+	if stop == nil || stop.Is(podstate.StopEvicted) && podutil.IsStatic(pod) {
+		return
+	}
+	record := stopRecord{stop.Reason, stop.Message, stop.Own, stop.Deadline}
+	if record == w.reported.stop {
+		return
+	}
+	w.reported.stop = record
+	if err := w.cfg.writeStop(pod.UID, record); err != nil {
+		w.log.Warn("cannot record how the pod ends, an agent that restarts now would begin its grace period again, "+
+			"or start the pod again if it is evicted", "err", err)
+	}
+}
+
+// recordedStop returns how a pod has to end that an earlier run of the agent was stopping; nil for other pods.
+func (c *Config) recordedStop(pod *corev1.Pod) *stopRecord {
+	content, err := c.PodFiles.ReadPodFile(pod.UID, stopFile)
+	record := &stopRecord{}
+	if err == nil {
+		err = json.Unmarshal(content, record)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		c.Log.Warn("cannot read how the pod was ending, its grace period begins again; if it was being evicted, it stays",
+			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+		return nil
+	case record.Deadline.IsZero():
+		return nil
+	}
+	return record
+}
+
+// resumeStop goes on with the end of a pod that an earlier run of the agent has begun. A pod that its source has again,
+// such as one whose manifest was put back, stays; its record must not count at its next end.
+func (a *admitter) resumeStop(e *entry) {
+	pod, record := e.source, a.cfg.recordedStop(e.source)
+	switch {
+	case record == nil:
+	case pod.DeletionTimestamp != nil:
+		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopDeleted))
+	case record.Reason != "" && !podutil.IsStatic(pod):
+		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopEvicted))
+	default:
+		if err := a.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
+			a.log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
+				"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+		}
+	}
+}
