@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // TestShims starts a unit with the stand-ins for systemd, and kills, restarts and stops it as the suite does.
@@ -27,14 +28,6 @@ func TestShims(t *testing.T) {
 		}
 		return string(out)
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(limit) {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
 	running := func() bool {
 		return strings.Contains(run("sudo", "systemctl", "list-units", "*kubelet*", "--state=running"), "kubelet-1.service")
 	}
@@ -48,12 +41,12 @@ func TestShims(t *testing.T) {
 	run("systemd-run", "-p", "Delegate=true", "-p", "StandardError=append:"+log, "--unit=kubelet-1.service",
 		"--slice=runtime.slice", "--remain-after-exit", "sh", "-c", `echo "$0" >&2; exec sleep 1000`, "a%%b$$c")
 	defer run("systemctl", "stop", "*")
-	until("the program has its argument", func() bool { return words() == 1 })
+	waittest.Until(t, "the program has its argument", func() bool { return words() == 1 })
 	if !running() {
 		t.Error("the unit is not running after systemd-run")
 	}
 	run("systemctl", "kill", "kubelet-1")
-	until("it has ended", func() bool { return !running() })
+	waittest.Until(t, "it has ended", func() bool { return !running() })
 	if all := run("systemctl", "list-units", "*kubelet*"); !strings.Contains(
 		all,
 		"kubelet-1.service loaded active exited",
@@ -62,7 +55,7 @@ func TestShims(t *testing.T) {
 	}
 	run("systemctl", "reset-failed", "kubelet-1")
 	run("systemctl", "restart", "kubelet-1")
-	until("it runs again", func() bool { return running() && words() == 2 })
+	waittest.Until(t, "it runs again", func() bool { return running() && words() == 2 })
 	run("systemctl", "stop", "kubelet-1.service")
 	if running() {
 		t.Error("the unit is running after stop")

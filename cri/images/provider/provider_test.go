@@ -19,6 +19,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const (
@@ -226,10 +227,8 @@ func TestBadProgramsLeakNothing(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
 		"fails": {"echo " + hidden + "; echo no metadata service >&2; exit 3",
 			`exit status 3; its standard error: \"no metadata service\"`},
-		"flood":     {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
-		"complains": {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
-		"hangs": {"echo waiting >&2; sleep 600 & echo $! > $0.child; sleep 600",
-			`and was killed; its standard error: \"waiting\"`},
+		"flood":         {"exec yes " + hidden, "its answer is longer than 1048576 bytes"},
+		"complains":     {"yes complaint | head -c 100000 >&2; exit 1", `its standard error: \"complaint`},
 		"nothing":       {"", "not a CredentialProviderResponse"},
 		"no JSON":       {"echo " + hidden, "not a CredentialProviderResponse"},
 		"cut off":       {`echo '{"auth":{"r":{"password":"` + hidden + `"'`, "not a CredentialProviderResponse"},
@@ -244,43 +243,51 @@ func TestBadProgramsLeakNothing(t *testing.T) {
 			t.Setenv("LOGIN_WORD", hidden)
 			w := newWorld(t, tc.script, "")
 			p := w.start(t)
-			if name == "hangs" {
-				p.all[0].program.limit = 200 * time.Millisecond
-			}
 			given, problems := p.Ask(t.Context(), nil, "r.example.com/app")
-			if len(given) != 0 || len(problems) != 1 ||
-				problems[0] != "credential provider login gave no login; the log of the node agent says why" {
-				t.Errorf("got %d logins and %q, want none and a problem that refers to the log", len(given), problems)
-			}
-			log := w.log.String()
-			if !strings.Contains(log, tc.want) || strings.Contains(log, hidden) || len(log) > 3*maxComplaint {
-				t.Errorf("the log: got %.1000q, want %q", log, tc.want)
-			}
-			if n := len(w.asked(t)); n != 1 {
-				t.Errorf("got %d requests, want 1", n)
-			}
-			if name == "hangs" {
-				wantDead(t, w.path("bin/login.child"))
-			}
+			w.wantRefused(t, given, problems, tc.want)
 		})
 	}
 }
 
-// wantDead waits until the process whose ID is in a file is gone, or dead and not yet waited for.
-func wantDead(t *testing.T, file string) {
+// wantRefused checks that a request got no login, and that only the log says why.
+func (w *world) wantRefused(t *testing.T, given []images.Provided, problems []string, why string) {
 	t.Helper()
-	pid, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	if len(given) != 0 || len(problems) != 1 ||
+		problems[0] != "credential provider login gave no login; the log of the node agent says why" {
+		t.Errorf("got %d logins and %q, want none and a problem that refers to the log", len(given), problems)
 	}
-	for range 500 {
-		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
+	log := w.log.String()
+	if !strings.Contains(log, why) || strings.Contains(log, hidden) || len(log) > 3*maxComplaint {
+		t.Errorf("the log: got %.1000q, want %q", log, why)
+	}
+	if n := len(w.asked(t)); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
+	}
+}
+
+// TestProgramThatHangs checks that a program which does not answer is killed, and its child with it.
+func TestProgramThatHangs(t *testing.T) {
+	t.Setenv("LOGIN_WORD", hidden)
+	script := "echo waiting >&2; sleep 600 & echo $! > $0.child; mv $0.child $0.hangs; wait"
+	for limit := 100 * time.Millisecond; ; limit *= 2 {
+		w := newWorld(t, script, "")
+		p := w.start(t)
+		p.all[0].program.limit = limit
+		given, problems := p.Ask(t.Context(), nil, "r.example.com/app")
+		child, err := os.ReadFile(w.path("bin/login.hangs"))
+		if os.IsNotExist(err) && limit < waittest.Limit {
+			continue // it was killed before it could hang
 		}
-		time.Sleep(10 * time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.wantRefused(t, given, problems, `and was killed; its standard error: \"waiting\"`)
+		waittest.Until(t, "the child has ended", func() bool {
+			stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(child)), "stat"))
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		})
+		return
 	}
-	t.Errorf("process %s is still running", pid)
 }
 
 // FuzzAnswer checks that no answer makes a panic, and no error quotes one.
