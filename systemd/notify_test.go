@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // listen opens systemd's side of the socket; next returns one message, or "" if none arrives in time.
@@ -26,7 +28,7 @@ func listen(t *testing.T, name string) (next func() string) {
 	t.Setenv("NOTIFY_SOCKET", name)
 	return func() string {
 		buf := make([]byte, 1000)
-		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(waittest.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := c.Read(buf)

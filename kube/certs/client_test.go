@@ -162,11 +162,11 @@ func TestRotate(t *testing.T) {
 	// What the cluster signs is at once due for renewal, three times.
 	c.born = func() time.Time {
 		if len(c.seen) < 3 {
-			return time.Now().Add(-95 * time.Second)
+			return time.Now().Add(-95 * time.Hour)
 		}
 		return time.Now()
 	}
-	c.validity = 100 * time.Second
+	c.validity = 100 * time.Hour
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())
 	id, err := NewClient(cfg)
 	if err != nil {
@@ -189,7 +189,7 @@ func TestRotate(t *testing.T) {
 		leaf := id.leaf.Load()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.conns[leaf.SerialNumber.String()] && time.Until(leaf.NotAfter) > 90*time.Second
+		return c.conns[leaf.SerialNumber.String()] && time.Until(leaf.NotAfter) > 90*time.Hour
 	})
 	// The kubeconfig still has the first one; after a restart the stored one is used.
 	again, err := NewClient(cfg)
