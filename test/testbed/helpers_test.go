@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodelet/nodelet/test/testbed"
+	"github.com/nodelet/nodelet/test/waittest"
 )
+
+// patience is an option of kubectl: the limit for what it waits for.
+var patience = "--timeout=" + waittest.Limit.String()
 
 func kubectl(ctx context.Context, t *testing.T, tb *testbed.Testbed, args ...string) string {
 	t.Helper()
@@ -32,32 +35,16 @@ func leftovers(ctx context.Context, t *testing.T, tb *testbed.Testbed) []string 
 // awaitClean waits until nothing of pods is left on the nodes. The kubelet removes terminated sandboxes once a minute.
 func awaitClean(ctx context.Context, t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		left := leftovers(context.WithoutCancel(ctx), t, tb)
-		if len(left) == 0 {
-			return
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			t.Logf("leftovers: got\n%s\nwant none", strings.Join(left, "\n"))
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("leftovers: got\n%s\nwant none", strings.Join(left, "\n"))
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-func eventually(ctx context.Context, t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("want within 30s: %s", what)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	}()
+	waittest.Until(t, "nothing of pods is left", func() bool {
+		left = leftovers(ctx, t, tb)
+		return len(left) == 0
+	})
 }
 
 func writeFile(t *testing.T, content string) string {

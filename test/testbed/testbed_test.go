@@ -1,16 +1,15 @@
 package testbed_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/testbed"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const deployment = `
@@ -38,13 +37,12 @@ spec:
 // each other. Nothing is left of deleted pods on the node, and nothing of the testbed on the machine.
 func TestKubeletRunsDeployment(t *testing.T) {
 	tb := testbed.ForTest(t, testbed.Options{Name: "t-kubelet", Agent: testbed.Kubelet})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	node := tb.Nodes[0]
 	manifest := writeFile(t, deployment)
 
 	kubectl(ctx, t, tb, "apply", "-f", manifest)
-	kubectl(ctx, t, tb, "rollout", "status", "deployment/web", "--timeout=90s")
+	kubectl(ctx, t, tb, "rollout", "status", "deployment/web", patience)
 	pods := strings.Fields(kubectl(ctx, t, tb, "get", "pods", "-o", "name"))
 	if len(pods) != 2 {
 		t.Fatalf("pods: got %v, want 2", pods)
@@ -62,7 +60,7 @@ func TestKubeletRunsDeployment(t *testing.T) {
 	}
 
 	kubectl(ctx, t, tb, "delete", "-f", manifest, "--wait")
-	kubectl(ctx, t, tb, "wait", "--for=delete", "pod", "-l", "app=web", "--timeout=60s")
+	kubectl(ctx, t, tb, "wait", "--for=delete", "pod", "-l", "app=web", patience)
 	awaitClean(ctx, t, tb)
 	for _, socket := range []string{"device-plugins/kubelet.sock", "pod-resources/kubelet.sock"} {
 		if _, err := os.Lstat(filepath.Join(node.RootDir, socket)); err != nil {
@@ -87,8 +85,7 @@ func TestOutages(t *testing.T) {
 		KubeProxy: true,
 		OwnMounts: true,
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	first, second := tb.Nodes[0], tb.Nodes[1]
 
 	for i, n := range tb.Nodes {
@@ -96,7 +93,7 @@ func TestOutages(t *testing.T) {
 		kubectl(ctx, t, tb, "run", name, "--image="+testbed.AgnhostImage, "--port=8080", "--labels=app="+name,
 			`--overrides={"spec":{"nodeName":"`+n.Name+`","terminationGracePeriodSeconds":1}}`, "--", "netexec")
 	}
-	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", patience)
 	if left := strings.Join(leftovers(ctx, t, tb), "\n"); !strings.Contains(left, ": mount "+first.RootDir) {
 		t.Errorf("leftovers of a running pod: got no mount, want one:\n%s", left)
 	}
@@ -107,12 +104,12 @@ func TestOutages(t *testing.T) {
 	kubectl(ctx, t, tb, "expose", "pod", "server", "--port=80", "--target-port=8080")
 	address := kubectl(ctx, t, tb, "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 	kubectl(ctx, t, tb, "wait", "--for=jsonpath={.endpoints[0].conditions.ready}=true", "endpointslice", "-l",
-		"kubernetes.io/service-name=server", "--timeout=30s")
+		"kubernetes.io/service-name=server", patience)
 	hostname := func() (string, error) {
 		return tb.Kubectl(ctx, "exec", "client", "--", "timeout", "5", "wget", "-qO-", "http://"+address+"/hostname")
 	}
 	serves := func() bool { got, err := hostname(); return err == nil && got == "server" }
-	eventually(ctx, t, "the service answers on the other node", serves)
+	waittest.Until(t, "the service answers on the other node", serves)
 
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
@@ -132,7 +129,7 @@ func TestOutages(t *testing.T) {
 	if err := first.StartAgent(ctx, testbed.Kubelet); err == nil {
 		t.Error("start of a second agent: got no error, want one")
 	}
-	if err := first.WaitReady(ctx, time.Minute); err != nil {
+	if err := first.WaitReady(ctx, waittest.Limit); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.CutLink(ctx); err != nil {
@@ -144,7 +141,7 @@ func TestOutages(t *testing.T) {
 	if err := first.RestoreLink(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(ctx, t, "the service answers again", serves)
+	waittest.Until(t, "the service answers again", serves)
 
 	// Down must handle a node with a stopped runtime, and one whose runtime was killed and has left its shims.
 	if err := unix.Kill(first.Runtime.PID(), unix.SIGSTOP); err != nil {
