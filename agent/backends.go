@@ -113,7 +113,7 @@ type Objects interface {
 	Prime(pod types.UID)
 }
 
-// Status publishes the statuses of pods: *status.Publisher.
+// Status publishes the statuses of pods: *status.Publisher with an API server, else status.None.
 type Status interface {
 	Set(pod *corev1.Pod, status corev1.PodStatus)
 	SetGone(pod *corev1.Pod, status corev1.PodStatus)

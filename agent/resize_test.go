@@ -32,7 +32,7 @@ func (w *world) resize(pod *corev1.Pod, cpu, memory string) {
 func (w *world) setResources(pod *corev1.Pod, cpu, memory string) {
 	w.change(func(set *pods.Set) {
 		next := set.Pods[pod.UID].DeepCopy()
-		if st, known := w.agent.status.Newest(pod.UID); known {
+		if st, known := w.agent.status.newest(pod.UID); known {
 			next.Status = st
 		}
 		next.Generation++

@@ -172,7 +172,7 @@ func TestMirror(t *testing.T) {
 			containerStatus(st, "app").State.Running == nil {
 			t.Errorf("status of the mirror: got %+v, want a ready pod that runs", st)
 		}
-		if _, known := w.agent.status.Newest(pod.UID); known {
+		if _, known := w.agent.status.newest(pod.UID); known {
 			t.Error("the status was published for the static pod itself")
 		}
 		for _, c := range w.runtime.Containers() {
@@ -184,7 +184,7 @@ func TestMirror(t *testing.T) {
 		}
 		w.change(func(set *pods.Set) { set.Pods, set.Mirrors = map[types.UID]*corev1.Pod{}, nil })
 		w.sleep(time.Minute)
-		if _, known := w.agent.status.Newest(mirror.UID); known {
+		if _, known := w.agent.status.newest(mirror.UID); known {
 			t.Error("the status of a mirror is kept though its pod is gone")
 		}
 	})
@@ -209,7 +209,7 @@ func TestMirrorOfBefore(t *testing.T) {
 		})
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
-		if _, known := w.agent.status.Newest(mirror.UID); known {
+		if _, known := w.agent.status.newest(mirror.UID); known {
 			t.Error("the status of the pod was written to the mirror of another")
 		}
 	})

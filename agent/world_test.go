@@ -49,8 +49,8 @@ import (
 )
 
 // world is a node in a synctest bubble: a container runtime and a disk, which stay when the agent ends, the pods of its
-// sources, and one run of the agent after the other. All packages are real. The node has no API server, so that the
-// publisher keeps the statuses that it would send.
+// sources, and one run of the agent after the other. All packages but the publisher of statuses are real, and the node
+// has no API server.
 type world struct {
 	// lostDeletes is how many of the agent's final deletes will be lost.
 	lostDeletes int
@@ -106,7 +106,7 @@ type agentRun struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	runtime *cri.Client
-	status  *status.Publisher
+	status  *statuses
 	objects *objects.Local
 }
 
@@ -188,7 +188,7 @@ func (w *world) begin() {
 	}
 	l := &agentRun{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) { l.ObjectsChanged(uids) })
-	l.status = status.New(status.Config{Log: log})
+	l.status = &statuses{world: w, known: map[types.UID]corev1.PodStatus{}}
 	node := w.node()
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
 	if err != nil {
@@ -255,7 +255,7 @@ func (w *world) begin() {
 			Claims:    resourceClaims,
 			Probes:    podprobes.New(prober),
 			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },
-			Status:    statuses{l.status, w},
+			Status:    l.status,
 			Events:    events,
 			Metrics:   metrics,
 			Tracer:    w.tracer,
@@ -341,7 +341,7 @@ func (w *world) publish(l *agentRun) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, pod := range w.set.Pods {
-		if st, known := l.status.Newest(uid); known {
+		if st, known := l.status.newest(uid); known {
 			next := *pod
 			next.Status = st
 			w.set.Pods[uid] = &next
@@ -388,17 +388,45 @@ func (w *world) run(all ...*corev1.Pod) {
 // remove removes a pod from the set: its manifest or its API object is gone.
 func (w *world) remove(uid types.UID) { w.change(func(set *pods.Set) { delete(set.Pods, uid) }) }
 
-// statuses is the publisher of a node without an API server; final deletes go to the world.
+// statuses keeps the statuses that a publisher would send; final deletes go to the world.
 type statuses struct {
-	*status.Publisher
 	world *world
+
+	mu    sync.Mutex
+	known map[types.UID]corev1.PodStatus
 }
 
-func (s statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
-	s.Publisher.SetGone(pod, last)
-	if !podutil.IsMirror(pod) {
-		go s.world.finalDelete(pod.UID)
+func (s *statuses) Set(pod *corev1.Pod, want corev1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.known[pod.UID]
+	if !ok {
+		last = pod.Status
 	}
+	s.known[pod.UID], _ = status.Settle(pod, &last, want, time.Now())
+}
+
+func (s *statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
+	if podutil.IsMirror(pod) {
+		s.Set(pod, last)
+		return
+	}
+	s.Forget(pod.UID)
+	go s.world.finalDelete(pod.UID)
+}
+
+func (s *statuses) Forget(pod types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, pod)
+}
+
+// newest returns the status of the last Set; false for an unknown pod.
+func (s *statuses) newest(pod types.UID) (corev1.PodStatus, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, known := s.known[pod]
+	return st, known
 }
 
 // finalDelete is the agent's own delete. The first lostDeletes of them have no effect.
@@ -437,7 +465,7 @@ func (w *world) sleep(d time.Duration) {
 }
 
 func (w *world) status(pod *corev1.Pod) corev1.PodStatus {
-	st, _ := w.agent.status.Newest(pod.UID)
+	st, _ := w.agent.status.newest(pod.UID)
 	return st
 }
 

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
@@ -18,14 +19,14 @@ type apiServer struct {
 	client   *client.Client
 	// core speaks to the core API; nil on a node without an API server.
 	core     rest.Interface
-	status   *status.Publisher
+	status   agent.Status
 	recorder *status.Recorder
 }
 
 // newAPIServer makes the clients of the API server, which have separate rate limits. Without a kubeconfig there are
-// none, and statuses and events are only kept or logged.
+// none: statuses are not published, and events are only logged.
 func newAPIServer(p *process) (*apiServer, error) {
-	a := &apiServer{}
+	a := &apiServer{status: status.None{}}
 	var events rest.Interface
 	var err error
 	if a.identity, err = newIdentity(p); err != nil {
@@ -43,15 +44,16 @@ func newAPIServer(p *process) (*apiServer, error) {
 		a.core, events = a.client.Core, forEvents.Core
 		p.Start(a.identity.Run)
 		p.metrics.AddClientCertificate(a.identity)
+		publisher := status.New(status.Config{
+			Client:    a.core,
+			Log:       p.log,
+			Hold:      status.Hold,
+			Published: p.meter.StatusPublished,
+		})
+		a.status = publisher
+		p.Start(publisher.Run)
 	}
-	a.status = status.New(status.Config{
-		Client:    a.core,
-		Log:       p.log,
-		Hold:      status.Hold,
-		Published: p.meter.StatusPublished,
-	})
 	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
-	p.Start(a.status.Run)
 	p.Start(a.recorder.Run)
 	return a, nil
 }

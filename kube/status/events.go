@@ -43,7 +43,7 @@ type Ref struct {
 // RecorderConfig says how a Recorder reaches the API server.
 type RecorderConfig struct {
 	// Client speaks to /api/v1. Give it a rate limiter of its own (eventRecordQPS, eventBurst), so that events never delay
-	// statuses. Nil means there is no API server (standalone): events are only logged.
+	// statuses. Nil: there is no API server, and events are only logged.
 	Client rest.Interface
 	// Node is the node's name, the source host of each event.
 	Node string
@@ -55,13 +55,18 @@ type RecorderConfig struct {
 // combined, and an object that causes too many is throttled, all as in the kubelet. Safe for concurrent use.
 type Recorder struct {
 	cfg RecorderConfig
-	// queue holds pointers: its memory is allocated at once, and events are few.
+	// queue holds pointers: its memory is allocated at once, and events are few. It is nil without an API server, so
+	// that nothing is ever queued.
 	queue chan *occurrence
+	level slog.Level // of the line that each event is logged with
 }
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(cfg RecorderConfig) *Recorder {
-	return &Recorder{cfg: cfg, queue: make(chan *occurrence, eventQueue)}
+	if cfg.Client == nil {
+		return &Recorder{cfg: cfg, level: slog.LevelInfo}
+	}
+	return &Recorder{cfg: cfg, level: slog.LevelDebug, queue: make(chan *occurrence, eventQueue)}
 }
 
 // Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
@@ -71,15 +76,8 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 }
 
 func (r *Recorder) record(ref Ref, eventType, reason, message string, annotations map[string]string) {
-	level := slog.LevelDebug
-	if r.cfg.Client == nil {
-		level = slog.LevelInfo
-	}
-	r.cfg.Log.Log(context.Background(), level, "event", "object", ref.Kind+" "+ref.Namespace+"/"+ref.Name,
+	r.cfg.Log.Log(context.Background(), r.level, "event", "object", ref.Kind+" "+ref.Namespace+"/"+ref.Name,
 		"part", ref.FieldPath, "type", eventType, "reason", reason, "message", message)
-	if r.cfg.Client == nil {
-		return
-	}
 	select {
 	case r.queue <- &occurrence{
 		ref:         ref,
@@ -89,7 +87,7 @@ func (r *Recorder) record(ref Ref, eventType, reason, message string, annotation
 		annotations: annotations,
 		at:          time.Now(),
 	}:
-	default: // 1000 wait already
+	default: // 1000 wait already, or there is no API server
 	}
 }
 

@@ -36,8 +36,7 @@ const Hold = 250 * time.Millisecond
 
 // Config says how a Publisher reaches the API server and what it reports to its caller.
 type Config struct {
-	// Client speaks to /api/v1 (kube/client's Core). Nil means there is no API server (standalone): statuses are then
-	// only kept, for Newest, and a final delete is done as soon as it is asked for.
+	// Client speaks to /api/v1 (kube/client's Core).
 	Client rest.Interface
 	// Log receives a line for a failed request and for a status that would take back a final state.
 	Log *slog.Logger
@@ -96,6 +95,18 @@ type entry struct {
 	held      bool // notBefore comes from Config.Hold, not from an error
 }
 
+// None is the publisher of a node without an API server, where nobody reads statuses.
+type None struct{}
+
+// Set does nothing.
+func (None) Set(*corev1.Pod, corev1.PodStatus) {}
+
+// SetGone does nothing.
+func (None) SetGone(*corev1.Pod, corev1.PodStatus) {}
+
+// Forget does nothing.
+func (None) Forget(types.UID) {}
+
 // New returns a Publisher that sends nothing before Run.
 func New(cfg Config) *Publisher {
 	if cfg.Parallel <= 0 {
@@ -136,7 +147,7 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	if e.want != nil {
 		last = e.want
 	}
-	settled, problems := settle(pod, last, status, now)
+	settled, problems := Settle(pod, last, status, now)
 	for _, problem := range problems {
 		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
 			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
@@ -148,17 +159,14 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	l := priorityOf(e.gone, pod, last, &settled)
 	e.want = &settled
 	e.gen++
-	switch {
-	case p.cfg.Client == nil:
-		p.keepOnly(e)
-	case !e.gone && !e.sending && unchanged(&e.base, e.want):
+	if !e.gone && !e.sending && unchanged(&e.base, e.want) {
 		p.settleDown(e)
-	default:
-		if e.since.IsZero() {
-			e.since = now
-		}
-		p.enqueue(e, l, now)
+		return
 	}
+	if e.since.IsZero() {
+		e.since = now
+	}
+	p.enqueue(e, l, now)
 }
 
 // priorityOf returns how urgent the change from last to next is. Controllers wait for readiness and for the end; those
@@ -171,21 +179,6 @@ func priorityOf(gone bool, pod *corev1.Pod, last, next *corev1.PodStatus) priori
 		return urgent
 	}
 	return normal
-}
-
-// Newest returns the status of the last Set, whether or not the API server has it yet; false for an unknown pod. The
-// caller must not change it.
-func (p *Publisher) Newest(uid types.UID) (corev1.PodStatus, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e, ok := p.pods[uid]
-	switch {
-	case !ok:
-		return corev1.PodStatus{}, false
-	case e.want != nil:
-		return *e.want, true
-	}
-	return e.base, true
 }
 
 // Forget drops the known status of a pod, and what is not yet sent. Call it when another client has deleted the pod
@@ -203,10 +196,6 @@ func (p *Publisher) Forget(uid types.UID) {
 func (p *Publisher) Run(ctx context.Context) {
 	var senders sync.WaitGroup
 	defer senders.Wait()
-	if p.cfg.Client == nil {
-		<-ctx.Done()
-		return
-	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -247,14 +236,6 @@ func (e *entry) see(pod *corev1.Pod) {
 		return
 	}
 	e.base, e.version = pod.Status, pod.ResourceVersion
-}
-
-// keepOnly stores the wanted status as the published one: there is no API server.
-func (p *Publisher) keepOnly(e *entry) {
-	e.base, e.want = *e.want, nil
-	if e.gone {
-		p.drop(e)
-	}
 }
 
 func (p *Publisher) drop(e *entry) {

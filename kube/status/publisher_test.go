@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
@@ -95,7 +96,7 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 		if got := b.api.log(); len(got) > 0 {
 			t.Errorf("requests %v without a change", got)
 		}
-		if s, known := b.p.Newest(pod.UID); !known || s.Phase != corev1.PodRunning {
+		if s, known := b.p.newest(pod.UID); !known || s.Phase != corev1.PodRunning {
 			t.Errorf("newest status: got phase %q and known %v, want Running", s.Phase, known)
 		}
 	})
@@ -233,7 +234,7 @@ func TestFinalDelete(t *testing.T) {
 		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
 			t.Errorf("the last patch: got %s, want Failed and not ready", b.api.bodies[0])
 		}
-		if _, known := b.p.Newest(pod.UID); known {
+		if _, known := b.p.newest(pod.UID); known {
 			t.Error("the publisher still remembers the pod")
 		}
 	})
@@ -262,7 +263,7 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
 				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
 			}
-			if _, known := b.p.Newest(old.UID); known {
+			if _, known := b.p.newest(old.UID); known {
 				t.Errorf("gone=%v: the publisher still remembers the old pod", gone)
 			}
 			want := []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}
@@ -299,17 +300,18 @@ func TestRandomUpdatesConverge(t *testing.T) {
 	}
 }
 
-func TestStandaloneKeepsStatuses(t *testing.T) {
-	p := New(Config{Log: discard})
-	pod := testPod("a")
-	p.Set(pod, running(pod, true))
-	if s, ok := p.Newest(pod.UID); !ok || !isReady(&s) {
-		t.Errorf("newest status: got %+v, %v, want a ready pod", s, ok)
+// newest returns the status of the last Set, whether or not the API server has it yet; false for an unknown pod.
+func (p *Publisher) newest(uid types.UID) (corev1.PodStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.pods[uid]
+	switch {
+	case !ok:
+		return corev1.PodStatus{}, false
+	case e.want != nil:
+		return *e.want, true
 	}
-	p.SetGone(pod, running(pod, false))
-	if s, known := p.Newest(pod.UID); known {
-		t.Errorf("after SetGone: got %+v, want the pod forgotten", s)
-	}
+	return e.base, true
 }
 
 func TestForgottenInFlightStaysForgotten(t *testing.T) {

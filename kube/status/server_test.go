@@ -83,7 +83,7 @@ func (s *server) get(name string) (*corev1.Pod, error) {
 func (s *server) awaitDeleted(uid types.UID) {
 	s.t.Helper()
 	waittest.Until(s.t, "the publisher knows that the pod is deleted", func() bool {
-		_, known := s.p.Newest(uid)
+		_, known := s.p.newest(uid)
 		return !known
 	})
 }
@@ -100,7 +100,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	})
 	s.p.Set(pod, status)
 	got := <-s.seen
-	settled, _ := settle(pod, &got.Status, status, time.Now())
+	settled, _ := Settle(pod, &got.Status, status, time.Now())
 	if !unchanged(&got.Status, &settled) {
 		body, _ := patchFor(pod.UID, &got.Status, &settled)
 		t.Errorf("the API server took it otherwise; still to send: %s", body)

@@ -13,10 +13,10 @@ import (
 
 var errPhaseBack = errors.New("a pod never leaves its terminal phase")
 
-// settle returns want as it may be published after last: the time of a transition is kept where
-// there was none, and nothing steps back. The values have the form of the API server already. What had to
-// be kept from last is returned as problems. It changes neither argument.
-func settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
+// Settle returns want as it may be published after last: the time of a transition is kept where there was none, and
+// nothing steps back. The values have the form of the API server already. What had to be kept from last is returned as
+// problems. It changes neither argument.
+func Settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus, now time.Time) (corev1.PodStatus, []error) {
 	mayRunAgain := podutil.IsMirror(pod) // a static pod that was refused or ended by the node
 	if podutil.IsTerminal(last.Phase) && !podutil.IsTerminal(want.Phase) && !mayRunAgain {
 		return *last, []error{fmt.Errorf("phase %s after %s: %w", want.Phase, last.Phase, errPhaseBack)}

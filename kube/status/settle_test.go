@@ -15,7 +15,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 
 func TestPhaseNeverStepsBack(t *testing.T) {
 	last := corev1.PodStatus{Phase: corev1.PodSucceeded, Message: "kept"}
-	got, problems := settle(testPod("a"), &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
+	got, problems := Settle(testPod("a"), &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
 	if got.Phase != corev1.PodSucceeded || got.Message != "kept" || len(problems) != 1 ||
 		!errors.Is(problems[0], errPhaseBack) {
 		t.Errorf("got %s %q, problems %v", got.Phase, got.Message, problems)
@@ -28,7 +28,7 @@ func TestMirrorPodRunsAgain(t *testing.T) {
 	mirror := testPod("a")
 	mirror.Annotations = map[string]string{"kubernetes.io/config.mirror": "0123"}
 	last := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu"}
-	got, problems := settle(mirror, &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
+	got, problems := Settle(mirror, &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
 	if got.Phase != corev1.PodRunning || got.Reason != "" || len(problems) != 0 {
 		t.Errorf("got %s %q and problems %v, want Running", got.Phase, got.Reason, problems)
 	}
@@ -41,7 +41,7 @@ func TestMirrorPodObservesNoGeneration(t *testing.T) {
 		pod := testPod("a")
 		pod.Generation, pod.Annotations = 3, map[string]string{annotation: "0123"}
 		ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-		got, _ := settle(pod, &corev1.PodStatus{}, ready, epoch)
+		got, _ := Settle(pod, &corev1.PodStatus{}, ready, epoch)
 		if got.ObservedGeneration != want || got.Conditions[0].ObservedGeneration != want {
 			t.Errorf("%s: got generation %d, of Ready %d, want %d", annotation, got.ObservedGeneration,
 				got.Conditions[0].ObservedGeneration, want)
@@ -107,7 +107,7 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 				pod.Spec.Containers, pod.Spec.InitContainers = nil, pod.Spec.Containers
 				last, want = corev1.PodStatus{InitContainerStatuses: old}, corev1.PodStatus{InitContainerStatuses: now}
 			}
-			got, problems := settle(pod, &last, want, epoch)
+			got, problems := Settle(pod, &last, want, epoch)
 			state := append(got.ContainerStatuses, got.InitContainerStatuses...)[0].State
 			if (state.Terminated == nil) != c.may || (len(problems) == 0) != c.may {
 				t.Errorf("got state %+v and problems %v, want a restart allowed: %v", state, problems, c.may)
@@ -131,7 +131,7 @@ func TestTransitionTimes(t *testing.T) {
 		{Type: corev1.ContainersReady, Status: corev1.ConditionFalse},
 		{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: "Infeasible"},
 	}}
-	got, _ := settle(pod, &last, want, epoch)
+	got, _ := Settle(pod, &last, want, epoch)
 	now := metav1.NewTime(epoch.Truncate(time.Second))
 	for t2, at := range map[corev1.PodConditionType]metav1.Time{
 		corev1.PodReady: before, corev1.ContainersReady: now, corev1.PodResizePending: now,
@@ -151,7 +151,7 @@ func TestTransitionTimes(t *testing.T) {
 func TestTerminalPodIsNotReady(t *testing.T) {
 	want := fullStatus(1)
 	want.Phase = corev1.PodFailed
-	got, _ := settle(testPod("a"), &corev1.PodStatus{}, want, epoch)
+	got, _ := Settle(testPod("a"), &corev1.PodStatus{}, want, epoch)
 	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
 		if got := podutil.Condition(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
 			t.Errorf("%s is %+v", c, got)

@@ -99,7 +99,7 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 		pod := b.api.add(testPod("a"))
 		b.p.Set(pod, running(pod, true))
 		time.Sleep(time.Minute)
-		if _, known := b.p.Newest(pod.UID); !known {
+		if _, known := b.p.newest(pod.UID); !known {
 			t.Error("a proxy's 404 was taken for the pod's end")
 		}
 		if got := b.api.get("ns", "a"); !isReady(&got.Status) {
@@ -128,7 +128,7 @@ func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 				pod := b.api.add(testPod("druid-0"))
 				b.p.SetGone(pod, running(pod, false))
 				synctest.Wait()
-				if _, known := b.p.Newest(pod.UID); !known {
+				if _, known := b.p.newest(pod.UID); !known {
 					t.Error("after a conflict: the pod is unknown, as if it were deleted")
 				}
 				time.Sleep(time.Minute)
