@@ -59,7 +59,9 @@ func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors 
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
 	})
-	p.Start(mirrors.Run)
+	if api.core != nil {
+		p.Start(mirrors.Run)
+	}
 	return mirrors
 }
 

@@ -188,8 +188,8 @@ func (a *agentMode) masquerade(ctx context.Context) {
 		return
 	}
 	except := a.cfg.NonMasquerade
-	if len(except) == 0 && a.cfg.Core != nil {
-		except = cni.Private
+	if len(except) == 0 {
+		except = a.cluster.unmasqueraded()
 	}
 	if err := cni.Masquerade(ctx, ranges, except); err != nil && ctx.Err() == nil {
 		a.log.Warn("cannot set up masquerading; pods cannot reach other networks", "err", err, "retryIn", cleanupInterval)

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"k8s.io/client-go/rest"
 )
 
 // silentRuntime is a container runtime that reports no directories, as CRI-O.
@@ -28,23 +26,22 @@ func TestChoose(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode, confDir string
 		bins          []string
-		core          rest.Interface
+		cluster       cluster
 		want          string
 		wantBins      []string
 	}{
-		"agent":                          {ModeAgent, t.TempDir(), nil, nil, ModeAgent, []string{defaultBinDir}},
-		"agent with a directory":         {ModeAgent, t.TempDir(), []string{"/bins"}, nil, ModeAgent, []string{"/bins"}},
-		"auto":                           {ModeAuto, t.TempDir(), nil, nil, ModeAgent, []string{defaultBinDir}},
-		"auto with an API server":        {ModeAuto, t.TempDir(), nil, &rest.RESTClient{}, ModeRuntime, nil},
-		"auto with a configured network": {ModeAuto, configured, nil, nil, ModeRuntime, nil},
-		"runtime":                        {ModeRuntime, t.TempDir(), nil, nil, ModeRuntime, nil},
+		"agent":                          {ModeAgent, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
+		"agent with a directory":         {ModeAgent, t.TempDir(), []string{"/bins"}, standalone{}, ModeAgent, []string{"/bins"}},
+		"auto":                           {ModeAuto, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
+		"auto with an API server":        {ModeAuto, t.TempDir(), nil, apiServer{}, ModeRuntime, nil},
+		"auto with a configured network": {ModeAuto, configured, nil, standalone{}, ModeRuntime, nil},
+		"runtime":                        {ModeRuntime, t.TempDir(), nil, standalone{}, ModeRuntime, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &Manager{log: slog.New(slog.DiscardHandler), cfg: Config{
+			m := &Manager{log: slog.New(slog.DiscardHandler), cluster: test.cluster, cfg: Config{
 				Mode:     test.mode,
 				ConfDir:  test.confDir,
 				BinDirs:  test.bins,
-				Core:     test.core,
 				Runtime:  silentRuntime{},
 				Answered: answered,
 			}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -19,6 +20,10 @@ const requestTimeout = 10 * time.Second
 
 // cluster is what the manager needs of the API server.
 type cluster interface {
+	// auto returns the mode that ModeAuto stands for on a node whose network is not configured.
+	auto() string
+	// unmasqueraded returns the destinations to which pods keep their address by default.
+	unmasqueraded() []netip.Prefix
 	// definition returns a NetworkAttachmentDefinition as JSON. file is where its configuration was looked for before;
 	// errors mention it.
 	definition(ctx context.Context, namespace, name, file string) ([]byte, error)
@@ -29,6 +34,10 @@ type cluster interface {
 // standalone is the cluster of a node without an API server.
 type standalone struct{}
 
+func (standalone) auto() string { return ModeAgent }
+
+func (standalone) unmasqueraded() []netip.Prefix { return nil }
+
 func (standalone) definition(_ context.Context, _, _, file string) ([]byte, error) {
 	return nil, fmt.Errorf("there is no file %s", file)
 }
@@ -36,6 +45,10 @@ func (standalone) definition(_ context.Context, _, _, file string) ([]byte, erro
 func (standalone) annotate(context.Context, cni.Pod, string, string) error { return nil }
 
 type apiServer struct{ core rest.Interface }
+
+func (apiServer) auto() string { return ModeRuntime }
+
+func (apiServer) unmasqueraded() []netip.Prefix { return cni.Private }
 
 func (s apiServer) definition(ctx context.Context, namespace, name, file string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

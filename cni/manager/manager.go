@@ -65,7 +65,7 @@ type Config struct {
 	// Answered is closed after the runtime's first answer. CheckSoon makes the agent ask the runtime for its status soon.
 	Answered  <-chan struct{}
 	CheckSoon func()
-	// Core speaks to the core API; nil on a node without an API server.
+	// Core speaks to the core API. Nil: there is no API server.
 	Core rest.Interface
 	// Event records an event about a pod. PodChanged is called when PodProblem may return something else.
 	Event      func(pod cni.Pod, eventType, reason, message string)
@@ -172,8 +172,8 @@ func (m *Manager) choose(dirs cni.Dirs) (mode string, _ cni.Dirs) {
 	mode = m.cfg.Mode
 	if mode == ModeAuto {
 		mode = ModeRuntime
-		if m.cfg.Core == nil && cni.Vacant(dirs.Conf) {
-			mode = ModeAgent
+		if cni.Vacant(dirs.Conf) {
+			mode = m.cluster.auto()
 		}
 	}
 	if mode == ModeAgent && len(dirs.Bins) == 0 {

@@ -37,7 +37,7 @@ type ServingConfig struct {
 	Bootstrap         bool   // request it from the API server (serverTLSBootstrap)
 	Dir               string // cert-dir
 	Node              string // name of the Node object
-	// API speaks to certificates.k8s.io; nil on a node without an API server, which signs its certificate itself.
+	// API speaks to certificates.k8s.io. Nil: there is no API server, and Bootstrap has no effect.
 	API rest.Interface
 	// Addresses returns those of the Node object, for which the certificate is requested; none if they are not known yet.
 	Addresses func() []corev1.NodeAddress
@@ -71,11 +71,12 @@ type Serving struct {
 
 // NewServing loads the certificate, or signs one.
 func NewServing(cfg ServingConfig) (*Serving, error) {
+	cfg.Bootstrap = cfg.Bootstrap && cfg.API != nil
 	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: latest.NewSignal()}
 	switch {
 	case cfg.CertFile != "":
 		return s, s.loadFiles()
-	case cfg.Bootstrap && cfg.API != nil:
+	case cfg.Bootstrap:
 		if pair, err := s.store.load(); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
 			s.take(pair)
 		}
@@ -121,7 +122,7 @@ func (s *Serving) Run(ctx context.Context) {
 				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
 			}
 		})
-	case s.cfg.Bootstrap && s.cfg.API != nil:
+	case s.cfg.Bootstrap:
 		s.rotate(ctx)
 	default:
 		s.resign(ctx)

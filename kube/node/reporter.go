@@ -84,8 +84,10 @@ type Intervals struct {
 // After a restart of the agent, a node whose Ready condition is True keeps it until the runtime has once been ready, at
 // most for three quarters of the lease duration.
 type Reporter struct {
-	cfg   Config
-	api   *client.Client // for the watch
+	cfg Config
+	api *client.Client // for the watch
+	// work keeps the object up to date until the context ends.
+	work  func(context.Context)
 	beat  *beat
 	lease *lease
 	log   *slog.Logger
@@ -139,9 +141,11 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 	}
 	r.local.Store(r.initialNode())
 	if api == nil {
+		r.work = r.standalone
 		close(r.appeared)
 		return r, nil
 	}
+	r.work = r.connected
 	b, err := newBeat(heartbeats, cfg.UserAgent)
 	if err != nil {
 		return nil, err
@@ -159,12 +163,11 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 	return r, nil
 }
 
-// Run registers the node, keeps its status and lease up to date, and watches the object, until ctx ends.
-func (r *Reporter) Run(ctx context.Context) {
-	if r.api == nil {
-		r.standalone(ctx)
-		return
-	}
+// Run keeps the Node object up to date until ctx ends.
+func (r *Reporter) Run(ctx context.Context) { r.work(ctx) }
+
+// connected registers the node, keeps its status and lease up to date, and watches the object.
+func (r *Reporter) connected(ctx context.Context) {
 	r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	var all sync.WaitGroup
 	all.Go(func() { r.follow(ctx) })

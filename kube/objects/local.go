@@ -20,9 +20,38 @@ import (
 // errNoAPI is the error for what only an API server has.
 var errNoAPI = errors.New("the node runs without an API server")
 
+// cluster is what static pods share with all others: *Objects, or standalone.
+type cluster interface {
+	Use(pod types.UID, refs []Ref)
+	ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
+	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
+	RuntimeHandler(ctx context.Context, name string) (string, error)
+	Prime(pod types.UID)
+}
+
+// standalone is the cluster of a node without an API server: no services, and only the default runtime class.
+type standalone struct{}
+
+func (standalone) Use(types.UID, []Ref) {}
+
+func (standalone) ServiceAccount(_ context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, errNoAPI)
+}
+
+func (standalone) Services(context.Context, string) ([]*corev1.Service, error) { return nil, nil }
+
+func (standalone) RuntimeHandler(_ context.Context, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, errNoAPI)
+}
+
+func (standalone) Prime(types.UID) {}
+
 // Local provides static pods with the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
 type Local struct {
-	api      *Objects
+	cluster  // its ServiceAccount, RuntimeHandler and Prime are those of Local
 	onChange func(pods []types.UID)
 
 	mu         sync.Mutex
@@ -32,9 +61,13 @@ type Local struct {
 }
 
 // NewLocal returns a Local without objects. Services and runtime classes, which static pods share with all others,
-// come from api; a nil api means a standalone node. onChange is as in Config.
+// come from api. Nil: there is no API server. onChange is as in Config.
 func NewLocal(api *Objects, onChange func(pods []types.UID)) *Local {
-	return &Local{api: api, onChange: onChange, pods: map[types.UID][]Ref{}}
+	l := &Local{cluster: standalone{}, onChange: onChange, pods: map[types.UID][]Ref{}}
+	if api != nil {
+		l.cluster = api
+	}
+	return l
 }
 
 // Set replaces the objects of the manifests. Objects that did not change must be the same pointers.
@@ -63,9 +96,7 @@ func (l *Local) Set(
 
 // Use sets what a pod uses from now on; see Objects.Use. The services are those of the API server.
 func (l *Local) Use(pod types.UID, refs []Ref) {
-	if l.api != nil {
-		l.api.Use(pod, onlyServices(refs))
-	}
+	l.cluster.Use(pod, onlyServices(refs))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(refs) == 0 {
@@ -106,14 +137,6 @@ func noManifest(k key) error {
 	}}
 }
 
-// ServiceAccount reads the service account of any pod from the API server.
-func (l *Local) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
-	if l.api == nil {
-		return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, errNoAPI)
-	}
-	return l.api.ServiceAccount(ctx, pod)
-}
-
 // PullSecrets is as in Objects.
 func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
 	return pullSecrets(ctx, pod, l.Secret)
@@ -121,9 +144,6 @@ func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Sec
 
 // Token returns an error: a static pod has no service account.
 func (l *Local) Token(_ context.Context, pod *corev1.Pod, _ string, _ int64) (string, time.Time, error) {
-	if l.api == nil {
-		return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: %w", pod.Namespace, pod.Name, errNoAPI)
-	}
 	return "", time.Time{}, fmt.Errorf("request a token for pod %s/%s: a static pod has no service account",
 		pod.Namespace, pod.Name)
 }
@@ -142,37 +162,15 @@ func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.C
 // localPatience is how long a static pod waits for the services: the pod may be the API server itself.
 const localPatience = time.Second
 
-// Services returns the services of the API server. There are none on a standalone node, or if the API server does not
-// answer.
+// Services returns the services of the API server; none if it does not answer.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	if l.api == nil {
-		return nil, nil
-	}
 	patient, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	all, err := l.api.Services(patient, namespace)
+	all, err := l.cluster.Services(patient, namespace)
 	if err != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return all, err
-}
-
-// RuntimeHandler is as in Objects. A standalone node has only the default class.
-func (l *Local) RuntimeHandler(ctx context.Context, name string) (string, error) {
-	switch {
-	case name == "":
-		return "", nil
-	case l.api == nil:
-		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, errNoAPI)
-	}
-	return l.api.RuntimeHandler(ctx, name)
-}
-
-// Prime is as in Objects.
-func (l *Local) Prime(pod types.UID) {
-	if l.api != nil {
-		l.api.Prime(pod)
-	}
 }
 
 func onlyServices(refs []Ref) (services []Ref) {

@@ -25,7 +25,7 @@ const watchLag = 10 * time.Second
 
 // MirrorConfig is the configuration of Mirrors.
 type MirrorConfig struct {
-	// API speaks to /api/v1; nil on a node without an API server, which has no mirror pods.
+	// API speaks to /api/v1.
 	API rest.Interface
 	// NodeName is the node's name.
 	NodeName string
@@ -63,9 +63,6 @@ func (m *Mirrors) Wake() { m.wake.Set() }
 
 // Run creates and deletes mirror pods until ctx ends. Failures are retried with back-off.
 func (m *Mirrors) Run(ctx context.Context) {
-	if m.cfg.API == nil {
-		return
-	}
 	tries := map[types.NamespacedName]*try{}
 	var set *Set
 	var retry <-chan time.Time
