@@ -116,10 +116,11 @@ func (c *crowd) check() {
 	for _, pod := range c.wanted {
 		was := strings.Contains(preempted, "default/"+pod.Name+" ")
 		if was && podutil.IsCritical(pod) && (podutil.IsStatic(pod) || *pod.Spec.Priority >= c.highest) {
-			c.t.Errorf("OnlyLower: %s was preempted", pod.Name)
+			c.t.Errorf("OnlyLower: got %s preempted, want it kept", pod.Name)
 		}
 		if st := c.status(pod); c.ran[pod.Name] && !was && st.Phase == corev1.PodFailed {
-			c.t.Errorf("RunningStays: %s has run and is now %s: %s", pod.Name, st.Reason, st.Message)
+			c.t.Errorf("RunningStays: got %s refused after it has run: %s: %s; want it kept",
+				pod.Name, st.Reason, st.Message)
 		}
 	}
 }
@@ -139,9 +140,10 @@ func (c *crowd) checkSettled() {
 		switch st := c.status(pod); {
 		case runs[pod.Name]:
 		case !podutil.IsStatic(pod) && st.Phase != corev1.PodFailed:
-			c.t.Errorf("FreePlaceIsUsed: %s does not run and is not refused, its phase is %q", pod.Name, st.Phase)
+			c.t.Errorf("FreePlaceIsUsed: got %s with phase %q, want it running or refused", pod.Name, st.Phase)
 		case podutil.IsStatic(pod) && milliCPU(pod) <= free:
-			c.t.Errorf("FreePlaceIsUsed: static pod %s of %dm is refused beside %dm of free CPU", pod.Name, milliCPU(pod), free)
+			c.t.Errorf("FreePlaceIsUsed: got static pod %s of %dm refused beside %dm of free CPU, want it admitted",
+				pod.Name, milliCPU(pod), free)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (c *chaos) checkNoTwins() {
 	for _, ctr := range c.runtime.Containers() {
 		key := ctr.Labels["io.kubernetes.pod.uid"] + "/" + ctr.Metadata.Name
 		if ctr.State == running && seen[key] {
-			c.t.Errorf("two instances of %s run", key)
+			c.t.Errorf("got two running instances of %s, want one", key)
 		}
 		seen[key] = seen[key] || ctr.State == running
 	}
@@ -152,6 +152,6 @@ func (c *chaos) checkWanted() {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		c.t.Errorf("there is %q,\nwant %q", got, want)
+		c.t.Errorf("got %q,\nwant %q", got, want)
 	}
 }

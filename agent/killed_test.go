@@ -51,7 +51,7 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 			w.sleep(2 * time.Minute)
 			if got := w.running(); len(got) == 0 || got[0] != "web/proxy#1" || !slices.Equal(slices.Sorted(slices.Values(got)),
 				[]string{"web/app#1", "web/judge#1", "web/proxy#1"}) {
-				t.Errorf("running: %v", got)
+				t.Errorf("running: got %v, want attempt 1 of proxy, app and judge, proxy first", got)
 			}
 			st := w.status(pod)
 			if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {

@@ -33,7 +33,7 @@ func TestReadTail(t *testing.T) {
 		{"", "", false}, {"abc", "abc", false}, {"abcdefgh", "abcdefgh", false}, {"abcdefghi", "bcdefghi", true},
 	} {
 		if got, cut := readTail(write(t, c.text), 8); got != c.want || cut != c.cut {
-			t.Errorf("of %q: %q, %v", c.text, got, cut)
+			t.Errorf("of %q: got %q, %v, want %q, %v", c.text, got, cut, c.want, c.cut)
 		}
 	}
 	huge := write(t, "")
@@ -41,7 +41,7 @@ func TestReadTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, cut := readTail(huge, 8); len(got) != 8 || !cut {
-		t.Errorf("of a huge file: %d bytes, %v", len(got), cut)
+		t.Errorf("of a huge file: got %d bytes, %v, want 8, true", len(got), cut)
 	}
 }
 
@@ -95,7 +95,7 @@ func FuzzLogTail(f *testing.F) {
 		got := logTail(path)
 		if len(got) > maxTerminationLog || strings.Count(got, "\n") > maxTerminationLines ||
 			!strings.HasSuffix(got, "the last words\n") {
-			t.Errorf("%d bytes: %q", len(got), got)
+			t.Errorf("got %d bytes: %q, want the end of the log within the limits", len(got), got)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func TestStaticPodRemovedWhileAway(t *testing.T) {
 		ending := func(want bool) {
 			t.Helper()
 			if w.agent.Ending(webName, "") != want {
-				t.Errorf("the pod is said to be here: %v", !want)
+				t.Errorf("Ending: got %v, want %v", !want, want)
 			}
 		}
 		w.away(staticPod("web", "0123"), nil, true)

@@ -90,7 +90,7 @@ func TestResize(t *testing.T) {
 		w.checkRunning("a/app#0")
 		for _, reason := range []string{"ResizeStarted", "ResizeCompleted"} {
 			if got := w.eventsWith(reason); len(got) < 2 {
-				t.Errorf("%s: %v", reason, got)
+				t.Errorf("events %s: got %v, want two or more", reason, got)
 			}
 		}
 		if got := w.eventsWith("ResizeError"); len(got) > 0 {

@@ -50,7 +50,7 @@ func TestSideBySide(t *testing.T) {
 		w.sleep(time.Second)
 		if got := w.acts(); !slices.Contains(got, "PullImage fresh:1") ||
 			!slices.Contains(got, "RunPodSandbox default/web#0") {
-			t.Errorf("under way: %q", got)
+			t.Errorf("calls under way: got %q, want the pull and the sandbox", got)
 		}
 		if _, err := os.Stat(w.path("pods/uid-web/volumes/kubernetes.io~empty-dir/data")); err != nil {
 			t.Errorf("volume while there is no sandbox: got %v, want it mounted", err)
@@ -84,7 +84,7 @@ func TestObjectWakesMount(t *testing.T) {
 		w.sleep(0)
 		got, err := os.ReadFile(w.path("pods/uid-web/volumes/kubernetes.io~configmap/data/color"))
 		if string(got) != "red" {
-			t.Errorf("the volume of the running pod says %q, %v", got, err)
+			t.Errorf("volume of the running pod: got %q, %v, want red", got, err)
 		}
 	})
 }

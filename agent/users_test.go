@@ -23,7 +23,8 @@ func (w *world) mapping(pod *corev1.Pod) uint32 {
 		}
 		if len(users.Uids) != 1 || len(users.Gids) != 1 || users.Uids[0].HostId != users.Gids[0].HostId ||
 			users.Uids[0].ContainerId != 0 {
-			w.t.Errorf("pod %s: %v", pod.Name, users)
+			w.t.Errorf("pod %s: got %v, want one range of users and groups from the same ID of the host",
+				pod.Name, users)
 			continue
 		}
 		first = users.Uids[0].HostId
@@ -44,7 +45,8 @@ func TestUserNamespaces(t *testing.T) {
 		}
 		ofA, ofB := w.mapping(a), w.mapping(b)
 		if ofA == 0 || ofB == 0 || ofA == ofB || w.mapping(host) != 0 {
-			t.Fatalf("a has the IDs from %d, b from %d, host from %d", ofA, ofB, w.mapping(host))
+			t.Fatalf("first IDs: got %d for a, %d for b, %d for host, want two different ones and 0",
+				ofA, ofB, w.mapping(host))
 		}
 		w.restart()
 		w.sleep(time.Second)
@@ -56,7 +58,8 @@ func TestUserNamespaces(t *testing.T) {
 		w.run(c)
 		w.sleep(time.Second)
 		if w.mapping(a) != ofA || w.mapping(b) != ofB || w.mapping(c) == ofA || w.mapping(c) == ofB || w.mapping(c) == 0 {
-			t.Errorf("now a has the IDs from %d, b from %d, c from %d", w.mapping(a), w.mapping(b), w.mapping(c))
+			t.Errorf("first IDs: got %d for a, %d for b, %d for c, want those of a and b as before, and another",
+				w.mapping(a), w.mapping(b), w.mapping(c))
 		}
 		for _, pod := range []*corev1.Pod{a, b, c, host} {
 			w.delete(pod, 0)
@@ -76,7 +79,7 @@ func TestUserNamespaceThatTheRuntimeLacks(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning()
 		if acts := strings.Join(w.acts(), "\n"); strings.Contains(acts, "RunPodSandbox") {
-			t.Errorf("a sandbox was made:\n%s", acts)
+			t.Errorf("got calls:\n%s\nwant no RunPodSandbox", acts)
 		}
 		if len(w.eventsWith("runtime does not support user namespaces")) == 0 {
 			t.Errorf("got events %v, want one about user namespaces", w.eventsWith(""))
@@ -102,7 +105,7 @@ func TestImageVolume(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("mounts: %v", c.Mounts)
+			t.Errorf("got mounts %v, want one with the IDs of the pod", c.Mounts)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 		"CHECK second s1 eth0",
 		"CHECK other s1 net1", "DEL other s1 net1", "DEL second s1 eth0", "DEL first s1 eth0"}
 	if got := b.calls(); !slices.Equal(got, want) {
-		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("calls: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	add := b.got("other", "ADD")
 	if args, _ := json.Marshal(add["args"]); string(args) != `{"cni":{"color":"blue"}}` {
@@ -92,7 +92,7 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 		t.Fatalf("got error %v, want what ADD and DEL said", err)
 	}
 	if got := b.kept(); !slices.Equal(got, []string{"s1"}) {
-		t.Fatalf("on record: %q", got)
+		t.Fatalf("on record: got %q, want s1", got)
 	}
 	if err := os.Remove(filepath.Join(b.dir, "stuck")); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestCallerGivesUp(t *testing.T) {
 		t.Fatalf("got %v, want that the runtime no longer waits", err)
 	}
 	if got := b.calls(); !slices.Equal(got, []string{"ADD slow s1 eth0", "DEL slow s1 eth0"}) {
-		t.Errorf("calls: %q", got)
+		t.Errorf("calls: got %q, want ADD and DEL", got)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestMissingPluginIsNamed(t *testing.T) {
 	}
 	// It cannot be detached without the plugin either, until that is there.
 	if got := b.kept(); !slices.Equal(got, []string{"s1"}) {
-		t.Fatalf("on record: %q", got)
+		t.Fatalf("on record: got %q, want s1", got)
 	}
 	b.plugin("nowhere", pass)
 	if err := b.Detach(context.Background(), "s1", "", nil); err != nil || len(b.kept()) != 0 {
@@ -248,7 +248,7 @@ func TestDetachWithoutRecord(t *testing.T) {
 				}
 			}
 			if got := b.calls(); len(got) < 2 || got[1] != "DEL first s1 eth0" {
-				t.Errorf("calls: %q", got)
+				t.Errorf("calls: got %q, want the second to be DEL", got)
 			}
 			if got := b.kept(); len(got) != 0 {
 				t.Errorf("still on record: got %q, want none", got)

@@ -42,7 +42,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 	}
 	for id, want := range map[string]bool{"lost": false, "live": true, "recorded": true, "unknown": false} {
 		if _, err := net.InterfaceByName(limiter(n.Name, id)); (err == nil) != want {
-			t.Errorf("device of the limit of sandbox %q: %v; should be there: %v", id, err, want)
+			t.Errorf("device of the limit of sandbox %q: got %v, want that it exists: %v", id, err, want)
 		}
 		_, reserved := addressOf(t, d, id)
 		if id != "unknown" && reserved != want {

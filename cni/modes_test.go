@@ -62,7 +62,7 @@ func TestVersions(t *testing.T) {
 	if os.Getenv(pluginsEnv) == "" {
 		out, err := inOwnNetwork(t, "-test.run=^TestVersions$", "-test.v").CombinedOutput()
 		if err != nil || strings.Count(string(out), "    --- PASS: TestVersions/") != 8 {
-			t.Fatalf("in a network namespace of its own: %v\n%s", err, out)
+			t.Fatalf("in a network namespace of its own: got %v, want 8 passed versions:\n%s", err, out)
 		}
 		return
 	}
@@ -80,7 +80,7 @@ func TestVersions(t *testing.T) {
 					t.Errorf("addresses: got %q left, want none", left)
 				}
 				if rules := sh(t, "iptables-save", "-t", "nat"); strings.Contains(rules, "CNI-DN-") {
-					t.Errorf("rules left:\n%s", rules)
+					t.Errorf("rules left: got\n%s\nwant none of port mappings", rules)
 				}
 			})
 		}

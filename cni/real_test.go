@@ -28,7 +28,7 @@ func TestRealPlugins(t *testing.T) {
 	}
 	out, err := inOwnNetwork(t, "-test.run=^TestRealPlugins$", "-test.v").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestRealPlugins") {
-		t.Fatalf("in a network namespace of its own: %v\n%s", err, out)
+		t.Fatalf("in a network namespace of its own: got %v, want TestRealPlugins passed:\n%s", err, out)
 	}
 }
 
@@ -132,10 +132,10 @@ func realPlugins(t *testing.T) {
 		t.Errorf("addresses left: got %q, want none", left)
 	}
 	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge); left != "" {
-		t.Errorf("interfaces left:\n%s", left)
+		t.Errorf("interfaces left: got\n%s\nwant none", left)
 	}
 	if left := sh(t, "iptables-save", "-t", "nat"); strings.Contains(left, "8088") {
-		t.Errorf("rules left:\n%s", left)
+		t.Errorf("rules left: got\n%s\nwant none of port 8088", left)
 	}
 	lostRecord(t, d, n)
 	masqueradeTwice(t, ranges)

@@ -78,7 +78,7 @@ func TestReap(t *testing.T) {
 		}
 	}
 	if got := b.kept(); !slices.Equal(got, []string{"alive", "known"}) {
-		t.Errorf("on record: %q", got)
+		t.Errorf("on record: got %q, want alive and known", got)
 	}
 	left, err := filepath.Glob(filepath.Join(addresses, "*"))
 	if err != nil {

@@ -228,7 +228,7 @@ func (s *service) raw(verb, sandbox string, stdin []byte) (map[string]any, error
 	result := map[string]any{}
 	if len(out) > 0 {
 		if e := json.Unmarshal(out, &result); e != nil {
-			s.t.Fatalf("the plugin printed no JSON: %q", out)
+			s.t.Fatalf("output of the plugin: got %q, want JSON", out)
 		}
 	}
 	if err != nil {
@@ -253,7 +253,7 @@ func TestCallsThroughThePlugin(t *testing.T) {
 		Name:      "pod",
 		UID:       "uid-1",
 	}) || rec.Runtime.PID != os.Getpid() {
-		t.Errorf("record %+v, %v", rec, err)
+		t.Errorf("got record %+v, %v, want that of the pod and this process", rec, err)
 	}
 	if _, err := s.call("CHECK", "s1", nil); err != nil {
 		t.Error(err)
@@ -346,7 +346,7 @@ func TestRefusedCalls(t *testing.T) {
 	s.ownErr = fmt.Errorf("no pod range yet")
 	if result, err := s.call("ADD", "s1", nil); err == nil || result["code"] != float64(11) ||
 		!strings.Contains(err.Error(), "no pod range yet") {
-		t.Errorf("not ready: %v, %v", result, err)
+		t.Errorf("not ready: got %v, %v, want code 11 and no pod range yet", result, err)
 	}
 	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
 		t.Errorf("not ready: got %v, %v, want code 50", result, err)
@@ -445,6 +445,6 @@ func TestGC(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.kept(); !slices.Equal(got, []string{"s2"}) {
-		t.Errorf("on record: %q", got)
+		t.Errorf("on record: got %q, want s2", got)
 	}
 }

@@ -27,7 +27,7 @@ func TestEveryFieldHasOneKnob(t *testing.T) {
 	}
 	delete(count, "")
 	for path := range count {
-		t.Errorf("the knob %s is no field", path)
+		t.Errorf("got knob %s, which is not a field; want none", path)
 	}
 }
 
@@ -67,14 +67,14 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 		got := fs.Lookup(name)
 		switch {
 		case got == nil:
-			t.Errorf("--%s is missing", name)
+			t.Errorf("got no flag --%s, want it", name)
 			continue
 		case got.Value.Type() != typ:
-			t.Errorf("--%s has type %s; the kubelet has %s", name, got.Value.Type(), typ)
+			t.Errorf("type of --%s: got %s, want %s", name, got.Value.Type(), typ)
 		case short != "-" && got.Shorthand != short:
-			t.Errorf("--%s has shorthand %q; the kubelet has %q", name, got.Shorthand, short)
+			t.Errorf("shorthand of --%s: got %q, want %q", name, got.Shorthand, short)
 		case (got.NoOptDefVal != "") != alone:
-			t.Errorf("--%s may stand alone: %v; in the kubelet: %v", name, got.NoOptDefVal != "", alone)
+			t.Errorf("--%s may stand alone: got %v, want %v", name, got.NoOptDefVal != "", alone)
 		}
 		checkFlagDefault(t, name, col[4])
 	}
@@ -84,7 +84,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		own := slices.Contains(ownFlags, f.Name) || strings.HasPrefix(f.Name, "help")
 		if !seen[f.Name] && !own {
-			t.Errorf("--%s is no flag of the kubelet", f.Name)
+			t.Errorf("got flag --%s, want only those of the kubelet and nodelet's own", f.Name)
 		}
 	})
 }
@@ -107,7 +107,7 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 		}
 		if k.field == "" {
 			if k.def != want {
-				t.Errorf("--%s defaults to %q; in the kubelet to %q", flag, k.def, want)
+				t.Errorf("default of --%s: got %q, want %q", flag, k.def, want)
 			}
 			continue
 		}
@@ -136,17 +136,17 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	fs := newFlagSet()
 	for _, k := range knobs {
 		if k.help == "" {
-			t.Errorf("the knob %q %q has no description", k.flag, k.field)
+			t.Errorf("knob %q %q: got no description, want one", k.flag, k.field)
 		}
 	}
 	for field := range breaks {
 		if !slices.ContainsFunc(knobs, func(k knob) bool { return k.field == field }) {
-			t.Errorf("breaks has %s, which is not a field", field)
+			t.Errorf("breaks: got %s, want only fields", field)
 		}
 	}
 	for flag, advice := range removed {
 		if fs.Lookup(flag) != nil {
-			t.Errorf("--%s is in the table of removed flags, but exists", flag)
+			t.Errorf("got flag --%s, want none: it is in the table of removed flags", flag)
 		}
 		_, err := Load([]string{"--" + flag + "=x"})
 		var usage *UsageError
@@ -161,13 +161,13 @@ func TestEverySettingIsDescribed(t *testing.T) {
 func TestShownFlagsHaveAnEffect(t *testing.T) {
 	for _, k := range knobs {
 		if k.group != gHidden && !k.acts && k.flag != "bootstrap-kubeconfig" {
-			t.Errorf("--help shows --%s, which has no effect", k.flag)
+			t.Errorf("--help: got --%s, want no flag without an effect", k.flag)
 		}
 		if k.group != gHidden && (k.flag == "" || k.help == "") {
-			t.Errorf("the knob %q %q is in --help without a flag or a help text", k.flag, k.field)
+			t.Errorf("--help: got knob %q %q, want only those with a flag and a help text", k.flag, k.field)
 		}
 		if k.flag != "" && k.kind == nil {
-			t.Errorf("--%s cannot be read", k.flag)
+			t.Errorf("--%s: got no kind, want one", k.flag)
 		}
 	}
 }

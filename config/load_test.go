@@ -173,7 +173,8 @@ func TestPrecedence(t *testing.T) {
 	k := c.Kubelet
 	if k.MaxPods != 20 || k.Port != 2000 || k.PodsPerCore != 0 || k.RegistryBurst != 8 || k.EventBurst != 5 ||
 		k.ClusterDomain != "example.org" {
-		t.Errorf("maxPods %d, port %d, podsPerCore %d, registryBurst %d, eventBurst %d, domain %q",
+		t.Errorf("got maxPods %d, port %d, podsPerCore %d, registryBurst %d, eventBurst %d, domain %q; "+
+			"want 20, 2000, 0, 8, 5, example.org",
 			k.MaxPods, k.Port, k.PodsPerCore, k.RegistryBurst, k.EventBurst, k.ClusterDomain)
 	}
 	if want := map[string]string{"memory.available": "2Gi", "imagefs.available": "1Gi"}; !cmp.Equal(k.EvictionHard, want) {
@@ -293,7 +294,7 @@ func TestShownFlags(t *testing.T) {
 	}
 	for _, k := range knobs {
 		if _, shown := got[k.flag]; k.flag != "" && !shown {
-			t.Errorf("--%s is not shown", k.flag)
+			t.Errorf("got no --%s, want it shown", k.flag)
 		}
 	}
 }

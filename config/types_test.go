@@ -44,7 +44,7 @@ func sameFields(t *testing.T, ours, theirs reflect.Type, path string) {
 	for name, index := range b {
 		mine, ok := a[name]
 		if !ok {
-			t.Errorf("%s is missing", join(path, name))
+			t.Errorf("got no field %s, want it", join(path, name))
 			continue
 		}
 		f, g := ours.FieldByIndex(mine), theirs.FieldByIndex(index)
@@ -55,7 +55,7 @@ func sameFields(t *testing.T, ours, theirs reflect.Type, path string) {
 	}
 	for name := range a {
 		if _, ok := b[name]; !ok {
-			t.Errorf("%s is not in the official type", join(path, name))
+			t.Errorf("got field %s, want only those of the official type", join(path, name))
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestSameJSON(t *testing.T) {
 		delete(taint.(map[string]any), "timeAdded") // a zero time is written as null, which reads as "not set"
 	}
 	if diff := cmp.Diff(a, b); diff != "" {
-		t.Errorf("official (-) and ours (+) differ:\n%s", diff)
+		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	if n := strings.Count(string(want), ":"); n < 150 {
 		t.Fatalf("got %d values, want at least 150", n)
@@ -153,7 +153,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(a, b); diff != "" {
-		t.Errorf("kubelet (-) and nodelet (+) differ:\n%s", diff)
+		t.Errorf("want, as in the kubelet (-), got (+):\n%s", diff)
 	}
 }
 

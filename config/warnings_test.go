@@ -135,16 +135,16 @@ func TestVersionText(t *testing.T) {
 func TestGateRules(t *testing.T) {
 	for name, g := range gates() {
 		if _, ok := gateRules[name]; !ok && g.kubelet {
-			t.Errorf("gateRules lacks %s, which the kubelet reads", name)
+			t.Errorf("gateRules: got no %s, want it: the kubelet reads it", name)
 		}
 	}
 	for name, rule := range gateRules {
 		g, known := gates()[name]
 		if !known {
-			t.Errorf("gateRules has %s, which is not a gate", name)
+			t.Errorf("gateRules: got %s, want only gates", name)
 		}
 		if v := rule.verdict(g); v == NoEffect && rule.note == "" {
-			t.Errorf("%s has the verdict %q without a note", name, v)
+			t.Errorf("%s: got the verdict %q without a note, want one", name, v)
 		}
 	}
 }
@@ -155,22 +155,22 @@ func TestTablesNameSettings(t *testing.T) {
 	for _, k := range knobs {
 		known[k.name()] = true
 		if _, differs := differences[k.name()]; differs && !k.acts {
-			t.Errorf("%s acts differently, and has no effect", k.name())
+			t.Errorf("%s: got a difference and no effect, want only one of them", k.name())
 		}
 		if _, has := usual[k.name()]; has && k.acts {
-			t.Errorf("%s acts, so it has no usual value", k.name())
+			t.Errorf("%s: got a usual value although it acts, want none", k.name())
 		}
 	}
 	for _, table := range []map[string]string{differences, usual, breaks} {
 		for name := range table {
 			if !known[name] {
-				t.Errorf("%s is not a setting", name)
+				t.Errorf("got %s, want only settings", name)
 			}
 		}
 	}
 	for _, field := range refusedFields {
 		if !known[field] {
-			t.Errorf("%s is not a setting", field)
+			t.Errorf("got %s, want only settings", field)
 		}
 	}
 }

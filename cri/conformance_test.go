@@ -168,35 +168,35 @@ func TestConformanceLife(t *testing.T) {
 		if len(s.Sandboxes) != 1 || s.Sandboxes[0].Id != sandbox ||
 			s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY ||
 			s.Sandboxes[0].Network.Ip == "" || s.Sandboxes[0].Metadata.Uid != w.uid || s.Sandboxes[0].CreatedAt < began {
-			w.Errorf("sandbox: %v", s.Sandboxes)
+			w.Errorf("got %v, want one sandbox of the pod, ready, with an address", s.Sandboxes)
 		}
 		app, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{})
 		check(w.T, err)
 		if c := w.container(app, created); c.StartedAt != 0 || c.SandboxID != sandbox || c.Metadata.Name != "app" ||
 			c.ImageId == "" {
-			w.Errorf("created: %v", c)
+			w.Errorf("created: got %v, want app with an image, not started", c)
 		}
 		check(w.T, w.c.StartContainer(w.Context(), app))
 		if err := w.c.StartContainer(w.Context(), app); err == nil {
 			w.Error("started twice")
 		}
 		if c := w.container(app, running); c.StartedAt < c.CreatedAt || c.FinishedAt != 0 {
-			w.Errorf("running: %v", c)
+			w.Errorf("running: got %v, want a start after the creation, and no end", c)
 		}
 		s = w.look()
 		pods, err := w.c.Relist(w.Context())
 		check(w.T, err)
 		for _, p := range pods {
 			if p.UID == s.UID && (p.Fingerprint != s.Fingerprint() || p.Name != w.name || p.Namespace != "conformance") {
-				w.Errorf("relist says %+v, the snapshot's fingerprint is %d", p, s.Fingerprint())
+				w.Errorf("relist: got %+v, want the snapshot's name and fingerprint %d", p, s.Fingerprint())
 			}
 		}
 		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
 		if c := w.container(app, exited); c.ExitCode != 137 || c.FinishedAt < c.StartedAt || c.Reason != "Error" {
-			w.Errorf("exited: %v", c)
+			w.Errorf("exited: got %v, want exit code 137 and reason Error", c)
 		}
 		if s := w.look().Sandboxes[0]; s.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY || s.Network.GetIp() != "" {
-			w.Errorf("stopped sandbox: %v", s)
+			w.Errorf("stopped sandbox: got %v, want it not ready and without an address", s)
 		}
 		if _, err := w.create(sandbox, "late", 0, "sleep 1000", fake.Script{}); err == nil {
 			w.Error("made a container in a stopped sandbox")
@@ -204,7 +204,7 @@ func TestConformanceLife(t *testing.T) {
 		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
 		check(w.T, w.c.RemovePodSandbox(w.Context(), sandbox))
 		if s := w.look(); len(s.Sandboxes)+len(s.Containers) != 0 {
-			w.Errorf("left: %+v", s)
+			w.Errorf("left: got %+v, want nothing", s)
 		}
 	})
 }
@@ -224,16 +224,16 @@ func TestConformanceNotFound(t *testing.T) {
 			w.Errorf("absent image: got %v and error %v, want neither", img, err)
 		}
 		if err := w.c.StartContainer(ctx, "missing"); !cri.IsNotFound(err) {
-			w.Errorf("start: %v", err)
+			w.Errorf("start of a missing container: got %v, want not found", err)
 		}
 		if err := w.c.UpdateContainerResources(ctx, "missing", &runtimeapi.LinuxContainerResources{}); !cri.IsNotFound(err) {
-			w.Errorf("update: %v", err)
+			w.Errorf("update of a missing container: got %v, want not found", err)
 		}
 		if _, err := w.c.ExecSync(ctx, "missing", []string{"true"}, time.Second); !cri.IsNotFound(err) {
-			w.Errorf("exec: %v", err)
+			w.Errorf("exec in a missing container: got %v, want not found", err)
 		}
 		if _, err := w.create("missing", "app", 0, "true", fake.Script{}); !cri.IsNotFound(err) {
-			w.Errorf("create in a sandbox that is not there: %v", err)
+			w.Errorf("create in a missing sandbox: got %v, want not found", err)
 		}
 	})
 }
@@ -243,15 +243,15 @@ func TestConformanceNames(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		sandbox := w.run(0)
 		if _, err := w.c.RunPodSandbox(w.Context(), w.sandbox(0), ""); !nameReserved(err) {
-			w.Errorf("same sandbox twice: %v", err)
+			w.Errorf("same sandbox twice: got %v, want that its name is reserved", err)
 		}
 		app := w.start(sandbox, "app", "sleep 1000", fake.Script{})
 		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !nameReserved(err) {
-			w.Errorf("same container twice: %v", err)
+			w.Errorf("same container twice: got %v, want that its name is reserved", err)
 		}
 		check(w.T, w.c.StopContainer(w.Context(), app, 0))
 		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); !nameReserved(err) {
-			w.Errorf("same container beside its exited self: %v", err)
+			w.Errorf("same container beside its exited instance: got %v, want that its name is reserved", err)
 		}
 		check(w.T, w.c.RemoveContainer(w.Context(), app))
 		if _, err := w.create(sandbox, "app", 0, "sleep 1000", fake.Script{}); err != nil {
@@ -282,7 +282,7 @@ func TestConformanceGivenUpSandbox(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			if s := w.look().Sandboxes; len(s) != attempt+1 || s[0].Id != id || s[0].Metadata.Attempt != uint32(attempt) {
-				w.Fatalf("after attempt %d: %v", attempt, s)
+				w.Fatalf("after attempt %d: got %v, want its sandbox first", attempt, s)
 			}
 		}
 	})
@@ -303,7 +303,7 @@ func TestConformanceExits(t *testing.T) {
 		} {
 			id := w.start(sandbox, name, tc.shell, tc.script)
 			if c := w.container(id, exited); c.ExitCode != tc.code || c.Reason != tc.reason || c.FinishedAt < c.StartedAt {
-				w.Errorf("%s: %v", name, c)
+				w.Errorf("%s: got %v, want exit code %d and reason %s", name, c, tc.code, tc.reason)
 			}
 			check(w.T, w.c.StopContainer(w.Context(), id, time.Second))
 		}
@@ -311,11 +311,11 @@ func TestConformanceExits(t *testing.T) {
 			fake.Script{StartErr: `exec: "/no/such/command": no such file or directory`})
 		check(w.T, err)
 		if err := w.c.StartContainer(w.Context(), id); err == nil || !strings.Contains(err.Error(), "no such file") {
-			w.Errorf("start of a command that is not there: %v", err)
+			w.Errorf("start of a missing command: got %v, want no such file", err)
 		}
 		if c := w.container(id, exited); c.ExitCode != 128 || c.Reason != "StartError" ||
 			!strings.Contains(c.Message, "no such file") {
-			w.Errorf("after a failed start: %v", c)
+			w.Errorf("after a failed start: got %v, want exit code 128, StartError, no such file", c)
 		}
 	})
 }
@@ -335,7 +335,7 @@ func TestConformanceStop(t *testing.T) {
 			check(w.T, <-first)
 			w.took(fmt.Sprintf("second stop with %s", second), time.Since(began), 500*time.Millisecond+second)
 			if c := w.container(id, exited); c.ExitCode != 137 {
-				w.Errorf("exit code %d", c.ExitCode)
+				w.Errorf("exit code: got %d, want 137", c.ExitCode)
 			}
 		}
 
@@ -344,7 +344,7 @@ func TestConformanceStop(t *testing.T) {
 		began := time.Now()
 		check(w.T, w.c.StopContainer(w.Context(), polite, time.Minute))
 		if c := w.container(polite, exited); c.ExitCode != 0 || c.Reason != "Completed" {
-			w.Errorf("polite one: %v", c)
+			w.Errorf("container that ends at SIGTERM: got %v, want exit code 0 and reason Completed", c)
 		}
 		w.took("stop of the polite one", time.Since(began), 0)
 
@@ -352,7 +352,7 @@ func TestConformanceStop(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), 500*time.Millisecond)
 		defer cancel()
 		if err := w.c.StopContainer(ctx, left, time.Second); !cri.IsDeadline(err) {
-			w.Errorf("stop whose client goes: %v", err)
+			w.Errorf("stop whose client goes: got %v, want a deadline exceeded", err)
 		}
 		time.Sleep(2 * time.Second)
 		w.container(left, running)
@@ -421,7 +421,7 @@ func TestConformanceEvents(t *testing.T) {
 			w.Helper()
 			time.Sleep(200 * time.Millisecond)
 			if len(hints) > 0 || len(connected) > 0 {
-				w.Errorf("a hint after %s", what)
+				w.Errorf("got a hint after %s, want none", what)
 			}
 		}
 		expect := func(what string) {
@@ -429,7 +429,7 @@ func TestConformanceEvents(t *testing.T) {
 			select {
 			case <-hints:
 			case <-time.After(time.Minute):
-				w.Errorf("no hint after %s", what)
+				w.Errorf("got no hint after %s, want one", what)
 			}
 			time.Sleep(200 * time.Millisecond)
 			for len(hints) > 0 {

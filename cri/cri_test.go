@@ -175,7 +175,7 @@ func TestEveryVerbOverASocket(t *testing.T) {
 		t.Errorf("got %d sandboxes and containers left, want 0", left)
 	}
 	if got := rt.Verbs(); !maps.Equal(got, seen) {
-		t.Errorf("the runtime saw %v, Done heard of %v", got, seen)
+		t.Errorf("calls: got %v at the runtime, want those of Done, %v", got, seen)
 	}
 }
 
@@ -484,9 +484,9 @@ func TestImageEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := slices.Sorted(maps.Keys(pods.Verbs())); !slices.Equal(got, []string{"Version"}) {
-		t.Errorf("the runtime saw %v", got)
+		t.Errorf("calls at the runtime: got %v, want Version", got)
 	}
 	if got := slices.Sorted(maps.Keys(images.Verbs())); !slices.Equal(got, []string{"ListImages"}) {
-		t.Errorf("the image service saw %v", got)
+		t.Errorf("calls at the image service: got %v, want ListImages", got)
 	}
 }

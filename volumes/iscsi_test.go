@@ -168,12 +168,12 @@ func TestPersistentISCSI(t *testing.T) {
 	}
 	if got := node.staged.VolumeCapability.GetMount().GetMountFlags(); strings.Join(got, ",") != annotated ||
 		!node.published.Readonly {
-		t.Errorf("flags %q, read-only %t", got, node.published.Readonly)
+		t.Errorf("got flags %q, read-only %t, want %q, true", got, node.published.Readonly, annotated)
 	}
 	for _, want := range []string{`"VolName":"pv"`, `"Portals":["10.0.0.1:3261","10.0.0.2:3260"]`,
 		`"Iface":"10.0.0.1:3261:pv"`, `"InitiatorName":"` + initiator, `"ReadOnly":true`} {
 		if !strings.Contains(node.staged.VolumeContext["lun"], want) {
-			t.Errorf("%s is not in %s", want, node.staged.VolumeContext["lun"])
+			t.Errorf("lun: got %s, want %s in it", node.staged.VolumeContext["lun"], want)
 		}
 	}
 	pv.Name = "raw"

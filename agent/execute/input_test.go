@@ -45,12 +45,12 @@ func TestReadBeneath(t *testing.T) {
 	}
 	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1"} {
 		if got, err := readBeneath(dir, path); string(got) != want || err != nil {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}
 	}
 	for _, path := range []string{"absolute", "up", "../" + filepath.Base(outside) + "/secret", "pipe", "dir", "missing"} {
 		if got, err := readBeneath(dir, path); err == nil {
-			t.Errorf("%s: %q", path, got)
+			t.Errorf("%s: got %q, want an error", path, got)
 		}
 	}
 }

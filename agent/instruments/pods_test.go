@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
-			t.Errorf("/metrics lacks %q", want)
+			t.Errorf("/metrics: got no line %q, want it", want)
 		}
 	}
 }

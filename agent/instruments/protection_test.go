@@ -41,7 +41,7 @@ func TestProtection(t *testing.T) {
 		for i, name := range []string{"min", "low"} {
 			line := "kubelet_memory_qos_node_memory_" + name + "_bytes " + want[i] + "\n"
 			if !strings.Contains(w.Body.String(), line) {
-				t.Errorf("protected %t: /metrics lacks %q", protected, line)
+				t.Errorf("protected %t: got no line %q in /metrics, want it", protected, line)
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func corpus(t *testing.T) []*world {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no corpus: %v", err)
+		t.Fatalf("read the corpus: got no files, %v, want some", err)
 	}
 	var out []*world
 	for _, file := range files {
@@ -147,7 +147,7 @@ func readWorld(t *testing.T, file string) *world {
 		w.read(t, file, doc)
 	}
 	if w.pod == nil {
-		t.Fatalf("%s has no pod", file)
+		t.Fatalf("%s: got no pod, want one", file)
 	}
 	w.node = testNode(w.facts.Node)
 	w.objects.EnvFiles = map[EnvFile][]byte{}
@@ -192,7 +192,7 @@ func (w *world) read(t *testing.T, file string, doc []byte) {
 		into(w.pod)
 		setDefaults(w.pod)
 	default:
-		t.Fatalf("%s: kind %q", file, kind.Kind)
+		t.Fatalf("%s: got kind %q, want one of those above", file, kind.Kind)
 	}
 }
 

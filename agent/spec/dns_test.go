@@ -89,7 +89,7 @@ func TestDNSWithoutClusterDomain(t *testing.T) {
 	node.ClusterDomain = ""
 	got, _, err := DNS(testPod(), node)
 	if err != nil || !slices.Equal(got.Searches, []string{"example.com"}) {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got %v, %v, want the search domain example.com", got, err)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestGolden(t *testing.T) {
 				t.Errorf("got a modified pod: %s", cmp.Diff(before, w.pod))
 			}
 			if again := render(t, w); !bytes.Equal(got, again) {
-				t.Errorf("the second time differs from the first:\n%s", cmp.Diff(string(got), string(again)))
+				t.Errorf("the second time: want (-), got (+):\n%s", cmp.Diff(string(got), string(again)))
 			}
 			file := "testdata/" + w.name + ".golden"
 			if *update {

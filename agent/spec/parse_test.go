@@ -20,7 +20,7 @@ func TestParseContainerRoundTrip(t *testing.T) {
 		}
 		ref := PodRef{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: w.pod.UID}
 		if got, err := ParsePodLabels(sandbox.Labels); err != nil || got != ref {
-			t.Errorf("%s: sandbox of %v, %v", w.name, got, err)
+			t.Errorf("%s: got the sandbox of %v, %v, want %v", w.name, got, err, ref)
 		}
 		for _, c := range podutil.Containers(&w.pod.Spec) {
 			config, err := Container(w.containerInput(t, c))
@@ -105,7 +105,7 @@ func TestParseContainerBrokenHook(t *testing.T) {
 	got, ok, err := ParseContainer(labels,
 		map[string]string{AnnotationPreStopHandler: `{"exec":{"command":["a"]},"sleep":1}`})
 	if got.PreStop != nil || !ok || err == nil {
-		t.Errorf("%v %v %v", got.PreStop, ok, err)
+		t.Errorf("got hook %v, %v, %v, want none, true, an error", got.PreStop, ok, err)
 	}
 }
 

@@ -430,13 +430,13 @@ func TestAppArmorSources(t *testing.T) {
 		pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AppArmorProfile: c.container}
 		got, text, err := apparmorProfile(pod, &pod.Spec.Containers[0])
 		if err != nil || text != c.want || (got == nil) != (text == "") {
-			t.Errorf("%s: %v %q %v", name, got, text, err)
+			t.Errorf("%s: got %v, %q, %v, want %q", name, got, text, err, c.want)
 		}
 	}
 	pod := testPod()
 	pod.Spec.SecurityContext = nil
 	if got, _, err := apparmorProfile(pod, &pod.Spec.Containers[0]); got != nil || err != nil {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got %v, %v, want no profile", got, err)
 	}
 }
 

@@ -46,7 +46,7 @@ func FuzzParseSELinuxContexts(f *testing.F) {
 		n := &Node{SELinuxFileLabel: label}
 		got, err := n.fileLabel(&corev1.SELinuxOptions{Level: level})
 		if err == nil && strings.ContainsAny(got, "\"\\\n ") {
-			t.Errorf("%q and level %q gave the label %q, which would end a mount option", content, level, got)
+			t.Errorf("%q and level %q: got label %q, want none that would end a mount option", content, level, got)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestVolumeLabelsRefused(t *testing.T) {
 			Containers:      []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}}}
 		if got, err := VolumeLabels(&Node{SELinuxFileLabel: c.policy}, pod, "data"); err == nil ||
 			!strings.Contains(err.Error(), c.words) {
-			t.Errorf("%+v: %q, %v", c, got, err)
+			t.Errorf("%+v: got %q, %v, want an error with %q", c, got, err, c.words)
 		}
 	}
 }

@@ -222,7 +222,7 @@ func TestWaitersLeave(t *testing.T) {
 		}
 		began := time.Now()
 		if got := mustPull(t, p, pullRequest{Image: "app:1"}); got.Took != time.Hour || time.Since(began) != time.Hour {
-			t.Errorf("the next pull took %s", got.Took)
+			t.Errorf("the next pull: got %s, want an hour", got.Took)
 		}
 	})
 }
@@ -248,7 +248,8 @@ func TestParallel(t *testing.T) {
 					all.Go(func() {
 						got, err := pull(t.Context(), p, pullRequest{Image: image})
 						if err != nil || got.Took != time.Minute {
-							t.Errorf("%s: took %s, %v; the wait for others must not count", image, got.Took, err)
+							t.Errorf("%s: got %s, %v, want a minute: the wait for others must not count",
+								image, got.Took, err)
 						}
 					})
 				}

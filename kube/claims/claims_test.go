@@ -51,7 +51,7 @@ func TestSlices(t *testing.T) {
 			t.Error(err)
 		}
 		if got, err := c.Drivers(t.Context()); err != nil || !slices.Equal(got, []string{"two"}) {
-			t.Errorf("left: %q, %v", got, err)
+			t.Errorf("drivers left: got %q, %v, want two", got, err)
 		}
 		if server.Get("resourceslices", "", "d") == nil {
 			t.Error("another node's ResourceSlice is gone")

@@ -51,7 +51,7 @@ func TestTrustBundlesSelected(t *testing.T) {
 		b.wantBundles(&corev1.ClusterTrustBundleProjection{Name: new("plain")}, "4")
 		_, err := b.o.TrustBundles(b.Context(), &corev1.ClusterTrustBundleProjection{Name: new("none")})
 		if !apierrors.IsNotFound(err) || err.Error() != `clustertrustbundle.certificates.k8s.io "none" not found` {
-			b.Errorf("a bundle that does not exist: %v", err)
+			b.Errorf("a bundle that does not exist: got %v, want not found", err)
 		}
 		for want, s := range map[string]*corev1.ClusterTrustBundleProjection{
 			"either name or signerName must be set": {},
@@ -117,7 +117,7 @@ func TestTrustBundlesWhileAway(t *testing.T) {
 		b.server.Intercept(down)
 		b.o.Use("p1", bundleRef)
 		if _, err := b.o.TrustBundles(b.Context(), bySigner(nil)); err == nil || apierrors.IsNotFound(err) {
-			b.Errorf("with the API server away from the start: %v", err)
+			b.Errorf("with the API server away from the start: got %v, want an error other than not found", err)
 		}
 		b.server.Put(bundle("example.com:a:one", "example.com/a", "x", "1"))
 		b.server.Intercept(nil)

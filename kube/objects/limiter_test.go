@@ -23,7 +23,7 @@ func TestReadsGoBeforeWatches(t *testing.T) {
 			if r.URL.Query().Get("watch") != "" {
 				now, most = &opens, &mostOpens
 				if n := read.Load(); n < many {
-					b.Errorf("a watch is opened when %d of %d objects are read", n, many)
+					b.Errorf("objects read before a watch is opened: got %d, want all %d", n, many)
 				}
 			} else {
 				defer read.Add(1)

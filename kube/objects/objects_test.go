@@ -147,7 +147,7 @@ func TestVolumeObjectIsWatched(t *testing.T) {
 		b.wantChanges("[p2]")
 		if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) ||
 			err.Error() != `configmap "a" not found` {
-			b.Errorf("a deleted object gives %v", err)
+			b.Errorf("a deleted object: got %v, want not found", err)
 		}
 		b.server.Put(configMap("a", "3"))
 		b.wantChanges("[p2]")
@@ -162,7 +162,7 @@ func TestVolumeObjectIsWatched(t *testing.T) {
 		time.Sleep(linger + time.Second)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 0 || len(b.o.entries) != 0 {
-			b.Errorf("%d watches and %d entries are left", n, len(b.o.entries))
+			b.Errorf("got %d watches and %d entries left, want none", n, len(b.o.entries))
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestEnvironmentObjectIsNotWatched(t *testing.T) {
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
 		})
 		if c, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsForbidden(err) {
-			b.Errorf("a forbidden object gives %v, %v", c, err)
+			b.Errorf("a forbidden object: got %v, %v, want forbidden", c, err)
 		}
 	})
 }
@@ -217,7 +217,7 @@ func TestMissingObjectIsWatched(t *testing.T) {
 			b.o.Use("p", []Ref{ref("a", watched)})
 			for range 5 {
 				if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsNotFound(err) {
-					b.Errorf("a missing object gives %v", err)
+					b.Errorf("a missing object: got %v, want not found", err)
 				}
 				time.Sleep(time.Second)
 			}
@@ -226,7 +226,7 @@ func TestMissingObjectIsWatched(t *testing.T) {
 				b.Errorf("got %d watches, want one that waits for the object", n)
 			}
 			if n := len(b.server.Requests()); n > 4 {
-				b.Errorf("%d requests to wait for an object", n)
+				b.Errorf("requests to wait for an object: got %d, want at most 4", n)
 			}
 			b.server.Put(configMap("a", "1"))
 			b.wantChanges("[p]")
@@ -292,7 +292,7 @@ func TestWatchResumesAfterBrokenConnection(t *testing.T) {
 		b.wantValue("a", "2")
 		b.wantValue("c", "1")
 		if _, err := b.o.ConfigMap(b.Context(), "ns", "b"); !apierrors.IsNotFound(err) {
-			b.Errorf("an object deleted during a cut gives %v", err)
+			b.Errorf("an object deleted during a cut: got %v, want not found", err)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestReadAfterBrokenConnectionIsConsistent(t *testing.T) {
 		b.server.Requests()
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if v := r.URL.Query().Get("resourceVersion"); r.URL.Query().Get("watch") == "" && v != "" {
-				b.Errorf("%s may be as old as %q", r.URL.Path, v)
+				b.Errorf("%s: got resourceVersion %q, want none: the newest state", r.URL.Path, v)
 			}
 			return nil
 		})
@@ -368,7 +368,7 @@ func TestEnvironmentIsReadForEachStart(t *testing.T) {
 		b.server.Put(configMap("a", "1"))
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if v := r.URL.Query().Get("resourceVersion"); v != "" {
-				b.Errorf("%s may be as old as %q", r.URL.Path, v)
+				b.Errorf("%s: got resourceVersion %q, want none: the newest state", r.URL.Path, v)
 			}
 			return nil
 		})
@@ -392,7 +392,7 @@ func TestForbiddenForAMoment(t *testing.T) {
 		b.o.Use("p", []Ref{ref("a", true)})
 		b.wantValue("a", "1")
 		if d := time.Since(start); d > 200*time.Millisecond {
-			b.Errorf("it took %s", d)
+			b.Errorf("time of the read: got %s, want at most 200ms", d)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -411,10 +411,10 @@ func TestForbiddenForEver(t *testing.T) {
 		start := time.Now()
 		if _, err := b.o.Secret(b.Context(), "ns", "s"); !apierrors.IsForbidden(err) ||
 			!strings.Contains(err.Error(), "get Secret ns/s") {
-			b.Errorf("error is %v", err)
+			b.Errorf("got %v, want forbidden, with the name of the Secret", err)
 		}
 		if d := time.Since(start); d > client.AuthorizerLag {
-			b.Errorf("it took %s to say so", d)
+			b.Errorf("time until the error: got %s, want at most %s", d, client.AuthorizerLag)
 		}
 		b.server.Intercept(nil)
 		b.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
@@ -440,7 +440,7 @@ func TestSilentServer(t *testing.T) {
 		defer cancel()
 		if _, err := b.o.ConfigMap(ctx, "ns", "a"); err == nil ||
 			!strings.Contains(err.Error(), "the API server has not answered") {
-			b.Errorf("error is %v", err)
+			b.Errorf("got %v, want an error that the API server has not answered", err)
 		}
 	})
 }
@@ -482,7 +482,7 @@ func TestConcurrentUse(t *testing.T) {
 		time.Sleep(2 * linger)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 0 || len(b.o.entries) != 0 {
-			b.Errorf("%d watches and %d entries are left", n, len(b.o.entries))
+			b.Errorf("got %d watches and %d entries left, want none", n, len(b.o.entries))
 		}
 	})
 }

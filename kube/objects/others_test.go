@@ -32,7 +32,7 @@ func TestToken(t *testing.T) {
 			b.Errorf("token %q, %v; want one bound to the pod", token, err)
 		}
 		if d := time.Until(expires).Round(time.Second); d != time.Hour {
-			b.Errorf("it expires in %s", d)
+			b.Errorf("the token expires: got in %s, want in 1h0m0s", d)
 		}
 		if token, _, _ = b.o.Token(b.Context(), testPod(), "", 600); token != "ns|sa|Pod|p|uid|" {
 			b.Errorf("without an audience the token: got %q, want ns|sa|Pod|p|uid|", token)
@@ -57,12 +57,13 @@ func TestToken(t *testing.T) {
 			return apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "sa")
 		})
 		if _, _, err = b.o.Token(b.Context(), testPod(), "", 600); !apierrors.IsNotFound(err) || time.Since(start) > 0 {
-			b.Errorf("a service account that does not exist: %v after %s", err, time.Since(start))
+			b.Errorf("a service account that does not exist: got %v after %s, want not found at once",
+				err, time.Since(start))
 		}
 		b.server.Intercept(down)
 		if token, _, err = b.o.Token(b.Context(), testPod(), "", 600); err == nil || token != "" ||
 			!strings.Contains(err.Error(), "ns/sa") {
-			b.Errorf("token %q, error %v", token, err)
+			b.Errorf("got token %q, %v, want an error with the service account's name", token, err)
 		}
 	})
 }
@@ -78,7 +79,7 @@ func TestPullSecrets(t *testing.T) {
 			b.Errorf("got %v, want the one that is there", got)
 		}
 		if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `secret "missing" not found`) {
-			b.Errorf("error is %v", err)
+			b.Errorf("got %v, want that the secret is not found", err)
 		}
 	})
 }
@@ -129,7 +130,7 @@ func (b *bench) wantServices(namespace, want string) {
 	for _, s := range all {
 		found[s.Namespace+"/"+s.Name] = true
 		if s.Labels != nil || len(s.Spec.Ports) != 1 {
-			b.Errorf("service %+v", s)
+			b.Errorf("got service %+v, want one port and no labels", s)
 		}
 	}
 	for _, w := range strings.Fields(want) {
@@ -282,7 +283,7 @@ func TestLocalServices(t *testing.T) {
 		}
 		b.server.Intercept(down)
 		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil {
-			b.Errorf("without an API server the services are %v, %v", all, err)
+			b.Errorf("services without an API server: got %v, %v, want none", all, err)
 		}
 		b.server.Intercept(b.silent)
 		began := time.Now()

@@ -163,7 +163,7 @@ func TestPodCertificateIssued(t *testing.T) {
 			*s.MaxExpirationSeconds != 86400 ||
 			!maps.Equal(s.UnverifiedUserAnnotations, map[string]string{"example.com/as": "web"}) ||
 			pcr.OwnerReferences[0].UID != "uid" {
-			b.Errorf("the request is %+v", pcr)
+			b.Errorf("got request %+v, want the pod's identity, annotations and owner in it", pcr)
 		}
 		b.wantError("waits for signer")
 		b.wantRequests("get serviceaccounts ns/sa", "watch podcertificaterequests /", "create podcertificaterequests ns/")
@@ -177,7 +177,7 @@ func TestPodCertificateIssued(t *testing.T) {
 			b.Fatalf("got %v, %v", c, err)
 		}
 		if d := renew.Sub(pcr.Status.BeginRefreshAt.Time); d < 0 || d >= renewJitter {
-			b.Errorf("it is renewed %s after the signer's time", d)
+			b.Errorf("renewal after the signer's time: got %s, want between 0 and %s", d, renewJitter)
 		}
 		if n := b.server.Watches(); n != 0 {
 			b.Errorf("got %d watches though no request is under way, want 0", n)
@@ -241,7 +241,8 @@ func TestPodCertificateRenewed(t *testing.T) {
 		b.wantChanges("[uid]")
 		next, again, err := b.get(shown, renew)
 		if err != nil || next.Leaf.Equal(shown.Leaf) || !again.After(renew) || next.PrivateKey == shown.PrivateKey {
-			b.Errorf("after the renewal: %v, %v, %v", next, again, err)
+			b.Errorf("after the renewal: got %v, %v, %v, want another certificate and key, and a later renewal",
+				next, again, err)
 		}
 		b.wantEvents()
 	})
@@ -255,7 +256,7 @@ func TestPodCertificateOverdue(t *testing.T) {
 		time.Sleep(renewOverdue + time.Second)
 		for range 2 {
 			if c, _, err := b.get(shown, renew); err != nil || c != shown {
-				b.Errorf("overdue: %v", err)
+				b.Errorf("overdue: got %v or another certificate, want the same one", err)
 			}
 		}
 		b.wantEvents("uid CertificateOverdueForRefresh: PodCertificate refresh overdue")
@@ -263,7 +264,7 @@ func TestPodCertificateOverdue(t *testing.T) {
 		time.Sleep(certLifetime)
 		for range 2 {
 			if c, _, err := b.get(shown, renew); err != nil || c != shown {
-				b.Errorf("expired, but not refused: %v", err)
+				b.Errorf("expired, but not refused: got %v or another certificate, want the same one", err)
 			}
 		}
 		b.wantEvents("uid CertificateExpired: PodCertificate expired")
@@ -390,7 +391,7 @@ func TestPodCertificateForgotten(t *testing.T) {
 		b.o.Use("uid", nil)
 		synctest.Wait()
 		if n := b.server.Watches(); n != 0 || len(b.o.certificates.sources) != 0 {
-			b.Errorf("%d watches and %d certificates are left", n, len(b.o.certificates.sources))
+			b.Errorf("got %d watches and %d certificates left, want none", n, len(b.o.certificates.sources))
 		}
 		b.issue(pcr)
 		b.wantChanges()

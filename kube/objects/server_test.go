@@ -120,7 +120,7 @@ func TestRealServer(t *testing.T) {
 	must(t, err)
 	t.Logf("first read took %s", time.Since(start))
 	if got.Data["k"] != "1" {
-		t.Errorf("it is %v", got.Data)
+		t.Errorf("data: got %v, want k=1", got.Data)
 	}
 	if _, err := o.Secret(t.Context(), ns, "s"); !apierrors.IsNotFound(err) {
 		t.Errorf("missing Secret: got %v, want NotFound", err)
@@ -137,7 +137,7 @@ func TestRealServer(t *testing.T) {
 	must(t, admin.Core.Put().Namespace(ns).Resource("configmaps").Name("a").Body(a).Do(t.Context()).Error())
 	changed("the ConfigMap's change")
 	if got, err = o.ConfigMap(t.Context(), ns, "a"); err != nil || got.Data["k"] != "2" {
-		t.Errorf("the ConfigMap is %v, %v", got, err)
+		t.Errorf("got ConfigMap %v, %v, want k=2", got, err)
 	}
 	must(t, admin.Core.Delete().Namespace(ns).Resource("configmaps").Name("a").Do(t.Context()).Error())
 	changed("the ConfigMap's deletion")

@@ -98,11 +98,12 @@ func TestAPIPods(t *testing.T) {
 		server.Delete("pods", "ns", "s")
 		set = newest(t, s)
 		if len(set.Pods) != 2 || len(set.Mirrors) != 0 || set.Pods["1"].Labels["a"] != "b" {
-			t.Errorf("after a burst there are %d pods and %d mirror pods, labels %v", len(set.Pods), len(set.Mirrors),
+			t.Errorf("after a burst: got %d pods, %d mirror pods, labels %v, want 2, 0, a=b",
+				len(set.Pods), len(set.Mirrors),
 				set.Pods["1"].Labels)
 		}
 		if got := set.Pods["1"]; got.Annotations[podutil.AnnotationSeen] != seen || SourceOf(got) != SourceAPI {
-			t.Errorf("an update changed the annotations to %v, first seen at %s", got.Annotations, seen)
+			t.Errorf("annotations after an update: got %v, want them first seen at %s", got.Annotations, seen)
 		}
 		synctest.Wait()
 		select {

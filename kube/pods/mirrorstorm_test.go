@@ -144,7 +144,8 @@ func TestMirrorStorm(t *testing.T) {
 				defer s.mu.Unlock()
 				for hash, n := range s.made {
 					if n > 1+s.taken[hash] {
-						t.Errorf("the mirror pod of manifest %s was created %d times, and deleted by users %d times", hash, n,
+						t.Errorf("mirror pod of manifest %s: got %d creations, want at most one more than the %d deletions by users",
+							hash, n,
 							s.taken[hash])
 					}
 				}

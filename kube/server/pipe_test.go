@@ -254,7 +254,7 @@ func TestThousandsOfStreams(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("after %d streams %d goroutines run and %d files are open, before it were %d and %d", streams, running,
+			t.Fatalf("after %d streams: got %d goroutines and %d files, want %d and %d as before", streams, running,
 				files, wasRunning, wereOpen)
 		}
 	}

@@ -48,7 +48,7 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 		sortConditions(&got.Status)
 		sortConditions(&want)
 		if !apiequality.Semantic.DeepEqual(clean(got.Status), clean(want)) {
-			t.Fatalf("seed %d: patch %s\n%s", seed, body, cmp.Diff(clean(want), clean(got.Status)))
+			t.Fatalf("seed %d: patch %s: want (-), got (+):\n%s", seed, body, cmp.Diff(clean(want), clean(got.Status)))
 		}
 	}
 }

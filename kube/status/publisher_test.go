@@ -94,7 +94,7 @@ func TestOneRequestAnUpdateAndNoneWithoutChange(t *testing.T) {
 		b.p.Set(pod, running(pod, false))
 		synctest.Wait()
 		if got := b.api.log(); len(got) > 0 {
-			t.Errorf("requests %v without a change", got)
+			t.Errorf("requests without a change: got %v, want none", got)
 		}
 		if s, known := b.p.newest(pod.UID); !known || s.Phase != corev1.PodRunning {
 			t.Errorf("newest status: got phase %q and known %v, want Running", s.Phase, known)
@@ -261,7 +261,7 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 			b.p.set(old, s, gone)
 			synctest.Wait()
 			if got := b.api.get("ns", "a"); got == nil || got.UID != "other" || !isReady(&got.Status) {
-				t.Errorf("gone=%v: the new pod was touched: %+v", gone, got)
+				t.Errorf("gone=%v: got %+v, want the new pod as it was", gone, got)
 			}
 			if _, known := b.p.newest(old.UID); known {
 				t.Errorf("gone=%v: the publisher still remembers the old pod", gone)
@@ -333,7 +333,8 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			if got := len(b.api.log()); got > 2 || (failure != nil && got > 1) {
-				t.Errorf("after %v: %d requests for a pod that was forgotten", failure, got)
+				t.Errorf("after %v: got %d requests for a pod that was forgotten, want at most a patch and a delete",
+					failure, got)
 			}
 			if !b.settled() {
 				t.Errorf("after %v: something is left to send", failure)
@@ -351,7 +352,7 @@ func TestForgetDropsWhatIsQueued(t *testing.T) {
 		b.run(t)
 		synctest.Wait()
 		if got := b.api.log(); len(got) > 0 {
-			t.Errorf("requests %v for a forgotten pod", got)
+			t.Errorf("requests for a forgotten pod: got %v, want none", got)
 		}
 	})
 }

@@ -112,7 +112,8 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	got = <-s.seen
 	if podutil.Condition(got.Status.Conditions, corev1.PodResizePending) != nil || got.Status.PodIPs[0].IP != "10.1.0.9" ||
 		len(got.Status.PodIPs) != 2 {
-		t.Errorf("conditions %v, podIPs %v", got.Status.Conditions, got.Status.PodIPs)
+		t.Errorf("got conditions %v, podIPs %v, want no resize, and 10.1.0.9 first of two",
+			got.Status.Conditions, got.Status.PodIPs)
 	}
 	status.Phase = corev1.PodSucceeded
 	status.ContainerStatuses[0].State = corev1.ContainerState{
@@ -120,7 +121,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	}
 	s.p.SetGone(got, status)
 	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
-		t.Errorf("phase %s, ready %v", got.Status.Phase, isReady(&got.Status))
+		t.Errorf("got phase %s, ready %v, want Succeeded, false", got.Status.Phase, isReady(&got.Status))
 	}
 	s.awaitDeleted(pod.UID)
 	if _, err := s.get(pod.Name); !apierrors.IsNotFound(err) {
@@ -154,7 +155,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 			t.Errorf("gone=%v: got an accepted patch, want none", gone)
 		}
 		if got, err := s.get(next.Name); err != nil || got.ResourceVersion != next.ResourceVersion {
-			t.Errorf("gone=%v: the new pod was touched: %v", gone, err)
+			t.Errorf("gone=%v: got %v or another version, want the new pod as it was", gone, err)
 		}
 		if err := s.remove(t.Context(), next.Name); err != nil {
 			t.Fatal(err)
@@ -191,7 +192,7 @@ func TestRealServerAcceptsEvents(t *testing.T) {
 				t.Fatalf("watch: got %+v, want count %d", e.Object, want)
 			}
 		case <-waittest.Context(t).Done():
-			t.Fatalf("no event with count %d", want)
+			t.Fatalf("got no event with the count %d, want one", want)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func TestTransitionTimes(t *testing.T) {
 		}
 	}
 	if !got.StartTime.Equal(&before) {
-		t.Errorf("start time moved to %v", got.StartTime)
+		t.Errorf("start time: got %v, want %v", got.StartTime, before)
 	}
 	if c := podutil.Condition(got.Conditions, corev1.PodReady); c.ObservedGeneration != 1 {
 		t.Errorf("observed generation %d, want the pod's", c.ObservedGeneration)
@@ -154,7 +154,7 @@ func TestTerminalPodIsNotReady(t *testing.T) {
 	got, _ := Settle(testPod("a"), &corev1.PodStatus{}, want, epoch)
 	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
 		if got := podutil.Condition(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
-			t.Errorf("%s is %+v", c, got)
+			t.Errorf("condition %s: got %+v, want False, PodFailed", c, got)
 		}
 	}
 }

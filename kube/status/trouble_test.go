@@ -50,7 +50,7 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 		for _, pod := range pods {
 			got := b.api.get("ns", pod.Name)
 			if isReady(&got.Status) != (pod != pods[7]) {
-				t.Errorf("pod %s: ready %v", pod.Name, isReady(&got.Status))
+				t.Errorf("pod %s: got ready %v, want %v", pod.Name, isReady(&got.Status), pod != pods[7])
 			}
 		}
 		if got := len(b.api.log()); got != 110 {

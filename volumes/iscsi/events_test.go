@@ -80,7 +80,7 @@ func TestAwait(t *testing.T) {
 	looks = 0
 	if got, err := await(ctx, script{func() error { cancel(); return ctx.Err() }}, time.Minute, after(3)); got != "" ||
 		!errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %q, %v", got, err)
+		t.Errorf("given up: got %q, %v, want context.Canceled", got, err)
 	}
 	looks = 0
 	if got, err := await(t.Context(), script{func() error { return nil }}, 0, after(3)); got != "" || err != nil {

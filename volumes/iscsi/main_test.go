@@ -236,11 +236,11 @@ func (w *world) nothing() {
 	for _, db := range w.d.cfg.DBs {
 		for _, pattern := range []string{filepath.Join(db, "nodes", w.target, "*"), filepath.Join(db, "ifaces/127*")} {
 			if left, _ := filepath.Glob(pattern); len(left) > 0 {
-				w.Errorf("left: %v", left)
+				w.Errorf("left: got %v, want none", left)
 			}
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.d.cfg.State, "*")); len(left) > 0 {
-		w.Errorf("left: %v", left)
+		w.Errorf("left: got %v, want none", left)
 	}
 }

@@ -78,7 +78,7 @@ func TestTargetBlock(t *testing.T) {
 	w.must(err)
 	w.must(f.Close())
 	if !bytes.Equal(got, text) {
-		t.Errorf("the device says %q", got)
+		t.Errorf("read from the device: got %q, want %q", got, text)
 	}
 	w.unpublish(device)
 	w.unstage(l, true)

@@ -361,14 +361,14 @@ func TestNamesAreChecked(t *testing.T) {
 			}
 			r := request(pod, volume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 			if _, err := v.Mount(t.Context(), r, nil); err == nil {
-				t.Errorf("Mount took %s %q", where, name)
+				t.Errorf("Mount of %s %q: got no error, want one", where, name)
 			}
 			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, volume}); err == nil {
-				t.Errorf("Unmount took %s %q", where, name)
+				t.Errorf("Unmount of %s %q: got no error, want one", where, name)
 			}
 		}
 		if err := v.RemovePodDir(t.Context(), types.UID(name)); err == nil {
-			t.Errorf("RemovePodDir took %q", name)
+			t.Errorf("RemovePodDir of %q: got no error, want one", name)
 		}
 	}
 }

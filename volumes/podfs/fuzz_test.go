@@ -24,7 +24,7 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		if !filepath.IsLocal(path) {
-			t.Fatalf("%q leads out", path)
+			t.Fatalf("got path %q, which leads out of the volume, want an error", path)
 		}
 		a, root := openTestDir(t)
 		if _, err := a.write(t.Context(), p, testNow, ownNothing); err != nil {
@@ -34,10 +34,10 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		if raw, err := a.root.ReadFile(filepath.Clean(path)); err != nil || string(raw) != "x" {
-			t.Fatalf("%q is not in the volume: %q, %v", path, raw, err)
+			t.Fatalf("file %q: got %q, %v, want x", path, raw, err)
 		}
 		if changed := a.mustWrite(t, p); changed {
-			t.Fatalf("%q changes each time", path)
+			t.Fatalf("%q, written again: got a change, want none", path)
 		}
 		a.mustWrite(t, payload{})
 		wantFiles(t, root, nil)
@@ -61,17 +61,19 @@ func FuzzToken(f *testing.F) {
 		c, err := parseClaims(raw)
 		if err != nil {
 			if len(raw) > 40 && strings.Contains(err.Error(), raw) {
-				t.Fatalf("the error contains the token: %v", err)
+				t.Fatalf("got the token in the error %v, want it hidden", err)
 			}
 			return
 		}
 		if !c.expires.After(c.issued) && c.expires.Unix() != c.issued.Unix() || c.expires.Year() > 9999 {
-			t.Fatalf("issued %v, expires %v", c.issued, c.expires)
+			t.Fatalf("got issued %v, expires %v, want the end after the start and before the year 10000",
+				c.issued, c.expires)
 		}
 		for _, now := range []time.Time{testNow, c.issued, c.expires} {
 			at := c.refreshAt(now, time.Second)
 			if at.Before(now.Add(tokenRetry)) || at.After(now.Add(tokenMaxAge)) && at.After(now.Add(tokenRetry)) {
-				t.Fatalf("refresh at %v, now %v, token %+v", at, now, c)
+				t.Fatalf("refresh: got %v, want it between the next attempt and the greatest age; now %v, token %+v",
+					at, now, c)
 			}
 		}
 	})
@@ -102,13 +104,13 @@ func FuzzTrustBundle(f *testing.F) {
 		for len(rest) > 0 {
 			block, after := pem.Decode(rest)
 			if block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0 || seen[string(block.Bytes)] {
-				t.Fatalf("block %+v in %q", block, got)
+				t.Fatalf("got block %+v in %q, want a certificate without headers, once", block, got)
 			}
 			seen[string(block.Bytes)], rest = true, after
 		}
 		for _, der := range append(certificates([]byte(a)), certificates([]byte(b))...) {
 			if !seen[string(der)] {
-				t.Fatalf("%x is lost", der)
+				t.Fatalf("got no certificate %x, want each that was given", der)
 			}
 		}
 	})

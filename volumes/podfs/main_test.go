@@ -207,7 +207,7 @@ func wantFiles(t testing.TB, dir string, want map[string]string) {
 		delete(got, path)
 	}
 	for path := range got {
-		t.Errorf("unexpected file %s", path)
+		t.Errorf("got file %s, want none", path)
 	}
 }
 

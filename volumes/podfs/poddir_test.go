@@ -116,7 +116,7 @@ func TestListUnmountRemove(t *testing.T) {
 	}
 	slices.SortFunc(found, func(a, b OnDisk) int { return strings.Compare(a.path(), b.path()) })
 	if err != nil || !slices.Equal(found, want) {
-		t.Fatalf("List: %v, %v\nwant %v", found, err, want)
+		t.Fatalf("List: got %v, %v\nwant %v", found, err, want)
 	}
 	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/csi", "pvc-1"}); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("Unmount of a CSI volume: got %v, want %v", err, ErrUnsupported)

@@ -54,6 +54,6 @@ func TestPodFileIsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := v.ReadPodFile(pod.UID, "fact"); err == nil || strings.Contains(string(got), "secret") {
-		t.Errorf("read through a link: %q", got)
+		t.Errorf("read through a link: got %q, %v, want an error", got, err)
 	}
 }

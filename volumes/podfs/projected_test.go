@@ -247,7 +247,7 @@ func TestOpaqueToken(t *testing.T) {
 	}
 	m := mustMount(t, v, request(testPod(), "p", apiAccess()), o)
 	if got := m.RefreshAt.Sub(testNow); got > 2886*time.Second || got < 2875*time.Second {
-		t.Errorf("refresh after %v", got)
+		t.Errorf("refresh: got after %v, want after 2875s to 2886s", got)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestRenewal(t *testing.T) {
 		})
 	}
 	if got := claim(h, 0).renewal(7 * time.Second); got != iat.Add(48*time.Minute-7*time.Second) {
-		t.Errorf("renewal with jitter at %v", got.Sub(iat))
+		t.Errorf("renewal with jitter: got after %v, want after 47m53s", got.Sub(iat))
 	}
 }
 
@@ -326,7 +326,7 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("got %v, want unsupported %s", err, want)
 		}
 		if err := Supported(&corev1.Volume{Name: "vol", VolumeSource: source}); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("Supported(%s) = %v", want, err)
+			t.Errorf("Supported(%s): got %v, want ErrUnsupported", want, err)
 		}
 	}
 	if m, err := v.Mount(t.Context(), request(testPod(), "img", corev1.VolumeSource{

@@ -111,7 +111,7 @@ func TestSubpath(t *testing.T) {
 			}
 			again, err := v.Subpath(t.Context(), s)
 			if err != nil || again != got || countMounts(t, got) != 1 {
-				t.Errorf("again: %s, %v, %d mounts", again, err, countMounts(t, got))
+				t.Errorf("again: got %s, %v, %d mounts, want %s and one mount", again, err, countMounts(t, got), got)
 			}
 			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "data"}); err != nil {
 				t.Error(err)
@@ -189,7 +189,7 @@ func TestSubpathOfSecretAndHostPath(t *testing.T) {
 	got, err = v.Subpath(t.Context(), SubPath{ // links on the way to a hostPath are the administrator's
 		PodUID: pod.UID, Container: "main", Volume: "host", Mount: "host", HostPath: filepath.Join(host, "link"), Path: "x"})
 	if err != nil || statPath(t, got).Ino != statPath(t, filepath.Join(host, "real/x")).Ino {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s, %v, want the file real/x", got, err)
 	}
 	if _, err := v.Subpath(t.Context(), SubPath{
 		PodUID: pod.UID, Container: "main", Volume: "f", Mount: "f", HostPath: m.HostPath + "/user", Path: "x"}); err == nil {
@@ -210,7 +210,7 @@ func TestSubpathIsExchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if statPath(t, got).Ino != statPath(t, filepath.Join(s.HostPath, path)).Ino || countMounts(t, got) != 1 {
-			t.Errorf("%s: wrong part, or %d mounts", path, countMounts(t, got))
+			t.Errorf("%s: got another file or %d mounts, want this path in one mount", path, countMounts(t, got))
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestSubpathUnderSwap(t *testing.T) {
 		mounted++
 		for _, outside := range []string{"secret", "sub/secret"} {
 			if _, err := os.Lstat(filepath.Join(got, outside)); err == nil {
-				t.Fatalf("%s shows the host's files", s.Path)
+				t.Fatalf("sub-path %s: got a file of the host in it, want none", s.Path)
 			}
 		}
 	}

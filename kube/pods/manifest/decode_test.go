@@ -36,7 +36,7 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("got %s/%s on %s, %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
 	}
 	if len(p.UID) != 32 || string(p.UID) != p.Hash || p.Annotations[podutil.AnnotationHash] != p.Hash {
-		t.Errorf("UID %q, hash %q and annotation %q must be the same 32 digits", p.UID, p.Hash,
+		t.Errorf("got UID %q, hash %q and annotation %q, want the same 32 digits", p.UID, p.Hash,
 			p.Annotations[podutil.AnnotationHash])
 	}
 	if p.Annotations[podutil.AnnotationSource] != "file" {

@@ -248,10 +248,10 @@ func TestValidateRefuses(t *testing.T) {
 func TestCheckReferences(t *testing.T) {
 	pod := valid(t)
 	if errs := CheckReferences(pod, nil); len(errs) > 0 {
-		t.Errorf("ConfigMaps and Secrets are not asked about: %v", errs)
+		t.Errorf("without a function to ask: got %v, want no errors", errs)
 	}
 	if errs := CheckReferences(pod, func(_, _ string) bool { return true }); len(errs) > 0 {
-		t.Errorf("all are there: %v", errs)
+		t.Errorf("all are there: got %v, want no errors", errs)
 	}
 	errs := CheckReferences(pod, func(kind, name string) bool { return kind != "Secret" || name != "s" })
 	var paths []string

@@ -33,10 +33,10 @@ func TestDebugFlags(t *testing.T) {
 		w := httptest.NewRecorder()
 		config.verbosityHandler().ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.answer) {
-			t.Errorf("%s %.20s: status %d, %q", c.method, c.body, w.Code, w.Body)
+			t.Errorf("%s %.20s: got %d, %q, want %d, %q", c.method, c.body, w.Code, w.Body, c.code, c.answer)
 		}
 		if log.Enabled(t.Context(), slog.LevelDebug) != c.steps {
-			t.Errorf("after %s %.20s steps are logged: %v", c.method, c.body, !c.steps)
+			t.Errorf("steps are logged after %s %.20s: got %v, want %v", c.method, c.body, !c.steps, c.steps)
 		}
 	}
 }
