@@ -90,7 +90,7 @@ func TestHandlerCompressesIfAccepted(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if got := resp.Header.Get("Content-Type"); got != contentType {
-			t.Errorf("content type %q", got)
+			t.Errorf("content type: got %q, want %q", got, contentType)
 		}
 		var body io.Reader = resp.Body
 		if resp.Header.Get("Content-Encoding") == "gzip" {
@@ -112,7 +112,7 @@ func TestHandlerCompressesIfAccepted(t *testing.T) {
 			"a_total 1\n", "\ngo_goroutines ", "\nprocess_cpu_seconds_total ", "\nprocess_resident_memory_bytes ",
 		} {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s: no %q in:\n%s", encoding, want, text)
+				t.Errorf("%s: got no %q, want it in:\n%s", encoding, want, text)
 			}
 		}
 	}

@@ -189,10 +189,10 @@ func TestRegistered(t *testing.T) {
 	defer w.mu.Unlock()
 	if got := w.known["early"]; got.Type != pluginType || got.Endpoint != "/run/early" ||
 		!slices.Equal(got.Versions, []string{"v1", "v2"}) {
-		t.Errorf("early is %+v", got)
+		t.Errorf("early: got %+v, want the type, endpoint and versions that it has registered", got)
 	}
 	if got := w.known["late"]; got.Endpoint != w.path("below/late.sock") {
-		t.Errorf("late is %+v", got)
+		t.Errorf("late: got %+v, want its own socket as endpoint", got)
 	}
 }
 

@@ -130,7 +130,8 @@ func TestHTTPRequest(t *testing.T) {
 	}
 	if got.Header.Get("User-Agent") != "kube-probe/"+release.Minor() || got.Header.Get("Accept") != "*/*" || !got.Close ||
 		got.Header.Get("Accept-Encoding") != "" || got.RequestURI != "/a%2Fb?x=1&y" {
-		t.Errorf("request %s with %v, close %v", got.RequestURI, got.Header, got.Close)
+		t.Errorf("got request %s with %v, close %v, want the path as it is, and the headers of the kubelet",
+			got.RequestURI, got.Header, got.Close)
 	}
 	headers := []corev1.HTTPHeader{{Name: "host", Value: "my.host"}, {Name: "X-A", Value: "1"}, {Name: "X-A", Value: "2"},
 		{Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: ""}}
@@ -139,7 +140,7 @@ func TestHTTPRequest(t *testing.T) {
 	}
 	if got.Host != "my.host" || len(got.Header["X-A"]) != 2 || got.Header.Get("User-Agent") != "mine" ||
 		got.Header["Accept"] != nil {
-		t.Errorf("host %s, headers %v", got.Host, got.Header)
+		t.Errorf("got host %s, headers %v, want those of the probe", got.Host, got.Header)
 	}
 }
 
@@ -171,7 +172,7 @@ func TestTCP(t *testing.T) {
 	for _, p := range []intstr.IntOrString{port, intstr.FromString("db"), intstr.FromString(port.String())} {
 		if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named); got != Succeeded ||
 			text != "" {
-			t.Errorf("port %s: %s %s", p.String(), got, text)
+			t.Errorf("port %s: got %s, %s, want Succeeded", p.String(), got, text)
 		}
 	}
 	l.Close()
@@ -183,7 +184,7 @@ func TestTCP(t *testing.T) {
 	for _, p := range []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(65536), intstr.FromString("none")} {
 		got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: p}}, named)
 		if got != Errored || !strings.Contains(text, p.String()) || !strings.Contains(text, `"app"`) {
-			t.Errorf("port %s: %s %q", p.String(), got, text)
+			t.Errorf("port %s: got %s, %q, want Errored with the port and the container", p.String(), got, text)
 		}
 	}
 }
@@ -246,7 +247,7 @@ func TestGRPCTimeout(t *testing.T) {
 
 func TestNoHandler(t *testing.T) {
 	if got, text := try(t, corev1.ProbeHandler{}); got != Errored || text == "" {
-		t.Errorf("%s %q", got, text)
+		t.Errorf("got %s, %q, want Errored with a text", got, text)
 	}
 }
 

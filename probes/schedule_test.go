@@ -268,7 +268,7 @@ func TestParallelAttemptsAreBounded(t *testing.T) {
 		b.p.Set("pod", all)
 		got := b.after(999 * time.Millisecond)
 		if most != 4 || len(got) != 40+36 { // the last four are still under way
-			t.Errorf("%d at once, %d events", most, len(got))
+			t.Errorf("got %d at once, %d events, want 4 and 76", most, len(got))
 		}
 		time.Sleep(time.Second)
 	})

@@ -107,16 +107,16 @@ func TestMessageIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for message := range missing {
-		t.Errorf("nothing logs %q", message)
+		t.Errorf("got no code that logs %q, want some", message)
 	}
 	seen := map[string]bool{}
 	for message, id := range messageIDs {
 		if len(id) != 32 || seen[id] {
-			t.Errorf("%q: the ID %q is not a new one of 32 digits", message, id)
+			t.Errorf("%q: got ID %q, want a new one of 32 digits", message, id)
 		}
 		seen[id] = true
 		if !bytes.Contains(page, []byte(id)) || !bytes.Contains(page, []byte(message)) {
-			t.Errorf("docs/monitoring.md does not list %q with %s", message, id)
+			t.Errorf("docs/monitoring.md: got no %q with %s, want it listed", message, id)
 		}
 	}
 }

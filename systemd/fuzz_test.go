@@ -23,7 +23,7 @@ func FuzzTakeOver(f *testing.F) {
 		}
 		if program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!"), " "); program != "/usr/bin/nodelet" ||
 			!strings.HasSuffix(args, "--accept-missing=x") {
-			t.Errorf("%q: the drop-in starts %q", unit, command)
+			t.Errorf("%q: got a drop-in that starts %q, want nodelet with all arguments", unit, command)
 		}
 	})
 }

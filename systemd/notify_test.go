@@ -50,7 +50,7 @@ func TestNotify(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := next(); got != "READY=1\nSTATUS=two lines" {
-				t.Errorf("systemd read %q", got)
+				t.Errorf("systemd has read: got %q, want READY and the status", got)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func TestTakeOver(t *testing.T) {
 		"FileDescriptorStoreMax=",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
+			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
 	}
 	got, err = takeOver("ExecStart=-/opt/kubelet --a=b\n", "/n")
@@ -58,7 +58,7 @@ func TestTakeOver(t *testing.T) {
 		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n",
 	} {
 		if got, err := takeOver(bad, "/n"); err == nil {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s, want an error", name, got)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestUnit(t *testing.T) {
 	}
 	for _, want := range []string{"OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n"} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
+			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestKubeletUnit(t *testing.T) {
 		"ExecStart=/usr/bin/kubelet\n", "Conflicts=nodelet.service\n", "Type=notify\n", "KillMode=process\n",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
+			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
 	}
 	if strings.Contains(got, "{{") {

@@ -167,7 +167,7 @@ func TestHelpListsCommands(t *testing.T) {
 	help, _, _ := program(t, "--help")
 	for _, c := range app.Root().Sub {
 		if !strings.Contains(help, "\n  "+c.Name+" ") {
-			t.Errorf("command %s is missing in --help", c.Name)
+			t.Errorf("--help: got no command %s, want it", c.Name)
 		}
 	}
 }

@@ -30,8 +30,10 @@ func TestChoose(t *testing.T) {
 		want          string
 		wantBins      []string
 	}{
-		"agent":                          {ModeAgent, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
-		"agent with a directory":         {ModeAgent, t.TempDir(), []string{"/bins"}, standalone{}, ModeAgent, []string{"/bins"}},
+		"agent": {ModeAgent, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
+		"agent with a directory": {
+			ModeAgent, t.TempDir(), []string{"/bins"}, standalone{}, ModeAgent, []string{"/bins"},
+		},
 		"auto":                           {ModeAuto, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
 		"auto with an API server":        {ModeAuto, t.TempDir(), nil, apiServer{}, ModeRuntime, nil},
 		"auto with a configured network": {ModeAuto, configured, nil, standalone{}, ModeRuntime, nil},

@@ -30,7 +30,7 @@ func alone(t *testing.T, path, content string, mode fs.FileMode) {
 	got, err := os.ReadFile(path)
 	fi, statErr := os.Stat(path)
 	if err != nil || statErr != nil || string(got) != content || fi.Mode() != mode {
-		t.Fatalf("the file is %q, %v; %v, %v", got, fi, err, statErr)
+		t.Fatalf("got file %q, %v; %v, %v, want the new content and mode", got, fi, err, statErr)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestReaders(t *testing.T) {
 			for {
 				got, err := os.ReadFile(path)
 				if err != nil || !bytes.Equal(got, contents[0]) && !bytes.Equal(got, contents[1]) {
-					t.Errorf("read %d bytes, %v", len(got), err)
+					t.Errorf("got %d bytes, %v, want one of the two contents", len(got), err)
 				}
 				select {
 				case <-done:

@@ -35,7 +35,7 @@ func TestPodParentIsTheKubelets(t *testing.T) {
 			t.Errorf("root %q, %s, %s: got %s, %v, want %s", c.root, c.driver, c.qos, got, err, c.want)
 		}
 		if back, ok := names.UID(path.Base(got), tree.systemd.Load()); !ok || back != uid {
-			t.Errorf("%s read back as %q, %v", got, back, ok)
+			t.Errorf("UID of %s: got %q, %v, want %q", got, back, ok, uid)
 		}
 	}
 }
@@ -74,10 +74,10 @@ func FuzzPodNames(f *testing.F) {
 		}
 		class := tree.spell(tree.pods.Class(p.QOS))
 		if path.Clean(got) != got || path.Dir(got) != class || strings.ContainsAny(path.Base(got), "\x00\n") {
-			t.Fatalf("UID %q leads to %q", uid, got)
+			t.Fatalf("cgroup of UID %q: got %q, want one directly below that of its class", uid, got)
 		}
 		if back, ok := names.UID(path.Base(got), tree.systemd.Load()); !ok || string(back) != uid {
-			t.Fatalf("UID %q came back as %q from %s", uid, back, got)
+			t.Fatalf("UID of %s: got %q, want %q", got, back, uid)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func checkPodSize(t *testing.T, tree *Tree, pod Pod, want Resources) {
 func TestSharesOf(t *testing.T) {
 	for w := uint64(1); w <= 10000; w++ {
 		if got := weight(sharesOf(w)); got != w {
-			t.Fatalf("weight %d becomes %d shares, which are weight %d", w, sharesOf(w), got)
+			t.Fatalf("weight of %d shares: got %d, want %d", sharesOf(w), got, w)
 		}
 	}
 }

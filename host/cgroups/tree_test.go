@@ -186,16 +186,16 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 	}
 	n, _ := tree.pods.Pod(p.UID, p.QOS)
 	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(64<<20) {
-		t.Errorf("memory limit %s", got)
+		t.Errorf("memory limit: got %s, want 64 MiB", got)
 	}
 	if err := tree.UpdatePod(p, Resources{Memory: 128 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(128<<20) {
-		t.Errorf("memory limit %s after the update", got)
+		t.Errorf("memory limit after the update: got %s, want 128 MiB", got)
 	}
 	if got := file(t, tree, n, "pids", "pids.max", "pids.max"); got != "50" {
-		t.Errorf("pids limit %s after an update of memory alone", got)
+		t.Errorf("pids limit after an update of memory alone: got %s, want 50", got)
 	}
 	if ok, err := tree.PodExists(p); !ok || err != nil {
 		t.Errorf("PodExists: got %v, %v, want true", ok, err)
@@ -379,7 +379,7 @@ func testEnforceNeedsAnExistingCgroup(t *testing.T, tree *Tree) {
 		t.Fatal(err)
 	}
 	if got := file(t, tree, n, "cpu", "cpu.shares", "cpu.weight"); got != shares(tree, 512) {
-		t.Errorf("CPU shares %s", got)
+		t.Errorf("CPU shares: got %s, want %s", got, shares(tree, 512))
 	}
 }
 

@@ -145,7 +145,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		close(r.appeared)
 		return r, nil
 	}
-	r.work = r.connected
+	r.work = connected(r)
 	b, err := newBeat(heartbeats, cfg.UserAgent)
 	if err != nil {
 		return nil, err
@@ -166,14 +166,17 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 // Run keeps the Node object up to date until ctx ends.
 func (r *Reporter) Run(ctx context.Context) { r.work(ctx) }
 
-// connected registers the node, keeps its status and lease up to date, and watches the object.
-func (r *Reporter) connected(ctx context.Context) {
-	r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
-	var all sync.WaitGroup
-	all.Go(func() { r.follow(ctx) })
-	all.Go(func() { r.lease.run(ctx) })
-	r.report(ctx)
-	all.Wait()
+// connected returns the work with an API server: it registers the node, keeps its status and lease up to date, and
+// watches the object.
+func connected(r *Reporter) func(context.Context) {
+	return func(ctx context.Context) {
+		r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+		var all sync.WaitGroup
+		all.Go(func() { r.follow(ctx) })
+		all.Go(func() { r.lease.run(ctx) })
+		r.report(ctx)
+		all.Wait()
+	}
 }
 
 // RuntimeAnswered sets the last answer of the runtime, and reports whether the runtime and its network are ready. A

@@ -27,7 +27,7 @@ func get(t *testing.T, e *Exporter, path string) string {
 			return w.Body.String()
 		}
 	}
-	t.Fatalf("%s is not served", path)
+	t.Fatalf("got no handler of %s, want one", path)
 	return ""
 }
 
@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		`nodelet_setting_without_effect{setting="qosReserved"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
-			t.Errorf("/metrics lacks %q", want)
+			t.Errorf("/metrics: got no line %q, want it", want)
 		}
 	}
 	for _, m := range e.Mounts() {

@@ -261,7 +261,7 @@ func TestCadvisor(t *testing.T) {
 			`container_scrape_error 0`,
 		)
 		if !strings.Contains(text, `container_fs_reads_bytes_total{`+app+`,device="`) {
-			t.Errorf("no container_fs_reads_bytes_total of the container in:\n%s", text)
+			t.Errorf("got no container_fs_reads_bytes_total of the container, want it in:\n%s", text)
 		}
 		if v2 {
 			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`,
@@ -275,7 +275,7 @@ func TestCadvisor(t *testing.T) {
 		}
 		network := "container_network_receive_bytes_total{" + pause
 		if !strings.Contains(text, network) && len(interfacesOf(1)) > 0 {
-			t.Errorf("no %s", network)
+			t.Errorf("got no %s, want it", network)
 		}
 	})
 }
@@ -291,7 +291,7 @@ func TestResource(t *testing.T) {
 			`container_start_time_seconds{container="app",namespace="default",pod="web"} 1000000000` + "\n",
 		} {
 			if !strings.Contains(text, "\n"+want) {
-				t.Errorf("no %q in:\n%s", want, text)
+				t.Errorf("got no %q, want it in:\n%s", want, text)
 			}
 		}
 	})
@@ -352,7 +352,7 @@ func TestSummary(t *testing.T) {
 			t.Errorf("container: got %s, want the usage of app", recorder.Body)
 		}
 		if *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 || s.Node.Runtime.ContainerFs == nil {
-			t.Errorf("no file system of the images or containers: %s", recorder.Body)
+			t.Errorf("got no file system of the images or containers, want both in: %s", recorder.Body)
 		}
 		volumes := map[string]api.VolumeStats{}
 		for _, v := range p.VolumeStats {
@@ -372,7 +372,7 @@ func TestSummary(t *testing.T) {
 		if !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"} `) ||
 			!strings.Contains(text, "kubelet_container_log_filesystem_used_bytes"+
 				`{container="app",namespace="default",pod="web",uid="u1"} `) {
-			t.Errorf("no size of the claim or the logs in:\n%s", text)
+			t.Errorf("got no size of the claim or the logs, want both in:\n%s", text)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func TestVolumeHealth(t *testing.T) {
 		text := w.text(w.WriteVolumes)
 		want := name + `namespace="default",persistentvolumeclaim="c"} ` + c.want
 		if c.want != "" && !strings.Contains(text, want+"\n") {
-			t.Errorf("no %q in:\n%s", want, text)
+			t.Errorf("got no %q, want it in:\n%s", want, text)
 		}
 		if c.want == "" && strings.Contains(text, name) {
 			t.Errorf("got a health that the driver does not report:\n%s", text)

@@ -62,12 +62,12 @@ func TestSystemContainers(t *testing.T) {
 		agent := `container_memory_working_set_bytes{container="",id="/system.slice/agent",image="",name="",namespace="",` +
 			`pod=""} 600000`
 		if text := w.text(w.WriteCadvisor); !strings.Contains(text, agent) {
-			t.Errorf("no line of the agent's cgroup in:\n%s", text)
+			t.Errorf("got no line of the agent's cgroup, want it in:\n%s", text)
 		}
 		w.cfg.RuntimeCgroup = "/system.slice/gone"
 		w.cfg.SystemCgroup = ""
 		if got := names(); !slices.Equal(got, []string{api.SystemContainerKubelet, api.SystemContainerPods}) {
-			t.Errorf("system containers %v", got)
+			t.Errorf("system containers: got %v, want the kubelet and the pods", got)
 		}
 	})
 }

@@ -37,19 +37,19 @@ func TestDashboard(t *testing.T) {
 	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
 	for _, p := range d.Panels {
 		if ids[p.ID] {
-			t.Errorf("%s: the ID %d occurs twice", p.Title, p.ID)
+			t.Errorf("%s: got the ID %d twice, want it once", p.Title, p.ID)
 		}
 		ids[p.ID] = true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := cells[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s covers %s", p.Title, other)
+					t.Fatalf("got panel %s over %s, want none over another", p.Title, other)
 				}
 				cells[[2]int{x, y}] = p.Title
 			}
 		}
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("%s: no query", p.Title)
+			t.Errorf("%s: got no query, want one", p.Title)
 		}
 		for i, target := range p.Targets {
 			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")

@@ -48,7 +48,7 @@ func TestEachRuleIsTested(t *testing.T) {
 	}
 	for _, n := range names {
 		if !regexp.MustCompile(`alertname: ` + string(n[1]) + `\s+exp_alerts`).Match(tests) {
-			t.Errorf("no test expects the alert %s", n[1])
+			t.Errorf("got no test of the alert %s, want one", n[1])
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestRPM(t *testing.T) {
 	scripts := tool(t, "rpm", "-qp", "--scripts", rpm)
 	for _, want := range []string{"postinstall", "preuninstall", "postuninstall"} {
 		if !strings.Contains(scripts, want) {
-			t.Errorf("no script %s in %s", want, scripts)
+			t.Errorf("got no script %s, want it in %s", want, scripts)
 		}
 	}
 	if out := tool(t, "rpm", "-K", "--nosignature", rpm); !strings.Contains(out, "digests OK") {
@@ -161,7 +161,7 @@ func TestArchive(t *testing.T) {
 		archive{dir: "nodelet-1", files: archiveFiles(testParts(), []byte("program")), when: o.when()}.write), true)
 	for _, name := range []string{"nodelet-1/nodelet", "nodelet-1/LICENSE", "nodelet-1/man/", "nodelet-1/man/nodelet.8"} {
 		if _, ok := files[name]; !ok {
-			t.Errorf("no %s", name)
+			t.Errorf("got no file %s, want it", name)
 		}
 	}
 	if got := string(files["nodelet-1/THIRD-PARTY-LICENSES.txt"]); !strings.Contains(got, "text of the license") {
@@ -292,7 +292,7 @@ func TestEqualBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first.Len() == 0 || !bytes.Equal(first.Bytes(), second.Bytes()) {
-			t.Errorf("%s: two writes differ (%d and %d bytes)", name, first.Len(), second.Len())
+			t.Errorf("%s: got different files (%d and %d bytes), want the same", name, first.Len(), second.Len())
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestSBOM(t *testing.T) {
 	for _, m := range known[1:] {
 		collected = append(collected, m.path+" "+m.version)
 		if len(m.notices) == 0 || !bytes.Contains(known.text(), []byte(m.notices[0].text)) {
-			t.Errorf("%s: no license text among the notices", m.path)
+			t.Errorf("%s: got no license text among the notices, want it", m.path)
 		}
 	}
 	if !slices.Equal(collected, want) {

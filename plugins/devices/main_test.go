@@ -172,7 +172,7 @@ func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
 func (w *world) admit(p *corev1.Pod) {
 	w.T.Helper()
 	if err := w.give(p, noneEnded); err != nil {
-		w.T.Errorf("pod %s is refused: %v", p.UID, err)
+		w.T.Errorf("pod %s: got refused with %v, want it admitted", p.UID, err)
 	}
 }
 

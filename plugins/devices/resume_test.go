@@ -16,7 +16,7 @@ func (w *world) resume(p *corev1.Pod) <-chan error {
 	result := make(chan error, 1)
 	wait := w.devices.Resume(p)
 	if wait == nil {
-		w.T.Fatalf("pod %s does not wait for its plugin", p.UID)
+		w.T.Fatalf("pod %s: got no wait, want it to wait for its plugin", p.UID)
 	}
 	go func() { result <- wait(w.T.Context()) }()
 	return result

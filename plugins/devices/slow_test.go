@@ -18,7 +18,7 @@ func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	w.T.Helper()
 	allocate, err := w.devices.Reserve(p, nil, noneEnded)
 	if err != nil || allocate == nil {
-		w.T.Fatalf("pod %s: nothing is set aside: %v", p.UID, err)
+		w.T.Fatalf("pod %s: got nothing set aside, %v, want devices", p.UID, err)
 	}
 	answer := make(chan error, 1)
 	go func() { answer <- allocate(ctx) }()

@@ -38,7 +38,7 @@ func TestSharedClaim(t *testing.T) {
 		t.Errorf("got %d claims in use, by driver %v, want 2", total, byDriver)
 	}
 	if got := w.kept(); !slices.Equal(got, []string{"gpu: a,b", "own: a"}) {
-		t.Errorf("kept: %q", got)
+		t.Errorf("claims kept: got %q, want gpu for a and b, own for a", got)
 	}
 	w.unprepare(a)
 	if w.dra.Holds(a.UID) || !w.dra.Holds(b.UID) {
@@ -51,10 +51,10 @@ func TestSharedClaim(t *testing.T) {
 		t.Errorf("got %d claims in use, by driver %v, want none", total, byDriver)
 	}
 	if got := w.kept(); len(got) > 0 {
-		t.Errorf("kept: %q", got)
+		t.Errorf("claims kept: got %q, want none", got)
 	}
 	if got, err := w.dra.Devices(b, &b.Spec.Containers[0]); err == nil {
-		t.Errorf("devices of a claim that is not prepared: %q", got)
+		t.Errorf("devices of a claim that is not prepared: got %q, want an error", got)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestCrashes(t *testing.T) {
 			die(w, d, p)
 			w.restart()
 			if got := w.dra.Pods(); !slices.Equal(got, []types.UID{"a"}) {
-				t.Errorf("claims are noted for %q", got)
+				t.Errorf("pods with claims: got %q, want a", got)
 			}
 			w.unprepare(p)
 			if calls := d.Calls(); calls[len(calls)-1] != "unprepare gpu" || len(w.kept()) > 0 {

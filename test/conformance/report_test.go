@@ -40,10 +40,10 @@ func TestUnknownFailureFails(t *testing.T) {
 	out, err := outcome(t, "")
 	if err == nil || !strings.Contains(out,
 		"FAILED: [sig-node] Pods that fail should tell\n    no word of it\n    at all\n") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("got %v, want an error and the whole name of the failed spec:\n%s", err, out)
 	}
 	if strings.Contains(out, "Job") || !strings.Contains(out, "all              1       2   2s") {
-		t.Errorf("the table is wrong:\n%s", out)
+		t.Errorf("got table\n%s\nwant one of 2 specs in 2 s, without Job", out)
 	}
 }
 
@@ -51,14 +51,14 @@ func TestKnownFailureIsExplained(t *testing.T) {
 	out, err := outcome(t, "# nothing\n\n# It is dumb.\n# Really.\nboth [sig-node] Pods that fail should tell\n")
 	if err != nil || !strings.Contains(out,
 		"failed, as known.txt says: [sig-node] Pods that fail should tell\n    It is dumb. Really.\n") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("got %v, want no error and the reason of known.txt:\n%s", err, out)
 	}
 }
 
 func TestStaleLineIsTold(t *testing.T) {
 	out, err := outcome(t, "# It fails.\nboth [sig-node] Pods should run\nnodelet [sig-node] Pods that fail should tell\n")
 	if err != nil || !strings.Contains(out, "take it out there: [sig-node] Pods should run") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("got %v, want no error and the advice to take the spec out:\n%s", err, out)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestKnownNeedsReason(t *testing.T) {
 	for _, list := range []string{"nodelet [sig-node] Pods", "# why\n\nnodelet [sig-node] Pods",
 		"# why\nnobody [sig-node] Pods", "# why\nnodelet"} {
 		if _, err := parseKnown(strings.NewReader(list)); err == nil {
-			t.Errorf("%q is taken", list)
+			t.Errorf("parse %q: got no error, want one", list)
 		}
 	}
 }

@@ -33,7 +33,8 @@ func waitNode(t *testing.T, limit time.Duration, status corev1.ConditionStatus, 
 		return false
 	})
 	if err != nil {
-		t.Fatalf("the node is not Ready=%s with %q within %s; last seen: %s%s", status, words, limit, seen, agentLogTail())
+		t.Fatalf("node within %[3]s: got %[4]s, want Ready=%[1]s with %[2]q%[5]s",
+			status, words, limit, seen, agentLogTail())
 	}
 }
 

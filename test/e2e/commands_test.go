@@ -102,12 +102,12 @@ func checkArchive(t *testing.T, file, pod, canary string) {
 		found = found || strings.HasSuffix(h.Name, "/pods.json") && strings.Contains(string(text), pod)
 		for _, secret := range []string{canary, "PRIVATE KEY", "client-key-data"} {
 			if strings.Contains(string(text), secret) {
-				t.Errorf("%s in the archive contains %q", h.Name, secret)
+				t.Errorf("%s in the archive: got %q in it, want no secret", h.Name, secret)
 			}
 		}
 	}
 	if !found {
-		t.Errorf("the archive does not name pod %s in pods.json", pod)
+		t.Errorf("pods.json in the archive: got no pod %s, want it", pod)
 	}
 }
 

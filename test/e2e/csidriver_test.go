@@ -169,11 +169,11 @@ func (d *csiDriver) loops() string {
 func (d *csiDriver) nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, m := range d.mounts(t) {
-		t.Errorf("left mounted: %s", m)
+		t.Errorf("mounts left: got %s, want none", m)
 		_ = unix.Unmount(m, unix.MNT_DETACH)
 	}
 	for line := range strings.Lines(d.loops()) {
-		t.Errorf("left attached: %s", line)
+		t.Errorf("loop devices left: got %s, want none", line)
 		_ = exec.Command("losetup", "--detach", strings.Fields(line)[0]).Run()
 	}
 }

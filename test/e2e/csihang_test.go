@@ -59,7 +59,7 @@ func TestLongHungCSIDriver(t *testing.T) {
 	began := time.Now()
 	stopAgent(t, unix.SIGTERM)
 	if took := time.Since(began); took >= 20*time.Second {
-		t.Errorf("the agent did not end within %v", took)
+		t.Errorf("end of the agent: got it after %v, want it within 20s", took)
 	}
 	startAgent(t)
 	others(t, "third")
@@ -125,7 +125,7 @@ func others(t *testing.T, name string) {
 	})
 	summary := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/stats/summary", "--request-timeout=30s")
 	if !strings.Contains(summary, `"name":"beside"`) && !strings.Contains(summary, `"name": "beside"`) {
-		t.Errorf("%s: the summary has no pod beside:\n%s", name, summary)
+		t.Errorf("%s: got no pod beside in the summary, want it:\n%s", name, summary)
 	}
 	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {
 		t.Errorf("%s: %v", name, err)

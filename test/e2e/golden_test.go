@@ -62,7 +62,7 @@ func compareText(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s: - the kubelet, + nodelet\n%s", file, diff)
+		t.Errorf("%s: want, as the kubelet (-), got (+):\n%s", file, diff)
 	}
 }
 

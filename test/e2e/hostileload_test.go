@@ -99,7 +99,7 @@ func (n *neighbour) beside(t *testing.T, idle figures, during time.Duration, att
 	for i, a := range attacks {
 		t.Logf("%s: %.0f a minute", a.name, float64(done[i].Load())/took.Minutes())
 		if done[i].Load() == 0 {
-			t.Errorf("%s: nothing happened, so nothing was tested", a.name)
+			t.Errorf("%s: got no rounds, want at least one", a.name)
 		}
 	}
 	t.Logf("idle:    %s", idle)

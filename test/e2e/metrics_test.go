@@ -64,7 +64,7 @@ func TestLongMetricNames(t *testing.T) {
 	for _, line := range slices.Sorted(maps.Keys(findings[testbed.Nodelet])) {
 		own := strings.Contains(line, " nodelet_") // no excuse for these
 		if !findings[testbed.Kubelet][line] && (own || !listed.has("nodelet", line)) {
-			t.Errorf("promtool says of nodelet's metrics, and not of the kubelet's: %s", line)
+			t.Errorf("got a complaint of promtool that the kubelet's metrics do not have, want none: %s", line)
 		}
 	}
 	for kind := range shapes {

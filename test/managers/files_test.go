@@ -47,12 +47,12 @@ func TestStateFiles(t *testing.T) {
 	}
 	shared := theirs.GetDefaultCPUSet()
 	if got, own := theirs.GetCPUSet("uid", "app"); !own || got.String() != "2-3" || shared.String() != "0-1" {
-		t.Errorf("the kubelet has read %s, %v, shared %s", got, own, shared)
+		t.Errorf("the kubelet has read: got %s, %v, shared %s, want 2-3, true, shared 0-1", got, own, shared)
 	}
 	theirs.SetCPUSet("uid", "more", cpuset.New(7))
 	policy, ours, err := state.UnmarshalCPU(read("cpu_manager_state"))
 	if err != nil || policy != "static" || ours.Containers["uid"]["more"].String() != "7" {
-		t.Errorf("nodelet has read %q, %v, %v", policy, ours, err)
+		t.Errorf("nodelet has read: got %q, %v, %v, want static, CPU 7 for more", policy, ours, err)
 	}
 
 	bytes := memory.State{Machine: memory.NUMANodeMap{0: {
@@ -71,12 +71,12 @@ func TestStateFiles(t *testing.T) {
 	}
 	free := mem.GetMachineState()[0].MemoryMap["memory"].Free
 	if got := mem.GetMemoryBlocks("uid", "app"); len(got) != 1 || got[0].Size != 3 || free != 6 {
-		t.Errorf("the kubelet has read %v, %d bytes free", got, free)
+		t.Errorf("the kubelet has read: got %v, %d bytes free, want one block of 3 bytes, 6 free", got, free)
 	}
 	mem.SetMemoryBlocks("uid", "more", []memorystate.Block{{NUMAAffinity: []int{0}, Type: "memory", Size: 2}})
 	policy, oursBytes, err := state.UnmarshalMemory(read("memory_manager_state"))
 	if err != nil || policy != "Static" || oursBytes.Containers["uid"]["more"][0].Size != 2 {
-		t.Errorf("nodelet has read %q, %v, %v", policy, oursBytes, err)
+		t.Errorf("nodelet has read: got %q, %v, %v, want Static, 2 bytes for more", policy, oursBytes, err)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestLanesHoldEachFaultOnce(t *testing.T) {
 			f := l.next()
 			count[f.name]++
 			if f.part != l.faults[0].part {
-				t.Errorf("fault %s is in the lane of part %q", f.name, l.faults[0].part)
+				t.Errorf("fault %s: got the lane of part %q, want that of its own part", f.name, l.faults[0].part)
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func TestExclusions(t *testing.T) {
 			t.Errorf("exclusion of %s and %s: want two faults of different parts", e.a, e.b)
 		}
 		if !excludes(e.a, e.b) || !excludes(e.b, e.a) || excludes(e.a, e.a) {
-			t.Errorf("exclusion of %s and %s: it is not in force", e.a, e.b)
+			t.Errorf("exclusion of %s and %s: got none, want it both ways", e.a, e.b)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestGate(t *testing.T) {
 	}()
 	g.leave(a)
 	if <-began {
-		t.Errorf("%s began while %s was in progress", b, a)
+		t.Errorf("got %s begun while %s was in progress, want it to wait", b, a)
 	}
 	g.leave("none")
 	g.leave(b)

@@ -126,7 +126,7 @@ func TestFetchWrongChecksum(t *testing.T) {
 		t.Errorf("got %v, want an error with the checksum", err)
 	}
 	if _, err := os.Stat(filepath.Join(c.dir, mirrored)); !os.IsNotExist(err) {
-		t.Errorf("the program is in the cache: %v", err)
+		t.Errorf("program in the cache: got %v, want that it does not exist", err)
 	}
 	checkNoParts(t, c, 0)
 }

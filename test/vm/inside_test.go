@@ -10,7 +10,7 @@ func TestQuote(t *testing.T) {
 	for _, text := range []string{"", "a b", `it's $HOME "x" \n`, "^(A|B)$", "'"} {
 		got, err := exec.Command("sh", "-c", "printf %s "+quote(text)).Output()
 		if err != nil || string(got) != text {
-			t.Errorf("quote(%q): the shell reads %q, %v", text, got, err)
+			t.Errorf("quote(%q), read by a shell: got %q, %v, want the same text", text, got, err)
 		}
 	}
 }

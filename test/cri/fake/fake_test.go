@@ -53,11 +53,11 @@ func TestNames(t *testing.T) {
 	rt, sandbox, _ := pod(t)
 	_, err := rt.RunPodSandbox(t.Context(), &pb.RunPodSandboxRequest{Config: config(0)})
 	if err == nil || !strings.Contains(err.Error(), `failed to reserve sandbox name "p_n_u_0"`) {
-		t.Errorf("same sandbox twice: %v", err)
+		t.Errorf("same sandbox twice: got %v, want that its name is reserved", err)
 	}
 	_, err = create(t, rt, sandbox, 0)
 	if err == nil || !strings.Contains(err.Error(), `failed to reserve container name "app_p_n_u_0"`) {
-		t.Errorf("same container twice: %v", err)
+		t.Errorf("same container twice: got %v, want that its name is reserved", err)
 	}
 	if _, err := create(t, rt, sandbox, 1); err != nil {
 		t.Error(err)
@@ -160,10 +160,10 @@ func TestSandboxDies(t *testing.T) {
 	}
 	rt.KillSandbox(sandbox)
 	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY || s.Network.Ip == "" {
-		t.Errorf("dead sandbox: %v", s)
+		t.Errorf("dead sandbox: got %v, want it not ready, with its address", s)
 	}
 	if c := rt.Containers(); c[0].State != pb.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("container in a dead sandbox: %v", c[0])
+		t.Errorf("container in a dead sandbox: got %v, want it running", c[0])
 	}
 	if _, err := create(t, rt, sandbox, 2); err == nil {
 		t.Error("made a container in a dead sandbox")
@@ -175,10 +175,10 @@ func TestSandboxDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := rt.Sandboxes()[0]; s.Network.Ip != "" {
-		t.Errorf("stopped sandbox: %v", s)
+		t.Errorf("stopped sandbox: got %v, want no address", s)
 	}
 	if c := rt.Containers(); c[0].ExitCode != 137 {
-		t.Errorf("container in a stopped sandbox: %v", c[0])
+		t.Errorf("container in a stopped sandbox: got %v, want exit code 137", c[0])
 	}
 }
 
@@ -233,7 +233,7 @@ func TestFilters(t *testing.T) {
 	notReady := &pb.PodSandboxFilter{State: &pb.PodSandboxStateValue{State: pb.PodSandboxState_SANDBOX_NOTREADY}}
 	if resp, err := rt.ListPodSandbox(t.Context(), &pb.ListPodSandboxRequest{Filter: notReady}); err != nil ||
 		len(resp.Items) != 0 {
-		t.Errorf("not ready sandboxes: %v, %v", resp, err)
+		t.Errorf("not ready sandboxes: got %v, %v, want none", resp, err)
 	}
 }
 
@@ -253,16 +253,16 @@ func TestImages(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != time.Minute {
-			t.Errorf("took %s", took)
+			t.Errorf("time of the pull: got %s, want 1m0s", took)
 		}
 		if err := pull("team/app", nil); err == nil || !strings.Contains(err.Error(), "authorization failed") {
-			t.Errorf("anonymous: %v", err)
+			t.Errorf("anonymous: got %v, want authorization failed", err)
 		}
 		if err := pull("localhost:5000/bad:1", nil); err == nil || !strings.HasPrefix(err.Error(), "RegistryUnavailable") {
-			t.Errorf("scripted failure: %v", err)
+			t.Errorf("scripted failure: got %v, want RegistryUnavailable", err)
 		}
 		if err := pull("team/missing:1", nil); status.Code(err) != codes.NotFound {
-			t.Errorf("unknown image: %v", err)
+			t.Errorf("unknown image: got %v, want NotFound", err)
 		}
 		resp, err := rt.ImageStatus(t.Context(), &pb.ImageStatusRequest{Image: &pb.ImageSpec{Image: "team/app"}})
 		if err != nil || resp.Image.GetUid().GetValue() != 7 || resp.Image.RepoTags[0] != "docker.io/team/app:latest" {
@@ -281,9 +281,9 @@ func TestReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := rt.Containers()[0]; c.State != pb.ContainerState_CONTAINER_EXITED || c.ExitCode != 255 {
-		t.Errorf("container: %v", c)
+		t.Errorf("container: got %v, want it exited with 255", c)
 	}
 	if s := rt.Sandboxes()[0]; s.State != pb.PodSandboxState_SANDBOX_NOTREADY {
-		t.Errorf("sandbox: %v", s)
+		t.Errorf("sandbox: got %v, want it not ready", s)
 	}
 }

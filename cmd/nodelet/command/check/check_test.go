@@ -51,7 +51,7 @@ func want(t *testing.T, what string, got []Result, lines ...string) {
 			t.Errorf("%s: got %v, want %q", what, got[i], line)
 		}
 		if got[i].Level == Problem && got[i].Advice == "" {
-			t.Errorf("%s: the problem %q has no advice", what, got[i].Text)
+			t.Errorf("%s: got problem %q without advice, want some", what, got[i].Text)
 		}
 	}
 }
