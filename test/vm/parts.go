@@ -172,7 +172,7 @@ func (p *parts) prefix() string {
 func (p *parts) modulesDir() (string, error) {
 	all, err := filepath.Glob(filepath.Join(p.dir, "kernel/lib/modules/*"))
 	if err != nil || len(all) != 1 {
-		return "", fmt.Errorf("find the kernel's modules below %s: %v, %w", p.dir, all, err)
+		return "", fmt.Errorf("find the kernel's modules below %s: %v, error %v", p.dir, all, err)
 	}
 	return all[0], nil
 }

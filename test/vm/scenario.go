@@ -47,6 +47,7 @@ type scenario struct {
 	// patience is how long the same containers must go on to count as the same.
 	patience time.Duration
 	skip     *regexp.Regexp // steps to leave out; nil: none
+	images   string         // bash pattern for the names of the image archives to import, without .tar; "": all
 	staying  int            // how many pods run as long as the machine
 }
 
@@ -156,7 +157,7 @@ func (s *scenario) runtime() error {
 		mountPayload,
 		"printf 'runtime-endpoint: unix:///run/containerd/containerd.sock\\ntimeout: 60\\n' > /etc/crictl.yaml",
 		"until ctr version >/dev/null 2>&1; do sleep 0.2; done",
-		"for f in /payload/*.tar; do ctr -n k8s.io images import --local $f; done",
+		"for f in /payload/"+cmp.Or(s.images, "*")+".tar; do ctr -n k8s.io images import --local $f; done",
 	)
 }
 
@@ -186,7 +187,7 @@ func (s *scenario) service() error {
 	took := time.Since(began)
 	if state, err := s.sh("systemctl is-active nodelet; systemctl show -p StatusText --value nodelet"); err != nil ||
 		!strings.HasPrefix(state, "active\nruns the pods of node vm") {
-		return fmt.Errorf("after its start the service says %q, %w", state, err)
+		return fmt.Errorf("after its start the service says %q, error %v", state, err)
 	}
 	if err := s.running(); err != nil {
 		return err
@@ -195,7 +196,7 @@ func (s *scenario) service() error {
 		time.Since(began).Round(100*time.Millisecond))
 	out, err := s.sh("journalctl -b -u nodelet -o json --no-pager -n 5 | head -1")
 	if err != nil || !strings.Contains(out, `"PRIORITY"`) {
-		return fmt.Errorf("the journal has no priorities: %s, %w", out, err)
+		return fmt.Errorf("the journal has no priorities: %s, error %v", out, err)
 	}
 	return nil
 }
@@ -277,7 +278,7 @@ func (s *scenario) cgroups() error {
 	limit, err := s.sh("cat /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod*.slice/"+
 		"cri-containerd-%s.scope/memory.max", s.ids["low"])
 	if err != nil || limit != strconv.Itoa(50<<20) {
-		return fmt.Errorf("memory.max is %q, %w", limit, err)
+		return fmt.Errorf("memory.max is %q, error %v", limit, err)
 	}
 	return nil
 }
@@ -317,7 +318,7 @@ func (s *scenario) watchdog() error {
 func (s *scenario) badInput() error {
 	second, err := s.sh("nodelet --config=/etc/nodelet/config.yaml 2>&1; echo exit $?")
 	if err != nil || !strings.Contains(second, "another agent (pid") || !strings.Contains(second, "exit 1") {
-		return fmt.Errorf("a second agent says %q, %w", second, err)
+		return fmt.Errorf("a second agent says %q, error %v", second, err)
 	}
 	if err := s.need("cp /etc/nodelet/config.yaml /root/good.yaml", "echo 'maxPods: many' >> /etc/nodelet/config.yaml",
 		"systemctl stop nodelet", "systemctl start --no-block nodelet"); err != nil {
@@ -464,8 +465,8 @@ func (s *scenario) crashInShutdown() error {
 	}
 	stored, err := s.sh("systemctl show -p NFileDescriptorStore --value nodelet")
 	if err != nil || stored != "1" {
-		return fmt.Errorf("systemd stores %q descriptors of the agent, %w, want 1: the lock that delays a shutdown", stored,
-			err)
+		return fmt.Errorf("systemd stores %q descriptors of the agent, error %v, want 1: the lock that delays a shutdown",
+			stored, err)
 	}
 	// The agent that starts next ends the other groups.
 	err = s.m.order("(while ! grep -q 'TERM low' /var/lib/vmtest/log; do sleep 0.1; done; " +

@@ -145,7 +145,7 @@ func podReady(p corev1.Pod) bool {
 func (s *v2Scenario) network() error {
 	out, err := s.uml.outside(time.Minute, "curl -sf http://192.0.2.10:10255/healthz")
 	if err != nil || strings.TrimSpace(out) != "ok" {
-		return fmt.Errorf("/healthz from outside: got %q, %w, want ok", out, err)
+		return fmt.Errorf("/healthz from outside: got %q, error %v, want ok", out, err)
 	}
 	out, err = s.sh("curl -sf http://%s:8080/", s.pods["burstable"].Status.PodIP)
 	if err == nil && out != "served" {
