@@ -79,24 +79,21 @@ func table(c command.Call, all []*corev1.Pod, wide bool) error {
 		header += "\tIP\tUID\tCONTAINERS"
 	}
 	fmt.Fprintln(w, header)
+	now := time.Now()
 	for _, p := range all {
-		ready, restarts := 0, int32(0)
 		var names []string
-		for _, s := range p.Status.ContainerStatuses {
-			if s.Ready {
-				ready++
+		long := 0 // containers that keep running: app containers and sidecars
+		for role, container := range podutil.Containers(&p.Spec) {
+			if role == podutil.RoleApp {
+				names = append(names, container.Name)
 			}
-			restarts += s.RestartCount
+			if role == podutil.RoleApp || role == podutil.RoleSidecar {
+				long++
+			}
 		}
-		for _, container := range p.Spec.Containers {
-			names = append(names, container.Name)
-		}
-		age := "-"
-		if p.Status.StartTime != nil {
-			age = duration.HumanDuration(time.Since(p.Status.StartTime.Time))
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%d\t%s",
-			p.Namespace, p.Name, ready, len(p.Spec.Containers), state(p), restarts, age)
+		m := summarize(p)
+		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s",
+			p.Namespace, p.Name, m.ready, long, m.state, m.restartsText(now), age(p, now))
 		if wide {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", p.Status.PodIP, p.UID, strings.Join(names, ","))
 		}
@@ -105,22 +102,16 @@ func table(c command.Call, all []*corev1.Pod, wide bool) error {
 	return w.Flush()
 }
 
-// state returns the most telling word about a pod: the reason of a container that waits, or the phase.
-func state(p *corev1.Pod) string {
-	if p.DeletionTimestamp != nil {
-		return "Terminating"
+// age is how long a pod has existed. A static pod has no creation time; it counts from the agent's first look at it.
+func age(p *corev1.Pod, now time.Time) string {
+	begin := &p.CreationTimestamp
+	if begin.IsZero() {
+		begin = p.Status.StartTime
 	}
-	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, s := range list {
-			if w := s.State.Waiting; w != nil && w.Reason != "" {
-				return w.Reason
-			}
-		}
+	if begin.IsZero() {
+		return "-"
 	}
-	if p.Status.Reason != "" {
-		return p.Status.Reason
-	}
-	return string(p.Status.Phase)
+	return duration.HumanDuration(now.Sub(begin.Time))
 }
 
 // target finds the container that the user means.
