@@ -7,7 +7,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -51,6 +54,8 @@ type End struct {
 	Reason string `json:"reason,omitempty"`
 	// Error is the runtime's error if the container could not be started.
 	Error string `json:"error,omitempty"`
+	// Message is the container's termination message. It may be confidential.
+	Message string `json:"message,omitempty"`
 	// Stopped is why the agent stopped the container. It is empty if the container ended by itself, or if an earlier
 	// run of the agent stopped it.
 	Stopped string `json:"stopped,omitempty"`
@@ -77,8 +82,7 @@ func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
 	return e
 }
 
-// ends returns the last ends of containers. It leaves out termination messages, which may be confidential: the archive
-// of nodelet support has the explanations.
+// ends returns the last ends of containers.
 func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 	var all []End
 	for c := range podutil.ContainerStatuses(st) {
@@ -89,6 +93,8 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 		end := End{Container: c.Name, At: last.FinishedAt.UTC(), ExitCode: last.ExitCode, Reason: last.Reason}
 		if last.StartedAt.IsZero() {
 			end.Error = last.Message
+		} else {
+			end.Message = last.Message
 		}
 		if stop, stopped := memory.Stopped(podutil.RuntimeID(last.ContainerID)); stopped {
 			end.Stopped = stop.Reason
@@ -166,8 +172,10 @@ func waiting(pod *corev1.Pod, w Wait) *Explanation {
 	return x
 }
 
-// WriteExplanations prints explanations as text.
+// WriteExplanations prints explanations as text. Parts of it come from containers and registries, so that characters
+// that a terminal would act on are escaped.
 func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
+	line := func(format string, parts ...any) { fmt.Fprintln(w, printable(fmt.Sprintf(format, parts...))) }
 	for _, e := range all {
 		state := string(e.Phase)
 		switch {
@@ -178,12 +186,12 @@ func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 		case e.Reason != "":
 			state += ", " + e.Reason + ": " + e.Message
 		}
-		fmt.Fprintf(w, "%s  %s\n", e.Pod, state)
+		line("%s  %s", e.Pod, state)
 		for _, wait := range e.Waits {
-			fmt.Fprintf(w, "    waits for: %s: %s%s\n", wait.For, wait.Why, again(wait.Next, now))
+			line("    waits for: %s: %s%s", wait.For, wait.Why, again(wait.Next, now))
 		}
 		for _, end := range e.Ends {
-			fmt.Fprintf(w, "    %s\n", end)
+			line("    %s", end)
 		}
 	}
 }
@@ -196,10 +204,27 @@ func (e End) String() string {
 			text += ", " + more
 		}
 	}
+	if e.Message != "" {
+		text += fmt.Sprintf(", message %q", strings.TrimSpace(e.Message))
+	}
 	if e.Stopped != "" {
 		text += "; nodelet stopped it: " + e.Stopped
 	}
 	return text
+}
+
+// printable escapes all characters that are not printable.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
 }
 
 func again(next *time.Time, now time.Time) string {

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,7 +71,9 @@ func TestExplainEnds(t *testing.T) {
 			pod.Spec.Containers[2].LivenessProbe = execProbe("healthy")
 		})
 		w.run(pod)
-		w.sleep(50 * time.Second)
+		w.sleep(34500 * time.Millisecond) // the last instance of crash runs
+		w.writeMessage("crash", "out of \x1b[31mideas\n")
+		w.sleep(15500 * time.Millisecond)
 		all, err := w.agent.Explain(t.Context())
 		if err != nil || len(all) != 1 {
 			t.Fatalf("got %d pods and error %v, want one pod", len(all), err)
@@ -82,7 +85,7 @@ func TestExplainEnds(t *testing.T) {
 		}
 		want := []string{
 			"container broken exit code 128, StartError, exec: no such file",
-			"container crash exit code 3, OOMKilled",
+			`container crash exit code 3, OOMKilled, message "out of \x1b[31mideas"`,
 			"container sick exit code 143, Error; nodelet stopped it: Container sick failed liveness probe, " +
 				"will be restarted",
 		}
@@ -90,6 +93,34 @@ func TestExplainEnds(t *testing.T) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	})
+}
+
+// writeMessage writes the termination message of the container's instances that run.
+func (w *world) writeMessage(container, message string) {
+	for _, c := range w.runtime.Containers() {
+		for _, m := range c.Mounts {
+			if c.Metadata.Name != container || c.State != running || m.ContainerPath != "/dev/termination-log" {
+				continue
+			}
+			if err := os.WriteFile(m.HostPath, []byte(message), 0); err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+}
+
+// TestExplainPrintsNoControls checks that a text that comes from a registry or a container cannot act on the terminal.
+func TestExplainPrintsNoControls(t *testing.T) {
+	var out strings.Builder
+	agent.WriteExplanations(&out, []*agent.Explanation{{
+		Pod:   "default/web",
+		Phase: corev1.PodPending,
+		Waits: []agent.Wait{{For: "ensure image über", Why: "\x1b]0;title\a\r\n\u202egone"}},
+	}}, time.Now())
+	want := "default/web  Pending\n    waits for: ensure image über: \\x1b]0;title\\a\\r\\n\\u202egone\n"
+	if got := out.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // TestExplainFailedPod checks that the text names the reason of a pod that has failed as a whole.

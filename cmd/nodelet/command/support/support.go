@@ -26,11 +26,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/check"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/status"
 	"github.com/nodelet/nodelet/config"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Command is `nodelet support`.
@@ -76,6 +78,9 @@ func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
 	node, err := client.Node(c.Context)
 	a.json("node.json", node, err)
 	explained, err := client.Explain(c.Context)
+	for _, e := range explained {
+		withoutMessages(e)
+	}
 	a.json("explain.json", explained, err)
 	pods, err := client.Pods(c.Context)
 	for i, p := range pods {
@@ -107,9 +112,24 @@ func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
 	}
 }
 
-// withoutSecrets returns a pod without the fields in which users put passwords.
+// withoutMessages removes the termination messages, which may have passwords.
+func withoutMessages(e *agent.Explanation) {
+	for i := range e.Ends {
+		e.Ends[i].Message = ""
+	}
+}
+
+// withoutSecrets returns a pod without the fields in which users put passwords, and without termination messages. The
+// runtime's error stays where a container could not be started.
 func withoutSecrets(p *corev1.Pod) *corev1.Pod {
-	out := &corev1.Pod{Status: p.Status}
+	out := &corev1.Pod{Status: *p.Status.DeepCopy()}
+	for s := range podutil.ContainerStatuses(&out.Status) {
+		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+			if end := state.Terminated; end != nil && !end.StartedAt.IsZero() {
+				end.Message = ""
+			}
+		}
+	}
 	out.ObjectMeta = metav1.ObjectMeta{
 		Namespace:         p.Namespace,
 		Name:              p.Name,

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent"
 )
 
 const canary = "c4n4ry-5ecret"
@@ -31,15 +33,28 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 	}}
 	pod.Spec.InitContainers = pod.Spec.Containers
 	pod.Spec.Volumes = []corev1.Volume{{Name: canary}}
+	end := &corev1.ContainerStateTerminated{StartedAt: metav1.Now(), Message: canary}
+	neverStarted := &corev1.ContainerStateTerminated{Message: "exec: no such file"}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		State:                corev1.ContainerState{Terminated: end},
+		LastTerminationState: corev1.ContainerState{Terminated: neverStarted},
+	}}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+		LastTerminationState: corev1.ContainerState{Terminated: end},
+	}}
+	explanation := &agent.Explanation{Ends: []agent.End{{Message: canary, Error: neverStarted.Message}}}
+	withoutMessages(explanation)
 	var out bytes.Buffer
 	a := newArchive(&out)
 	a.json("pods.json", []*corev1.Pod{withoutSecrets(pod)}, nil)
+	a.json("explain.json", explanation, nil)
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || !strings.Contains(text, "example.com/app:1") {
-		t.Errorf("got %s, want the image and no %s", text, canary)
+	if strings.Contains(text, canary) || !strings.Contains(text, "example.com/app:1") ||
+		strings.Count(text, neverStarted.Message) != 2 {
+		t.Errorf("got %s, want the image, two errors of starts, and no %s", text, canary)
 	}
 }
 
