@@ -38,7 +38,7 @@ const statusTime = 10 * time.Second
 // without input gets an empty one, at whose end containerd may cut off its output. An error means that the client has
 // had no answer yet.
 func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.URL, o StreamOptions) error {
-	command, err := newExecutor(target)
+	command, err := NewExecutor(target)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	return nil
 }
 
-// newExecutor returns a client of the runtime's streaming server. The rule of pipe.dial holds for certificates. There
+// NewExecutor returns a client of the runtime's streaming server. The rule of pipe.dial holds for certificates. There
 // is no proxy, and redirects are not followed (CVE-2018-1002102).
-func newExecutor(target *url.URL) (executor.Executor, error) {
+func NewExecutor(target *url.URL) (executor.Executor, error) {
 	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
 		TLS:     &tls.Config{InsecureSkipVerify: true},
 		Proxier: func(*http.Request) (*url.URL, error) { return nil, nil },

@@ -3,15 +3,18 @@ package pods
 import (
 	"errors"
 	"fmt"
-	"io"
+	"net/url"
 	"os"
 	"os/signal"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
 
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/kube/server"
 )
 
 func execute() *command.Command {
@@ -52,35 +55,38 @@ func execute() *command.Command {
 
 // stream connects the streams of the command with those of this process.
 func stream(c command.Call, at string, stdin, tty bool) error {
-	conn, err := dial(c.Context, at)
+	target, err := url.Parse(at)
 	if err != nil {
-		return fmt.Errorf("connect to the container runtime's streams: %w", err)
+		return err
 	}
-	defer conn.Close()
+	executor, err := server.NewExecutor(target)
+	if err != nil {
+		return err
+	}
+	streams := remotecommand.StreamOptions{Stdout: c.Out, Stderr: c.Err, Tty: tty}
+	if stdin {
+		streams.Stdin = c.In
+	}
 	if tty && command.IsTerminal(c.In) {
-		restore, err := raw(int(c.In.(*os.File).Fd()))
+		fd := int(c.In.(*os.File).Fd())
+		restore, err := raw(fd)
 		if err != nil {
 			return fmt.Errorf("prepare the terminal: %w", err)
 		}
 		defer restore()
-		go sendSizes(conn, int(c.In.(*os.File).Fd()))
+		streams.TerminalSizeQueue = newTerminal(fd)
 	}
-	if stdin {
-		go func() {
-			_, _ = io.Copy(conn.channel(channelStdin), c.In)
-			_ = conn.closeStdin()
-		}()
-	}
-	code, err := conn.receive(c.Out, c.Err)
+	err = executor.StreamWithContext(c.Context, streams)
+	var exit exec.CodeExitError
 	switch {
-	case err != nil && c.Context.Err() != nil:
+	case err == nil:
+		return nil
+	case c.Context.Err() != nil:
 		return errors.New("interrupted")
-	case err != nil:
-		return err
-	case code != 0:
-		return &command.ExitError{Code: code}
+	case errors.As(err, &exit):
+		return &command.ExitError{Code: exit.Code}
 	}
-	return nil
+	return fmt.Errorf("run the command over the container runtime's streams: %w", err)
 }
 
 // raw switches a terminal to raw mode, as cfmakeraw(3) does.
@@ -101,19 +107,25 @@ func raw(fd int) (restore func(), err error) {
 	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
 }
 
-// sendSizes sends the size of the terminal now and whenever it changes.
-func sendSizes(conn *connection, fd int) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, unix.SIGWINCH)
-	defer signal.Stop(changed)
-	for {
-		size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
-		if err == nil {
-			_, err = fmt.Fprintf(conn.channel(channelResize), `{"Width":%d,"Height":%d}`, size.Col, size.Row)
-		}
-		if err != nil {
-			return
-		}
-		<-changed
+// terminal is the terminal of this process. It implements remotecommand.TerminalSizeQueue.
+type terminal struct {
+	fd      int
+	changed chan os.Signal
+}
+
+func newTerminal(fd int) terminal {
+	t := terminal{fd, make(chan os.Signal, 1)}
+	t.changed <- unix.SIGWINCH // the first size counts as a change
+	signal.Notify(t.changed, unix.SIGWINCH)
+	return t
+}
+
+// Next returns the size of the terminal when it has changed.
+func (t terminal) Next() *remotecommand.TerminalSize {
+	<-t.changed
+	size, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
+	if err != nil {
+		return nil
 	}
+	return &remotecommand.TerminalSize{Width: size.Col, Height: size.Row}
 }

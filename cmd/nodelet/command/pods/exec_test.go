@@ -4,126 +4,112 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
-	"golang.org/x/net/websocket"
+	"k8s.io/client-go/util/exec"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 )
 
-// serveStreams is a streaming server of a runtime, made with another implementation of WebSockets. It calls run with
-// what standard input has sent until it was closed.
-func serveStreams(t *testing.T, run func(ws *websocket.Conn, stdin string)) string {
-	t.Helper()
-	s := httptest.NewServer(&websocket.Server{
-		Handshake: func(c *websocket.Config, _ *http.Request) error {
-			c.Protocol = []string{protocol5}
-			return nil
-		},
-		Handler: func(ws *websocket.Conn) {
-			ws.PayloadType = websocket.BinaryFrame
-			var stdin []byte
-			for {
-				var message []byte
-				if err := websocket.Message.Receive(ws, &message); err != nil {
-					return
-				}
-				if message[0] == channelClose {
-					break
-				}
-				stdin = append(stdin, message[1:]...)
-			}
-			run(ws, string(stdin))
-		},
-	})
-	t.Cleanup(s.Close)
-	return s.URL + "/exec/x"
+// container is what the runtime's streaming server runs: a function in place of a command. err is how it ends.
+type container func(in io.Reader, out, errs io.Writer) (err error)
+
+func (c container) Exec(_ context.Context, _ string, _ []string, in io.Reader, out, errs io.WriteCloser, _ bool,
+	_ <-chan remotecommand.TerminalSize) error {
+	return c(in, out, errs)
 }
 
-func send(t *testing.T, ws *websocket.Conn, channel byte, text string) {
+func (container) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool,
+	<-chan remotecommand.TerminalSize) error {
+	return errors.New("not expected")
+}
+
+func (container) PortForward(context.Context, string, int32, io.ReadWriteCloser) error {
+	return errors.New("not expected")
+}
+
+// serve starts a runtime's streaming server and returns the URL of one command.
+func serve(t *testing.T, c container) string {
 	t.Helper()
-	if err := websocket.Message.Send(ws, append([]byte{channel}, text...)); err != nil {
-		t.Error(err)
+	front := httptest.NewUnstartedServer(nil)
+	settings := streaming.DefaultConfig
+	settings.BaseURL = &url.URL{Scheme: "http", Host: front.Listener.Addr().String()}
+	s, err := streaming.NewServer(settings, c)
+	if err != nil {
+		t.Fatal(err)
 	}
+	front.Config.Handler = s
+	front.Start()
+	t.Cleanup(front.Close)
+	resp, err := s.GetExec(&runtimeapi.ExecRequest{ContainerId: "id", Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Url
 }
 
-// TestStreams passes input, output, errors and the exit code of a command; messages have sizes of each length format.
+// TestStreams passes input, output, errors and the exit code of a command.
 func TestStreams(t *testing.T) {
 	big := strings.Repeat("x", 70_000)
-	for status, want := range map[string]int{
-		`{"status":"Success"}`: 0,
-		`{"status":"Failure","message":"exit","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}`: 7,
-	} {
-		at := serveStreams(t, func(ws *websocket.Conn, stdin string) {
-			send(t, ws, channelStdout, "got "+stdin)
-			send(t, ws, channelStdout, strings.Repeat("y", 300)+big)
-			send(t, ws, channelStderr, "oops")
-			send(t, ws, channelError, status)
+	for _, want := range []int{0, 7} {
+		at := serve(t, func(in io.Reader, out, errs io.Writer) error {
+			stdin, err := io.ReadAll(in)
+			if err != nil {
+				return err
+			}
+			_, outErr := io.WriteString(out, "got "+string(stdin)+big)
+			_, errsErr := io.WriteString(errs, "oops")
+			if want != 0 {
+				return exec.CodeExitError{Err: errors.New("exit"), Code: want}
+			}
+			return errors.Join(outErr, errsErr)
 		})
 		var out, errs bytes.Buffer
 		call := command.Call{Context: t.Context(), In: strings.NewReader("hello"), Out: &out, Err: &errs}
 		err := stream(call, at, true, false)
-		var exit *command.ExitError
-		if code := 0; errors.As(err, &exit) {
-			if code = exit.Code; code != want {
-				t.Errorf("exit code: got %d, want %d", code, want)
-			}
-		} else if err != nil || want != 0 {
-			t.Errorf("got %v, want exit code %d", err, want)
+		got, exit := 0, &command.ExitError{}
+		if errors.As(err, &exit) {
+			got, err = exit.Code, nil
 		}
-		if got := out.String(); got != "got hello"+strings.Repeat("y", 300)+big || errs.String() != "oops" {
-			t.Errorf("got %d bytes and errors %q", len(got), errs.String())
+		if got != want || err != nil {
+			t.Errorf("exit code: got %d, %v, want %d", got, err, want)
+		}
+		if out.String() != "got hello"+big || errs.String() != "oops" {
+			t.Errorf("got %d bytes and errors %q, want %d and oops", out.Len(), errs.String(), len("got hello")+len(big))
 		}
 	}
 }
 
-// TestStreamFails checks that a connection that breaks or a server that refuses is an error.
+// TestStreamFails checks that a command that cannot run, a server that refuses, and an interrupt are errors.
 func TestStreamFails(t *testing.T) {
-	at := serveStreams(t, func(*websocket.Conn, string) {})
+	at := serve(t, func(io.Reader, io.Writer, io.Writer) error { return errors.New("no such program") })
 	call := command.Call{Context: t.Context(), In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
-	if err := stream(call, at, true, false); err == nil || !strings.Contains(err.Error(), "broke") {
-		t.Errorf("broken connection: got %v", err)
+	if err := stream(call, at, true, false); err == nil || !strings.Contains(err.Error(), "no such program") {
+		t.Errorf("command that cannot run: got %v, want its error", err)
 	}
 	refusing := httptest.NewServer(http.NotFoundHandler())
 	defer refusing.Close()
-	if err := stream(call, refusing.URL, false, false); err == nil || !strings.Contains(err.Error(), "404") {
-		t.Errorf("refusal: got %v", err)
+	if err := stream(call, refusing.URL, true, false); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("refusal: got %v, want status 404", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	call.Context = ctx
-	if err := stream(call, at, false, false); err == nil {
-		t.Error("ended context: got no error")
-	}
-}
-
-// TestExitCode checks how the runtime's last message is read.
-func TestExitCode(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"status":"Success"}`:                     "0 <nil>",
-		`{"status":"Failure","message":"no such"}`: "0 no such",
-		`{`: "0 read the result of the command: unexpected end of JSON input",
-	} {
-		code, err := exitCode([]byte(text))
-		if got := fmt.Sprint(code, " ", err); got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
-	}
-}
-
-// TestUnknownProtocol checks that a server that chooses no protocol is refused.
-func TestUnknownProtocol(t *testing.T) {
-	s := httptest.NewServer(&websocket.Server{
-		Handshake: func(c *websocket.Config, _ *http.Request) error { c.Protocol = nil; return nil },
-		Handler:   func(*websocket.Conn) {},
+	at = serve(t, func(in io.Reader, _, _ io.Writer) error {
+		cancel()
+		_, err := io.Copy(io.Discard, in)
+		return err
 	})
-	defer s.Close()
-	if _, err := dial(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "unknown protocol") {
-		t.Errorf("got %v, want an error about the protocols", err)
+	block, release := io.Pipe()
+	defer release.Close()
+	call.Context, call.In = ctx, block
+	if err := stream(call, at, true, false); err == nil || err.Error() != "interrupted" {
+		t.Errorf("ended context: got %v, want interrupted", err)
 	}
 }
