@@ -172,16 +172,15 @@ func (h *Hierarchy) process(cgroup string) int {
 }
 
 // empty reports whether no process is left in a cgroup and in those below it. It returns false if that cannot be read.
-func (h *Hierarchy) empty(cgroup string) (empty bool) {
+func (h *Hierarchy) empty(cgroup string) bool {
 	if h.mounts != nil {
 		dir := h.dir("pids", cgroup)
 		n, ok := readUint(filepath.Join(dir, "pids.current"))
 		return dir != "" && ok && n == 0
 	}
-	_ = eachKeyed(filepath.Join(h.dir("", cgroup), "cgroup.events"), func(key string, v uint64) {
-		empty = empty || key == "populated" && v == 0
-	})
-	return empty
+	populated := uint64(1)
+	readKeyed(filepath.Join(h.dir("", cgroup), "cgroup.events"), map[string]*uint64{"populated": &populated})
+	return populated == 0
 }
 
 // processes returns the number of processes in the cgroup itself.

@@ -13,14 +13,9 @@ func (h *Hierarchy) readV1(cgroup string, d Detail, u *Usage) {
 	if dir := h.dir("cpuacct", cgroup); dir != "" {
 		u.CPU, u.HasCPU = readUint(filepath.Join(dir, "cpuacct.usage"))
 		if d == Full {
-			_ = eachKeyed(filepath.Join(dir, "cpuacct.stat"), func(key string, v uint64) {
-				switch key {
-				case "user":
-					u.User = v * (1e9 / userHZ)
-				case "system":
-					u.System = v * (1e9 / userHZ)
-				}
-			})
+			readKeyed(filepath.Join(dir, "cpuacct.stat"), map[string]*uint64{"user": &u.User, "system": &u.System})
+			u.User *= 1e9 / userHZ
+			u.System *= 1e9 / userHZ
 		}
 	}
 	if dir := h.dir("memory", cgroup); dir != "" {
@@ -50,22 +45,28 @@ func readCPUV1(dir string, u *Usage) {
 	if quota, ok := readUint(filepath.Join(dir, "cpu.cfs_quota_us")); ok && quota < unlimited {
 		u.Quota = int64(quota)
 	}
-	_ = eachKeyed(filepath.Join(dir, "cpu.stat"), func(key string, v uint64) {
-		switch key {
-		case "nr_periods":
-			u.Periods = v
-		case "nr_throttled":
-			u.Throttled = v
-		case "throttled_time":
-			u.ThrottledTime = v
-		}
+	readKeyed(filepath.Join(dir, "cpu.stat"), map[string]*uint64{
+		"nr_periods":     &u.Periods,
+		"nr_throttled":   &u.Throttled,
+		"throttled_time": &u.ThrottledTime,
 	})
 }
 
 func readMemoryV1(dir string, d Detail, u *Usage) {
 	u.Memory, u.HasMemory = readUint(filepath.Join(dir, "memory.usage_in_bytes"))
 	u.MemoryLimit, u.SwapLimit = unlimited, unlimited
-	_ = eachKeyed(filepath.Join(dir, "memory.stat"), func(key string, v uint64) { memoryStatV1(u, key, v) })
+	readKeyed(filepath.Join(dir, "memory.stat"), map[string]*uint64{ // total_ includes the cgroups below
+		"total_cache":         &u.Cache,
+		"total_rss":           &u.RSS,
+		"total_mapped_file":   &u.Mapped,
+		"total_swap":          &u.Swap,
+		"total_inactive_file": &u.InactiveFile,
+		"total_active_file":   &u.ActiveFile,
+		"pgfault":             &u.Faults,
+		"pgmajfault":          &u.MajorFaults,
+		"total_pgfault":       &u.Tree.Faults,
+		"total_pgmajfault":    &u.Tree.MajorFaults,
+	})
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
 	limit, ok := readUint(filepath.Join(dir, "memory.limit_in_bytes"))
 	if ok {
@@ -82,37 +83,7 @@ func readMemoryV1(dir string, d Detail, u *Usage) {
 	u.FailCount, _ = readUint(filepath.Join(dir, "memory.failcnt"))
 	u.Kernel, _ = readUint(filepath.Join(dir, "memory.kmem.usage_in_bytes"))
 	u.Reservation, _ = readUint(filepath.Join(dir, "memory.soft_limit_in_bytes"))
-	_ = eachKeyed(filepath.Join(dir, "memory.oom_control"), func(key string, v uint64) {
-		if key == "oom_kill" {
-			u.OOMKills = v
-		}
-	})
-}
-
-// memoryStatV1 reads a line of memory.stat. The values with total_ include the cgroups below.
-func memoryStatV1(u *Usage, key string, v uint64) {
-	switch key {
-	case "total_cache":
-		u.Cache = v
-	case "total_rss":
-		u.RSS = v
-	case "total_mapped_file":
-		u.Mapped = v
-	case "total_swap":
-		u.Swap = v
-	case "total_inactive_file":
-		u.InactiveFile = v
-	case "total_active_file":
-		u.ActiveFile = v
-	case "pgfault":
-		u.Faults = v
-	case "pgmajfault":
-		u.MajorFaults = v
-	case "total_pgfault":
-		u.Tree.Faults = v
-	case "total_pgmajfault":
-		u.Tree.MajorFaults = v
-	}
+	readKeyed(filepath.Join(dir, "memory.oom_control"), map[string]*uint64{"oom_kill": &u.OOMKills})
 }
 
 func readPids(dir string, u *Usage) {

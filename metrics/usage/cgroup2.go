@@ -7,7 +7,7 @@ import (
 
 // readV2 reads cgroup v2, where all files of a cgroup are in one directory.
 func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
-	_ = eachKeyed(filepath.Join(dir, "cpu.stat"), func(key string, v uint64) { cpuStatV2(u, key, v) })
+	readCPUV2(dir, u)
 	readMemoryV2(dir, d, u)
 	if d >= Plain {
 		_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
@@ -25,53 +25,44 @@ func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	_ = withFile(filepath.Join(dir, "io.stat"), func(text []byte) { u.IO = parseIOStat(text) })
 }
 
-// cpuStatV2 reads a line of cpu.stat, whose times are in microseconds.
-func cpuStatV2(u *Usage, key string, v uint64) {
-	switch key {
-	case "usage_usec":
-		u.CPU, u.HasCPU = v*1000, true
-	case "user_usec":
-		u.User = v * 1000
-	case "system_usec":
-		u.System = v * 1000
-	case "nr_periods":
-		u.Periods = v
-	case "nr_throttled":
-		u.Throttled = v
-	case "throttled_usec":
-		u.ThrottledTime = v * 1000
+// readCPUV2 reads cpu.stat, whose times are in microseconds.
+func readCPUV2(dir string, u *Usage) {
+	u.HasCPU = readKeyed(filepath.Join(dir, "cpu.stat"), map[string]*uint64{
+		"usage_usec":     &u.CPU,
+		"user_usec":      &u.User,
+		"system_usec":    &u.System,
+		"nr_periods":     &u.Periods,
+		"nr_throttled":   &u.Throttled,
+		"throttled_usec": &u.ThrottledTime,
+	})
+	for _, time := range []*uint64{&u.CPU, &u.User, &u.System, &u.ThrottledTime} {
+		*time *= 1000
 	}
 }
 
 func readMemoryV2(dir string, d Detail, u *Usage) {
 	u.MemoryLimit, u.SwapLimit = unlimited, unlimited
-	anon := uint64(0)
-	_ = eachKeyed(filepath.Join(dir, "memory.stat"), func(key string, v uint64) {
-		switch key {
-		case "anon":
-			anon, u.HasMemory = v, true
-		case "file":
-			u.Cache = v
-		case "file_mapped":
-			u.Mapped = v
-		case "kernel":
-			u.Kernel = v
-		case "inactive_file":
-			u.InactiveFile = v
-		case "active_file":
-			u.ActiveFile = v
-		case "pgfault":
-			u.Faults, u.Tree.Faults = v, v
-		case "pgmajfault":
-			u.MajorFaults, u.Tree.MajorFaults = v, v
-		default:
-			u.Events.Reclaim.read(key, v)
-		}
+	reclaim := &u.Events.Reclaim
+	u.HasMemory = readKeyed(filepath.Join(dir, "memory.stat"), map[string]*uint64{
+		"anon":                    &u.RSS,
+		"file":                    &u.Cache,
+		"file_mapped":             &u.Mapped,
+		"kernel":                  &u.Kernel,
+		"inactive_file":           &u.InactiveFile,
+		"active_file":             &u.ActiveFile,
+		"pgfault":                 &u.Faults,
+		"pgmajfault":              &u.MajorFaults,
+		"file_dirty":              &reclaim.Dirty,
+		"file_writeback":          &reclaim.Writeback,
+		"pgscan":                  &reclaim.Scanned,
+		"pgsteal":                 &reclaim.Reclaimed,
+		"workingset_refault_file": &reclaim.RefaultedFile,
+		"workingset_refault_anon": &reclaim.RefaultedAnon,
 	})
-	u.RSS = anon
+	u.Tree = u.PageFaults
 	var ok bool
 	if u.Memory, ok = readUint(filepath.Join(dir, "memory.current")); !ok {
-		u.Memory = anon + u.Cache // the root cgroup has no such file
+		u.Memory = u.RSS + u.Cache // the root cgroup has no such file
 	}
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
 	u.Swap, _ = readUint(filepath.Join(dir, "memory.swap.current"))
@@ -86,34 +77,12 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 	}
 	u.MaxMemory, _ = readUint(filepath.Join(dir, "memory.peak"))
 	u.Reservation, _ = readUint(filepath.Join(dir, "memory.low"))
-	_ = eachKeyed(filepath.Join(dir, "memory.events"), func(key string, v uint64) {
-		switch key {
-		case "high":
-			u.Events.High = v
-		case "max":
-			u.FailCount, u.Events.Max = v, v
-		case "oom_kill":
-			u.OOMKills = v
-		}
+	readKeyed(filepath.Join(dir, "memory.events"), map[string]*uint64{
+		"high":     &u.Events.High,
+		"max":      &u.Events.Max,
+		"oom_kill": &u.OOMKills,
 	})
-}
-
-// read takes a line of memory.stat.
-func (r *MemoryReclaim) read(key string, v uint64) {
-	switch key {
-	case "file_dirty":
-		r.Dirty = v
-	case "file_writeback":
-		r.Writeback = v
-	case "pgscan":
-		r.Scanned = v
-	case "pgsteal":
-		r.Reclaimed = v
-	case "workingset_refault_file":
-		r.RefaultedFile = v
-	case "workingset_refault_anon":
-		r.RefaultedAnon = v
-	}
+	u.FailCount = u.Events.Max
 }
 
 func readSpecsV2(dir string, u *Usage) {

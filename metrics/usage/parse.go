@@ -78,21 +78,22 @@ func digits(text []byte) bool {
 	return len(text) > 0
 }
 
-// eachKeyed calls use for each line "key value" of a file such as memory.stat.
-func eachKeyed(path string, use func(key string, value uint64)) error {
-	return withFile(path, func(text []byte) { parseKeyed(text, use) })
+// readKeyed reads a file such as memory.stat, with a line "key value" for each number, and reports whether it has one
+// of these keys.
+func readKeyed(path string, into map[string]*uint64) (found bool) {
+	_ = withFile(path, func(text []byte) { found = parseKeyed(text, into) })
+	return found
 }
 
-func parseKeyed(text []byte, use func(key string, value uint64)) {
+func parseKeyed(text []byte, into map[string]*uint64) (found bool) {
 	for line := range bytes.Lines(text) {
-		key, value, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
-		if !ok {
-			continue
-		}
-		if v, ok := parseUint(value); ok {
-			use(string(key), v) // the compiler makes no copy if use only compares it
+		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		if v, ok := parseUint(value); ok && into[string(key)] != nil {
+			*into[string(key)] = v
+			found = true
 		}
 	}
+	return found
 }
 
 // parsePressure reads a PSI file, whose lines are "some avg10=0.00 avg60=0.00 avg300=0.00 total=0". Totals are

@@ -126,7 +126,7 @@ func FuzzParsers(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parseKeyed(text, func(string, uint64) {})
+		parseKeyed(text, map[string]*uint64{})
 		parsePressure(text)
 		parseMeminfo(text)
 		parseCPUInfo(string(text))
