@@ -89,6 +89,37 @@ func TestObjectWakesMount(t *testing.T) {
 	})
 }
 
+// TestImageIsGoneAgain checks that a pod whose image was collected as unused, while the pod waited for a ConfigMap,
+// gets it again.
+func TestImageIsGoneAgain(t *testing.T) {
+	for name, with := range map[string]func(*corev1.Pod){
+		"volume": withConfigMap("settings"),
+		"environment": func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Publish(fake.RemoteImage{Name: "fresh:1"})
+				w.run(apiPod("web", with, func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "fresh:1" }))
+				w.sleep(10 * time.Minute)
+				w.checkRunning()
+				image := &runtimeapi.ImageSpec{Image: "fresh:1"}
+				if _, err := w.runtime.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: image}); err != nil {
+					t.Fatal(err)
+				}
+				w.change(func(set *pods.Set) {
+					set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
+						{Namespace: "default", Name: "settings"}: {Data: map[string]string{"color": "blue"}}}
+				})
+				w.sleep(time.Minute)
+				w.checkRunning("web/app#0")
+			})
+		})
+	}
+}
+
 // TestMetadataReachesVolumes checks that a volume of the downward API follows the labels of the pod.
 func TestMetadataReachesVolumes(t *testing.T) {
 	if os.Getuid() != 0 {

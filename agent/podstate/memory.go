@@ -239,18 +239,26 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 		f.Image = s.Image
 	}
 	m.Failures[key] = f
-	switch r.Step.(type) {
+	switch s := r.Step.(type) {
 	case CreateContainer:
-		m.forgetImageVolumes()
+		if f.Reason != ReasonCreateContainerConfig { // then the runtime was not called
+			m.forgetImages(s.Name)
+		}
 	case ResizePod:
 		m.Prepared, m.PodSize = false, nil // it may have had its effect: Prepare reads the size
 	}
 }
 
-// forgetImageVolumes removes the images of image volumes from the memory, so that they are ensured again: they may have
-// been removed from the node.
-func (m *Memory) forgetImageVolumes() {
-	maps.DeleteFunc(m.Images, func(key Key, _ Image) bool { return key.Kind == KindEnsureVolumeImage })
+// forgetImages removes the image of a container and those of image volumes from the memory, so that they are ensured
+// again: they may have been removed from the node while the container waited for something else.
+func (m *Memory) forgetImages(container string) {
+	own := EnsureImage{Container: container}.Key()
+	for key := range m.Images {
+		if key == own || key.Kind == KindEnsureVolumeImage {
+			delete(m.Images, key)
+			delete(m.Completed, key)
+		}
+	}
 }
 
 func (m *Memory) succeed(r Result, late bool) {

@@ -82,11 +82,13 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 			}
 		}
 	}
-	if f, failed := b.Memory.Failure(podstate.CreateContainer{Name: slot.Spec.Name}); failed {
-		return cmp.Or(f.Reason, podstate.ReasonCreateContainer), f.Message
-	}
-	if f, failed := b.Memory.FailedImage(b.Pod, slot.Spec); failed {
-		return imageFailure(f)
+	creation, notCreated := b.Memory.Failure(podstate.CreateContainer{Name: slot.Spec.Name})
+	image, noImage := b.Memory.FailedImage(b.Pod, slot.Spec)
+	switch {
+	case noImage && !creation.At.After(image.At): // after a failed creation the image is ensured again
+		return imageFailure(image)
+	case notCreated:
+		return cmp.Or(creation.Reason, podstate.ReasonCreateContainer), creation.Message
 	}
 	return "", ""
 }
