@@ -52,6 +52,10 @@ func (e *entry) wantsWatch() bool {
 	return apierrors.IsNotFound(e.err) || slices.Contains(slices.Collect(maps.Values(e.users)), true)
 }
 
+// outdated reports whether another object may have the name of e now: an immutable one is not watched, and without a
+// user nothing shows its content any more.
+func (e *entry) outdated() bool { return len(e.users) == 0 && e.stop == nil && immutable(e.obj) }
+
 func immutable(o metav1.Object) bool {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:

@@ -167,7 +167,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 	}
 	for k, watch := range now {
 		e := o.entries[k]
-		if e == nil {
+		if e == nil || e.outdated() {
 			e = newEntry(k)
 			o.entries[k] = e
 		}

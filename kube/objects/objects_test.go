@@ -269,6 +269,27 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	})
 }
 
+// TestImmutableObjectIsReplaced checks that a pod does not get an immutable object as pods that are gone have seen it:
+// it may have been deleted and created again with another content.
+func TestImmutableObjectIsReplaced(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		run(t, func(b *bench) {
+			yes := true
+			for _, value := range []string{"1", "2"} {
+				a := configMap("a", value)
+				a.Immutable = &yes
+				b.server.Put(a)
+				pod := types.UID("p" + value)
+				b.o.Use(pod, []Ref{ref("a", watched)})
+				b.wantValue("a", value)
+				b.o.Use(pod, nil)
+				b.server.Delete("configmaps", "ns", "a")
+				time.Sleep(linger / 2)
+			}
+		})
+	}
+}
+
 // TestWatchResumesAfterBrokenConnection checks that a cut watch is taken up, and what changed or went meanwhile is
 // noticed.
 func TestWatchResumesAfterBrokenConnection(t *testing.T) {
