@@ -70,10 +70,11 @@ func (o *Objects) readBounded(ctx context.Context, k key, known bool) (metav1.Ob
 	return o.read(ctx, k)
 }
 
-// noAnswer reports whether err says nothing about the object: the API server could not be reached, or could not answer.
+// noAnswer reports whether err says nothing about the object: the API server could not be reached, could not answer, or
+// does not accept the node's credentials.
 func noAnswer(err error) bool {
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 

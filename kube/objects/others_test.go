@@ -245,6 +245,31 @@ func TestKnownWhileServerIsSilent(t *testing.T) {
 	})
 }
 
+// TestKnownWhileCredentialsAreRefused checks that containers can start again with what is known while the API server
+// does not accept the node's credentials, as after its certificate has expired.
+func TestKnownWhileCredentialsAreRefused(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(configMap("env", "1"))
+		b.server.Put(service("ns", "a", "10.0.0.2"))
+		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
+		b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
+		b.o.Prime("p")
+		synctest.Wait()
+		if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewUnauthorized("expired") })
+		b.wantValue("env", "1")
+		b.wantServices("ns", "ns/a default/kubernetes")
+		if got, err := b.o.RuntimeHandler(b.Context(), "kata"); got != "kata-qemu" {
+			b.Errorf("handler of the class kata: got %q, %v, want kata-qemu", got, err)
+		}
+		b.server.Intercept(nil)
+	})
+}
+
 // TestServicesShareReads checks that calls share reads, but none gets the result of a read that began before it.
 func TestServicesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
