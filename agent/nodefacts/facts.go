@@ -2,7 +2,9 @@ package nodefacts
 
 import (
 	"log/slog"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -59,12 +61,7 @@ func (f *Facts) AppArmor() bool { return f.appArmor }
 func (f *Facts) Update(o *corev1.Node, allocatable corev1.ResourceList) {
 	f.change(func(n *spec.Node) {
 		n.Allocatable = allocatable
-		n.HostIPs = nil
-		for _, a := range o.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				n.HostIPs = append(n.HostIPs, a.Address)
-			}
-		}
+		n.HostIPs = hostIPs(o.Status.Addresses)
 	})
 }
 
@@ -79,4 +76,26 @@ func (f *Facts) change(apply func(*spec.Node)) {
 	next := *f.now.Load()
 	apply(&next)
 	f.now.Store(&next)
+}
+
+// hostIPs returns the addresses at which pods see their node: the first one, and the first one of the other IP family.
+// Internal addresses come before external ones, which a cloud may give to nodes that have no others. A cloud may also
+// list several of one family.
+func hostIPs(all []corev1.NodeAddress) []string {
+	var found []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range all {
+			ip, err := netip.ParseAddr(a.Address)
+			ip = ip.Unmap()
+			sameFamily := func(other netip.Addr) bool { return other.Is6() == ip.Is6() }
+			if a.Type == kind && err == nil && !slices.ContainsFunc(found, sameFamily) {
+				found = append(found, ip)
+			}
+		}
+	}
+	var ips []string
+	for _, ip := range found {
+		ips = append(ips, ip.String())
+	}
+	return ips
 }
