@@ -98,73 +98,103 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// follow looks for plugins at each change below the directory. It reads all of it, for there are few sockets. It
-// returns when ctx ends, or after one look if the directory cannot be watched.
+// follow looks for plugins at each change below the directory. It returns when ctx ends, or after one look if there is
+// no inotify instance.
 func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
 	}
-	watcher, err := inotify.New()
+	w, err := inotify.New()
 	if err != nil {
-		r.look(ctx, known, func(string) error { return nil })
+		_ = r.look(ctx, known, func(string) error { return nil }) // the caller looks again in any case
 		return err
 	}
-	defer watcher.Close()
-	for {
-		r.look(ctx, known, watcher.Add)
-		if !settle(ctx, watcher) {
+	defer w.Close()
+	return r.followWith(ctx, known, w)
+}
+
+// watcher is an *inotify.Watcher.
+type watcher interface {
+	Add(dir string) error
+	Changes() <-chan inotify.Change
+}
+
+// followWith looks at each change that w reports until ctx ends. It reads all of the directory, for there are few
+// sockets. While not all of it can be watched, it polls too.
+func (r *Registry) followWith(ctx context.Context, known map[string]*plugin, w watcher) error {
+	for last := ""; ; {
+		var again <-chan time.Time
+		problem := ""
+		if err := r.look(ctx, known, w.Add); err != nil {
+			again, problem = time.After(r.pollInterval), err.Error()
+		}
+		if problem != "" && problem != last {
+			r.log.Warn("cannot watch all directories of plugins, polling them "+
+				"(is the sysctl fs.inotify.max_user_watches too low?)",
+				"dir", r.dir, "err", problem, "interval", r.pollInterval)
+		}
+		last = problem
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-w.Changes():
+		case <-again:
 		}
 	}
 }
 
-// look registers the plugins of new sockets and dismisses those whose sockets are gone.
-func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) {
-	r.compare(ctx, known, sockets(r.dir, watch, func(err error) {
-		r.log.Warn("cannot read all directories of plugins", "dir", r.dir, "err", err)
-	}))
+// look registers the plugins of new sockets and dismisses those whose sockets are gone. An error says that there may be
+// more sockets, or that it will not be noticed when there are.
+func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) error {
+	found, err := sockets(r.dir, watch)
+	r.compare(ctx, known, found)
+	return err
 }
 
-// settle waits for a change and reports whether one came before ctx ended.
-func settle(ctx context.Context, watcher *inotify.Watcher) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-watcher.Changes():
-		return true
+// sockets returns all sockets below dir, each with an identity that no later socket at the same path shares. It calls
+// watch for each directory. Hidden sockets are not plugins. What can be neither read nor watched does not end the
+// search; the first such error is returned.
+func sockets(dir string, watch func(dir string) error) (found map[string]string, first error) {
+	found = map[string]string{}
+	trouble := func(err error) {
+		if first == nil && !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
+			first = err
+		}
 	}
-}
-
-// sockets returns all sockets below dir, each with an identity that no later socket at the same path shares.
-// It calls watch for each directory. Hidden sockets are not plugins.
-func sockets(dir string, watch func(dir string) error, trouble func(error)) map[string]string {
-	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil // removed meanwhile
 		case err != nil:
-			return err
+			trouble(err)
 		case path != dir && strings.HasPrefix(e.Name(), "."):
 			if e.IsDir() {
 				return filepath.SkipDir
 			}
-			return nil
 		case e.IsDir():
-			return watch(path)
-		case e.Type()&fs.ModeSocket == 0:
-			return nil
-		}
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) == nil {
-			found[path] = strconv.FormatUint(st.Ino, 10) + " " + strconv.FormatInt(st.Ctim.Nano(), 10)
+			if err := watch(path); err != nil {
+				trouble(err)
+			}
+		case e.Type()&fs.ModeSocket != 0:
+			if id, err := identity(path); err != nil {
+				trouble(err)
+			} else if id != "" {
+				found[path] = id
+			}
 		}
 		return nil
 	})
-	if err != nil {
-		trouble(err)
+	return found, first
+}
+
+// identity identifies the socket at a path; empty if there is nothing.
+func identity(socket string) (string, error) {
+	var st unix.Stat_t
+	switch err := unix.Lstat(socket, &st); {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return "", nil
+	case err != nil:
+		return "", &fs.PathError{Op: "lstat", Path: socket, Err: err}
 	}
-	return found
+	return strconv.FormatUint(st.Ino, 10) + " " + strconv.FormatInt(st.Ctim.Nano(), 10), nil
 }
 
 // plugin is the registration of one socket.
@@ -179,10 +209,15 @@ func (p *plugin) end() {
 	<-p.gone
 }
 
-// compare registers new sockets and dismisses those that are gone or were replaced.
+// compare registers new sockets and dismisses those that are gone or were replaced. One that was not found, because its
+// directory could not be read, is not gone.
 func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
-		if found[socket] != p.identity {
+		now, err := found[socket], error(nil)
+		if now == "" {
+			now, err = identity(socket)
+		}
+		if err == nil && now != p.identity {
 			p.end()
 			delete(known, socket)
 		}

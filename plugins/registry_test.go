@@ -311,6 +311,39 @@ func TestNoSockets(t *testing.T) {
 	}
 }
 
+// TestUnreadableDirectory checks that a directory that can be neither watched nor read hides no plugin beside it: those
+// that are registered stay, and others register.
+func TestUnreadableDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("known.sock", "known", nil)
+	w.untilKnown("known")
+	name := strings.Repeat("a", 255)
+	dir, err := unix.Open(w.path(""), unix.O_PATH, 0)
+	for range unix.PathMax / len(name) { // too long for any call that takes a path
+		if err != nil {
+			break
+		}
+		var below int
+		if err = unix.Mkdirat(dir, name, 0o755); err == nil {
+			below, err = unix.Openat(dir, name, unix.O_PATH, 0)
+		}
+		err = errors.Join(err, unix.Close(dir))
+		dir = below
+	}
+	if err = errors.Join(err, unix.Close(dir)); err != nil {
+		t.Fatal(err)
+	}
+	w.plugin("later.sock", "later", nil)
+	w.untilKnown("known", "later")
+	if n := w.registered("known"); n != 1 {
+		t.Errorf("the plugin that was there: registered %d times, want once", n)
+	}
+	if n := strings.Count(w.logged(), "cannot watch all directories of plugins"); n != 1 {
+		t.Errorf("the log says %d times that a directory cannot be watched, want once", n)
+	}
+}
+
 // silent does not answer until letGo is closed.
 type silent struct {
 	registration.UnimplementedRegistrationServer
