@@ -81,8 +81,10 @@ func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 		return overrun(PodLimit, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
 			limit.String())
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
+	for role, c := range podutil.Containers(&pod.Spec) {
+		if role != podutil.RoleApp && role != podutil.RoleSidecar {
+			continue
+		}
 		limit := c.Resources.Limits.StorageEphemeral()
 		if !limit.IsZero() && use.Containers[c.Name] > limit.Value() {
 			return overrun(ContainerLimit, "Container %s exceeded its local ephemeral storage limit %q. ",

@@ -60,6 +60,19 @@ func TestExceeded(t *testing.T) {
 			use:     Storage{Pod: 3072, Containers: map[string]int64{"one": 1024, "two": 2049}},
 			want:    Overrun{ContainerLimit, `Container two exceeded its local ephemeral storage limit "2Ki". `},
 		},
+		"a sidecar": {
+			spec: `{initContainers: [{name: one, restartPolicy: Always, resources: {limits: {ephemeral-storage: 1Ki}}}],
+				containers: [{name: two, resources: {limits: {ephemeral-storage: 2Ki}}}]}`,
+			limited: true,
+			use:     Storage{Pod: 2048, Containers: map[string]int64{"one": 1025, "two": 1023}},
+			want:    Overrun{ContainerLimit, `Container one exceeded its local ephemeral storage limit "1Ki". `},
+		},
+		"an init container ends": {
+			spec: `{initContainers: [{name: one, resources: {limits: {ephemeral-storage: 1Ki}}}],
+				containers: [{name: two, resources: {limits: {ephemeral-storage: 2Ki}}}]}`,
+			limited: true,
+			use:     Storage{Pod: 2048, Containers: map[string]int64{"one": 1025, "two": 1023}},
+		},
 		"critical pods may": {spec: "{priority: 2000000000, " + both + "}", limited: true, use: Storage{Pod: 9999}},
 	} {
 		t.Run(name, func(t *testing.T) {
