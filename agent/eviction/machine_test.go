@@ -40,12 +40,16 @@ func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoRespo
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: at(r.dir), ContainerFilesystems: at(r.layers)}, nil
 }
 
+func (r *runtimeStub) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	return nil, []*runtimeapi.Container{{Id: "1", State: runtimeapi.ContainerState_CONTAINER_RUNNING}}, nil
+}
+
 func (r *runtimeStub) PodContainerStats(context.Context, string) ([]*runtimeapi.ContainerStats, error) {
 	if r.layer == 0 {
 		return nil, nil
 	}
 	return []*runtimeapi.ContainerStats{{
-		Attributes:    &runtimeapi.ContainerAttributes{Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+		Attributes:    &runtimeapi.ContainerAttributes{Id: "1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
 		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: r.layer}},
 	}}, nil
 }

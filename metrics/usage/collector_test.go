@@ -27,6 +27,7 @@ const (
 	sandboxID = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	appID     = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 	strayID   = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+	endedID   = "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 )
 
 // fakeRuntime has one pod with one container, and counts the calls.
@@ -55,6 +56,11 @@ func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*ru
 			Labels:    labels,
 			CreatedAt: 1e18,
 			Image:     &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"},
+			State:     runtimeapi.ContainerState_CONTAINER_RUNNING,
+		}, {
+			Id:     endedID,
+			Labels: labels,
+			State:  runtimeapi.ContainerState_CONTAINER_EXITED,
 		}}, r.answer(ctx)
 }
 
@@ -62,14 +68,18 @@ func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
 	return "example.com/pause:1", nil
 }
 
-// appStats are the statistics of the container app.
-var appStats = []*runtimeapi.ContainerStats{{
-	Attributes: &runtimeapi.ContainerAttributes{Id: appID, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
-	WritableLayer: &runtimeapi.FilesystemUsage{
-		UsedBytes:  &runtimeapi.UInt64Value{Value: 4096},
-		InodesUsed: &runtimeapi.UInt64Value{Value: 3},
-	},
-}}
+// appStats are the statistics of the container app, and of an earlier instance of it that has ended.
+var appStats = []*runtimeapi.ContainerStats{layerStats(appID, 4096), layerStats(endedID, 1<<30)}
+
+func layerStats(id string, bytes uint64) *runtimeapi.ContainerStats {
+	return &runtimeapi.ContainerStats{
+		Attributes: &runtimeapi.ContainerAttributes{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},
+		WritableLayer: &runtimeapi.FilesystemUsage{
+			UsedBytes:  &runtimeapi.UInt64Value{Value: bytes},
+			InodesUsed: &runtimeapi.UInt64Value{Value: 3},
+		},
+	}
+}
 
 func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
 	return appStats, r.answer(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -63,22 +64,57 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time
 	}
 	sizes := c.disks.sizesOf(places, patience)
 	all := make([]Local, len(pods))
+	var running map[string]bool
 	for i, p := range pods {
 		all[i] = parts[i].local(sizes)
 		if layers == nil || !layers(p) {
 			continue
 		}
-		stats, err := c.cfg.Runtime.PodContainerStats(ctx, string(p.UID))
+		var err error
+		if running == nil {
+			running, err = c.running(ctx)
+		}
+		if err == nil {
+			all[i].Layers, err = c.layers(ctx, p, running)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read the size of the writable layers of pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
-		all[i].Layers = make(map[string]Amount, len(stats))
-		for _, one := range stats {
-			layer := one.GetWritableLayer()
-			all[i].Layers[one.GetAttributes().GetMetadata().GetName()] = Amount{
-				Bytes:  layer.GetUsedBytes().GetValue(),
-				Inodes: layer.GetInodesUsed().GetValue(),
-			}
+	}
+	return all, nil
+}
+
+// running returns the IDs of the running containers of all pods.
+func (c *Collector) running(ctx context.Context) (map[string]bool, error) {
+	_, containers, err := c.cfg.Runtime.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, one := range containers {
+		if one.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			ids[one.Id] = true
+		}
+	}
+	return ids, nil
+}
+
+// layers asks the runtime for the writable layers of the running containers of a pod. Runtimes name those of ended
+// instances, too.
+func (c *Collector) layers(ctx context.Context, p *corev1.Pod, running map[string]bool) (map[string]Amount, error) {
+	stats, err := c.cfg.Runtime.PodContainerStats(ctx, string(p.UID))
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]Amount, len(stats))
+	for _, one := range stats {
+		if !running[one.GetAttributes().GetId()] {
+			continue
+		}
+		layer := one.GetWritableLayer()
+		all[one.GetAttributes().GetMetadata().GetName()] = Amount{
+			Bytes:  layer.GetUsedBytes().GetValue(),
+			Inodes: layer.GetInodesUsed().GetValue(),
 		}
 	}
 	return all, nil
