@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -77,7 +78,7 @@ func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
 	}
 	if sc := d.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		v.FSGroup = sc.FSGroup
-		if setsGroup(v, *spec.FSGroupPolicy) {
+		if setsGroup(v, d.pv, *spec.FSGroupPolicy) {
 			v.Prepare = func(ctx context.Context, path string) error { return d.cfg.Pods.Own(ctx, d.Pod, path) }
 		}
 	}
@@ -88,15 +89,17 @@ func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
 	return p, err
 }
 
-// setsGroup reports whether the agent gives the files of a volume to the pod's fsGroup, by the policy of its driver.
-func setsGroup(v *csi.Volume, policy storagev1.FSGroupPolicy) bool {
+// setsGroup reports whether the agent gives the files of a volume to the pod's fsGroup, by the policy of its driver. pv
+// is nil for a volume of the pod itself.
+func setsGroup(v *csi.Volume, pv *corev1.PersistentVolume, policy storagev1.FSGroupPolicy) bool {
 	switch {
 	case v.ReadOnly, v.Block, policy == storagev1.NoneFSGroupPolicy:
 		return false
 	case policy == storagev1.FileFSGroupPolicy:
 		return true
 	}
-	oneNode := v.AccessMode == corev1.ReadWriteOnce || v.AccessMode == corev1.ReadWriteOncePod
+	oneNode := pv == nil || slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteOnce) ||
+		slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteOncePod)
 	return v.FSType != "" && oneNode
 }
 

@@ -20,22 +20,26 @@ func TestSetsGroup(t *testing.T) {
 		file   = storagev1.FileFSGroupPolicy
 		byType = storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	)
+	once, pod := modes(corev1.ReadWriteOnce), modes(corev1.ReadWriteOncePod)
+	many, both := modes(corev1.ReadWriteMany), modes(corev1.ReadOnlyMany, corev1.ReadWriteOnce)
 	for _, c := range []struct {
 		volume csi.Volume
+		pv     *corev1.PersistentVolume
 		policy storagev1.FSGroupPolicy
 		want   bool
 	}{
-		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce}, byType, true},
-		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOncePod}, byType, true},
-		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteMany}, byType, false},
-		{csi.Volume{AccessMode: corev1.ReadWriteOnce}, byType, false},
-		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce, Ephemeral: true}, byType, true},
-		{csi.Volume{AccessMode: corev1.ReadWriteMany}, file, true},
-		{csi.Volume{AccessMode: corev1.ReadWriteMany, ReadOnly: true}, file, false},
-		{csi.Volume{AccessMode: corev1.ReadWriteOnce, Block: true}, file, false},
-		{csi.Volume{FSType: "ext4", AccessMode: corev1.ReadWriteOnce}, none, false},
+		{csi.Volume{FSType: "ext4"}, once, byType, true},
+		{csi.Volume{FSType: "ext4"}, pod, byType, true},
+		{csi.Volume{FSType: "ext4"}, many, byType, false},
+		{csi.Volume{FSType: "ext4"}, both, byType, true},
+		{csi.Volume{}, once, byType, false},
+		{csi.Volume{FSType: "ext4", Ephemeral: true}, nil, byType, true},
+		{csi.Volume{}, many, file, true},
+		{csi.Volume{ReadOnly: true}, many, file, false},
+		{csi.Volume{Block: true}, once, file, false},
+		{csi.Volume{FSType: "ext4"}, once, none, false},
 	} {
-		if got := setsGroup(&c.volume, c.policy); got != c.want {
+		if got := setsGroup(&c.volume, c.pv, c.policy); got != c.want {
 			t.Errorf("%+v with policy %s: got %t, want %t", c.volume, c.policy, got, c.want)
 		}
 	}
