@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -77,8 +78,11 @@ func (m *mounting) mount(ctx context.Context) (Mounted, error) {
 
 // checkClaim returns an error if the pod must not use a claim, or not in the way its containers do.
 func (m *mounting) checkClaim(claim *storage.Claim) error {
-	if claim.PVC.DeletionTimestamp != nil && !slices.Contains(m.csi.Used(m.Pod.UID), claim.PV.Name) {
-		return fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name)
+	if claim.PVC.DeletionTimestamp != nil {
+		has, err := m.List(m.Pod.UID)
+		if !slices.ContainsFunc(has, func(v OnDisk) bool { return v.Name == claim.PV.Name }) {
+			return errors.Join(fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name), err)
+		}
 	}
 	mounts, devices := usedAs(m.Pod, m.Volume.Name)
 	switch {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -42,6 +43,37 @@ func TestSetsGroup(t *testing.T) {
 		if got := setsGroup(&c.volume, c.pv, c.policy); got != c.want {
 			t.Errorf("%+v with policy %s: got %t, want %t", c.volume, c.policy, got, c.want)
 		}
+	}
+}
+
+// TestClaimIsBeingDeleted checks that a pod keeps a volume whose claim is being deleted: the claim stays until the pod
+// has ended. Another pod does not get it.
+func TestClaimIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	pv := modes(corev1.ReadWriteOnce)
+	pv.Name, pv.Spec.Local = "pv", &corev1.LocalVolumeSource{Path: t.TempDir()}
+	cluster := &oneVolume{claim: &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}}
+	manager := newTestManager(t, Config{Root: t.TempDir(), Cluster: cluster}, nil)
+	mount := func(uid types.UID) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: uid}}
+		_, err := manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil)
+		return err
+	}
+	if err := mount("one"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := manager.Unmount(t.Context(), "one", OnDisk{Plugin: "kubernetes.io/local-volume", Name: "pv"}); err != nil {
+			t.Error(err)
+		}
+	}()
+	now := metav1.Now()
+	cluster.claim.PVC.DeletionTimestamp = &now
+	if err := mount("one"); err != nil {
+		t.Errorf("the pod that has the volume: got %v, want it refreshed", err)
+	}
+	if err := mount("two"); err == nil || !strings.Contains(err.Error(), "is being deleted") {
+		t.Errorf("another pod: got %v, want that the claim is being deleted", err)
 	}
 }
 
