@@ -58,6 +58,8 @@ type Client struct {
 	log     *slog.Logger
 	// updates counts calls that may have changed the resources of a running container; see Snapshot.
 	updates atomic.Uint64
+	// mounted are the images of image volumes, by container; see ImagesInUse.
+	mounted atomic.Pointer[map[string][]string]
 }
 
 // Dial returns a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet accepts it, the bare

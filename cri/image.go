@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -50,20 +51,45 @@ func (i *images) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespon
 	return do(ctx, i.caller, "ImageFsInfo", "", i.service.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
-// ImagesInUse returns the images of all containers, exited ones included: by ID and by each name that a container has
-// for its image.
+// ImagesInUse returns the images of all containers and of their image volumes, those of exited ones included: by ID and
+// by each name that a container has for its image.
 func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 	containers, err := c.listContainers(ctx, "", nil)
 	if err != nil {
 		return nil, err
 	}
-	used := make(map[string]bool, len(containers))
+	used, mounted := make(map[string]bool, len(containers)), make(map[string][]string, len(containers))
 	for _, ctr := range containers {
-		for _, name := range []string{ctr.ImageRef, ctr.ImageId, ctr.GetImage().GetImage()} {
+		names, err := c.mountedImages(ctx, ctr.Id)
+		if err != nil {
+			return nil, err
+		}
+		mounted[ctr.Id] = names
+		for _, name := range slices.Concat(names, []string{ctr.ImageRef, ctr.ImageId, ctr.GetImage().GetImage()}) {
 			if name != "" {
 				used[name] = true
 			}
 		}
 	}
+	c.mounted.Store(&mounted)
 	return used, nil
+}
+
+// mountedImages returns the images of a container's image volumes. They never change: the runtime is asked once.
+func (c *Client) mountedImages(ctx context.Context, id string) (names []string, err error) {
+	if known := c.mounted.Load(); known != nil {
+		if names, has := (*known)[id]; has {
+			return names, nil
+		}
+	}
+	status, err := orGone(c.containerStatus(ctx, id))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range status.GetMounts() {
+		if name := m.GetImage().GetImage(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }

@@ -72,14 +72,17 @@ func (d *disk) add(name string) {
 }
 
 // use runs a container of an image.
-func (d *disk) use(name string) (id string) {
+func (d *disk) use(name string, mounts ...*runtimeapi.Mount) (id string) {
 	d.t.Helper()
 	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + name, Namespace: "default",
 		Uid: name}}
 	box, err := d.client.RunPodSandbox(d.t.Context(), pod, "")
 	if err == nil {
 		id, err = d.client.CreateContainer(d.t.Context(), box, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "sha256:" + name}}, pod)
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
+			Image:    &runtimeapi.ImageSpec{Image: "sha256:" + name},
+			Mounts:   mounts,
+		}, pod)
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -172,6 +175,30 @@ func TestCollectSpares(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		d.collect("")
 		d.check("wanted a while ago", "")
+	})
+}
+
+// TestCollectSparesImageVolumes checks that an image stays as long as a container has it as a volume.
+func TestCollectSparesImageVolumes(t *testing.T) {
+	onDisk(t, usual, "a b c", func(d *disk) {
+		id := d.use("a", &runtimeapi.Mount{ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: "sha256:b"}})
+		if err := d.client.StartContainer(d.t.Context(), id); err != nil {
+			d.t.Fatal(err)
+		}
+		d.collect("")
+		time.Sleep(10 * time.Minute)
+		d.other = 600
+		d.collect("")
+		d.check("with the volume", "a b")
+		if n := d.runtime.Verbs()["ContainerStatus"]; n != 1 {
+			t.Errorf("got %d calls for the mounts of one container, want one", n)
+		}
+		if err := d.client.RemoveContainer(d.t.Context(), id); err != nil {
+			d.t.Fatal(err)
+		}
+		d.other = 700
+		d.collect("")
+		d.check("without the volume", "b") // a was unused for longer: b comes after it by name
 	})
 }
 
