@@ -84,6 +84,29 @@ func TestPullSecrets(t *testing.T) {
 	})
 }
 
+// TestPullSecretsWhileServerIsAway checks that a container of a running pod can start again: its image may need the
+// credentials with which it was pulled.
+func TestPullSecretsWhileServerIsAway(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+			Data:       map[string][]byte{"k": []byte("v")},
+		})
+		pod := testPod()
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}}
+		b.o.UsePod(pod, false)
+		b.o.Prime(pod.UID) // as after a restart of the agent
+		synctest.Wait()
+		b.server.Intercept(down)
+		got, err := b.o.PullSecrets(b.Context(), pod)
+		if err != nil || len(got) != 1 || string(got[0].Data["k"]) != "v" {
+			b.Errorf("got %v, %v, want the secret that was read last", got, err)
+		}
+		b.server.Intercept(nil)
+		b.o.Drop(pod.UID)
+	})
+}
+
 func TestRuntimeHandler(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"})

@@ -22,7 +22,8 @@ func (l *Local) Drop(pod types.UID) { l.Use(pod, nil) }
 
 // refsOf lists the ConfigMaps and Secrets that a pod refers to; it is never nil. Those in volumes are kept up to
 // date. Those in environment variables are read when a container is created, and watched while a container cannot be
-// created because something in them is missing.
+// created because something in them is missing. Pull secrets are read when an image is needed: a private one that is
+// on the node may be used only with the credentials with which it was pulled.
 func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 	seen := map[Ref]int{}
 	all := []Ref{{Kind: Services, Namespace: podutil.ServicesNamespace(pod)}}
@@ -51,6 +52,11 @@ func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 		}
 		for _, name := range secrets {
 			add(Secret, name, lacking)
+		}
+	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		if s.Name != "" { // allowed in old manifests
+			add(Secret, s.Name, false)
 		}
 	}
 	return all

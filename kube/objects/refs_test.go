@@ -49,7 +49,8 @@ func TestRefsOf(t *testing.T) {
 			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "e", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{
 				SessionCHAPAuth: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}},
-		}}}
+		},
+		ImagePullSecrets: []corev1.LocalObjectReference{named("pull"), {}}}}
 	ref := func(kind Kind, name string, watch bool) Ref {
 		return Ref{Kind: kind, Namespace: "default", Name: name, Watch: watch}
 	}
@@ -57,7 +58,7 @@ func TestRefsOf(t *testing.T) {
 		ref(ConfigMap, "volume", true), ref(Secret, "volume", true), ref(Secret, "chap", true),
 		ref(ConfigMap, "projected", true), ref(Secret, "projected", true),
 		ref(ConfigMap, "from", false), ref(Secret, "from", false), ref(Secret, "key", false),
-		ref(Secret, "debug", false), {Kind: TrustBundles, Watch: true},
+		ref(Secret, "debug", false), ref(Secret, "pull", false), {Kind: TrustBundles, Watch: true},
 		{Kind: Services, Namespace: "default"},
 	}
 	got := refsOf(pod, false)
@@ -73,7 +74,7 @@ func TestRefsOf(t *testing.T) {
 		t.Error("nil would say that the pod is gone")
 	}
 	for _, r := range refsOf(pod, true) { // a container lacks something in them
-		if !r.Watch && r.Kind != Services {
+		if !r.Watch && r.Kind != Services && r.Name != "pull" {
 			t.Errorf("got %+v, want it watched", r)
 		}
 	}
