@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
-
 	"github.com/nodelet/nodelet/internal/release"
 )
 

@@ -11,7 +11,7 @@ import (
 // authFilter authenticates and authorizes requests.
 type authFilter struct {
 	authn    *authenticator
-	authz    *authorizer
+	authz    authorizer
 	refusals *refusals
 }
 

@@ -12,34 +12,52 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// authorizer asks the API server what callers may do (SubjectAccessReview).
-type authorizer struct {
-	node            string
-	access          rest.Interface
-	all             bool
-	allowed, denied time.Duration
-	known           *memory[bool]
+// authorizer decides what callers may do.
+type authorizer interface {
+	// allows reports whether a caller may do verb with one of the subresources of this node.
+	allows(ctx context.Context, who *identity, verb string, subresources []string) (bool, error)
 }
 
-func newAuthorizer(cfg *Config) *authorizer {
-	return &authorizer{
+func newAuthorizer(cfg *Config) authorizer {
+	switch {
+	case cfg.AlwaysAllow:
+		return alwaysAllow{}
+	case cfg.Access == nil:
+		return standalone{}
+	}
+	return &reviewer{
 		node:    cfg.Node,
 		access:  cfg.Access,
-		all:     cfg.AlwaysAllow,
 		allowed: cfg.AllowedTTL,
 		denied:  cfg.DeniedTTL,
 		known:   newMemory[bool](),
 	}
 }
 
-// allows reports whether a caller may do verb with one of the subresources of this node. It asks in their order.
-func (a *authorizer) allows(ctx context.Context, who *identity, verb string, subresources []string) (bool, error) {
-	if a.all {
-		return true, nil
-	}
-	if a.access == nil {
-		return false, errors.New("no API server to authorize the request; authorization.mode AlwaysAllow needs none")
-	}
+// alwaysAllow allows everything.
+type alwaysAllow struct{}
+
+func (alwaysAllow) allows(context.Context, *identity, string, []string) (bool, error) {
+	return true, nil
+}
+
+// standalone is the authorizer of a node without an API server.
+type standalone struct{}
+
+func (standalone) allows(context.Context, *identity, string, []string) (bool, error) {
+	return false, errors.New("no API server to authorize the request; authorization.mode AlwaysAllow needs none")
+}
+
+// reviewer asks the API server what callers may do (SubjectAccessReview).
+type reviewer struct {
+	node            string
+	access          rest.Interface
+	allowed, denied time.Duration
+	known           *memory[bool]
+}
+
+// allows asks for the subresources in their order.
+func (a *reviewer) allows(ctx context.Context, who *identity, verb string, subresources []string) (bool, error) {
 	for _, sub := range subresources {
 		ok, err := a.ask(ctx, who, verb, sub)
 		if ok || err != nil {
@@ -49,7 +67,7 @@ func (a *authorizer) allows(ctx context.Context, who *identity, verb string, sub
 	return false, nil
 }
 
-func (a *authorizer) ask(ctx context.Context, who *identity, verb, subresource string) (bool, error) {
+func (a *reviewer) ask(ctx context.Context, who *identity, verb, subresource string) (bool, error) {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: who.Name, UID: who.UID, Groups: who.Groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
