@@ -63,10 +63,10 @@ agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metri
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
-cni: host/inotify host/atomicfile host/boundedfile internal/backoff internal/latest internal/listener
+cni: host/inotify host/atomicfile host/boundedfile host/program internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/trace
-cri/images: config cri host/atomicfile host/boundedfile internal/keylock internal/backoff
+cri/images: config cri host/atomicfile host/boundedfile host/program internal/keylock internal/backoff
 cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins host/mounts internal/keylock internal/waiting internal/latest

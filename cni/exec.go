@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -19,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/host/program"
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
@@ -37,6 +36,9 @@ type Call struct {
 	Took   time.Duration `json:"took"`   // ns
 	Err    string        `json:"err,omitempty"`
 }
+
+// errTooMuch is the cause of the end of a plugin that prints more than maxOutput bytes.
+var errTooMuch = errors.New("too much output")
 
 // runner runs plugins for libcni and records the calls.
 type runner struct {
@@ -80,11 +82,16 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 	}
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var stdout, stderr *bounded
+	timed, kill := context.WithCancelCause(timed)
+	defer kill(nil)
+	var stdout, stderr *program.Output
 	var err error
 	for try := 0; ; try++ {
-		stdout, stderr = &bounded{limit: maxOutput}, &bounded{limit: maxComplaint, forgiving: true}
-		cmd := command(timed, path, stdin, environ, stdout, stderr)
+		stdout = &program.Output{Limit: maxOutput, Overflow: func() { kill(errTooMuch) }}
+		stderr = &program.Output{Limit: maxComplaint}
+		cmd := program.Command(timed, path)
+		cmd.Env, cmd.Stdin = environ, bytes.NewReader(stdin)
+		cmd.Stdout, cmd.Stderr = stdout, stderr
 		// A program that is being written cannot be run (ETXTBSY): its installer has not finished.
 		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) || try == 20 || !backoff.Sleep(timed, 100*time.Millisecond) {
 			break
@@ -93,11 +100,11 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("plugin %s was stopped during %s: %w", call.Plugin, call.Verb, context.Cause(ctx))
+	case errors.Is(context.Cause(timed), errTooMuch):
+		return nil, fmt.Errorf("plugin %s printed more than %d bytes for %s", call.Plugin, maxOutput, call.Verb)
 	case timed.Err() != nil:
 		return nil, fmt.Errorf("plugin %s did not finish %s within %s and was killed with all that it had started%s",
 			call.Plugin, call.Verb, limit, complaint(stderr))
-	case stdout.overflown:
-		return nil, fmt.Errorf("plugin %s printed more than %d bytes for %s", call.Plugin, maxOutput, call.Verb)
 	case err != nil:
 		return nil, pluginError(call, err, stdout, stderr)
 	case call.Verb == "ADD":
@@ -122,16 +129,6 @@ func checkResult(text []byte) error {
 	return nil
 }
 
-func command(ctx context.Context, path string, stdin []byte, environ []string, stdout, stderr *bounded) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin = environ, bytes.NewReader(stdin)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes
-	return cmd
-}
-
 func verbOf(environ []string) string {
 	for _, e := range environ {
 		if verb, ok := strings.CutPrefix(e, "CNI_COMMAND="); ok {
@@ -142,20 +139,20 @@ func verbOf(environ []string) string {
 }
 
 // pluginError returns the error that a failed plugin has printed: one of the CNI specification, or any text.
-func pluginError(call *Call, err error, stdout, stderr *bounded) error {
+func pluginError(call *Call, err error, stdout, stderr *program.Output) error {
 	said := &types.Error{}
 	if json.Unmarshal(stdout.Bytes(), said) == nil && said.Msg != "" {
 		return said
 	}
 	text := fmt.Sprintf("plugin %s failed at %s: %v", call.Plugin, call.Verb, err)
-	if len(stdout.kept) > 0 {
+	if len(stdout.Bytes()) > 0 {
 		text += "; it printed " + excerpt(stdout.Bytes())
 	}
 	return errors.New(text + complaint(stderr))
 }
 
-func complaint(stderr *bounded) string {
-	if len(stderr.kept) == 0 {
+func complaint(stderr *program.Output) string {
+	if len(stderr.Bytes()) == 0 {
 		return ""
 	}
 	return "; it complained: " + excerpt(stderr.Bytes())
@@ -168,28 +165,4 @@ func excerpt(b []byte) string {
 		return fmt.Sprintf("%.300q…", b)
 	}
 	return fmt.Sprintf("%q", b)
-}
-
-// bounded keeps the first limit bytes. More bytes are an error, unless it is forgiving. The buffer is not embedded
-// because its ReadFrom would ignore the limit.
-type bounded struct {
-	kept                 []byte
-	limit                int
-	overflown, forgiving bool
-}
-
-func (b *bounded) Bytes() []byte { return b.kept }
-
-func (b *bounded) Write(p []byte) (int, error) {
-	free := b.limit - len(b.kept)
-	if len(p) <= free {
-		b.kept = append(b.kept, p...)
-		return len(p), nil
-	}
-	b.kept = append(b.kept, p[:free]...)
-	b.overflown = true
-	if b.forgiving {
-		return len(p), nil
-	}
-	return free, errors.New("too much output")
 }

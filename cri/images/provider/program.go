@@ -10,14 +10,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	config "k8s.io/kubelet/config/v1"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	kjson "sigs.k8s.io/json"
+
+	hostprogram "github.com/nodelet/nodelet/host/program"
 )
 
 const (
@@ -71,26 +71,21 @@ func (p *program) run(ctx context.Context,
 	defer cancel()
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
-	stdout := &bounded{limit: maxAnswer, overflow: func() {
-		kill(fmt.Errorf("its answer is longer than %d bytes",
-			maxAnswer))
-	}}
-	stderr := &bounded{limit: maxComplaint}
-	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	tooLong := fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
+	stdout := &hostprogram.Output{Limit: maxAnswer, Overflow: func() { kill(tooLong) }}
+	stderr := &hostprogram.Output{Limit: maxComplaint}
+	cmd := hostprogram.Command(ctx, p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdin = bytes.NewReader(question)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second // a process outside of the group may hold the pipes
 	err = cmd.Run()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, complaint(stderr.kept, request.ServiceAccountToken))
+		return nil, fmt.Errorf("%w%s", err, complaint(stderr.Bytes(), request.ServiceAccountToken))
 	}
-	return parse(stdout.kept, p.apiVersion)
+	return parse(stdout.Bytes(), p.apiVersion)
 }
 
 // complaint quotes a program's standard error without a token.
@@ -119,21 +114,4 @@ func parse(text []byte, apiVersion string) (*api.CredentialProviderResponse, err
 		return nil, errors.New("its answer has unknown or duplicate fields")
 	}
 	return answer, nil
-}
-
-// bounded keeps the first limit bytes and discards the others, after a call of overflow. The buffer is not embedded:
-// its ReadFrom would exceed the limit.
-type bounded struct {
-	kept     []byte
-	limit    int
-	overflow func() // may be nil
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	free := b.limit - len(b.kept)
-	b.kept = append(b.kept, p[:min(free, len(p))]...)
-	if len(p) > free && b.overflow != nil {
-		b.overflow()
-	}
-	return len(p), nil
 }
