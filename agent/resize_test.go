@@ -99,6 +99,35 @@ func TestResize(t *testing.T) {
 	})
 }
 
+// TestResizeReachesVolumes checks that a volume of the downward API follows the resources of a container.
+func TestResizeReachesVolumes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount the tmpfs that such a volume is in")
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		size := &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
+			Path:             "memory",
+			ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.memory"},
+		}}, DefaultMode: ptr(int32(0o644))}
+		pod := apiPod("a", wants("1", "1Gi"), withVolume("size", corev1.VolumeSource{DownwardAPI: size}))
+		check := func(want string) {
+			t.Helper()
+			got, err := os.ReadFile(w.path("pods/uid-a/volumes/kubernetes.io~downward-api/size/memory"))
+			if string(got) != want {
+				t.Errorf("the volume: got %q, want %q: %v", got, want, err)
+			}
+		}
+		w.run(pod)
+		w.sleep(time.Second)
+		check("1073741824")
+		w.resize(pod, "1", "2Gi")
+		check("2147483648")
+		w.remove(pod.UID)
+		w.sleep(time.Second)
+		w.checkNothingLeft()
+	})
+}
+
 // TestResizeIsDeferred checks that a resize that does not fit waits, also across a restart of the agent, until another
 // pod has ended.
 func TestResizeIsDeferred(t *testing.T) {

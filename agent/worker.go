@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/plan"
@@ -162,7 +164,7 @@ func (w *worker) drain() {
 
 // take replaces the worker's order by a newer one.
 func (w *worker) take(o Order) {
-	if old := w.desired.Pod; old != nil && (metadataMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
+	if old := w.desired.Pod; old != nil && (shownMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
 		w.memory.Stale()
 	}
 	if w.desired.Pod == nil {
@@ -287,7 +289,10 @@ func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
 	return found
 }
 
-// metadataMoved reports whether labels or annotations differ, which downward API volumes show.
-func metadataMoved(a, b *corev1.Pod) bool {
-	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
+// shownMoved reports whether what downward API volumes show of a pod differs.
+func shownMoved(a, b *corev1.Pod) bool {
+	same := func(a, b corev1.Container) bool { return equality.Semantic.DeepEqual(a.Resources, b.Resources) }
+	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
+		!slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same) ||
+		!slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same)
 }
