@@ -3,7 +3,6 @@ package nodefacts
 import (
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 // Facts are the facts of the node. Its methods may be called from any goroutine. Create it with New.
 type Facts struct {
 	appArmor bool
+	dns      dnsFile
 	now      atomic.Pointer[spec.Node]
 	// updating is held while now is replaced.
 	updating sync.Mutex
@@ -37,22 +37,23 @@ func New(settings spec.Node, resolvConf string, log *slog.Logger) *Facts {
 		n.SELinuxFileLabel = label
 	}
 	n.NoResolvConf = resolvConf == ""
-	if resolvConf != "" {
-		text, err := os.ReadFile(resolvConf)
-		if err == nil {
-			n.Resolv, err = spec.ParseResolvConf(text)
-		}
-		if err != nil {
-			log.Warn("cannot read the node's DNS settings; pods with dnsPolicy Default get none", "file", resolvConf, "err", err)
-		}
-	}
-	f := &Facts{appArmor: appArmorEnabled()}
+	f := &Facts{appArmor: appArmorEnabled(), dns: dnsFile{path: resolvConf, log: log}}
 	f.now.Store(&n)
+	f.Fresh()
 	return f
 }
 
-// Spec returns the facts as they are now. They must not be changed.
+// Spec returns the facts as they are now, with the DNS settings that were read last. They must not be changed.
 func (f *Facts) Spec() *spec.Node { return f.now.Load() }
+
+// Fresh is Spec with the present DNS settings: they change while the agent runs, with another network or a new lease of
+// DHCP, and may be there only after its start.
+func (f *Facts) Fresh() *spec.Node {
+	if conf, changed := f.dns.read(); changed {
+		f.change(func(n *spec.Node) { n.Resolv = conf })
+	}
+	return f.Spec()
+}
 
 // AppArmor reports whether the kernel enforces AppArmor profiles.
 func (f *Facts) AppArmor() bool { return f.appArmor }
