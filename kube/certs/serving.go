@@ -12,12 +12,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +79,7 @@ func NewServing(cfg ServingConfig) (*Serving, error) {
 	switch {
 	case cfg.CertFile != "":
 		return s, s.loadFiles()
-	case cfg.Bootstrap:
+	case s.requests():
 		if pair, err := s.store.load(); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
 			s.take(pair)
 		}
@@ -85,13 +88,17 @@ func NewServing(cfg ServingConfig) (*Serving, error) {
 	return s, s.signSelf(time.Now())
 }
 
-// GetCertificate is for tls.Config.
+// requests reports whether the API server signs the certificate.
+func (s *Serving) requests() bool { return s.cfg.CertFile == "" && s.cfg.Bootstrap }
+
+// GetCertificate is for tls.Config. As in the kubelet, one from the user's files is served even if it has expired: an
+// API server without the CA of kubelets accepts it.
 func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p := s.pair.Load()
 	switch {
 	case p == nil:
 		return nil, errors.New("the node has no serving certificate yet: its request waits for approval (kubectl get csr)")
-	case time.Now().After(p.Leaf.NotAfter):
+	case s.requests() && time.Now().After(p.Leaf.NotAfter):
 		return nil, fmt.Errorf("the node's serving certificate expired at %s", stamp(p.Leaf.NotAfter))
 	}
 	return p, nil
@@ -122,7 +129,7 @@ func (s *Serving) Run(ctx context.Context) {
 				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
 			}
 		})
-	case s.cfg.Bootstrap:
+	case s.requests():
 		s.rotate(ctx)
 	default:
 		s.resign(ctx)
@@ -134,9 +141,22 @@ func (s *Serving) loadFiles() error {
 	if err != nil {
 		return fmt.Errorf("serving certificate (tlsCertFile, tlsPrivateKeyFile): %w", err)
 	}
-	s.take(pair)
-	s.log.Info("serving certificate loaded", "file", s.cfg.CertFile, "expires", stamp(pair.Leaf.NotAfter))
+	s.takeFile(pair, s.cfg.CertFile)
 	return nil
+}
+
+// takeFile is take for a certificate that the user has made.
+func (s *Serving) takeFile(pair *tls.Certificate, file string) {
+	before := s.leaf.Load()
+	s.take(pair)
+	switch expired := time.Now().After(pair.Leaf.NotAfter); {
+	case before != nil && before.Equal(pair.Leaf):
+	case expired:
+		s.log.Warn("serving certificate has expired, clients that verify it will reject it", "file", file,
+			"expired", stamp(pair.Leaf.NotAfter))
+	default:
+		s.log.Info("serving certificate loaded", "file", file, "expires", stamp(pair.Leaf.NotAfter))
+	}
 }
 
 // rotate requests a certificate when there is none, when it is to be renewed, and when the addresses of the node have
@@ -248,12 +268,23 @@ func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
 // selfValidity is how long a certificate that the node signs itself is valid, as in the kubelet.
 const selfValidity = 365 * 24 * time.Hour
 
-// signSelf loads kubelet.crt and kubelet.key of cert-dir, or creates them if they are missing or expire soon.
+// signSelf loads kubelet.crt and kubelet.key of cert-dir, or creates them if they are missing or expire soon. It never
+// replaces those of an administrator: as in the kubelet they are used until somebody else replaces them.
 func (s *Serving) signSelf(now time.Time) error {
 	crt, key := filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
-	if pair, err := loadPair(crt, key); err == nil && now.Before(renewAt(pair.Leaf)) {
-		s.take(pair)
+	pair, err := loadPair(crt, key)
+	foreign := s.foreign(crt)
+	if err == nil && (foreign || now.Before(renewAt(pair.Leaf))) {
+		if foreign {
+			s.takeFile(pair, crt)
+			s.due = now.Add(clockCheck)
+		} else {
+			s.take(pair)
+		}
 		return nil
+	}
+	if foreign {
+		return fmt.Errorf("serving certificate of cert-dir, which another program has made: %w", err)
 	}
 	certText, keyText, err := selfSigned(s.cfg.Node, now)
 	if err == nil {
@@ -265,13 +296,35 @@ func (s *Serving) signSelf(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("create the node's own serving certificate: %w", err)
 	}
-	pair, err := loadPair(crt, key)
-	if err != nil {
+	if pair, err = loadPair(crt, key); err != nil {
 		return err
 	}
 	s.take(pair)
 	s.log.Info("self-signed serving certificate created", "file", crt, "expires", stamp(pair.Leaf.NotAfter))
 	return nil
+}
+
+// foreign reports whether a certificate was not made by the node itself. The kubelet signs with a key of its own, which
+// it forgets, and nodelet with that of the certificate; both write NODE@SECONDS as the subject.
+func (s *Serving) foreign(crt string) bool {
+	text, err := os.ReadFile(crt)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return false // damaged: nobody can use it
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return false
+	}
+	at := strings.LastIndexByte(leaf.Subject.CommonName, '@')
+	if at < 0 {
+		return true
+	}
+	_, err = strconv.ParseInt(leaf.Subject.CommonName[at+1:], 10, 64)
+	return err != nil
 }
 
 // resign signs a new certificate before the old one expires.

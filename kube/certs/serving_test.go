@@ -1,6 +1,12 @@
 package certs
 
 import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,6 +41,70 @@ func TestSelfSigned(t *testing.T) {
 	}
 	if err := again.signSelf(time.Now().Add(selfValidity)); err != nil || again.pair.Load().Leaf.Equal(pair.Leaf) {
 		t.Errorf("expired certificate: got it kept, %v, want another one", err)
+	}
+}
+
+// TestForeignCertificate checks that a certificate which an administrator has put into cert-dir is served as it is, and
+// is never replaced: not when it has nearly expired or has expired, and not while its key is another one.
+func TestForeignCertificate(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
+	c := newCluster(t)
+	k := newKey(t)
+	cfg := ServingConfig{Dir: dir, Node: "n1", Log: slog.New(slog.DiscardHandler)}
+	put := func(to time.Time, signer crypto.Signer) []byte {
+		t.Helper()
+		leaf := c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "n1.example.org"}, DNSNames: []string{"n1"},
+			NotBefore: to.Add(-1000 * time.Hour), NotAfter: to}, k.Public())
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
+		private, err := keyPEM(signer)
+		if err := errors.Join(err, os.WriteFile(crt, text, 0o644), os.WriteFile(key, private, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return append(text, private...)
+	}
+	kept := func() []byte {
+		a, err := os.ReadFile(crt)
+		b, keyErr := os.ReadFile(key)
+		if err := errors.Join(err, keyErr); err != nil {
+			t.Fatal(err)
+		}
+		return append(a, b...)
+	}
+	now := time.Now()
+	for name, to := range map[string]time.Time{"expires soon": now.Add(time.Hour), "has expired": now.Add(-time.Hour)} {
+		before := put(to, k)
+		s, err := NewServing(cfg)
+		if err != nil {
+			t.Fatalf("%s: got %v, want the certificate", name, err)
+		}
+		if pair, err := s.GetCertificate(nil); err != nil || pair.Leaf.Subject.CommonName != "n1.example.org" {
+			t.Errorf("%s: got %v, %v, want the administrator's certificate", name, pair, err)
+		}
+		if err := s.signSelf(s.due); err != nil || !bytes.Equal(kept(), before) {
+			t.Errorf("%s, an hour later: got other files, %v, want those of the administrator", name, err)
+		}
+	}
+	before := put(now.Add(time.Hour), newKey(t))
+	if _, err := NewServing(cfg); err == nil || !bytes.Equal(kept(), before) {
+		t.Errorf("with another key: got other files, %v, want an error and the same files", err)
+	}
+}
+
+// TestExpiredServingFile checks that an expired certificate of the user is served: most API servers do not verify it.
+func TestExpiredServingFile(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key")
+	c, k, err := selfSigned("n1", time.Now().Add(-2*selfValidity))
+	if err := errors.Join(err, os.WriteFile(key, k, 0o600), os.WriteFile(crt, c, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServing(ServingConfig{CertFile: crt, KeyFile: key, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair, err := s.GetCertificate(nil); err != nil || pair.Leaf.VerifyHostname("n1") != nil {
+		t.Errorf("got %v, %v, want the certificate", pair, err)
 	}
 }
 
