@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// dialTime bounds the connection to the runtime's streaming server, answerTime its answer to the upgrade.
-	dialTime   = 30 * time.Second
-	answerTime = 30 * time.Second
+	// dialTime bounds the connection to the runtime's streaming server, upgradeTime its answer to the upgrade.
+	dialTime    = 30 * time.Second
+	upgradeTime = 30 * time.Second
 	// lingerTime is how long one direction of a stream may continue after the other has ended.
 	lingerTime = 10 * time.Second
 	// maxAnswer bounds the runtime's answer if it does not upgrade, in bytes.
@@ -100,7 +100,7 @@ func (p *pipe) upgrade(r *http.Request, backend net.Conn) (*http.Response, *bufi
 		out.Method = http.MethodPost
 		untunneled(out.Header)
 	}
-	_ = backend.SetDeadline(time.Now().Add(answerTime))
+	_ = backend.SetDeadline(time.Now().Add(upgradeTime))
 	if err := out.Write(backend); err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func (p *pipe) accept(w http.ResponseWriter, r *http.Request, answer *http.Respo
 	if err != nil {
 		return side{}, err
 	}
-	_ = client.SetWriteDeadline(time.Now().Add(answerTime))
+	_ = client.SetWriteDeadline(time.Now().Add(upgradeTime))
 	if err := answer.Write(client); err != nil {
 		_ = client.Close()
 		return side{}, err

@@ -28,8 +28,11 @@ const (
 	maxBody  = 1 << 20
 	// maxHeader is the kubelet's: the URL contains the command of an exec.
 	maxHeader = 1 << 20
-	// writeTime bounds the writing of an answer that is not a stream.
+	// writeTime bounds the writing of an answer to a caller that has no permission, or needs none.
 	writeTime = 5 * time.Minute
+	// answerTime bounds an answer to others that is not a stream, as in the kubelet: a log file may be large, and a
+	// checkpoint or a command may take long.
+	answerTime = 4 * time.Hour
 	// idleTime closes connections without requests.
 	idleTime = 90 * time.Second
 )
@@ -249,6 +252,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
 	defer s.count("readwrite", r, &to)()
 	if s.auth.pass(w, r, to) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		to.handle(w, r)
 	}
 }

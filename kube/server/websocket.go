@@ -227,7 +227,7 @@ func acceptTunnel(w http.ResponseWriter, r *http.Request, answer *http.Response)
 	}
 	var refused error
 	upgrader := websocket.Upgrader{
-		HandshakeTimeout: answerTime,
+		HandshakeTimeout: upgradeTime,
 		Subprotocols:     []string{portforward.WebsocketsSPDYTunnelingPortForwardV1},
 		CheckOrigin:      func(*http.Request) bool { return true }, // callers are authenticated, and never by cookies
 		Error: func(_ http.ResponseWriter, _ *http.Request, status int, reason error) {
