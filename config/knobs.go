@@ -143,7 +143,7 @@ var knobs = []knob{
 		"age below which an unused image is never removed", ""},
 	{"imageMaximumGCAge", "", nil, acts, gHidden, "age at which an unused image is removed; 0 means never", ""},
 	{"containerLogMaxSize", "container-log-max-size", kString, acts, gHidden,
-		"size at which a container's log is rotated", ""},
+		"size at which a container's log is rotated; -1: never", ""},
 	{"containerLogMaxFiles", "container-log-max-files", kInt32, acts, gHidden, "log files to keep of a container", ""},
 	{"containerLogMaxWorkers", "", nil, acts, gHidden, "logs that are rotated at the same time", ""},
 	{"containerLogMonitorInterval", "", nil, acts, gHidden, "how often the size of logs is checked", ""},

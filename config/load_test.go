@@ -202,6 +202,13 @@ func TestFlagsMeanZero(t *testing.T) {
 	}
 }
 
+// TestNegativeLogSize checks that a negative size, which turns the rotation of logs off, is accepted as by the kubelet.
+func TestNegativeLogSize(t *testing.T) {
+	if got := mustLoad(t, "containerLogMaxSize: \"-1\"\n").Logs.MaxBytes; got >= 0 {
+		t.Errorf("got %d, want a negative size", got)
+	}
+}
+
 func TestConfigValue(t *testing.T) {
 	c := mustLoad(t, "clusterDNS: [10.0.0.9]\nkubeReserved: {cpu: 1m}\nmaxParallelImagePulls: 4\n"+
 		"shutdownGracePeriod: 30s\n"+

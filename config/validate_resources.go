@@ -40,7 +40,7 @@ func (v *checker) checkImages() {
 			"want the runtime's socket, such as unix:///run/containerd/containerd.sock")
 	}
 	v.checkPullCredentials()
-	if size, err := resource.ParseQuantity(c.ContainerLogMaxSize); err != nil || size.Sign() < 0 {
+	if _, err := resource.ParseQuantity(c.ContainerLogMaxSize); err != nil {
 		v.bad("containerLogMaxSize", "%q is not a size such as 10Mi", c.ContainerLogMaxSize)
 	}
 	if *c.ContainerLogMaxFiles <= 1 {
