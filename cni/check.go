@@ -86,7 +86,7 @@ func (c *Checker) round(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !rec.Whole || rec.Boot != bootID() || !isNamespace(rec.NetNS) {
+		if !rec.Whole || rec.ofOtherBoot() || !isNamespace(rec.NetNS) {
 			continue // an ADD or DEL is in progress
 		}
 		limited, cancel := context.WithTimeout(ctx, checkLimit)

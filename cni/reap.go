@@ -141,13 +141,13 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 		fi, err := os.Stat(d.store.path(id))
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
-	return rec.Boot != bootID() || !isNamespace(rec.NetNS) || !rec.Runtime.alive() || time.Since(rec.Began) > abandoned
+	return rec.ofOtherBoot() || !isNamespace(rec.NetNS) || rec.Runtime.gone() || time.Since(rec.Began) > abandoned
 }
 
 // removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The
 // namespace of a process ends with the process.
 func removeNamespace(rec *Record) error {
-	if rec == nil || rec.Runtime.PID == 0 || rec.Runtime.alive() || rec.Boot != bootID() || !isNamespace(rec.NetNS) ||
+	if rec == nil || !rec.Runtime.gone() || rec.Boot != bootID() || !isNamespace(rec.NetNS) ||
 		strings.HasPrefix(rec.NetNS, "/proc/") {
 		return nil
 	}

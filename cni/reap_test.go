@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/test/faulttest"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -89,6 +90,27 @@ func TestReap(t *testing.T) {
 	}
 	if want := []string{"10.9.0.2", "10.9.0.3", "10.9.0.5", "last_reserved_ip.0", "lock"}; !slices.Equal(left, want) {
 		t.Errorf("addresses %q, want %q", left, want)
+	}
+}
+
+// TestReapWithoutFileDescriptors checks that a shortage of file descriptors does not make a sandbox that is just being
+// created count as one that a killed runtime, or an earlier boot, has left.
+func TestReapWithoutFileDescriptors(t *testing.T) {
+	b := newBench(t)
+	const own = "/proc/self/ns/net"
+	for name, rec := range map[string]*Record{
+		"identified":     {NetNS: own, Boot: bootID(), Runtime: processOf(os.Getpid()), Began: time.Now()},
+		"not identified": {NetNS: own, Began: time.Now()}, // for want of a file descriptor
+	} {
+		if b.leaked("new", rec) {
+			t.Errorf("%s: got a leak, want a sandbox that is being created", name)
+		}
+		restore := faulttest.NoFiles(t)
+		leaked := b.leaked("new", rec)
+		restore()
+		if leaked {
+			t.Errorf("%s, without file descriptors: got a leak, want a sandbox that is being created", name)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/utils"
@@ -198,28 +199,59 @@ func (s store) all() ([]*Record, error) {
 	return records, err
 }
 
-// bootID identifies this boot of the machine.
+// boot is what bootID has read.
+var boot atomic.Pointer[string]
+
+// bootID identifies this boot of the machine; it is empty as long as that cannot be read.
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
+	if id := boot.Load(); id != nil {
+		return *id
+	}
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id := strings.TrimSpace(string(b))
+	if err == nil {
+		boot.Store(&id)
+	}
+	return id
 }
 
-// processOf identifies a running process; it is the zero value if there is none.
+// ofOtherBoot reports whether a record is of an earlier boot. Without an identity nobody knows.
+func (r *Record) ofOtherBoot() bool {
+	now := bootID()
+	return r.Boot != now && r.Boot != "" && now != ""
+}
+
+// processOf identifies a running process; it is the zero value if there is none, or if it cannot be read.
 func processOf(pid int) Process {
+	p, _ := readProcess(pid)
+	return p
+}
+
+func readProcess(pid int) (Process, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return Process{}
+		return Process{}, err
 	}
 	after := string(b)[strings.LastIndexByte(string(b), ')')+1:] // the process name before it may contain any character
 	fields := strings.Fields(after)
 	if len(fields) < 20 {
-		return Process{}
+		return Process{}, fmt.Errorf("%q is not the state of a process", b)
 	}
-	return Process{PID: pid, Start: fields[19]}
+	return Process{PID: pid, Start: fields[19]}, nil
 }
 
-// alive reports whether the process still runs.
-func (p Process) alive() bool { return p.PID > 0 && processOf(p.PID) == p }
+// gone reports whether the process does not run any more. One that cannot be read, for want of a file descriptor, may
+// run; so may one that was not found when the record was made.
+func (p Process) gone() bool {
+	if p.PID <= 0 {
+		return false
+	}
+	now, err := readProcess(p.PID)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	return now != p
+}
 
 // isNamespace reports whether path is a network namespace.
 func isNamespace(path string) bool {
