@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -76,17 +77,17 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		r.Sandboxes = append(r.Sandboxes, id)
 		errs = append(errs, removeNamespace(rec))
 	}
-	free := func(n *Network, minAge time.Duration) {
-		freed, err := d.freeAddresses(n, alive.Sandboxes, inUse, minAge)
+	free := func(n *Network, foreign bool) {
+		freed, err := d.freeAddresses(n, alive.Sandboxes, inUse, foreign)
 		r.Addresses = append(r.Addresses, freed...)
 		errs = append(errs, err)
 	}
 	if alive.Foreign != nil {
 		delete(networks, alive.Foreign.Name)
-		free(alive.Foreign, abandoned)
+		free(alive.Foreign, true)
 	}
 	for _, n := range networks {
-		free(n, 0)
+		free(n, false)
 	}
 	if alive.Own != nil {
 		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, alive))
@@ -157,11 +158,16 @@ func removeNamespace(rec *Record) error {
 	return os.Remove(rec.NetNS)
 }
 
-// freeAddresses frees the addresses of a network that belong to no sandbox and are older than the given age. This
-// package writes a record before it reserves an address, so no age is needed for its own. An address on a record is in
-// use even if its file is damaged and names no sandbox.
+// sandboxID matches the IDs of sandboxes in containerd and CRI-O. Other programs may attach containers to the runtime's
+// network too: nerdctl calls them NAMESPACE-ID.
+var sandboxID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that have
+// been reserved for a while, and not those of other programs. This package writes a record before it reserves an
+// address, so no age is needed for its own. An address on a record is in use even if its file is damaged and names no
+// sandbox.
 func (d *Driver) freeAddresses(
-	n *Network, live map[string]bool, inUse map[netip.Addr]bool, minAge time.Duration,
+	n *Network, live map[string]bool, inUse map[netip.Addr]bool, foreign bool,
 ) ([]string, error) {
 	var freed []string
 	var errs []error
@@ -171,10 +177,10 @@ func (d *Driver) freeAddresses(
 			continue
 		}
 		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
-			if _, known := live[id]; known || inUse[addr] {
+			if _, known := live[id]; known || inUse[addr] || foreign && id != "" && !sandboxID.MatchString(id) {
 				return nil
 			}
-			if fi, err := os.Lstat(file); err != nil || time.Since(fi.ModTime()) < minAge {
+			if fi, err := os.Lstat(file); err != nil || foreign && time.Since(fi.ModTime()) < abandoned {
 				return err
 			}
 			if utils.ValidateContainerID(id) == nil {

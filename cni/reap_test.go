@@ -114,6 +114,41 @@ func TestReapWithoutFileDescriptors(t *testing.T) {
 	}
 }
 
+// TestReapForeignAddresses checks which addresses of the runtime's own network are freed: not those of other programs
+// that use the network.
+func TestReapForeignAddresses(t *testing.T) {
+	b := newBench(t)
+	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local",
+		"dataDir":%q}}]}`, b.dir))
+	addresses := filepath.Join(b.dir, "net")
+	if err := os.MkdirAll(addresses, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id := func(digit string) string { return strings.Repeat(digit, 64) }
+	for file, content := range map[string]string{
+		"lock":     "",
+		"10.9.0.2": id("a") + "\r\neth0",              // a sandbox that the runtime has
+		"10.9.0.3": id("b") + "\r\neth0",              // one that it has lost
+		"10.9.0.4": id("c") + "\r\neth0",              // one that it may list soon
+		"10.9.0.5": "default-" + id("d") + "\r\neth0", // a container of nerdctl
+		"10.9.0.6": "",                                // cut off by a loss of power
+	} {
+		file = filepath.Join(addresses, file)
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if old := time.Now().Add(-2 * abandoned); filepath.Base(file) != "10.9.0.4" {
+			if err := os.Chtimes(file, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{id("a"): true}, Foreign: n})
+	if want := []string{"10.9.0.3", "10.9.0.6"}; err != nil || !slices.Equal(r.Addresses, want) {
+		t.Errorf("freed: got %q, %v, want %q", r.Addresses, err, want)
+	}
+}
+
 // TestReapDamagedAddress damages files of addresses: one that a running sandbox has is not given to another sandbox,
 // one that is not in use is freed.
 func TestReapDamagedAddress(t *testing.T) {
