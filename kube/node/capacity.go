@@ -2,6 +2,7 @@ package node
 
 import (
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -104,6 +105,18 @@ func notNegative(q resource.Quantity) resource.Quantity {
 		q.Set(0)
 	}
 	return q
+}
+
+// withoutExtended returns resources of the Node object, with 0 for each extended resource.
+func withoutExtended(object corev1.ResourceList) corev1.ResourceList {
+	list := maps.Clone(object)
+	for name := range list {
+		native := strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+		if strings.Contains(string(name), "/") && !native {
+			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
+	return list
 }
 
 // overlay replaces resources of the Node object by the machine's own. Extended resources that another component keeps

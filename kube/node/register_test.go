@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestNewNodeIsRegisteredReady checks that a new node waits for the runtime and is Ready when it is registered.
@@ -142,6 +143,33 @@ func TestUpdateExistingNode(t *testing.T) {
 			t.Error("Allocatable has no extended resource")
 		}
 	})
+}
+
+// TestReinstalledMachine checks that the devices of an earlier installation are not offered: pods that get some would
+// be refused. What the device plugins have registered counts.
+func TestReinstalledMachine(t *testing.T) {
+	for id, want := range map[string]int64{"0123456789abcdef0123456789abcdef": 2, "another": 0, "": 2} {
+		synctest.Test(t, func(t *testing.T) {
+			api := &fakeAPI{}
+			n := existing(corev1.ConditionTrue)
+			n.Status.NodeInfo.MachineID = id
+			n.Status.Capacity["example.com/gpu"] = resource.MustParse("8")
+			n.Status.Allocatable["example.com/gpu"] = resource.MustParse("8")
+			api.store(n)
+			b := start(t, api, nil)
+			devices := corev1.ResourceList{"example.com/gpu": resource.MustParse("4")}
+			b.SetDevices(devices, devices)
+			b.setRuntime(readyRuntime)
+			settle(time.Second)
+			st := api.get().Status
+			for _, list := range []corev1.ResourceList{st.Capacity, st.Allocatable, b.Allocatable()} {
+				dongles, gpus := list["example.com/dongle"], list["example.com/gpu"]
+				if dongles.Value() != want || gpus.Value() != 4 {
+					t.Errorf("machine ID %q before: got %v, want %d dongles and 4 gpus", id, list, want)
+				}
+			}
+		})
+	}
 }
 
 func TestRegistrationRetries(t *testing.T) {

@@ -29,8 +29,12 @@ type facts struct {
 // own (attached volumes, conditions of other types, extended resources) stay as they are.
 func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeStatus, []nodeEvent) {
 	s := old.Status // fields are replaced below, what they point to is never changed
-	s.Capacity = overlay(old.Status.Capacity, f.capacity)
-	s.Allocatable = overlay(old.Status.Allocatable, f.allocatable)
+	before := old.Status
+	if isOther(before.NodeInfo, f.machine) {
+		before.Capacity, before.Allocatable = withoutExtended(before.Capacity), withoutExtended(before.Allocatable)
+	}
+	s.Capacity = overlay(before.Capacity, f.capacity)
+	s.Allocatable = overlay(before.Allocatable, f.allocatable)
 	if f.addresses != nil && !(c.ExternalCloud && len(s.Addresses) > 0) {
 		s.Addresses = f.addresses
 	}
@@ -99,6 +103,12 @@ func mergeConditions(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 		}
 	}
 	return all
+}
+
+// isOther reports whether the Node object is of another machine or installation with the same name. Nobody knows then
+// which devices this one has, until their plugins register.
+func isOther(old corev1.NodeSystemInfo, m Machine) bool {
+	return old.MachineID != "" && m.MachineID != "" && old.MachineID != m.MachineID
 }
 
 func rebooted(name string, old *corev1.Node, m Machine) []nodeEvent {
