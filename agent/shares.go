@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -35,17 +36,27 @@ func (k *shareKeeper) set(d podstate.Demand) {
 	}
 }
 
+// sharesRetry is the time after which the shares are set again if that has failed, as in the kubelet.
+const sharesRetry = time.Minute
+
 // run sets the shares until ctx ends.
 func (k *shareKeeper) run(ctx context.Context) {
+	var failed podstate.Demand
+	var retry <-chan time.Time // nil: the last call has not failed
 	for {
+		var d podstate.Demand
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-k.next:
-			if err := k.cgroups.SetDemand(d); err != nil {
-				k.log.Warn("cannot set the CPU shares and protected memory of the pods' classes, keeping the old ones",
-					"err", err)
-			}
+		case d = <-k.next:
+		case <-retry:
+			d = failed
+		}
+		retry = nil
+		if err := k.cgroups.SetDemand(d); err != nil {
+			failed, retry = d, time.After(sharesRetry)
+			k.log.Warn("cannot set the CPU shares and protected memory of the pods' classes, keeping the old ones",
+				"err", err, "retryIn", sharesRetry)
 		}
 	}
 }

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodelet/nodelet/agent/podcgroups"
+	"github.com/nodelet/nodelet/agent/podstate"
+)
+
+// brokenCgroups refuses demands until it is repaired.
+type brokenCgroups struct {
+	podcgroups.None
+	broken bool
+	has    podstate.Demand
+}
+
+func (c *brokenCgroups) SetDemand(d podstate.Demand) error {
+	if c.broken {
+		return errors.New("systemd does not answer")
+	}
+	c.has = d
+	return nil
+}
+
+// TestSharesAreSetAgain checks that the classes get their shares after a failure too, although no pod changes, and that
+// the newest demand counts.
+func TestSharesAreSetAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &brokenCgroups{broken: true}
+		k := newShareKeeper(c, slog.New(slog.DiscardHandler))
+		go k.run(t.Context())
+		want := podstate.Demand{BurstableCPU: 1500}
+		k.set(podstate.Demand{BurstableCPU: 500})
+		synctest.Wait()
+		k.set(want)
+		synctest.Wait()
+		c.broken = false
+		time.Sleep(sharesRetry)
+		synctest.Wait()
+		if c.has != want {
+			t.Errorf("got %+v, want %+v", c.has, want)
+		}
+	})
+}
