@@ -98,21 +98,28 @@ func (k *Keeper) keep(ctx context.Context, f *family) {
 	}
 }
 
-// ensure makes everything unless the hint chain is there: it is made last, and who removes rules removes all of them.
+// ensure makes what is missing. Another program may have removed the rules of one table only.
 func (k *Keeper) ensure(ctx context.Context, f *family) error {
-	if k.run(ctx, f, "mangle", "-S", hintChain) == nil {
-		return nil
-	}
-	if f.v4 {
+	if f.v4 && k.run(ctx, f, "filter", "-C", localnet...) != nil {
 		if err := k.firewall(ctx, f); err != nil {
 			return err
 		}
 	}
+	if k.run(ctx, f, "mangle", "-S", hintChain) == nil {
+		return nil
+	}
 	return k.run(ctx, f, "mangle", "-N", hintChain)
 }
 
-// firewall makes the rule that drops packets from elsewhere to 127.0.0.0/8, which kube-proxy may open to node ports.
-// Its text is that of kube-proxy's own copy.
+// localnet is the rule that drops packets from elsewhere to 127.0.0.0/8, which kube-proxy may open to node ports. Its
+// text is that of kube-proxy's own copy.
+var localnet = []string{
+	firewallChain, "-m", "comment", "--comment", "block incoming localnet connections",
+	"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8",
+	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
+}
+
+// firewall makes the rule localnet, and those that lead to it.
 func (k *Keeper) firewall(ctx context.Context, f *family) error {
 	if k.run(ctx, f, "filter", "-S", firewallChain) != nil {
 		if err := k.run(ctx, f, "filter", "-N", firewallChain); err != nil {
@@ -122,23 +129,18 @@ func (k *Keeper) firewall(ctx context.Context, f *family) error {
 	for _, rule := range [][]string{
 		{"-I", "OUTPUT", "-j", firewallChain},
 		{"-I", "INPUT", "-j", firewallChain},
-		{
-			"-A", firewallChain, "-m", "comment", "--comment", "block incoming localnet connections",
-			"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8",
-			"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
-		},
+		append([]string{"-A"}, localnet...),
 	} {
-		check := append([]string{"-C"}, rule[1:]...)
-		if k.run(ctx, f, "filter", check...) == nil {
+		if k.run(ctx, f, "filter", "-C", rule[1:]...) == nil {
 			continue
 		}
-		if err := k.run(ctx, f, "filter", rule...); err != nil {
+		if err := k.run(ctx, f, "filter", rule[0], rule[1:]...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (k *Keeper) run(ctx context.Context, f *family, table string, args ...string) error {
-	return k.call(ctx, f.program, append([]string{"-w", lockWait, "-t", table}, args...)...)
+func (k *Keeper) run(ctx context.Context, f *family, table, action string, args ...string) error {
+	return k.call(ctx, f.program, append([]string{"-w", lockWait, "-t", table, action}, args...)...)
 }

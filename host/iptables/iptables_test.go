@@ -90,7 +90,8 @@ func TestRealTables(t *testing.T) {
 	}
 	k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	f := &family{program: "iptables", v4: true}
-	for _, round := range []string{"first", "again", "after the hint was removed", "after all was removed"} {
+	for _, round := range []string{"first", "again", "after the hint was removed", "after all was removed",
+		"after the filter table was flushed", "after a restore of another filter table"} {
 		switch round {
 		case "after the hint was removed":
 			show("-t", "mangle", "-X", hintChain)
@@ -98,6 +99,14 @@ func TestRealTables(t *testing.T) {
 			show("-F")
 			show("-X")
 			show("-t", "mangle", "-X")
+		case "after the filter table was flushed":
+			show("-F")
+		case "after a restore of another filter table":
+			restore := exec.Command("iptables-restore")
+			restore.Stdin = strings.NewReader("*filter\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n")
+			if out, err := restore.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
 		}
 		if err := k.ensure(t.Context(), f); err != nil {
 			t.Fatalf("%s: %v", round, err)
