@@ -39,7 +39,7 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 	}
 	plugins := []any{
 		map[string]any{
-			"type": "bridge", "bridge": ownBridge, "isGateway": true, "hairpinMode": true,
+			"type": "bridge", "bridge": ownBridge, "isGateway": true, "forceAddress": true, "hairpinMode": true,
 			"ipam": map[string]any{
 				"type":    "host-local",
 				"dataDir": filepath.Join(dir, "addresses"),

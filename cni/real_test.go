@@ -138,7 +138,29 @@ func realPlugins(t *testing.T) {
 		t.Errorf("rules left: got\n%s\nwant none of port 8088", left)
 	}
 	lostRecord(t, d, n)
+	otherRanges(t, d, dir)
 	masqueradeTwice(t, ranges)
+}
+
+// otherRanges checks that new sandboxes get a network after the node has got another pod range, as it does when its
+// Node object is deleted and made again, while a sandbox of the old range is still there.
+func otherRanges(t *testing.T, d *Driver, dir string) {
+	t.Helper()
+	for _, pod := range []struct{ id, ranges string }{{"before", "10.56.0.0/24"}, {"after", "10.57.0.0/24"}} {
+		text, err := Default(dir, []netip.Prefix{netip.MustParsePrefix(pod.ranges)}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := parseNetwork(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := &Record{Sandbox: pod.id, NetNS: namespace(t), Boot: bootID(), Runtime: processOf(os.Getpid()),
+			Began: time.Now()}
+		if err := d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0"}}); err != nil {
+			t.Errorf("sandbox %s the change: got %v, want a network", pod.id, err)
+		}
+	}
 }
 
 func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
