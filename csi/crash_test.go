@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -254,6 +255,28 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 	if _, err := os.Lstat(record); err != nil {
 		t.Errorf("record after New: got %v, want it in its place", err)
+	}
+}
+
+// TestUnreadableDataFile checks that a vol_data.json that cannot be read just now does not make a volume of a pod count
+// as unused, to be unstaged.
+func TestUnreadableDataFile(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{
+		"pods/pod-1/volumes/kubernetes.io~csi/pv",
+		"plugins/kubernetes.io/csi/driver/hash",
+		"plugins/kubernetes.io/csi/volumeDevices/pv/data",
+	} {
+		root := t.TempDir()
+		for _, d := range []string{"pods", filepath.Join(dir, "vol_data.json")} { // no file: like one on a bad disk
+			if err := os.MkdirAll(filepath.Join(root, d), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := csi.New(csi.Config{Root: root, Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: got %v, want the error of the read", dir, err)
+		}
 	}
 }
 

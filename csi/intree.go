@@ -129,11 +129,10 @@ func (r *recovery) eachStaged(top string, do func(directory, staging string)) er
 		return err
 	}
 	for _, first := range outer {
-		inner, err := r.files.names(filepath.Join(top, first))
-		if err != nil || first == inTreeDevices {
-			continue // not a directory, so not a volume
+		if first == inTreeDevices {
+			continue
 		}
-		for _, second := range inner {
+		for _, second := range r.list(filepath.Join(top, first)) {
 			do(filepath.Join(first, second), filepath.Join(top, first, second))
 		}
 	}
@@ -186,18 +185,13 @@ func (r *record) addMounted(pod types.UID, name, target string) {
 // addDevices adds the pods that have a device in a staging directory. Links in their directories have the volume's
 // name.
 func (r *recovery) addDevices(rec *record) {
-	pods, err := r.files.names(rec.Staging)
-	if err != nil {
-		return
-	}
-	for _, pod := range pods {
+	for _, pod := range r.list(rec.Staging) {
 		target := filepath.Join(rec.Staging, pod)
 		links := filepath.Dir(deviceLink(rec.Driver, types.UID(pod), "any"))
-		names, err := r.files.names(links)
-		if err != nil || !r.files.mounted(target) {
+		if !r.files.mounted(target) {
 			continue
 		}
-		for _, name := range names {
+		for _, name := range r.list(links) {
 			if sameDevice(r.files.abs(target), r.files.abs(filepath.Join(links, name))) {
 				rec.addMounted(types.UID(pod), name, target)
 			}

@@ -2,9 +2,11 @@ package csi
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -12,6 +14,8 @@ import (
 type recovery struct {
 	*store
 	drivers []InTreeDriver
+	// unreadable is the first error of what cannot be read just now: pods may use the volumes that it hides.
+	unreadable error
 }
 
 // run reads the journals, then the kubelet's files.
@@ -28,7 +32,24 @@ func (r *recovery) run() error {
 		}
 		r.volumes[rec.key()] = &volume{rec: rec}
 	}
-	return errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree())
+	return errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
+}
+
+// check notes an error of a read, unless it says that there is nothing to read.
+func (r *recovery) check(err error) {
+	var code unix.Errno
+	switch {
+	case r.unreadable != nil, !errors.As(err, &code), code == unix.ENOENT, code == unix.ENOTDIR, code == unix.ELOOP:
+		return
+	}
+	r.unreadable = fmt.Errorf("look for CSI volumes (move what cannot be read away to start without it): %w", err)
+}
+
+// list returns the entries of a directory; none of what is not a directory, so not the kubelet's.
+func (r *recovery) list(dir string) []string {
+	names, err := r.files.names(dir)
+	r.check(err)
+	return names
 }
 
 // distrust marks as uncertain what a reboot may have undone: mounts are gone, but a driver may keep what it does not
@@ -67,6 +88,7 @@ func (r *recovery) record(d volData) *record {
 // data reads a file of the kubelet. A damaged one is logged and ignored.
 func (r *recovery) data(dir string) (volData, bool) {
 	d, err := r.files.readData(dir)
+	r.check(err)
 	if err == nil {
 		err = checkName("CSI driver", d.Driver)
 	}
@@ -86,11 +108,7 @@ func (r *recovery) findStaged() error {
 		if driver == filepath.Base(devicesDir) {
 			continue
 		}
-		hashes, err := r.files.names(filepath.Join(pluginDir, driver))
-		if err != nil {
-			continue // not a directory, so not the kubelet's
-		}
-		for _, hash := range hashes {
+		for _, hash := range r.list(filepath.Join(pluginDir, driver)) {
 			dir := filepath.Join(pluginDir, driver, hash)
 			d, ok := r.data(dir)
 			if !ok {
@@ -112,11 +130,7 @@ func (r *recovery) findPublished() error {
 		return err
 	}
 	for _, pod := range pods {
-		names, err := r.files.names(filepath.Join("pods", pod, "volumes", escape(pluginName)))
-		if err != nil {
-			continue
-		}
-		for _, name := range names {
+		for _, name := range r.list(filepath.Join("pods", pod, "volumes", escape(pluginName))) {
 			uid := types.UID(pod)
 			d, ok := r.data(podVolumeDir(uid, name))
 			if !ok {
