@@ -66,7 +66,7 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 		}
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, 10*time.Second, "node is registered")
+		mark.waitLine(t, time.Minute, "node is registered")
 	}
 	t.Cleanup(end)
 	return end
@@ -108,8 +108,8 @@ func TestRuntimeComesLate(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	apply(t, crashing("late"))
-	mark.waitLine(t, 10*time.Second, "container runtime does not answer", filepath.Base(node().Runtime.Endpoint))
-	eventually(t, 10*time.Second, "explain says that the agent waits for the runtime", func() (string, bool) {
+	mark.waitLine(t, time.Minute, "container runtime does not answer", filepath.Base(node().Runtime.Endpoint))
+	eventually(t, time.Minute, "explain says that the agent waits for the runtime", func() (string, bool) {
 		out, _ := explain(t)
 		return out, strings.Contains(out, "waiting for the container runtime at "+node().Runtime.Endpoint)
 	})
@@ -144,7 +144,7 @@ func TestRuntimeKilled(t *testing.T) {
 	if err := node().Runtime.Stop(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	mark.waitLine(t, 5*time.Second, lostRuntime())
+	mark.waitLine(t, time.Minute, lostRuntime())
 	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestAPIServerAway(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	manifest(t, node().ManifestDir, "offline.yaml", staticPod("offline", "one"))
-	mark.waitLine(t, 10*time.Second, "cannot register the node, trying again", "connection refused")
+	mark.waitLine(t, time.Minute, "cannot register the node, trying again", "connection refused")
 	eventually(t, 20*time.Second, "the static pod runs", func() (string, bool) {
 		n := len(containers(t, map[string]string{"io.kubernetes.pod.name": mirrorName("offline")}, true))
 		return fmt.Sprintf("%d containers", n), n == 1
@@ -201,7 +201,7 @@ func TestAPIServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside(t, "far", "app", "touch", "/tmp/end")
-	eventually(t, 10*time.Second, "the container is restarted without an API server", func() (string, bool) {
+	eventually(t, time.Minute, "the container is restarted without an API server", func() (string, bool) {
 		all := containers(t, map[string]string{"io.kubernetes.pod.name": "far"}, true)
 		return fmt.Sprint(all), len(all) == 1 && all[0].Metadata.Attempt == 1
 	})

@@ -138,7 +138,7 @@ func TestRejected(t *testing.T) {
 			if p.Status.Reason != c.reason || !strings.Contains(p.Status.Message, c.message) {
 				t.Errorf("rejection: got %q: %q, want %q: …%s…", p.Status.Reason, p.Status.Message, c.reason, c.message)
 			}
-			waitEvent(t, 10*time.Second, c.name, c.reason, strings.TrimPrefix(c.message, "Pod was rejected: "))
+			waitEvent(t, time.Minute, c.name, c.reason, strings.TrimPrefix(c.message, "Pod was rejected: "))
 		})
 	}
 }

@@ -148,7 +148,7 @@ func startWithProvider(t *testing.T) {
 		tb.SetNodelet(program)
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, 10*time.Second, "node is registered")
+		mark.waitLine(t, time.Minute, "node is registered")
 	}
 	t.Cleanup(func() { restart(program) })
 	restart(start)

@@ -21,8 +21,9 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// soon is the longest time until a container sees a change of an object. The kubelet takes up to a minute.
-const soon = 2 * time.Second
+// soon is the longest time until a container sees a change of an object, also on a busy machine. An agent that looks
+// once a minute, as the kubelet does, does not keep it for all the changes of this test.
+const soon = 20 * time.Second
 
 // TestEverything runs one pod that uses nearly all fields of a pod. It compares what the containers see with the
 // spec, and the status and events with those that the kubelet reports for the same pod.
@@ -206,7 +207,7 @@ func readiness(t *testing.T) {
 	}
 	for _, change := range []string{"touch", "rm", "touch"} {
 		inside(t, "everything", "gated", change, "/scratch/open")
-		waitPod(t, 10*time.Second, "everything", "follows its readiness probe after "+change,
+		waitPod(t, time.Minute, "everything", "follows its readiness probe after "+change,
 			func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
 	}
 }
@@ -249,11 +250,11 @@ func edited(t *testing.T, resource, name, patch, line, want string) {
 // kubelet's.
 func compareWithKubelet(t *testing.T) {
 	shell(t, "everything", "gated", "touch /scratch/open")
-	running := waitReady(t, 15*time.Second, "everything")
+	running := waitReady(t, time.Minute, "everything")
 	compareGolden(t, "everything.running.json", running)
 	ended := lastOf(t, "everything", func() { kubectl(t, "delete", "pod", "everything", "--timeout=60s") })
 	compareGolden(t, "everything.ended.json", ended)
-	eventually(t, 5*time.Second, "all events exist", func() (string, bool) {
+	eventually(t, time.Minute, "all events exist", func() (string, bool) {
 		all := strings.Join(events(ended.UID), "\n")
 		return all, strings.Contains(all, "Stopping container helper")
 	})

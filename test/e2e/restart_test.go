@@ -182,8 +182,8 @@ func TestProbesAndHooksRestart(t *testing.T) {
 		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool {
 			return containerStatus(p, "app").RestartCount >= 1
 		})
-		waitEvent(t, 10*time.Second, c.pod, "Killing", c.killing)
-		waitEvent(t, 10*time.Second, c.pod, c.reason, c.why)
+		waitEvent(t, time.Minute, c.pod, "Killing", c.killing)
+		waitEvent(t, time.Minute, c.pod, c.reason, c.why)
 	}
 	waitReady(t, 30*time.Second, "sick-liveness")
 }
@@ -207,7 +207,7 @@ func TestJob(t *testing.T) {
 	}
 	mark := markLog(t)
 	killAgent(t)
-	mark.waitLine(t, 10*time.Second, "nodelet started")
+	mark.waitLine(t, time.Minute, "nodelet started")
 	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this pod, it has seen the others
 	waitPod(t, 30*time.Second, "never-0", "has terminated",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })

@@ -69,7 +69,7 @@ func cleanAfterStorm(t *testing.T) {
 		restartRuntime(t)
 		mark := markLog(t)
 		startAgent(t) // the next test needs an agent that is connected to the runtime again
-		mark.waitLine(t, 10*time.Second, "node is registered")
+		mark.waitLine(t, time.Minute, "node is registered")
 		nothingLeft(t)
 	})
 }

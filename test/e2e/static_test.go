@@ -78,7 +78,7 @@ func TestStaticPod(t *testing.T) {
 
 	killAgent(t)
 	mark := markLog(t)
-	mark.waitLine(t, 10*time.Second, "node is registered")
+	mark.waitLine(t, time.Minute, "node is registered")
 	second := mirrorReady(t, "static", same)
 
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "two"))
@@ -196,8 +196,8 @@ func TestBadManifests(t *testing.T) {
 		t.Run(c.file, func(t *testing.T) {
 			manifest(t, dir, c.file, c.text)
 			path := filepath.Join(dir, c.file)
-			mark.waitLine(t, 10*time.Second, append(c.words, path)...)
-			waitNodeEvent(t, 10*time.Second, "BadManifest", path)
+			mark.waitLine(t, time.Minute, append(c.words, path)...)
+			waitNodeEvent(t, time.Minute, "BadManifest", path)
 			if c.file == "bad-twin.yaml" {
 				return // the name belongs to another file, which keeps it
 			}
@@ -283,7 +283,7 @@ spec:
 	}
 	manifest(t, dir, "objects.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n"+
 		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {word: sesame}\n")
-	eventually(t, 10*time.Second, "the pod sees the change of the ConfigMap", func() (string, bool) {
+	eventually(t, time.Minute, "the pod sees the change of the ConfigMap", func() (string, bool) {
 		out, err := tryInside(t, mirrorName("alone"), "app", "cat", "/settings/colour")
 		return fmt.Sprint(out, err), out == "blue"
 	})
