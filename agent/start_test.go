@@ -88,6 +88,22 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
+// TestNodeMoves checks that the status of a pod at rest follows the addresses of its node.
+func TestNodeMoves(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Minute)
+		moved := []string{"192.0.2.2"}
+		w.hostIPs.Store(&moved)
+		w.agent.NodeMoved()
+		w.sleep(time.Second)
+		if got := w.status(pod); got.HostIP != moved[0] || len(got.HostIPs) != 1 || got.HostIPs[0].IP != moved[0] {
+			t.Errorf("got host IP %s, %v, want %s", got.HostIP, got.HostIPs, moved[0])
+		}
+	})
+}
+
 // TestEphemeralContainer checks that a container for debugging is started in a running pod, and not again once it has
 // ended.
 func TestEphemeralContainer(t *testing.T) {

@@ -20,6 +20,8 @@ type Supervisor struct {
 	loop *loop
 	// sets brings the newest set of pods.
 	sets latest.Value[*pods.Set]
+	// moved is set when the addresses of the node have changed.
+	moved latest.Signal
 	// known is closed when the pods of the node are known; see AwaitPods.
 	known chan struct{}
 
@@ -41,6 +43,7 @@ func NewSupervisor(c Config) *Supervisor {
 		cfg:      cfg,
 		loop:     newLoop(),
 		sets:     latest.NewValue[*pods.Set](),
+		moved:    latest.NewSignal(),
 		known:    make(chan struct{}),
 		table:    newTable(cfg.PodFiles),
 		relister: newRelister(cfg.Runtime, cfg.Metrics, cfg.Log),
@@ -86,6 +89,10 @@ func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(hintVerdict, pod) 
 // HealthChanged notifies the workers of pods that the health of one of their devices may have changed.
 func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintHealth, pods...) }
 
+// NodeMoved notifies the workers of all pods that the addresses of the node have changed: the statuses show them. It
+// does not block.
+func (s *Supervisor) NodeMoved() { s.moved.Set() }
+
 // ProbeFailed records an event about a container: a probe has failed, or cannot be run.
 func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
 	s.loop.post(func() {
@@ -124,6 +131,10 @@ func (s *Supervisor) Run(ctx context.Context) {
 			s.reconcile(ctx) // pods of the API server have waited for this
 		case set := <-s.sets:
 			s.take(ctx, set)
+		case <-s.moved:
+			for _, e := range s.table.workers {
+				e.worker.notify(hintNode)
+			}
 		case call := <-s.loop.calls:
 			call()
 		}

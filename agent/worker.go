@@ -30,6 +30,8 @@ const (
 	hintVerdict
 	// hintHealth: the health of a device has changed.
 	hintHealth
+	// hintNode: the addresses of the node have changed.
+	hintNode
 )
 
 // observeRetry is the time until a worker asks the runtime again after an error.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,8 @@ type world struct {
 	nodeSeen   <-chan struct{}
 	// allocatable are the resources that pods of the node may use.
 	allocatable corev1.ResourceList
+	// hostIPs are the addresses of the node once they have changed.
+	hostIPs atomic.Pointer[[]string]
 	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
@@ -189,7 +192,15 @@ func (w *world) begin() {
 	l := &agentRun{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) { l.ObjectsChanged(uids) })
 	l.status = &statuses{world: w, known: map[types.UID]corev1.PodStatus{}}
-	node := w.node()
+	first := w.node()
+	node := func() *spec.Node {
+		if ips := w.hostIPs.Load(); ips != nil {
+			moved := *first
+			moved.HostIPs = *ips
+			return &moved
+		}
+		return first
+	}
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
 	if err != nil {
 		w.t.Fatal(err)
@@ -233,7 +244,7 @@ func (w *world) begin() {
 		Objects:        func(*corev1.Pod) execute.Objects { return l.objects },
 		Events:         events,
 		Metrics:        metrics,
-		Node:           func() *spec.Node { return node },
+		Node:           node,
 		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
 		},
@@ -260,13 +271,13 @@ func (w *world) begin() {
 			Metrics:   metrics,
 			Tracer:    w.tracer,
 		},
-		Node:        func() *spec.Node { return node },
+		Node:        node,
 		NodeSeen:    w.nodeSeen,
 		RuntimeName: func() string { return "containerd" },
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 			return admission.Admit(pod, admission.Node{
 				Object:      w.nodeObject(),
-				Allocatable: node.Allocatable,
+				Allocatable: first.Allocatable,
 				Device:      func(string) bool { return false },
 				Volume:      podfs.Supported,
 				AppArmor:    true,

@@ -58,12 +58,15 @@ func (f *Facts) Fresh() *spec.Node {
 // AppArmor reports whether the kernel enforces AppArmor profiles.
 func (f *Facts) AppArmor() bool { return f.appArmor }
 
-// Update takes over addresses and allocatable resources of the Node object.
-func (f *Facts) Update(o *corev1.Node, allocatable corev1.ResourceList) {
+// Update takes over addresses and allocatable resources of the Node object. It reports whether the addresses at which
+// pods see their node have changed.
+func (f *Facts) Update(o *corev1.Node, allocatable corev1.ResourceList) (moved bool) {
 	f.change(func(n *spec.Node) {
 		n.Allocatable = allocatable
-		n.HostIPs = hostIPs(o.Status.Addresses)
+		ips := hostIPs(o.Status.Addresses)
+		n.HostIPs, moved = ips, !slices.Equal(ips, n.HostIPs)
 	})
+	return moved
 }
 
 // UseSystemd takes over whether the runtime uses the cgroup driver of systemd.

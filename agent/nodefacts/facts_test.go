@@ -39,7 +39,12 @@ func TestHostIPs(t *testing.T) {
 		"not an address": {addresses{internal("node.example"), internal("10.0.0.1")}, []string{"10.0.0.1"}},
 	} {
 		facts := New(spec.Node{}, "", slog.New(slog.DiscardHandler))
-		facts.Update(&corev1.Node{Status: corev1.NodeStatus{Addresses: c.of}}, nil)
+		node := &corev1.Node{Status: corev1.NodeStatus{Addresses: c.of}}
+		for call, want := range []bool{c.want != nil, false} {
+			if got := facts.Update(node, nil); got != want {
+				t.Errorf("%s: update %d: got a change %v, want %v", what, call, got, want)
+			}
+		}
 		if got := facts.Spec().HostIPs; !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", what, got, c.want)
 		}

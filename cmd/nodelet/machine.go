@@ -38,7 +38,9 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	c.Log = p.log
 	c.Event = api.recorder.NodeEvent
 	c.Changed = func(o *corev1.Node) {
-		m.facts.Update(o, m.node.Allocatable())
+		if m.facts.Update(o, m.node.Allocatable()) {
+			l.supervisor.NodeMoved()
+		}
 		for _, f := range l.nodeChanged {
 			f(o)
 		}
