@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -298,7 +297,7 @@ func (p *planner) failedProbe(slot *podstate.Slot, probe string) string {
 func (p *planner) replace(slot *podstate.Slot, cause podstate.Cause, reason string, probe *corev1.Probe) {
 	grace := podutil.GracePeriod(p.Pod)
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-		grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+		grace = podutil.Grace(*probe.TerminationGracePeriodSeconds)
 	}
 	if running := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}); running != nil {
 		p.inProgress(running)

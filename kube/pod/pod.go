@@ -8,6 +8,7 @@
 package pod
 
 import (
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,10 +69,16 @@ func Priority(pod *corev1.Pod) int32 {
 func GracePeriod(pod *corev1.Pod) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
-			return time.Duration(*seconds) * time.Second
+			return Grace(*seconds)
 		}
 	}
 	return defaultGrace
+}
+
+// Grace is a grace period of so many seconds. The API does not bound it; one of more than math.MaxInt32 seconds, 68
+// years, is cut to that, because it would overflow.
+func Grace(seconds int64) time.Duration {
+	return time.Duration(min(seconds, math.MaxInt32)) * time.Second
 }
 
 // IsTerminal reports whether a pod of that phase has ended for good.

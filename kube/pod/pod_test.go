@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ func TestGracePeriod(t *testing.T) {
 		"spec":          {spec: ptr[int64](5), want: 5 * time.Second},
 		"deletion":      {deletion: ptr[int64](1), spec: ptr[int64](5), want: time.Second},
 		"deletion of 0": {deletion: ptr[int64](0), spec: ptr[int64](5), want: 0},
+		"for ever":      {spec: ptr[int64](math.MaxInt64), want: math.MaxInt32 * time.Second},
 	} {
 		pod := &corev1.Pod{}
 		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = c.deletion, c.spec
