@@ -48,13 +48,41 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 		return err
 	}
 	for _, r := range ranges {
-		rule := []string{"POSTROUTING", "-s", r.String(), "-m", "comment", "--comment", "nodelet: pods to the outside",
-			"-j", masqueradeChain}
-		if iptables(ctx, "", tool, append([]string{"-w", "10", "-t", "nat", "-C"}, rule...)...) == nil {
+		err := ensureRule(ctx, tool, "nat", "-A", "POSTROUTING", "-s", r.String(), "-m", "comment", "--comment",
+			"nodelet: pods to the outside", "-j", masqueradeChain)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureRule adds a rule, by -A or -I, that is not there yet.
+func ensureRule(ctx context.Context, tool, table, add string, rule ...string) error {
+	if iptables(ctx, "", tool, append([]string{"-w", "10", "-t", table, "-C"}, rule...)...) == nil {
+		return nil
+	}
+	return iptables(ctx, "", tool, append([]string{"-w", "10", "-t", table, add}, rule...)...)
+}
+
+// AllowForwarding lets packets from and to the pod ranges pass a firewall that drops forwarded packets by default. It
+// is idempotent, and does nothing with another firewall. Docker makes the firewall so when it starts, perhaps long
+// after the pods got their networks.
+func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {
+	for _, r := range ranges {
+		tool := "iptables"
+		if r.Addr().Is6() {
+			tool = "ip6tables"
+		}
+		if !dropsForwarded(ctx, tool) {
 			continue
 		}
-		if err := iptables(ctx, "", tool, append([]string{"-w", "10", "-t", "nat", "-A"}, rule...)...); err != nil {
-			return err
+		for _, end := range []string{"-s", "-d"} {
+			err := ensureRule(ctx, tool, "filter", "-I", "FORWARD", end, r.String(), "-m", "comment", "--comment",
+				"nodelet: pods", "-j", "ACCEPT")
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -75,17 +103,19 @@ func iptables(ctx context.Context, stdin, tool string, args ...string) error {
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("masquerade packets of pods: %w; install iptables, or configure your own network with --cni-conf",
+		return fmt.Errorf("let packets of pods pass: %w; install iptables, or configure your own network with --cni-conf",
 			err)
 	}
 	if err != nil {
-		return fmt.Errorf("masquerade packets of pods: %s: %w: %s", tool, err, excerpt(out))
+		return fmt.Errorf("let packets of pods pass: %s: %w: %s", tool, err, excerpt(out))
 	}
 	return nil
 }
 
 // DropsForwarded reports whether the node's firewall drops forwarded packets by default.
-func DropsForwarded(ctx context.Context) bool {
-	out, err := exec.CommandContext(ctx, "iptables", "-w", "10", "-S", "FORWARD").Output()
+func DropsForwarded(ctx context.Context) bool { return dropsForwarded(ctx, "iptables") }
+
+func dropsForwarded(ctx context.Context, tool string) bool {
+	out, err := exec.CommandContext(ctx, tool, "-w", "10", "-S", "FORWARD").Output()
 	return err == nil && strings.HasPrefix(string(out), "-P FORWARD DROP")
 }

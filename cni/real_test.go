@@ -186,6 +186,20 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 	if !DropsForwarded(context.Background()) {
 		t.Error("a firewall that drops what it forwards is not recognised")
 	}
+	for range 2 {
+		if err := AllowForwarding(context.Background(), ranges); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := sh(t, "iptables-save", "-t", "filter")
+	for _, want := range []string{"-A FORWARD -s 10.55.0.0/29 ", "-A FORWARD -d 10.55.0.0/29 "} {
+		if n := strings.Count(out, want); n != 1 {
+			t.Errorf("a firewall that drops what it forwards: got %d rules %q, want 1, in\n%s", n, want, out)
+		}
+	}
+	if out := sh(t, "ip6tables-save", "-t", "filter"); strings.Contains(out, "fd55::/64") {
+		t.Errorf("a firewall that drops nothing: got\n%s\nwant no rule for pods", out)
+	}
 }
 
 // namespace makes a network namespace that ends with the test.

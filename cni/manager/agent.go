@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -191,8 +192,10 @@ func (a *agentMode) masquerade(ctx context.Context) {
 	if len(except) == 0 {
 		except = a.cluster.unmasqueraded()
 	}
-	if err := cni.Masquerade(ctx, ranges, except); err != nil && ctx.Err() == nil {
-		a.log.Warn("cannot set up masquerading; pods cannot reach other networks", "err", err, "retryIn", cleanupInterval)
+	err := errors.Join(cni.Masquerade(ctx, ranges, except), cni.AllowForwarding(ctx, ranges))
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("cannot set up masquerading and forwarding; pods cannot reach other networks",
+			"err", err, "retryIn", cleanupInterval)
 	}
 }
 
