@@ -119,6 +119,7 @@ func TestPreStop(t *testing.T) {
 		took        time.Duration
 	}{
 		{"in time", 10 * time.Second, 30 * time.Second, 30 * time.Second},
+		{"until the container is killed", 31 * time.Second, 30 * time.Second, 32 * time.Second},
 		{"too long", 60 * time.Second, 30 * time.Second, 32 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestPreStop(t *testing.T) {
 					"StopContainer") {
 					t.Errorf("got calls %q, want the hook before StopContainer", acts)
 				}
-				if failed := w.eventsWith("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.grace) {
+				if failed := w.eventsWith("FailedPreStopHook"); (len(failed) > 0) != (c.hook > c.took) {
 					t.Errorf("events about the hook: got %q", failed)
 				}
 			})

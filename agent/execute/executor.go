@@ -75,7 +75,7 @@ func (x *Executor) run(ctx context.Context, t *Task) (out Outcome) {
 	case podstate.PostStart:
 		err = x.hooks.postStart(ctx, t, s)
 	case podstate.PreStop:
-		x.hooks.preStop(ctx, t, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
+		x.hooks.preStopEarly(ctx, t, s)
 	case podstate.StopContainer:
 		err = x.hooks.stop(ctx, t, s)
 	case podstate.RemoveContainer:

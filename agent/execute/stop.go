@@ -49,11 +49,25 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 	return err
 }
 
-// stop runs the preStop hook within the grace period and then stops the container with the time that is left.
+// stop runs the preStop hook within the grace period and then stops the container with the time that is left. A hook
+// that takes longer goes on until the container has ended.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
-	if !s.HookRan {
-		x.preStop(ctx, t, s)
+	if left := time.Until(s.Deadline); !s.HookRan && left > 0 {
+		hook, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			x.preStop(hook, t, s)
+		}()
+		defer func() {
+			cancel()
+			<-ended
+		}()
+		select {
+		case <-ended:
+		case <-time.After(left):
+		}
 	}
 	// Even without a grace period a process gets the time that it needs to handle the signal.
 	left := max(time.Until(s.Deadline), minStop)
@@ -61,6 +75,13 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 		return err
 	}
 	return x.Runtime.StopContainer(ctx, s.ID, left)
+}
+
+// preStopEarly runs the preStop hook of a container that is stopped after others.
+func (x *hooks) preStopEarly(ctx context.Context, t *Task, s podstate.PreStop) {
+	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
+	defer cancel()
+	x.preStop(ctx, t, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
 }
 
 // preStopHook returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
@@ -78,14 +99,12 @@ func preStopHook(t *Task, s podstate.StopContainer) *corev1.LifecycleHandler {
 	return t.Made.PreStop
 }
 
-// preStop runs the preStop hook of a container that has one, within its grace period.
+// preStop runs the preStop hook of a container that has one.
 func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.StopContainer) {
 	h := preStopHook(t, s)
-	if h == nil || time.Until(s.Deadline) <= 0 {
+	if h == nil {
 		return
 	}
-	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
-	defer cancel()
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil {
 		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
