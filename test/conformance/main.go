@@ -285,6 +285,11 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 			return nil, nil, err
 		}
 	}
+	if o.node {
+		if err := checkFree(); err != nil {
+			return nil, nil, err
+		}
+	}
 	if tb, err = testbed.Up(ctx, o.testbed); err != nil {
 		return nil, nil, err
 	}
@@ -297,7 +302,11 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		for _, n := range tb.Nodes {
 			_ = copyFile(n.AgentLog(), filepath.Join(o.reports, n.Name+".log"))
 		}
-		if err := tb.Down(clean); err != nil {
+		err := tb.Down(clean)
+		if o.node {
+			err = errors.Join(err, testbed.RemoveCgroup(podCgroup, 10*time.Second))
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "conformance:", err)
 		}
 	}

@@ -20,6 +20,12 @@ import (
 //go:embed shims
 var shims embed.FS
 
+// podLogs is the directory in which the specs look for logs. It is the node's own, as its mounts are.
+const podLogs = "/var/log/pods"
+
+// podCgroup is the cgroup of all pods in which the specs look for theirs.
+const podCgroup = "/kubepods"
+
 // nodeTest is the suite's program.
 const nodeTest = "e2e_node.test"
 
@@ -31,12 +37,28 @@ const unitsEnv = "NODE_SUITE_UNITS"
 func (o *options) forNode() {
 	o.testbed.Agent = testbed.NoAgent
 	o.testbed.KubeProxy, o.testbed.DNS = false, false
-	o.testbed.AgentArgs, o.testbed.AgentConfig = nil, nil
+	o.testbed.AgentArgs = nil
+	o.testbed.AgentConfig = map[string]any{"cgroupRoot": "/", "podLogsDir": podLogs} // where specs look for both
 	o.procs = 1
 	if o.knownFile == knownFile {
 		o.knownFile = knownNodeFile
 	}
 	o.reports = filepath.Join(filepath.Dir(o.reports), "node-"+filepath.Base(o.reports))
+}
+
+// checkFree returns an error if another agent of this machine may use the cgroup of the pods: it would lose its pods.
+func checkFree() error {
+	for _, pattern := range []string{"/sys/fs/cgroup" + podCgroup + "*", "/sys/fs/cgroup/*" + podCgroup} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("cannot run the suite for a single node: %s exists: stop the agent that uses it, "+
+				"or remove what an interrupted run has left", found[0])
+		}
+	}
+	return nil
 }
 
 // nodeRun is one run of the suite on the node of a testbed.
@@ -112,8 +134,10 @@ func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed
 	// The kubelet's cAdvisor looks for containerd at this path only.
 	cmd := r.command(ctx, "sh", "-c", "mkdir -p $1 /run/containerd && mount --bind $0 $1 && "+
 		"mount -t tmpfs -o mode=711 tmpfs /run/containerd && ln -s $3 /run/containerd/containerd.sock && "+
+		"mkdir -p $4 /var/log/containers && mount --bind $5 $4 && mount -t tmpfs tmpfs /var/log/containers && "+
 		"ip route add default via $2",
-		r.node.RootDir, agentDir, gateway, strings.TrimPrefix(r.node.Runtime.Endpoint, "unix://"))
+		r.node.RootDir, agentDir, gateway, strings.TrimPrefix(r.node.Runtime.Endpoint, "unix://"),
+		podLogs, r.node.PodLogsDir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("prepare the node for the suite: %w: %s", err, out)
 	}
