@@ -85,11 +85,21 @@ func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (O
 	case isTimeout(err):
 		return Failed, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
 	case err != nil:
-		return Errored, err.Error()
+		return Errored, execError(err)
 	case code != 0:
 		return Failed, text(output)
 	}
 	return Succeeded, text(output)
+}
+
+// execError returns the text of an error for an event. Of an error of the runtime it is what the runtime has answered,
+// without the name of the call.
+func execError(err error) string {
+	var answer interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &answer) {
+		return answer.GRPCStatus().Err().Error()
+	}
+	return err.Error()
 }
 
 // text returns the beginning of an answer, in a form fit for an event.

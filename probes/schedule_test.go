@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -291,13 +293,18 @@ func TestExecOutcomes(t *testing.T) {
 		answers := []struct {
 			code int32
 			err  error
-		}{{0, nil}, {3, nil}, {0, fmt.Errorf("exec: %w", context.DeadlineExceeded)}}
+		}{{0, nil}, {3, nil}, {0, fmt.Errorf("exec: %w", context.DeadlineExceeded)},
+			{0, fmt.Errorf("ExecSync c1: %w", status.Error(codes.Unknown, "no such command"))}}
 		n := 0
-		b.answer = func(string) (int32, error) { n++; return answers[n-1].code, answers[n-1].err }
+		b.answer = func(string) (int32, error) {
+			n = min(n+1, len(answers))
+			return answers[n-1].code, answers[n-1].err
+		}
 		b.p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 2})})
-		b.after(25 * time.Second)
+		b.after(35 * time.Second)
 		expect(t, b.events, "", "Readiness probe failed: output",
-			`Readiness probe failed: command timed out: "check" timed out after 2s`)
+			`Readiness probe failed: command timed out: "check" timed out after 2s`,
+			"Readiness probe errored and resulted in unknown state: rpc error: code = Unknown desc = no such command")
 	})
 }
 

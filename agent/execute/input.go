@@ -118,7 +118,11 @@ func volumeFacts(t *Task) map[string]spec.Volume {
 		vol := &t.Pod.Spec.Volumes[i]
 		if vol.Image != nil {
 			if image, ok := t.pulled[podstate.EnsureImage{Volume: vol.Name}.Key()]; ok {
-				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: vol.Image.Reference}}
+				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{
+					Image:              image.Ref,
+					UserSpecifiedImage: vol.Image.Reference,
+					Annotations:        t.Pod.Annotations,
+				}}
 			}
 			continue
 		}

@@ -166,7 +166,7 @@ func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string,
 		}
 	}
 	if err := checkSubPath(sub); err != nil {
-		return "", fmt.Errorf("subPath %q of volume %q %w", sub, m.Name, err)
+		return "", err
 	}
 	return sub, nil
 }
@@ -176,11 +176,11 @@ func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string,
 func checkSubPath(p string) error {
 	switch {
 	case path.IsAbs(p):
-		return errors.New("must not be an absolute path")
+		return fmt.Errorf("error SubPath `%s` must not be an absolute path", p)
 	case slices.Contains(strings.Split(p, "/"), ".."):
-		return errors.New("must not contain '..'")
+		return fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", p)
 	case strings.ContainsRune(p, 0):
-		return errors.New("must not contain a NUL byte")
+		return fmt.Errorf("unable to provision SubPath %q: must not contain a NUL byte", p)
 	}
 	return nil
 }

@@ -29,19 +29,18 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 	if wanted == corev1.HostPathUnset {
 		return false, nil
 	}
-	var is func(fs.FileMode) bool
-	var what string
+	kind, what := wanted, ""
 	switch wanted {
 	case corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory:
-		what, is = "a directory", fs.FileMode.IsDir
+		kind, what = corev1.HostPathDirectory, "a directory"
 	case corev1.HostPathFileOrCreate, corev1.HostPathFile:
-		what, is = "a file", fs.FileMode.IsRegular
+		kind, what = corev1.HostPathFile, "a file"
 	case corev1.HostPathSocket:
-		what, is = "a socket file", func(m fs.FileMode) bool { return m&fs.ModeSocket != 0 }
+		what = "a socket file"
 	case corev1.HostPathCharDev:
-		what, is = "a character device", func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }
+		what = "a character device"
 	case corev1.HostPathBlockDev:
-		what, is = "a block device", func(m fs.FileMode) bool { return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0 }
+		what = "a block device"
 	default:
 		return false, fmt.Errorf("%s is an invalid volume type", wanted)
 	}
@@ -53,11 +52,33 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 		case corev1.HostPathFileOrCreate:
 			return true, makeFile(path)
 		}
+		err = fmt.Errorf("path %q does not exist", path)
 	}
-	if err != nil || !is(info.Mode()) {
-		return false, fmt.Errorf("hostPath type check failed: %s is not %s", path, what)
+	if err != nil {
+		return false, fmt.Errorf("hostPath type check failed, %s is not %s, unable to determine its type: %w",
+			path, what, err)
+	}
+	if is := kindOf(info.Mode()); is != kind {
+		return false, fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, what, is)
 	}
 	return false, nil
+}
+
+// kindOf returns the type of a file as a hostPath volume calls it.
+func kindOf(m fs.FileMode) corev1.HostPathType {
+	switch {
+	case m.IsDir():
+		return corev1.HostPathDirectory
+	case m&fs.ModeSocket != 0:
+		return corev1.HostPathSocket
+	case m&fs.ModeCharDevice != 0:
+		return corev1.HostPathCharDev
+	case m&fs.ModeDevice != 0:
+		return corev1.HostPathBlockDev
+	case m.IsRegular():
+		return corev1.HostPathFile
+	}
+	return "file of another type"
 }
 
 func makeFile(path string) error {

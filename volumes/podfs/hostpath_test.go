@@ -38,7 +38,13 @@ func TestHostPath(t *testing.T) {
 	if err := unix.Mknod(at("chr"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
-	failed := func(path, what string) string { return "hostPath type check failed: " + path + " is not " + what }
+	failed := func(path, what, is string) string {
+		return "hostPath type check failed: " + path + " is not " + what + ", it's a " + is
+	}
+	none := func(path, what string) string {
+		return "hostPath type check failed, " + path + " is not " + what +
+			`, unable to determine its type: path "` + path + `" does not exist`
+	}
 	tests := []struct {
 		kind corev1.HostPathType
 		path string
@@ -49,23 +55,23 @@ func TestHostPath(t *testing.T) {
 		{"", "/a/../b", "invalid HostPath `/a/../b`: must not contain '..'", false},
 		{corev1.HostPathDirectory, at("dir"), "", false},
 		{corev1.HostPathDirectory, at("link"), "", false},
-		{corev1.HostPathDirectory, at("file"), failed(at("file"), "a directory"), false},
-		{corev1.HostPathDirectory, at("none"), failed(at("none"), "a directory"), false},
+		{corev1.HostPathDirectory, at("file"), failed(at("file"), "a directory", "File"), false},
+		{corev1.HostPathDirectory, at("none"), none(at("none"), "a directory"), false},
 		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", true},
 		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", false},
-		{corev1.HostPathDirectoryOrCreate, at("file"), failed(at("file"), "a directory"), false},
+		{corev1.HostPathDirectoryOrCreate, at("file"), failed(at("file"), "a directory", "File"), false},
 		{corev1.HostPathFile, at("file"), "", false},
-		{corev1.HostPathFile, at("dir"), failed(at("dir"), "a file"), false},
+		{corev1.HostPathFile, at("dir"), failed(at("dir"), "a file", "Directory"), false},
 		{corev1.HostPathFileOrCreate, at("newfile"), "", true},
 		{corev1.HostPathFileOrCreate, at("newfile"), "", false},
-		{corev1.HostPathFileOrCreate, at("dir"), failed(at("dir"), "a file"), false},
+		{corev1.HostPathFileOrCreate, at("dir"), failed(at("dir"), "a file", "Directory"), false},
 		{corev1.HostPathSocket, at("sock"), "", false},
-		{corev1.HostPathSocket, at("file"), failed(at("file"), "a socket file"), false},
+		{corev1.HostPathSocket, at("file"), failed(at("file"), "a socket file", "File"), false},
 		{corev1.HostPathCharDev, at("chr"), "", false},
-		{corev1.HostPathCharDev, at("blk"), failed(at("blk"), "a character device"), false},
+		{corev1.HostPathCharDev, at("blk"), failed(at("blk"), "a character device", "BlockDevice"), false},
 		{corev1.HostPathBlockDev, at("blk"), "", false},
-		{corev1.HostPathBlockDev, at("chr"), failed(at("chr"), "a block device"), false},
-		{corev1.HostPathBlockDev, at("dangling"), failed(at("dangling"), "a block device"), false},
+		{corev1.HostPathBlockDev, at("chr"), failed(at("chr"), "a block device", "CharDevice"), false},
+		{corev1.HostPathBlockDev, at("dangling"), none(at("dangling"), "a block device"), false},
 		{"Tape", at("file"), "Tape is an invalid volume type", false},
 	}
 	for _, tt := range tests {
