@@ -15,7 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -237,7 +239,15 @@ func (r *run) things(ctx context.Context) error {
 		Data:       map[string]string{"color": "red", "size": "7"},
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}, StringData: map[string]string{"password": "x"}}
+	heavy := &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "heavy"},
+		Handler:    "test-handler",
+		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{
+			"cpu": resource.MustParse("50m"), "memory": resource.MustParse("16Mi"),
+		}},
+	}
 	return errors.Join(
+		r.api.Node.Post().Resource("runtimeclasses").Body(heavy).Do(ctx).Error(),
 		r.api.Core.Post().Namespace(namespace).Resource("configmaps").Body(settings).Do(ctx).Error(),
 		r.api.Core.Post().Namespace(namespace).Resource("secrets").Body(secret).Do(ctx).Error(),
 	)
