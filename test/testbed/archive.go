@@ -160,13 +160,20 @@ func (img image) served(dir, tag string) ([]imageFile, error) {
 	return files, out.err
 }
 
-// layer returns the image's root file system as a tar. Root owns all files.
+// layer returns the image's root file system as a tar. Root owns all files. Two files of one name are an error, as for
+// CRI-O.
 func (img image) layer() ([]byte, error) {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
+	have := map[string]bool{}
 	for _, f := range img.files {
+		name := path.Clean(f.name)
+		if have[name] {
+			return nil, fmt.Errorf("pack %s: the image has two files of this name", name)
+		}
+		have[name] = true
 		h := &tar.Header{
-			Name:     path.Clean(f.name)[1:],
+			Name:     name[1:],
 			Mode:     f.mode,
 			ModTime:  time.Unix(0, 0),
 			Size:     int64(len(f.body)),
@@ -185,7 +192,8 @@ func (img image) layer() ([]byte, error) {
 			return nil, fmt.Errorf("pack %s: %w", f.name, err)
 		}
 	}
-	return buf.Bytes(), tw.Close()
+	err := tw.Close() // it writes the end of the archive
+	return buf.Bytes(), err
 }
 
 // layout writes an OCI layout and keeps the first error. If kept is not nil, it also keeps the blobs by digest.

@@ -8,11 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // suiteRevision is the prefix of the archives' names. Increase it when a recipe below changes.
-const suiteRevision = "suite9"
+const suiteRevision = "suite10"
 
 //go:embed templates/sh.c
 var shSource []byte
@@ -114,12 +115,15 @@ func (b imageBuilder) suiteAgnhost(ctx context.Context) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
+	debian = slices.DeleteFunc(debian, func(f imageFile) bool { // agnhost's have the suite's user
+		return f.name == "/etc/passwd" || f.name == "/etc/group"
+	})
 	have := map[string]bool{}
 	for _, f := range debian {
 		have[unmerged(f.name)] = true
 	}
 	for _, f := range plain.files { // busybox has commands that the Debian root has not
-		if !have[unmerged(f.name)] || f.name == "/etc/passwd" || f.name == "/etc/group" {
+		if !have[unmerged(f.name)] {
 			f.name = merged(f.name)
 			debian = append(debian, f)
 		}

@@ -315,6 +315,24 @@ func TestImageArchive(t *testing.T) {
 	}
 }
 
+// TestImageLayer checks what CRI-O is strict about: the end of a layer, and that no two files have the same name.
+func TestImageLayer(t *testing.T) {
+	img := image{files: []imageFile{{name: "/etc/a", body: []byte("one")}}}
+	layer, err := img.layer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make([]byte, 1024) // two empty blocks
+	if len(layer)%512 != 0 || !bytes.HasSuffix(layer, end) {
+		t.Errorf("layer: got %d bytes that end with %q, want whole blocks, the last two empty", len(layer),
+			layer[max(0, len(layer)-16):])
+	}
+	img.files = append(img.files, imageFile{name: "/etc/../etc/a", body: []byte("two")})
+	if layer, err := img.layer(); err == nil {
+		t.Errorf("layer with two files /etc/a: got %d bytes, want an error", len(layer))
+	}
+}
+
 // TestImagesApart checks that each reference of an image has a configuration of its own if it is to be one, which is
 // what the runtime knows an image by, and that the layer is there once.
 func TestImagesApart(t *testing.T) {
