@@ -173,7 +173,9 @@ func show(ctx context.Context, tb *testbed.Testbed, what string) error {
 	case "kubeconfig":
 		fmt.Println(tb.Kubeconfig)
 	case "env":
-		fmt.Printf("export KUBECONFIG=%s\nexport PATH=%s\n", quote(tb.Kubeconfig), quote(tb.Path()))
+		fmt.Printf("export KUBECONFIG=%s\n", quote(tb.Kubeconfig))
+		own := strings.TrimSuffix(tb.Path(), ":"+os.Getenv("PATH"))
+		fmt.Printf("export PATH=%s:\"$PATH\"\n", quote(own))
 		fmt.Printf("export CONTAINER_RUNTIME_ENDPOINT=%s\n", quote(tb.Nodes[0].Runtime.Endpoint))
 	}
 	return nil
