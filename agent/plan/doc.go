@@ -37,8 +37,8 @@
 //     a new spec.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one.
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.
-//   - stoppingOne: sidecars outlive the app containers and stop in reverse order; no container gets more time than the
-//     pod's stop allows.
+//   - stoppingOne: until the grace period ends, sidecars outlive the app containers and stop in reverse order; no
+//     container gets more time than the pod's stop allows.
 //   - preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and once.
 //   - replacedForReason: a container is replaced only for another spec or a resize.
 //   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.

@@ -56,8 +56,8 @@ func (ru *rules) marked(s podstate.Step) {
 	}
 }
 
-// stoppingOne checks that sidecars stop after the app containers and in reverse order, and that no container gets
-// more time than the stop allows.
+// stoppingOne checks that sidecars stop after the app containers and in reverse order until the grace period has ended,
+// and that no container gets more time than the stop allows.
 func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	if s.Replaces() {
 		ru.replacedForReason(s)
@@ -77,7 +77,7 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 		stop.Cause != podstate.StopEvicted {
 		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
 	}
-	if ru.roles[s.Name] != podutil.RoleSidecar {
+	if ru.roles[s.Name] != podutil.RoleSidecar || !ru.l.now.Before(stop.Deadline) {
 		return
 	}
 	after := false

@@ -71,9 +71,11 @@ func (p *planner) giveUp() (waiting bool) {
 	return waiting
 }
 
-// stopContainers stops app containers first, then sidecars, the last of them first. It reports whether any
-// is still alive.
+// stopContainers stops app containers first, then sidecars, the last of them first. When the grace period has ended, no
+// sidecar waits for others any more: one after the other, each would take some seconds more. It reports whether any
+// container is still alive.
 func (p *planner) stopContainers() bool {
+	inOrder := p.Now.Before(p.Stop.Deadline)
 	busy := p.stopUnknown()
 	for _, slot := range p.Slots {
 		if !slot.Alive() {
@@ -91,8 +93,9 @@ func (p *planner) stopContainers() bool {
 		if slot.Role != podutil.RoleSidecar || !slot.Alive() {
 			continue
 		}
-		if busy {
+		if busy && inOrder {
 			p.preStop(slot)
+			p.wakeAt(p.Stop.Deadline)
 		} else {
 			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
 		}
@@ -106,8 +109,7 @@ func (p *planner) stopContainers() bool {
 func (p *planner) preStop(slot *podstate.Slot) {
 	hook := slot.Spec.Lifecycle != nil && slot.Spec.Lifecycle.PreStop != nil
 	stopping := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}) != nil
-	if !hook || stopping || p.Memory.PreStopped(slot.Last.ID) || slot.Last.State != podstate.ContainerRunning ||
-		!p.Now.Before(p.Stop.Deadline) {
+	if !hook || stopping || p.Memory.PreStopped(slot.Last.ID) || slot.Last.State != podstate.ContainerRunning {
 		return
 	}
 	p.step(podstate.PreStop{ID: slot.Last.ID, Name: slot.Spec.Name, Deadline: p.Stop.Deadline})
