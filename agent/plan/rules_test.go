@@ -312,6 +312,10 @@ func (ru *rules) oneWay(w *world, s podstate.Step) {
 		opposite = podstate.Unmount{Volume: s.Volume}
 	case podstate.Unmount:
 		opposite = podstate.Mount{Volume: s.Volume}
+	case podstate.StartContainer:
+		opposite = podstate.RemoveContainer{ID: s.ID}
+	case podstate.RemoveContainer:
+		opposite = podstate.StartContainer{ID: s.ID}
 	default:
 		return
 	}

@@ -180,10 +180,11 @@ func (p *planner) heldBack(slot *podstate.Slot) bool {
 }
 
 // start plans the start of a created container. If its sandbox or its spec is no longer the current one, it plans its
-// removal: the attempt has never run, and is created again.
+// removal: the attempt has never run, and is created again. A removal that has begun goes on even if the spec is the
+// current one again: it would also remove a container that runs by then.
 func (p *planner) start(slot *podstate.Slot) {
 	switch {
-	case !slot.InCurrentSandbox || slot.Outdated():
+	case !slot.InCurrentSandbox || slot.Outdated() || p.Memory.Removing(slot.Last.ID):
 		p.remove(slot.Last)
 	case !p.OtherMayRun(slot.Spec.Name) && !p.heldBack(slot):
 		p.step(podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name})

@@ -39,6 +39,15 @@ func (r Recall) InFlight(step Step) Step { return r.memory().InFlight[step.Key()
 // Starting reports whether a container is being started.
 func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: id}) != nil }
 
+// Removing reports whether the removal of a container has begun. It may take effect at any later time, also if it has
+// failed.
+func (r Recall) Removing(id string) bool {
+	removal := RemoveContainer{ID: id}
+	_, failed := r.Failure(removal)
+	_, done := r.Done(removal)
+	return failed || done || r.InFlight(removal) != nil
+}
+
 // Running returns the steps in flight, in the order of their keys.
 func (r Recall) Running() []Step {
 	inFlight := r.memory().InFlight
