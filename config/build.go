@@ -219,8 +219,14 @@ func buildServer(k *KubeletConfiguration) Server {
 	return s
 }
 
+// localhost is what healthzBindAddress may be instead of an address.
+const localhost = "localhost"
+
 // endpoint converts fields that validate has checked.
 func endpoint(address string, port int32) Endpoint {
+	if address == localhost {
+		address = "127.0.0.1"
+	}
 	return Endpoint{netip.MustParseAddr(address), uint16(port)}
 }
 

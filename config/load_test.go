@@ -112,6 +112,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"", []string{"--max-pods"}, "--max-pods needs a value: --max-pods=int"},
 		{"", []string{"--sync-frequency=10"}, `--sync-frequency: "10" is not a duration`},
 		{"", []string{"--address=here"}, `--address: "here" is not an IP address`},
+		{"clusterDomain: \"a b\"", nil, `"a b" is not a domain name: it contains a space`},
 		{"", []string{"--register-with-taints=a=b"},
 			`--register-with-taints: taint "a=b" is not of the form key=value:Effect`},
 		{"", []string{"run"}, `unexpected argument "run"`},
@@ -206,6 +207,14 @@ func TestFlagsMeanZero(t *testing.T) {
 func TestNegativeLogSize(t *testing.T) {
 	if got := mustLoad(t, "containerLogMaxSize: \"-1\"\n").Logs.MaxBytes; got >= 0 {
 		t.Errorf("got %d, want a negative size", got)
+	}
+}
+
+// TestLooseNames checks names that the kubelet accepts, although one is no address and the other no name of Kubernetes.
+func TestLooseNames(t *testing.T) {
+	c := mustLoad(t, "healthzBindAddress: localhost\nclusterDomain: My_Cluster.local.\n")
+	if got := c.Healthz.Addr.String(); got != "127.0.0.1" {
+		t.Errorf("healthzBindAddress: got %s, want 127.0.0.1", got)
 	}
 }
 

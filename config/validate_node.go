@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 func (v *checker) checkServers() {
@@ -22,7 +21,9 @@ func (v *checker) checkServers() {
 	v.between("readOnlyPort", int64(c.ReadOnlyPort), 0, 65535)
 	v.between("healthzPort", int64(*c.HealthzPort), 0, 65535)
 	v.ip("address", c.Address)
-	v.ip("healthzBindAddress", c.HealthzBindAddress)
+	if c.HealthzBindAddress != localhost {
+		v.ip("healthzBindAddress", c.HealthzBindAddress)
+	}
 	v.oneOf("authorization.mode", c.Authorization.Mode, "Webhook", "AlwaysAllow")
 	v.between("oomScoreAdj", int64(*c.OOMScoreAdj), -1000, 1000)
 	v.notNegative("maxOpenFiles", c.MaxOpenFiles)
@@ -120,10 +121,9 @@ func (v *checker) checkPods() {
 	for _, server := range c.ClusterDNS {
 		v.ip("clusterDNS", server)
 	}
-	if c.ClusterDomain != "" {
-		if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(c.ClusterDomain, ".")); len(problems) > 0 {
-			v.bad("clusterDomain", "%q is not a valid domain name: %s", c.ClusterDomain, problems[0])
-		}
+	// The kubelet takes any text. Resolvers take more than the names of Kubernetes, such as underscores.
+	if strings.ContainsFunc(c.ClusterDomain, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		v.bad("clusterDomain", "%q is not a domain name: it contains a space", c.ClusterDomain)
 	}
 	v.checkPodLogsDir()
 	if c.StaticPodURL != "" {
