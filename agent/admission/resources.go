@@ -98,9 +98,7 @@ func counted(name corev1.ResourceName) bool {
 // extended reports whether a resource is an extended one: outside the domain kubernetes.io, and not the name of a
 // quota.
 func extended(name corev1.ResourceName) bool {
-	n := string(name)
-	return strings.Contains(n, "/") && !strings.Contains(n, corev1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(n, corev1.DefaultResourceRequestsPrefix)
+	return !podutil.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 
 // amount converts a quantity to the unit that the kubelet uses in its messages: thousandths of a CPU, else the value.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -111,8 +110,7 @@ func notNegative(q resource.Quantity) resource.Quantity {
 func withoutExtended(object corev1.ResourceList) corev1.ResourceList {
 	list := maps.Clone(object)
 	for name := range list {
-		native := strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
-		if strings.Contains(string(name), "/") && !native {
+		if !podutil.IsNative(name) {
 			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}

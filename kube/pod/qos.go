@@ -79,6 +79,12 @@ func IsGuaranteed(c *corev1.Container) bool {
 	return true
 }
 
+// IsNative reports whether a resource is one of Kubernetes: its name has no domain, or one below kubernetes.io.
+func IsNative(name corev1.ResourceName) bool {
+	n := string(name)
+	return !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)
+}
+
 // IsHugePages reports whether a resource is huge pages of a size, such as hugepages-2Mi.
 func IsHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)

@@ -17,6 +17,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/internal/listener"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins"
 )
 
@@ -103,7 +104,7 @@ func check(resource string, versions ...string) error {
 		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", versions,
 			api.SupportedVersions)
 	}
-	native := !strings.Contains(resource, "/") || strings.Contains(resource, corev1.ResourceDefaultNamespacePrefix)
+	native := podutil.IsNative(corev1.ResourceName(resource))
 	quota := corev1.DefaultResourceRequestsPrefix
 	if native || strings.HasPrefix(resource, quota) || len(validation.IsQualifiedName(quota+resource)) > 0 {
 		return fmt.Errorf("the ResourceName %q is invalid: want a name of the form vendor-domain/resource", resource)

@@ -66,9 +66,7 @@ func (c *checker) resizePolicy(p *field.Path, policies []corev1.ContainerResizeP
 // overcommits reports whether the limit of a resource may be larger than its request: only for those of Kubernetes,
 // except huge pages.
 func overcommits(name corev1.ResourceName) bool {
-	n := string(name)
-	native := !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)
-	return native && !podutil.IsHugePages(name)
+	return podutil.IsNative(name) && !podutil.IsHugePages(name)
 }
 
 func (f *findings) resourceName(p *field.Path, name string) {
