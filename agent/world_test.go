@@ -245,6 +245,7 @@ func (w *world) begin() {
 		Events:         events,
 		Metrics:        metrics,
 		Node:           node,
+		FreshNode:      node,
 		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
 		},

@@ -34,8 +34,8 @@ type Backends struct {
 	Objects func(pod *corev1.Pod) Objects
 	Events  Events
 	Metrics Metrics
-	// Node returns the node's facts as spec needs them, with its present DNS settings.
-	Node func() *spec.Node
+	// Node returns the node's facts as spec needs them. FreshNode reads the node's DNS settings first, for sandboxes.
+	Node, FreshNode func() *spec.Node
 	// Handler returns what a runtime handler can do, by its name; the default one has none. It may return nil.
 	Handler func(name string) *runtimeapi.RuntimeHandlerFeatures
 }

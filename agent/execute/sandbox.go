@@ -61,7 +61,7 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSand
 	if err != nil {
 		return nil, err
 	}
-	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.Node(), UserNS: userNS}
+	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.FreshNode(), UserNS: userNS}
 	cfg, warnings, err := spec.Sandbox(in)
 	if err != nil {
 		return nil, err

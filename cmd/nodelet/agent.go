@@ -54,7 +54,8 @@ func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) 
 		Objects:        func(pod *corev1.Pod) execute.Objects { return x.objects.of(pod) },
 		Events:         x.api.recorder,
 		Metrics:        p.meter,
-		Node:           x.machine.facts.Fresh,
+		Node:           x.machine.facts.Spec,
+		FreshNode:      x.machine.facts.Fresh,
 		Handler:        x.runtime.monitor.Features,
 	}), nil
 }
