@@ -82,18 +82,12 @@ func table(c command.Call, all []*corev1.Pod, wide bool) error {
 	now := time.Now()
 	for _, p := range all {
 		var names []string
-		long := 0 // containers that keep running: app containers and sidecars
-		for role, container := range podutil.Containers(&p.Spec) {
-			if role == podutil.RoleApp {
-				names = append(names, container.Name)
-			}
-			if role == podutil.RoleApp || role == podutil.RoleSidecar {
-				long++
-			}
+		for _, container := range p.Spec.Containers {
+			names = append(names, container.Name)
 		}
 		m := summarize(p)
 		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s",
-			p.Namespace, p.Name, m.ready, long, m.state, m.restartsText(now), age(p, now))
+			p.Namespace, p.Name, m.ready, m.total, m.state, m.restartsText(now), age(p, now))
 		if wide {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", p.Status.PodIP, p.UID, strings.Join(names, ","))
 		}

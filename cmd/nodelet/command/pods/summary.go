@@ -13,7 +13,8 @@ import (
 
 // summary is what the columns READY, STATUS and RESTARTS of kubectl get pods say about a pod.
 type summary struct {
-	ready    int // app containers and sidecars that are ready
+	total    int // app containers and sidecars
+	ready    int // those that are ready
 	state    string
 	restarts int
 	restart  time.Time // when the last instance that was restarted had ended; zero if unknown
@@ -23,6 +24,12 @@ type summary struct {
 // init containers, afterwards those of its app containers and sidecars.
 func summarize(p *corev1.Pod) summary {
 	var all, sidecars summary
+	total := 0
+	for role := range podutil.Containers(&p.Spec) {
+		if role == podutil.RoleApp || role == podutil.RoleSidecar {
+			total++
+		}
+	}
 	initializing := ""
 	for i := range p.Status.InitContainerStatuses {
 		s := &p.Status.InitContainerStatuses[i]
@@ -56,6 +63,7 @@ func summarize(p *corev1.Pod) summary {
 	if p.DeletionTimestamp != nil && !podutil.IsTerminal(p.Status.Phase) {
 		all.state = "Terminating"
 	}
+	all.total = total
 	all.state = cmp.Or(all.state, initializing, p.Status.Reason, string(p.Status.Phase))
 	return all
 }
