@@ -233,19 +233,25 @@ func TestServicesOfStaticPod(t *testing.T) {
 	})
 }
 
+// learn lets the objects read a ConfigMap, services and a runtime class.
+func (b *bench) learn() {
+	b.Helper()
+	b.server.Put(configMap("env", "1"))
+	b.server.Put(service("ns", "a", "10.0.0.2"))
+	b.server.Put(service("default", "kubernetes", "10.0.0.1"))
+	b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
+	b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
+	b.o.Prime("p")
+	synctest.Wait()
+	if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // TestKnownWhileServerIsSilent checks that what is known is used soon where packets to the API server are dropped.
 func TestKnownWhileServerIsSilent(t *testing.T) {
 	run(t, func(b *bench) {
-		b.server.Put(configMap("env", "1"))
-		b.server.Put(service("ns", "a", "10.0.0.2"))
-		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
-		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
-		b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
-		b.o.Prime("p")
-		synctest.Wait()
-		if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
-			b.Fatal(err)
-		}
+		b.learn()
 		time.Sleep(2 * kubernetesFresh)
 		b.server.Intercept(b.silent)
 		began := time.Now()
@@ -272,16 +278,7 @@ func TestKnownWhileServerIsSilent(t *testing.T) {
 // does not accept the node's credentials, as after its certificate has expired.
 func TestKnownWhileCredentialsAreRefused(t *testing.T) {
 	run(t, func(b *bench) {
-		b.server.Put(configMap("env", "1"))
-		b.server.Put(service("ns", "a", "10.0.0.2"))
-		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
-		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
-		b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
-		b.o.Prime("p")
-		synctest.Wait()
-		if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
-			b.Fatal(err)
-		}
+		b.learn()
 		time.Sleep(time.Hour)
 		b.server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewUnauthorized("expired") })
 		b.wantValue("env", "1")
