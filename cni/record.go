@@ -215,7 +215,7 @@ func bootID() string {
 	return id
 }
 
-// ofOtherBoot reports whether a record is of an earlier boot. Without an identity nobody knows.
+// ofOtherBoot reports whether a record is of an earlier boot. Without an identity it is unknown.
 func (r *Record) ofOtherBoot() bool {
 	now := bootID()
 	return r.Boot != now && r.Boot != "" && now != ""

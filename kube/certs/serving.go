@@ -269,7 +269,7 @@ func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
 const selfValidity = 365 * 24 * time.Hour
 
 // signSelf loads kubelet.crt and kubelet.key of cert-dir, or creates them if they are missing or expire soon. It never
-// replaces those of an administrator: as in the kubelet they are used until somebody else replaces them.
+// replaces those of an administrator: as in the kubelet they are used until the administrator replaces them.
 func (s *Serving) signSelf(now time.Time) error {
 	crt, key := filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
 	pair, err := loadPair(crt, key)
@@ -313,7 +313,7 @@ func (s *Serving) foreign(crt string) bool {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return false // damaged: nobody can use it
+		return false // damaged: it is of no use
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {

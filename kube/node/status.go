@@ -105,8 +105,8 @@ func mergeConditions(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 	return all
 }
 
-// isOther reports whether the Node object is of another machine or installation with the same name. Nobody knows then
-// which devices this one has, until their plugins register.
+// isOther reports whether the Node object is of another machine or installation with the same name. Which
+// devices this one has is unknown until their plugins register.
 func isOther(old corev1.NodeSystemInfo, m Machine) bool {
 	return old.MachineID != "" && m.MachineID != "" && old.MachineID != m.MachineID
 }

@@ -95,7 +95,7 @@ type entry struct {
 	held      bool // notBefore comes from Config.Hold, not from an error
 }
 
-// None is the publisher of a node without an API server, where nobody reads statuses.
+// None is the publisher of a node without an API server, where no statuses are read.
 type None struct{}
 
 // Set does nothing.
