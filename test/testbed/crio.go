@@ -20,22 +20,22 @@ import (
 // registryPort is the port of the registry from which CRI-O pulls images.
 const registryPort = "5000"
 
-// prepareCRIO builds CRI-O and the programs that it runs: conmon, which monitors a container, and pinns, which
-// creates the namespaces of a pod.
-func (tb *Testbed) prepareCRIO(ctx context.Context) (err error) {
-	if !tb.cache.lookOnly {
+// crio builds CRI-O and the programs that it runs: conmon, which monitors a container, and pinns, which creates the
+// namespaces of a pod. It returns the directory of CRI-O and pinns, and the path of conmon.
+func (c *Cache) crio(ctx context.Context) (crio, conmon string, err error) {
+	if !c.lookOnly {
 		needs := []need{{pkg: "libglib2.0-0", file: "/usr/lib/*/libglib-2.0.so.0"}} // conmon needs it
-		if err := installDebian(ctx, tb.opts.Progress, needs); err != nil {
-			return err
+		if err := installDebian(ctx, c.progress, needs); err != nil {
+			return "", "", err
 		}
 	}
-	if tb.bins.crio, err = tb.cache.Programs(ctx, "crio"); err != nil {
-		return err
+	if crio, err = c.Programs(ctx, roleCRIO); err != nil {
+		return "", "", err
 	}
-	if tb.bins.conmon, err = tb.cache.DebianFile(ctx, "conmon", "usr/bin/conmon"); err != nil {
-		return err
+	if conmon, err = c.DebianFile(ctx, "conmon", "usr/bin/conmon"); err != nil {
+		return "", "", err
 	}
-	return tb.cache.pinns(ctx, filepath.Join(tb.bins.crio, "pinns"))
+	return crio, conmon, c.pinns(ctx, filepath.Join(crio, "pinns"))
 }
 
 // pinns builds the program pinns from CRI-O's sources.
@@ -70,21 +70,24 @@ func crioFiles() map[string]string {
 	}
 }
 
-func (r *Runtime) crioCommand() []string {
+// crioCommand returns the command that runs CRI-O with the configuration in a directory.
+func crioCommand(crio, dir string) []string {
 	return []string{
-		filepath.Join(r.node.tb.bins.crio, "crio"),
-		"--config=" + filepath.Join(r.node.dir, "crio.conf"),
-		"--config-dir=" + r.CRIOConfDir(),
-		"--registries-conf=" + filepath.Join(r.node.dir, "registries.conf"),
-		"--registries-conf-dir=" + r.registriesDir(),
+		filepath.Join(crio, "crio"),
+		"--config=" + filepath.Join(dir, "crio.conf"),
+		"--config-dir=" + crioConfDir(dir),
+		"--registries-conf=" + filepath.Join(dir, "registries.conf"),
+		"--registries-conf-dir=" + registriesDir(dir),
 	}
 }
 
+func crioConfDir(dir string) string { return filepath.Join(dir, "crio.conf.d") }
+
+func registriesDir(dir string) string { return filepath.Join(dir, "registries.conf.d") }
+
 // CRIOConfDir returns CRI-O's directory for drop-in configuration files. CRI-O reads it when it starts; tests may add
 // files.
-func (r *Runtime) CRIOConfDir() string { return filepath.Join(r.node.dir, "crio.conf.d") }
-
-func (r *Runtime) registriesDir() string { return filepath.Join(r.node.dir, "registries.conf.d") }
+func (r *Runtime) CRIOConfDir() string { return crioConfDir(r.node.dir) }
 
 func (tb *Testbed) registryAddress() string { return net.JoinHostPort(tb.HostIP(), registryPort) }
 
@@ -111,24 +114,81 @@ func (r *Runtime) pullFrom(ctx context.Context, archive string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	conn, err := grpc.NewClient(r.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err := pullAll(ctx, r.Endpoint, references); err != nil {
+		return fmt.Errorf("pull the images of %s: %w", archive, err)
+	}
+	return nil
+}
+
+// pullAll lets the runtime at an endpoint pull images. It waits until the runtime answers.
+func pullAll(ctx context.Context, endpoint string, references []string) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	images := runtimeapi.NewImageServiceClient(conn)
 	for _, ref := range references {
-		if _, err := images.PullImage(ctx,
-			&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}); err != nil {
-			return fmt.Errorf("pull %s from %s: %w", ref, archive, err)
+		_, err := images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}},
+			grpc.WaitForReady(true))
+		if err != nil {
+			return fmt.Errorf("pull %s: %w", ref, err)
 		}
 	}
 	return nil
 }
 
+// unpackCRIO lets a CRI-O that runs for this only pull the images of archives, and leaves its root directory below dir.
+func (c *Cache) unpackCRIO(ctx context.Context, archives []string, dir string) (err error) {
+	crio, conmon, err := c.crio(ctx)
+	if err != nil {
+		return err
+	}
+	runc, err := c.Programs(ctx, ociRunc)
+	if err != nil {
+		return err
+	}
+	run, err := os.MkdirTemp(dir, "crio-") // on the file system of dir, for its root directory is moved
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(run)
+	r, err := registry.Open(archives) // of images with one name the last counts, as with ImportImage
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	url, stop, err := r.Serve("127.0.0.1:0", "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	socket := filepath.Join(run, "crio.sock")
+	for name, file := range crioFiles() {
+		b, err := render(name, map[string]string{
+			"Dir": run, "Socket": socket, "PodLogs": filepath.Join(run, "logs"), "ShimSockets": filepath.Join(run, "shims"),
+			"CRIO": crio, "Conmon": conmon, "OCIRuntime": filepath.Join(runc, ociRunc), "CNIBin": filepath.Join(run, "cni"),
+			"Registry": strings.TrimPrefix(url, "http://"), "Driver": DriverCgroupfs, "RestrictOOM": "false", "Crun": "false",
+		})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(run, file), b, mode(file))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// CRI-O mounts its root directory; the mounts end with it.
+	argv := append([]string{"unshare", "--mount", "--propagation", "private"}, crioCommand(crio, run)...)
+	err = whileRuns(ctx, argv, func(ctx context.Context) error { return pullAll(ctx, "unix://"+socket, r.References()) })
+	if err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(run, roleCRIO), filepath.Join(dir, roleCRIO))
+}
+
 // mirrorCRIO is Mirror for CRI-O, which reloads its registries on SIGHUP.
 func (r *Runtime) mirrorCRIO(host, url string) error {
-	if err := os.MkdirAll(r.registriesDir(), 0o755); err != nil {
+	if err := os.MkdirAll(registriesDir(r.node.dir), 0o755); err != nil {
 		return err
 	}
 	text := fmt.Sprintf(
@@ -136,7 +196,7 @@ func (r *Runtime) mirrorCRIO(host, url string) error {
 		host,
 		strings.TrimPrefix(url, "http://"),
 	)
-	if err := os.WriteFile(filepath.Join(r.registriesDir(), host+".conf"), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(registriesDir(r.node.dir), host+".conf"), []byte(text), 0o644); err != nil {
 		return err
 	}
 	p, err := r.node.tb.proc(r.role())

@@ -73,7 +73,8 @@ func (tb *Testbed) prepareRuntime(ctx context.Context) (err error) {
 		}
 	}
 	if tb.opts.crio() {
-		return tb.prepareCRIO(ctx)
+		tb.bins.crio, tb.bins.conmon, err = tb.cache.crio(ctx)
+		return err
 	}
 	tb.bins.containerd, err = tb.cache.Programs(ctx, "containerd")
 	return err
@@ -137,7 +138,7 @@ func binaryName(n *Node) string {
 
 func (r *Runtime) command() []string {
 	if r.node.tb.opts.crio() {
-		return r.crioCommand()
+		return crioCommand(r.node.tb.bins.crio, r.node.dir)
 	}
 	config := filepath.Join(r.node.dir, "containerd.toml")
 	return []string{filepath.Join(r.node.tb.bins.containerd, "containerd"), "--config", config}

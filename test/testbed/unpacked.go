@@ -15,15 +15,31 @@ import (
 )
 
 // UnpackedEnv is the environment variable with a directory from UnpackImages, on the file system of the testbeds' state
-// directories. The first node with containerd takes the images out of it, and does not import them.
+// directories. The first node takes the images out of it, if its runtime has unpacked them, and does not import them.
 const UnpackedEnv = "NODELET_TESTBED_UNPACKED"
 
 // unpackedList is the file of the directory with the names of the archives.
 const unpackedList = "archives"
 
-// UnpackImages imports archives into a containerd that runs for this only, and leaves its root directory below dir.
-func (c *Cache) UnpackImages(ctx context.Context, archives []string, dir string) error {
-	programs, err := c.Programs(ctx, "containerd")
+// UnpackImages gives archives to a container runtime that runs for this only, and leaves its root directory below dir.
+// runtime is a value of Options.Runtime.
+func (c *Cache) UnpackImages(ctx context.Context, runtime string, archives []string, dir string) error {
+	unpack := c.unpackContainerd
+	if runtimeRole(runtime) == roleCRIO {
+		unpack = c.unpackCRIO
+	}
+	if err := unpack(ctx, archives, dir); err != nil {
+		return fmt.Errorf("unpack images: %w", err)
+	}
+	var names []string
+	for _, archive := range archives {
+		names = append(names, filepath.Base(archive))
+	}
+	return os.WriteFile(filepath.Join(dir, unpackedList), []byte(strings.Join(names, "\n")), 0o644)
+}
+
+func (c *Cache) unpackContainerd(ctx context.Context, archives []string, dir string) error {
+	programs, err := c.Programs(ctx, roleContainerd)
 	if err != nil {
 		return err
 	}
@@ -38,7 +54,16 @@ func (c *Cache) UnpackImages(ctx context.Context, archives []string, dir string)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "containerd"), "--config", config, "--log-level", "error")
+	argv := []string{filepath.Join(programs, roleContainerd), "--config", config, "--log-level", "error"}
+	return whileRuns(ctx, argv, func(ctx context.Context) error {
+		return importInto(ctx, filepath.Join(programs, "ctr"), socket, archives)
+	})
+}
+
+// whileRuns runs a runtime while do works with it; do's context ends with the runtime. A runtime that has ended has
+// written all of its database.
+func whileRuns(ctx context.Context, argv []string, do func(context.Context) error) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	var log bytes.Buffer
@@ -46,16 +71,16 @@ func (c *Cache) UnpackImages(ctx context.Context, archives []string, dir string)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = importInto(ctx, filepath.Join(programs, "ctr"), socket, archives)
-	// A containerd that has ended has written all of its database.
-	if err = errors.Join(err, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
-		return fmt.Errorf("unpack images: %w\n%s", err, log.String())
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		cancel()
+	}()
+	if err := errors.Join(do(ctx), cmd.Process.Signal(syscall.SIGTERM), <-ended); err != nil {
+		return fmt.Errorf("%w\n%s", err, log.String())
 	}
-	var names []string
-	for _, archive := range archives {
-		names = append(names, filepath.Base(archive))
-	}
-	return os.WriteFile(filepath.Join(dir, unpackedList), []byte(strings.Join(names, "\n")), 0o644)
+	return nil
 }
 
 // importInto waits until a containerd that has just been started answers, and imports archives.
@@ -77,15 +102,16 @@ func importInto(ctx context.Context, ctr, socket string, archives []string) erro
 	return nil
 }
 
-// takeUnpacked gives the node's containerd, which does not run yet, the unpacked images, unless another node has them.
+// takeUnpacked gives the node's runtime, which does not run yet, the unpacked images, unless another node has them.
 func takeUnpacked(n *Node) error {
 	dir := os.Getenv(UnpackedEnv)
-	if dir == "" || n.tb.opts.crio() || n.tb.debianRuntime {
+	if dir == "" || n.tb.debianRuntime {
 		return nil
 	}
 	list, err := os.ReadFile(filepath.Join(dir, unpackedList))
 	if err == nil {
-		err = os.Rename(filepath.Join(dir, roleContainerd), filepath.Join(n.dir, roleContainerd))
+		runtime := runtimeRole(n.tb.opts.Runtime)
+		err = os.Rename(filepath.Join(dir, runtime), filepath.Join(n.dir, runtime))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -10,7 +10,14 @@ import (
 // TestUnpackedImages checks that a node takes unpacked images and runs without their archives, and that it imports the
 // archives that are not among them.
 func TestUnpackedImages(t *testing.T) {
-	o := Options{Name: "t-unpacked", Progress: testWriter{t}}
+	for _, runtime := range []string{roleContainerd, roleCRIO} {
+		t.Run(runtime, func(t *testing.T) {
+			unpackedImages(t, Options{Name: "t-unpacked", Runtime: runtime, Progress: testWriter{t}})
+		})
+	}
+}
+
+func unpackedImages(t *testing.T, o Options) {
 	needBuilt(t, o)
 	root := t.TempDir()
 	t.Setenv(StateEnv, root)
@@ -27,12 +34,12 @@ func TestUnpackedImages(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.UnpackImages(t.Context(), unpacked, dir); err != nil {
+	if err := cache.UnpackImages(t.Context(), o.Runtime, unpacked, dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(UnpackedEnv, dir)
 	n := ForTest(t, o).Nodes[0]
-	if _, err := os.Stat(filepath.Join(dir, roleContainerd)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(dir, o.Runtime)); !os.IsNotExist(err) {
 		t.Errorf("the unpacked images: got %v, want them to be moved to the node", err)
 	}
 	for _, archive := range unpacked {

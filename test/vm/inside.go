@@ -131,7 +131,7 @@ func furnishInside(ctx context.Context, m *umlMachine, partsDir string, p inside
 	if err != nil {
 		return err
 	}
-	if m.images, err = imagesDisk(ctx, cache, partsDir, images); err != nil {
+	if m.images, err = imagesDisk(ctx, cache, partsDir, insideOptions().Runtime, images); err != nil {
 		return err
 	}
 	return errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(m.dir, "out"), 0o755))
