@@ -54,6 +54,8 @@ func TestLookup(t *testing.T) {
 		{[]string{"localhost"}, "localhost:5000/a", nil},
 		{[]string{"localhost:5000"}, "localhost/a", nil},
 		{[]string{"*.io:5000"}, "quay.io:5000/a", []string{"*.io:5000"}},
+		{[]string{"[fd00::1]:5000", "[fd00::2]:5000", "[fd00::1]"}, "[fd00::1]:5000/a", []string{"[fd00::1]:5000"}},
+		{[]string{"https://[fd00::1]/v2/"}, "[fd00::1]/a", []string{"https://[fd00::1]/v2/"}},
 		// A glob stays within its part of the name.
 		{[]string{"*.example.com"}, "eu.example.com/a", []string{"*.example.com"}},
 		{[]string{"*.example.com"}, "a.eu.example.com/a", nil},

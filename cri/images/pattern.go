@@ -58,12 +58,12 @@ func dockerPattern(registry string) (Pattern, bool) {
 // Matches reports whether the pattern matches a repository with its registry, such as docker.io/library/busybox. It
 // compares host names part by part, so that * never matches a dot.
 func (p Pattern) Matches(repository string) bool {
-	host, repo, _ := strings.Cut(repository, "/")
-	host, port, _ := strings.Cut(host, ":")
-	if p.port != port || !strings.HasPrefix("/"+repo, p.path) {
+	registry, repo, _ := strings.Cut(repository, "/")
+	at := url.URL{Host: registry} // which knows IPv6 addresses
+	if p.port != at.Port() || !strings.HasPrefix("/"+repo, p.path) {
 		return false
 	}
-	patterns, parts := strings.Split(p.host, "."), strings.Split(host, ".")
+	patterns, parts := strings.Split(p.host, "."), strings.Split(at.Hostname(), ".")
 	if len(patterns) != len(parts) {
 		return false
 	}
