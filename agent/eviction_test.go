@@ -27,6 +27,7 @@ type shortage struct {
 	w       *world
 	garbage atomic.Int64 // units that no pod needs
 	disk    atomic.Int64 // units of the disks that nothing frees
+	layers  atomic.Bool  // ended containers take a unit of the disks, too
 	looks   atomic.Int64
 	// signals are those with a threshold.
 	signals []string
@@ -67,6 +68,9 @@ func (s *shortage) left(disk bool) map[string]policy.Level {
 		available := 10 - int64(len(s.w.running())) - s.garbage.Load()
 		if disk {
 			available -= s.disk.Load()
+		}
+		if disk && s.layers.Load() {
+			available -= int64(len(s.w.runtime.Containers()) - len(s.w.running()))
 		}
 		if policy.OnDisk(signal) == disk {
 			all[signal] = policy.Level{Available: available, Capacity: 10}
@@ -295,6 +299,28 @@ func TestEndedPodsGoFirst(t *testing.T) {
 		defer s.begin()()
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
+		if got := len(w.runtime.Containers()); got != 1 {
+			t.Errorf("the runtime has %d containers, want web's alone", got)
+		}
+	})
+}
+
+// TestEvictedPodMakesRoom checks that the layers of an evicted pod are removed before the next pod is evicted, also
+// while the API server has not heard of the eviction.
+func TestEvictedPodMakesRoom(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.ImageFSAvailable)
+		s.layers.Store(true)
+		w.run(apiPod("large"), apiPod("web"))
+		w.sleep(time.Minute)
+		s.disk.Store(7)
+		defer s.begin()()
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if st := w.status(apiPod("large")); st.Phase != corev1.PodFailed || st.Reason != "Evicted" ||
+			len(st.ContainerStatuses) != 1 || st.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("got status %+v, want Failed, Evicted, with the end of the container", st)
+		}
 		if got := len(w.runtime.Containers()); got != 1 {
 			t.Errorf("the runtime has %d containers, want web's alone", got)
 		}

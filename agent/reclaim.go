@@ -1,15 +1,21 @@
 package agent
 
-import "context"
+import (
+	"context"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+)
 
 // RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when
-// the node is short of disk. It touches only pods whose end the API server shows, so that no status and no restart
-// count is lost. It returns when that is done or ctx ends.
+// the node is short of disk. It touches only pods whose end is on record, in the API server or as an eviction, so that
+// no success and no restart count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	var ended []*worker
 	s.loop.do(ctx, func() {
 		for _, e := range s.table.workers {
-			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !finished(e.pod()) {
+			evicted := e.stop.Is(podstate.StopEvicted) && e.stop.Reason != podstate.ReasonPreempting // that may be a success
+			recorded := finished(e.pod()) || evicted
+			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !recorded {
 				continue
 			}
 			e.reclaim = true
