@@ -37,7 +37,8 @@ type Node interface {
 	DiskLevels(ctx context.Context) map[string]policy.Level
 	// Frees reports whether the removal of images helps against a signal.
 	Frees(ctx context.Context, signal string) bool
-	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes.
+	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes, and it returns
+	// no pods if the runtime does not say what theirs use: any of them could be the one that uses nothing.
 	Use(ctx context.Context, signal string, pods []*corev1.Pod) []policy.Pod
 	// Containers measures what the containers of a pod use of the resource of a signal, in bytes by name; what cannot be
 	// measured soon is left out.

@@ -200,6 +200,7 @@ func (m *Machine) Use(ctx context.Context, signal string, pods []*corev1.Pod) []
 	if policy.OnDisk(signal) {
 		if err := m.disk(ctx, signal, pods, all); err != nil {
 			m.cfg.Log.Warn("disk usage of the pods is unknown", "signal", signal, "err", err)
+			return nil
 		}
 		return all
 	}

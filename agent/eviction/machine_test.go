@@ -20,11 +20,12 @@ import (
 )
 
 // runtimeStub is a runtime that keeps images in a directory and layers in another one, if that is not empty. Each pod
-// has a container app; layer is the size of its layer in bytes.
+// has a container app; layer is the size of its layer in bytes, and err why that is not known.
 type runtimeStub struct {
 	usage.Runtime
 	dir, layers string
 	layer       uint64
+	err         error
 }
 
 func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
@@ -46,7 +47,7 @@ func (r *runtimeStub) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtim
 
 func (r *runtimeStub) PodContainerStats(context.Context, string) ([]*runtimeapi.ContainerStats, error) {
 	if r.layer == 0 {
-		return nil, nil
+		return nil, r.err
 	}
 	return []*runtimeapi.ContainerStats{{
 		Attributes:    &runtimeapi.ContainerAttributes{Id: "1", Metadata: &runtimeapi.ContainerMetadata{Name: "app"}},

@@ -1,0 +1,65 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/kube/node"
+)
+
+// world is a node with one pod, without images, that records what is evicted.
+type world struct {
+	pod     *corev1.Pod
+	evicted []types.UID
+}
+
+func (w *world) Active(context.Context) []*corev1.Pod  { return []*corev1.Pod{w.pod} }
+func (w *world) Staying(context.Context) []*corev1.Pod { return []*corev1.Pod{w.pod} }
+func (w *world) RemoveEnded(context.Context)           {}
+func (w *world) RemoveUnused(context.Context) error    { return nil }
+func (w *world) SetPressure(node.Pressure)             {}
+func (w *world) NodeEvent(string, string, string)      {}
+func (w *world) Evicted(string)                        {}
+func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {
+}
+
+func (w *world) Evict(_ context.Context, pod types.UID, _ agent.Eviction) <-chan struct{} {
+	w.evicted = append(w.evicted, pod)
+	released := make(chan struct{})
+	close(released)
+	return released
+}
+
+// TestUnknownUseEvictsNobody checks that no pod is evicted for a full disk while the runtime does not say what the pods
+// use there, as with the kubelet, and that one is as soon as it does.
+func TestUnknownUseEvictsNobody(t *testing.T) {
+	root := t.TempDir()
+	runtime := &runtimeStub{dir: root, err: errors.New("container not found")}
+	w := &world{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}}
+	w.pod.Spec.Containers = []corev1.Container{{Name: "app"}}
+	all := resource.MustParse("4Ei")
+	e := New(Config{
+		Thresholds: []policy.Threshold{{Signal: policy.NodeFSAvailable, Value: policy.Amount{Quantity: &all}}},
+		Pods:       w,
+		Node:       machineWith(t, root, runtime),
+		Images:     w,
+		Reporter:   w,
+		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if _, evicted := e.watches[0].look(t.Context()); evicted || len(w.evicted) > 0 {
+		t.Errorf("without an answer of the runtime: got %v evicted, want none", w.evicted)
+	}
+	runtime.err = nil
+	if _, evicted := e.watches[0].look(t.Context()); !evicted || len(w.evicted) != 1 {
+		t.Errorf("with an answer of the runtime: got %v evicted, want the pod", w.evicted)
+	}
+}
