@@ -58,7 +58,7 @@ agent/placement: agent/placement agent/spec config host/atomicfile host/boundedf
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config
-agent/allocatable: agent/spec config host/cgroups
+agent/allocatable: agent/spec config host/cgroups internal/backoff internal/periodic
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod

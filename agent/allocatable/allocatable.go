@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,12 +20,15 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
+	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // pids is the name with which kubeReserved and systemReserved reserve processes.
 const pids corev1.ResourceName = "pid"
 
-// retryInterval is the time between two tries of a limit that the kernel refuses because more is in use.
+// retryInterval is the time between two tries of a limit that the kernel refuses because more is in use, and between
+// two looks at the machine.
 const retryInterval = time.Minute
 
 // Tree is what the package needs of the cgroups; *cgroups.Tree is one.
@@ -120,29 +124,32 @@ func (e *Enforcer) limit(key string, r Reservation) error {
 // enforces reports whether the configuration enforces the limits of key.
 func (e *Enforcer) enforces(key string) bool { return slices.Contains(e.cfg.Enforce, key) }
 
-// Run limits the memory of all pods as soon as the kernel accepts it.
+// Run limits the memory of all pods as soon as the kernel accepts it, and sets all limits again when the machine has
+// changed: huge pages are set aside, memory or CPUs are added while the agent runs.
 func (e *Enforcer) Run(ctx context.Context) {
-	memory := e.podLimits().Memory
-	if !e.cfg.PerQOS || memory <= 0 {
+	if !e.cfg.PerQOS {
 		return
 	}
-	retry := time.NewTimer(0)
-	defer retry.Stop()
+	var set cgroups.Resources
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-retry.C:
+		if limits := e.podLimits(); !reflect.DeepEqual(limits, set) && e.limitPods(limits) {
+			set = limits
 		}
-		err := e.cfg.Tree.Limit(cgroups.Resources{Memory: memory})
-		if err == nil {
-			e.cfg.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+		if !backoff.Sleep(ctx, periodic.Until(retryInterval)) {
 			return
 		}
-		e.cfg.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
-		e.cfg.Log.Warn("cannot limit the memory of all pods", "err", err, "retryIn", retryInterval)
-		retry.Reset(retryInterval)
 	}
+}
+
+// limitPods limits all pods together and reports whether the kernel has accepted that.
+func (e *Enforcer) limitPods(limits cgroups.Resources) bool {
+	if err := e.cfg.Tree.Limit(limits); err != nil {
+		e.cfg.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
+		e.cfg.Log.Warn("cannot limit the resources of all pods", "err", err, "retryIn", retryInterval)
+		return false
+	}
+	e.cfg.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+	return true
 }
 
 // podLimits returns the limits of all pods together: what the reservations leave of the machine. If
