@@ -235,9 +235,12 @@ func (t *Tree) SetBurstableCPU(milliCPU int64) error {
 }
 
 // Enforce limits a cgroup outside the tree, which the agent does not create: KubeletConfiguration's kubeReservedCgroup
-// or systemReservedCgroup. It must exist.
+// or systemReservedCgroup, a slice with the systemd driver. It must exist.
 func (t *Tree) Enforce(cgroup string, limits Resources) error {
 	n := names.Parse(cgroup)
+	if t.systemd.Load() {
+		n = names.ParseSlice(cgroup)
+	}
 	for controller, dir := range t.dirs(n) {
 		if _, err := os.Stat(dir); err != nil && t.kept(controller) {
 			return fmt.Errorf("limit cgroup %s: %w; create it before the agent starts, or remove it from "+

@@ -276,11 +276,11 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 			t.Fatal(err)
 		}
 	}
-	bystander := start(t, tree, nil, "exec sleep 1000")
+	bystander := start(t, tree, names.Name{}, "exec sleep 1000")
 	quiet := start(t, tree, inner, "trap '' TERM INT; exec sleep 1000")
 	stopped := start(t, tree, other, "kill -STOP $$; sleep 1000")
 	forking := start(t, tree, other, "f() { sleep 0.01; f & f; }; f")
-	alone := start(t, tree, nil, "exec sleep 1000") // in one controller only
+	alone := start(t, tree, names.Name{}, "exec sleep 1000") // in one controller only
 	dir := tree.dirs(other)["pids"]
 	if tree.v2 {
 		dir = tree.dirs(other)[""]
@@ -307,7 +307,7 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	}
 }
 
-// start runs a shell script in a cgroup (nil: that of the test) and returns when it runs in it.
+// start runs a shell script in a cgroup (the root: that of the test) and returns when it runs in it.
 func start(t *testing.T, tree *Tree, n names.Name, script string) *exec.Cmd {
 	t.Helper()
 	ready, started, err := os.Pipe()
@@ -316,7 +316,7 @@ func start(t *testing.T, tree *Tree, n names.Name, script string) *exec.Cmd {
 	}
 	defer ready.Close()
 	join := ""
-	if n != nil {
+	if tree.spell(n) != "/" {
 		for _, dir := range tree.dirs(n) {
 			join += fmt.Sprintf("[ ! -e %[1]s ] || echo $$ > %[1]s/cgroup.procs || exit 9\n", dir)
 		}

@@ -6,8 +6,10 @@
 package names
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,47 +22,60 @@ const (
 	slice     = ".slice"
 )
 
-// Name is a cgroup as a list of parts below the root of the hierarchy, the same for both drivers: kubepods, burstable,
-// pod<uid>.
-type Name []string
+// Name is a cgroup, the same for both drivers: one of the configuration, such as /kubelet, and the parts below it, such
+// as kubepods, burstable, pod<uid>.
+type Name struct{ configured, below []string }
 
 // Parse reads a cgroup as configurations spell it, "/kubelet" or "/kube.slice/kube-reserved.slice". "" and "/" are the
 // root of the hierarchy.
-func Parse(cgroup string) Name {
-	if base := path.Base(cgroup); strings.HasSuffix(base, slice) {
-		parts := strings.Split(strings.TrimSuffix(base, slice), "-")
-		for i := range parts {
-			parts[i] = strings.ReplaceAll(parts[i], "_", "-")
-		}
-		return parts
-	}
-	var n Name
+func Parse(cgroup string) (n Name) {
 	for part := range strings.SplitSeq(cgroup, "/") {
 		if part != "" {
-			n = append(n, part)
+			n.configured = append(n.configured, part)
 		}
 	}
 	return n
 }
 
+// ParseSlice reads the name or path of a systemd slice, in which the suffix may be missing.
+func ParseSlice(cgroup string) Name {
+	return Parse(strings.TrimSuffix(path.Base(cgroup), slice) + slice)
+}
+
 // Below returns the cgroup with the given parts below n.
-func (n Name) Below(parts ...string) Name { return append(append(Name{}, n...), parts...) }
+func (n Name) Below(parts ...string) Name {
+	return Name{n.configured, slices.Concat(n.below, parts)}
+}
 
 // Spell spells n as a driver does: as a path of cgroupfs (/kubepods/burstable/pod1-2), or as a path of systemd
 // slices, each of which carries the names of those above it and an underscore for a dash within a part
-// (/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice).
+// (/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice). A slice of the configuration keeps its
+// name, which says where it is.
 func (n Name) Spell(systemd bool) string {
-	if !systemd || len(n) == 0 {
-		return "/" + path.Join(n...)
+	if !systemd {
+		return "/" + path.Join(slices.Concat(n.configured, n.below)...)
+	}
+	var parts []string
+	for _, part := range n.configured {
+		if name, isSlice := strings.CutSuffix(part, slice); isSlice {
+			parts = strings.Split(name, "-")
+		} else {
+			parts = append(parts, escape(part))
+		}
+	}
+	for _, part := range n.below {
+		parts = append(parts, escape(part))
 	}
 	full, prefix := "", ""
-	for _, part := range n {
-		prefix += strings.ReplaceAll(part, "-", "_")
+	for _, part := range parts {
+		prefix += part
 		full += "/" + prefix + slice
 		prefix += "-"
 	}
-	return full
+	return cmp.Or(full, "/")
 }
+
+func escape(part string) string { return strings.ReplaceAll(part, "-", "_") }
 
 // Unit returns the systemd slice of n and the one above it.
 func (n Name) Unit() (parent, unit string) {
@@ -73,7 +88,7 @@ func (n Name) Unit() (parent, unit string) {
 
 // Check returns an error for parts that could lead out of the tree.
 func (n Name) Check() error {
-	for _, part := range n {
+	for _, part := range slices.Concat(n.configured, n.below) {
 		if part == "." || part == ".." || strings.ContainsAny(part, "/\x00\n") {
 			return fmt.Errorf("%q cannot be part of a cgroup's name", part)
 		}
@@ -118,7 +133,7 @@ func ValidUID(uid types.UID) bool {
 // Pod returns the cgroup of a pod below that of all pods.
 func (n Name) Pod(uid types.UID, qos corev1.PodQOSClass) (Name, error) {
 	if !ValidUID(uid) {
-		return nil, fmt.Errorf("pod UID %q cannot name a cgroup: a UID must be %s", uid, UIDFormat)
+		return Name{}, fmt.Errorf("pod UID %q cannot name a cgroup: a UID must be %s", uid, UIDFormat)
 	}
 	return n.Class(qos).Below(podPrefix + string(uid)), nil
 }
@@ -126,11 +141,11 @@ func (n Name) Pod(uid types.UID, qos corev1.PodQOSClass) (Name, error) {
 // UID reads a pod's UID from the name of a cgroup's directory.
 func UID(dir string, systemd bool) (types.UID, bool) {
 	if systemd {
-		if !strings.HasSuffix(dir, slice) {
+		name, isSlice := strings.CutSuffix(dir, slice)
+		if !isSlice {
 			return "", false
 		}
-		parts := Parse(dir)
-		dir = parts[len(parts)-1]
+		dir = strings.ReplaceAll(name[strings.LastIndexByte(name, '-')+1:], "_", "-")
 	}
 	uid, ok := strings.CutPrefix(dir, podPrefix)
 	return types.UID(uid), ok && uid != ""

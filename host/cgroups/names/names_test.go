@@ -14,12 +14,41 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-func TestParseName(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "/", "/": "/", "/kubelet": "/kubelet", "kubelet/": "/kubelet", "//a//b": "/a/b",
-		"/kube.slice/kube-reserved_x.slice": "/kube/reserved-x", "system.slice": "/system",
+// TestSpell checks the names that the kubelet gives to cgroups of the configuration and those below them.
+func TestSpell(t *testing.T) {
+	for in, want := range map[string]struct{ cgroupfs, systemd string }{
+		"":             {"/", "/"},
+		"/":            {"/", "/"},
+		"/kubelet":     {"/kubelet", "/kubelet.slice"},
+		"kubelet/":     {"/kubelet", "/kubelet.slice"},
+		"//a//b-c":     {"/a/b-c", "/a.slice/a-b_c.slice"},
+		"system.slice": {"/system.slice", "/system.slice"},
+		"/kube.slice/kube-reserved_x.slice": {
+			"/kube.slice/kube-reserved_x.slice",
+			"/kube.slice/kube-reserved_x.slice",
+		},
+		"/kube-reserved.slice": {"/kube-reserved.slice", "/kube.slice/kube-reserved.slice"},
+		"/kube.slice/pods-1":   {"/kube.slice/pods-1", "/kube.slice/kube-pods_1.slice"},
 	} {
-		if got := Parse(in).Spell(false); got != want {
+		n := Parse(in)
+		if got := n.Spell(false); got != want.cgroupfs {
+			t.Errorf("%q with cgroupfs: got %s, want %s", in, got, want.cgroupfs)
+		}
+		if got := n.Spell(true); got != want.systemd {
+			t.Errorf("%q with systemd: got %s, want %s", in, got, want.systemd)
+		}
+	}
+}
+
+// TestParseSlice checks that the cgroup of a reservation is a slice, as with the kubelet.
+func TestParseSlice(t *testing.T) {
+	for in, want := range map[string]string{
+		"system.slice":                    "/system.slice",
+		"/system":                         "/system.slice",
+		"/kube.slice/kube-reserved.slice": "/kube.slice/kube-reserved.slice",
+		"/kube-reserved":                  "/kube.slice/kube-reserved.slice",
+	} {
+		if got := ParseSlice(in).Spell(true); got != want {
 			t.Errorf("%q: got %s, want %s", in, got, want)
 		}
 	}
