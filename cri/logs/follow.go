@@ -20,14 +20,22 @@ import (
 // runtime switches one stream after the other.
 const keepOld = 5 * time.Second
 
+// pollEvery is how often a log is read that cannot be watched: the kernel allows a user few inotify instances, and
+// other programs of root may have them all.
+const pollEvery = time.Second
+
 // follow reads what is there, then what is added, through each rotation, until the container has terminated or ctx
 // ends.
 func (r *reading) follow(ctx context.Context) error {
+	var poll <-chan time.Time
 	changes, stop, err := r.watch.add(r.dir)
-	if err != nil {
-		return fmt.Errorf("follow log: %w", err)
+	if err == nil {
+		defer stop()
+	} else {
+		tick := time.NewTicker(pollEvery)
+		defer tick.Stop()
+		poll = tick.C
 	}
-	defer stop()
 	for {
 		ended, moved := r.ended() // asked first: what was written before the end may not be read yet
 		if err := r.round(ctx, ended); err != nil {
@@ -40,6 +48,7 @@ func (r *reading) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changes:
+		case <-poll:
 		case <-moved:
 		}
 	}

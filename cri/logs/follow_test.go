@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/host/inotify"
 )
 
 // container writes a log as containerd does, which opens the new file before it closes the old one.
@@ -249,6 +251,33 @@ func TestFollowEnds(t *testing.T) {
 	if err := d.Read(ctx, ctr.path, o, r, r); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestFollowWithoutInotify checks that a follower gets new lines although the kernel grants no watch.
+func TestFollowWithoutInotify(t *testing.T) {
+	d, ctr := newContainer(t)
+	gone, err := inotify.Open(func(inotify.Event) {})
+	if err != nil {
+		t.Skip("no inotify instance is left: ", err)
+	}
+	gone.Close()
+	d.watch.instance, d.watch.count = gone, 1 // another follower seems to use it
+	r, ended := &reader{}, make(chan struct{})
+	done := follow(t, d, ctr.path, ended, r)
+	ctr.say()
+	for r.lines()[0] == "" {
+		select {
+		case err := <-done:
+			t.Fatalf("the follower ended with %v, want it to go on", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	ctr.say()
+	close(ended)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.check(t, ctr.next)
 }
 
 // TestEmptied checks that a log that is truncated in place is followed from its new beginning.

@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -33,8 +32,7 @@ func (w *watcher) add(dir *os.File) (changes <-chan struct{}, stop func(), err e
 		if w.count == 0 {
 			w.end()
 		}
-		return nil, nil, fmt.Errorf("follow the logs in %s: %w (sysctl fs.inotify.max_user_watches bounds how many)",
-			dir.Name(), err)
+		return nil, nil, err
 	}
 	c := latest.NewSignal()
 	if w.dirs[wd] == nil {
