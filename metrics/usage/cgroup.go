@@ -159,7 +159,8 @@ func (h *Hierarchy) born(cgroup string) time.Time {
 	return info.ModTime()
 }
 
-// process returns the PID of one process in the cgroup itself; 0 if it has none.
+// process returns the PID of one process in the cgroup, or else in one below it: crun puts a container into a cgroup
+// below that of its scope. It returns 0 if there is none.
 func (h *Hierarchy) process(cgroup string) int {
 	pid := 0
 	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
@@ -168,7 +169,15 @@ func (h *Hierarchy) process(cgroup string) int {
 			pid = int(v)
 		}
 	})
-	return pid
+	if pid != 0 {
+		return pid
+	}
+	for _, child := range h.children(cgroup) {
+		if pid := h.process(filepath.Join(cgroup, child)); pid != 0 {
+			return pid
+		}
+	}
+	return 0
 }
 
 // empty reports whether no process is left in a cgroup and in those below it. It returns false if that cannot be read.

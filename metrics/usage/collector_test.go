@@ -410,24 +410,25 @@ func TestEndedContainer(t *testing.T) {
 }
 
 // TestSilentSandbox checks that the pod's network is read through a process of a container if the sandbox has no
-// process, as with CRI-O.
+// process, as with CRI-O, also if it is in a cgroup below that of the container, as with crun.
 func TestSilentSandbox(t *testing.T) {
-	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
-		root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
-		for _, prefix := range []string{"", "memory/", "cpuacct/"} {
-			tree(t, root, map[string]string{
-				prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": "",
-				prefix + "kubepods/pod1/" + appID + "/cgroup.procs":     self,
-			})
-		}
-		pods, err := w.look(t.Context(), Plain)
-		if err != nil || len(pods) != 1 {
-			t.Fatal(pods, err)
-		}
-		if got := w.process(&pods[0]); got != os.Getpid() {
-			t.Errorf("process %d, want that of the container", got)
-		}
-	})
+	for _, below := range []string{"", "/container"} {
+		bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+			root, self := filepath.Join(w.root, "cgroup"), strconv.Itoa(os.Getpid())+"\n"
+			for _, prefix := range []string{"", "memory/", "cpuacct/"} {
+				tree(t, root, map[string]string{prefix + "kubepods/pod1/" + sandboxID + "/cgroup.procs": ""})
+				tree(t, root, map[string]string{prefix + "kubepods/pod1/" + appID + "/cgroup.procs": ""})
+				tree(t, root, map[string]string{prefix + "kubepods/pod1/" + appID + below + "/cgroup.procs": self})
+			}
+			pods, err := w.look(t.Context(), Plain)
+			if err != nil || len(pods) != 1 {
+				t.Fatal(pods, err)
+			}
+			if got := w.process(&pods[0]); got != os.Getpid() {
+				t.Errorf("process in app%s: got %d, want %d", below, got, os.Getpid())
+			}
+		})
+	}
 }
 
 // TestWalkStaysInside checks that symbolic links in the path of a volume or in it are not followed, and that a file
