@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // QOS is the pod's quality of service class: the one that its status records, else the one that follows
@@ -16,8 +17,8 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 		return pod.Status.QOSClass
 	}
 	sum := qosSum{limited: true}
-	if r := pod.Spec.Resources; r != nil {
-		sum.add(r)
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		sum.add(pod.Spec.Resources)
 		return sum.class()
 	}
 	for role, c := range Containers(&pod.Spec) {

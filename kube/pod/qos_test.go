@@ -59,7 +59,7 @@ func TestQOS(t *testing.T) {
 		"pod equal, parts differ": {app: []r{requirements("", "1Mi", "", "")}, pod: &equal, want: "Guaranteed"},
 		"pod requests":            {app: []r{equal}, pod: ptr(requirements("1", "1Gi", "", "")), want: "Burstable"},
 		"pod memory":              {app: []r{none}, pod: ptr(requirements("", "1Gi", "", "1Gi")), want: "Burstable"},
-		"pod empty":               {app: []r{equal}, pod: &none, want: "BestEffort"},
+		"pod empty":               {app: []r{equal}, pod: &none, want: "Guaranteed"},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Resources: c.pod}}
 		for _, r := range c.app {
