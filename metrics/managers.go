@@ -9,6 +9,8 @@ type Managers struct {
 	Decisions, Refusals     *Counter
 	DecisionTook            *Histogram     // in milliseconds
 	Aligned, AlignedFailure *Vec[*Counter] // by scope, boundary
+	// Allocations and AllocationErrors are by resource_name, source; Assignments by resource_name, assignment_type.
+	Allocations, AllocationErrors, Assignments *Vec[*Counter]
 }
 
 // NewManagers creates the instruments in r.
@@ -40,5 +42,12 @@ func NewManagers(r *Registry) *Managers {
 		AlignedFailure: r.Counters("kubelet_container_aligned_compute_resources_failure_count",
 			"[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
 			"scope", "boundary"),
+		Allocations: r.Counters("kubelet_resource_manager_allocations_total",
+			"[ALPHA] Number of exclusive resource allocations performed by a resource manager.", "resource_name", "source"),
+		AllocationErrors: r.Counters("kubelet_resource_manager_allocation_errors_total",
+			"[ALPHA] Number of errors encountered during exclusive resource allocation.", "resource_name", "source"),
+		Assignments: r.Counters("kubelet_resource_manager_container_assignments_total",
+			"[ALPHA] Number of containers with a specific type of resource assignment.", "resource_name",
+			"assignment_type"),
 	}
 }

@@ -38,6 +38,15 @@ func (p *Placement) Decided(took time.Duration, refused bool, c policy.Count) {
 	for what, n := range c.Misaligned {
 		p.m.AlignedFailure.With(what.Scope, what.Boundary).Add(float64(n))
 	}
+	add(p.m.Allocations, c.Allocations)
+	add(p.m.AllocationErrors, c.AllocationErrors)
+	add(p.m.Assignments, c.Assignments)
+}
+
+func add(to *metrics.Vec[*metrics.Counter], shares map[policy.Share]int) {
+	for what, n := range shares {
+		to.With(what.Resource, what.Of).Add(float64(n))
+	}
 }
 
 // CPUs implements placement.Meter.

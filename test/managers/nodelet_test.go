@@ -43,6 +43,8 @@ func (s *settings) reservedCount() int {
 type nodelet struct {
 	policy policy.Policy
 	state  policy.State
+	// count is what the last pod has added to the counters.
+	count policy.Count
 }
 
 // newNodelet returns nodelet's side, or the error with which it would not start.
@@ -83,7 +85,7 @@ func newNodelet(m *topology.Machine, s settings) (*nodelet, error) {
 
 func (n *nodelet) admit(pod *corev1.Pod, devices policy.Devices) *numa.Refusal {
 	d := n.policy.Admit(pod, n.state, devices)
-	n.state = d.State
+	n.state, n.count = d.State, d.Count
 	return d.Refusal
 }
 

@@ -120,6 +120,8 @@ type episode struct {
 	pods     []*corev1.Pod
 	tally    tally
 	history  []string
+	// counted are the counters that have increased; nil if they are not compared.
+	counted map[string]bool
 }
 
 func (e *episode) run(podResources bool) tally {
@@ -238,11 +240,16 @@ func (e *episode) admit(pod *corev1.Pod) bool {
 	free, devices := e.freeCPUs(), e.withDevices(pod)
 	before := e.theirs.describeAll()
 	e.history = append(e.history, "admit "+describePod(pod)+fmt.Sprintf(" devices %v", devices))
+	var counted counters
+	if e.counted != nil {
+		counted = theirCounters(e.t)
+	}
 	want := e.theirs.admit(pod, devices)
 	got := e.ours.admit(pod, devices)
 	if e.known(pod, free, want.Message) {
 		return false
 	}
+	e.compareCounters(counted)
 	switch {
 	case (got == nil) != want.Admit:
 		e.fail("%s: nodelet: %v, kubelet: %+v", pod.Name, got, want)

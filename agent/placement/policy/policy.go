@@ -50,26 +50,6 @@ type Decision struct {
 	Count    Count
 }
 
-// Count is what happened during one decision, for metrics.
-type Count struct {
-	// CPUs and Memory are how often a container or pod asked for some of its own; CPUErrors and MemoryErrors how often in
-	// vain.
-	CPUs, CPUErrors, Memory, MemoryErrors int
-	// Aligned and Misaligned count decisions by what was aligned.
-	Aligned, Misaligned map[Alignment]int
-}
-
-// Alignment names what was aligned, in the words of the kubelet's metric container_aligned_compute_resources_count.
-type Alignment struct{ Scope, Boundary string }
-
-// What can be aligned.
-var (
-	AlignedNode    = Alignment{"container", "numa_node"}
-	AlignedPodNode = Alignment{"pod", "numa_node"}
-	AlignedCores   = Alignment{"container", "physical_cpu"}
-	AlignedCache   = Alignment{"container", "uncore_cache"}
-)
-
 // admission is one decision while it is made.
 type admission struct {
 	*Policy
@@ -87,7 +67,7 @@ func (p *Policy) Admit(pod *corev1.Pod, s State, devices Devices) Decision {
 	a := &admission{Policy: p, pod: pod, devices: newDevices(devices), memory: memory.Reuse{}}
 	a.State = s.Clone()
 	a.Affinity = map[string]numa.Mask{}
-	a.Count.Aligned, a.Count.Misaligned = map[Alignment]int{}, map[Alignment]int{}
+	a.Count = newCount()
 	p.Release(&a.State, pod.UID) // an earlier run of the agent may have ended before it recorded that it admitted the pod
 	if err := a.decide(); err != nil {
 		a.State = s
@@ -139,20 +119,45 @@ func (a *admission) whole(near numa.Hint) error {
 			return err
 		}
 	}
-	if a.CPU != nil {
-		got, err := a.CPU.AllocatePod(&a.State.CPU, a.pod, near.Nodes)
-		if err != nil {
-			a.Count.CPUErrors++
-			return err
-		}
-		a.countCPUs(got)
+	if err := a.wholeCPUs(near); err != nil {
+		return err
 	}
-	if a.Memory != nil {
+	return a.wholeMemory(near)
+}
+
+// wholeCPUs gives the pod the CPUs that it asks for as a whole.
+func (a *admission) wholeCPUs(near numa.Hint) error {
+	if a.CPU == nil {
+		return nil
+	}
+	got, err := a.CPU.AllocatePod(&a.State.CPU, a.pod, near.Nodes)
+	if err != nil {
+		a.Count.CPUErrors++
+		a.countError(resourceCPU, sourcePod)
+		return err
+	}
+	if !got.IsEmpty() {
+		own := func(c *corev1.Container) bool { return a.CPU.Exclusive(a.pod, c) > 0 }
+		a.Count.CPUs += a.countParts(resourceCPU, own)
+	}
+	a.countCPUs(got)
+	return nil
+}
+
+// wholeMemory gives the pod the memory that it asks for as a whole.
+func (a *admission) wholeMemory(near numa.Hint) error {
+	if a.Memory == nil {
+		return nil
+	}
+	if err := a.Memory.AllocatePod(&a.State.Memory, a.pod, near); err != nil {
 		a.Count.Memory++
-		if err := a.Memory.AllocatePod(&a.State.Memory, a.pod, near); err != nil {
-			a.Count.MemoryErrors++
-			return err
-		}
+		a.Count.MemoryErrors++
+		a.countError(resourceMemory, sourcePod)
+		return err
+	}
+	if _, got := a.State.Memory.Pods[string(a.pod.UID)]; got {
+		own := func(c *corev1.Container) bool { return a.Memory.Asks(a.pod, c) }
+		a.Count.Memory += 1 + a.countParts(resourceMemory, own)
 	}
 	return nil
 }
@@ -207,6 +212,7 @@ func (a *admission) container(role podutil.Role, c *corev1.Container, near numa.
 		got, err := a.CPU.Allocate(&a.State.CPU, a.pod, role, c, near.Nodes, &a.cpus)
 		if err != nil {
 			a.Count.CPUErrors++
+			a.countError(resourceCPU, sourceNode)
 			if a.CPU.FullCores() {
 				a.Count.Misaligned[AlignedCores]++
 			}
@@ -216,13 +222,17 @@ func (a *admission) container(role podutil.Role, c *corev1.Container, near numa.
 			a.Count.Aligned[AlignedCores]++
 		}
 		a.countCPUs(got)
+		a.countOwn(resourceCPU, 1)
 	}
 	if a.Memory != nil && a.Memory.Asks(a.pod, c) {
 		a.Count.Memory++
 		if err := a.Memory.Allocate(&a.State.Memory, a.pod, role, c, near, a.memory); err != nil {
 			a.Count.MemoryErrors++
+			a.countError(resourceMemory, sourceNode)
 			return err
 		}
+		kinds := len(a.State.Memory.Containers[string(a.pod.UID)][c.Name])
+		a.countOwn(resourceMemory, kinds)
 	}
 	return nil
 }
