@@ -37,6 +37,11 @@ type Explanation struct {
 	Ends []End `json:"ends,omitempty"`
 }
 
+// NeedsNothing reports whether the pod is ready, or has succeeded and holds nothing any more.
+func (e *Explanation) NeedsNothing() bool {
+	return e.Ready || e.Phase == corev1.PodSucceeded && e.Stopping == "" && len(e.Waits) == 0
+}
+
 // Wait is one thing that a pod waits for.
 type Wait struct {
 	For string `json:"for"`

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -91,6 +92,36 @@ func TestExplainEnds(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// TestExplainNeedsNothing checks which pods `nodelet explain --not-ready` leaves out, and `nodelet status` counts as
+// ready.
+func TestExplainNeedsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		once := func(name string, exitCode int32) *corev1.Pod {
+			w.runtime.Script(name, fake.Script{RunsFor: time.Second, ExitCode: exitCode})
+			return apiPod(name, func(pod *corev1.Pod) {
+				pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+				pod.Spec.Containers[0].Name = name
+			})
+		}
+		w.run(once("done", 0), once("failed", 1), apiPod("web"), apiPod("waits", withConfigMap("settings")))
+		w.sleep(time.Minute)
+		all, err := w.agent.Explain(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, e := range all {
+			got[e.Pod] = e.NeedsNothing()
+		}
+		want := map[string]bool{
+			"default/done": true, "default/failed": false, "default/web": true, "default/waits": false,
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

@@ -48,7 +48,7 @@ the container runtime does not answer.`,
 			o := options{
 				rootDir:   command.RootDirFlag(flags),
 				namespace: flags.StringP("namespace", "n", "", "only pods of this `NAMESPACE`"),
-				notReady:  flags.Bool("not-ready", false, "only pods that are not ready"),
+				notReady:  flags.Bool("not-ready", false, "only pods that are not ready and have not succeeded"),
 				watch:     flags.BoolP("watch", "w", false, "print again what changes, until interrupted"),
 				output:    command.OutputFlag(flags),
 			}
@@ -121,7 +121,7 @@ func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
 	}
 	total := len(all)
 	if *o.notReady {
-		all = slices.DeleteFunc(all, func(e *agent.Explanation) bool { return e.Ready })
+		all = slices.DeleteFunc(all, (*agent.Explanation).NeedsNothing)
 	}
 	var out bytes.Buffer
 	if o.output.Structured() {
@@ -141,7 +141,7 @@ func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
 		return nil, err
 	}
 	if len(all) == 0 && *o.notReady && command.IsTerminal(c.Out) { // scripts get an empty output
-		fmt.Fprintf(&out, "%s, all ready\n", command.Count(total, "pod"))
+		fmt.Fprintf(&out, "%s, all ready or succeeded\n", command.Count(total, "pod"))
 	}
 	agent.WriteExplanations(&out, all, time.Now())
 	if command.IsTerminal(c.Out) && os.Getenv("NO_COLOR") == "" {

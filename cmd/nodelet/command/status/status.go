@@ -127,10 +127,9 @@ func (r *Report) describe(node *corev1.Node) {
 func (r *Report) count(pods []*agent.Explanation) {
 	r.Pods = len(pods)
 	for _, p := range pods {
-		switch {
-		case p.Ready || p.Phase == corev1.PodSucceeded:
+		if p.NeedsNothing() {
 			r.PodsReady++
-		default:
+		} else {
 			r.NotReady = append(r.NotReady, p.Pod)
 		}
 	}
