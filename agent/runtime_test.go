@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -118,6 +119,47 @@ func TestImageIsGoneAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestImageIsLoaded checks that a pod whose image could not be pulled starts soon after somebody has loaded the image
+// onto the node, however long the back-off of the pull is, and that nothing is reported meanwhile.
+func TestImageIsLoaded(t *testing.T) {
+	for _, policy := range []corev1.PullPolicy{corev1.PullIfNotPresent, corev1.PullNever} {
+		t.Run(string(policy), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.run(apiPod("web", func(pod *corev1.Pod) {
+					pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "fresh:1", policy
+				}))
+				w.sleep(16 * time.Minute) // the back-off is five minutes
+				before := len(w.eventsWith(""))
+				w.sleep(time.Minute)
+				if got := len(w.eventsWith("")); got != before {
+					t.Errorf("got %d events in a minute of back-off, want none", got-before)
+				}
+				w.runtime.AddImage(fake.RemoteImage{Name: "fresh:1"})
+				w.sleep(15 * time.Second)
+				w.checkRunning("web/app#0")
+			})
+		})
+	}
+}
+
+// TestImageCannotBeLookedUp checks that an outage of the runtime's image service does not count as failed pulls, whose
+// back-off is long.
+func TestImageCannotBeLookedUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Publish(fake.RemoteImage{Name: "fresh:1"})
+		fault := w.runtime.Inject(&fake.Fault{Verb: "ImageStatus", Err: errors.New("database is locked")})
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "fresh:1" })
+		w.run(pod)
+		w.sleep(16 * time.Minute)
+		if got, want := containerStatus(w.status(pod), "app").State.Waiting.Reason, "ImageInspectError"; got != want {
+			t.Errorf("reason: got %s, want %s", got, want)
+		}
+		w.runtime.Release(fault)
+		w.sleep(65 * time.Second)
+		w.checkRunning("web/app#0")
+	})
 }
 
 // TestMetadataReachesVolumes checks that a volume of the downward API follows the labels of the pod.

@@ -15,6 +15,8 @@ func (x *Executor) report(t *Task, out Outcome) {
 		t.Log.Debug("step done", "step", t.Step.String(), "took", out.Took)
 	case out.Problem.Cancelled:
 		t.Log.Debug("step was cancelled", "step", t.Step.String(), "took", out.Took)
+	case looks(t.Step):
+		t.Log.Debug("image is still not on the node", "step", t.Step.String(), "took", out.Took)
 	default:
 		log := t.Log.With("step", t.Step.String(), "took", out.Took)
 		if out.Problem.Reason != "" {
@@ -23,6 +25,12 @@ func (x *Executor) report(t *Task, out Outcome) {
 		log.Warn("step failed", "err", out.Problem.Message)
 		x.failureEvents(t, out.Problem)
 	}
+}
+
+// looks reports whether a step only looks for an image: the failure of its pull has been reported.
+func looks(s podstate.Step) bool {
+	image, ensures := s.(podstate.EnsureImage)
+	return ensures && image.Look
 }
 
 // failureEvents records that a step has failed, with the reason and message of the kubelet.

@@ -47,7 +47,9 @@ func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
 	out := x.traced(ctx, t)
 	out.Took = time.Since(began)
 	x.report(t, out)
-	x.backends.Metrics.Step(t.Pod, t.Step, out.Took, out.Problem)
+	if out.Problem == nil || !looks(t.Step) {
+		x.backends.Metrics.Step(t.Pod, t.Step, out.Took, out.Problem)
+	}
 	return out
 }
 

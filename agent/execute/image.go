@@ -19,11 +19,15 @@ type pulls struct {
 	sandboxes *sandboxes
 }
 
-// ensure makes an image present by its pull policy.
+// ensure makes an image present by its pull policy, or only looks for it.
 func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (images.Image, error) {
+	policy := s.Policy
+	if s.Look {
+		policy = corev1.PullNever
+	}
 	got, err := x.Images.Ensure(ctx, images.Request{
 		Image:   s.Image,
-		Policy:  s.Policy,
+		Policy:  policy,
 		Pod:     t.Pod,
 		Secrets: func(ctx context.Context) []*corev1.Secret { return x.secrets(ctx, t) },
 		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return x.sandboxes.config(t.Pod, 0) },

@@ -85,14 +85,21 @@ type planner struct {
 // step adds a step that may begin now. If it is in flight, in back-off or has just succeeded, it adds a wait instead.
 func (p *planner) step(s podstate.Step) {
 	if running := p.Memory.InFlight(s); running != nil && !podstate.Overtakes(s, running) {
-		if _, image := s.(podstate.EnsureImage); image && s != running {
-			p.plan.Cancel = append(p.plan.Cancel, s.Key()) // it ensures an image that is not needed any more
+		if image, ensures := running.(podstate.EnsureImage); ensures {
+			if image.Look = false; s != podstate.Step(image) { // it ensures an image that is not needed any more
+				p.plan.Cancel = append(p.plan.Cancel, s.Key())
+			}
 		}
 		p.inProgress(running)
 		return
 	}
 	if f, failed := p.Memory.Failure(s); failed && f.Holds(s) && p.Now.Before(f.Retry()) {
 		p.later(s, f.Message, f.Retry())
+		look, at := f.Look(s, p.Now)
+		p.wakeAt(at)
+		if look != nil && !slices.Contains(p.plan.Steps, look) { // two containers may mount the same image
+			p.plan.Steps = append(p.plan.Steps, look)
+		}
 		return
 	}
 	if at, done := p.Memory.Done(s); done && p.Now.Before(at.Add(podstate.StepRetryFirst)) {

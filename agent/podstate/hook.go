@@ -29,6 +29,9 @@ func (s *Slot) HookAhead(planned []Step) bool {
 func (s *Slot) leadsToHook(step Step) bool {
 	switch step := step.(type) {
 	case EnsureImage:
+		if step.Look {
+			return false
+		}
 		for vol := range ImageVolumes(s.state.Pod, s.Spec) {
 			if vol.Name == step.Volume {
 				return true

@@ -69,6 +69,8 @@ type Failure struct {
 	Message string
 	// Image is the image that could not be pulled or found; empty for other steps.
 	Image string
+	// Looked is when the node last turned out not to have that image during the back-off.
+	Looked time.Time
 	// Step is the identity of the step.
 	Step Step
 }
@@ -87,6 +89,24 @@ func (f Failure) Holds(s Step) bool {
 
 // Retry returns when the step may run again.
 func (f Failure) Retry() time.Time { return f.At.Add(f.Delay) }
+
+// Look returns, for an image whose pull is in back-off, the step that looks whether the image is on the node, or else
+// when it is time for that: somebody may load the image there. It returns neither if the image is to be pulled anyway.
+func (f Failure) Look(s Step, now time.Time) (look Step, at time.Time) {
+	image, ensures := s.(EnsureImage)
+	if !ensures || image.Policy == corev1.PullAlways {
+		return nil, time.Time{}
+	}
+	last := f.At
+	if f.Looked.After(last) {
+		last = f.Looked
+	}
+	if at = last.Add(imageRetryFirst); now.Before(at) {
+		return nil, at
+	}
+	image.Look = true
+	return image, time.Time{}
+}
 
 // Volume is a mounted volume.
 type Volume struct {
@@ -223,7 +243,14 @@ func (m *Memory) Ended(r Result, now time.Time) {
 }
 
 func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
-	f := m.Failures[key]
+	f, failed := m.Failures[key]
+	if s, image := r.Step.(EnsureImage); image && s.Look {
+		if failed {
+			f.Looked = now
+			m.Failures[key] = f
+		}
+		return
+	}
 	if !f.Holds(r.Step) {
 		f = Failure{}
 	}
@@ -231,7 +258,7 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	f.At = now
 	f.Step = Identity(r.Step)
 	f.Reason, f.Message = r.Problem.Reason, r.Problem.Message
-	f.Delay = retryDelay(r.Step, f.Count)
+	f.Delay = retryDelay(key, f)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0
 	}
@@ -360,12 +387,13 @@ const (
 	stepRetryMax   = time.Minute
 )
 
-// retryDelay returns the back-off of a failed step: the kubelet's for images, a shorter one for all other steps.
-func retryDelay(step Step, count int) time.Duration {
-	if _, image := step.(EnsureImage); image {
-		return doubled(imageRetryFirst, count-1, imageRetryMax)
+// retryDelay returns the back-off of a failed step: the kubelet's for pulls of images, a shorter one for all others.
+func retryDelay(key Key, f Failure) time.Duration {
+	image := key.Kind == KindEnsureImage || key.Kind == KindEnsureVolumeImage
+	if image && f.Reason != ReasonImageInspect {
+		return doubled(imageRetryFirst, f.Count-1, imageRetryMax)
 	}
-	return doubled(StepRetryFirst, count-1, stepRetryMax)
+	return doubled(StepRetryFirst, f.Count-1, stepRetryMax)
 }
 
 // doubled returns first doubled n times, but at most limit.

@@ -9,6 +9,7 @@ const (
 	ReasonImagePullBackOff      = "ImagePullBackOff"
 	ReasonErrImageNeverPull     = "ErrImageNeverPull"
 	ReasonInvalidImageName      = "InvalidImageName"
+	ReasonImageInspect          = "ImageInspectError"
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonCreateContainer       = "CreateContainerError"
 	ReasonRunContainer          = "RunContainerError"

@@ -34,6 +34,8 @@ type (
 		Attempt   uint32
 		Image     string
 		Policy    corev1.PullPolicy
+		// Look only looks whether the image is on the node now, because its pull is in back-off.
+		Look bool
 	}
 	// CreateContainer creates an instance of a container (CRI CreateContainer).
 	CreateContainer struct {
@@ -110,10 +112,14 @@ func (PrepareClaims) String() string   { return "prepare resource claims" }
 func (s Mount) String() string         { return fmt.Sprintf("mount volume %s", s.Volume) }
 func (s CreateSandbox) String() string { return fmt.Sprintf("create sandbox attempt %d", s.Attempt) }
 func (s EnsureImage) String() string {
-	if s.Volume != "" {
-		return fmt.Sprintf("ensure image %s (%s) of volume %s", s.Image, s.Policy, s.Volume)
+	verb := "ensure"
+	if s.Look {
+		verb = "look for"
 	}
-	return fmt.Sprintf("ensure image %s (%s) for %s attempt %d", s.Image, s.Policy, s.Container, s.Attempt)
+	if s.Volume != "" {
+		return fmt.Sprintf("%s image %s (%s) of volume %s", verb, s.Image, s.Policy, s.Volume)
+	}
+	return fmt.Sprintf("%s image %s (%s) for %s attempt %d", verb, s.Image, s.Policy, s.Container, s.Attempt)
 }
 func (s CreateContainer) String() string {
 	return fmt.Sprintf("create container %s attempt %d in %s", s.Name, s.Attempt, s.SandboxID)

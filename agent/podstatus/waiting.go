@@ -97,7 +97,7 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 func imageFailure(f podstate.Failure) (reason, message string) {
 	reason = cmp.Or(f.Reason, podstate.ReasonErrImagePull)
 	switch reason {
-	case podstate.ReasonErrImageNeverPull, podstate.ReasonInvalidImageName, "ImageInspectError":
+	case podstate.ReasonErrImageNeverPull, podstate.ReasonInvalidImageName, podstate.ReasonImageInspect:
 		return reason, f.Message
 	}
 	if f.Count < 2 {
