@@ -169,6 +169,53 @@ func TestPreStopHooksRunAtOnce(t *testing.T) {
 	})
 }
 
+// TestHookOfWaitingSidecar checks that the preStop hook of a sidecar that waits for others ends with its container, and
+// not with the grace period.
+func TestHookOfWaitingSidecar(t *testing.T) {
+	mesh := func(hook *corev1.LifecycleHandler) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			withSidecar("mesh")(pod)
+			pod.Spec.InitContainers[0].Lifecycle = &corev1.Lifecycle{PreStop: hook}
+		}
+	}
+	t.Run("container is killed", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+			w.runtime.Script("mesh", fake.Script{IgnoresTerm: true})
+			w.commandsEnd(fake.ExecOutcome{Takes: 31 * time.Second})
+			pod := apiPod("web", mesh(&corev1.LifecycleHandler{Exec: command("drain")}))
+			w.run(pod)
+			w.sleep(time.Second)
+			w.delete(pod, 30*time.Second)
+			if took := w.gone(pod); took != 32*time.Second {
+				t.Errorf("the pod went after %v, want 32s", took)
+			}
+			if failed := w.eventsWith("FailedPreStopHook"); len(failed) != 0 {
+				t.Errorf("got events %q about a hook that has ended in time, want none", failed)
+			}
+			if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+				t.Errorf("the hook ran %d times, want once", n)
+			}
+		})
+	})
+	t.Run("container exits", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.runtime.Script("app", fake.Script{TermTakes: 5 * time.Second})
+			w.runtime.Script("mesh", fake.Script{RunsFor: 3 * time.Second})
+			hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 600}}
+			pod := apiPod("web", mesh(hook), func(pod *corev1.Pod) {
+				pod.Spec.TerminationGracePeriodSeconds = ptr(int64(900))
+			})
+			w.run(pod)
+			w.sleep(time.Second)
+			w.remove(pod.UID)
+			if took := w.gone(pod); took != 5*time.Second {
+				t.Errorf("the pod went after %v, want 5s: with its last container", took)
+			}
+		})
+	})
+}
+
 // TestDeleteWhilePreStopSleeps checks that a shorter grace period also takes effect while the hook runs.
 func TestDeleteWhilePreStopSleeps(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -79,8 +79,6 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 
 // preStopEarly runs the preStop hook of a container that is stopped after others.
 func (x *hooks) preStopEarly(ctx context.Context, t *Task, s podstate.PreStop) {
-	ctx, cancel := context.WithDeadline(ctx, s.Deadline)
-	defer cancel()
 	x.preStop(ctx, t, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
 }
 

@@ -49,11 +49,12 @@ const startPatience = 15 * time.Second
 
 // giveUp cancels the steps in flight that lead towards a running pod, and reports whether there are some: their
 // outcome must be seen before the tear-down goes on. The start of a container is cancelled only when it does not end
-// by itself: a runtime that is interrupted there reports that the container has failed.
+// by itself: a runtime that is interrupted there reports that the container has failed. A preStop hook is cancelled
+// when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
 	patience := p.Stop.Deadline.Add(startPatience)
 	for _, step := range p.Memory.Running() {
-		switch step.(type) {
+		switch step := step.(type) {
 		case podstate.StartContainer:
 			waiting = true
 			if p.Now.Before(patience) {
@@ -66,9 +67,17 @@ func (p *planner) giveUp() (waiting bool) {
 			podstate.CreateContainer, podstate.PostStart:
 			p.cancel(step)
 			waiting = true
+		case podstate.PreStop:
+			if !alive(p.Containers, step.ID) {
+				p.cancel(step)
+			}
 		}
 	}
 	return waiting
+}
+
+func alive(all []podstate.Container, id string) bool {
+	return slices.ContainsFunc(all, func(c podstate.Container) bool { return c.ID == id && c.Alive() })
 }
 
 // stopContainers stops app containers first, then sidecars, the last of them first. When the grace period has ended, no
@@ -141,26 +150,21 @@ func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reas
 }
 
 // stopBy plans the stop of an instance. It waits for a preStop hook that runs by a step of its own, but not longer than
-// until the deadline.
+// until the deadline. From then on the hook has as long as its container.
 func (p *planner) stopBy(deadline time.Time, c *podstate.Container, cause podstate.Cause, reason string) {
-	if hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}).(podstate.PreStop); runs {
-		until := hook.Deadline
-		if deadline.Before(until) {
-			until = deadline
-		}
-		if p.Now.Before(until) {
-			p.inProgress(hook)
-			p.wakeAt(until)
-			return
-		}
-		p.cancel(hook)
+	hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}).(podstate.PreStop)
+	if runs && p.Now.Before(hook.Deadline) && p.Now.Before(deadline) {
+		p.inProgress(hook)
+		p.wakeAt(hook.Deadline)
+		p.wakeAt(deadline)
+		return
 	}
 	p.step(podstate.StopContainer{
 		ID:       c.ID,
 		Name:     c.Name,
 		Deadline: deadline,
 		Cause:    cause,
-		HookRan:  p.Memory.PreStopped(c.ID),
+		HookRan:  runs || p.Memory.PreStopped(c.ID),
 		Reason:   reason,
 	})
 }

@@ -50,8 +50,8 @@ type (
 	StartContainer struct{ ID, Name string }
 	// PostStart runs the postStart hook of a container that has just been started.
 	PostStart struct{ ID, Name string }
-	// PreStop runs the preStop hook of a container that is stopped later, after others. Nothing waits for it longer than
-	// until Deadline.
+	// PreStop runs the preStop hook of a container that is stopped later, after others. Its stop waits for it until
+	// Deadline, and the hook is cancelled when the container has ended.
 	PreStop struct {
 		ID, Name string
 		Deadline time.Time
@@ -61,7 +61,7 @@ type (
 		ID, Name string
 		Deadline time.Time
 		Cause    Cause
-		// HookRan: the preStop hook has run already.
+		// HookRan: the preStop hook has run, or runs by a step of its own.
 		HookRan bool
 		// Reason is the message of the Killing event. No decision depends on it.
 		Reason string
