@@ -138,21 +138,19 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
-	if err := (accounts{b}).spends(side, "a pod's life", b.o.single, func() error {
-		return b.singles(ctx, side, "")
-	}); err != nil {
-		return err
-	}
-	after, err := b.audit.requests()
-	if err != nil {
-		return err
-	}
-	for what, each := range perPod(before, after, b.o.single) {
-		b.note(side, "API requests a pod's life"+what, each)
-	}
-	return (accounts{b}).spends(side, fmt.Sprintf("a pod's life, %d at once", b.o.burst), b.o.burst, func() error {
-		return b.manyPods(ctx, b.o.burst, side)
-	})
+	return accounts{b}.lives(side, func() error {
+		if err := b.singles(ctx, side, ""); err != nil {
+			return err
+		}
+		after, err := b.audit.requests()
+		if err != nil {
+			return err
+		}
+		for what, each := range perPod(before, after, b.o.single) {
+			b.note(side, "API requests a pod's life"+what, each)
+		}
+		return nil
+	}, func() error { return b.manyPods(ctx, b.o.burst, side) })
 }
 
 func (b *bench) binary(side string) {

@@ -23,19 +23,24 @@ const floorSide = "floor"
 // floor measures only the CRI calls that create and remove a pod.
 func (b *bench) floor(ctx context.Context) error {
 	return onFloor(ctx, b, func(f *floorRun) error {
-		for i := range b.o.single {
-			if err := pause(ctx, alone); err != nil {
-				return err
-			}
-			ready, gone, err := f.run(ctx, b.floorPod(fmt.Sprintf("floor-%d", i)))
-			if err != nil {
-				return err
-			}
-			b.note(floorSide, "create to Ready, one at a time, ms", ms(ready))
-			b.note(floorSide, "delete to gone, one at a time, ms", ms(gone))
-		}
-		return b.floorBurst(ctx, f)
+		return accounts{b}.lives(floorSide, func() error { return b.floorSingles(ctx, f) },
+			func() error { return b.floorBurst(ctx, f) })
 	})
+}
+
+func (b *bench) floorSingles(ctx context.Context, f *floorRun) error {
+	for i := range b.o.single {
+		if err := pause(ctx, alone); err != nil {
+			return err
+		}
+		ready, gone, err := f.run(ctx, b.floorPod(fmt.Sprintf("floor-%d", i)))
+		if err != nil {
+			return err
+		}
+		b.note(floorSide, "create to Ready, one at a time, ms", ms(ready))
+		b.note(floorSide, "delete to gone, one at a time, ms", ms(gone))
+	}
+	return nil
 }
 
 // onFloor connects to the runtime, warms it up with one pod, and calls measure.

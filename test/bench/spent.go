@@ -13,6 +13,14 @@ import (
 // accounts notes what a load costs.
 type accounts struct{ *bench }
 
+// lives notes what a pod's life costs: when singles runs pods one at a time, and when burst runs many at once.
+func (a accounts) lives(side string, singles, burst func() error) error {
+	if err := a.spends(side, "a pod's life", a.o.single, singles); err != nil {
+		return err
+	}
+	return a.spends(side, fmt.Sprintf("a pod's life, %d at once", a.o.burst), a.o.burst, burst)
+}
+
 // spends runs work and notes the CPU time that each part of the node and of the control plane spent for each of n pods.
 // What no part has, the "rest", is runc, the shims, the kernel, this program, and whatever else runs on the machine.
 func (a accounts) spends(side, what string, n int, work func() error) error {
