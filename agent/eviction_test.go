@@ -42,11 +42,15 @@ type shortage struct {
 }
 
 // newShortage begins to evict when less than two units of the signals are left.
-func newShortage(w *world, signals ...string) *shortage {
+func newShortage(w *world, signals ...string) *shortage { return newSlowShortage(w, 0, signals...) }
+
+// newSlowShortage begins to evict when less than two units have been left for so long.
+func newSlowShortage(w *world, grace time.Duration, signals ...string) *shortage {
 	two := resource.MustParse("2")
 	s := &shortage{w: w, signals: signals, short: func() {}, measuring: func() {}}
 	cfg := eviction.Config{
 		Transition:    time.Minute,
+		MaxGrace:      time.Hour,
 		EnforceLimits: len(signals) == 0,
 		Pods:          w.agent.Supervisor,
 		Node:          s,
@@ -55,7 +59,8 @@ func newShortage(w *world, signals ...string) *shortage {
 		Log:           slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	for _, signal := range signals {
-		cfg.Thresholds = append(cfg.Thresholds, policy.Threshold{Signal: signal, Value: policy.Amount{Quantity: &two}})
+		cfg.Thresholds = append(cfg.Thresholds,
+			policy.Threshold{Signal: signal, Value: policy.Amount{Quantity: &two}, Grace: grace})
 	}
 	s.Evictor = eviction.New(cfg)
 	return s
@@ -323,6 +328,28 @@ func TestEvictedPodMakesRoom(t *testing.T) {
 		}
 		if got := len(w.runtime.Containers()); got != 1 {
 			t.Errorf("the runtime has %d containers, want web's alone", got)
+		}
+	})
+}
+
+// TestSoftEvictionWaits checks that the next pod is evicted at a soft threshold only when the one before has had its
+// grace period.
+func TestSoftEvictionWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		slow := func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr(int64(300)) }
+		s := newSlowShortage(w, time.Minute, policy.MemoryAvailable)
+		s.garbage.Store(7)
+		defer s.begin()()
+		w.run(apiPod("large", slow), apiPod("web", slow))
+		w.sleep(6 * time.Minute)
+		if got := s.evictions(); len(got) != 1 || len(w.running()) != 2 {
+			t.Errorf("within the grace period: got %q, %d pods running, want one eviction, both pods", got, len(w.running()))
+		}
+		w.sleep(5 * time.Minute)
+		w.checkRunning("web/app#0")
+		if got := s.evictions(); len(got) != 1 {
+			t.Errorf("after the grace period: got %q, want one eviction", got)
 		}
 	})
 }

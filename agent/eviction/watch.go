@@ -33,6 +33,10 @@ type watch struct {
 	// stuck are the pods that were evicted at a hard threshold and have not released their resources in time: the next
 	// eviction does not choose them again.
 	stuck map[types.UID]bool
+	// ending is closed when the pod that was evicted last at a soft threshold has released its resources, and overdue is
+	// when it should have.
+	ending  <-chan struct{}
+	overdue time.Time
 	// pressure is what this watch has found; Evictor.mu guards it.
 	pressure policy.Pressure
 }
@@ -91,6 +95,9 @@ func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
 // free brings a level up: on disks by removing what no pod needs, and where that is not enough by evicting one pod. It
 // reports whether a pod has been evicted.
 func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string]policy.Level) bool {
+	if t.Grace > 0 && w.ends() {
+		return false // the pod may use its whole grace period, and then there may be enough
+	}
 	l := levels[t.Signal]
 	w.cfg.Log.Warn("eviction threshold met, reclaiming resources",
 		"signal", t.Signal, "available", l.Available, "capacity", l.Capacity)
@@ -108,6 +115,16 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	}
 	w.evictFor(ctx, t, levels, ranked[0])
 	return true
+}
+
+// ends reports whether the pod that was evicted last at a soft threshold is still in its grace period.
+func (w *watch) ends() bool {
+	select {
+	case <-w.ending:
+		return false
+	default:
+		return time.Now().Before(w.overdue)
+	}
 }
 
 // reclaim removes what ended pods have left, and then images that no container uses.
@@ -156,11 +173,15 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 		Message: message,
 		Grace:   grace,
 	}, annotations)
+	if t.Grace > 0 {
+		own := min(grace, podutil.GracePeriod(pod.Pod))
+		w.ending, w.overdue = released, time.Now().Add(own).Add(releasePatience)
+	}
 	select {
 	case <-released:
 	case <-time.After(releasePatience):
-		w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "after", releasePatience)
 		if t.Grace == 0 {
+			w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "after", releasePatience)
 			w.stuck[pod.UID] = true
 		}
 	case <-ctx.Done():
