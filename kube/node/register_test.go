@@ -145,6 +145,35 @@ func TestUpdateExistingNode(t *testing.T) {
 	})
 }
 
+// TestAdvertisedResource checks that pods may use an extended resource whose capacity an administrator sets in the
+// Node object, as long as it is there: that is how Kubernetes documents it.
+func TestAdvertisedResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		api.store(existing(corev1.ConditionTrue))
+		b := start(t, api, nil)
+		b.setRuntime(readyRuntime)
+		settle(time.Second)
+		const name = "example.com/license"
+		for _, count := range []string{"4", "8", "3", ""} {
+			n := api.get()
+			delete(n.Status.Capacity, name)
+			if count != "" {
+				n.Status.Capacity[name] = resource.MustParse(count)
+			}
+			api.store(n)
+			settle(time.Second)
+			got, has := api.get().Status.Allocatable[name]
+			if has != (count != "") || has && got.String() != count {
+				t.Errorf("capacity %q: got allocatable %v (%v), want the same", count, &got, has)
+			}
+			if _, offered := b.Allocatable()[name]; offered != has {
+				t.Errorf("capacity %q: Allocatable has it: got %v, want %v", count, offered, has)
+			}
+		}
+	})
+}
+
 // TestReinstalledMachine checks that the devices of an earlier installation are not offered: pods that get some would
 // be refused. What the device plugins have registered counts.
 func TestReinstalledMachine(t *testing.T) {

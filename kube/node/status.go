@@ -29,12 +29,11 @@ type facts struct {
 // own (attached volumes, conditions of other types, extended resources) stay as they are.
 func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeStatus, []nodeEvent) {
 	s := old.Status // fields are replaced below, what they point to is never changed
-	before := old.Status
-	if isOther(before.NodeInfo, f.machine) {
-		before.Capacity, before.Allocatable = withoutExtended(before.Capacity), withoutExtended(before.Allocatable)
+	if isOther(s.NodeInfo, f.machine) {
+		s.Capacity = withoutExtended(s.Capacity)
 	}
-	s.Capacity = overlay(before.Capacity, f.capacity)
-	s.Allocatable = overlay(before.Allocatable, f.allocatable)
+	s.Capacity = overlay(s.Capacity, f.capacity)
+	s.Allocatable = overlay(s.Capacity, f.allocatable) // others set the capacity of an extended resource only
 	if f.addresses != nil && !(c.ExternalCloud && len(s.Addresses) > 0) {
 		s.Addresses = f.addresses
 	}
