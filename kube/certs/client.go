@@ -52,6 +52,7 @@ type Client struct {
 	cfg   ClientConfig
 	store store
 	log   *slog.Logger
+	now   func() time.Time
 	host  string // of the API server when the agent started
 
 	main, beats *client.Transport
@@ -79,13 +80,14 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg:   cfg,
 		store: store{cfg.Dir, "kubelet-client"},
 		log:   cfg.Log,
+		now:   time.Now,
 		main:  client.NewTransport(30 * time.Second),
 		beats: client.NewTransport(5 * time.Second),
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create --cert-dir: %w", err)
 	}
-	now := time.Now()
+	now := c.now()
 	rc, leaf, err := c.load(now)
 	if err == nil {
 		if err := c.importCert(rc, leaf, now); err != nil {
@@ -246,7 +248,7 @@ func (c *Client) Run(ctx context.Context) {
 	failed := 0
 	for ctx.Err() == nil {
 		changed, stopFollowing := c.follow(ctx)
-		pause := c.pause(failed, time.Now())
+		pause := c.pause(failed, c.now())
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -254,7 +256,11 @@ func (c *Client) Run(ctx context.Context) {
 			failed = 0
 			c.reload()
 		case <-timer.C:
-			if !c.wanting(time.Now()) {
+			if c.pending {
+				c.reload() // a certificate that has expired by a clock which was ahead is valid again when the clock is set
+			}
+			if !c.wanting(c.now()) {
+				failed = 0
 				break
 			}
 			switch err := interruptible(ctx, changed, c.obtain); {
@@ -309,9 +315,9 @@ func (c *Client) reload() {
 	if !c.pending && digest(c.files()) == c.used {
 		return
 	}
-	rc, leaf, err := c.load(time.Now())
+	rc, leaf, err := c.load(c.now())
 	if err == nil {
-		err = c.use(rc, leaf, time.Now())
+		err = c.use(rc, leaf, c.now())
 	}
 	switch {
 	case err == nil:
@@ -326,7 +332,7 @@ func (c *Client) reload() {
 // obtain requests a certificate, with the present one if it is valid, or else with the bootstrap credentials.
 func (c *Client) obtain(ctx context.Context) error {
 	rc, with := c.Config(), c.cfg.Kubeconfig
-	if leaf := c.leaf.Load(); c.cfg.Bootstrap != "" && (c.pending || leaf != nil && time.Now().After(leaf.NotAfter)) {
+	if leaf := c.leaf.Load(); c.cfg.Bootstrap != "" && (c.pending || leaf != nil && c.now().After(leaf.NotAfter)) {
 		var err error
 		if rc, err = client.LoadConfig(c.cfg.Bootstrap); err != nil {
 			return err
@@ -344,7 +350,7 @@ func (c *Client) obtain(ctx context.Context) error {
 		}
 	})
 	if err != nil {
-		return explain(err, with, time.Now())
+		return explain(err, with, c.now())
 	}
 	if c.pending {
 		if err := writeKubeconfig(c.cfg.Kubeconfig, rc, c.store.current()); err != nil {
@@ -361,7 +367,7 @@ func (c *Client) obtain(ctx context.Context) error {
 
 // adopt starts to use the certificate that was just stored.
 func (c *Client) adopt() error {
-	now := time.Now()
+	now := c.now()
 	rc, leaf, err := c.load(now)
 	if err != nil {
 		return err

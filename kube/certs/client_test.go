@@ -127,6 +127,35 @@ func TestBootstrapTrouble(t *testing.T) {
 	}
 }
 
+// TestClockWasAhead checks that a node whose clock was ahead at the start uses its certificate, which seemed to have
+// expired, as soon as the clock is set, although its bootstrap token has expired long ago.
+func TestClockWasAhead(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	rightTime := func() time.Time { return now.Add(-30 * time.Minute) }
+	c.with(func() { c.clock = rightTime })
+	cfg := c.config()
+	cfg.Rotate = false
+	cfg.Kubeconfig = c.kubeconfig("kubelet.conf",
+		c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-10*time.Minute)), c.caPEM())
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("old"), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !id.pending {
+		t.Fatal("got an identity at the start, want none: its certificate has expired by the clock")
+	}
+	id.now = rightTime
+	run(t, id)
+	if err := get(t, id.Config()); err != nil {
+		t.Error(err)
+	}
+	if n := len(c.requests()); n != 0 {
+		t.Errorf("got %d requests for a certificate, want none", n)
+	}
+}
+
 // TestDeniedRequest checks that the error has the reason of a denied request, and the next request is another one.
 func TestDeniedRequest(t *testing.T) {
 	c := newCluster(t)

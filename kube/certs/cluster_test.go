@@ -50,6 +50,7 @@ type cluster struct {
 
 	mu       sync.Mutex
 	leaf     tls.Certificate                                               // the server's own
+	clock    func() time.Time                                              // by which it checks certificates; nil: now
 	validity time.Duration                                                 // of the certificates it signs
 	born     func() time.Time                                              // their first moment
 	judge    func(*certificatesv1.CertificateSigningRequest) (deny string) // nil: approve
@@ -83,7 +84,7 @@ func newCluster(t *testing.T) *cluster {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, NextProtos: []string{"h2"},
-			Certificates: []tls.Certificate{c.leaf}}, nil
+			Certificates: []tls.Certificate{c.leaf}, Time: c.clock}, nil
 	}}
 	c.http.StartTLS()
 	t.Cleanup(func() { c.http.CloseClientConnections(); c.http.Close() })

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -64,6 +65,7 @@ type Serving struct {
 	cfg      ServingConfig
 	store    store
 	log      *slog.Logger
+	now      func() time.Time
 	pair     atomic.Pointer[tls.Certificate]
 	leaf     atomic.Pointer[x509.Certificate]
 	failures atomic.Uint64
@@ -75,12 +77,13 @@ type Serving struct {
 // NewServing loads the certificate, or signs one.
 func NewServing(cfg ServingConfig) (*Serving, error) {
 	cfg.Bootstrap = cfg.Bootstrap && cfg.API != nil
-	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, moved: latest.NewSignal()}
+	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, now: time.Now,
+		moved: latest.NewSignal()}
 	switch {
 	case cfg.CertFile != "":
 		return s, s.loadFiles()
 	case s.requests():
-		if pair, err := s.store.load(); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
+		if pair, err := s.store.load(); err == nil { // if it has expired, the clock may be ahead: GetCertificate looks
 			s.take(pair)
 		}
 		return s, nil
@@ -98,8 +101,9 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	switch {
 	case p == nil:
 		return nil, errors.New("the node has no serving certificate yet: its request waits for approval (kubectl get csr)")
-	case s.requests() && time.Now().After(p.Leaf.NotAfter):
-		return nil, fmt.Errorf("the node's serving certificate expired at %s", stamp(p.Leaf.NotAfter))
+	case s.requests() && s.now().After(p.Leaf.NotAfter):
+		return nil, fmt.Errorf("the node's serving certificate expired at %s, and the clock of this machine says %s: "+
+			"the request for another one waits for approval (kubectl get csr)", stamp(p.Leaf.NotAfter), stamp(s.now()))
 	}
 	return p, nil
 }
@@ -123,8 +127,8 @@ func (s *Serving) take(pair *tls.Certificate) {
 func (s *Serving) Run(ctx context.Context) {
 	switch {
 	case s.cfg.CertFile != "":
-		files := []string{s.cfg.CertFile, s.cfg.KeyFile}
-		follow(ctx, files, digest(files), s.log, func() {
+		var none [sha256.Size]byte // what NewServing has read may have changed since
+		follow(ctx, []string{s.cfg.CertFile, s.cfg.KeyFile}, none, s.log, func() {
 			if err := s.loadFiles(); err != nil {
 				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
 			}
@@ -170,26 +174,27 @@ func (s *Serving) rotate(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.moved:
-			if failed > 0 || !s.wanting(time.Now()) {
+			if failed > 0 || !s.wanting(s.now()) {
 				continue
 			}
 		case <-timer.C:
 		}
-		if s.wanting(time.Now()) {
-			err := interruptible(ctx, s.moved, s.obtain)
-			switch {
-			case err == nil:
-				failed = 0
-			case !errors.Is(err, errChanged) && ctx.Err() == nil:
-				failed++
-				s.fail(err, failed)
-			}
+		var err error
+		if s.wanting(s.now()) {
+			err = interruptible(ctx, s.moved, s.obtain)
 		}
-		wait := clockCheck
+		switch {
+		case err == nil:
+			failed = 0
+		case !errors.Is(err, errChanged) && ctx.Err() == nil:
+			failed++
+			s.fail(err, failed)
+		}
+		wait := clockCheck // also if it is due and the addresses are unknown: they end the wait
 		if failed > 0 {
 			wait = retry(failed)
-		} else if s.pair.Load() != nil {
-			wait = untilRenewal(s.due, time.Now())
+		} else if left := s.due.Sub(s.now()); left > 0 {
+			wait = min(left, clockCheck)
 		}
 		timer.Reset(wait)
 	}

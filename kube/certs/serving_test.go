@@ -12,10 +12,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/waittest"
@@ -187,5 +189,56 @@ func TestServingBySigner(t *testing.T) {
 	}
 	if _, err := os.Readlink(filepath.Join(cfg.Dir, "kubelet-server-current.pem")); err != nil {
 		t.Error(err)
+	}
+}
+
+// expiredServing returns a Serving whose certificate has expired ten minutes ago. addresses are those of the node.
+func expiredServing(t *testing.T, addresses func() []corev1.NodeAddress) *Serving {
+	t.Helper()
+	c := newCluster(t)
+	now := time.Now()
+	user := c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-10*time.Minute))
+	key, err := parseKey(user.ClientKeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(c.dir, "pki")
+	if _, err := (store{dir, "kubelet-server"}).save(user.ClientCertificateData, key, now); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(&rest.Config{Host: c.http.URL}, 100, 100, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServing(ServingConfig{Bootstrap: true, Dir: dir, Node: "n1", API: api.Certificates,
+		Addresses: addresses, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestServingClockWasAhead checks that a certificate which had expired by a clock that was ahead at the start is served
+// when the clock is set: a request for another one may wait for an administrator.
+func TestServingClockWasAhead(t *testing.T) {
+	s := expiredServing(t, nil)
+	if _, err := s.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("by the clock that is ahead: got %v, want an error: the certificate has expired", err)
+	}
+	s.now = func() time.Time { return time.Now().Add(-30 * time.Minute) }
+	if _, err := s.GetCertificate(nil); err != nil {
+		t.Errorf("after the clock was set: got %v, want the certificate", err)
+	}
+}
+
+// TestServingWaitsForAddresses checks that a certificate that is to be renewed costs nothing while the node has no
+// addresses, as without the API server if a cloud controller sets them.
+func TestServingWaitsForAddresses(t *testing.T) {
+	var looks atomic.Int64
+	run(t, expiredServing(t, func() []corev1.NodeAddress { looks.Add(1); return nil }))
+	waittest.Until(t, "a look at the addresses", func() bool { return looks.Load() > 0 })
+	time.Sleep(100 * time.Millisecond)
+	if n := looks.Load(); n > 1 {
+		t.Errorf("got %d looks at the addresses, want one", n)
 	}
 }
