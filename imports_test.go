@@ -73,6 +73,7 @@ csi: plugins host/mounts internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
+kube/certs: internal/periodic
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
 kube/node: config kube/client kube/pod kube/watch internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names

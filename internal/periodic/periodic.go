@@ -2,7 +2,7 @@
 //
 // It owns the phase of these moments, one number of the process. An agent at rest then wakes up once for all its
 // periodic work, and the processors sleep longer. It runs nothing itself: callers wait as long as it says. kube/node,
-// cri/monitor, agent/eviction and host/self call it. A crash leaves nothing behind.
+// kube/certs, cri/monitor, agent/eviction and host/self call it. A crash leaves nothing behind.
 package periodic
 
 import (

@@ -10,13 +10,15 @@ import (
 
 	"github.com/nodelet/nodelet/host/inotify"
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // settle is how long to wait after a change before the files are read: programs write several files one after the
 // other.
 const settle = 200 * time.Millisecond
 
-// lookAnyway is the longest time between two looks at files that cannot be watched.
+// lookAnyway is the longest time between two looks at files: not every change is reported. The file behind a link may
+// be in another directory, and a network file system reports no changes of other machines.
 const lookAnyway = 30 * time.Second
 
 // follow calls changed when the digest of the files differs from last, until ctx ends. While the files cannot be
@@ -28,15 +30,16 @@ func follow(ctx context.Context, files []string, last [sha256.Size]byte, log *sl
 			changed()
 		}
 	}
-	backoff.Repeat(ctx, lookAnyway, func() error { return watchFiles(ctx, files, compare) },
+	backoff.Repeat(ctx, lookAnyway, func() error { return watchFiles(ctx, files, lookAnyway, compare) },
 		func(err error, retryIn time.Duration) {
 			log.Warn("cannot watch certificate files, polling them", "err", err, "retryIn", retryIn)
 		})
 }
 
-// watchFiles calls compare at once and after each change near the files, until ctx ends or they cannot be watched. It
-// watches their directories, because most files are replaced by a rename, and some are links that change.
-func watchFiles(ctx context.Context, files []string, compare func()) error {
+// watchFiles calls compare at once, after each change near the files, and at each interval, until ctx ends or they
+// cannot be watched. It watches their directories, because most files are replaced by a rename, and some are links that
+// change.
+func watchFiles(ctx context.Context, files []string, interval time.Duration, compare func()) error {
 	defer compare() // what changes while nothing is watched
 	w, err := inotify.New()
 	if err != nil {
@@ -58,6 +61,7 @@ func watchFiles(ctx context.Context, files []string, compare func()) error {
 			timer.Reset(settle)
 		case <-timer.C:
 			compare()
+			timer.Reset(periodic.Until(interval))
 		}
 	}
 }
