@@ -58,7 +58,7 @@ func newAuthenticator(cfg *Config) (*authenticator, error) {
 }
 
 // authenticate returns the caller of a request. An invalid credential is an error, even if anonymous requests are
-// allowed. Where nothing checks tokens, a token is no credential.
+// allowed. Where nothing checks tokens, a token is no credential; so with certificates.
 func (a *authenticator) authenticate(r *http.Request) (*identity, error) {
 	byCert, certErr := a.certificate(r.TLS)
 	token, shown, err := bearerToken(r) // always, because the token must not reach the runtime
@@ -71,7 +71,7 @@ func (a *authenticator) authenticate(r *http.Request) (*identity, error) {
 	if shown && (a.tokens != nil || !a.anonymous) {
 		return a.token(r.Context(), token)
 	}
-	if certErr != nil {
+	if certErr != nil && (a.clientCAs != nil || !a.anonymous) {
 		return nil, certErr
 	}
 	if !a.anonymous {

@@ -105,6 +105,18 @@ func TestTokenWithoutWebhook(t *testing.T) {
 	}
 }
 
+// TestCertificateWithoutCA checks the same for certificates: an API server always shows its own.
+func TestCertificateWithoutCA(t *testing.T) {
+	for anonymous, want := range map[bool]int{true: 200, false: 401} {
+		s := newStand(t, func(c *server.Config) { c.Anonymous, c.ClientCAFile = anonymous, "" })
+		s.cluster.rights = []string{"system:anonymous get healthz"}
+		code, body := s.ask(s.client(s.ca.issue(t, "alice", nil, nil)), "GET", "/healthz", nil)
+		if code != want {
+			t.Errorf("anonymous %t: got %d %q, want %d", anonymous, code, body, want)
+		}
+	}
+}
+
 // TestAnonymous checks that callers without credentials are system:anonymous if that is allowed, and callers with
 // invalid credentials are not.
 func TestAnonymous(t *testing.T) {
