@@ -11,6 +11,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 )
 
@@ -35,7 +36,7 @@ type route struct {
 	config *rest.Config
 	base   *url.URL
 	rt     http.RoundTripper
-	dialer *connrotation.Dialer // nil if client-go manages the connections
+	dialer *connrotation.Dialer
 	idle   func()
 }
 
@@ -77,9 +78,7 @@ func (t *Transport) Use(rc *rest.Config) error {
 		return nil
 	}
 	old.idle()
-	if old.dialer != nil {
-		time.AfterFunc(drainTime, old.dialer.CloseAll)
-	}
+	time.AfterFunc(drainTime, old.dialer.CloseAll)
 	return nil
 }
 
@@ -94,40 +93,35 @@ func (t *Transport) Renew() error {
 	return t.Use(now.config)
 }
 
+// route makes the connections for rc. client-go would share those of configurations that are equal; heartbeats need
+// their own.
 func (t *Transport) route(rc *rest.Config) (*route, error) {
 	rc = rest.CopyConfig(rc)
 	base, _, err := rest.DefaultServerUrlFor(rc)
 	if err != nil {
 		return nil, fmt.Errorf("parse the address of the API server %q: %w", rc.Host, err)
 	}
-	if rc.ExecProvider != nil || rc.AuthProvider != nil || rc.Transport != nil {
-		rt, err := rest.TransportFor(rc) // client-go calls the plugin
-		if err != nil {
-			return nil, fmt.Errorf("set up the connection to %s: %w", rc.Host, err)
-		}
-		return &route{config: rc, base: base, rt: rt, idle: func() { utilnet.CloseIdleConnectionsFor(rt) }}, nil
+	dialer := connrotation.NewDialer(t.dial)
+	own := rest.CopyConfig(rc)
+	own.Dial = dialer.DialContext
+	c, err := own.TransportConfig() // with the credential plugin, if there is one: it wraps the dialer too
+	if err != nil {
+		return nil, fmt.Errorf("set up the credentials for %s: %w", rc.Host, err)
 	}
-	tlsConfig, err := rest.TLSConfigFor(rc)
+	tlsConfig, err := transport.TLSConfigFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("set up TLS for %s: %w", rc.Host, err)
 	}
-	dial := t.dial
-	if rc.Dial != nil {
-		dial = rc.Dial
-	}
-	dialer := connrotation.NewDialer(dial)
 	h := utilnet.SetTransportDefaults(&http.Transport{
 		Proxy:               rc.Proxy,
-		DialContext:         dialer.DialContext,
+		DialContext:         c.DialHolder.Dial,
 		TLSClientConfig:     tlsConfig,
 		DisableCompression:  rc.DisableCompression,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,
 		IdleConnTimeout:     90 * time.Second,
 	})
-	plain := rest.CopyConfig(rc) // what remains are headers: tokens, impersonation
-	plain.TLSClientConfig = rest.TLSClientConfig{}
-	rt, err := rest.HTTPWrappersForConfig(plain, h)
+	rt, err := transport.HTTPWrappersForConfig(c, h)
 	if err != nil {
 		return nil, fmt.Errorf("set up the credentials for %s: %w", rc.Host, err)
 	}
