@@ -162,6 +162,19 @@ func TestImageCannotBeLookedUp(t *testing.T) {
 	})
 }
 
+// TestNoDNSSettingsYet checks that a pod waits for the DNS settings of the node: it would keep those of its start.
+func TestNoDNSSettingsYet(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.noDNS.Store(true)
+		w.run(apiPod("web"))
+		w.sleep(time.Minute)
+		w.checkRunning()
+		w.noDNS.Store(false)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestMetadataReachesVolumes checks that a volume of the downward API follows the labels of the pod.
 func TestMetadataReachesVolumes(t *testing.T) {
 	if os.Getuid() != 0 {

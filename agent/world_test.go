@@ -3,6 +3,7 @@ package agent_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -87,6 +88,8 @@ type world struct {
 	allocatable corev1.ResourceList
 	// hostIPs are the addresses of the node once they have changed.
 	hostIPs atomic.Pointer[[]string]
+	// noDNS: the DNS settings of the node have never been read.
+	noDNS atomic.Bool
 	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 }
@@ -245,7 +248,12 @@ func (w *world) begin() {
 		Events:         events,
 		Metrics:        metrics,
 		Node:           node,
-		FreshNode:      node,
+		FreshNode: func() (*spec.Node, error) {
+			if w.noDNS.Load() {
+				return nil, errors.New("there are no DNS settings")
+			}
+			return node(), nil
+		},
 		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
 		},

@@ -34,8 +34,10 @@ type Backends struct {
 	Objects func(pod *corev1.Pod) Objects
 	Events  Events
 	Metrics Metrics
-	// Node returns the node's facts as spec needs them. FreshNode reads the node's DNS settings first, for sandboxes.
-	Node, FreshNode func() *spec.Node
+	// Node returns the node's facts as spec needs them. FreshNode reads the node's DNS settings first, for sandboxes; it
+	// returns an error if it never could.
+	Node      func() *spec.Node
+	FreshNode func() (*spec.Node, error)
 	// Handler returns what a runtime handler can do, by its name; the default one has none. It may return nil.
 	Handler func(name string) *runtimeapi.RuntimeHandlerFeatures
 }

@@ -30,7 +30,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if err != nil {
 		return err
 	}
-	sandbox, err := x.sandboxes.config(t.Pod, t.Sandbox.Attempt)
+	sandbox, err := x.sandboxes.config(t.Pod, t.Sandbox.Attempt, x.Node())
 	if err != nil {
 		return err
 	}

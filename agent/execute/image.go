@@ -30,7 +30,7 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 		Policy:  policy,
 		Pod:     t.Pod,
 		Secrets: func(ctx context.Context) []*corev1.Secret { return x.secrets(ctx, t) },
-		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return x.sandboxes.config(t.Pod, 0) },
+		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return x.sandboxes.config(t.Pod, 0, x.Node()) },
 		Event: func(reason, message string) { // about the container that needs it, or about the pod for an image volume
 			x.Events.PodEvent(t.Pod, s.Container, corev1.EventTypeNormal, reason, message)
 		},

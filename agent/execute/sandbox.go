@@ -21,7 +21,11 @@ type sandboxes struct {
 // create runs the pod's sandbox. If the answer is lost, the same attempt collides with itself in the runtime, and the
 // next snapshot shows the result.
 func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbox) error {
-	cfg, err := x.config(t.Pod, s.Attempt)
+	node, err := x.FreshNode()
+	if err != nil {
+		return err
+	}
+	cfg, err := x.config(t.Pod, s.Attempt, node)
 	if err != nil {
 		return err
 	}
@@ -56,12 +60,12 @@ func (x *sandboxes) remove(ctx context.Context, s podstate.RemoveSandbox) error 
 }
 
 // config returns the configuration of a sandbox, and records its warnings as events.
-func (x *sandboxes) config(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func (x *sandboxes) config(pod *corev1.Pod, attempt uint32, node *spec.Node) (*runtimeapi.PodSandboxConfig, error) {
 	userNS, err := x.userNS(pod)
 	if err != nil {
 		return nil, err
 	}
-	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: x.FreshNode(), UserNS: userNS}
+	in := &spec.SandboxInput{Pod: pod, Attempt: attempt, Node: node, UserNS: userNS}
 	cfg, warnings, err := spec.Sandbox(in)
 	if err != nil {
 		return nil, err

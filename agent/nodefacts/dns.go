@@ -2,6 +2,7 @@ package nodefacts
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -15,34 +16,38 @@ type dnsFile struct {
 	log  *slog.Logger
 
 	mu sync.Mutex
-	// text is what was read last, failure the last error, so that it is logged once.
+	// text is what was read last, nil if nothing was; failure the last error, so that it is logged once.
 	text    []byte
 	failure string
 }
 
-// read returns the settings if they have changed since the last call. While the file cannot be read, they have not.
-func (d *dnsFile) read() (conf spec.ResolvConf, changed bool) {
+// read returns the settings if they have changed since the last call. While the file cannot be read, they have not; it
+// is an error if it never could.
+func (d *dnsFile) read() (conf spec.ResolvConf, changed bool, err error) {
 	if d.path == "" {
-		return conf, false
+		return conf, false, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text, err := os.ReadFile(d.path)
-	if err == nil && bytes.Equal(text, d.text) {
+	known := d.text != nil
+	if err == nil && known && bytes.Equal(text, d.text) {
 		d.failure = ""
-		return conf, false
+		return conf, false, nil
 	}
 	if err == nil {
 		conf, err = spec.ParseResolvConf(text)
 	}
 	if err == nil {
 		d.text, d.failure = text, ""
-		return conf, true
+		return conf, true, nil
 	}
 	if d.failure != err.Error() {
 		d.failure = err.Error()
-		d.log.Warn("cannot read the node's DNS settings; new pods with dnsPolicy Default get those that were read last",
-			"file", d.path, "err", err)
+		d.log.Warn("cannot read the node's DNS settings", "file", d.path, "err", err, "usingThoseReadBefore", known)
 	}
-	return conf, false
+	if known {
+		return conf, false, nil
+	}
+	return conf, false, fmt.Errorf("read the node's DNS settings (resolvConf): %w", err)
 }

@@ -39,7 +39,7 @@ func New(settings spec.Node, resolvConf string, log *slog.Logger) *Facts {
 	n.NoResolvConf = resolvConf == ""
 	f := &Facts{appArmor: appArmorEnabled(), dns: dnsFile{path: resolvConf, log: log}}
 	f.now.Store(&n)
-	f.Fresh()
+	_, _ = f.Fresh() // an error is logged, and counts for each sandbox
 	return f
 }
 
@@ -47,12 +47,14 @@ func New(settings spec.Node, resolvConf string, log *slog.Logger) *Facts {
 func (f *Facts) Spec() *spec.Node { return f.now.Load() }
 
 // Fresh is Spec with the present DNS settings: they change while the agent runs, with another network or a new lease of
-// DHCP, and may be there only after its start.
-func (f *Facts) Fresh() *spec.Node {
-	if conf, changed := f.dns.read(); changed {
+// DHCP. It is an error if they have never been read: as with the kubelet, pods wait for them, because they keep what
+// they start with. CoreDNS, for example, would have the runtime's own settings instead, and not work.
+func (f *Facts) Fresh() (*spec.Node, error) {
+	conf, changed, err := f.dns.read()
+	if changed {
 		f.change(func(n *spec.Node) { n.Resolv = conf })
 	}
-	return f.Spec()
+	return f.Spec(), err
 }
 
 // AppArmor reports whether the kernel enforces AppArmor profiles.
