@@ -119,15 +119,10 @@ The configuration is that of the FLAGs; without them that of the agent that syst
 }
 
 func run(c command.Call, takeover bool, output *command.Output) error {
-	m := &Machine{Root: c.Root, Now: time.Now()}
-	args, before, err := m.arguments(c, takeover)
+	all, err := look(c, takeover)
 	if err != nil {
 		return err
 	}
-	if m.Config, err = config.Load(args); err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	all := append(before, m.All(c.Context)...)
 	if output.Structured() {
 		err = output.Print(c.Out, all)
 	} else {
@@ -137,6 +132,24 @@ func run(c command.Call, takeover bool, output *command.Output) error {
 		return &command.ExitError{Code: code}
 	}
 	return err
+}
+
+// Present runs all checks with the configuration of the agent that systemd runs now; without one, with the defaults.
+func Present(c command.Call) ([]Result, error) {
+	c.Args = nil
+	return look(c, false)
+}
+
+func look(c command.Call, takeover bool) ([]Result, error) {
+	m := &Machine{Root: c.Root, Now: time.Now()}
+	args, before, err := m.arguments(c, takeover)
+	if err != nil {
+		return nil, err
+	}
+	if m.Config, err = config.Load(args); err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return append(before, m.All(c.Context)...), nil
 }
 
 // arguments returns the flags whose configuration is checked, and what is known of the agent that has them.

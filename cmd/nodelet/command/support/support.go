@@ -89,10 +89,8 @@ func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
 	a.json("pods.json", pods, err)
 	configuration, err := client.Configuration(c.Context)
 	a.json("configuration.json", configuration, err)
-	if cfg, err := config.Load(nil); err == nil {
-		m := &check.Machine{Root: c.Root, Now: time.Now(), Config: cfg, Serving: true}
-		a.json("check.json", m.All(c.Context), nil)
-	}
+	checks, err := check.Present(c)
+	a.json("check.json", checks, err)
 	for _, file := range []string{
 		"/proc/self/mountinfo", "/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/cgroups", "/proc/version",
 		"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io", "/etc/os-release",

@@ -4,17 +4,68 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
 )
 
 const canary = "c4n4ry-5ecret"
+
+// asAgent makes the test program wait, as an agent whose command line can be read.
+const asAgent = "NODELET_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asAgent) != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestChecksOfRunningAgent checks that the results of the checks are about the agent that systemd runs, not about the
+// defaults.
+func TestChecksOfRunningAgent(t *testing.T) {
+	const runtime = "unix:///run/other/runtime.sock"
+	running := exec.Command(os.Args[0], "--container-runtime-endpoint="+runtime, "--hostname-override=node")
+	running.Env = append(os.Environ(), asAgent+"=1")
+	stdin, err := running.StdinPipe()
+	if err == nil {
+		err = running.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close(); _ = running.Wait() })
+	root, bin := t.TempDir(), t.TempDir()
+	systemctl := fmt.Sprintf("#!/bin/sh\necho LoadState=loaded; echo MainPID=%d\n", running.Process.Pid)
+	err = errors.Join(os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755),
+		os.WriteFile(filepath.Join(bin, "systemctl"), []byte(systemctl), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	var out bytes.Buffer
+	a := newArchive(&out)
+	collect(command.Call{Context: t.Context(), Root: root}, a, t.TempDir(), time.Minute)
+	if err := a.close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := unpack(t, &out); !strings.Contains(text, "nothing answers at "+runtime) {
+		t.Errorf("got %s, want that nothing answers at %s", text, runtime)
+	}
+}
 
 // TestPodsKeepTheirSecrets fills each field of a pod in which users put passwords, and looks for them in an archive.
 func TestPodsKeepTheirSecrets(t *testing.T) {
