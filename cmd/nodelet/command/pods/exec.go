@@ -69,11 +69,13 @@ func stream(c command.Call, at string, stdin, tty bool) error {
 	}
 	if tty && command.IsTerminal(c.In) {
 		fd := int(c.In.(*os.File).Fd())
-		restore, err := raw(fd)
-		if err != nil {
-			return fmt.Errorf("prepare the terminal: %w", err)
+		if stdin { // else Ctrl-C has to end this program, because the command does not get it
+			restore, err := raw(fd)
+			if err != nil {
+				return fmt.Errorf("prepare the terminal: %w", err)
+			}
+			defer restore()
 		}
-		defer restore()
 		streams.TerminalSizeQueue = newTerminal(fd)
 	}
 	err = executor.StreamWithContext(c.Context, streams)

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
@@ -36,8 +40,13 @@ func (container) PortForward(context.Context, string, int32, io.ReadWriteCloser)
 	return errors.New("not expected")
 }
 
-// serve starts a runtime's streaming server and returns the URL of one command.
+// serve starts a runtime's streaming server and returns the URL of one command with input and output.
 func serve(t *testing.T, c container) string {
+	t.Helper()
+	return serveFor(t, c, &runtimeapi.ExecRequest{Stdin: true, Stdout: true, Stderr: true})
+}
+
+func serveFor(t *testing.T, c container, req *runtimeapi.ExecRequest) string {
 	t.Helper()
 	front := httptest.NewUnstartedServer(nil)
 	settings := streaming.DefaultConfig
@@ -49,7 +58,8 @@ func serve(t *testing.T, c container) string {
 	front.Config.Handler = s
 	front.Start()
 	t.Cleanup(front.Close)
-	resp, err := s.GetExec(&runtimeapi.ExecRequest{ContainerId: "id", Stdin: true, Stdout: true, Stderr: true})
+	req.ContainerId = "id"
+	resp, err := s.GetExec(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,4 +122,53 @@ func TestStreamFails(t *testing.T) {
 	if err := stream(call, at, true, false); err == nil || err.Error() != "interrupted" {
 		t.Errorf("ended context: got %v, want interrupted", err)
 	}
+}
+
+// TestInterruptWithoutInput checks that the keys of the user still end the program if the command has a terminal but
+// gets no input.
+func TestInterruptWithoutInput(t *testing.T) {
+	for _, stdin := range []bool{false, true} {
+		user := terminalOf(t)
+		signals := func() bool {
+			mode, err := unix.IoctlGetTermios(int(user.Fd()), unix.TCGETS)
+			if err != nil {
+				t.Error(err)
+				return false
+			}
+			return mode.Lflag&unix.ISIG != 0
+		}
+		var during atomic.Bool
+		at := serveFor(t, func(io.Reader, io.Writer, io.Writer) error { during.Store(signals()); return nil },
+			&runtimeapi.ExecRequest{Stdin: stdin, Stdout: true, Tty: true})
+		call := command.Call{Context: t.Context(), In: user, Out: io.Discard, Err: io.Discard}
+		if err := stream(call, at, stdin, true); err != nil {
+			t.Fatal(err)
+		}
+		if got, after := during.Load(), signals(); got == stdin || !after {
+			t.Errorf("input %v: Ctrl-C is a signal: got %v, and %v afterwards, want %v, and true", stdin, got, after, !stdin)
+		}
+	}
+}
+
+// terminalOf returns a terminal that nobody types on.
+func terminalOf(t *testing.T) *os.File {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this system has no terminals: ", err)
+	}
+	t.Cleanup(func() { _ = keyboard.Close() })
+	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("this system has no terminals: ", err)
+	}
+	t.Cleanup(func() { _ = user.Close() })
+	return user
 }
