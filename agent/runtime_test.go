@@ -305,6 +305,23 @@ func TestRuntimeRestarts(t *testing.T) {
 	})
 }
 
+// TestRuntimeBecomesReady checks that a pod which could not get a sandbox gets one as soon as the network of the
+// runtime is ready, however long the back-off is.
+func TestRuntimeBecomesReady(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		fault := &fake.Fault{Verb: "RunPodSandbox", Err: errors.New("cni plugin not initialized")}
+		w.runtime.Inject(fault)
+		w.run(apiPod("web"))
+		w.sleep(10*time.Minute + 10*time.Second)
+		w.runtime.Release(fault)
+		w.sleep(5 * time.Second)
+		w.checkRunning() // it still waits
+		w.agent.RuntimeReady()
+		w.sleep(5 * time.Second)
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestReboot checks that after a reboot each pod gets a new sandbox, and its containers are counted on.
 func TestReboot(t *testing.T) {
 	for _, amnesia := range []bool{false, true} {

@@ -20,8 +20,8 @@ type Supervisor struct {
 	loop *loop
 	// sets brings the newest set of pods.
 	sets latest.Value[*pods.Set]
-	// moved is set when the addresses of the node have changed.
-	moved latest.Signal
+	// moved is set when the addresses of the node have changed, ready when the runtime and its network become ready.
+	moved, ready latest.Signal
 	// known is closed when the pods of the node are known; see AwaitPods.
 	known chan struct{}
 
@@ -44,6 +44,7 @@ func NewSupervisor(c Config) *Supervisor {
 		loop:     newLoop(),
 		sets:     latest.NewValue[*pods.Set](),
 		moved:    latest.NewSignal(),
+		ready:    latest.NewSignal(),
 		known:    make(chan struct{}),
 		table:    newTable(cfg.PodFiles),
 		relister: newRelister(cfg.Runtime, cfg.Metrics, cfg.Log),
@@ -93,6 +94,10 @@ func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintHealth, pods
 // does not block.
 func (s *Supervisor) NodeMoved() { s.moved.Set() }
 
+// RuntimeReady notifies the workers of all pods that the runtime and its network have become ready: what has failed
+// because they were not is tried again at once. It does not block.
+func (s *Supervisor) RuntimeReady() { s.ready.Set() }
+
 // ProbeFailed records an event about a container: a probe has failed, or cannot be run.
 func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
 	s.loop.post(func() {
@@ -109,6 +114,12 @@ func (s *Supervisor) notify(h hint, pods ...types.UID) {
 				e.worker.notify(h)
 			}
 		})
+	}
+}
+
+func (s *Supervisor) notifyAll(h hint) {
+	for _, e := range s.table.workers {
+		e.worker.notify(h)
 	}
 }
 
@@ -132,9 +143,9 @@ func (s *Supervisor) Run(ctx context.Context) {
 		case set := <-s.sets:
 			s.take(ctx, set)
 		case <-s.moved:
-			for _, e := range s.table.workers {
-				e.worker.notify(hintNode)
-			}
+			s.notifyAll(hintNode)
+		case <-s.ready:
+			s.notifyAll(hintReady)
 		case call := <-s.loop.calls:
 			call()
 		}

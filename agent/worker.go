@@ -32,6 +32,8 @@ const (
 	hintHealth
 	// hintNode: the addresses of the node have changed.
 	hintNode
+	// hintReady: the runtime and its network have become ready.
+	hintReady
 )
 
 // observeRetry is the time until a worker asks the runtime again after an error.
@@ -161,6 +163,9 @@ func (w *worker) drain() {
 	}
 	if h&hintObjects != 0 {
 		w.memory.Stale()
+	}
+	if h&hintReady != 0 {
+		w.memory.RuntimeReady()
 	}
 }
 

@@ -359,6 +359,19 @@ func (m *Memory) Stale() {
 	}
 }
 
+// RuntimeReady records that the runtime and its network are ready again. What the runtime has failed meanwhile may run
+// at once, apart from pulls and starts of containers.
+func (m *Memory) RuntimeReady() {
+	for key, f := range m.Failures {
+		switch key.Kind {
+		case KindCreateSandbox, KindStopSandbox, KindRemoveSandbox,
+			KindCreateContainer, KindStopContainer, KindRemoveContainer:
+			f.Delay = 0
+			m.Failures[key] = f
+		}
+	}
+}
+
 // LacksObjects reports whether a container cannot be created because its configuration is incomplete, for example
 // because a key of a ConfigMap is missing.
 func (m *Memory) LacksObjects() bool {

@@ -47,6 +47,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
 			return err == nil && l.node.RuntimeAnswered(v, s, l.network.Problem)
 		},
+		Ready: func() { l.supervisor.RuntimeReady() },
 		Images: func(all []*runtimeapi.Image, requested time.Time) {
 			l.node.SetImages(node.ImagesOf(all))
 			r.puller.Listed(all, requested)

@@ -37,6 +37,8 @@ type Config struct {
 	// Report receives the result of each Status call, with the version of the runtime or the error. It reports whether the
 	// runtime and its network are ready. It must not block.
 	Report func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) (ready bool)
+	// Ready is called when the runtime and its network become ready. It must not block.
+	Ready func()
 	// Images receives each complete list of the images, with the time at which the list was requested.
 	Images func(all []*runtimeapi.Image, requested time.Time)
 	Log    *slog.Logger

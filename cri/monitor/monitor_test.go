@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,7 @@ func TestRuntimeComesBack(t *testing.T) {
 			if verb == "UpdateRuntimeConfig" && err == nil {
 				updates.Add(1)
 			}
-		})
+		}, func() {})
 		check := func(when, name string, want int32) {
 			t.Helper()
 			synctest.Wait()
@@ -77,6 +78,7 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 		m := New(Config{
 			Client: client,
 			Report: func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) bool { return false },
+			Ready:  func() { t.Error("the runtime is reported as ready") },
 			Images: func([]*runtimeapi.Image, time.Time) {},
 			Log:    slog.New(slog.NewTextHandler(&log, nil)),
 		})
@@ -100,7 +102,7 @@ func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 	for _, slow := range []string{"ListImages", "UpdateRuntimeConfig"} {
 		t.Run(slow, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, rt := run(t, nil)
+				m, rt := run(t, nil, func() {})
 				rt.Inject(&fake.Fault{Verb: slow, Delay: 100 * time.Second})
 				rt.Start()
 				m.SetPodCIDR("10.1.0.0/24")
@@ -134,7 +136,7 @@ func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 // TestCheckSoon checks that status calls follow each other quickly after CheckSoon and then return to their interval.
 func TestCheckSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, rt := run(t, nil)
+		m, rt := run(t, nil, func() {})
 		rt.Start()
 		<-m.Usable()
 		time.Sleep(31 * time.Second)
@@ -147,8 +149,34 @@ func TestCheckSoon(t *testing.T) {
 	})
 }
 
+// TestReady checks that Ready is called once each time that the runtime and its network become ready.
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		_, rt := run(t, nil, func() { calls.Add(1) })
+		check := func(when string, want int32) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if got := calls.Load(); got != want {
+				t.Errorf("%s: calls of Ready: got %d, want %d", when, got, want)
+			}
+		}
+		rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
+		rt.Start()
+		check("without a network", 0)
+		rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
+		check("with a network", 1)
+		rt.Crash(false)
+		check("while the runtime is away", 1)
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		check("when the runtime is back", 2)
+	})
+}
+
 // run starts a monitor of a runtime that does not run yet.
-func run(t *testing.T, done func(string, time.Duration, error)) (*Monitor, *fake.Runtime) {
+func run(t *testing.T, done func(string, time.Duration, error), ready func()) (*Monitor, *fake.Runtime) {
 	rt := fake.New()
 	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, Done: done})
 	if err != nil {
@@ -156,7 +184,11 @@ func run(t *testing.T, done func(string, time.Duration, error)) (*Monitor, *fake
 	}
 	m := New(Config{
 		Client: client,
-		Report: func(_ *runtimeapi.VersionResponse, _ *runtimeapi.StatusResponse, err error) bool { return err == nil },
+		Report: func(_ *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
+			bad := func(c *runtimeapi.RuntimeCondition) bool { return !c.Status }
+			return err == nil && !slices.ContainsFunc(s.Status.Conditions, bad)
+		},
+		Ready:  ready,
 		Images: func([]*runtimeapi.Image, time.Time) {},
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -52,7 +52,7 @@ func (p *statusPoll) interval() time.Duration {
 
 // check calls Status once and passes the answer on.
 func (p *statusPoll) check(ctx context.Context) {
-	wasLost := p.lost
+	wasLost, wasReady := p.lost, p.ready
 	err := p.call(ctx)
 	p.lost = err != nil
 	switch {
@@ -70,6 +70,9 @@ func (p *statusPoll) check(ctx context.Context) {
 	p.closeAnswered()
 	if p.ready {
 		p.closeUsable()
+		if wasLost || !wasReady {
+			p.cfg.Ready()
+		}
 	}
 	p.syncCIDR.Set()
 }
