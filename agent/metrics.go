@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/loglevel"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Metrics counts what the supervisor and the workers do. It is called from many goroutines and must not block.
@@ -38,7 +40,9 @@ type startup struct {
 	seen time.Time
 	// fresh: the pod was created during this run of the agent and has not run yet. synced: it was synced before.
 	fresh, synced bool
-	pulling       time.Duration
+	// over: the pod had ended before this run of the agent saw it.
+	over    bool
+	pulling time.Duration
 }
 
 // synced counts a sync that began at a time.
@@ -78,15 +82,37 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 	}
 }
 
-// ran counts the first time that the pod runs.
-func (w *worker) ran(phase corev1.PodPhase) {
+// ran counts the first time that the pod runs, unless it has failed before.
+func (w *worker) ran(st *corev1.PodStatus) {
+	phase := st.Phase
 	if !w.startup.fresh || phase == corev1.PodPending {
 		return
 	}
 	w.startup.fresh = false
+	if phase == corev1.PodFailed && !hasStarted(st) {
+		return
+	}
 	w.log.Log(context.Background(), loglevel.Pods, "pod started", "podUID", w.desired.Pod.UID, "phase", phase,
 		"took", time.Since(w.startup.seen), "pulling", w.startup.pulling)
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
 		w.cfg.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
+	}
+}
+
+// hasStarted reports whether a container of the pod runs or has run.
+func hasStarted(st *corev1.PodStatus) bool {
+	for c := range podutil.ContainerStatuses(st) {
+		end := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+		if c.State.Running != nil || end != nil && !end.StartedAt.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// logEnd logs that the pod has ended, if this run of the agent has seen it before that.
+func (w *worker) logEnd(phase corev1.PodPhase) {
+	if !w.startup.over {
+		w.log.Log(context.Background(), loglevel.Pods, "pod ended", "podUID", w.desired.Pod.UID, "phase", phase)
 	}
 }

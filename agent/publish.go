@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
-	"github.com/nodelet/nodelet/internal/loglevel"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -48,7 +46,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {
 		close(w.released)
-		w.log.Log(context.Background(), loglevel.Pods, "pod ended", "podUID", w.desired.Pod.UID, "phase", p.Status.Phase)
+		w.logEnd(p.Status.Phase)
 		w.onRelease()
 	}
 	if p.Reclaimed && !isClosed(w.reclaimed) {
@@ -56,7 +54,7 @@ func (w *worker) publish(p plan.Plan) {
 	}
 	w.deadlineEvent(&p.Status)
 	w.containersEnded(&p.Status)
-	w.ran(p.Status.Phase)
+	w.ran(&p.Status)
 	if p.Done {
 		w.leave()
 	}

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,31 @@ const (
 	maxStartCalls = 23
 	maxStopCalls  = 20
 )
+
+// TestStartAndEndInTheLog checks that the log says once of each pod that it has started and that it has ended: not of a
+// pod without a container that ran that it has started, and not after a restart of the agent that it has ended again.
+func TestStartAndEndInTheLog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("once", fake.Script{RunsFor: time.Second, ExitCode: 1})
+		stuck := apiPod("stuck", withConfigMap("settings"))
+		w.run(stuck, apiPod("failed", func(pod *corev1.Pod) {
+			pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+			pod.Spec.Containers[0].Name = "once"
+		}))
+		w.sleep(time.Minute)
+		w.delete(stuck, time.Second)
+		w.sleep(time.Minute)
+		w.restart()
+		w.sleep(time.Minute)
+		got := regexp.MustCompile(`pod (started|ended)\npodUID=\S+`).FindAllString(w.everythingLogged(), -1)
+		want := []string{
+			"pod started\npodUID=uid-failed", "pod ended\npodUID=uid-failed", "pod ended\npodUID=uid-stuck",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
 
 // TestPodRuns checks that a pod is started with one call of each kind, in order, and its status says so; deleted, it
 // goes without a trace.

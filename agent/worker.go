@@ -16,6 +16,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/latest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // hint is what may have changed for a pod: a level-triggered wake-up. Hints are collected until the next sync.
@@ -177,6 +178,7 @@ func (w *worker) take(o Order) {
 	if w.desired.Pod == nil {
 		w.log = w.log.With("pod", o.Pod.Namespace+"/"+o.Pod.Name)
 		w.startup.fresh = o.Pod.Status.StartTime == nil
+		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}
 	w.desired = o
 	w.use()
