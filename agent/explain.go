@@ -35,7 +35,11 @@ type Explanation struct {
 	Waits []Wait `json:"waits,omitempty"`
 	// Ends are the last ends of its containers, without those that have succeeded and do not run again.
 	Ends []End `json:"ends,omitempty"`
+	// unready are its running containers whose startup or readiness probe has not succeeded.
+	unready []unready
 }
+
+type unready struct{ container, id, probe string }
 
 // NeedsNothing reports whether the pod is ready, or has succeeded and holds nothing any more.
 func (e *Explanation) NeedsNothing() bool {
@@ -52,9 +56,10 @@ type Wait struct {
 
 // End is how an instance of a container ended.
 type End struct {
-	Container string    `json:"container"`
-	At        time.Time `json:"at"`
-	ExitCode  int32     `json:"exitCode"`
+	Container string `json:"container"`
+	// At is zero if that is not known.
+	At       time.Time `json:"at,omitzero"`
+	ExitCode int32     `json:"exitCode"`
 	// Reason is that of the container's status, such as OOMKilled.
 	Reason string `json:"reason,omitempty"`
 	// Error is the runtime's error if the container could not be started.
@@ -84,7 +89,45 @@ func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
 		}
 		e.Waits = append(e.Waits, next)
 	}
+	if o.Stop == nil && p.Status.Phase == corev1.PodRunning {
+		e.explainUnready(o.Pod, &p.Status)
+	}
 	return e
+}
+
+// explainUnready finds the running containers that are not ready, and adds the readiness gates that are not True.
+func (e *Explanation) explainUnready(pod *corev1.Pod, st *corev1.PodStatus) {
+	for c := range podutil.ContainerStatuses(st) {
+		_, spec := podutil.Container(&pod.Spec, c.Name)
+		if spec == nil || c.State.Running == nil || c.Ready {
+			continue
+		}
+		probe := ""
+		switch {
+		case spec.StartupProbe != nil && c.Started != nil && !*c.Started:
+			probe = "startup"
+		case spec.ReadinessProbe != nil:
+			probe = "readiness"
+		default:
+			continue
+		}
+		e.unready = append(e.unready, unready{c.Name, podutil.RuntimeID(c.ContainerID), probe})
+	}
+	if ready := podutil.Condition(st.Conditions, corev1.PodReady); ready != nil &&
+		podutil.IsTrue(st, corev1.ContainersReady) && ready.Status != corev1.ConditionTrue {
+		e.Waits = append(e.Waits, Wait{For: "readiness gates", Why: ready.Message})
+	}
+}
+
+// withProbes returns the explanation with what the probes of containers that are not ready have last said.
+func (e *Explanation) withProbes(verdicts map[string]podstate.Verdict) *Explanation {
+	whole := *e
+	whole.Waits = slices.Clone(e.Waits)
+	for _, c := range e.unready {
+		why := cmp.Or(verdicts[c.id].Failing, "its "+c.probe+" probe has not succeeded yet")
+		whole.Waits = append(whole.Waits, Wait{For: "container " + c.container, Why: why})
+	}
+	return &whole
 }
 
 // ends returns the last ends of containers.
@@ -124,6 +167,7 @@ func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 // progress. err is the error of the last attempt, or nil.
 func (w *worker) explainObserving(err error) {
 	e := w.desired.explanation()
+	e.Phase = cmp.Or(w.desired.Pod.Status.Phase, corev1.PodPending)
 	if before := w.explained.Load(); before != nil {
 		e.Phase, e.Ready = before.Phase, before.Ready
 		e.Reason, e.Message = before.Reason, before.Message
@@ -156,7 +200,9 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 func (s *Supervisor) explanations() []*Explanation {
 	all := make([]*Explanation, 0, len(s.table.workers))
 	for _, e := range s.table.workers {
-		if x := e.worker.explained.Load(); x != nil {
+		if x := e.worker.explained.Load(); x != nil && len(x.unready) > 0 {
+			all = append(all, x.withProbes(s.cfg.Probes.Verdicts(e.pod().UID)))
+		} else if x != nil {
 			all = append(all, x)
 		} else if e.asking != nil {
 			all = append(all, waiting(e.pod(), e.awaited))
@@ -203,7 +249,11 @@ func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 
 // String returns, for example, "container web ended at 2026-03-01T10:00:00Z: exit code 137, OOMKilled".
 func (e End) String() string {
-	text := fmt.Sprintf("container %s ended at %s: exit code %d", e.Container, e.At.Format(time.RFC3339), e.ExitCode)
+	text := fmt.Sprintf("container %s ended", e.Container)
+	if !e.At.IsZero() {
+		text += " at " + e.At.Format(time.RFC3339)
+	}
+	text += fmt.Sprintf(": exit code %d", e.ExitCode)
 	for _, more := range []string{e.Reason, e.Error} {
 		if more != "" {
 			text += ", " + more

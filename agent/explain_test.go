@@ -96,6 +96,56 @@ func TestExplainEnds(t *testing.T) {
 	})
 }
 
+// TestExplainUnready checks that it is said why a running pod is not ready: what its probe has last said, or which
+// readiness gate is not True.
+func TestExplainUnready(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1, Stdout: "no database"})
+		failing := func(set func(*corev1.Container, *corev1.Probe)) func(*corev1.Pod) {
+			return func(pod *corev1.Pod) {
+				c := &pod.Spec.Containers[0]
+				c.LivenessProbe, c.ReadinessProbe = nil, nil
+				set(c, execProbe("healthy"))
+			}
+		}
+		w.run(
+			apiPod("starts", failing(func(c *corev1.Container, p *corev1.Probe) {
+				p.FailureThreshold, c.StartupProbe = 1000, p
+			})),
+			apiPod("serves", failing(func(c *corev1.Container, p *corev1.Probe) {
+				p.InitialDelaySeconds, c.ReadinessProbe = 30, p
+			})),
+			apiPod("gated", func(pod *corev1.Pod) {
+				pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/x"}}
+			}))
+		explain := func() string {
+			all, err := w.agent.Explain(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			agent.WriteExplanations(&out, all, time.Now())
+			return out.String()
+		}
+		want := `default/gated  Running
+    waits for: readiness gates: corresponding condition of pod readiness gate "example.com/x" does not exist.
+default/serves  Running
+    waits for: container app: its readiness probe has not succeeded yet
+default/starts  Running
+    waits for: container app: Startup probe failed: no database
+`
+		w.sleep(20 * time.Second)
+		if got := explain(); got != want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		}
+		want = strings.Replace(want, "its readiness probe has not succeeded yet", "Readiness probe failed: no database", 1)
+		w.sleep(time.Minute)
+		if got := explain(); got != want {
+			t.Errorf("after a minute: got:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
 // TestExplainNeedsNothing checks which pods `nodelet explain --not-ready` leaves out, and `nodelet status` counts as
 // ready.
 func TestExplainNeedsNothing(t *testing.T) {

@@ -6,6 +6,8 @@
 package podprobes
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,6 +53,9 @@ func (p *Probes) Verdicts(pod types.UID) map[string]podstate.Verdict {
 			of.Liveness = result(v.Result)
 		case probes.Readiness:
 			of.Readiness = result(v.Result)
+		}
+		if v.Kind != probes.Liveness && v.Result != probes.Success {
+			of.Failing = cmp.Or(v.Message, of.Failing)
 		}
 		all[v.ContainerID] = of
 	}

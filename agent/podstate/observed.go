@@ -128,4 +128,6 @@ type Verdict struct {
 	Startup   ProbeResult
 	Liveness  ProbeResult
 	Readiness ProbeResult
+	// Failing is what the startup or readiness probe that has not succeeded last said. No decision depends on it.
+	Failing string
 }
