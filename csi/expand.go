@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -20,6 +21,29 @@ type ExpandError struct {
 func (e *ExpandError) Error() string { return e.err.Error() }
 
 func (e *ExpandError) Unwrap() error { return e.err }
+
+// Size returns the size in bytes that a published volume has on this node: that of its last expansion. If it was not
+// expanded, it has the size of the first call since it was staged; 0 is not known.
+func (c *CSI) Size(ctx context.Context, v *Volume, size int64) (int64, error) {
+	if err := c.setSize(ctx, v.key(), func(has int64) int64 { return cmp.Or(has, size) }); err != nil {
+		return 0, err
+	}
+	return c.records.get(v.key()).Size, nil
+}
+
+// setSize changes the recorded size of a volume that a pod uses.
+func (c *CSI) setSize(ctx context.Context, k key, to func(has int64) int64) error {
+	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	has := c.records.get(k).Size
+	if to(has) == has {
+		return nil
+	}
+	return c.records.update(k, surviveCrash, func(r *record) { r.Size = to(has) })
+}
 
 // Expand has a driver grow a published volume to a size in bytes. After an error other than *ExpandError the volume may
 // have grown or not.
@@ -52,7 +76,10 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		_, err := d.node.NodeExpandVolume(ctx, r)
 		return err
 	})
-	if err == nil || !final(err) {
+	if err == nil {
+		return c.setSize(ctx, v.key(), func(int64) int64 { return size })
+	}
+	if !final(err) {
 		return err
 	}
 	e := &ExpandError{err: err}

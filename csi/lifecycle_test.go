@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/test/csi/fake"
@@ -72,6 +73,36 @@ func TestNoLongerAttachable(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
+}
+
+// TestSize checks that the size of a volume on this node stays, also for later pods and after a restart of the agent,
+// until it is expanded.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	check := func(pod types.UID, size, want int64) {
+		t.Helper()
+		w.publish(pod, v)
+		if got, err := w.csi.Size(t.Context(), v, size); got != want || err != nil {
+			t.Errorf("got a size of %d, %v, want %d", got, err, want)
+		}
+	}
+	check("pod-1", 0, 0)
+	check("pod-1", 1<<20, 1<<20)
+	check("pod-1", 2<<20, 1<<20)
+	check("pod-2", 2<<20, 1<<20)
+	w.restart()
+	check("pod-1", 2<<20, 1<<20)
+	if err := w.csi.Expand(t.Context(), "pod-1", v, 2<<20, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	check("pod-2", 3<<20, 2<<20)
+	w.unpublish("pod-1", v)
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+	check("pod-1", 3<<20, 3<<20)
 }
 
 // TestKubeletLayout checks that the files beside a volume are those that a kubelet reads when it takes over.

@@ -122,7 +122,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	if err != nil {
 		if before == none && final(err) && !mounted {
 			undo := func(r *record) { r.Stage = none }
-			return errors.Join(err, c.removeStaging(rec), c.records.update(k, surviveCrash, undo))
+			return errors.Join(err, c.files.removeStaging(rec), c.records.update(k, surviveCrash, undo))
 		}
 		return err
 	}

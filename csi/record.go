@@ -24,6 +24,8 @@ type record struct {
 	OnePod bool `json:"onePod,omitempty"`
 	// SELinux is the label that the volume is mounted with, for all that use it.
 	SELinux string `json:"selinux,omitempty"`
+	// Size is the size in bytes that the volume has on this node; 0: not known.
+	Size int64 `json:"size,omitempty"`
 	// Staging is the path that the volume is staged at, below the root directory.
 	Staging string `json:"staging"`
 	Stage   state  `json:"stage,omitempty"`

@@ -91,8 +91,8 @@ func (c *CSI) removeTarget(rec *record, u *use) error {
 }
 
 // removeStaging removes the directories around a staging path.
-func (c *CSI) removeStaging(rec *record) error {
-	return c.files.removeAll(layoutOf(rec.Driver).aroundStaging(rec)...)
+func (f files) removeStaging(rec *record) error {
+	return f.removeAll(layoutOf(rec.Driver).aroundStaging(rec)...)
 }
 
 // removeAll removes files and empty directories in order.
@@ -200,7 +200,7 @@ func (c *CSI) takeDown(ctx context.Context, rec *record) error {
 			return err
 		}
 	}
-	return c.removeStaging(rec)
+	return c.files.removeStaging(rec)
 }
 
 func (c *CSI) unstageCall(ctx context.Context, rec *record) error {

@@ -38,7 +38,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		r.Attachable, r.OnePod = v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // the handle may have moved to another PersistentVolume
-			r.Staging = layoutOf(v.Driver).staging(v)
+			r.Staging, r.Size = layoutOf(v.Driver).staging(v), 0
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
 	})

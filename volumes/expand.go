@@ -13,15 +13,24 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// expandCSI has the driver grow a volume if its claim asks the node for that.
+// expandCSI has the driver grow a volume if its claim asks the node for that, or if another node has grown it.
 func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
-	return d.expand(ctx, claim, d.volume.ReadOnly, func(ctx context.Context, size int64) error {
+	grow := func(ctx context.Context, size int64) error {
 		secrets, err := d.secret(ctx, claim.PV.Spec.CSI.NodeExpandSecretRef)
 		if err != nil {
 			return err
 		}
 		return d.csi.Expand(ctx, d.Pod.UID, d.volume, size, secrets)
-	})
+	}
+	has, err := d.csi.Size(ctx, d.volume, claim.PVC.Status.Capacity.Storage().Value())
+	if err != nil {
+		return err
+	}
+	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
+		_, err = d.grow(ctx, claim.PV.Name, size.Value(), grow)
+		return err // the claim's status shows the new size already
+	}
+	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
 }
 
 // expandLocal grows the file system of a local device to the size of the device if its claim asks the node for that.
@@ -30,8 +39,7 @@ func (m *mounting) expandLocal(ctx context.Context, claim *storage.Claim, p podf
 	return m.expand(ctx, claim, p.ReadOnly, grow)
 }
 
-// expand grows a volume if its claim asks the node for that, and writes the result into the claim's status. A volume
-// that cannot grow while it is in use does not keep the pod from running.
+// expand grows a volume if its claim asks the node for that, and writes the result into the claim's status.
 func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bool,
 	grow func(ctx context.Context, size int64) error) error {
 	size, name := claim.Growth(), claim.PV.Name
@@ -46,21 +54,33 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 	if err := m.cfg.Cluster.Growing(ctx, claim); err != nil {
 		return err
 	}
-	err := grow(ctx, size.Value())
+	grown, err := m.grow(ctx, name, size.Value(), grow)
 	var refused *csi.ExpandError
 	switch {
-	case err == nil:
-		m.cfg.Event(m.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
-			fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", name, m.Pod.Spec.NodeName))
+	case grown:
 		return m.cfg.Cluster.Grown(ctx, claim, *size)
-	case errors.As(err, &refused) && refused.InUse:
-		m.log().Warn("volume cannot grow while it is in use", "volume", name, "err", err)
-		return nil
-	case refused != nil, errors.Is(err, block.ErrNotGrown):
-		noteErr := m.cfg.Cluster.NotGrown(ctx, claim, err, refused != nil && refused.Never)
+	case errors.As(err, &refused), errors.Is(err, block.ErrNotGrown):
+		noteErr := m.cfg.Cluster.NotGrown(ctx, claim, errors.Unwrap(err), refused != nil && refused.Never)
 		if noteErr != nil {
 			m.log().Warn("cannot write to the claim's status that its volume did not grow", "volume", name, "err", noteErr)
 		}
 	}
-	return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", name, err)
+	return err
+}
+
+// grow grows a volume. One that cannot grow while it is in use does not keep the pod from running.
+func (m *mounting) grow(ctx context.Context, volume string, size int64,
+	grow func(ctx context.Context, size int64) error) (grown bool, err error) {
+	err = grow(ctx, size)
+	var refused *csi.ExpandError
+	switch {
+	case err == nil:
+		m.cfg.Event(m.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
+			fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", volume, m.Pod.Spec.NodeName))
+		return true, nil
+	case errors.As(err, &refused) && refused.InUse:
+		m.log().Warn("volume cannot grow while it is in use", "volume", volume, "err", err)
+		return false, nil
+	}
+	return false, fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", volume, err)
 }

@@ -110,6 +110,7 @@ func newMigration(t *testing.T) *migration {
 		Log:      slog.New(slog.DiscardHandler),
 		Pods:     pods,
 		Cluster:  m,
+		Event:    func(*corev1.Pod, string, string, string) {},
 		InUse:    func([]corev1.UniqueVolumeName) {},
 		Wake:     m.Wake,
 	}, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: &lunNode{}, Handle: iscsi.HandleOf}); err != nil {
@@ -135,11 +136,17 @@ func (m *migration) check(t *testing.T, v *corev1.Volume, readOnly bool) {
 	if want := ebs + " " + m.id; m.attached != want {
 		t.Errorf("the attachment of %q was asked for, want %q", m.attached, want)
 	}
-	all, err := m.manager.List(pod.UID)
+	m.takeDown(t, pod.UID)
+}
+
+// takeDown takes down the volume of a pod.
+func (m *migration) takeDown(t *testing.T, pod types.UID) {
+	t.Helper()
+	all, err := m.manager.List(pod)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("got volumes %v, %v, want one", all, err)
 	}
-	if err := m.manager.Unmount(t.Context(), pod.UID, all[0]); err != nil {
+	if err := m.manager.Unmount(t.Context(), pod, all[0]); err != nil {
 		t.Error(err)
 	}
 	m.Until("the volume is unstaged", func() bool {

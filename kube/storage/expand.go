@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,23 @@ func (c *Claim) Growth() *resource.Quantity {
 		return &want
 	}
 	return nil
+}
+
+// nodeExpansionNotRequired is an annotation of the claims whose volumes the control plane has expanded wholly.
+const nodeExpansionNotRequired = "volume.kubernetes.io/node-expansion-not-required"
+
+// GrowthElsewhere returns the size to which this node has to expand a claim's volume, which has a size of has bytes on
+// it, because another node has done so: each node that uses a ReadWriteMany volume expands it. It returns nil if there
+// is no need, and if has is 0, for not known.
+func (c *Claim) GrowthElsewhere(has int64) *resource.Quantity {
+	size := c.PVC.Status.Capacity[corev1.ResourceStorage]
+	_, goesOn := c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
+	_, unneeded := c.PVC.Annotations[nodeExpansionNotRequired]
+	many := slices.Contains(c.PVC.Spec.AccessModes, corev1.ReadWriteMany)
+	if has == 0 || size.Value() <= has || goesOn || unneeded || !many {
+		return nil
+	}
+	return &size
 }
 
 // Growing writes to a claim's status that this node expands its volume.

@@ -1,0 +1,55 @@
+package volumes
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/kube/storage"
+)
+
+// TestExpandedElsewhere checks that a ReadWriteMany volume which another node has expanded is expanded on this node
+// too, once.
+func TestExpandedElsewhere(t *testing.T) {
+	m := newMigration(t)
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
+	m.claim = &storage.Claim{PVC: pvc, PV: &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: ebs, VolumeHandle: m.id},
+		}},
+	}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
+	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}
+	const annotation = "volume.kubernetes.io/node-expansion-not-required"
+	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	many := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	for _, c := range []struct {
+		what  string
+		modes []corev1.PersistentVolumeAccessMode
+		size  string
+		notes map[string]string
+		calls int
+	}{
+		{"first mount", many, "1Gi", nil, 0},
+		{"one node alone uses it", once, "2Gi", nil, 0},
+		{"nodes have nothing to do", many, "2Gi", map[string]string{annotation: "true"}, 0},
+		{"another node has expanded it", many, "2Gi", nil, 1},
+		{"again", many, "2Gi", nil, 1},
+		{"expanded once more", many, "3Gi", nil, 2},
+	} {
+		pvc.Spec.AccessModes, pvc.Annotations = c.modes, c.notes
+		pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.size)}
+		if _, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		calls := slices.DeleteFunc(m.driver.Calls(), func(call string) bool { return call != "NodeExpandVolume "+m.id })
+		if len(calls) != c.calls {
+			t.Errorf("%s: got %d calls of NodeExpandVolume so far, want %d", c.what, len(calls), c.calls)
+		}
+	}
+	m.takeDown(t, pod.UID)
+}
