@@ -33,7 +33,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	}
 	defer pod.Close()
 	owner := ownerOf(p.Pod, false)
-	dir, changed, err := v.makePoint(p.Pod, on, func(dir *os.File) error {
+	changed, err := makePoint(pod, on, func(dir *os.File) error {
 		if first && !p.ReadOnly && owner.gid != nil {
 			if err := setMark(pod, on, groupMark); err != nil {
 				return err
@@ -44,12 +44,16 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil {
 		return Mounted{}, err
 	}
-	defer dir.Close()
 	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}
 	pending, err := hasMark(pod, on, groupMark)
 	if err != nil || !pending {
 		return m, err
 	}
+	dir, err := openDir(pod, on.path())
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer dir.Close()
 	if err := owner.apply(ctx, dir); err != nil {
 		return Mounted{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -88,48 +89,46 @@ func blockDevice(path string) (Mounted, error) {
 	return Mounted{Device: path}, nil
 }
 
-// makePoint makes a volume's directory, has something mounted on it unless that is done, and opens what is mounted.
-func (v *FS) makePoint(owner *corev1.Pod, on OnDisk, mount func(dir *os.File) error) (
-	top *os.File, changed bool, err error) {
-	pod, err := v.makePod(owner.UID)
+// makePoint makes a volume's directory, and has something mounted on it unless that is done. What is mounted already is
+// left alone: a call to it would not return if its server is gone.
+func makePoint(pod *os.File, on OnDisk, mount func(dir *os.File) error) (changed bool, err error) {
+	plugin, err := makeDir(pod, filepath.Dir(on.path()), privateDir)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	defer pod.Close()
-	dir, err := makeDir(pod, on.path(), privateDir)
+	defer plugin.Close()
+	if mounts.On(plugin, on.Name) {
+		return false, nil
+	}
+	dir, err := makeDir(plugin, on.Name, privateDir)
 	if err != nil {
-		return nil, false, err
-	}
-	st, err := stat(dir)
-	if err == nil && mounts.IsRoot(&st) {
-		return dir, false, nil
+		return false, err
 	}
 	defer dir.Close()
-	if err == nil {
-		err = mount(dir)
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	top, err = openDir(pod, on.path())
-	return top, true, err
+	return true, mount(dir)
 }
 
 // mountNFS has the node's own tools mount an export: they know the versions, the security flavours and the helpers that
 // the file system needs.
-func (v *FS) mountNFS(ctx context.Context, pod *corev1.Pod, name string, s *corev1.NFSVolumeSource,
+func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *corev1.NFSVolumeSource,
 	options []string, readOnly bool) (Mounted, error) {
+	pod, err := v.makePod(owner.UID)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer pod.Close()
 	on := OnDisk{pluginNFS, name}
-	dir, changed, err := v.makePoint(pod, on, func(dir *os.File) error {
+	path := v.hostPath(owner.UID, on)
+	changed, err := makePoint(pod, on, func(*os.File) error {
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
-		return needsHelper(block.Mount(ctx, "nfs", nfsSource(s), v.hostPath(pod.UID, on), options), "/sbin/mount.nfs")
+		return needsHelper(block.Mount(ctx, "nfs", nfsSource(s), path, options), "/sbin/mount.nfs")
 	})
 	if err != nil {
 		return Mounted{}, err
 	}
-	return Mounted{HostPath: v.hostPath(pod.UID, on), ReadOnly: s.ReadOnly, Changed: changed}, dir.Close()
+	return Mounted{HostPath: path, ReadOnly: s.ReadOnly, Changed: changed}, nil
 }
 
 // needsHelper adds to what mount said of a failure that it has no helper for nfs, which it says in words that are no

@@ -2,12 +2,15 @@ package podfs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -196,5 +199,51 @@ func TestNFSSource(t *testing.T) {
 		if got := nfsSource(&corev1.NFSVolumeSource{Server: server, Path: "/e"}); got != want {
 			t.Errorf("%s: got %s, want %s", server, got, want)
 		}
+	}
+}
+
+// silentServer mounts a file system whose server does not answer, until the end of the test. The kernel waits for the
+// server with each call but umount.
+func silentServer(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("cannot mount a file system without a server: %v", err)
+	}
+	t.Cleanup(func() { server.Close() }) // ends all waiting
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	if err := unix.Mount("silent", path, "fuse", 0, options); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSilentNFSServer checks that a mounted share is not touched when the pod's volumes are refreshed, and that it can
+// be unmounted: its server may not answer any more.
+func TestSilentNFSServer(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	pod := testPod()
+	source := corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}}
+	path := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~nfs/share")
+	silentServer(t, path)
+	ended := make(chan error, 1)
+	go func() {
+		r := Request{Pod: pod, Volume: &corev1.Volume{Name: "share", VolumeSource: source}, Now: time.Now()}
+		m, err := v.Mount(t.Context(), r, testObjects())
+		if err == nil && (m.Changed || m.HostPath != path) {
+			err = fmt.Errorf("got %+v, want the volume at %s, unchanged", m, path)
+		}
+		ended <- errors.Join(err, v.Unmount(t.Context(), pod.UID, OnDisk{pluginNFS, "share"}))
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a refresh waits for the server")
 	}
 }
