@@ -2,6 +2,7 @@ package podfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -69,6 +71,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return nil, false, nil, err
 	}
 	on := OnDisk{pluginLocal, p.PV.Name}
+	target, options := v.hostPath(p.Pod.UID, on), MountOptions(p.PV)
 	release = func() {}
 	var device *block.Device
 	if isDevice {
@@ -82,16 +85,18 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	case err != nil:
 		release()
 		return nil, false, nil, err
+	case device == nil && len(options) > 0:
+		mount = func(*os.File) error { return bindWith(ctx, s.Path, target, options) }
 	case device == nil:
-		mount = func(dir *os.File) error { return bindDir(s.Path, dir) }
+		mount = func(dir *os.File) error { return bindDir(s.Path, dir, false) }
 	case other != "": // a mounted device is neither formatted nor repaired
-		mount = func(dir *os.File) error { return bindDir(other, dir) }
+		mount = func(dir *os.File) error { return bindDir(other, dir, true) }
 	default:
-		fs := block.FileSystem{Options: MountOptions(p.PV), ReadOnly: p.ReadOnly, Grow: p.Grow}
+		fs := block.FileSystem{Options: options, ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
 			fs.Type = *s.FSType
 		}
-		mount = func(*os.File) error { return device.Mount(ctx, v.hostPath(p.Pod.UID, on), fs) }
+		mount = func(*os.File) error { return device.Mount(ctx, target, fs) }
 	}
 	return mount, other == "", release, nil
 }
@@ -111,12 +116,35 @@ func isDevice(path string) (bool, error) {
 	return false, nil
 }
 
-func bindDir(path string, dir *os.File) error {
+// bindWith binds a directory of the node with those of the mount options that belong to a mount, not to a file system,
+// such as noexec.
+func bindWith(ctx context.Context, path, target string, options []string) error {
+	err := block.Mount(ctx, "none", path, target, append([]string{"bind"}, options...))
+	if err == nil {
+		return nil
+	}
+	// It may be bound without its options.
+	if e := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); e != nil && !errors.Is(e, unix.EINVAL) {
+		err = errors.Join(err, fmt.Errorf("unmount %s: %w", target, e))
+	}
+	return err
+}
+
+// bindDir binds a directory of the node. If it is to be a mount, it must still be one: else the directory below the
+// mount would be bound in its place. An open one cannot be unmounted meanwhile.
+func bindDir(path string, dir *os.File, isMount bool) error {
 	source, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
+	st, err := stat(source)
+	if err != nil {
+		return err
+	}
+	if isMount && !mounts.IsRoot(&st) {
+		return fmt.Errorf("bind mount %s: it has just been unmounted for another pod", path)
+	}
 	if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind mount %s: %w", path, err)
 	}

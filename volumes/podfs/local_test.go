@@ -113,6 +113,62 @@ func TestLocalDevice(t *testing.T) {
 	unmountLocal(t, v, pods[0].UID)
 }
 
+// TestLocalMountOptions checks that the mount options of a local volume count for a directory of the node too, and in
+// the pod alone.
+func TestLocalMountOptions(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	disk := t.TempDir()
+	p := persistent(testPod(), localOf(disk, nil))
+	p.PV.Spec.MountOptions = []string{"noexec", "nosuid"}
+	m, err := v.MountPersistent(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flags = unix.ST_NOEXEC | unix.ST_NOSUID
+	for path, want := range map[string]int64{m.HostPath: flags, disk: 0} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil || st.Flags&flags != want {
+			t.Errorf("%s: got flags %x, %v, want %x", path, st.Flags&flags, err, want)
+		}
+	}
+	unmountLocal(t, v, p.Pod.UID)
+}
+
+// TestLocalDeviceUnmountedMeanwhile checks a pod that is to share the mount of another pod's device, while that is
+// unmounted: it gets no directory of the node in place of the device.
+func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	source := localOf(loopDevice(t), nil)
+	one, two := testPod(), testPod()
+	two.UID = "99999999-2222-3333-4444-555555555555"
+	m, err := v.MountPersistent(t.Context(), persistent(one, source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount, first, release, err := v.localMount(t.Context(), persistent(two, source), source.Local)
+	if err != nil || first {
+		t.Fatalf("got first=%t, %v, want that the other pod has the volume", first, err)
+	}
+	if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := mount(dir); err == nil || !strings.Contains(err.Error(), "has just been unmounted") {
+		t.Errorf("got %v, want that the volume has just been unmounted", err)
+	}
+	release()
+	if _, err := v.MountPersistent(t.Context(), persistent(two, source)); err != nil {
+		t.Errorf("the next attempt: got %v, want the device mounted", err)
+	}
+	unmountLocal(t, v, two.UID)
+}
+
 // TestLocalGroupOnce checks that a pod's fsGroup is applied to a local volume once, when it is mounted: the modes that
 // the pod gives its files later stay, also after a restart of the agent. What was interrupted is continued.
 func TestLocalGroupOnce(t *testing.T) {
