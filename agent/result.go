@@ -14,7 +14,7 @@ type syncResult struct {
 	status corev1.PodStatus
 	// snapshot is the state of the pod in the runtime; nil before the first sync.
 	snapshot *cri.Snapshot
-	// mounted are the paths of the mounted volumes, by name.
+	// mounted are the paths of the mounted volumes, of block volumes those of the devices, by name.
 	mounted map[string]string
 	// replaced is closed when there is a newer result, or when there will be none.
 	replaced chan struct{}

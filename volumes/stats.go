@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,19 +13,21 @@ import (
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
-// Usage returns the volumes of a pod that are file systems of their own. mounted is where they are mounted, by name.
+// Usage returns the volumes of a pod that are file systems or devices of their own. mounted is where they are mounted,
+// or the device, by name.
 func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]usage.Volume {
 	all := map[string]usage.Volume{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		dir := mounted[v.Name]
-		own, byDriver := ownFileSystem(dir)
+		path := mounted[v.Name]
+		_, device := usedAs(pod, v.Name)
+		own, byDriver := ownStorage(path, device)
 		if !own {
 			continue
 		}
-		u := usage.Volume{Dir: dir, Claim: storage.ClaimName(pod, v)}
+		u := usage.Volume{Path: path, Device: device, Claim: storage.ClaimName(pod, v)}
 		if byDriver {
-			directory := filepath.Base(filepath.Dir(dir))
+			directory := filepath.Base(filepath.Dir(path))
 			u.Ask = func(ctx context.Context) (usage.Figures, bool) { return m.figures(ctx, pod, v.Name, directory) }
 		}
 		all[v.Name] = u
@@ -32,10 +35,13 @@ func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]u
 	return all
 }
 
-// ownFileSystem reports by a volume's path whether it is a file system of its own, and whether a CSI driver, which
-// knows its usage, has mounted it. Block devices are elsewhere.
-func ownFileSystem(path string) (own, byDriver bool) {
+// ownStorage reports by a volume's path whether it is a file system or a device of its own, and whether it is that of a
+// CSI driver, which knows its usage.
+func ownStorage(path string, device bool) (own, byDriver bool) {
 	dir := filepath.Dir(path)
+	if device {
+		return path != "", strings.HasSuffix(filepath.Dir(dir), "/kubernetes.io/csi/volumeDevices/publish")
+	}
 	switch filepath.Base(dir) {
 	case "kubernetes.io~iscsi", "kubernetes.io~nfs", "kubernetes.io~local-volume":
 		return true, false

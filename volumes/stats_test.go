@@ -37,21 +37,29 @@ func TestVolumeHealth(t *testing.T) {
 	}
 }
 
-// TestOwnFileSystem checks which volumes have figures of their own in /stats/summary, and of which a driver is asked.
-func TestOwnFileSystem(t *testing.T) {
+// TestOwnStorage checks which volumes have figures of their own in /stats/summary, and of which a driver is asked.
+func TestOwnStorage(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][2]bool{
-		"/r/pods/u/volumes/kubernetes.io~csi/pv/mount":                 {true, true},
-		"/r/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u":      {false, false},
-		"/r/pods/u/volumes/kubernetes.io~iscsi/pv":                     {true, false},
-		"/r/plugins/kubernetes.io/iscsi/volumeDevices/iface-a/lun-0/u": {false, false},
-		"/r/pods/u/volumes/kubernetes.io~nfs/share":                    {true, false},
-		"/r/pods/u/volumes/kubernetes.io~local-volume/mount":           {true, false},
-		"/r/pods/u/volumes/kubernetes.io~empty-dir/mount":              {false, false},
+		"/r/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u":      {true, true},
+		"/r/plugins/kubernetes.io/iscsi/volumeDevices/iface-a/lun-0/u": {true, false},
+		"/dev/disk/by-id/wwn-1": {true, false},
+		"":                      {false, false},
+	} {
+		if own, ofDriver := ownStorage(path, true); own != want[0] || ofDriver != want[1] {
+			t.Errorf("device %s: got %t, %t, want %v", path, own, ofDriver, want)
+		}
+	}
+	for path, want := range map[string][2]bool{
+		"/r/pods/u/volumes/kubernetes.io~csi/pv/mount":       {true, true},
+		"/r/pods/u/volumes/kubernetes.io~iscsi/pv":           {true, false},
+		"/r/pods/u/volumes/kubernetes.io~nfs/share":          {true, false},
+		"/r/pods/u/volumes/kubernetes.io~local-volume/mount": {true, false},
+		"/r/pods/u/volumes/kubernetes.io~empty-dir/mount":    {false, false},
 		"/srv/mount": {false, false},
 		"":           {false, false},
 	} {
-		if own, ofDriver := ownFileSystem(path); own != want[0] || ofDriver != want[1] {
+		if own, ofDriver := ownStorage(path, false); own != want[0] || ofDriver != want[1] {
 			t.Errorf("%s: got %t, %t, want %v", path, own, ofDriver, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -113,18 +114,19 @@ func (x *Executor) ListVolumes(pod types.UID, r *Results) (names []string, err e
 	return names, nil
 }
 
-// Paths returns the paths of the mounted volumes by name: the map of the last call if nothing has changed.
+// Paths returns the paths of the mounted volumes, of block volumes those of the devices, by name: the map of the last
+// call if nothing has changed.
 func (r *Results) Paths(last map[string]string) map[string]string {
 	same := len(last) == len(r.mounts)
 	for name, m := range r.mounts {
-		same = same && last[name] == m.HostPath
+		same = same && last[name] == cmp.Or(m.HostPath, m.Device)
 	}
 	if same {
 		return last
 	}
 	all := make(map[string]string, len(r.mounts))
 	for name, m := range r.mounts {
-		all[name] = m.HostPath
+		all[name] = cmp.Or(m.HostPath, m.Device)
 	}
 	return all
 }

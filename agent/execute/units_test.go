@@ -2,6 +2,7 @@ package execute
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/volumes"
 )
 
 // TestLinkName checks that log collectors take the name of the link apart, and it is never too long for a file.
@@ -52,5 +54,19 @@ func TestClaimedDevices(t *testing.T) {
 	got, err := x.of(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})
 	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// TestPaths checks that the path of a block volume is that of its device.
+func TestPaths(t *testing.T) {
+	r := NewResults()
+	for name, m := range map[string]volumes.Mounted{"disk": {Device: "/dev/sdb"}, "data": {HostPath: "/srv/data"}} {
+		step := podstate.Mount{Volume: name}
+		r.Add(Outcome{Result: podstate.Result{Step: step}, mounted: m})
+	}
+	want := map[string]string{"disk": "/dev/sdb", "data": "/srv/data"}
+	got := r.Paths(nil)
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -40,17 +40,18 @@ type Pod struct {
 	Cgroup string
 	// Started is the time at which the agent started to manage the pod.
 	Started time.Time
-	// Volumes has the volumes that are separate file systems, by their names in the spec.
+	// Volumes has the volumes that are separate file systems or devices, by their names in the spec.
 	Volumes map[string]Volume
 }
 
 // Volume is a volume that a driver has mounted.
 type Volume struct {
-	// Dir is its mount point.
-	Dir string
+	// Path is its mount point, or its device if the containers use it as one.
+	Path   string
+	Device bool
 	// Claim is the name of the PersistentVolumeClaim; empty for an inline volume of the pod.
 	Claim string
-	// Ask asks the driver for the figures. If it has none, ok is false and the figures of the mount point are used. The
+	// Ask asks the driver for the figures. If it has none, ok is false and the figures of Path are used. The
 	// health of the volume is used in both cases. May be nil.
 	Ask func(ctx context.Context) (f Figures, ok bool)
 }

@@ -175,7 +175,7 @@ type world struct {
 func newWorld(t *testing.T, v2 bool) *world {
 	t.Helper()
 	w := &world{runtime: &fakeRuntime{}, root: t.TempDir()}
-	w.volumes = map[string]Volume{"claim": {Dir: w.root, Claim: "c"}}
+	w.volumes = map[string]Volume{"claim": {Path: w.root, Claim: "c"}}
 	h := &Hierarchy{unified: filepath.Join(w.root, "cgroup")}
 	const pod1 = "kubepods/pod1"
 	for _, dir := range []string{"", "kubepods", pod1, pod1 + "/" + sandboxID, pod1 + "/" + appID, pod1 + "/" + strayID} {
@@ -481,12 +481,26 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestBlockVolume checks that the size of a block volume is exposed, also if its driver does not know it.
+func TestBlockVolume(t *testing.T) {
+	w := newWorld(t, true)
+	device := filepath.Join(w.root, "elsewhere/big") // its end is found like that of a device
+	w.volumes["claim"] = Volume{Path: device, Device: true, Claim: "c"}
+	text := w.text(w.WriteVolumes)
+	for name, want := range map[string]string{"capacity_bytes": "1048576", "used_bytes": "0"} {
+		line := "kubelet_volume_stats_" + name + `{namespace="default",persistentvolumeclaim="c"} ` + want + "\n"
+		if !strings.Contains(text, line) {
+			t.Errorf("got no %q, want it in:\n%s", line, text)
+		}
+	}
+}
+
 // TestDriverThatHangs checks that a request does not wait long for a driver that does not answer, and that the driver
 // is asked once.
 func TestDriverThatHangs(t *testing.T) {
 	var f faraway
 	asked, answer := make(chan struct{}, 9), make(chan struct{})
-	v := Volume{Dir: t.TempDir(), Ask: func(context.Context) (Figures, bool) {
+	v := Volume{Path: t.TempDir(), Ask: func(context.Context) (Figures, bool) {
 		asked <- struct{}{}
 		<-answer
 		return Figures{Capacity: 10, Used: 4}, true
@@ -497,7 +511,7 @@ func TestDriverThatHangs(t *testing.T) {
 		}
 	}
 	f.mu.Lock()
-	done := f.all[v.Dir].done
+	done := f.all[v.Path].done
 	f.mu.Unlock()
 	close(answer)
 	<-done

@@ -29,7 +29,7 @@ type far struct {
 // read returns the last known figures of a volume. It starts a new measurement if they are older than a minute, and
 // waits for it at most farPatience, only if no figures are known.
 func (f *faraway) read(v Volume) fileSystem {
-	now, dir := time.Now(), v.Dir
+	now, path := time.Now(), v.Path
 	f.mu.Lock()
 	if f.all == nil {
 		f.all = map[string]*far{}
@@ -39,10 +39,10 @@ func (f *faraway) read(v Volume) fileSystem {
 			delete(f.all, other)
 		}
 	}
-	one := f.all[dir]
+	one := f.all[path]
 	if one == nil {
 		one = &far{}
-		f.all[dir] = one
+		f.all[path] = one
 	}
 	one.asked = now
 	if one.done == nil && now.Sub(one.at) > sizeFresh {
@@ -69,7 +69,7 @@ func (f *faraway) measure(v Volume, one *far) {
 	found := ask(v)
 	if !found.known {
 		abnormal := found.abnormal
-		found = readFileSystem(v.Dir)
+		found = v.read()
 		found.abnormal = abnormal
 	}
 	f.mu.Lock()
@@ -79,6 +79,14 @@ func (f *faraway) measure(v Volume, one *far) {
 	}
 	close(one.done)
 	one.done = nil
+}
+
+// read returns the figures of the volume's file system or device.
+func (v *Volume) read() fileSystem {
+	if v.Device {
+		return readDevice(v.Path)
+	}
+	return readFileSystem(v.Path)
 }
 
 // ask returns the figures and the health that the driver of a volume reports.

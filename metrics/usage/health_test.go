@@ -13,7 +13,7 @@ import (
 
 // sick replaces the volume by one whose driver reports abnormal, with or without figures.
 func (w *world) sick(abnormal *bool, figures bool) {
-	w.volumes["claim"] = Volume{Dir: w.root, Claim: "c", Ask: func(context.Context) (Figures, bool) {
+	w.volumes["claim"] = Volume{Path: w.root, Claim: "c", Ask: func(context.Context) (Figures, bool) {
 		return Figures{Capacity: 10, Abnormal: abnormal}, figures
 	}}
 }
@@ -44,7 +44,7 @@ func TestVolumeHealth(t *testing.T) {
 func TestWatchHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		v := Volume{Dir: "/missing", Ask: func(context.Context) (Figures, bool) {
+		v := Volume{Path: "/missing", Ask: func(context.Context) (Figures, bool) {
 			asked.Add(1)
 			return Figures{Capacity: 1}, true
 		}}

@@ -2,9 +2,12 @@ package usage
 
 import (
 	"context"
+	"io"
+	"os"
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -36,6 +39,20 @@ func readFileSystem(path string) fileSystem {
 		inodesFree: s.Ffree,
 		inodesUsed: s.Files - s.Ffree,
 	}
+}
+
+// readDevice returns the size of a device. What of it is used is not known.
+func readDevice(path string) fileSystem {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fileSystem{}
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fileSystem{}
+	}
+	return fileSystem{at: time.Now(), known: true, capacity: uint64(size)}
 }
 
 // holding returns f with a as the used bytes and inodes.
