@@ -30,6 +30,8 @@ type agentMode struct {
 	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
 	releasing         sync.Mutex
 	clean, incomplete latest.Signal
+	// shutIn is why pods cannot reach other networks, so that it is logged once. Only cleanUp uses it.
+	shutIn string
 }
 
 func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
@@ -153,8 +155,7 @@ func (a *agentMode) cleanUp(ctx context.Context) {
 		return
 	}
 	for {
-		next := a.releaseRemoved(ctx)
-		a.masquerade(ctx)
+		next := min(a.releaseRemoved(ctx), a.masquerade(ctx))
 		if a.await(ctx, next); ctx.Err() != nil {
 			return
 		}
@@ -182,21 +183,28 @@ func (a *agentMode) await(ctx context.Context, next time.Duration) {
 	}
 }
 
-// masquerade installs the rules by which pods reach other networks, unless the user configures the network.
-func (a *agentMode) masquerade(ctx context.Context) {
+// masquerade installs the rules by which pods reach other networks, unless the user configures the network. It returns
+// when to do it again.
+func (a *agentMode) masquerade(ctx context.Context) (next time.Duration) {
 	ranges := a.source.Ranges()
 	if a.cfg.Conf != "" || len(ranges) == 0 {
-		return
+		return cleanupInterval
 	}
 	except := a.cfg.NonMasquerade
 	if len(except) == 0 {
 		except = a.cluster.unmasqueraded()
 	}
 	err := errors.Join(cni.Masquerade(ctx, ranges, except), cni.AllowForwarding(ctx, ranges))
-	if err != nil && ctx.Err() == nil {
-		a.log.Warn("cannot set up masquerading and forwarding; pods cannot reach other networks",
-			"err", err, "retryIn", cleanupInterval)
+	if err == nil {
+		a.shutIn = ""
+		return cleanupInterval
 	}
+	if text := err.Error(); text != a.shutIn && ctx.Err() == nil {
+		a.shutIn = text
+		a.log.Warn("cannot set up masquerading and forwarding; pods cannot reach other networks",
+			"err", err, "retryIn", cleanupRetry)
+	}
+	return cleanupRetry
 }
 
 // releaseRemoved releases the networks of removed sandboxes, and returns when to do it again.

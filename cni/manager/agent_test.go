@@ -1,0 +1,68 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodelet/nodelet/cni"
+)
+
+// TestMasqueradeIsRetried checks that rules which cannot be made, because another program holds the lock of iptables or
+// because iptables is installed later, are made soon after, and then rarely again.
+func TestMasqueradeIsRetried(t *testing.T) {
+	bin, calls := t.TempDir(), filepath.Join(t.TempDir(), "calls")
+	tools := func(exit string) {
+		for _, tool := range []string{"iptables", "iptables-restore"} {
+			text := "#!/bin/sh\necho " + tool + " >>" + calls + "\nexit " + exit + "\n"
+			if err := os.WriteFile(filepath.Join(bin, tool), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	count := func() int {
+		text, err := os.ReadFile(calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(calls, 0); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "iptables-restore")
+	}
+	t.Setenv("PATH", bin)
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan struct{})
+		close(answered)
+		m := &Manager{log: slog.New(slog.DiscardHandler), cluster: standalone{}, cfg: Config{
+			Dir:       t.TempDir(),
+			CheckSoon: func() {},
+			Runtime:   silentRuntime{},
+			Answered:  answered,
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newAgentMode(ctx, m, cni.Dirs{Conf: t.TempDir(), Bins: []string{t.TempDir()}})
+		a.source.SetRanges([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")})
+		<-a.clean
+		done := make(chan struct{})
+		tools("4")
+		go func() { a.cleanUp(ctx); close(done) }()
+		time.Sleep(5*time.Minute - time.Second)
+		if n := count(); n != 5 {
+			t.Errorf("got %d attempts in five minutes, want one each minute", n)
+		}
+		tools("0")
+		time.Sleep(20*time.Minute + 2*time.Second)
+		if n := count(); n != 3 {
+			t.Errorf("got %d calls in the next 20 minutes, want one at once and then one each ten minutes", n)
+		}
+		cancel()
+		<-done
+	})
+}
