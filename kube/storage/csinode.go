@@ -41,13 +41,14 @@ type NodeDriver struct {
 	Topology     map[string]string
 }
 
-// Run creates the CSINode, owned by the current Node object, and again after the Node was replaced, until ctx is done.
+// Run creates the CSINode, owned by the current Node object, and again after the Node was replaced, with the drivers
+// that are registered, until ctx is done.
 func (s *Storage) Run(ctx context.Context) {
 	var pause backoff.Backoff
 	for owner := types.UID(""); ; {
 		seen := s.next()
 		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
-			if err := s.writeCSINode(ctx, func(*storagev1.CSINode) {}); err != nil {
+			if err := s.restore(ctx); err != nil {
 				s.cfg.Log.Warn("cannot create this node's CSINode, retrying", "err", err)
 				if !backoff.Sleep(ctx, pause.Next(0)) {
 					return
@@ -62,6 +63,23 @@ func (s *Storage) Run(ctx context.Context) {
 		case <-seen:
 		}
 	}
+}
+
+// restore writes the drivers that are registered into the Node and the CSINode: both may be new.
+func (s *Storage) restore(ctx context.Context) error {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.registered))
+	s.mu.Unlock()
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, s.labelNode(ctx, d))
+	}
+	errs = append(errs, s.writeCSINode(ctx, func(n *storagev1.CSINode) {
+		for _, d := range all {
+			n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
+		}
+	}))
+	return errors.Join(errs...)
 }
 
 // SetDriver adds a driver to the CSINode, and its topology to the labels of the Node.
@@ -80,6 +98,9 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	if err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registered[d.Name] = d
 	return nil
 }
 
@@ -100,6 +121,9 @@ func (s *Storage) awaitNode(ctx context.Context) error {
 
 // RemoveDriver removes a driver from the CSINode.
 func (s *Storage) RemoveDriver(ctx context.Context, name string) error {
+	s.mu.Lock()
+	delete(s.registered, name)
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
 	return s.writeCSINode(ctx, func(n *storagev1.CSINode) {

@@ -44,6 +44,8 @@ type Storage struct {
 	// waiting are the pods that wait for a volume to be attached, by the volume's name.
 	waiting waiting.Pods[corev1.UniqueVolumeName]
 	drivers drivers
+	// registered are the CSI drivers of this node, by name.
+	registered map[string]NodeDriver
 
 	// csiNode serializes writes to the CSINode.
 	csiNode sync.Mutex
@@ -52,8 +54,9 @@ type Storage struct {
 // New returns a Storage that has sent no request yet. Close ends it.
 func New(cfg Config) *Storage {
 	s := &Storage{
-		cfg:  cfg,
-		seen: make(chan struct{}),
+		cfg:        cfg,
+		seen:       make(chan struct{}),
+		registered: map[string]NodeDriver{},
 		drivers: drivers{
 			known:   make(chan struct{}),
 			byName:  map[string]*storagev1.CSIDriver{},

@@ -432,11 +432,23 @@ func TestCSINode(t *testing.T) {
 		if err := w.RemoveDriver(t.Context(), driver); err != nil || len(get().Spec.Drivers) != 0 {
 			t.Errorf("after the removal: got %v, %+v, want no driver", err, get().Spec.Drivers)
 		}
-		// The Node is recreated: so is its CSINode.
-		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
+		// The Node is recreated: so is its CSINode, with the drivers that are registered.
+		d.Name, d.Topology = "other.example.com", map[string]string{"row": "8"}
+		if err := w.SetDriver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		before := len(w.server.Patches())
+		second := w.node.Load().DeepCopy()
+		second.UID = "node-uid-2"
+		w.server.Put(second)
+		w.see(func(n *corev1.Node) { n.UID = second.UID })
 		time.Sleep(time.Minute)
-		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid-2" {
-			t.Errorf("got %+v", n)
+		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid-2" || len(n.Spec.Drivers) != 1 ||
+			n.Spec.Drivers[0].Name != d.Name {
+			t.Errorf("got %+v, want the other driver alone", n)
+		}
+		if p := w.server.Patches()[before:]; len(p) != 1 || !strings.Contains(p[0], `"labels":{"row":"8"}`) {
+			t.Errorf("patches of the new Node: got %q, want one with the label of the driver", p)
 		}
 		cancel()
 		<-ended
