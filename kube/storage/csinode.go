@@ -92,9 +92,13 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	if err := s.labelNode(ctx, d); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
-	err := s.writeCSINode(ctx, func(n *storagev1.CSINode) {
-		n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
-	})
+	add := func(n *storagev1.CSINode) { n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry()) }
+	err := s.writeCSINode(ctx, add)
+	if apierrors.IsInvalid(err) { // of an entry, only the limit can change: it has an earlier node ID or topology
+		if err = s.RemoveDriver(ctx, d.Name); err == nil {
+			err = s.writeCSINode(ctx, add)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}

@@ -1,8 +1,10 @@
 package storage_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -452,6 +454,41 @@ func TestCSINode(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// TestDriverChanges checks that a driver which has another node ID than before can register. The API server accepts no
+// change of an entry but of its limit.
+func TestDriverChanges(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		d := storage.NodeDriver{Name: driver, NodeID: "n-1"}
+		if err := w.SetDriver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		removed := false
+		w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "csinodes") {
+				return nil
+			}
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			has := bytes.Contains(body, []byte(driver))
+			if removed = removed || !has; !removed {
+				return apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("CSINode").GroupKind(), "node", nil)
+			}
+			return nil
+		})
+		d.NodeID = "n-2"
+		if err := w.SetDriver(t.Context(), d); err != nil {
+			t.Errorf("got %v, want the driver registered", err)
+		}
+		n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode)
+		if len(n.Spec.Drivers) != 1 || n.Spec.Drivers[0].NodeID != "n-2" {
+			t.Errorf("got %+v, want one with the new ID", n.Spec.Drivers)
+		}
 	})
 }
 
