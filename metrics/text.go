@@ -167,7 +167,8 @@ func appendLabel(buf []byte, comma bool, name, value string) []byte {
 	if strings.ContainsAny(value, "\\\"\n") {
 		value = labelEscapes.Replace(value)
 	}
-	buf = append(buf, value...)
+	// Pods choose the names of their network interfaces. With other bytes, Prometheus refuses the whole page.
+	buf = append(buf, strings.ToValidUTF8(value, "\uFFFD")...)
 	return append(buf, '"')
 }
 

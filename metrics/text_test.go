@@ -51,6 +51,21 @@ d 12345678
 	}
 }
 
+// The kernel takes nearly every byte in the name of a network interface.
+func TestLabelsAreUTF8(t *testing.T) {
+	r := &Registry{}
+	r.Gauges("bytes", "B.", "interface").With("a\xff").Set(1)
+	r.Func(func(_ context.Context, t *Text) {
+		t.Family("packets", "P.", KindGauge)
+		t.Rendered(2, 0, Labels("pod", "p"), "interface", "\xfe\xff\"é")
+	})
+	const want = "# HELP bytes B.\n# TYPE bytes gauge\nbytes{interface=\"a\uFFFD\"} 1\n" +
+		"# HELP packets P.\n# TYPE packets gauge\npackets{pod=\"p\",interface=\"\uFFFD\\\"é\"} 2\n"
+	if got := written(r); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestHistogramsAreCumulative(t *testing.T) {
 	r := &Registry{}
 	h := r.Histograms("h_seconds", "H.", []float64{0.1, 1}, "op")
