@@ -104,6 +104,7 @@ func TestStaticPodRuns(t *testing.T) {
 				"--cgroups-per-qos=false",
 				"--enforce-node-allocatable=",
 				"--healthz-port=0",
+				"--resolv-conf=",
 			}, flags...))
 			if err != nil {
 				t.Fatal(err)
