@@ -84,12 +84,39 @@ func usable(ip netip.Addr) error {
 	return local(ip)
 }
 
-// local returns an error if no interface of this machine has the address ip. It binds a socket, which only works for an
-// address of this machine and is cheaper than listing the interfaces.
+// These are addresses that no machine has (RFC 5737, RFC 3849).
+var documentation4, documentation6 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+
+// local returns an error if no interface of this machine has the address ip. It binds a socket, which normally works
+// only for such an address, and is much cheaper than listing those of all interfaces. With the sysctl ip_nonlocal_bind,
+// which keepalived needs, it works for each address: then they are listed.
 func local(ip netip.Addr) error {
+	if err := bind(ip); err != nil {
+		return fmt.Errorf("%s is on no interface of this machine: %w", ip, err)
+	}
+	nowhere := documentation6
+	if ip.Is4() {
+		nowhere = documentation4
+	}
+	if bind(nowhere) != nil {
+		return nil
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is on no interface of this machine", ip)
+}
+
+func bind(ip netip.Addr) error {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	if err != nil {
-		return fmt.Errorf("%s is on no interface of this machine: %w", ip, err)
+		return err
 	}
 	return c.Close()
 }

@@ -3,7 +3,11 @@ package node
 import (
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostIP returns an address of this machine that other machines could reach.
@@ -32,6 +36,38 @@ func TestUsable(t *testing.T) {
 	}
 	if ip := hostIP(t); usable(ip) != nil {
 		t.Errorf("usable(%s): got %v, want nil", ip, usable(ip))
+	}
+}
+
+// TestUsableWithNonlocalBind checks that the address of another machine is not usable where programs may bind to it, as
+// on the machines of a control plane with keepalived.
+func TestUsableWithNonlocalBind(t *testing.T) {
+	foreign := netip.MustParseAddr("192.0.2.77")
+	var prepared, bound, got error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread, with its network, ends with this goroutine
+		if prepared = unix.Unshare(unix.CLONE_NEWNET); prepared != nil {
+			return
+		}
+		if prepared = os.WriteFile("/proc/sys/net/ipv4/ip_nonlocal_bind", []byte("1"), 0); prepared != nil {
+			return
+		}
+		var c net.PacketConn
+		if c, bound = net.ListenPacket("udp", netip.AddrPortFrom(foreign, 0).String()); bound == nil {
+			_ = c.Close()
+		}
+		got = usable(foreign)
+	}()
+	<-done
+	switch {
+	case prepared != nil:
+		t.Skip("needs root and a network of its own: ", prepared)
+	case bound != nil:
+		t.Errorf("bind to %s: got %v, want no error", foreign, bound)
+	case got == nil:
+		t.Errorf("usable(%s): got nil, want an error", foreign)
 	}
 }
 
