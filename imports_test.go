@@ -43,7 +43,7 @@ var pureMustNot = []string{
 // may always import those below itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-cmd/nodelet/command: cmd/nodelet/command agent cni config cri kube/pod kube/server systemd
+cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine kube/pod kube/server systemd
 agent: cri internal/backoff internal/latest internal/loglevel kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
@@ -58,33 +58,39 @@ agent/placement: agent/placement agent/spec config host/atomicfile host/boundedf
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config
-agent/allocatable: agent/spec config host/cgroups internal/backoff internal/periodic
+agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
+agent/allocatable: internal/periodic
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
-cni: host/inotify host/atomicfile host/boundedfile host/program internal/backoff internal/latest internal/listener
+cni: host/inotify host/atomicfile host/boundedfile host/machine host/program
+cni: internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest
-cri: kube/pod internal/trace
-cri/images: config cri host/atomicfile host/boundedfile host/program internal/keylock internal/backoff
+cri: kube/pod internal/backoff internal/trace
+cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
-csi: plugins host/mounts internal/keylock internal/waiting internal/latest
+csi: plugins volumes/pluginname host/atomicfile host/machine host/mounts
+csi: internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/waiting
-kube/node: config kube/client kube/pod kube/watch internal/backoff internal/latest internal/periodic
+kube/node: config host/machine host/topology kube/client kube/pod kube/watch
+kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/oom: internal/backoff
+host/pressure: host/machine
 host/self: internal/backoff internal/periodic
 metrics:
-metrics/usage: config metrics kube/pod host/beneath host/mounts internal/backoff
+metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
+metrics/usage: volumes/pluginname
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify internal/backoff
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
@@ -93,12 +99,12 @@ plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/
 internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
 internal/trace: config
-config: internal/release
+config: host/topology internal/release
 systemd: internal/loglevel internal/backoff
 volumes: csi kube/pod kube/storage metrics/usage plugins
 volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
-volumes/podfs: volumes/block kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
+volumes/podfs: volumes/block volumes/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
 test: .
 `
 

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/utils"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/machine"
 )
 
 // Record describes the networks of a sandbox; it is kept in <dir>/sandboxes/<container ID>/record.json.
@@ -199,19 +199,9 @@ func (s store) all() ([]*Record, error) {
 	return records, err
 }
 
-// boot is what bootID has read.
-var boot atomic.Pointer[string]
-
 // bootID identifies this boot of the machine; it is empty as long as that cannot be read.
 func bootID() string {
-	if id := boot.Load(); id != nil {
-		return *id
-	}
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	id := strings.TrimSpace(string(b))
-	if err == nil {
-		boot.Store(&id)
-	}
+	id, _ := machine.BootID()
 	return id
 }
 

@@ -10,6 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/nodelet/nodelet/host/topology"
 )
 
 // build converts a valid configuration and the flags without a field to plain Go types.
@@ -185,7 +188,6 @@ func buildShutdown(k *KubeletConfiguration) Shutdown {
 }
 
 func buildServer(k *KubeletConfiguration) Server {
-	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
 	s := Server{
 		CertFile:      k.TLSCertFile,
 		KeyFile:       k.TLSPrivateKeyFile,
@@ -200,7 +202,7 @@ func buildServer(k *KubeletConfiguration) Server {
 		Profiling:       *k.EnableProfilingHandler,
 		DebugFlags:      *k.EnableDebugFlagsHandler,
 		SystemLogs:      *k.EnableSystemLogHandler,
-		SystemLogsQuery: query,
+		SystemLogsQuery: ptr.Deref(k.EnableSystemLogQuery, false),
 	}
 	if *k.EnableServer {
 		s.Endpoint = endpoint(k.Address, k.Port)
@@ -240,7 +242,7 @@ func buildReserved(k *KubeletConfiguration) Reserved {
 		SystemCgroup: k.SystemReservedCgroup,
 	}
 	if k.ReservedSystemCPUs != "" {
-		cpus, err := cpuList(k.ReservedSystemCPUs)
+		cpus, err := topology.ParseCPUs(k.ReservedSystemCPUs)
 		if err != nil {
 			panic("config: reserved CPUs were not checked: " + err.Error())
 		}

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/cpuset"
 )
 
 // Threshold is the value of a signal below which pods are evicted. Exactly one of Quantity and Percentage is set.
@@ -147,16 +146,4 @@ func reservedList(m map[string]string) (corev1.ResourceList, error) {
 		list[corev1.ResourceName(name)] = q
 	}
 	return list, nil
-}
-
-// cpuList reads a list such as "0-3,8".
-func cpuList(text string) (cpuset.CPUSet, error) {
-	for part := range strings.SplitSeq(text, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		low, err := strconv.ParseUint(first, 10, 16)
-		if high, errHigh := strconv.ParseUint(last, 10, 16); isRange && (errHigh != nil || high < low) || err != nil {
-			return cpuset.New(), fmt.Errorf("%q is not a list of CPUs such as 0-3,8", text)
-		}
-	}
-	return cpuset.Parse(text)
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/nodelet/nodelet/host/topology"
 )
 
 func (v *checker) checkImages() {
@@ -114,7 +116,7 @@ func (v *checker) checkCPUAndMemory() {
 		if c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "" {
 			v.bad("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
 		}
-		if _, err := cpuList(c.ReservedSystemCPUs); err != nil {
+		if _, err := topology.ParseCPUs(c.ReservedSystemCPUs); err != nil {
 			v.bad("reservedSystemCPUs", "%v", err)
 		}
 	}

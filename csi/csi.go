@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/plugins"
 )
@@ -74,11 +74,11 @@ func New(cfg Config) (*CSI, error) {
 		cfg.Changed = func() {}
 	}
 	if cfg.BootID == "" {
-		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		id, err := machine.BootID()
 		if err != nil {
-			return nil, fmt.Errorf("read the boot ID: %w", err)
+			return nil, err
 		}
-		cfg.BootID = strings.TrimSpace(string(id))
+		cfg.BootID = id
 	}
 	f, err := openFiles(cfg.Root)
 	if err != nil {

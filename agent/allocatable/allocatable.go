@@ -1,7 +1,6 @@
 package allocatable
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +18,8 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
+	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
 )
@@ -157,7 +157,7 @@ func (e *Enforcer) limitPods(limits cgroups.Resources) bool {
 // would starve them.
 func (e *Enforcer) podLimits() cgroups.Resources {
 	list := maps.Clone(e.cfg.Capacity())
-	if all := maxProcesses(); all > 0 {
+	if all, err := machine.TaskLimit("/proc"); err == nil {
 		list[pids] = *resource.NewQuantity(all, resource.DecimalSI)
 	}
 	if e.enforces("pods") {
@@ -173,7 +173,8 @@ func (e *Enforcer) podLimits() cgroups.Resources {
 	}
 	limits := limitsFor(list)
 	if e.cfg.Systemd() {
-		limits.CPUSet = onlineCPUs()
+		online, _ := topology.Online(os.DirFS("/")) // empty if the kernel does not say: no limit
+		limits.CPUSet = online.String()
 	}
 	return limits
 }
@@ -196,23 +197,4 @@ func limitsFor(list corev1.ResourceList) cgroups.Resources {
 		}
 	}
 	return r
-}
-
-// onlineCPUs returns a list such as 0-3, or "" if the kernel does not say.
-func onlineCPUs() string {
-	text, _ := os.ReadFile("/sys/devices/system/cpu/online")
-	return strings.TrimSpace(string(text))
-}
-
-// maxProcesses returns how many processes and threads the kernel allows at a time, 0 if it does not say.
-func maxProcesses() int64 {
-	least := int64(0)
-	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		text, _ := os.ReadFile(file)
-		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-		if err == nil && (least == 0 || n < least) {
-			least = n
-		}
-	}
-	return least
 }

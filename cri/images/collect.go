@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
@@ -59,8 +59,8 @@ func CollectorSettings(c *config.Config) CollectorOptions {
 type Collector struct {
 	runtime *cri.Client
 	o       CollectorOptions
-	// space returns the size and the free bytes of the file system at a path.
-	space func(path string) (capacity, available uint64, err error)
+	// fileSystem reads the file system at a path.
+	fileSystem func(path string) (machine.FileSystem, error)
 	// began is when this run of the agent started: earlier uses of an image are not known.
 	began time.Time
 	// collecting is held while images are chosen and removed.
@@ -86,7 +86,13 @@ func NewCollector(runtime *cri.Client, o CollectorOptions) *Collector {
 	if o.Collected == nil {
 		o.Collected = func(string) {}
 	}
-	return &Collector{runtime: runtime, o: o, space: space, began: time.Now(), known: map[string]*record{}}
+	return &Collector{
+		runtime:    runtime,
+		o:          o,
+		fileSystem: machine.ReadFileSystem,
+		began:      time.Now(),
+		known:      map[string]*record{},
+	}
 }
 
 // Wanted notes that a pod is about to use an image, which keeps it for the minimum age.
@@ -305,21 +311,12 @@ func (c *Collector) disk(ctx context.Context) (capacity, available uint64, err e
 	}
 	for _, fs := range info.GetImageFilesystems() {
 		if at := fs.GetFsId().GetMountpoint(); at != "" {
-			capacity, available, err = c.space(at)
-			if err == nil && capacity == 0 {
+			fs, err := c.fileSystem(at)
+			if err == nil && fs.Size == 0 {
 				err = fmt.Errorf("the file system at %s has no size", at)
 			}
-			return capacity, min(available, capacity), err
+			return fs.Size, min(fs.Available, fs.Size), err
 		}
 	}
 	return 0, 0, errors.New("find the file system of the images: the runtime does not name it")
-}
-
-// space asks the kernel.
-func space(path string) (capacity, available uint64, err error) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return 0, 0, fmt.Errorf("read the size of the file system of %s: %w", path, err)
-	}
-	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
 }

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -57,11 +58,12 @@ func onDisk(t *testing.T, o CollectorOptions, images string, test func(d *disk))
 			d.events = append(d.events, reason+": "+message)
 		}
 		d.Collector = NewCollector(d.client, o)
-		d.space = func(path string) (uint64, uint64, error) {
+		d.fileSystem = func(path string) (machine.FileSystem, error) {
 			if path != "/var/lib/containerd" {
-				return 0, 0, fmt.Errorf("asked for %s", path)
+				return machine.FileSystem{}, fmt.Errorf("asked for %s", path)
 			}
-			return 1000 * mebi, (1000 - d.other - 100*uint64(len(d.images()))) * mebi, nil
+			free := (1000 - d.other - 100*uint64(len(d.images()))) * mebi
+			return machine.FileSystem{Size: 1000 * mebi, Available: free}, nil
 		}
 		test(d)
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/machine"
 )
 
 // Level is the available part and the total of a resource: bytes, inodes or processes.
@@ -32,66 +34,40 @@ func (p Proc) Memory() (Level, error) {
 	if err != nil {
 		return Level{}, fmt.Errorf("read available memory: %w", err)
 	}
-	kib := map[string]int64{"MemTotal": -1, "MemFree": -1, "Inactive(file)": -1}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		if _, wanted := kib[name]; wanted {
-			number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
-			if kib[name], err = strconv.ParseInt(number, 10, 64); err != nil {
-				return Level{}, fmt.Errorf("read %s: %s: %w", p.path("meminfo"), name, err)
-			}
-		}
+	const missing = int64(-1)
+	total, free := missing, missing
+	inactive := missing
+	err = machine.ParseMeminfo(text, map[string]*int64{"MemTotal": &total, "MemFree": &free, "Inactive(file)": &inactive})
+	if err == nil && min(total, free, inactive) == missing {
+		err = errors.New("it has no line MemTotal, MemFree or Inactive(file)")
 	}
-	for name, n := range kib {
-		if n < 0 {
-			return Level{}, fmt.Errorf("read %s: it has no line %s", p.path("meminfo"), name)
-		}
+	if err != nil {
+		return Level{}, fmt.Errorf("read %s: %w", p.path("meminfo"), err)
 	}
-	total := kib["MemTotal"]
-	return Level{Available: 1024 * min(total, kib["MemFree"]+kib["Inactive(file)"]), Capacity: 1024 * total}, nil
+	return Level{Available: min(total, free+inactive), Capacity: total}, nil
 }
 
 // Processes returns how many processes and threads can still be created.
 func (p Proc) Processes() (Level, error) {
-	most := int64(0)
-	for _, file := range []string{"pid_max", "threads-max"} {
-		n, err := readNumber(p.path("sys/kernel", file))
-		if err != nil {
-			return Level{}, fmt.Errorf("read the limit of processes: %w", err)
-		}
-		if most == 0 || n < most {
-			most = n
-		}
-	}
-	text, err := os.ReadFile(p.path("loadavg"))
+	running, limit, err := machine.Tasks(p.path())
 	if err != nil {
-		return Level{}, fmt.Errorf("read the number of processes: %w", err)
+		return Level{}, err
 	}
-	fields := strings.Fields(string(text)) // 0.20 0.18 0.12 1/80 11206
-	if len(fields) < 4 {
-		return Level{}, fmt.Errorf("read %s: %q has too few fields", p.path("loadavg"), text)
-	}
-	_, all, _ := strings.Cut(fields[3], "/")
-	n, err := strconv.ParseInt(all, 10, 64)
-	if err != nil {
-		return Level{}, fmt.Errorf("read %s: %w", p.path("loadavg"), err)
-	}
-	return Level{Available: max(0, most-n), Capacity: most}, nil
+	return Level{Available: max(0, limit-running), Capacity: limit}, nil
 }
 
 // Disk returns the bytes, the inodes and the device number of the file system that holds path.
 func Disk(path string) (bytes, inodes Level, device uint64, err error) {
-	var fs unix.Statfs_t
-	var st unix.Stat_t
-	if err = unix.Statfs(path, &fs); err == nil {
-		err = unix.Stat(path, &st)
-	}
+	fs, err := machine.ReadFileSystem(path)
 	if err != nil {
-		return Level{}, Level{}, 0, fmt.Errorf("read the size of the file system of %s: %w", path, err)
+		return Level{}, Level{}, 0, err
 	}
-	size := int64(fs.Bsize)
-	return Level{Available: int64(fs.Bavail) * size, Capacity: int64(fs.Blocks) * size},
-		Level{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, uint64(st.Dev), nil
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Level{}, Level{}, 0, fmt.Errorf("read the device of %s: %w", path, err)
+	}
+	return Level{Available: int64(fs.Available), Capacity: int64(fs.Size)},
+		Level{Available: int64(fs.InodesFree), Capacity: int64(fs.Inodes)}, uint64(st.Dev), nil
 }
 
 func readNumber(path string) (int64, error) {

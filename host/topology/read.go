@@ -21,7 +21,7 @@ const (
 // Read reads the machine. root is the root of the file system, normally os.DirFS("/").
 func Read(root fs.FS) (*Machine, error) {
 	r := reader{root}
-	online, err := r.online()
+	online, err := Online(root)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,9 @@ func Read(root fs.FS) (*Machine, error) {
 // reader reads files beneath its root.
 type reader struct{ root fs.FS }
 
-// online returns the CPUs that are online. A kernel without CPU hotplug does not say: then all CPUs are.
-func (r reader) online() (cpuset.CPUSet, error) {
+// Online returns the CPUs that are online. A kernel without CPU hotplug does not say: then all CPUs are.
+func Online(root fs.FS) (cpuset.CPUSet, error) {
+	r := reader{root}
 	text, err := r.text(cpuDir + "/online")
 	if err == nil {
 		return ParseCPUs(text)
@@ -84,7 +85,7 @@ func (r reader) node(m *Machine, id int, online cpuset.CPUSet) error {
 	if n.Memory, err = r.memory(dir); err != nil {
 		return err
 	}
-	if n.HugePages, err = r.hugePages(dir + "/hugepages"); err != nil {
+	if n.HugePages, err = HugePages(r.root, dir+"/hugepages"); err != nil {
 		return err
 	}
 	if n.Distances, err = r.distances(dir); err != nil {
@@ -241,9 +242,11 @@ func (r reader) memory(dir string) (uint64, error) {
 	return 0, fmt.Errorf("%s/meminfo has no MemTotal", dir)
 }
 
-// hugePages returns the bytes in huge pages by page size, both in bytes.
-func (r reader) hugePages(dir string) (map[uint64]uint64, error) {
-	entries, err := fs.ReadDir(r.root, dir)
+// HugePages returns the bytes in huge pages by page size, both in bytes. dir has a directory for each size, such as
+// hugepages-2048kB; a kernel without huge pages has none.
+func HugePages(root fs.FS, dir string) (map[uint64]uint64, error) {
+	r := reader{root}
+	entries, err := fs.ReadDir(root, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

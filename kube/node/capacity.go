@@ -31,9 +31,9 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 	if disk > 0 {
 		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
 	}
-	for size, pages := range m.HugePages {
-		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
-		list[corev1.ResourceName(name)] = *resource.NewQuantity(size*pages, resource.BinarySI)
+	for size, all := range m.HugePages {
+		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String()
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(int64(all), resource.BinarySI)
 	}
 	return list
 }

@@ -22,8 +22,8 @@ var readyRuntime = Runtime{
 	Network: RuntimeCondition{OK: true},
 }
 
-// machine writes the files of a small machine: 4 CPUs, 8 GiB, 512 huge pages of 2 MiB, boot ID boot-1.
-func machine(t testing.TB) string {
+// machineFiles writes the files of a small machine: 4 CPUs, 8 GiB, 512 huge pages of 2 MiB, boot ID boot-1.
+func machineFiles(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
 	for path, text := range map[string]string{
@@ -75,7 +75,7 @@ func testConfig(t testing.TB) Config {
 			AttachDetach: true,
 		},
 		KubeletPort:    10250,
-		MachineRoot:    machine(t),
+		MachineRoot:    machineFiles(t),
 		RootDir:        t.TempDir(),
 		MaxPods:        110,
 		MaxImages:      50,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 )
@@ -308,15 +309,15 @@ func (r *Reporter) Health() error {
 // readMachine reads the facts of the machine.
 func (r *Reporter) readMachine(now time.Time) error {
 	m, err := readMachine(r.cfg.MachineRoot)
-	var disk int64
+	var disk machine.FileSystem
 	if err == nil && r.cfg.LocalStorage {
-		disk, err = diskSize(r.cfg.RootDir)
+		disk, err = machine.ReadFileSystem(r.cfg.RootDir)
 	}
 	if err != nil {
 		return err
 	}
 	f := &machineFacts{Machine: m}
-	f.capacity = capacity(m, disk, r.cfg.MaxPods, r.cfg.PodsPerCore)
+	f.capacity = capacity(m, int64(disk.Size), r.cfg.MaxPods, r.cfg.PodsPerCore)
 	f.allocatable = allocatable(f.capacity, r.cfg.Reserved, r.cfg.HoldBacks)
 	r.machine.Store(f)
 	r.state.machineRead = now

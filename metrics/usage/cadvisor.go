@@ -2,13 +2,11 @@ package usage
 
 import (
 	"context"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -116,23 +114,18 @@ func (f *family) write(t *metrics.Text, g *group) {
 }
 
 func (c *Collector) writeMachine(t *metrics.Text) {
-	var name unix.Utsname
-	_ = unix.Uname(&name)
+	id := machine.ReadIdentity("/")
 	t.Family("cadvisor_version_info",
 		"A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & "+
 			"cadvisor revision.", metrics.KindGauge)
 	t.Sample(1,
 		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion",
-		unix.ByteSliceToString(name.Release[:]), "osVersion", osName())
+		id.Kernel, "osVersion", id.OSImage)
 	var processors cpus
 	_ = withFile("/proc/cpuinfo", func(text []byte) { processors = parseCPUInfo(string(text)) })
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
-	identity := []string{
-		"boot_id", firstLine("/proc/sys/kernel/random/boot_id"),
-		"machine_id", firstLine("/etc/machine-id"),
-		"system_uuid", firstLine("/sys/class/dmi/id/product_uuid"),
-	}
+	identity := []string{"boot_id", id.BootID, "machine_id", id.MachineID, "system_uuid", id.SystemUUID}
 	for _, f := range []struct {
 		name, help string
 		value      float64
@@ -172,22 +165,4 @@ func (c *Collector) writeRootDisk(t *metrics.Text) {
 		t.Family(one.name, one.help, metrics.KindGauge)
 		t.Sample(float64(one.value), labels...)
 	}
-}
-
-func firstLine(path string) (line string) {
-	_ = withFile(path, func(text []byte) { line, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n") })
-	return line
-}
-
-func osName() string {
-	text, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(string(text), "\n")
-	i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "PRETTY_NAME=") })
-	if i < 0 {
-		return ""
-	}
-	return strings.Trim(strings.TrimPrefix(lines[i], "PRETTY_NAME="), `"'`)
 }

@@ -1,36 +1,22 @@
 package usage
 
 import (
-	"bytes"
-	"strconv"
 	"strings"
+
+	"github.com/nodelet/nodelet/host/machine"
 )
 
-// memory has the values of /proc/meminfo, in bytes.
+// memory has values of /proc/meminfo, in bytes.
 type memory struct{ total, free, hugePages, swapTotal, swapFree uint64 }
 
 func parseMeminfo(text []byte) (m memory) {
-	for line := range bytes.Lines(text) {
-		key, value, _ := bytes.Cut(line, []byte{':'})
-		var into *uint64
-		switch string(key) {
-		case "MemTotal":
-			into = &m.total
-		case "MemFree":
-			into = &m.free
-		case "Hugetlb":
-			into = &m.hugePages
-		case "SwapTotal":
-			into = &m.swapTotal
-		case "SwapFree":
-			into = &m.swapFree
-		default:
-			continue
-		}
-		if kib, ok := parseUint(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))); ok && kib < 1<<54 {
-			*into = kib << 10
-		}
-	}
+	_ = machine.ParseMeminfo(text, map[string]*uint64{
+		"MemTotal":  &m.total,
+		"MemFree":   &m.free,
+		"Hugetlb":   &m.hugePages,
+		"SwapTotal": &m.swapTotal,
+		"SwapFree":  &m.swapFree,
+	})
 	return m
 }
 
@@ -52,31 +38,6 @@ func (c *Collector) machineUse(d Detail) (Usage, memory) {
 	u.Swap = less(m.swapTotal, m.swapFree)
 	u.SwapLimit = m.swapTotal
 	return u, m
-}
-
-// processLimits returns the limit of processes and threads, the smaller of pid_max and threads-max in
-// /proc/sys/kernel, and their number, from /proc/loadavg.
-func processLimits() (limit, running int64, ok bool) {
-	most, ok := readUint("/proc/sys/kernel/pid_max")
-	if threads, there := readUint("/proc/sys/kernel/threads-max"); there && threads < most {
-		most = threads
-	}
-	_ = withFile("/proc/loadavg", func(text []byte) { running = parseTasks(string(text)) })
-	return int64(most), running, ok && running > 0
-}
-
-// parseTasks reads the number of tasks from /proc/loadavg: "0.1 0.2 0.3 2/374 11234".
-func parseTasks(text string) int64 {
-	fields := strings.Fields(text)
-	if len(fields) < 4 {
-		return 0
-	}
-	_, all, _ := strings.Cut(fields[3], "/")
-	n, err := strconv.ParseInt(all, 10, 64)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
 }
 
 // cpus has the numbers of logical processors, cores and sockets in /proc/cpuinfo.

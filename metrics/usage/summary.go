@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
@@ -45,7 +46,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	s.Node.Fs = f.root.stats()
 	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
 	s.Node.Network = networkStats(interfacesOf(0), time.Now())
-	if limit, running, ok := processLimits(); ok {
+	if running, limit, err := machine.Tasks("/proc"); err == nil {
 		s.Node.Rlimit = &api.RlimitStats{Time: metav1.Now(), MaxPID: &limit, NumOfRunningProcesses: &running}
 	}
 	for i := range pods {

@@ -18,8 +18,8 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// machine is a Machine whose files are these.
-func machine(t *testing.T, files map[string]string, args ...string) *Machine {
+// newMachine is a Machine whose files are these.
+func newMachine(t *testing.T, files map[string]string, args ...string) *Machine {
 	t.Helper()
 	cfg, err := config.Load(append([]string{"--hostname-override=n"}, args...))
 	if err != nil {
@@ -65,7 +65,7 @@ func TestKernel(t *testing.T) {
 		"7.0-rc1":        "ok 7.0",
 		"":               "warning is not understood",
 	} {
-		m := machine(t, map[string]string{"/proc/sys/kernel/osrelease": release + "\n"})
+		m := newMachine(t, map[string]string{"/proc/sys/kernel/osrelease": release + "\n"})
 		want(t, release, m.kernel(t.Context()), line)
 	}
 }
@@ -75,27 +75,27 @@ func TestCgroupsAndSwap(t *testing.T) {
 		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
 		"/proc/swaps":                       "Filename Type\n",
 	}
-	m := machine(t, v2)
+	m := newMachine(t, v2)
 	want(t, "v2", m.cgroups(t.Context()), "ok v2")
 	want(t, "no swap", m.swap(t.Context()), "ok off")
-	m = machine(t, map[string]string{
+	m = newMachine(t, map[string]string{
 		"/sys/fs/cgroup/cgroup.controllers": "cpu io\n",
 		"/proc/swaps":                       "Filename Type\n/dev/sda2 partition\n",
 	})
 	want(t, "controllers", m.cgroups(t.Context()), "problem without the controllers cpuset, memory, pids")
 	want(t, "swap", m.swap(t.Context()), "warning the kubelet would not start there (failSwapOn)")
 	swapped := map[string]string{"/proc/swaps": "Filename Type\n/dev/sda2 partition\n"}
-	m = machine(t, swapped, "--fail-cgroupv1=false", "--fail-swap-on=false")
+	m = newMachine(t, swapped, "--fail-cgroupv1=false", "--fail-swap-on=false")
 	want(t, "v1", m.cgroups(t.Context()), "warning cgroup v1")
 	want(t, "swap is allowed", m.swap(t.Context()), "warning on")
-	m = machine(t, swapped, "--fail-cgroupv1=true", "--fail-swap-on=true")
+	m = newMachine(t, swapped, "--fail-cgroupv1=true", "--fail-swap-on=true")
 	want(t, "v1 is refused", m.cgroups(t.Context()), "problem cgroup v1: nodelet does not start there (failCgroupV1)")
 	want(t, "swap is refused", m.swap(t.Context()), "problem on: nodelet does not start there (failSwapOn)")
 }
 
 // TestDifferences checks what the log says at the start.
 func TestDifferences(t *testing.T) {
-	m := machine(t, nil, "--manifests=/nonexistent/manifests", "--fail-cgroupv1=false", "--fail-swap-on=false")
+	m := newMachine(t, nil, "--manifests=/nonexistent/manifests", "--fail-cgroupv1=false", "--fail-swap-on=false")
 	got := differences(m.Config)
 	if len(got) != 1 || !strings.Contains(got[0], "/nonexistent/manifests cannot be read yet") {
 		t.Errorf("got %q, want one about the manifests", got)
@@ -103,7 +103,7 @@ func TestDifferences(t *testing.T) {
 }
 
 func TestToolsAndLimits(t *testing.T) {
-	m := machine(t, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n", "/sbin/mount": ""})
+	m := newMachine(t, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n", "/sbin/mount": ""})
 	want(t, "limits", m.limits(t.Context()), "warning fs.inotify.max_user_instances is 128")
 	results := m.tools(t.Context())
 	if results[0].Level != Problem || !strings.HasPrefix(results[0].Text, "umount is missing") || len(results) != 7 {
@@ -113,10 +113,10 @@ func TestToolsAndLimits(t *testing.T) {
 
 func TestNetwork(t *testing.T) {
 	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},{"type":"portmap"}]}`
-	m := machine(t, map[string]string{"/etc/cni/net.d/10-pods.conflist": conf, "/opt/cni/bin/bridge": ""})
+	m := newMachine(t, map[string]string{"/etc/cni/net.d/10-pods.conflist": conf, "/opt/cni/bin/bridge": ""})
 	want(t, "plugin", m.network(t.Context()), "problem network pods needs the plugins portmap")
-	want(t, "nothing", machine(t, nil).network(t.Context()), "warning no network configuration")
-	want(t, "agent", machine(t, nil, "--network=agent").network(t.Context()), "ok nodelet sets it up")
+	want(t, "nothing", newMachine(t, nil).network(t.Context()), "warning no network configuration")
+	want(t, "agent", newMachine(t, nil, "--network=agent").network(t.Context()), "ok nodelet sets it up")
 }
 
 func TestPorts(t *testing.T) {
@@ -126,14 +126,14 @@ func TestPorts(t *testing.T) {
 	}
 	defer l.Close()
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	m := machine(t, nil, "--address=127.0.0.1", "--port="+port, "--healthz-port=0")
+	m := newMachine(t, nil, "--address=127.0.0.1", "--port="+port, "--healthz-port=0")
 	want(t, "in use", m.ports(t.Context()), "problem is in use by another program")
 	m.Serving = true
 	want(t, "an agent runs", m.ports(t.Context()), "ok the present agent runs")
 }
 
 func TestRuntimeIsAway(t *testing.T) {
-	m := machine(t, nil, "--container-runtime-endpoint=unix:///nonexistent/containerd.sock")
+	m := newMachine(t, nil, "--container-runtime-endpoint=unix:///nonexistent/containerd.sock")
 	path := m.path("/run/crio/crio.sock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -154,12 +154,12 @@ func TestRuntimeIsAway(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	args := []string{"--kubeconfig=/k"}
 	pki := "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	want(t, "none", machine(t, nil).identity(t.Context()), "ok no --kubeconfig")
-	want(t, "missing", machine(t, nil, args...).identity(t.Context()), "problem there is no /k")
-	boot := machine(t, map[string]string{"/b": ""}, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
+	want(t, "none", newMachine(t, nil).identity(t.Context()), "ok no --kubeconfig")
+	want(t, "missing", newMachine(t, nil, args...).identity(t.Context()), "problem there is no /k")
+	boot := newMachine(t, map[string]string{"/b": ""}, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 	for days, line := range map[int]string{-1: "problem expired", 3: "warning expires", 90: "ok valid for 90 days"} {
-		m := machine(t, map[string]string{"/k": ""}, args...)
+		m := newMachine(t, map[string]string{"/k": ""}, args...)
 		path := m.path(pki)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -189,9 +189,9 @@ func certificate(t *testing.T, end time.Time) []byte {
 
 // TestSettings checks that settings on which pods rely are problems.
 func TestSettings(t *testing.T) {
-	m := machine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
+	m := newMachine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
 	want(t, "settings", Settings(m.Config), "problem --qos-reserved", "warning --lock-file")
-	want(t, "none", Settings(machine(t, nil).Config), "ok all settings")
+	want(t, "none", Settings(newMachine(t, nil).Config), "ok all settings")
 	if got := worst(Settings(m.Config)); got != Problem {
 		t.Errorf("worst: got %s, want problem", got)
 	}

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -130,14 +130,14 @@ func (m *Machine) disk(context.Context) []Result {
 			}
 			existing = filepath.Dir(existing)
 		}
-		var s unix.Statfs_t
-		if err := unix.Statfs(existing, &s); err != nil || s.Blocks == 0 {
+		s, err := machine.ReadFileSystem(existing)
+		if err != nil || s.Size == 0 {
 			continue
 		}
-		free := s.Bavail * 100 / s.Blocks
+		free := s.Available * 100 / s.Size
 		inodes := uint64(100)
-		if s.Files > 0 {
-			inodes = s.Ffree * 100 / s.Files
+		if s.Inodes > 0 {
+			inodes = s.InodesFree * 100 / s.Inodes
 		}
 		if free < minimumFree || inodes < minimumFree/2 {
 			all = append(all, result("disk", Warning, fmt.Sprintf("%s: %d %% of the disk and %d %% of the inodes are free",
