@@ -10,6 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // InTreeDriver mounts an in-tree kind of volumes as a CSI driver does: staged once on the node, published for each pod.
@@ -51,7 +53,7 @@ func (inTreeLayout) target(pod types.UID, v *Volume, staging string) string {
 	if v.Block {
 		return filepath.Join(staging, string(pod))
 	}
-	return filepath.Join("pods", string(pod), "volumes", escape(v.Driver), v.Name)
+	return filepath.Join("pods", string(pod), "volumes", pluginname.Directory(v.Driver), v.Name)
 }
 
 func (inTreeLayout) beforeStage(f files, rec *record, _ *Volume, _ string) error {
@@ -170,7 +172,7 @@ func addMounts(rec *record, root string, mounts []*mountinfo.Info) {
 		// pods/<uid>/volumes/<plugin>/<name>
 		parts := strings.Split(strings.TrimPrefix(m.Mountpoint, root+"/"), "/")
 		if m.Major != staged.Major || m.Minor != staged.Minor ||
-			len(parts) != 5 || parts[0] != "pods" || parts[3] != escape(rec.Driver) {
+			len(parts) != 5 || parts[0] != "pods" || parts[3] != pluginname.Directory(rec.Driver) {
 			continue
 		}
 		rec.addMounted(types.UID(parts[1]), parts[4], filepath.Join(parts...))

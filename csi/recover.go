@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // recovery fills a store at the start of the process with what earlier ones, of this agent or a kubelet, have left.
@@ -130,7 +132,7 @@ func (r *recovery) findPublished() error {
 		return err
 	}
 	for _, pod := range pods {
-		for _, name := range r.list(filepath.Join("pods", pod, "volumes", escape(pluginName))) {
+		for _, name := range r.list(filepath.Join("pods", pod, "volumes", pluginname.Directory(pluginname.CSI))) {
 			uid := types.UID(pod)
 			d, ok := r.data(podVolumeDir(uid, name))
 			if !ok {
@@ -181,7 +183,7 @@ func (r *recovery) findDevices() error {
 			rec.Staging, rec.Block = csiLayout{}.staging(v), true
 		}
 		for _, pod := range pods {
-			if r.files.exists(deviceLink(pluginName, types.UID(pod), name)) {
+			if r.files.exists(deviceLink(pluginname.CSI, types.UID(pod), name)) {
 				r.addUse(d, types.UID(pod), v)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Volume is one volume as the API describes it, for one pod.
@@ -74,7 +76,7 @@ func UniqueName(driver, handle string) corev1.UniqueVolumeName {
 	if inTree(driver) {
 		return corev1.UniqueVolumeName(driver + "/" + handle)
 	}
-	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
+	return corev1.UniqueVolumeName(pluginname.CSI + "/" + driver + "^" + handle)
 }
 
 // AttachmentName is the name of the VolumeAttachment of a volume on a node.

@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -75,7 +76,7 @@ func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) *csi.V
 	lun := iscsi.Of(name, s)
 	lun.ReadOnly = readOnly
 	return &csi.Volume{
-		Driver:     iscsi.Plugin,
+		Driver:     pluginname.ISCSI,
 		Handle:     lun.Handle(),
 		Directory:  lun.Directory(),
 		Name:       name,
@@ -93,7 +94,7 @@ func iscsiDriver() *storagev1.CSIDriver {
 	yes, no := true, false
 	file := storagev1.FileFSGroupPolicy
 	return &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: iscsi.Plugin},
+		ObjectMeta: metav1.ObjectMeta{Name: pluginname.ISCSI},
 		Spec: storagev1.CSIDriverSpec{
 			AttachRequired:               &yes,
 			PodInfoOnMount:               &no,

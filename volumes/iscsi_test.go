@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // lunNode takes down what it is asked for, and mounts nothing.
@@ -108,7 +108,7 @@ func TestPodISCSI(t *testing.T) {
 		t.Errorf("in use: got %q, want one", in)
 	}
 	disk, err := manager.List("uid")
-	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: iscsi.Plugin, Name: "data"}) {
+	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: pluginname.ISCSI, Name: "data"}) {
 		t.Fatalf("on disk: got %v, %v, want the volume data", disk, err)
 	}
 	if err := manager.Unmount(t.Context(), "uid", disk[0]); err != nil {

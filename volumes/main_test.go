@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -30,7 +31,7 @@ func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 	cfg.NodeName = "node"
 	cfg.Log, cfg.Pods = slog.New(slog.DiscardHandler), pods
 	cfg.InUse, cfg.Wake = func([]corev1.UniqueVolumeName) {}, func([]types.UID) {}
-	m, err := newManager(cfg, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: lun, Handle: iscsi.HandleOf})
+	m, err := newManager(cfg, csi.InTreeDriver{Plugin: pluginname.ISCSI, Node: lun, Handle: iscsi.HandleOf})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -59,8 +60,8 @@ type Manager struct {
 
 // New reads the records of volumes that are on the node. Run starts the work.
 func New(cfg Config) (*Manager, error) {
-	node := iscsi.New(iscsi.Config{Dir: filepath.Join(cfg.Root, "plugins", iscsi.Plugin), Log: cfg.Log})
-	return newManager(cfg, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: node, Handle: iscsi.HandleOf})
+	node := iscsi.New(iscsi.Config{Dir: filepath.Join(cfg.Root, "plugins", pluginname.ISCSI), Log: cfg.Log})
+	return newManager(cfg, csi.InTreeDriver{Plugin: pluginname.ISCSI, Node: node, Handle: iscsi.HandleOf})
 }
 
 func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
@@ -117,7 +118,7 @@ func (m *Manager) List(pod types.UID) ([]OnDisk, error) {
 	all, err := m.cfg.Pods.List(pod)
 	for _, name := range m.csi.Used(pod) {
 		if !slices.ContainsFunc(all, func(v OnDisk) bool { return byDriver(v) && v.Name == name }) {
-			all = append(all, OnDisk{Plugin: podfs.PluginCSI, Name: name})
+			all = append(all, OnDisk{Plugin: pluginname.CSI, Name: name})
 		}
 	}
 	return all, err
@@ -132,11 +133,11 @@ func (m *Manager) Unmount(ctx context.Context, pod types.UID, v OnDisk) error {
 		return err
 	}
 	err := m.csi.Unpublish(ctx, pod, v.Name)
-	if err != nil || v.Plugin == podfs.PluginCSI {
+	if err != nil || v.Plugin == pluginname.CSI {
 		return err
 	}
 	return m.cfg.Pods.Unmount(ctx, pod, v) // what a kubelet left and no record names
 }
 
 // byDriver reports whether csi unmounts a volume.
-func byDriver(v OnDisk) bool { return v.Plugin == podfs.PluginCSI || v.Plugin == iscsi.Plugin }
+func byDriver(v OnDisk) bool { return v.Plugin == pluginname.CSI || v.Plugin == pluginname.ISCSI }

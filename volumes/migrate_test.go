@@ -22,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/plugins/plugintest"
 	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -113,7 +114,7 @@ func newMigration(t *testing.T) *migration {
 		Event:    func(*corev1.Pod, string, string, string) {},
 		InUse:    func([]corev1.UniqueVolumeName) {},
 		Wake:     m.Wake,
-	}, csi.InTreeDriver{Plugin: iscsi.Plugin, Node: &lunNode{}, Handle: iscsi.HandleOf}); err != nil {
+	}, csi.InTreeDriver{Plugin: pluginname.ISCSI, Node: &lunNode{}, Handle: iscsi.HandleOf}); err != nil {
 		t.Fatal(err)
 	}
 	m.Run(m.Dir, csi.PluginType, m.manager.csi)

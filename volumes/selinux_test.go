@@ -24,7 +24,7 @@ import (
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/waittest"
-	"github.com/nodelet/nodelet/volumes/podfs"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 const (
@@ -225,7 +225,7 @@ func TestSELinuxMount(t *testing.T) {
 	if want := []string{"mounted d RWX", "conflict d RWX"}; !slices.Equal(heard.heard, want) {
 		t.Errorf("counted %q, want %q", heard.heard, want)
 	}
-	if err := manager.Unmount(t.Context(), "pod-1", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
+	if err := manager.Unmount(t.Context(), "pod-1", OnDisk{Plugin: pluginname.CSI, Name: "pv"}); err != nil {
 		t.Error(err)
 	}
 	if m, err := mount(recursively(levelPod("pod-3", "s0:c3,c4"))); err != nil || !m.SELinuxRelabel {
@@ -234,7 +234,7 @@ func TestSELinuxMount(t *testing.T) {
 	if got := driver.MountFlags("NodeStageVolume", "vol"); !slices.Equal(got, pv.Spec.MountOptions) {
 		t.Errorf("staged again: got flags %q, want %q", got, pv.Spec.MountOptions)
 	}
-	if err := manager.Unmount(t.Context(), "pod-3", OnDisk{Plugin: podfs.PluginCSI, Name: "pv"}); err != nil {
+	if err := manager.Unmount(t.Context(), "pod-3", OnDisk{Plugin: pluginname.CSI, Name: "pv"}); err != nil {
 		t.Error(err)
 	}
 	waittest.Until(t, "the volume is unstaged, in the background, and its record is removed", func() bool {

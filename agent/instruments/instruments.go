@@ -19,7 +19,7 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/volumes"
-	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Metrics counts what the agent and its volumes do. It implements agent.Metrics, execute.Metrics and volumes.Metrics,
@@ -145,10 +145,10 @@ func outcomeOf(p *podstate.Problem) string {
 func plugin(pod *corev1.Pod, volume string) string {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == volume {
-			return volumePlugin(v)
+			return pluginname.Of(v)
 		}
 	}
-	return "kubernetes.io/csi" // a volume that is known only from the disk has the name of its PersistentVolume
+	return pluginname.CSI // a volume that is known only from the disk has the name of its PersistentVolume
 }
 
 func containerType(pod *corev1.Pod, name string) string {
@@ -217,8 +217,8 @@ func (m *Metrics) Preempted(resource string) { m.agent.Preemptions.With(resource
 // SELinux implements volumes.Metrics.
 func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
 	s, plugin := m.agent.SELinux, driver
-	if driver != iscsi.Plugin {
-		plugin = "kubernetes.io/csi/" + driver
+	if driver != pluginname.ISCSI {
+		plugin = pluginname.CSI + "/" + driver
 	}
 	of := func(errors, warnings *metrics.Vec[*metrics.Gauge]) *metrics.Vec[*metrics.Gauge] {
 		if applies {

@@ -3,14 +3,12 @@ package instruments
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/exporter"
-	"github.com/nodelet/nodelet/volumes/iscsi"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Pods are the pods of the node: the agent's supervisor.
@@ -118,38 +116,15 @@ func count(all []*agent.PodFacts) counted {
 		}
 		for i := range s.Pod.Spec.Volumes {
 			v := &s.Pod.Spec.Volumes[i]
-			of := c.volumes[volumePlugin(v)]
+			of := c.volumes[pluginname.Of(v)]
 			if !ended && !s.Rejected {
 				of[1]++
 			}
 			if _, mounted := s.Mounted[v.Name]; mounted {
 				of[0]++
 			}
-			c.volumes[volumePlugin(v)] = of
+			c.volumes[pluginname.Of(v)] = of
 		}
 	}
 	return c
-}
-
-// volumePlugin returns the kubelet's name for the plugin of a volume.
-func volumePlugin(v *corev1.Volume) string {
-	switch {
-	case v.EmptyDir != nil:
-		return "kubernetes.io/empty-dir"
-	case v.ConfigMap != nil:
-		return "kubernetes.io/configmap"
-	case v.Secret != nil:
-		return "kubernetes.io/secret"
-	case v.DownwardAPI != nil:
-		return "kubernetes.io/downward-api"
-	case v.Projected != nil:
-		return "kubernetes.io/projected"
-	case v.HostPath != nil:
-		return "kubernetes.io/host-path"
-	case v.Image != nil:
-		return "kubernetes.io/image"
-	case v.ISCSI != nil:
-		return iscsi.Plugin
-	}
-	return "kubernetes.io/csi"
 }

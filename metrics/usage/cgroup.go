@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Usage has the values of one cgroup. Times are in nanoseconds, sizes in bytes; counters start at the creation of the
@@ -226,10 +224,4 @@ func (h *Hierarchy) deviceName(major, minor uint64) string {
 	}
 	h.names.Store(number, name)
 	return name
-}
-
-// sizeOf returns the size of the file system that holds a path.
-func sizeOf(path string) (s unix.Statfs_t, err error) {
-	err = unix.Statfs(path, &s)
-	return s, err
 }

@@ -141,7 +141,7 @@ func (c *Collector) parts(p *corev1.Pod) parts {
 		all.logs[one.Name] = c.logPlace(p, one.Name)
 	}
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; localPlugin(v) != "" && !inMemory(v) {
+		if v := &p.Spec.Volumes[i]; isLocal(v) && !inMemory(v) {
 			all.volumes[v.Name] = c.volumePlace(p, v)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // fileSystem is the usage of a file system.
@@ -24,20 +27,19 @@ type fileSystem struct {
 }
 
 func readFileSystem(path string) fileSystem {
-	s, err := sizeOf(path)
+	s, err := machine.ReadFileSystem(path)
 	if err != nil {
 		return fileSystem{}
 	}
-	block := uint64(s.Bsize)
 	return fileSystem{
 		at:         time.Now(),
 		known:      true,
-		capacity:   s.Blocks * block,
-		available:  s.Bavail * block,
-		used:       (s.Blocks - s.Bfree) * block,
-		inodes:     s.Files,
-		inodesFree: s.Ffree,
-		inodesUsed: s.Files - s.Ffree,
+		capacity:   s.Size,
+		available:  s.Available,
+		used:       s.Size - s.Free,
+		inodes:     s.Inodes,
+		inodesFree: s.InodesFree,
+		inodesUsed: s.Inodes - s.InodesFree,
 	}
 }
 
@@ -113,22 +115,9 @@ func ofRuntime(all []*runtimeapi.FilesystemUsage) fileSystem {
 	return f.holding(Amount{Bytes: all[0].GetUsedBytes().GetValue(), Inodes: all[0].GetInodesUsed().GetValue()})
 }
 
-// localPlugin returns the name of the plugin's directory if a volume is a plain directory of the pod that counts as its
-// ephemeral storage; empty for other volumes.
-func localPlugin(v *corev1.Volume) string {
-	switch {
-	case v.EmptyDir != nil:
-		return "kubernetes.io~empty-dir"
-	case v.ConfigMap != nil:
-		return "kubernetes.io~configmap"
-	case v.Secret != nil:
-		return "kubernetes.io~secret"
-	case v.DownwardAPI != nil:
-		return "kubernetes.io~downward-api"
-	case v.Projected != nil:
-		return "kubernetes.io~projected"
-	}
-	return ""
+// isLocal reports whether a volume is a plain directory of the pod, which counts as its ephemeral storage.
+func isLocal(v *corev1.Volume) bool {
+	return v.EmptyDir != nil || v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
 // inMemory reports whether the volume is a tmpfs, which counts as memory of the pod.
@@ -140,7 +129,7 @@ func inMemory(v *corev1.Volume) bool {
 func (c *Collector) volumePlace(p *corev1.Pod, v *corev1.Volume) place {
 	return place{
 		base:    c.cfg.PodsDir,
-		below:   filepath.Join(string(p.UID), "volumes", localPlugin(v), v.Name),
+		below:   filepath.Join(string(p.UID), "volumes", pluginname.Directory(pluginname.Of(v)), v.Name),
 		mounted: inMemory(v),
 	}
 }
@@ -153,7 +142,7 @@ func (c *Collector) sizesOf(pods []podUse) map[place]size {
 		local := c.parts(p)
 		all = append(all, local.places()...)
 		for j := range p.Spec.Volumes {
-			if v := &p.Spec.Volumes[j]; localPlugin(v) != "" && inMemory(v) {
+			if v := &p.Spec.Volumes[j]; isLocal(v) && inMemory(v) {
 				all = append(all, c.volumePlace(p, v))
 			}
 		}
@@ -187,7 +176,7 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 		}
 		at := c.volumePlace(p.Pod.Pod, v)
 		s, ok := sizes[at]
-		if localPlugin(v) == "" || !ok {
+		if !isLocal(v) || !ok {
 			continue
 		}
 		on := f.root

@@ -10,9 +10,6 @@ import (
 	"github.com/nodelet/nodelet/internal/keylock"
 )
 
-// Plugin is the kubelet's name of this kind of volume.
-const Plugin = "kubernetes.io/iscsi"
-
 // Config says where things are. Empty fields mean the usual places.
 type Config struct {
 	Dir   string   // the plugin's directory below the agent's root directory; must be given

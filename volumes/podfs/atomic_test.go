@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // openTestDir opens a fresh directory as an atomicDir.
@@ -318,7 +319,7 @@ func TestLinkInPodDirectoryIsRefused(t *testing.T) {
 			if err := os.WriteFile(precious, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_ = v.Unmount(t.Context(), pod.UID, OnDisk{pluginConfigMap, "vol"})
+			_ = v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.ConfigMap, "vol"})
 			_ = v.RemovePodDir(t.Context(), pod.UID)
 			entries, err := os.ReadDir(host)
 			if err != nil || len(entries) != 1 {
@@ -342,7 +343,7 @@ func TestFileInPlaceOfDirectoryIsRefused(t *testing.T) {
 	if _, err := v.Mount(t.Context(), r, testObjects()); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("got %v, want not a directory", err)
 	}
-	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginConfigMap, "vol"}); err != nil {
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.ConfigMap, "vol"}); err != nil {
 		t.Error(err)
 	}
 	mustMount(t, v, r, testObjects())
@@ -363,7 +364,7 @@ func TestNamesAreChecked(t *testing.T) {
 			if _, err := v.Mount(t.Context(), r, nil); err == nil {
 				t.Errorf("Mount of %s %q: got no error, want one", where, name)
 			}
-			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, volume}); err == nil {
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, volume}); err == nil {
 				t.Errorf("Unmount of %s %q: got no error, want one", where, name)
 			}
 		}

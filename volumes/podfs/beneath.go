@@ -169,7 +169,3 @@ func checkName(what, name string) error {
 	}
 	return nil
 }
-
-// escapePlugin and unescapePlugin turn "kubernetes.io/secret" into the directory "kubernetes.io~secret" and back.
-func escapePlugin(name string) string   { return strings.ReplaceAll(name, "/", "~") }
-func unescapePlugin(name string) string { return strings.ReplaceAll(name, "~", "/") }

@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func (v *FS) mountConfigMap(
@@ -17,7 +20,7 @@ func (v *FS) mountConfigMap(
 	if err != nil {
 		return Mounted{}, err
 	}
-	return v.show(ctx, r, pluginConfigMap, files)
+	return v.show(ctx, r, pluginname.ConfigMap, files)
 }
 
 func (v *FS) mountSecret(
@@ -27,7 +30,7 @@ func (v *FS) mountSecret(
 	if err != nil {
 		return Mounted{}, err
 	}
-	return v.show(ctx, r, pluginSecret, files)
+	return v.show(ctx, r, pluginname.Secret, files)
 }
 
 // keys says which keys of an object become files: the items, or all if there are none.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // show makes a read-only volume consist of the given files. Every plugin but configMap keeps them in a tmpfs:
@@ -51,7 +53,7 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 }
 
 func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (*os.File, error) {
-	if on.Plugin != pluginConfigMap {
+	if on.Plugin != pluginname.ConfigMap {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
 		return dir, err
 	}

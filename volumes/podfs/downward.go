@@ -8,6 +8,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func (v *FS) mountDownwardAPI(ctx context.Context, r Request, s *corev1.DownwardAPIVolumeSource) (Mounted, error) {
@@ -15,7 +16,7 @@ func (v *FS) mountDownwardAPI(ctx context.Context, r Request, s *corev1.Downward
 	if err != nil {
 		return Mounted{}, err
 	}
-	return v.show(ctx, r, pluginDownwardAPI, files)
+	return v.show(ctx, r, pluginname.DownwardAPI, files)
 }
 
 func downwardFiles(r Request, items []corev1.DownwardAPIVolumeFile, mode uint32) (payload, error) {

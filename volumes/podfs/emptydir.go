@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // readyMark is the mark of an emptyDir that has been set up: from then on its modes and owners are the containers'
@@ -14,7 +16,7 @@ import (
 const readyMark = "ready"
 
 func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVolumeSource) (Mounted, error) {
-	on := OnDisk{Plugin: pluginEmptyDir, Name: r.Volume.Name}
+	on := OnDisk{Plugin: pluginname.EmptyDir, Name: r.Volume.Name}
 	mem, err := v.mediumFS(r, s)
 	if err != nil {
 		return Mounted{}, err

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func emptyDir(medium corev1.StorageMedium) corev1.VolumeSource {
@@ -52,7 +54,7 @@ func TestEmptyDir(t *testing.T) {
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o700 {
 				t.Errorf("mode: got %o, want the user's 700", mode)
 			}
-			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "scratch"}); err != nil {
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "scratch"}); err != nil {
 				t.Fatal(err)
 			}
 			for _, gone := range []string{m.HostPath, filepath.Dir(ready)} {
@@ -184,7 +186,7 @@ func TestHugePages(t *testing.T) {
 		if m := mustMount(t, v, r, nil); m.Changed {
 			t.Errorf("%s: second Mount: got a change, want none", medium)
 		}
-		if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, r.Volume.Name}); err != nil {
+		if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, r.Volume.Name}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nodelet/nodelet/volumes/block"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Grow brings the file system of a local device, which is mounted for the pod, to the size of its device. A directory,
@@ -21,5 +22,5 @@ func (v *FS) Grow(ctx context.Context, p Persistent) error {
 		return err
 	}
 	defer device.Close()
-	return device.Grow(ctx, v.hostPath(p.Pod.UID, OnDisk{pluginLocal, p.PV.Name}))
+	return device.Grow(ctx, v.hostPath(p.Pod.UID, OnDisk{pluginname.Local, p.PV.Name}))
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // enlarge makes a loop device larger, under whatever is mounted from it.
@@ -61,7 +63,7 @@ func TestGrow(t *testing.T) {
 	}
 	unmount := func() {
 		t.Helper()
-		if err := v.Unmount(t.Context(), p.Pod.UID, OnDisk{pluginLocal, "pv"}); err != nil {
+		if err := v.Unmount(t.Context(), p.Pod.UID, OnDisk{pluginname.Local, "pv"}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. hostPath
@@ -24,7 +26,7 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 	err = eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
 		names, err := plugin.Readdirnames(-1)
 		for _, name := range names {
-			found = append(found, OnDisk{Plugin: unescapePlugin(pluginName), Name: name})
+			found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
 		}
 		return err
 	})

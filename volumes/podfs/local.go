@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/block"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // groupMark is the mark of a local volume whose files have yet to be given to the pod's fsGroup. Once that is done,
@@ -23,7 +24,7 @@ const groupMark = "fsgroup-pending"
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of
 // the files is changed for the first pod that uses the volume.
 func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
-	on := OnDisk{pluginLocal, p.PV.Name}
+	on := OnDisk{pluginname.Local, p.PV.Name}
 	mount, first, release, err := v.localMount(ctx, p, s)
 	if err != nil {
 		return Mounted{}, err
@@ -70,7 +71,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil {
 		return nil, false, nil, err
 	}
-	on := OnDisk{pluginLocal, p.PV.Name}
+	on := OnDisk{pluginname.Local, p.PV.Name}
 	target, options := v.hostPath(p.Pod.UID, on), MountOptions(p.PV)
 	release = func() {}
 	var device *block.Device

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // loopDevice is a blank device of the node for the time of the test.
@@ -47,10 +49,10 @@ func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
 // process's open files until it runs its program, so the mount may be busy for a moment.
 func unmountLocal(t *testing.T, v *FS, pod types.UID) {
 	t.Helper()
-	err := v.Unmount(t.Context(), pod, OnDisk{pluginLocal, "pv"})
+	err := v.Unmount(t.Context(), pod, OnDisk{pluginname.Local, "pv"})
 	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil {
 		time.Sleep(10 * time.Millisecond)
-		err = v.Unmount(t.Context(), pod, OnDisk{pluginLocal, "pv"})
+		err = v.Unmount(t.Context(), pod, OnDisk{pluginname.Local, "pv"})
 	}
 	if err != nil {
 		t.Error(err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is. It
@@ -13,7 +15,7 @@ import (
 
 // marksDir returns the directory of a volume's marks, relative to the pod's.
 func (o OnDisk) marksDir() string {
-	return filepath.Join(pluginsDir, escapePlugin(o.Plugin), o.Name)
+	return filepath.Join(pluginsDir, pluginname.Directory(o.Plugin), o.Name)
 }
 
 func hasMark(pod *os.File, on OnDisk, mark string) (bool, error) {

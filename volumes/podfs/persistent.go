@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/block"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // gidAnnotation names a group that all users of a PersistentVolume shall be in.
@@ -117,7 +118,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	on := OnDisk{pluginNFS, name}
+	on := OnDisk{pluginname.NFS, name}
 	path := v.hostPath(owner.UID, on)
 	changed, err := makePoint(pod, on, func(*os.File) error {
 		if readOnly {

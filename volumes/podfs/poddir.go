@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // What is below a pod's directory.
@@ -170,7 +171,7 @@ func removeEmptyVolumes(pod *os.File) error {
 		for _, name := range names {
 			if err := rmdir(plugin, name); err != nil {
 				return fmt.Errorf("volume %q of %s is still there, unmount it first: %w",
-					name, unescapePlugin(pluginName), err)
+					name, pluginname.FromDirectory(pluginName), err)
 			}
 		}
 		return rmdir(volumes, pluginName)

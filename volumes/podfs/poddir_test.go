@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func TestPodDirectory(t *testing.T) {
@@ -169,7 +171,7 @@ func TestUnmountStopsAtMountsBelow(t *testing.T) {
 			}
 			bindMount(t, host, below)
 			for range 2 {
-				err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "vol"})
+				err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "vol"})
 				if err == nil || !strings.Contains(err.Error(), "a/mnt") {
 					t.Errorf("got %v, want an error naming the mount", err)
 				}
@@ -181,7 +183,7 @@ func TestUnmountStopsAtMountsBelow(t *testing.T) {
 			if err := unix.Unmount(below, 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "vol"}); err != nil {
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "vol"}); err != nil {
 				t.Error(err)
 			}
 			if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
@@ -203,7 +205,7 @@ func TestUnmountOfBusyTmpfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginSecret, "cred"}); err != nil {
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.Secret, "cred"}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(m.HostPath); !errors.Is(err, os.ErrNotExist) {
@@ -220,7 +222,7 @@ func TestUnmountOfStackedMounts(t *testing.T) {
 	if err := unix.Mount("tmpfs", m.HostPath, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "mem"}); err != nil {
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "mem"}); err != nil {
 		t.Error(err)
 	}
 	if err := v.RemovePodDir(t.Context(), pod.UID); err != nil {
@@ -231,7 +233,7 @@ func TestUnmountOfStackedMounts(t *testing.T) {
 func TestForeignMountOnVolumeIsNotTakenForIt(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	target := filepath.Join(v.podsDir, string(pod.UID), OnDisk{pluginSecret, "cred"}.path())
+	target := filepath.Join(v.podsDir, string(pod.UID), OnDisk{pluginname.Secret, "cred"}.path())
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		t.Fatal(err)
 	}

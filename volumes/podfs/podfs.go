@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Config says where the pods live.
@@ -138,22 +140,6 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	}
 }
 
-// The plugins which leave something below a pod's volumes directory, as the kubelet calls them.
-const (
-	pluginConfigMap   = "kubernetes.io/configmap"
-	pluginSecret      = "kubernetes.io/secret"
-	pluginProjected   = "kubernetes.io/projected"
-	pluginDownwardAPI = "kubernetes.io/downward-api"
-	pluginEmptyDir    = "kubernetes.io/empty-dir"
-	pluginLocal       = "kubernetes.io/local-volume"
-	pluginNFS         = "kubernetes.io/nfs"
-	pluginISCSI       = "kubernetes.io/iscsi"    // created by package csi, but leftovers are removed here
-	pluginGitRepo     = "kubernetes.io/git-repo" // never created, but removed: a kubelet may have left it
-)
-
-// PluginCSI is the plugin of CSI volumes. Package csi owns its directories.
-const PluginCSI = "kubernetes.io/csi"
-
 // OnDisk is one directory below pods/<uid>/volumes.
 type OnDisk struct {
 	Plugin string // such as "kubernetes.io/secret"; those that this package cannot unmount are listed too
@@ -162,5 +148,5 @@ type OnDisk struct {
 
 // path returns the path of the directory, relative to the pod's.
 func (o OnDisk) path() string {
-	return filepath.Join(volumesDir, escapePlugin(o.Plugin), o.Name)
+	return filepath.Join(volumesDir, pluginname.Directory(o.Plugin), o.Name)
 }

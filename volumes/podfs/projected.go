@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func (v *FS) mountProjected(
@@ -35,7 +37,7 @@ func (v *FS) mountProjected(
 	for _, p := range perSource {
 		files.merge(p) // a later source wins
 	}
-	m, err := v.show(ctx, r, pluginProjected, files)
+	m, err := v.show(ctx, r, pluginname.Projected, files)
 	m.RefreshAt = earlier(refresh, renew)
 	return m, err
 }
@@ -125,7 +127,7 @@ func (v *FS) openCurrent(r Request) *os.File {
 		return nil
 	}
 	defer pod.Close()
-	dir, err := openDir(pod, OnDisk{Plugin: pluginProjected, Name: r.Volume.Name}.path())
+	dir, err := openDir(pod, OnDisk{Plugin: pluginname.Projected, Name: r.Volume.Name}.path())
 	if err != nil {
 		return nil
 	}

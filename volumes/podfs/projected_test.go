@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // apiAccess is the volume that every pod gets.
@@ -193,7 +195,7 @@ func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
 			o.configMaps["other/kube-root-ca.crt"] = o.configMaps["shop/kube-root-ca.crt"]
 			other := filepath.Join(v.podsDir, string(changed.Pod.UID))
 			if changed.Pod.UID != r.Pod.UID { // the token of one pod is mounted below another
-				target := filepath.Join(other, OnDisk{pluginProjected, "p"}.path())
+				target := filepath.Join(other, OnDisk{pluginname.Projected, "p"}.path())
 				if err := os.MkdirAll(target, 0o750); err != nil {
 					t.Fatal(err)
 				}

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // hostDir is a directory outside the pods directory, to which containers want to get.
@@ -113,7 +115,7 @@ func TestSubpath(t *testing.T) {
 			if err != nil || again != got || countMounts(t, got) != 1 {
 				t.Errorf("again: got %s, %v, %d mounts, want %s and one mount", again, err, countMounts(t, got), got)
 			}
-			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginEmptyDir, "data"}); err != nil {
+			if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "data"}); err != nil {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(got); !errors.Is(err, os.ErrNotExist) {

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Unmount takes a volume that List gave away again: first the bind mounts of its subPaths, then what is mounted
@@ -26,8 +28,10 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		return err
 	}
 	switch on.Plugin {
-	case pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI, pluginEmptyDir, pluginGitRepo,
-		pluginLocal, pluginNFS, pluginISCSI:
+	case pluginname.ConfigMap, pluginname.Secret, pluginname.Projected, pluginname.DownwardAPI, pluginname.EmptyDir,
+		pluginname.Local, pluginname.NFS:
+	case pluginname.ISCSI: // made by package csi; what it has left is removed here
+	case pluginname.GitRepo: // never made; a kubelet may have left it
 	default:
 		return fmt.Errorf("plugin %q is %w by this node agent", on.Plugin, ErrUnsupported)
 	}
@@ -63,10 +67,10 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 // it wraps in its other plugins.
 func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 	volume := on.Name
-	if on.Plugin != pluginEmptyDir {
+	if on.Plugin != pluginname.EmptyDir {
 		volume = "wrapped_" + on.Name
 	}
-	dir, err := openDir(pod, filepath.Dir(OnDisk{pluginEmptyDir, volume}.marksDir()))
+	dir, err := openDir(pod, filepath.Dir(OnDisk{pluginname.EmptyDir, volume}.marksDir()))
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}

@@ -1,0 +1,59 @@
+// Package pluginname has the kubelet's names of the plugins of volumes, which metrics, paths and the Node's status
+// show.
+//
+// It owns no volume and reads nothing. The packages below volumes, csi, agent/instruments and metrics/usage call it.
+// A crash leaves nothing behind.
+package pluginname
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The plugins of volumes.
+const (
+	ConfigMap   = "kubernetes.io/configmap"
+	CSI         = "kubernetes.io/csi"
+	DownwardAPI = "kubernetes.io/downward-api"
+	EmptyDir    = "kubernetes.io/empty-dir"
+	GitRepo     = "kubernetes.io/git-repo"
+	HostPath    = "kubernetes.io/host-path"
+	Image       = "kubernetes.io/image"
+	ISCSI       = "kubernetes.io/iscsi"
+	Local       = "kubernetes.io/local-volume"
+	NFS         = "kubernetes.io/nfs"
+	Projected   = "kubernetes.io/projected"
+	Secret      = "kubernetes.io/secret"
+)
+
+// Of returns the plugin of a volume of a pod. The volume of a PersistentVolumeClaim counts as one of CSI.
+func Of(v *corev1.Volume) string {
+	switch {
+	case v.ConfigMap != nil:
+		return ConfigMap
+	case v.DownwardAPI != nil:
+		return DownwardAPI
+	case v.EmptyDir != nil:
+		return EmptyDir
+	case v.HostPath != nil:
+		return HostPath
+	case v.Image != nil:
+		return Image
+	case v.ISCSI != nil:
+		return ISCSI
+	case v.NFS != nil:
+		return NFS
+	case v.Projected != nil:
+		return Projected
+	case v.Secret != nil:
+		return Secret
+	}
+	return CSI
+}
+
+// Directory returns the name of a plugin's directory in the directory of a pod, such as kubernetes.io~secret.
+func Directory(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
+
+// FromDirectory returns the plugin whose Directory has this name.
+func FromDirectory(name string) string { return strings.ReplaceAll(name, "~", "/") }
