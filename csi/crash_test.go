@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // mutating are the calls that change something on the node, in their order for one pod.
@@ -355,7 +356,7 @@ func TestUnfinishedDataFile(t *testing.T) {
 		for _, name := range w.files() {
 			err := filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && e.Name() == "vol_data.json" {
-					write(t, path+".new", "{")
+					write(t, atomicfile.Next(path), "{")
 					found++
 				}
 				return err
@@ -380,7 +381,7 @@ func TestUnrecordedDirectory(t *testing.T) {
 	dir := func(name string) string {
 		return filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi", name)
 	}
-	for name, files := range map[string][]string{"cut": {"vol_data.json.new"}, "empty": nil, "kept": {"vol_data.json"}} {
+	for name, files := range map[string][]string{"cut": {".vol_data.json.new"}, "empty": nil, "kept": {"vol_data.json"}} {
 		if err := os.MkdirAll(filepath.Join(dir(name), "mount"), 0o750); err != nil {
 			t.Fatal(err)
 		}

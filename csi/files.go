@@ -10,25 +10,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/mounts"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Paths below the root directory. All but recordsDir are the kubelet's.
 const (
 	recordsDir = "nodelet/csi"
-	pluginDir  = "plugins/" + pluginName
+	pluginDir  = "plugins/" + pluginname.CSI
 	devicesDir = pluginDir + "/volumeDevices"
 	dataFile   = "vol_data.json"
 	globalDir  = "globalmount"
 )
 
-// pluginName is the kubelet's name of the plugin that drives CSI drivers.
-const pluginName = "kubernetes.io/csi"
-
 const dirMode = 0o750
-
-// newSuffix is added to the name of a file for the time until its new content is complete.
-const newSuffix = ".new"
 
 // volData is the kubelet's file beside a volume, from which it recovers the volume without the API server.
 type volData struct {
@@ -92,7 +88,7 @@ func (f files) writeData(dir string, d volData) error {
 	if err != nil {
 		return err
 	}
-	return f.replace(filepath.Join(dir, dataFile), append(text, '\n'), 0o640, false)
+	return f.replace(filepath.Join(dir, dataFile), append(text, '\n'), 0o640, atomicfile.NotDurable)
 }
 
 func (f files) readData(dir string) (d volData, err error) {
@@ -106,33 +102,28 @@ func (f files) readData(dir string) (d volData, err error) {
 	return d, nil
 }
 
-// replace replaces a file atomically. With sync it survives a power failure; without, the file may be found empty after
-// one.
-func (f files) replace(path string, text []byte, mode fs.FileMode, sync bool) error {
-	tmp := path + newSuffix
-	err := f.write(tmp, os.O_CREATE|os.O_TRUNC, text, mode, sync)
-	if err == nil {
-		err = f.root.Rename(tmp, path)
-	}
-	if err == nil && sync {
-		err = f.sync(filepath.Dir(path))
-	}
-	if err != nil {
+// replace replaces a file atomically.
+func (f files) replace(path string, text []byte, mode fs.FileMode, d atomicfile.Durability) error {
+	if err := atomicfile.WriteBelow(f.root, path, text, mode, d); err != nil {
 		return fmt.Errorf("write %s: %w", f.abs(path), err)
 	}
 	return nil
 }
 
-func (f files) write(path string, how int, text []byte, mode fs.FileMode, sync bool) error {
-	file, err := f.root.OpenFile(path, os.O_WRONLY|how, mode)
+// addLine appends to a file. With sync the line survives a power failure.
+func (f files) addLine(path string, line []byte, sync bool) error {
+	file, err := f.root.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", f.abs(path), err)
 	}
-	_, err = file.Write(text)
+	_, err = file.Write(line)
 	if err == nil && sync {
 		err = file.Sync()
 	}
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", f.abs(path), err)
+	}
+	return nil
 }
 
 func (f files) sync(dir string) error {

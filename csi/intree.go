@@ -26,9 +26,6 @@ type InTreeDriver struct {
 // inTree reports whether a driver is an in-tree one: names of CSI drivers contain no slash.
 func inTree(driver string) bool { return strings.Contains(driver, "/") }
 
-// escape returns the name of a plugin as one element of a path.
-func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
-
 // checkDriver returns an error for what cannot be the name of a driver.
 func checkDriver(name string) error {
 	if kind, ok := strings.CutPrefix(name, "kubernetes.io/"); ok {

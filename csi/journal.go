@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // Each volume's record has a journal of its own: a file in which each line is a whole record with its checksum. The
@@ -53,9 +54,9 @@ func (f files) append(r *record, lines int, must durability) (int, error) {
 		lines = 0
 	}
 	if lines == 0 {
-		err = f.replace(path, line, 0o600, true)
-	} else if err = f.write(path, os.O_APPEND, line, 0, must == survivePowerLoss); err != nil {
-		err = fmt.Errorf("write %s: %w", f.abs(path), err)
+		err = f.replace(path, line, 0o600, atomicfile.Durable)
+	} else {
+		err = f.addLine(path, line, must == survivePowerLoss)
 	}
 	if err != nil {
 		return 0, err
@@ -87,7 +88,7 @@ func (f files) records(damaged func(path string, err error)) ([]*record, error) 
 	for _, name := range names {
 		path := filepath.Join(recordsDir, name)
 		switch {
-		case strings.HasSuffix(name, newSuffix): // left by a crash
+		case strings.HasSuffix(name, ".new"): // left by a crash
 			if err := f.remove(path); err != nil {
 				return nil, err
 			}

@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // layout says where the volumes of a driver are below the root directory, and which files are around them, as in a
@@ -32,7 +35,7 @@ func layoutOf(driver string) layout {
 
 // deviceLink is the link in a pod's directory to its block volume.
 func deviceLink(plugin string, pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumeDevices", escape(plugin), name)
+	return filepath.Join("pods", string(pod), "volumeDevices", pluginname.Directory(plugin), name)
 }
 
 // linkDevice creates that link: the kubelet, and this agent's list of volumes, find the pod's device by it.
@@ -65,7 +68,7 @@ func (csiLayout) target(pod types.UID, v *Volume, _ string) string {
 }
 
 func podVolumeDir(pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumes", escape(pluginName), name)
+	return filepath.Join("pods", string(pod), "volumes", pluginname.Directory(pluginname.CSI), name)
 }
 
 func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error {
@@ -100,7 +103,7 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 		if err := f.writeDeviceData(v, node, ""); err != nil {
 			return err
 		}
-		return f.linkDevice(pluginName, u)
+		return f.linkDevice(pluginname.CSI, u)
 	}
 	lifecycle := "Persistent"
 	if v.Ephemeral {
@@ -119,7 +122,7 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 
 func (csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
-		return []string{u.Target, deviceLink(pluginName, u.Pod, u.Name)}
+		return []string{u.Target, deviceLink(pluginname.CSI, u.Pod, u.Name)}
 	}
 	return append([]string{u.Target}, withData(filepath.Dir(u.Target))...)
 }
@@ -142,5 +145,5 @@ func (csiLayout) aroundStaging(rec *record) []string {
 // crash cut off has left the new content.
 func withData(dir string) []string {
 	data := filepath.Join(dir, dataFile)
-	return []string{data + newSuffix, data, dir}
+	return []string{atomicfile.Next(data), data, dir}
 }

@@ -7,24 +7,70 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// Write is atomic but not durable: after a power failure the file may have the old content, the new one, or none. Use
-// WriteSynced for data that must survive.
+// Durability is what a replaced file survives, beside a crash of the agent.
+type Durability int
+
+const (
+	// NotDurable: after a power failure the file may have the old content, the new one, or none.
+	NotDurable Durability = iota
+	// Whole: after a power failure it has the old content or the new one.
+	Whole
+	// Durable: the new content survives a power failure once the call has returned.
+	Durable
+)
+
+// Write replaces the file at a path. It is NotDurable: use WriteSynced for data that must survive.
 func Write(path string, content []byte, mode fs.FileMode) error {
-	return write(path, content, mode, func(*os.File) error { return nil })
+	return write(path, content, mode, NotDurable)
 }
 
-// WriteSynced is atomic and durable: when it returns, the new content survives a power failure. A power failure before
-// leaves the old content or the new.
+// WriteSynced replaces the file at a path. It is Durable.
 func WriteSynced(path string, content []byte, mode fs.FileMode) error {
-	if err := write(path, content, mode, (*os.File).Sync); err != nil {
+	return write(path, content, mode, Durable)
+}
+
+func write(path string, content []byte, mode fs.FileMode, d Durability) error {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	if err = errors.Join(WriteBelow(dir, filepath.Base(path), content, mode, d), dir.Close()); err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	return nil
+}
+
+// WriteBelow replaces the file at a path below root, which no symbolic link leads out of.
+func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d Durability) error {
+	next := Next(path)
+	f, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	err = f.Chmod(mode) // before there is anything to read: one that a crash has left, and the umask, may say otherwise
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	if err == nil && d >= Whole {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(next, path)
+	}
+	if err != nil {
+		_ = root.Remove(next)
+		return err
+	}
+	if d < Durable {
+		return nil
+	}
+	dir, err := root.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -33,7 +79,7 @@ func WriteSynced(path string, content []byte, mode fs.FileMode) error {
 
 // Remove removes a file, if it exists, and what a crash has left of a write to it.
 func Remove(path string) error {
-	for _, p := range []string{nextTo(path), path} {
+	for _, p := range []string{Next(path), path} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -41,29 +87,7 @@ func Remove(path string) error {
 	return nil
 }
 
-// nextTo returns the path at which the new content is written.
-func nextTo(path string) string {
+// Next returns the path at which the new content is written.
+func Next(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-}
-
-func write(path string, content []byte, mode fs.FileMode, settle func(*os.File) error) error {
-	next := nextTo(path)
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	err = f.Chmod(mode) // before there is anything to read: one that a crash has left, and the umask, may say otherwise
-	if err == nil {
-		_, err = f.Write(content)
-	}
-	if err == nil {
-		err = settle(f)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		_ = os.Remove(next)
-	}
-	return err
 }

@@ -15,7 +15,19 @@ import (
 type writer func(path string, content []byte, mode fs.FileMode) error
 
 func each(t *testing.T, test func(t *testing.T, write writer, path string)) {
-	for name, write := range map[string]writer{"Write": atomicfile.Write, "WriteSynced": atomicfile.WriteSynced} {
+	below := func(path string, content []byte, mode fs.FileMode) error {
+		root, err := os.OpenRoot(filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		return atomicfile.WriteBelow(root, filepath.Base(path), content, mode, atomicfile.Whole)
+	}
+	for name, write := range map[string]writer{
+		"Write":       atomicfile.Write,
+		"WriteSynced": atomicfile.WriteSynced,
+		"WriteBelow":  below,
+	} {
 		t.Run(name, func(t *testing.T) { test(t, write, filepath.Join(t.TempDir(), "file")) })
 	}
 }
@@ -76,7 +88,7 @@ func TestFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := write(path, []byte("new"), 0o600); err == nil {
-			t.Error("a directory was replaced")
+			t.Error("replace a directory: got no error, want one")
 		}
 		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 			t.Errorf("the directory: got %v, %v, want one", entries, err)

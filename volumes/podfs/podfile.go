@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
@@ -18,17 +19,17 @@ const podFileMax = 1 << 20
 // WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. A reader sees
 // the old content or the new one, whole, also after a power cut. It makes the directory if there is none.
 func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error {
-	return d.writePodFile(uid, name, content, d.makePod, (*os.File).Sync)
+	return d.writePodFile(uid, name, content, d.makePod, atomicfile.Whole)
 }
 
 // NotePodFile is WritePodFile for what need not survive a power cut: it does not wait for the disk. The error is
 // os.ErrNotExist if the pod has no directory.
 func (d *PodDirs) NotePodFile(uid types.UID, name string, content []byte) error {
-	return d.writePodFile(uid, name, content, d.openPod, func(*os.File) error { return nil })
+	return d.writePodFile(uid, name, content, d.openPod, atomicfile.NotDurable)
 }
 
 func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
-	open func(types.UID) (*os.File, error), sync func(*os.File) error) error {
+	open func(types.UID) (*os.File, error), durability atomicfile.Durability) error {
 	if err := checkName("file of a pod", name); err != nil {
 		return err
 	}
@@ -37,17 +38,12 @@ func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
 	}
 	defer pod.Close()
-	next := "." + name + ".new"
-	f, err := openFile(pod, next, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC)
+	root, err := os.OpenRoot(fdPath(pod))
+	if err == nil {
+		err = errors.Join(atomicfile.WriteBelow(root, name, content, 0o600, durability), root.Close())
+	}
 	if err != nil {
 		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, sync(f), f.Close()); err != nil {
-		return fmt.Errorf("write %s of pod %s: %w", name, uid, err)
-	}
-	if err := unix.Renameat(int(pod.Fd()), next, int(pod.Fd()), name); err != nil {
-		return pathError("rename", pod, name, err)
 	}
 	return nil
 }

@@ -7,22 +7,17 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 // resetMarker is the file of a pod's directory that marks a reset.
 const resetMarker = "nodelet-reset"
 
 // MarkReset writes the marker file of a pod reset, in which all containers of the pod are removed and start again. The
-// file says how far the reset is.
+// file says how far the reset is. It is durable: what follows it must not outlast a power failure without it.
 func (d *PodDirs) MarkReset(uid types.UID, mark string) error {
-	if err := d.writePodFile(uid, resetMarker, []byte(mark), d.openPod, (*os.File).Sync); err != nil {
-		return fmt.Errorf("mark reset of all containers: %w", err)
-	}
-	pod, err := d.openPod(uid)
-	if err == nil {
-		err = errors.Join(pod.Sync(), pod.Close()) // what follows it must not outlast a power cut without it
-	}
-	if err != nil {
+	if err := d.writePodFile(uid, resetMarker, []byte(mark), d.openPod, atomicfile.Durable); err != nil {
 		return fmt.Errorf("mark reset of all containers: %w", err)
 	}
 	return nil
