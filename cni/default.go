@@ -16,9 +16,8 @@ const (
 )
 
 // Default generates the network of a node without a configuration: a bridge with an address from each pod range, host
-// ports and bandwidth limits. host-local stores addresses below dir. forward adds rules for a firewall that drops
-// forwarded packets.
-func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
+// ports and bandwidth limits. host-local stores addresses below dir.
+func Default(dir string, ranges []netip.Prefix) ([]byte, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("the node has no pod range yet " +
 			"(spec.podCIDRs of the Node object, podCIDR of the configuration)")
@@ -54,9 +53,6 @@ func Default(dir string, ranges []netip.Prefix, forward bool) ([]byte, error) {
 			"onlyIfAsked":  true,
 		},
 		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}, "onlyIfAsked": true},
-	}
-	if forward {
-		plugins = append(plugins, map[string]any{"type": "firewall"})
 	}
 	return json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": ownName, "plugins": plugins})
 }

@@ -112,9 +112,7 @@ func iptables(ctx context.Context, stdin, tool string, args ...string) error {
 	return nil
 }
 
-// DropsForwarded reports whether the node's firewall drops forwarded packets by default.
-func DropsForwarded(ctx context.Context) bool { return dropsForwarded(ctx, "iptables") }
-
+// dropsForwarded reports whether the node's firewall drops forwarded packets by default.
 func dropsForwarded(ctx context.Context, tool string) bool {
 	out, err := exec.CommandContext(ctx, tool, "-w", "10", "-S", "FORWARD").Output()
 	return err == nil && strings.HasPrefix(string(out), "-P FORWARD DROP")

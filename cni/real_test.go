@@ -54,7 +54,7 @@ func realPlugins(t *testing.T) {
 	dir := t.TempDir()
 	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}})
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/29"), netip.MustParsePrefix("fd55::/64")}
-	text, err := Default(dir, ranges, false)
+	text, err := Default(dir, ranges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func realPlugins(t *testing.T) {
 func otherRanges(t *testing.T, d *Driver, dir string) {
 	t.Helper()
 	for _, pod := range []struct{ id, ranges string }{{"before", "10.56.0.0/24"}, {"after", "10.57.0.0/24"}} {
-		text, err := Default(dir, []netip.Prefix{netip.MustParsePrefix(pod.ranges)}, false)
+		text, err := Default(dir, []netip.Prefix{netip.MustParsePrefix(pod.ranges)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,12 +179,12 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 			t.Errorf("%s: want the rule and one MASQUERADE, got\n%s", tool, out)
 		}
 	}
-	if DropsForwarded(context.Background()) {
-		t.Error("a firewall without rules is said to drop what it forwards")
+	if dropsForwarded(t.Context(), "iptables") {
+		t.Error("a firewall without rules: got that it drops what it forwards, want that it does not")
 	}
 	sh(t, "iptables", "-P", "FORWARD", "DROP")
-	if !DropsForwarded(context.Background()) {
-		t.Error("a firewall that drops what it forwards is not recognised")
+	if !dropsForwarded(t.Context(), "iptables") {
+		t.Error("a firewall that drops what it forwards: got that it does not, want that it does")
 	}
 	for range 2 {
 		if err := AllowForwarding(context.Background(), ranges); err != nil {

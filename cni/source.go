@@ -53,8 +53,6 @@ type SourceConfig struct {
 	Conf string
 	// BinDirs are the directories of plugins.
 	BinDirs []string
-	// Forward is set if the firewall of the node drops forwarded packets; see Default.
-	Forward bool
 	// Changed is called whenever Now returns something else.
 	Changed func()
 	Log     *slog.Logger
@@ -168,7 +166,7 @@ func (s *Source) refresh() {
 func (s *Source) look() (n *Network, err error) {
 	if s.Conf == "" {
 		var text []byte
-		if text, err = Default(s.Dir, s.ranges, s.Forward); err == nil {
+		if text, err = Default(s.Dir, s.ranges); err == nil {
 			n, err = parseNetwork(text)
 		}
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {

@@ -34,7 +34,7 @@ type agentMode struct {
 	shutIn string
 }
 
-func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
+func newAgentMode(m *Manager, dirs cni.Dirs) *agentMode {
 	a := &agentMode{
 		Manager:     m,
 		dirs:        dirs,
@@ -47,7 +47,6 @@ func newAgentMode(ctx context.Context, m *Manager, dirs cni.Dirs) *agentMode {
 		Dir:     m.cfg.Dir,
 		Conf:    m.cfg.Conf,
 		BinDirs: dirs.Bins,
-		Forward: cni.DropsForwarded(ctx),
 		Changed: a.networkChanged,
 		Log:     m.log,
 	})
@@ -155,7 +154,8 @@ func (a *agentMode) cleanUp(ctx context.Context) {
 		return
 	}
 	for {
-		next := min(a.releaseRemoved(ctx), a.masquerade(ctx))
+		next := a.masquerade(ctx) // first: pods need it, and a release may take long
+		next = min(next, a.releaseRemoved(ctx))
 		if a.await(ctx, next); ctx.Err() != nil {
 			return
 		}

@@ -155,7 +155,7 @@ func (m *Manager) Run(ctx context.Context) {
 	m.log.Info("pod network", "mode", name, "confDir", dirs.Conf, "binDirs", dirs.Bins)
 	var chosen mode
 	if name == ModeAgent {
-		chosen = newAgentMode(ctx, m, dirs)
+		chosen = newAgentMode(m, dirs)
 	} else {
 		chosen = newRuntimeMode(m, dirs)
 	}
