@@ -53,12 +53,13 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 // that takes longer goes on until the container has ended.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
-	if left := time.Until(s.Deadline); !s.HookRan && left > 0 {
+	left := time.Until(s.Deadline)
+	if h := preStopHook(t, s.ID, s.Name); h != nil && !s.HookRan && left > 0 {
 		hook, cancel := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			x.preStop(hook, t, s)
+			x.preStop(hook, t, s.ID, s.Name, h)
 		}()
 		defer func() {
 			cancel()
@@ -70,7 +71,7 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 		}
 	}
 	// Even without a grace period a process gets the time that it needs to handle the signal.
-	left := max(time.Until(s.Deadline), minStop)
+	left = max(time.Until(s.Deadline), minStop)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -79,16 +80,18 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 
 // preStopEarly runs the preStop hook of a container that is stopped after others.
 func (x *hooks) preStopEarly(ctx context.Context, t *Task, s podstate.PreStop) {
-	x.preStop(ctx, t, podstate.StopContainer{ID: s.ID, Name: s.Name, Deadline: s.Deadline})
+	if h := preStopHook(t, s.ID, s.Name); h != nil {
+		x.preStop(ctx, t, s.ID, s.Name, h)
+	}
 }
 
 // preStopHook returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
-// orphan.
-func preStopHook(t *Task, s podstate.StopContainer) *corev1.LifecycleHandler {
-	if i := t.instance(s.ID); i == nil || i.State != podstate.ContainerRunning {
+// orphan. It is nil if there is none.
+func preStopHook(t *Task, id, name string) *corev1.LifecycleHandler {
+	if i := t.instance(id); i == nil || i.State != podstate.ContainerRunning {
 		return nil
 	}
-	if _, c := podutil.Container(&t.Pod.Spec, s.Name); c != nil {
+	if _, c := podutil.Container(&t.Pod.Spec, name); c != nil {
 		if c.Lifecycle == nil {
 			return nil
 		}
@@ -97,18 +100,14 @@ func preStopHook(t *Task, s podstate.StopContainer) *corev1.LifecycleHandler {
 	return t.Made.PreStop
 }
 
-// preStop runs the preStop hook of a container that has one.
-func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.StopContainer) {
-	h := preStopHook(t, s)
-	if h == nil {
-		return
-	}
-	_, c := podutil.Container(&t.Pod.Spec, s.Name)
+// preStop runs the preStop hook of a container.
+func (x *hooks) preStop(ctx context.Context, t *Task, id, name string, h *corev1.LifecycleHandler) {
+	_, c := podutil.Container(&t.Pod.Spec, name)
 	if c == nil {
-		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
+		c = &corev1.Container{Name: name, Ports: t.Made.Ports}
 	}
-	if err := x.run(ctx, t, s.ID, c, h); err != nil {
-		t.Log.Warn("preStop hook failed", "container", s.Name, "err", err)
-		x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	if err := x.run(ctx, t, id, c, h); err != nil {
+		t.Log.Warn("preStop hook failed", "container", name, "err", err)
+		x.Events.PodEvent(t.Pod, name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }
