@@ -15,60 +15,31 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodelet/nodelet/test/pipe"
 )
 
 // halfOpenNetwork is a network without sockets, so that it works on the clock of synctest. It can stop its open
 // connections as a firewall does that has lost their state: what one end writes is lost without an error, and the
 // other end reads nothing. New connections work.
 type halfOpenNetwork struct {
-	accepted chan net.Conn
-	closed   chan struct{}
-	end      func()
+	*pipe.Listener
 
 	mu   sync.Mutex
 	open []*atomic.Bool // one for each connection: true while it forwards bytes
 }
 
-func newHalfOpenNetwork() *halfOpenNetwork {
-	n := &halfOpenNetwork{accepted: make(chan net.Conn), closed: make(chan struct{})}
-	n.end = sync.OnceFunc(func() { close(n.closed) })
-	return n
-}
-
-// Accept, Close and Addr implement net.Listener, the server's side.
-func (n *halfOpenNetwork) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.accepted:
-		return c, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (n *halfOpenNetwork) Close() error {
-	n.end()
-	return nil
-}
-
-func (n *halfOpenNetwork) Addr() net.Addr {
-	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}
-}
-
 // dial is the client's side.
-func (n *halfOpenNetwork) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (n *halfOpenNetwork) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	far, err := n.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
 	client, near := net.Pipe()
-	far, server := net.Pipe()
 	alive := &atomic.Bool{}
 	alive.Store(true)
 	go forward(near, far, alive)
 	go forward(far, near, alive)
-	select {
-	case n.accepted <- server:
-	case <-n.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.open = append(n.open, alive)
@@ -106,7 +77,7 @@ func (n *halfOpenNetwork) stopForwarding() (connections int) {
 // expires.
 func TestHalfOpenTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, network := &fakeAPI{}, newHalfOpenNetwork()
+		api, network := &fakeAPI{}, &halfOpenNetwork{Listener: pipe.Listen()}
 		server := &httptest.Server{
 			Listener: network,
 			Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +95,7 @@ func TestHalfOpenTLS(t *testing.T) {
 		server.StartTLS()
 		defer server.Close()
 		b, err := newBeat(&rest.Config{
-			Host:            "https://" + network.Addr().String(),
+			Host:            "https://api.example.com",
 			TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			Dial:            network.dial,
 		}, "test")
@@ -148,7 +119,7 @@ func TestHalfOpenTLS(t *testing.T) {
 		time.Sleep(time.Second)
 		first := api.getLease()
 		if first == nil {
-			t.Fatal("the lease was not created")
+			t.Fatal("got no lease, want one")
 		}
 		if n := network.stopForwarding(); n != 1 {
 			t.Fatalf("got %d connections for heartbeats, want 1", n)

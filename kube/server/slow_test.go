@@ -5,31 +5,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/pipe"
 )
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conns chan net.Conn
-	ended chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.ended:
-		return nil, net.ErrClosed
-	}
-}
-func (l *oneConn) Close() error   { close(l.ended); return nil }
-func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
 // TestLongAnswer checks that a caller with a permission gets an answer that takes long, such as a large log file or a
 // checkpoint.
@@ -50,12 +33,14 @@ func TestLongAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, conn := net.Pipe()
-		l := &oneConn{conns: make(chan net.Conn, 1), ended: make(chan struct{})}
-		l.conns <- conn
+		l := pipe.Listen()
 		srv := &http.Server{Handler: s.Handler()}
 		go func() { _ = srv.Serve(l) }()
 		defer srv.Close()
+		client, err := l.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer client.Close()
 		go func() { _, _ = io.WriteString(client, "GET /slow HTTP/1.0\r\n\r\n") }()
 		began := time.Now()

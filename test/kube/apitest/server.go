@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/pipe"
 )
 
 // Object is what the server keeps: an API object with metadata.
@@ -76,11 +77,11 @@ type Server struct {
 func New(t testing.TB) (*Server, *client.Client) {
 	t.Helper()
 	s := &Server{version: 100, objects: map[key]Object{}, changed: make(chan struct{}), cut: make(chan struct{})}
-	ln := newPipeListener()
+	ln := pipe.Listen()
 	hs := &http.Server{Handler: s}
 	go hs.Serve(ln)
-	s.dial = ln.dial
-	c, err := client.New(&rest.Config{Host: "http://apitest", Dial: ln.dial}, 10000, 10000, "apitest")
+	s.dial = ln.Dial
+	c, err := client.New(&rest.Config{Host: "http://apitest", Dial: ln.Dial}, 10000, 10000, "apitest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,42 +283,3 @@ func (s *Server) Count(prefix string) int {
 	}
 	return n
 }
-
-// pipeListener accepts connections that never leave the process.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "apitest", Net: "pipe"} }
