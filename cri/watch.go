@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 const (
@@ -61,12 +63,8 @@ func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect
 			wait = minReopen
 		}
 		c.log.Info("the container runtime's event stream ended; opening it again", "err", err, "in", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !backoff.Sleep(ctx, wait) {
 			return ctx.Err()
-		case <-timer.C:
 		}
 		wait = min(2*wait, maxReopen)
 	}

@@ -33,14 +33,11 @@ func list(nodes numa.Mask) string {
 func (m *Manager) Run(ctx context.Context) {
 	applied := map[string]string{}
 	for {
-		wait := time.NewTimer(m.cfg.Settings.ReconcilePeriod)
 		select {
 		case <-ctx.Done():
-			wait.Stop()
 			return
 		case <-m.changed:
-			wait.Stop()
-		case <-wait.C:
+		case <-time.After(m.cfg.Settings.ReconcilePeriod):
 			m.releaseEnded(ctx)
 		}
 		if err := m.save(); err != nil {

@@ -248,14 +248,12 @@ func (c *Client) Run(ctx context.Context) {
 	failed := 0
 	for ctx.Err() == nil {
 		changed, stopFollowing := c.follow(ctx)
-		pause := c.pause(failed, c.now())
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 		case <-changed:
 			failed = 0
 			c.reload()
-		case <-timer.C:
+		case <-time.After(c.pause(failed, c.now())):
 			if c.pending {
 				c.reload() // a certificate that has expired by a clock which was ahead is valid again when the clock is set
 			}
@@ -271,7 +269,6 @@ func (c *Client) Run(ctx context.Context) {
 				c.fail(err, failed)
 			}
 		}
-		timer.Stop()
 		stopFollowing()
 	}
 }

@@ -26,17 +26,10 @@ func (s sink) Replace(objs []metav1.Object) {
 	}
 }
 
-// Set puts the version into a channel of size one and drops an older version that is still there.
 func (s sink) Set(o metav1.Object) {
-	n, ok := o.(*corev1.Node)
-	if !ok || n.Name != s.r.cfg.Name {
-		return
+	if n, ok := o.(*corev1.Node); ok && n.Name == s.r.cfg.Name {
+		s.r.seen.Put(n)
 	}
-	select {
-	case <-s.r.seen:
-	default:
-	}
-	s.r.seen <- n
 }
 
 func (s sink) Delete(metav1.Object) { s.r.gone.Set() }

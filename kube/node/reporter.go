@@ -97,7 +97,7 @@ type Reporter struct {
 	local    atomic.Pointer[corev1.Node] // the object to register; only report writes it
 	machine  atomic.Pointer[machineFacts]
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
-	seen     chan *corev1.Node
+	seen     latest.Value[*corev1.Node]
 	gone     latest.Signal
 	wake     latest.Signal
 
@@ -133,7 +133,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		api:      api,
 		log:      cfg.Log,
 		appeared: make(chan struct{}),
-		seen:     make(chan *corev1.Node, 1),
+		seen:     latest.NewValue[*corev1.Node](),
 		gone:     latest.NewSignal(),
 		wake:     latest.NewSignal(),
 	}
