@@ -274,7 +274,7 @@ func TestPreemptorDeleted(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning()
 		if w.set.Pods[critical.UID] != nil {
-			t.Error("the pod was not reported as gone")
+			t.Error("got no report that the pod is gone, want one")
 		}
 	})
 }

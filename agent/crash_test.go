@@ -131,7 +131,7 @@ func TestKilledWhileStopping(t *testing.T) {
 		w.sleep(2 * time.Minute)
 		w.checkNothingLeft()
 		if len(w.set.Pods) != 0 {
-			t.Error("the pod was not reported as gone")
+			t.Error("got no report that the pod is gone, want one")
 		}
 	})
 }

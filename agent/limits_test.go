@@ -65,7 +65,7 @@ func TestOverrun(t *testing.T) {
 		}
 		for _, c := range st.Conditions {
 			if c.Type == corev1.DisruptionTarget {
-				t.Error("the pod exceeded its own limit, but has a disruption condition")
+				t.Error("a pod beyond its own limit: got a disruption condition, want none")
 			}
 		}
 		if n := len(s.evictions()); n != 1 {

@@ -54,13 +54,13 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 				w.sandboxOf(old)
 				w.checkWaits(next, "its name", "has to end first")
 				if !w.agent.Ending(webName, next.UID) {
-					t.Error("Ending is false while the old pod still ends")
+					t.Error("Ending while the old pod still ends: got false, want true")
 				}
 				w.sleep(5 * time.Second)
 				w.sandboxOf(next)
 				w.checkRunning("web/app#0")
 				if w.agent.Ending(webName, next.UID) {
-					t.Error("Ending is true after the old pod has ended")
+					t.Error("Ending after the old pod has ended: got true, want false")
 				}
 			})
 		})

@@ -259,7 +259,7 @@ func TestReadiness(t *testing.T) {
 		w.checkRunning("web/app#0")
 		w.restart()
 		if !ready(w.status(pod)) {
-			t.Error("the pod was not ready for a moment after the restart of the agent")
+			t.Error("after the restart of the agent: got the pod not ready for a moment, want it ready all the time")
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestPostStart(t *testing.T) {
 		w.sleep(4 * time.Second)
 		w.checkRunning("web/app#0")
 		if ready(w.status(pod)) {
-			t.Error("the pod is ready before the hook has completed")
+			t.Error("before the hook has completed: got the pod ready, want it not ready")
 		}
 		w.sleep(2 * time.Second)
 		if len(w.eventsWith("FailedPostStartHook")) == 0 {
@@ -335,7 +335,7 @@ func TestJob(t *testing.T) {
 				}
 				for _, s := range w.runtime.Sandboxes() {
 					if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-						t.Error("the sandbox still holds its network")
+						t.Error("the network of the sandbox: got it still there, want it released")
 					}
 				}
 				w.delete(pod, 30*time.Second)

@@ -220,7 +220,7 @@ func TestOnePodHangs(t *testing.T) {
 				w.checkWaits(stuck, c.step, "in progress")
 				w.sleep(10 * time.Minute)
 				if hang.Hits() < 2 {
-					t.Error("a call that is never answered was not tried again")
+					t.Error("a call that is never answered: got no second try, want one")
 				}
 				w.checkWaits(stuck, c.step, "")
 				w.runtime.Release(hang)
@@ -291,7 +291,7 @@ func TestRuntimeRestarts(t *testing.T) {
 		w.run(later)
 		w.sleep(time.Minute)
 		if len(w.waits(later)) == 0 {
-			t.Error("explain does not say what the new pod waits for")
+			t.Error("explain: got nothing that the new pod waits for, want it")
 		}
 		if err := w.runtime.Restart(); err != nil {
 			t.Fatal(err)

@@ -73,7 +73,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 			w.delete(pod, 30*time.Second)
 			w.sleep(time.Second)
 			if _, there := w.set.Pods[pod.UID]; there {
-				t.Error("the pod's end waits for the plugin")
+				t.Error("got the pod's end waiting for the plugin, want it at once")
 			}
 			w.checkRunning("other/app#0")
 		},

@@ -173,7 +173,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("status of the mirror: got %+v, want a ready pod that runs", st)
 		}
 		if _, known := w.agent.status.newest(pod.UID); known {
-			t.Error("the status was published for the static pod itself")
+			t.Error("the status of the static pod: got it published under its own UID, want it under that of the mirror")
 		}
 		for _, c := range w.runtime.Containers() {
 			w.runtime.ExitContainer(c.Id, 1, "")
@@ -185,7 +185,7 @@ func TestMirror(t *testing.T) {
 		w.change(func(set *pods.Set) { set.Pods, set.Mirrors = map[types.UID]*corev1.Pod{}, nil })
 		w.sleep(time.Minute)
 		if _, known := w.agent.status.newest(mirror.UID); known {
-			t.Error("the status of a mirror is kept though its pod is gone")
+			t.Error("the status of the mirror of a pod that is gone: got it kept, want it forgotten")
 		}
 	})
 }
@@ -210,7 +210,7 @@ func TestMirrorOfBefore(t *testing.T) {
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
 		if _, known := w.agent.status.newest(mirror.UID); known {
-			t.Error("the status of the pod was written to the mirror of another")
+			t.Error("the mirror of another pod: got a status, want none")
 		}
 	})
 }
@@ -236,7 +236,7 @@ func TestAdmission(t *testing.T) {
 		w.sleep(time.Second)
 		w.checkNothingLeft()
 		if len(w.set.Pods) != 0 {
-			t.Error("the refused pod was never reported as gone")
+			t.Error("got no report that the refused pod is gone, want one")
 		}
 	})
 }
@@ -350,7 +350,7 @@ func TestHintsAfterTheEnd(t *testing.T) {
 			l.RuntimeChanged("anybody")
 		}
 		if _, err := l.Explain(t.Context()); err == nil {
-			t.Error("a supervisor that has ended explains")
+			t.Error("explain after the end: got no error, want one")
 		}
 	})
 }

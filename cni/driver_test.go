@@ -52,7 +52,7 @@ func TestAttachAndDetachInOrder(t *testing.T) {
 		t.Errorf("capability arguments: got %s, want those alone that the plugin declares", rc)
 	}
 	if b.got("first", "DEL")["prevResult"] == nil {
-		t.Error("DEL was not given the result of ADD")
+		t.Error("DEL: got another result, want that of ADD")
 	}
 	if got := b.kept(); len(got) != 0 {
 		t.Errorf("still on record: got %q, want none", got)
@@ -278,6 +278,6 @@ func TestOnlyIfAsked(t *testing.T) {
 		}
 	}
 	if len(n.Plugins) != 3 {
-		t.Error("the network itself has lost a plugin")
+		t.Error("the network itself: got a plugin less, want all")
 	}
 }

@@ -236,7 +236,7 @@ echo $$ >DIR/slow.pid; mv DIR/slow.pid DIR/slow.begun; exec sleep 600`)
 	}
 	_ = cmd.Wait()
 	if pid == 0 {
-		t.Fatal("the plugin was never run")
+		t.Fatal("got no call of the plugin, want one")
 	}
 	_ = unix.Kill(pid, unix.SIGKILL) // it outlives its agent
 	rec, err := b.store.read("s1")
@@ -398,7 +398,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("plugin: got %q, %v, want %q", to, err, c.Program)
 	}
 	if !Vacant(c.ConfDir) {
-		t.Error("nodelet's own configuration is in its own way")
+		t.Error("Vacant with nodelet's own configuration: got false, want true")
 	}
 	other := filepath.Join(c.ConfDir, "00-a.conflist")
 	if err := os.WriteFile(other, []byte(chain("x")), 0o644); err != nil {
@@ -408,7 +408,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("another configuration first: got %v, want an error that names both", err)
 	}
 	if Vacant(c.ConfDir) {
-		t.Error("vacant in spite of another configuration")
+		t.Error("Vacant with another configuration: got true, want false")
 	}
 	for _, want := range []bool{true, false} {
 		if removed, err := Uninstall(c.ConfDir); removed != want || err != nil {

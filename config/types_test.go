@@ -166,7 +166,7 @@ func TestFlushFrequency(t *testing.T) {
 	}
 	var f FlushFrequency
 	if err := json.Unmarshal([]byte(`"soon"`), &f); err == nil {
-		t.Error(`"soon" is taken as a duration`)
+		t.Error(`"soon" as a duration: got no error, want one`)
 	}
 }
 

@@ -431,7 +431,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("cancelled call: got %v, want one that was canceled and not answered", err)
 		}
 		if cri.IsNotFound(nil) || nameReserved(nil) || cri.IsDeadline(nil) || cri.IsUnimplemented(nil) {
-			t.Error("nil has a class")
+			t.Error("a nil error: got a class, want none")
 		}
 	})
 }

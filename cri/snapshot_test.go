@@ -44,7 +44,7 @@ func TestSnapshotCost(t *testing.T) {
 		sandbox := runSandbox(t, c, "web", 0)
 		s = look(t, rt, c, s, 1, 0)
 		if s.Sandboxes[0].Network.Ip == "" {
-			t.Error("no address")
+			t.Error("the address of the pod: got none, want one")
 		}
 		app := createContainer(t, c, sandbox, "web", "app", 0)
 		s = look(t, rt, c, s, 0, 1)
@@ -57,7 +57,7 @@ func TestSnapshotCost(t *testing.T) {
 		check(t, c.UpdateContainerResources(t.Context(), app, &runtimeapi.LinuxContainerResources{CpuShares: 99}))
 		s = look(t, rt, c, s, 0, 2)
 		if find(s, app).Resources.Linux.CpuShares != 99 {
-			t.Error("the snapshot missed the new resources")
+			t.Error("the resources of the container: got the old ones, want the new")
 		}
 		s = look(t, rt, c, s, 0, 0)
 
@@ -73,7 +73,7 @@ func TestSnapshotCost(t *testing.T) {
 		rt.KillSandbox(sandbox)
 		s = look(t, rt, c, s, 1, 0)
 		if s.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
-			t.Error("the dead sandbox looks ready")
+			t.Error("the dead sandbox: got ready, want not ready")
 		}
 		check(t, c.StopPodSandbox(t.Context(), sandbox))
 		s = look(t, rt, c, s, 0, 1)
@@ -124,13 +124,13 @@ func TestSnapshotOrder(t *testing.T) {
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		check(t, err)
 		if s.Sandboxes[0].Id != second || s.Sandboxes[1].Id != first {
-			t.Error("sandboxes are not newest first")
+			t.Error("sandboxes: got another order, want the newest first")
 		}
 		if s.Containers[0].Id != b || s.Containers[1].Id != a {
-			t.Error("containers are not newest first")
+			t.Error("containers: got another order, want the newest first")
 		}
 		if s.Containers[0].SandboxID != second || s.Containers[1].SandboxID != first {
-			t.Error("containers are in the wrong sandbox")
+			t.Error("containers: got them in another sandbox, want them in their own")
 		}
 	})
 }
@@ -182,14 +182,14 @@ func TestSnapshotVanishing(t *testing.T) {
 		}
 		rt.Inject(&fake.Fault{Verb: "PodSandboxStatus", Err: fmt.Errorf("boom"), Times: 1})
 		if _, err := c.Snapshot(t.Context(), "uid-web", nil); err == nil {
-			t.Error("a failed status made no error")
+			t.Error("a failed status: got no error, want one")
 		}
 		rt.Inject(&fake.Fault{Verb: "ListContainers", Err: fmt.Errorf("boom"), Times: 1})
 		if _, err := c.Snapshot(t.Context(), "uid-web", nil); err == nil {
-			t.Error("a failed list made no error")
+			t.Error("a failed list: got no error, want one")
 		}
 		if _, err := c.Snapshot(t.Context(), "", nil); err == nil {
-			t.Error("a snapshot without UID made no error")
+			t.Error("a snapshot without UID: got no error, want one")
 		}
 	})
 }
@@ -237,19 +237,19 @@ func TestRelist(t *testing.T) {
 		check(t, c.StartContainer(t.Context(), app))
 		after := list()
 		if after["web"].Fingerprint == before["web"].Fingerprint {
-			t.Error("a start did not move the fingerprint")
+			t.Error("a start: got the same fingerprint, want another")
 		}
 		if after["db"] != before["db"] || after["lost"] != before["lost"] {
-			t.Error("other pods moved")
+			t.Error("other pods: got another fingerprint, want the same")
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		check(t, err)
 		if s.Fingerprint() != after["web"].Fingerprint {
-			t.Error("snapshot and relist disagree about the same state")
+			t.Error("the same state: got another fingerprint of the snapshot, want that of the relist")
 		}
 		rt.KillSandbox(sandbox)
 		if list()["web"].Fingerprint == after["web"].Fingerprint {
-			t.Error("a dead sandbox did not move the fingerprint")
+			t.Error("a dead sandbox: got the same fingerprint, want another")
 		}
 	})
 }

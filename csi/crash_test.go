@@ -128,7 +128,7 @@ func TestGiveUp(t *testing.T) {
 				v := w.volume("a")
 				w.fail(method, what, 0)
 				if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
-					t.Fatal("published")
+					t.Fatal("got no error, want one")
 				} else if !strings.Contains(err.Error(), "pv-a") || !strings.Contains(err.Error(), driverName) {
 					t.Errorf("error: got %v, want the volume and the driver named", err)
 				}
@@ -322,7 +322,7 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil {
-		t.Error("a driver was asked without a note")
+		t.Error("a record that cannot be written: got no error, want one")
 	}
 	w.unpublish("pod-2", v)
 	w.Kill()

@@ -152,7 +152,7 @@ func TestKind(t *testing.T) {
 			t.Errorf("in use: got %q, want one", in)
 		}
 		if w.publish("pod-1", v).Changed {
-			t.Error("published again after a crash")
+			t.Error("got a second call of publish after a crash, want none")
 		}
 		if _, err := w.csi.Publish(t.Context(), "pod-3", kindVolume(!block)); err == nil ||
 			!strings.Contains(err.Error(), "another volumeMode") {

@@ -149,7 +149,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		t.Fatalf("volumes of the pod: got %q, want pv-a", used)
 	}
 	if len(w.csi.InUse()) != 1 {
-		t.Error("the volume does not count as in use")
+		t.Error("the volume: got that it is not in use, want that it is")
 	}
 	before := len(w.driver.Calls())
 	if again := w.publish("pod-1", v); again.Path != p.Path || len(w.driver.Calls()) != before {
@@ -189,7 +189,7 @@ func TestOneHandleTwoNames(t *testing.T) {
 	}
 	w.unpublish("pod-1", a)
 	if w.calls("NodeUnstageVolume") != 0 {
-		t.Error("unstaged while the other name is in use")
+		t.Error("got a call of unstage while the other name is in use, want none")
 	}
 	w.unpublish("pod-1", &b)
 	w.nothingLeft()
@@ -238,7 +238,7 @@ func TestPrepare(t *testing.T) {
 		return nil
 	}
 	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
-		t.Error("published though Prepare has failed")
+		t.Error("Prepare has failed: got no error, want one")
 	}
 	w.publish("pod-1", v)
 	w.publish("pod-1", v)
@@ -292,7 +292,7 @@ func TestForeignFilesStay(t *testing.T) {
 		t.Errorf("unpublish: got %v, want an error about a directory that is not empty", err)
 	}
 	if read(t, stray) != "data" {
-		t.Error("the foreign file was removed")
+		t.Error("the foreign file: got it removed, want it still there")
 	}
 	if err := os.Remove(stray); err != nil {
 		t.Fatal(err)

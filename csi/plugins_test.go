@@ -87,7 +87,7 @@ func TestSocketsBelow(t *testing.T) {
 	defer hidden.Close()
 	w.Until("the other driver is registered", func() bool { return len(w.csi.Drivers()) == 2 })
 	if len(hidden.Registrations()) > 0 {
-		t.Error("a driver with a hidden socket was registered")
+		t.Error("a driver with a hidden socket: got it registered, want it ignored")
 	}
 }
 
@@ -104,7 +104,7 @@ func TestDriverMissing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if len(w.csi.Pods()) != 0 {
-		t.Error("a claim was taken though nothing can be done")
+		t.Error("got a claim of a volume for which nothing can be done, want none")
 	}
 	w.startDriver()
 	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), types.UID("pod-1")) })
@@ -124,14 +124,14 @@ func TestUnstageWaitsForDriver(t *testing.T) {
 	w.unpublish("pod-1", v)
 	w.Until("it was tried", func() bool { return w.calls("NodeUnstageVolume") > 0 })
 	if len(w.csi.InUse()) != 1 {
-		t.Error("the volume may be detached though it is staged")
+		t.Error("a staged volume: got that it is not in use, want that it is")
 	}
 	w.Kill()
 	w.stopDriver()
 	w.heal("NodeUnstageVolume")
 	w.begin()
 	if len(w.csi.InUse()) != 1 {
-		t.Error("after a restart the staged volume is not in use")
+		t.Error("a staged volume after a restart: got that it is not in use, want that it is")
 	}
 	w.startDriver()
 	w.nothingLeft()

@@ -104,7 +104,7 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if len(w.csi.InUse()) != 1 {
-		t.Error("a volume that is still staged does not count as in use")
+		t.Error("a volume that is still staged: got that it is not in use, want that it is")
 	}
 	w.heal("NodeUnstageVolume")
 	if p := w.publish("pod-3", two); !p.Labelled || !p.Changed {

@@ -113,7 +113,7 @@ func TestHandlerCompressesIfAccepted(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else if encoding == "gzip" {
-			t.Error("not compressed")
+			t.Error("got an answer that is not compressed, want gzip")
 		}
 		text, err := io.ReadAll(body)
 		if err != nil {

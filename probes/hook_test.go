@@ -45,7 +45,7 @@ func TestHTTPHook(t *testing.T) {
 	}
 	target.PodIP = ""
 	if err := RunHook(t.Context(), hook, target); err == nil {
-		t.Error("a pod without an address was called")
+		t.Error("a pod without an address: got no error, want one")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestSleepHook(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if err := RunHook(ctx, hook, HookTarget{}); err == nil {
-			t.Error("no error from a hook that was cut short")
+			t.Error("a hook that was cut short: got no error, want one")
 		}
 	})
 }

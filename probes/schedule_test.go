@@ -214,7 +214,7 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(p.Verdicts("pod")) > 0 || len(p.pods) > 0 || len(p.due) > 0 {
-			t.Error("something of the pod is left")
+			t.Error("after the end of the pod: got something of it left, want nothing")
 		}
 		cancel()
 		<-done

@@ -71,7 +71,7 @@ func TestLimitExceeded(t *testing.T) {
 				pv:       claim.PV,
 			}
 			if err := d.prepareCSI(t.Context()); err == nil {
-				t.Error("the volume is ready")
+				t.Error("got no error, want one: the volume is not attached")
 			}
 			if got := len(given) == 1; got != test.want {
 				t.Errorf("given up: got %q, want %t", given, test.want)

@@ -174,7 +174,7 @@ func TestMigratedClaim(t *testing.T) {
 	}
 	m.check(t, claimVolume, false)
 	if m.claim.PV.Spec.CSI != nil {
-		t.Error("the PersistentVolume of the API server was changed")
+		t.Error("the PersistentVolume of the API server: got it changed, want it as it was")
 	}
 }
 

@@ -49,7 +49,7 @@ func TestChoose(t *testing.T) {
 			}}
 			found, ok := m.dirs(t.Context())
 			if !ok {
-				t.Fatal("no directories")
+				t.Fatal("got no directories, want some")
 			}
 			mode, dirs := m.choose(found)
 			if mode != test.want || !slices.Equal(dirs.Bins, test.wantBins) {

@@ -129,7 +129,7 @@ func TestPresentAndPull(t *testing.T) {
 				`invalid reference format: repository name (library/UPPER) must be lowercase`)
 		_, err = pull(t.Context(), p, pullRequest{Image: "UPPER"})
 		if err == nil {
-			t.Error("pulled a name that is none")
+			t.Error("a name that is none: got no error, want one")
 		}
 		rt.Inject(&fake.Fault{Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 1})
 		_, err = present(t, p, "app:1")
@@ -180,7 +180,7 @@ func TestOnePullForAll(t *testing.T) {
 		}
 		mustPull(t, p, pullRequest{Image: "app:1"})
 		if n := rt.Verbs()["PullImage"]; n != 4 {
-			t.Error("a pull after the end of another must be made")
+			t.Error("a pull after the end of another: got the result of the other, want a new pull")
 		}
 	})
 }
@@ -458,7 +458,7 @@ func TestPullErrors(t *testing.T) {
 				_, err := pull(t.Context(), p, pullRequest{Image: "r.io/app", PullSecrets: tc.secrets})
 				wantReason(t, err, tc.reason, tc.message)
 				if errors.Unwrap(err) == nil {
-					t.Error("what the runtime said is lost")
+					t.Error("the error: got another, want that of the runtime")
 				}
 				if n := rt.Verbs()["PullImage"]; n != tc.tries {
 					t.Errorf("tried %d times, want %d", n, tc.tries)

@@ -167,7 +167,7 @@ func TestFollowThroughRotations(t *testing.T) {
 			}
 			r.check(t, ctr.next)
 			if d.watch.instance != nil {
-				t.Error("inotify is still open after the last follower ended")
+				t.Error("after the end of the last follower: got inotify open, want it closed")
 			}
 		})
 	}

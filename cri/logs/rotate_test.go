@@ -67,7 +67,7 @@ func TestSmallLogsStay(t *testing.T) {
 	ctr.say()
 	rot := ctr.rotator(d, 4)
 	rot.MaxBytes = 10_000
-	rot.Reopen = func(context.Context, string) error { t.Error("reopened"); return nil }
+	rot.Reopen = func(context.Context, string) error { t.Error("got a call of Reopen, want none"); return nil }
 	rot.Round(t.Context())
 	if got := namesIn(t, filepath.Dir(ctr.path)); len(got) != 1 {
 		t.Error(got)

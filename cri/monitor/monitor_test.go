@@ -44,7 +44,7 @@ func TestRuntimeComesBack(t *testing.T) {
 		check("before the runtime runs", "", 0)
 		select {
 		case <-m.Answered():
-			t.Error("Answered is closed before the runtime runs")
+			t.Error("before the runtime runs: got Answered closed, want it open")
 		default:
 		}
 		rt.Start()

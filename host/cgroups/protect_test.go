@@ -76,7 +76,7 @@ func TestProtect(t *testing.T) {
 		t.Errorf("the same values again: got %v, want no write", err)
 	}
 	if err := tree.Protect(Protection{Burstable: 1}); err == nil {
-		t.Error("no error although the cgroup is gone")
+		t.Error("the cgroup is gone: got no error, want one")
 	}
 }
 

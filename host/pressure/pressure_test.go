@@ -102,7 +102,7 @@ func TestCgroup(t *testing.T) {
 		}
 	}
 	if _, _, err := (Cgroup{"/no", "/no"}).Use(); err == nil {
-		t.Error("a missing cgroup: Use returned no error")
+		t.Error("a missing cgroup: got no error, want one")
 	}
 }
 
@@ -121,6 +121,6 @@ func TestWatchMemoryEnds(t *testing.T) {
 		t.Error(err)
 	}
 	if err := proc(t, nil).WatchMemory(t.Context(), func() {}); err == nil {
-		t.Error("a kernel without it has a watch")
+		t.Error("a kernel without pressure stall information: got no error, want one")
 	}
 }

@@ -57,7 +57,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("certificate: got %v, %v, want mode 0600", info, err)
 	}
 	if exists(filepath.Join(cfg.Dir, "kubelet-client.key.tmp")) {
-		t.Error("the key of the answered request is still there")
+		t.Error("the key of the answered request: got it still there, want it removed")
 	}
 	// A restart needs no token.
 	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("gone"), c.caPEM())
@@ -121,7 +121,7 @@ func TestBootstrapTrouble(t *testing.T) {
 				t.Error(err)
 			}
 			if id.Failures() == 0 {
-				t.Error("no failure was counted")
+				t.Error("failures: got none, want one")
 			}
 		})
 	}
@@ -226,7 +226,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("after a restart: got a certificate that expires at %v, %v, want the same as before", again.Expires(), err)
 	}
 	if !again.due.After(time.Now()) {
-		t.Error("after a restart the certificate is renewed at once")
+		t.Error("after a restart: got a renewal at once, want none")
 	}
 }
 
@@ -252,7 +252,7 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 		t.Fatalf("kept certificate: got %v, %v, want that of the agent", kept, err)
 	}
 	if id.due.After(time.Now()) {
-		t.Error("the node does not ask for a certificate of its own")
+		t.Error("got no request for a certificate of the node's own, want one")
 	}
 	if target, err := os.Readlink(current); err != nil || filepath.Dir(target) != cfg.Dir {
 		t.Errorf("current certificate: got it at %q, %v, want it in the certificate directory", target, err)

@@ -137,7 +137,7 @@ func TestServingFiles(t *testing.T) {
 		return err == nil && p.Leaf.VerifyHostname(node) == nil
 	}
 	if !is("one") {
-		t.Error("not the one that was given")
+		t.Error("got another certificate, want the one that was given")
 	}
 	// The change may come before the watch: written again until it is seen.
 	waittest.Until(t, "the changed file", func() bool { write("two"); time.Sleep(2 * settle); return is("two") })

@@ -54,7 +54,7 @@ func TestSlices(t *testing.T) {
 			t.Errorf("drivers left: got %q, %v, want two", got, err)
 		}
 		if server.Get("resourceslices", "", "d") == nil {
-			t.Error("another node's ResourceSlice is gone")
+			t.Error("another node's ResourceSlice: got it deleted, want it still there")
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestDeletedNode(t *testing.T) {
 		api.remove()
 		settle(time.Hour)
 		if api.get() != nil {
-			t.Error("the agent has created the deleted node again")
+			t.Error("the deleted node: got it created again, want none")
 		}
 		if n := log.count(warning); n != 1 {
 			t.Errorf("after the deletion: got %d warnings, want 1", n)

@@ -74,7 +74,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		dead.Store(true)
 		settle(9*time.Second + 12*time.Second) // the next renewal, and two attempts of 5 s
 		if b.beat.api() == before {
-			t.Error("no new connection after two attempts")
+			t.Error("after two attempts: got the old connection, want a new one")
 		}
 		if b.Health() != nil {
 			t.Errorf("before the lease expires: got health %v, want nil", b.Health())

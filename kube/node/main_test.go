@@ -119,7 +119,7 @@ func (b *bed) ready() corev1.NodeCondition {
 	b.t.Helper()
 	n := b.api.get()
 	if n == nil {
-		b.t.Fatal("there is no Node object")
+		b.t.Fatal("got no Node object, want one")
 	}
 	c := find(n.Status.Conditions, corev1.NodeReady)
 	if c == nil {

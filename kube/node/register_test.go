@@ -25,7 +25,7 @@ func TestNewNodeIsRegisteredReady(t *testing.T) {
 		})
 		settle(300 * time.Millisecond)
 		if api.get() != nil {
-			t.Fatal("the node is registered before the runtime has answered")
+			t.Fatal("before the runtime has answered: got the node registered, want it not registered")
 		}
 		b.setRuntime(readyRuntime)
 		settle(time.Millisecond)
@@ -137,10 +137,10 @@ func TestUpdateExistingNode(t *testing.T) {
 		b.SetVolumesInUse(nil)
 		settle(time.Millisecond)
 		if len(api.get().Status.VolumesInUse) != 0 {
-			t.Error("SetVolumesInUse(nil) has not emptied the list")
+			t.Error("SetVolumesInUse(nil): got the old list, want an empty one")
 		}
 		if q := b.Allocatable()["example.com/dongle"]; q.Value() != 2 {
-			t.Error("Allocatable has no extended resource")
+			t.Error("Allocatable: got no extended resource, want one")
 		}
 	})
 }
@@ -219,7 +219,7 @@ func TestRegistrationRetries(t *testing.T) {
 			t.Error("after a minute without an API server: got no error from Health")
 		}
 		if q := b.Allocatable()[corev1.ResourceCPU]; q.Value() != 4 || b.Node().Labels["mine"] != "yes" {
-			t.Error("Allocatable or Node is not correct without an API server")
+			t.Error("without an API server: got another Allocatable or Node, want that of the machine")
 		}
 		away.Store(false)
 		b.setRuntime(readyRuntime)
@@ -256,7 +256,7 @@ func TestDoesNotRegister(t *testing.T) {
 		b.setRuntime(readyRuntime)
 		settle(15 * time.Second)
 		if api.get() != nil || api.getLease() != nil {
-			t.Fatal("the agent has created the node, or a lease without an owner")
+			t.Fatal("got a new node, or a lease without an owner, want neither")
 		}
 		api.store(existing(corev1.ConditionUnknown))
 		settle(10 * time.Second)
@@ -280,7 +280,7 @@ func TestDeletedNodeStaysDeleted(t *testing.T) {
 		b.api.mu.Unlock()
 		settle(10 * time.Minute)
 		if b.api.get() != nil {
-			t.Error("the agent has created the object again")
+			t.Error("got the object created again, want none")
 		}
 		again := existing(corev1.ConditionUnknown)
 		again.UID = "new"

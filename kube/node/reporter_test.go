@@ -146,7 +146,7 @@ func TestUnknownIsCorrected(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 		if !slices.Contains(b.reasons(), "NodeNotSchedulable") {
-			t.Error("no event NodeNotSchedulable")
+			t.Error("got no event NodeNotSchedulable, want one")
 		}
 	})
 }

@@ -71,7 +71,7 @@ func TestRefsOf(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if refsOf(&corev1.Pod{}, false) == nil {
-		t.Error("nil would say that the pod is gone")
+		t.Error("got nil, which says that the pod is gone, want an empty list")
 	}
 	for _, r := range refsOf(pod, true) { // a container lacks something in them
 		if !r.Watch && r.Kind != Services && r.Name != "pull" {

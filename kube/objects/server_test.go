@@ -165,7 +165,7 @@ func TestRealServerToken(t *testing.T) {
 		t.Errorf("token for an audience that the pod does not ask for: got %v, want Forbidden", err)
 	}
 	if _, _, err := o.Token(t.Context(), unknown, "", 3600); err == nil {
-		t.Error("a token for a pod that does not exist")
+		t.Error("a pod that does not exist: got a token, want an error")
 	}
 	all, err := o.Services(t.Context(), ns)
 	if err != nil || len(all) != 1 || all[0].Name != "kubernetes" {

@@ -55,7 +55,7 @@ func newest(t *testing.T, s *Sources) *Set {
 	case set := <-s.updates:
 		return set
 	default:
-		t.Fatal("no Set was delivered")
+		t.Fatal("got no Set, want one")
 		return nil
 	}
 }
@@ -108,7 +108,7 @@ func TestAPIPods(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-s.updates:
-			t.Error("a second Set was waiting")
+			t.Error("got a second Set, want one only")
 		default:
 		}
 	})

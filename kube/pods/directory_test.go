@@ -138,7 +138,7 @@ func TestBadFile(t *testing.T) {
 	state := b.scan("good-n1:1")
 	b.wantProblems(state, `bad.yaml: Pod "bad": unknown field "spec.containers[0].imag"`)
 	if !state.problems[0].Unknown {
-		t.Error("the pods of a file that was never good are not known")
+		t.Error("a file that was never good: got its pods known, want them unknown")
 	}
 	b.write("bad.yaml", podYAML("bad", "1"))
 	uid := b.scan("bad-n1:1 good-n1:1").pods[0].UID
@@ -232,7 +232,7 @@ func TestUnchanged(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	b.write("a.yaml", podYAML("a", "1")+"---\n"+podYAML("b", "1")) // touched
 	if !first.same(b.scan("a-n1:1 b-n1:1")) {
-		t.Error("a touched file counts as changed")
+		t.Error("a touched file: got that it has changed, want that it has not")
 	}
 	b.write("a.yaml", "# a comment\n"+podYAML("a", "1")+"---\n"+podYAML("b", "2"))
 	second := b.scan("a-n1:1 b-n1:2")

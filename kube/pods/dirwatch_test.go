@@ -65,7 +65,7 @@ func TestInotify(t *testing.T) {
 	file := filepath.Join(dir, "a.yaml")
 	newest := start(t, Config{Manifests: dir, FileCheck: time.Hour})
 	if set := newest(""); !set.Synced {
-		t.Error("a directory that does not exist must not hold the node up")
+		t.Error("a directory that does not exist: got that it holds the node up, want that it does not")
 	}
 	must(t, os.MkdirAll(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "1")), 0o600))

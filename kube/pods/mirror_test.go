@@ -298,6 +298,6 @@ spec:
 		t.Errorf("spec of the mirror pod: got %+v, want what refers to nothing kept", m.Spec)
 	}
 	if !reflect.DeepEqual(pod, before) {
-		t.Error("the static pod was changed")
+		t.Error("the static pod: got it changed, want it as it was")
 	}
 }

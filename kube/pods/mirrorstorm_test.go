@@ -138,7 +138,7 @@ func TestMirrorStorm(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				p := b.wantHash("s", hash)
 				if p.DeletionTimestamp != nil {
-					t.Error("the mirror pod is about to go")
+					t.Error("got the mirror pod deleted, want it kept")
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()

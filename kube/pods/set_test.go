@@ -54,7 +54,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("problems: got %v, want two about rejected pods", s.Problems)
 	}
 	if SourceOf(s.Pods["3"]) != SourceAPI {
-		t.Error("a static pod took an API pod's UID")
+		t.Error("a static pod with the UID of an API pod: got it accepted, want it refused")
 	}
 	if m, ok := s.Mirror("5"); !ok || m.UID != "mirror-of-5" {
 		t.Errorf("mirror of 5: got %v, %v, want mirror-of-5", m, ok)

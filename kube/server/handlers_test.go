@@ -179,7 +179,7 @@ func TestAllocatedPods(t *testing.T) {
 		}
 	}
 	if s.agent.pods[0].Status.Phase != corev1.PodRunning {
-		t.Error("the pods of the agent were changed")
+		t.Error("the pods of the agent: got them changed, want them as they were")
 	}
 }
 

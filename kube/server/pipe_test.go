@@ -140,7 +140,7 @@ func TestStreamPassesBytes(t *testing.T) {
 	}
 	<-finished
 	if want := sha256.Sum256(append([]byte("early"), data...)); got != want {
-		t.Error("other bytes arrived than were sent")
+		t.Error("got other bytes than were sent, want the same")
 	}
 	req := r.seen[0]
 	if req.URL.Path != "/exec/token" || req.URL.RawQuery != "" || req.Method != "POST" ||

@@ -229,13 +229,13 @@ func TestFinalDelete(t *testing.T) {
 		b.p.SetGone(pod, running(pod, true)) // a plan that forgot the terminal phase
 		synctest.Wait()
 		if got := b.api.get("ns", "a"); got != nil {
-			t.Error("the pod is still there")
+			t.Error("got the pod still there, want it deleted")
 		}
 		if !strings.Contains(b.api.bodies[0], `"phase":"Failed"`) || !strings.Contains(b.api.bodies[0], `"status":"False"`) {
 			t.Errorf("the last patch: got %s, want Failed and not ready", b.api.bodies[0])
 		}
 		if _, known := b.p.newest(pod.UID); known {
-			t.Error("the publisher still remembers the pod")
+			t.Error("the publisher: got that it remembers the pod, want that it does not")
 		}
 	})
 }

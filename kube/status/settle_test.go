@@ -113,7 +113,7 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 				t.Errorf("got state %+v and problems %v, want a restart allowed: %v", state, problems, c.may)
 			}
 			if now[0].State.Waiting == nil {
-				t.Error("the caller's status was changed")
+				t.Error("the caller's status: got it changed, want it as it was")
 			}
 		})
 	}

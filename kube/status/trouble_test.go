@@ -75,7 +75,7 @@ func TestRefusedPodDoesNotHoldUpOthers(t *testing.T) {
 		b.p.Set(good, running(good, true))
 		synctest.Wait()
 		if got := b.api.get("ns", "good"); !isReady(&got.Status) || time.Since(start) > 0 {
-			t.Error("the good pod had to wait")
+			t.Error("the status of the good pod: got it delayed, want it at once")
 		}
 		time.Sleep(5 * time.Minute)
 		if got := len(b.api.log()); got < 10 || got > 30 {
@@ -100,10 +100,10 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 		b.p.Set(pod, running(pod, true))
 		time.Sleep(time.Minute)
 		if _, known := b.p.newest(pod.UID); !known {
-			t.Error("a proxy's 404 was taken for the pod's end")
+			t.Error("a proxy's 404: got that the pod is gone, want that it is not")
 		}
 		if got := b.api.get("ns", "a"); !isReady(&got.Status) {
-			t.Error("the status never arrived")
+			t.Error("got no status, want it sent")
 		}
 	})
 }

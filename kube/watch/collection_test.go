@@ -136,7 +136,7 @@ func TestFollow(t *testing.T) {
 				time.Sleep(time.Second) // a server without WatchList costs one back-off
 				want(t, st, "a b")
 				if a := st.objs["a"]; len(a.GetManagedFields()) != 0 {
-					t.Error("managedFields were kept")
+					t.Error("managedFields: got them kept, want them dropped")
 				}
 				server.Put(pod("d", "n1"))
 				server.Put(pod("e", "n2"))
@@ -315,7 +315,7 @@ func TestFollowNeverGoesBack(t *testing.T) {
 			t.Errorf("got %d replacements of the state, want 2", got)
 		}
 		if st.shrank {
-			t.Error("a replacement lacked objects that existed")
+			t.Error("a replacement: got fewer objects than existed, want all")
 		}
 	})
 }

@@ -74,7 +74,7 @@ func FuzzNext(f *testing.F) {
 				return
 			}
 			if ev.Object == nil {
-				t.Fatal("an event without an object")
+				t.Fatal("got an event without an object, want one with an object")
 			}
 		}
 	})

@@ -462,7 +462,7 @@ func TestRates(t *testing.T) {
 		return r.note("/c", &Usage{At: now.Add(after), CPUUsage: CPUUsage{CPU: cpu}})
 	}
 	if _, ok := at(0, 100); ok {
-		t.Error("one sample makes a rate")
+		t.Error("one sample: got a rate, want none")
 	}
 	if rate, ok := at(time.Second, 100+5e8); !ok || rate != 5e8 {
 		t.Errorf("half a CPU: got %d, %v, want 5e8", rate, ok)
@@ -474,10 +474,10 @@ func TestRates(t *testing.T) {
 		t.Errorf("one CPU: got %d, %v, want 1e9", rate, ok)
 	}
 	if _, ok := at(12*time.Second, 5); ok {
-		t.Error("a counter that fell makes a rate")
+		t.Error("a counter that fell: got a rate, want none")
 	}
 	if _, ok := at(time.Hour, 6); ok {
-		t.Error("a sample of an hour ago makes a rate")
+		t.Error("a sample of an hour ago: got a rate, want none")
 	}
 }
 

@@ -52,7 +52,7 @@ func TestResume(t *testing.T) {
 	refused(two, "previously allocated devices are no longer healthy; cannot allocate unhealthy devices nodelet.test/fake")
 	w.plugin(nil)
 	if w.devices.Resume(three) != nil {
-		t.Error("the pod waits although its plugin is back")
+		t.Error("after the plugin is back: got the pod waiting, want it not waiting")
 	}
 	w.admit(pod("four", "app 3")) // the refused pods have released theirs
 }

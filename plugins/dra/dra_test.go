@@ -42,7 +42,7 @@ func TestSharedClaim(t *testing.T) {
 	}
 	w.unprepare(a)
 	if w.dra.Holds(a.UID) || !w.dra.Holds(b.UID) {
-		t.Error("the wrong pod holds a claim")
+		t.Error("another pod: got a claim, want none")
 	}
 	w.unprepare(b)
 	w.unprepare(b) // again, as after a lost answer
@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	if w.dra.Holds(p.UID) {
-		t.Error("a claim is noted")
+		t.Error("got a claim in the checkpoint, want none")
 	}
 	if _, err := os.Stat(w.file()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("file: got %v, want none", err)
@@ -306,7 +306,7 @@ func TestSlices(t *testing.T) {
 	d.Close()
 	w.Until("those of the driver that has gone go", func() bool { return !w.sliced(driverName) })
 	if !w.sliced("other.test") {
-		t.Error("the ResourceSlices of another driver have gone")
+		t.Error("the ResourceSlices of another driver: got them deleted, want them still there")
 	}
 }
 
@@ -329,7 +329,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 	w.begin()
 	if w.dra.Holds(p.UID) {
-		t.Error("what cannot be trusted counts")
+		t.Error("a file that cannot be trusted: got its claims, want none")
 	}
 	if aside, err := os.ReadFile(w.file() + ".damaged"); err != nil || string(aside) != string(damaged) {
 		t.Errorf("damaged file: got %q, %v, want it moved aside unchanged", aside, err)

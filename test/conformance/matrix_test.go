@@ -122,12 +122,12 @@ func TestKeep(t *testing.T) {
 	r.Runs[0].AgentVersion = "v1.2.3+nodelet.0.1.0-dev.abc-dirty"
 	write()
 	if keep(file, dir) == nil {
-		t.Error("a result of a changed tree was kept")
+		t.Error("a result of a changed tree: got it kept, want it refused")
 	}
 	r.Runs[0].AgentVersion, r.Suite = "v1.2.3", ""
 	write()
 	if keep(file, dir) == nil {
-		t.Error("a result of no suite was kept")
+		t.Error("a result of no suite: got it kept, want it refused")
 	}
 }
 
@@ -143,6 +143,6 @@ func TestChoose(t *testing.T) {
 	}
 	o = options{suite: "none"}
 	if o.choose() == nil {
-		t.Error("an unknown suite was accepted")
+		t.Error("an unknown suite: got no error, want one")
 	}
 }

@@ -43,7 +43,7 @@ func TestShims(t *testing.T) {
 	defer run("systemctl", "stop", "*")
 	waittest.Until(t, "the program has its argument", func() bool { return words() == 1 })
 	if !running() {
-		t.Error("the unit is not running after systemd-run")
+		t.Error("the unit after systemd-run: got it not running, want it running")
 	}
 	run("systemctl", "kill", "kubelet-1")
 	waittest.Until(t, "it has ended", func() bool { return !running() })
@@ -58,6 +58,6 @@ func TestShims(t *testing.T) {
 	waittest.Until(t, "it runs again", func() bool { return running() && words() == 2 })
 	run("systemctl", "stop", "kubelet-1.service")
 	if running() {
-		t.Error("the unit is running after stop")
+		t.Error("the unit after stop: got it running, want it stopped")
 	}
 }

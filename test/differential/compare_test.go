@@ -99,10 +99,10 @@ func TestKnownDifferences(t *testing.T) {
 		t.Errorf("got output\n%s", out.String())
 	}
 	if known.judge(&out, []string{"web events -x"}, 1, true) == nil {
-		t.Error("a new difference is taken")
+		t.Error("a new difference: got it accepted, want it refused")
 	}
 	if _, err := parseKnown(strings.NewReader("web *\n")); err == nil {
-		t.Error("a pattern without a reason is taken")
+		t.Error("a pattern without a reason: got no error, want one")
 	}
 }
 

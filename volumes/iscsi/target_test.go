@@ -26,7 +26,7 @@ func TestTargetMount(t *testing.T) {
 	b, err := w.publish(l, false, "b", true)
 	w.must(err)
 	if err := os.WriteFile(filepath.Join(b, "data"), nil, 0o600); err == nil {
-		t.Error("a pod that asked for read-only can write")
+		t.Error("write in a pod that asked for read-only: got no error, want one")
 	}
 	w.unpublish(a)
 	if text, err := os.ReadFile(filepath.Join(b, "data")); string(text) != "precious" {
@@ -195,7 +195,7 @@ func TestTargetBusy(t *testing.T) {
 		t.Errorf("got the error %v, want still in use", err)
 	}
 	if w.sessions() != 1 {
-		t.Error("the session is gone under a mount")
+		t.Error("the session of a mounted LUN: got none, want it still there")
 	}
 	w.must(unmount(elsewhere))
 	w.unstage(l, false)

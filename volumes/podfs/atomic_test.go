@@ -288,10 +288,10 @@ func TestVolumeOfKubeletIsTakenOver(t *testing.T) {
 		}
 	}
 	if a.mustWrite(t, files("a", "1")) {
-		t.Error("content that was right has been rewritten")
+		t.Error("content that was right: got it written again, want it as it was")
 	}
 	if !a.mustWrite(t, files("a", "2")) {
-		t.Error("new content has not been written")
+		t.Error("new content: got the old one, want it written")
 	}
 	wantTidy(t, path)
 }

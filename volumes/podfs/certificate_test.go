@@ -207,12 +207,12 @@ func TestTrustBundle(t *testing.T) {
 	slices.Reverse(o.bundles)
 	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})),
 		o); m.Changed {
-		t.Error("the order of the bundles changes the file")
+		t.Error("bundles in another order: got another file, want the same")
 	}
 	o.bundles = []string{one}
 	if m := mustMount(t, v, request(pod, "p", trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca.pem"})),
 		o); !m.Changed {
-		t.Error("other bundles do not change the file")
+		t.Error("other bundles: got the same file, want another")
 	}
 	wantFiles(t, m.HostPath, map[string]string{"ca.pem": one})
 }

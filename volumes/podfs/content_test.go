@@ -102,7 +102,7 @@ func TestConfigMapAndSecret(t *testing.T) {
 				t.Errorf("on tmpfs: got %v, want %v", !tt.tmpfs, tt.tmpfs)
 			}
 			if again := mustMount(t, v, r, testObjects()); again.Changed {
-				t.Error("second Mount with the same content changed the volume")
+				t.Error("second Mount with the same content: got the volume changed, want it as it was")
 			}
 			wantTidy(t, m.HostPath)
 			if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/" + tt.plugin, "vol"}); err != nil {
@@ -170,7 +170,7 @@ func TestContentStaysWhenSourceGoes(t *testing.T) {
 	m := mustMount(t, v, r, o)
 	delete(o.configMaps["shop/cfg"].Data, "a.conf")
 	if _, err := v.Mount(t.Context(), r, o); err == nil {
-		t.Error("no error about a missing key")
+		t.Error("a missing key: got no error, want one")
 	}
 	delete(o.configMaps, "shop/cfg")
 	if _, err := v.Mount(t.Context(), r, o); !apierrors.IsNotFound(err) {
@@ -235,11 +235,11 @@ func TestNestedMountPoints(t *testing.T) {
 		}
 	}
 	if m := mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o); m.Changed {
-		t.Error("mount points of other volumes count as content")
+		t.Error("mount points of other volumes: got that they count as content, want that they do not")
 	}
 	pod.Spec.Containers[0].VolumeMounts = mounts("../../x", "../../x/y")
 	if _, err := v.Mount(t.Context(), request(pod, "cfg", configMapVolume("cfg")), o); err == nil {
-		t.Error("mount path out of the container was taken")
+		t.Error("a mount path out of the container: got no error, want one")
 	}
 }
 
@@ -271,7 +271,7 @@ func TestPlaces(t *testing.T) {
 	}
 	missing := request(testPod(), "cfg", configMapVolume("nothing"))
 	if _, err := v.Mount(t.Context(), missing, testObjects()); err == nil {
-		t.Error("a missing ConfigMap was mounted")
+		t.Error("a missing ConfigMap: got no error, want one")
 	}
 	if n := len(v.writers); n != cap(v.writers)-1 {
 		t.Errorf("got %d places taken, want %d", n, cap(v.writers)-1)

@@ -24,11 +24,11 @@ func TestDownwardAPI(t *testing.T) {
 	wantFiles(t, m.HostPath, map[string]string{"labels": "app=\"web\"\ntier=\"a\\\"b\"", "limits/cpu": "4"})
 	pod.Labels = map[string]string{"app": "new"}
 	if m := mustMount(t, v, r, nil); !m.Changed {
-		t.Error("new labels did not change the volume")
+		t.Error("new labels: got the volume as it was, want it changed")
 	}
 	wantFiles(t, m.HostPath, map[string]string{"labels": `app="new"`, "limits/cpu": "4"})
 	if !isTmpfs(t, m.HostPath) {
-		t.Error("not on tmpfs")
+		t.Error("the volume: got another file system, want tmpfs")
 	}
 }
 

@@ -39,7 +39,7 @@ func TestEmptyDir(t *testing.T) {
 			}
 			ready := filepath.Join(v.podsDir, string(pod.UID), "plugins/kubernetes.io~empty-dir/scratch/ready")
 			if !statIsRegular(t, ready) {
-				t.Error("no ready file where the kubelet looks for it")
+				t.Error("the ready file where the kubelet looks for it: got none, want one")
 			}
 			// What containers do with it stays.
 			if err := os.Chmod(m.HostPath, 0o700); err != nil {
@@ -49,7 +49,7 @@ func TestEmptyDir(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m := mustMount(t, v, r, nil); m.Changed {
-				t.Error("second Mount changed it")
+				t.Error("second Mount: got another result, want the same")
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o700 {
 				t.Errorf("mode: got %o, want the user's 700", mode)

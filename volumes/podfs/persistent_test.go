@@ -163,7 +163,7 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if statPath(t, mount).Gid != 4321 || statPath(t, outside).Gid == 4321 {
-		t.Error("the group of the wrong directory was changed")
+		t.Error("the group of another directory: got it changed, want it as it was")
 	}
 	for _, path := range []string{outside, filepath.Join(mount, "link"), filepath.Join(v.podsDir, "..")} {
 		if err := v.Own(t.Context(), pod, path); err == nil {

@@ -89,7 +89,7 @@ func TestHostsFileThatIsALinkIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := v.WriteHosts(pod.UID, []byte("x")); err == nil {
-		t.Error("a link was written through")
+		t.Error("write through a link: got the target changed, want it as it was")
 	}
 	if raw, _ := os.ReadFile(precious); string(raw) != "data" {
 		t.Errorf("file outside: got %q, want it unchanged", raw)
@@ -176,7 +176,7 @@ func TestUnmountStopsAtMountsBelow(t *testing.T) {
 					t.Errorf("got %v, want an error naming the mount", err)
 				}
 				if err := v.RemovePodDir(t.Context(), pod.UID); err == nil {
-					t.Error("RemovePodDir did not see the volume")
+					t.Error("RemovePodDir with a volume: got no error, want one")
 				}
 			}
 			wantFiles(t, host, map[string]string{"precious": "data"})
@@ -248,7 +248,7 @@ func TestForeignMountOnVolumeIsNotTakenForIt(t *testing.T) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	if _, err := New(Config{Log: discard, PodsDir: "relative/pods"}); err == nil {
-		t.Error("relative path was taken")
+		t.Error("a relative path: got no error, want one")
 	}
 	dir := t.TempDir()
 	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "kubelet")); err != nil {

@@ -80,7 +80,7 @@ func TestProjectedErrorsAreCollected(t *testing.T) {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 	if o.tokens != 0 {
-		t.Error("a token was requested though another source was missing")
+		t.Error("another source is missing: got a request for a token, want none")
 	}
 	if uids, _ := v.Pods(); len(uids) != 0 {
 		t.Errorf("pods directory after an early failure: got %v, want it empty", uids)

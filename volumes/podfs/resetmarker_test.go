@@ -16,7 +16,7 @@ func TestResetMark(t *testing.T) {
 		t.Error(err)
 	}
 	if err := v.MarkReset(pod.UID, "removing"); err == nil {
-		t.Error("a reset is marked for a pod without a directory")
+		t.Error("mark a reset of a pod without a directory: got no error, want one")
 	}
 	if err := v.MakePodDir(pod.UID); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func TestSubpath(t *testing.T) {
 			got, err := v.Subpath(t.Context(), s)
 			wantFiles(t, hostDir(v), map[string]string{"sub/secret": ""})
 			if _, err := os.Lstat(filepath.Join(hostDir(v), "new")); err == nil {
-				t.Error("a directory was made outside the volume")
+				t.Error("outside the volume: got a new directory, want none")
 			}
 			if tt.err != "" {
 				want := tt.err
@@ -109,7 +109,7 @@ func TestSubpath(t *testing.T) {
 				t.Errorf("path %s, want %s", got, want)
 			}
 			if a, b := statPath(t, got), statPath(t, filepath.Join(s.HostPath, tt.same)); a.Ino != b.Ino || a.Dev != b.Dev {
-				t.Error("something else is mounted")
+				t.Error("the mount: got another file, want the one of the volume")
 			}
 			again, err := v.Subpath(t.Context(), s)
 			if err != nil || again != got || countMounts(t, got) != 1 {
@@ -167,7 +167,7 @@ func TestSubpathDirectoriesHaveModeOfRoot(t *testing.T) {
 		}
 	}
 	if st := statPath(t, filepath.Join(s.HostPath, "dir")); st.Mode&0o7777 == 0o2777 {
-		t.Error("the mode of a directory that was there has been changed")
+		t.Error("the mode of a directory that was there: got it changed, want it as it was")
 	}
 }
 
@@ -195,7 +195,7 @@ func TestSubpathOfSecretAndHostPath(t *testing.T) {
 	}
 	if _, err := v.Subpath(t.Context(), SubPath{
 		PodUID: pod.UID, Container: "main", Volume: "f", Mount: "f", HostPath: m.HostPath + "/user", Path: "x"}); err == nil {
-		t.Error("a part of a file was mounted")
+		t.Error("a part of a file: got no error, want one")
 	}
 }
 
@@ -270,7 +270,7 @@ func TestUnmountSubpathsOfOneVolume(t *testing.T) {
 		t.Errorf("got %v, %v left, want two", left, err)
 	}
 	if err := v.UnmountSubpaths(t.Context(), pod.UID, "../volumes"); err == nil {
-		t.Error("a path was taken for a volume")
+		t.Error("a path for a volume: got no error, want one")
 	}
 }
 

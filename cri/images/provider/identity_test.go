@@ -134,7 +134,7 @@ func TestPodWithoutAccount(t *testing.T) {
 			t.Errorf("required %t: got %+v, %q after %d requests, want %d", required, given, problems, len(asked), want)
 		}
 		if want == 1 && asked[0].ServiceAccountToken != "" {
-			t.Error("there was a token")
+			t.Error("got a token, want none")
 		}
 	}
 }

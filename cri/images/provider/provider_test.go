@@ -174,11 +174,11 @@ func TestExpiry(t *testing.T) {
 			t.Error("it was forgotten too early")
 		}
 		if _, ok := c.find(identity{key: "other"}, "r.io/app"); ok {
-			t.Error("it was given to another identity")
+			t.Error("another identity: got the credentials, want none")
 		}
 		time.Sleep(1)
 		if _, ok := c.find(identity{}, "r.io/app"); ok {
-			t.Error("it was used after its time")
+			t.Error("after their time: got the credentials, want none")
 		}
 		c.keep(key("x.io", identity{}), logins, time.Hour)
 		if len(c.answers) != 1 {

@@ -47,7 +47,7 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("tolerations: got %v, want %v alone", p.Spec.Tolerations, want)
 	}
 	if p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		t.Error("defaults are not set")
+		t.Error("got no defaults, want them set")
 	}
 }
 
@@ -250,7 +250,7 @@ func FuzzParse(f *testing.F) {
 		file, errs := Parse(data, origin)
 		if len(errs) > 0 {
 			if len(file.Pods)+len(file.ConfigMaps)+len(file.Secrets) > 0 {
-				t.Fatal("objects beside errors")
+				t.Fatal("got objects beside errors, want none")
 			}
 			return
 		}
@@ -259,7 +259,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("got a pod %s/%s with UID %q, want names, a UID and containers", p.Namespace, p.Name, p.UID)
 			}
 			if again, errs := Parse(data, origin); errs != nil || again.Pods[0].Hash != file.Pods[0].Hash {
-				t.Fatal("the hash is not stable")
+				t.Fatal("got another hash of the same pod, want the same")
 			}
 		}
 	})

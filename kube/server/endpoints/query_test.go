@@ -104,7 +104,7 @@ func FuzzQuery(f *testing.F) {
 			}
 		}
 		if q.file == "" && len(q.services) == 0 {
-			t.Error("a query for nothing")
+			t.Error("got a query for nothing, want a file or services")
 		}
 	})
 }

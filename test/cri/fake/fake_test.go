@@ -166,10 +166,10 @@ func TestSandboxDies(t *testing.T) {
 		t.Errorf("container in a dead sandbox: got %v, want it running", c[0])
 	}
 	if _, err := create(t, rt, sandbox, 2); err == nil {
-		t.Error("made a container in a dead sandbox")
+		t.Error("create a container in a dead sandbox: got no error, want one")
 	}
 	if _, err := rt.StartContainer(t.Context(), &pb.StartContainerRequest{ContainerId: other.ContainerId}); err == nil {
-		t.Error("started a container in a dead sandbox")
+		t.Error("start a container in a dead sandbox: got no error, want one")
 	}
 	if _, err := rt.StopPodSandbox(t.Context(), &pb.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestUnkillable(t *testing.T) {
 		time.Sleep(time.Hour)
 		select {
 		case <-done:
-			t.Error("the stop returned")
+			t.Error("got the stop ended, want it waiting")
 		default:
 		}
 		rt.ExitContainer(app, 1, "")
