@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 func (v *checker) checkServers() {
@@ -41,7 +42,7 @@ func (v *checker) checkServers() {
 	}
 	v.checkCurves()
 	v.needsGate("serverTLSBootstrap", "RotateKubeletServerCertificate", c.ServerTLSBootstrap)
-	if c.EnableSystemLogQuery != nil && *c.EnableSystemLogQuery && !*c.EnableSystemLogHandler {
+	if ptr.Deref(c.EnableSystemLogQuery, false) && !*c.EnableSystemLogHandler {
 		v.bad("enableSystemLogQuery", "needs enableSystemLogHandler, which is off")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -126,7 +127,7 @@ func (m *mounting) mountInline(ctx context.Context) (Mounted, error) {
 		Ephemeral:  true,
 		AccessMode: corev1.ReadWriteOnce,
 		Attributes: s.VolumeAttributes,
-		ReadOnly:   s.ReadOnly != nil && *s.ReadOnly,
+		ReadOnly:   ptr.Deref(s.ReadOnly, false),
 	}
 	if s.FSType != nil {
 		v.FSType = *s.FSType

@@ -100,7 +100,7 @@ func wrongVolume(pod *corev1.Pod, supported func(*corev1.Volume) error) *podstat
 
 // unsupported rejects features that this agent does not support.
 func unsupported(pod *corev1.Pod) *podstate.Rejection {
-	if s := &pod.Spec; s.HostNetwork && s.HostUsers != nil && !*s.HostUsers {
+	if s := &pod.Spec; s.HostNetwork && podutil.HasUserNamespace(s) {
 		return reject(reasonFeatureUnsupported,
 			"Pod requires node features that are not available: UserNamespacesHostNetworkSupport")
 	}

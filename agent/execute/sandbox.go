@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // sandboxes creates, stops and removes the sandboxes of pods.
@@ -35,7 +36,7 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 			return err
 		}
 	}
-	if ownUsers(t.Pod) && !x.Handler(handler).GetUserNamespaces() {
+	if podutil.HasUserNamespace(&t.Pod.Spec) && !x.Handler(handler).GetUserNamespaces() {
 		return noUserNamespaces(handler)
 	}
 	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
@@ -84,9 +85,6 @@ func (x *sandboxes) handlerOf(s *podstate.Sandbox) *runtimeapi.RuntimeHandlerFea
 	return x.Handler(s.Handler)
 }
 
-// ownUsers reports whether the pod has a user namespace of its own.
-func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
-
 // noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.
 func noUserNamespaces(handler string) error {
 	if handler != "" {
@@ -98,7 +96,7 @@ func noUserNamespaces(handler string) error {
 
 // userNS returns the pod's range of user and group IDs on the host; nil if it shares those of the node.
 func (x *sandboxes) userNS(pod *corev1.Pod) ([]spec.IDMapping, error) {
-	if !ownUsers(pod) {
+	if !podutil.HasUserNamespace(&pod.Spec) {
 		return nil, nil
 	}
 	r, err := x.UserNamespaces.Of(pod.UID)

@@ -77,7 +77,7 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 			handler = *class
 		}
 		a.RunSandbox.With(handler).Took(took)
-		if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		if podutil.HasUserNamespace(&pod.Spec) {
 			a.StartedUserNamespaced.Inc()
 			if p != nil {
 				a.StartedUserNamespacedErrors.Inc()
@@ -122,7 +122,7 @@ func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Prob
 
 // userNamespaceFailed counts a failure of a pod with a user namespace. Most of them occur when a container is created.
 func (m *Metrics) userNamespaceFailed(pod *corev1.Pod) {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+	if podutil.HasUserNamespace(&pod.Spec) {
 		m.agent.StartedUserNamespacedErrors.Inc()
 	}
 }

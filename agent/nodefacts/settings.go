@@ -7,6 +7,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/config"
+
+	"k8s.io/utils/ptr"
 )
 
 // Settings returns what agent/spec needs of the configuration; New adds the rest.
@@ -32,7 +34,7 @@ func Settings(c *config.Config) spec.Node {
 			CPUCFSQuota:          c.Cgroups.CPUQuota,
 			CPUCFSQuotaPeriod:    c.Cgroups.CPUPeriod,
 			PodPidsLimit:         c.Pods.PidsLimit,
-			SingleProcessOOMKill: c.Kubelet.SingleProcessOOMKill != nil && *c.Kubelet.SingleProcessOOMKill,
+			SingleProcessOOMKill: ptr.Deref(c.Kubelet.SingleProcessOOMKill, false),
 		},
 		Swap:         spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap"},
 		SELinuxMount: c.Gate("SELinuxMount"),

@@ -170,7 +170,6 @@ func TestDNSSearchLineBoundary(t *testing.T) {
 
 func TestHostname(t *testing.T) {
 	long := strings.Repeat("x", 62) + "-" + "y"
-	ptr := func(s string) *string { return &s }
 	yes, no := true, false
 	for name, c := range map[string]struct {
 		pod          string
@@ -218,13 +217,13 @@ func TestHostname(t *testing.T) {
 			hostname:  "h",
 			subdomain: "s",
 			fqdn:      &yes,
-			override:  ptr("my.host"),
+			override:  new("my.host"),
 			host:      "my.host",
 			kernel:    "my.host",
 		},
-		"override too long":      {pod: "p", override: ptr(long), host: long[:62], kernel: long[:62]},
-		"bad override":           {pod: "p", override: ptr("-"), fails: true},
-		"empty override":         {pod: "p", override: ptr(""), fails: true},
+		"override too long":      {pod: "p", override: new(long), host: long[:62], kernel: long[:62]},
+		"bad override":           {pod: "p", override: new("-"), fails: true},
+		"empty override":         {pod: "p", override: new(""), fails: true},
 		"empty after truncation": {pod: strings.Repeat("-", 64), fails: true},
 	} {
 		pod := testPod()

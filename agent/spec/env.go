@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Objects are the API objects and files that the environment of a container comes from.
@@ -172,10 +173,8 @@ func keyValue[V string | []byte](data map[string]V, key string, optional *bool, 
 
 // missing returns errSkip if the missing source is optional, and err otherwise.
 func missing(optional *bool, err error) error {
-	if isTrue(optional) {
+	if ptr.Deref(optional, false) {
 		return errSkip
 	}
 	return err
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

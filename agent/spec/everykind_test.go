@@ -17,16 +17,16 @@ func TestFailsClosedInEveryKind(t *testing.T) {
 		"AppArmor of an unknown type": {
 			SecurityContext: &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: "x"}},
 		},
-		"procMount of an unknown kind": {SecurityContext: &corev1.SecurityContext{ProcMount: ptr(corev1.ProcMountType("x"))}},
-		"root against runAsNonRoot": {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr(true),
-			RunAsUser: ptr(int64(0))}},
-		"user below zero": {SecurityContext: &corev1.SecurityContext{RunAsUser: ptr(int64(-1))}},
+		"procMount of an unknown kind": {SecurityContext: &corev1.SecurityContext{ProcMount: new(corev1.ProcMountType("x"))}},
+		"root against runAsNonRoot": {SecurityContext: &corev1.SecurityContext{RunAsNonRoot: new(true),
+			RunAsUser: new(int64(0))}},
+		"user below zero": {SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(-1))}},
 		"an invalid capability name": {SecurityContext: &corev1.SecurityContext{
 			Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS ADMIN"}}}},
 		"envFrom with a missing Secret": {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}},
 		"mounts propagated to the node": {VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v",
-			MountPropagation: ptr(corev1.MountPropagationBidirectional)}}},
+			MountPropagation: new(corev1.MountPropagationBidirectional)}}},
 		"a sub-path out of the volume": {VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "../x"}}},
 	}
 	for name, c := range bad {
@@ -50,7 +50,7 @@ func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 		"an app container":  func(s *corev1.PodSpec) { s.Containers = append(s.Containers, c) },
 		"an init container": func(s *corev1.PodSpec) { s.InitContainers = append(s.InitContainers, c) },
 		"a sidecar": func(s *corev1.PodSpec) {
-			c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 			s.InitContainers = append(s.InitContainers, c)
 		},
 		"an ephemeral container": func(s *corev1.PodSpec) {
@@ -66,8 +66,8 @@ func kinds(c corev1.Container) map[string]func(*corev1.PodSpec) {
 func TestUserIsTheSameInEveryInstance(t *testing.T) {
 	for attempt := range uint32(4) {
 		in := testInput()
-		in.Attempt, in.Image = attempt, Image{Ref: "sha256:x", UID: ptr(int64(1000))}
-		in.Container.SecurityContext = &corev1.SecurityContext{RunAsNonRoot: ptr(true)}
+		in.Attempt, in.Image = attempt, Image{Ref: "sha256:x", UID: new(int64(1000))}
+		in.Container.SecurityContext = &corev1.SecurityContext{RunAsNonRoot: new(true)}
 		config, err := Container(in)
 		if err != nil {
 			t.Fatal(err)

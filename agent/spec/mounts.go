@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Volume is one of the pod's volumes as it was set up on this node. Exactly one of HostPath, Device and Image is set.
@@ -209,7 +210,7 @@ func propagation(in *ContainerInput, m *corev1.VolumeMount) (runtimeapi.MountPro
 		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
 	case corev1.MountPropagationBidirectional:
 		// Mounts that the container makes appear on the node, so the container must be privileged.
-		if sc := in.Container.SecurityContext; sc == nil || !isTrue(sc.Privileged) {
+		if sc := in.Container.SecurityContext; sc == nil || !ptr.Deref(sc.Privileged, false) {
 			return 0, fmt.Errorf("volume %q: mountPropagation %s needs a privileged container", m.Name, mode)
 		}
 		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil

@@ -8,7 +8,6 @@ import (
 )
 
 func TestMountErrors(t *testing.T) {
-	ptr := func(m corev1.MountPropagationMode) *corev1.MountPropagationMode { return &m }
 	rro := func(m corev1.RecursiveReadOnlyMode) *corev1.RecursiveReadOnlyMode { return &m }
 	for name, c := range map[string]struct {
 		mount corev1.VolumeMount
@@ -42,9 +41,16 @@ func TestMountErrors(t *testing.T) {
 			corev1.VolumeMount{Name: "vol", MountPath: "/x", SubPath: "a"},
 			`failed to prepare subPath for volumeMount "vol"`,
 		},
-		"unknown propagation": {corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr("Some")}, `"Some"`},
+		"unknown propagation": {
+			corev1.VolumeMount{
+				Name:             "vol",
+				MountPath:        "/x",
+				MountPropagation: new(corev1.MountPropagationMode("Some")),
+			},
+			`"Some"`,
+		},
 		"bidirectional": {
-			corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: ptr(corev1.MountPropagationBidirectional)},
+			corev1.VolumeMount{Name: "vol", MountPath: "/x", MountPropagation: new(corev1.MountPropagationBidirectional)},
 			"privileged",
 		},
 		"recursive, writable": {
@@ -57,7 +63,7 @@ func TestMountErrors(t *testing.T) {
 				MountPath:         "/x",
 				ReadOnly:          true,
 				RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled),
-				MountPropagation:  ptr(corev1.MountPropagationHostToContainer),
+				MountPropagation:  new(corev1.MountPropagationHostToContainer),
 			},
 			"not compatible",
 		},

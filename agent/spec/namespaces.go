@@ -6,6 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // IDMapping maps a range of IDs in a container to IDs on the host, for both users and groups.
@@ -36,7 +39,7 @@ func namespaces(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.NamespaceOpt
 	switch {
 	case pod.Spec.HostPID:
 		out.Pid = runtimeapi.NamespaceMode_NODE
-	case isTrue(pod.Spec.ShareProcessNamespace):
+	case ptr.Deref(pod.Spec.ShareProcessNamespace, false):
 		out.Pid = runtimeapi.NamespaceMode_POD
 	}
 	return out, nil
@@ -62,7 +65,7 @@ func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error
 
 // userNamespace returns the pod's user namespace. It is that of the node unless spec.hostUsers is false.
 func userNamespace(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.UserNamespace, error) {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if !podutil.HasUserNamespace(&pod.Spec) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
 	}
 	out := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}

@@ -18,7 +18,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	memory := func(s string) corev1.ResourceRequirements { return requirements("", s, "", "") }
 	critical := func(p *corev1.Pod) {
-		p.Spec.Priority, p.Spec.PriorityClassName = ptr(int32(2_000_001_000)), "system-node-critical"
+		p.Spec.Priority, p.Spec.PriorityClassName = new(int32(2_000_001_000)), "system-node-critical"
 	}
 	for name, c := range map[string]struct {
 		resources corev1.ResourceRequirements
@@ -71,10 +71,10 @@ func TestOOMScoreAdj(t *testing.T) {
 		}, want: 990},
 		"the pod's other memory is shared": {resources: memory("400M"), change: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "free"})
-			p.Spec.Resources = ptr(memory("1200M"))
+			p.Spec.Resources = new(memory("1200M"))
 		}, want: 800},
 		"pod requests only CPU": {resources: memory("400M"), change: func(p *corev1.Pod) {
-			p.Spec.Resources = ptr(requirements("1", "", "", ""))
+			p.Spec.Resources = new(requirements("1", "", "", ""))
 		}, want: 900},
 	} {
 		pod := testPod()
@@ -156,7 +156,7 @@ func TestSwap(t *testing.T) {
 		},
 		"critical": {
 			resources: requirements("", "2Gi", "", ""),
-			change:    func(p *corev1.Pod, _ *Node) { p.Spec.Priority = ptr(int32(2_000_000_000)) },
+			change:    func(p *corev1.Pod, _ *Node) { p.Spec.Priority = new(int32(2_000_000_000)) },
 			want:      "0",
 		},
 		"no controller": {
@@ -241,7 +241,7 @@ func TestMemoryQoS(t *testing.T) {
 		t.Errorf("no throttling: got memory.high %s, want none", high)
 	}
 	node.MemoryQoS.ThrottlingFactor = 0.9
-	pod.Spec.Resources = ptr(requirements("", "", "", "4Gi"))
+	pod.Spec.Resources = new(requirements("", "", "", "4Gi"))
 	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
 		t.Errorf("the pod has the limit: got memory.high %s of the container, want none", high)
 	}
@@ -260,10 +260,10 @@ func TestPodMemoryHigh(t *testing.T) {
 		want   string
 	}{
 		"no limit of the pod":   {factor: 0.9},
-		"limit of the pod":      {pod: ptr(requirements("", "1Gi", "", "2Gi")), factor: 0.9, want: "2040107008"},
-		"request equals limit":  {pod: ptr(requirements("", "1Gi", "", "1Gi")), factor: 0.9},
-		"no throttling":         {pod: ptr(requirements("", "1Gi", "", "2Gi"))},
-		"request without limit": {pod: ptr(requirements("", "1Gi", "", "")), factor: 0.9},
+		"limit of the pod":      {pod: new(requirements("", "1Gi", "", "2Gi")), factor: 0.9, want: "2040107008"},
+		"request equals limit":  {pod: new(requirements("", "1Gi", "", "1Gi")), factor: 0.9},
+		"no throttling":         {pod: new(requirements("", "1Gi", "", "2Gi"))},
+		"request without limit": {pod: new(requirements("", "1Gi", "", "")), factor: 0.9},
 	} {
 		pod.Spec.Resources, node.MemoryQoS.ThrottlingFactor = c.pod, c.factor
 		if got := PodCgroup(pod, node).Unified["memory.high"]; got != c.want {
@@ -288,7 +288,7 @@ func TestPodCgroup(t *testing.T) {
 		got.CPUShares != 512 {
 		t.Errorf("one container without limits: got %+v", got)
 	}
-	pod.Spec.Resources = ptr(requirements("", "", "2", "4Gi"))
+	pod.Spec.Resources = new(requirements("", "", "2", "4Gi"))
 	if got := PodCgroup(pod, node); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
 		t.Errorf("limits of the pod: got %+v", got)
 	}

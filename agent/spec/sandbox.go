@@ -171,7 +171,7 @@ func defaultSysctls(pod *corev1.Pod, node *Node) map[string]string {
 		sysctl.IPCNamespace:  !pod.Spec.HostIPC,
 		sysctl.NetNamespace:  !pod.Spec.HostNetwork,
 		sysctl.UTSNamespace:  !pod.Spec.HostNetwork,
-		sysctl.UserNamespace: pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers,
+		sysctl.UserNamespace: podutil.HasUserNamespace(&pod.Spec),
 	}
 	out := map[string]string{}
 	for name, value := range node.DefaultSysctls {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -82,12 +83,12 @@ func containerSecurity(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCo
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Capabilities:     capabilities,
-		Privileged:       isTrue(sc.Privileged),
+		Privileged:       ptr.Deref(sc.Privileged, false),
 		NamespaceOptions: namespaces,
 		SelinuxOptions:   selinuxOptions(sc.SELinuxOptions),
 		RunAsGroup:       int64Value(sc.RunAsGroup),
-		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
-		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		ReadonlyRootfs:   ptr.Deref(sc.ReadOnlyRootFilesystem, false),
+		NoNewPrivs:       !ptr.Deref(sc.AllowPrivilegeEscalation, true),
 		Seccomp:          seccomp,
 		Apparmor:         apparmor,
 		ApparmorProfile:  apparmorText,
@@ -132,7 +133,7 @@ func runAs(sc *corev1.SecurityContext, image Image) (*runtimeapi.Int64Value, str
 // checkNonRoot enforces runAsNonRoot. It rejects a user that the image specifies only by name: the number of that
 // user is in the image's files, which this package does not read.
 func checkNonRoot(in *ContainerInput, sc *corev1.SecurityContext) error {
-	if !isTrue(sc.RunAsNonRoot) {
+	if !ptr.Deref(sc.RunAsNonRoot, false) {
 		return nil
 	}
 	where := fmt.Sprintf("(pod: %q, container: %s)", podText(in.Pod), in.Container.Name)
@@ -227,7 +228,7 @@ func selinuxOptions(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 
 func anyPrivileged(pod *corev1.Pod) bool {
 	for _, c := range podutil.Containers(&pod.Spec) {
-		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
+		if c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false) {
 			return true
 		}
 	}

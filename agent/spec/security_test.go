@@ -13,8 +13,6 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // TestRunAs checks the user of the process, with and without runAsNonRoot.
 func TestRunAs(t *testing.T) {
 	type user struct {
@@ -66,13 +64,13 @@ func TestRunAs(t *testing.T) {
 		},
 		"largest": {container: id(1<<31 - 1), want: user{uid: id(1<<31 - 1)}},
 	} {
-		for _, nonRoot := range []*bool{nil, ptr(false), ptr(true)} {
+		for _, nonRoot := range []*bool{nil, new(false), new(true)} {
 			in := testInput()
 			in.Image = Image{UID: c.image, Username: c.imageName}
 			in.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: c.pod, RunAsNonRoot: nonRoot}
 			in.Container.SecurityContext = &corev1.SecurityContext{RunAsUser: c.container}
 			config, err := Container(in)
-			if isTrue(nonRoot) && c.nonRootError != "" {
+			if nonRoot != nil && *nonRoot && c.nonRootError != "" {
 				wantReason(t, name, err, "CreateContainerConfigError", c.nonRootError)
 				wantReason(t, name, err, "CreateContainerConfigError", `(pod: "p_ns(uid-1)", container: c)`)
 				continue
@@ -126,41 +124,41 @@ func TestSecurityFailsClosed(t *testing.T) {
 	}
 	for name, change := range map[string]func(*ContainerInput){
 		"seccomp: no file":          seccomp("Localhost", nil),
-		"seccomp: empty file":       seccomp("Localhost", ptr("")),
-		"seccomp: absolute":         seccomp("Localhost", ptr("/etc/passwd")),
-		"seccomp: above":            seccomp("Localhost", ptr("a/../../b")),
-		"seccomp: the directory":    seccomp("Localhost", ptr("./.")),
-		"seccomp: a directory":      seccomp("Localhost", ptr("a/")),
-		"seccomp: NUL":              seccomp("Localhost", ptr("a\x00")),
+		"seccomp: empty file":       seccomp("Localhost", new("")),
+		"seccomp: absolute":         seccomp("Localhost", new("/etc/passwd")),
+		"seccomp: above":            seccomp("Localhost", new("a/../../b")),
+		"seccomp: the directory":    seccomp("Localhost", new("./.")),
+		"seccomp: a directory":      seccomp("Localhost", new("a/")),
+		"seccomp: NUL":              seccomp("Localhost", new("a\x00")),
 		"seccomp: no type":          seccomp("", nil),
 		"seccomp: unknown type":     seccomp("runtime/default", nil),
-		"seccomp: file for default": seccomp("RuntimeDefault", ptr("a")),
-		"seccomp: file for none":    seccomp("Unconfined", ptr("a")),
+		"seccomp: file for default": seccomp("RuntimeDefault", new("a")),
+		"seccomp: file for none":    seccomp("Unconfined", new("a")),
 		"seccomp: pod": func(in *ContainerInput) {
 			in.Pod.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{}
 		},
 		"apparmor: no name":       apparmor("Localhost", nil),
-		"apparmor: empty name":    apparmor("Localhost", ptr("")),
-		"apparmor: blanks":        apparmor("Localhost", ptr(" a")),
+		"apparmor: empty name":    apparmor("Localhost", new("")),
+		"apparmor: blanks":        apparmor("Localhost", new(" a")),
 		"apparmor: no type":       apparmor("", nil),
 		"apparmor: unknown type":  apparmor("Some", nil),
-		"apparmor: name for none": apparmor("Unconfined", ptr("a")),
+		"apparmor: name for none": apparmor("Unconfined", new("a")),
 		"apparmor: annotation":    annotation("unconfied"),
 		"apparmor: no name noted": annotation("localhost/"),
 		"apparmor: pod": func(in *ContainerInput) {
 			in.Pod.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{}
 		},
 		"procMount": func(in *ContainerInput) {
-			in.Container.SecurityContext.ProcMount = ptr(corev1.ProcMountType("unmasked"))
+			in.Container.SecurityContext.ProcMount = new(corev1.ProcMountType("unmasked"))
 		},
 		"groups policy": func(in *ContainerInput) {
-			in.Pod.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicy("strict"))
+			in.Pod.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("strict"))
 		},
-		"user below zero":    func(in *ContainerInput) { in.Container.SecurityContext.RunAsUser = ptr(int64(-1)) },
-		"user too large":     func(in *ContainerInput) { in.Container.SecurityContext.RunAsUser = ptr(int64(1) << 31) },
-		"group below zero":   func(in *ContainerInput) { in.Container.SecurityContext.RunAsGroup = ptr(int64(-1)) },
-		"pod group":          func(in *ContainerInput) { in.Pod.Spec.SecurityContext.RunAsGroup = ptr(int64(-1)) },
-		"fsGroup":            func(in *ContainerInput) { in.Pod.Spec.SecurityContext.FSGroup = ptr(int64(-1)) },
+		"user below zero":    func(in *ContainerInput) { in.Container.SecurityContext.RunAsUser = new(int64(-1)) },
+		"user too large":     func(in *ContainerInput) { in.Container.SecurityContext.RunAsUser = new(int64(1) << 31) },
+		"group below zero":   func(in *ContainerInput) { in.Container.SecurityContext.RunAsGroup = new(int64(-1)) },
+		"pod group":          func(in *ContainerInput) { in.Pod.Spec.SecurityContext.RunAsGroup = new(int64(-1)) },
+		"fsGroup":            func(in *ContainerInput) { in.Pod.Spec.SecurityContext.FSGroup = new(int64(-1)) },
 		"supplemental group": func(in *ContainerInput) { in.Pod.Spec.SecurityContext.SupplementalGroups = []int64{1, -1} },
 		"empty capability": func(in *ContainerInput) {
 			in.Container.SecurityContext.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{""}}
@@ -168,25 +166,25 @@ func TestSecurityFailsClosed(t *testing.T) {
 		"malformed capability": func(in *ContainerInput) {
 			in.Container.SecurityContext.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_RAW,ALL"}}
 		},
-		"no user namespace": func(in *ContainerInput) { in.Pod.Spec.HostUsers = ptr(false) },
+		"no user namespace": func(in *ContainerInput) { in.Pod.Spec.HostUsers = new(false) },
 		"user namespace is host's": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{Length: 65536}}
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{Length: 65536}}
 		},
 		"user namespace is empty": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{HostID: 65536}}
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{HostID: 65536}}
 		},
 		"user namespace, no root": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = ptr(false), []IDMapping{{1,
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{1,
 				65536, 10}}
 		},
 		"stop signal": func(in *ContainerInput) {
-			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("TERM"))}
+			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.Signal("TERM"))}
 		},
 		"stop signal in CRI terms": func(in *ContainerInput) {
-			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("SIGRTMINPLUS1"))}
+			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.Signal("SIGRTMINPLUS1"))}
 		},
 		"no stop signal": func(in *ContainerInput) {
-			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("RUNTIME_DEFAULT"))}
+			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.Signal("RUNTIME_DEFAULT"))}
 		},
 		"port of no kind": func(in *ContainerInput) {
 			in.Container.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
@@ -215,10 +213,10 @@ func TestSandboxFailsClosed(t *testing.T) {
 		"UID":            func(p *corev1.Pod) { p.UID = "" },
 		"dnsPolicy":      func(p *corev1.Pod) { p.Spec.DNSPolicy = "x" },
 		"hostname":       func(p *corev1.Pod) { p.Spec.Hostname = "A" },
-		"user namespace": func(p *corev1.Pod) { p.Spec.HostUsers = ptr(false) },
-		"user":           func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = ptr(int64(-1)) },
+		"user namespace": func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
+		"user":           func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = new(int64(-1)) },
 		"groups policy": func(p *corev1.Pod) {
-			p.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicy("x"))
+			p.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("x"))
 		},
 		"sysctl without key": func(p *corev1.Pod) { p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Value: "1"}} },
 		"sysctl above": func(p *corev1.Pod) {
@@ -296,7 +294,7 @@ func TestSandboxWithoutSecurityContext(t *testing.T) {
 // TestPrivilegedInAnyKind checks that a privileged container of any kind makes the sandbox privileged (the class of
 // CVE-2023-2727).
 func TestPrivilegedInAnyKind(t *testing.T) {
-	sc := &corev1.SecurityContext{Privileged: ptr(true)}
+	sc := &corev1.SecurityContext{Privileged: new(true)}
 	for name, change := range map[string]func(*corev1.Pod){
 		"init": func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "x", SecurityContext: sc}} },
 		"app":  func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = sc },
@@ -332,13 +330,13 @@ func TestNamespaces(t *testing.T) {
 		"host network": {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, container, node, pod, node, target},
 		"host IPC":     {func(p *corev1.Pod) { p.Spec.HostIPC = true }, container, pod, node, node, target},
 		"host PID":     {func(p *corev1.Pod) { p.Spec.HostPID = true }, node, pod, pod, node, node},
-		"shared PID":   {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) }, pod, pod, pod, node, pod},
-		"not shared": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(false) }, container, pod, pod, node,
+		"shared PID":   {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(true) }, pod, pod, pod, node, pod},
+		"not shared": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(false) }, container, pod, pod, node,
 			target},
-		"host over share": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = ptr(true), true }, node, pod,
+		"host over share": {func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = new(true), true }, node, pod,
 			pod, node, node},
-		"host users": {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(true) }, container, pod, pod, node, target},
-		"own users":  {func(p *corev1.Pod) { p.Spec.HostUsers = ptr(false) }, container, pod, pod, pod, target},
+		"host users": {func(p *corev1.Pod) { p.Spec.HostUsers = new(true) }, container, pod, pod, node, target},
+		"own users":  {func(p *corev1.Pod) { p.Spec.HostUsers = new(false) }, container, pod, pod, pod, target},
 	} {
 		in := testInput()
 		in.UserNS = []IDMapping{{0, 65536, 65536}}
@@ -373,7 +371,7 @@ func TestNamespaces(t *testing.T) {
 func TestMaskedPaths(t *testing.T) {
 	in := testInput()
 	in.Node.ThermalThrottlePaths = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
-	for _, mode := range []*corev1.ProcMountType{nil, ptr(corev1.DefaultProcMount), ptr(corev1.UnmaskedProcMount)} {
+	for _, mode := range []*corev1.ProcMountType{nil, new(corev1.DefaultProcMount), new(corev1.UnmaskedProcMount)} {
 		in.Container.SecurityContext = &corev1.SecurityContext{ProcMount: mode}
 		config, err := Container(in)
 		if err != nil {

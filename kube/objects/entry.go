@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/watch"
@@ -59,9 +60,9 @@ func (e *entry) outdated() bool { return len(e.users) == 0 && e.stop == nil && i
 func immutable(o metav1.Object) bool {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:
-		return o.Immutable != nil && *o.Immutable
+		return ptr.Deref(o.Immutable, false)
 	case *corev1.Secret:
-		return o.Immutable != nil && *o.Immutable
+		return ptr.Deref(o.Immutable, false)
 	}
 	return false
 }

@@ -81,6 +81,9 @@ func Grace(seconds int64) time.Duration {
 	return time.Duration(min(seconds, math.MaxInt32)) * time.Second
 }
 
+// HasUserNamespace reports whether a pod has a user namespace of its own.
+func HasUserNamespace(spec *corev1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+
 // IsTerminal reports whether a pod of that phase has ended for good.
 func IsTerminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed

@@ -60,10 +60,10 @@ func TestGracePeriod(t *testing.T) {
 		want           time.Duration
 	}{
 		"neither":       {want: 30 * time.Second},
-		"spec":          {spec: ptr[int64](5), want: 5 * time.Second},
-		"deletion":      {deletion: ptr[int64](1), spec: ptr[int64](5), want: time.Second},
-		"deletion of 0": {deletion: ptr[int64](0), spec: ptr[int64](5), want: 0},
-		"for ever":      {spec: ptr[int64](math.MaxInt64), want: math.MaxInt32 * time.Second},
+		"spec":          {spec: new(int64(5)), want: 5 * time.Second},
+		"deletion":      {deletion: new(int64(1)), spec: new(int64(5)), want: time.Second},
+		"deletion of 0": {deletion: new(int64(0)), spec: new(int64(5)), want: 0},
+		"for ever":      {spec: new(int64(math.MaxInt64)), want: math.MaxInt32 * time.Second},
 	} {
 		pod := &corev1.Pod{}
 		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = c.deletion, c.spec

@@ -9,8 +9,6 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func list(cpu, memory string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
@@ -57,8 +55,8 @@ func TestQOS(t *testing.T) {
 		},
 		"pod equal":               {app: []r{none}, pod: &equal, want: "Guaranteed"},
 		"pod equal, parts differ": {app: []r{requirements("", "1Mi", "", "")}, pod: &equal, want: "Guaranteed"},
-		"pod requests":            {app: []r{equal}, pod: ptr(requirements("1", "1Gi", "", "")), want: "Burstable"},
-		"pod memory":              {app: []r{none}, pod: ptr(requirements("", "1Gi", "", "1Gi")), want: "Burstable"},
+		"pod requests":            {app: []r{equal}, pod: new(requirements("1", "1Gi", "", "")), want: "Burstable"},
+		"pod memory":              {app: []r{none}, pod: new(requirements("", "1Gi", "", "1Gi")), want: "Burstable"},
 		"pod empty":               {app: []r{equal}, pod: &none, want: "Guaranteed"},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Resources: c.pod}}

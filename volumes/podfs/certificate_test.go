@@ -24,7 +24,7 @@ import (
 )
 
 func certVolume(s corev1.PodCertificateProjection, more ...corev1.VolumeProjection) corev1.VolumeSource {
-	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: ptr(int32(0o644)),
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o644)),
 		Sources: append([]corev1.VolumeProjection{{PodCertificate: &s}}, more...)}}
 }
 
@@ -248,7 +248,7 @@ func TestTrustBundleMissing(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		m, err := v.Mount(t.Context(),
-			request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca", Optional: ptr(true)})), o)
+			request(testPod(), name, trustVolume(corev1.ClusterTrustBundleProjection{Path: "ca", Optional: new(true)})), o)
 		if (err == nil) != (tt.optional == "ok") {
 			t.Errorf("%s, optional: got %v, want %v", name, err, tt.optional)
 		}

@@ -42,7 +42,7 @@ type keys struct {
 }
 
 func keysOf(name string, items []corev1.KeyToPath, defaultMode *int32, optional *bool) keys {
-	return keys{name: name, items: items, mode: fileMode(defaultMode), optional: optional != nil && *optional}
+	return keys{name: name, items: items, mode: fileMode(defaultMode), optional: ptr.Deref(optional, false)}
 }
 
 func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {

@@ -27,7 +27,7 @@ func testObjects() *objects {
 
 func configMapVolume(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: name}, DefaultMode: ptr(int32(0o644))}}
+		LocalObjectReference: corev1.LocalObjectReference{Name: name}, DefaultMode: new(int32(0o644))}}
 }
 
 func TestConfigMapAndSecret(t *testing.T) {
@@ -46,9 +46,9 @@ func TestConfigMapAndSecret(t *testing.T) {
 		},
 		"items": {
 			source: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: "cfg"}, DefaultMode: ptr(int32(0o440)),
+				LocalObjectReference: corev1.LocalObjectReference{Name: "cfg"}, DefaultMode: new(int32(0o440)),
 				Items: []corev1.KeyToPath{
-					{Key: "a.conf", Path: "etc/x/a"}, {Key: "b.conf", Path: "etc/b", Mode: ptr(int32(0o755))}}}},
+					{Key: "a.conf", Path: "etc/x/a"}, {Key: "b.conf", Path: "etc/b", Mode: new(int32(0o755))}}}},
 			plugin: "configmap",
 			want:   map[string]string{"etc/x/a": "A", "etc/b": "B"},
 			modes:  map[string]uint32{"etc/x/a": 0o440, "etc/b": 0o755, "etc/x": 0o755},
@@ -62,18 +62,18 @@ func TestConfigMapAndSecret(t *testing.T) {
 		},
 		"optional object is missing": {
 			source: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: "gone"}, Optional: ptr(true)}},
+				LocalObjectReference: corev1.LocalObjectReference{Name: "gone"}, Optional: new(true)}},
 			plugin: "configmap",
 			want:   map[string]string{},
 		},
 		"optional key is missing": {
-			source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred", Optional: ptr(true),
+			source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred", Optional: new(true),
 				Items: []corev1.KeyToPath{{Key: "gone", Path: "gone"}, {Key: "user", Path: "u"}}}},
 			plugin: "secret", tmpfs: true,
 			want: map[string]string{"u": "me"},
 		},
 		"secret": {
-			source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred", DefaultMode: ptr(int32(0o400))}},
+			source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred", DefaultMode: new(int32(0o400))}},
 			plugin: "secret", tmpfs: true,
 			want:  map[string]string{"user": "me", "pass": "s3"},
 			modes: map[string]uint32{"user": 0o400},
@@ -182,9 +182,9 @@ func TestContentStaysWhenSourceGoes(t *testing.T) {
 func TestFSGroup(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(2000))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(2000))}
 	s := configMapVolume("cfg")
-	s.ConfigMap.DefaultMode = ptr(int32(0o400))
+	s.ConfigMap.DefaultMode = new(int32(0o400))
 	s.ConfigMap.Items = []corev1.KeyToPath{{Key: "a.conf", Path: "d/a"}}
 	m := mustMount(t, v, request(pod, "cfg", s), testObjects())
 	for path, mode := range map[string]uint32{".": 0o2777, "..data/d": 0o2755, "..data/d/a": 0o440} {

@@ -11,11 +11,11 @@ func TestDownwardAPI(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
 	source := corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-		DefaultMode: ptr(int32(0o644)),
+		DefaultMode: new(int32(0o644)),
 		Items: []corev1.DownwardAPIVolumeFile{
 			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
 			{Path: "limits/cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.cpu"},
-				Mode: ptr(int32(0o400))},
+				Mode: new(int32(0o400))},
 		},
 	}}
 	r := request(pod, "info", source)

@@ -74,7 +74,7 @@ func statIsRegular(t testing.TB, path string) bool {
 func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(3000))}
 	r := request(pod, "scratch", emptyDir(corev1.StorageMediumMemory))
 	m := mustMount(t, v, r, nil)
 	// a child just forked by another test may hold it open
@@ -95,7 +95,7 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 func TestEmptyDirSetUpAgainAfterCrash(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(3000))}
 	dir := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~empty-dir/scratch")
 	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
 		t.Fatal(err)
@@ -140,11 +140,11 @@ func TestMemorySize(t *testing.T) {
 				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: limit(c)})
 			}
 			if tt.pod != "" {
-				pod.Spec.Resources = ptr(limit(tt.pod))
+				pod.Spec.Resources = new(limit(tt.pod))
 			}
 			var volume *resource.Quantity
 			if tt.volume != "" {
-				volume = ptr(resource.MustParse(tt.volume))
+				volume = new(resource.MustParse(tt.volume))
 			}
 			if got := memorySize(pod, limit(tt.allocatable).Limits, volume); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
@@ -157,7 +157,7 @@ func TestMemoryEmptyDirSizeLimit(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	source := emptyDir(corev1.StorageMediumMemory)
-	source.EmptyDir.SizeLimit = ptr(resource.MustParse("1Mi"))
+	source.EmptyDir.SizeLimit = new(resource.MustParse("1Mi"))
 	m := mustMount(t, v, request(testPod(), "small", source), nil)
 	err := os.WriteFile(filepath.Join(m.HostPath, "f"), make([]byte, 2<<20), 0o600)
 	if !errors.Is(err, unix.ENOSPC) {

@@ -71,7 +71,7 @@ func TestLocalDevice(t *testing.T) {
 	for i := range pods {
 		pods[i] = testPod()
 		pods[i].UID = types.UID(strings.Repeat(string(rune('a'+i)), 8))
-		pods[i].Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+		pods[i].Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
 		all.Go(func() {
 			m, err := v.MountPersistent(t.Context(), persistent(pods[i], source))
 			// losetup --find of another test claims a device for a moment before it sees that the device is taken.
@@ -182,7 +182,7 @@ func TestLocalGroupOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
 	p := persistent(pod, localOf(disk, nil))
 	mount := func(v *FS) {
 		t.Helper()
@@ -239,7 +239,7 @@ func TestLocalDeviceKept(t *testing.T) {
 	if out, err := exec.Command("mkfs.ext4", "-q", device).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	refused(persistent(testPod(), localOf(device, ptr("xfs"))), "it holds ext4")
+	refused(persistent(testPod(), localOf(device, new("xfs"))), "it holds ext4")
 	table := append(make([]byte, 446), make([]byte, 66)...)
 	table[446+4] = 0x83 // one partition
 	table[446+8], table[446+12] = 1, 100

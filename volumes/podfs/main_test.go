@@ -153,8 +153,6 @@ func mustMount(t testing.TB, v *FS, r Request, o Objects) Mounted {
 	return m
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // statPath looks at a path without following a link at its end.
 func statPath(t testing.TB, path string) unix.Stat_t {
 	t.Helper()

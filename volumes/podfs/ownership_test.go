@@ -56,7 +56,7 @@ func TestGroupOwner(t *testing.T) {
 		}
 		bindMount(t, outside, filepath.Join(root, "d/mnt"))
 		for range 2 {
-			if err := applyTo(t, groupOwner{gid: ptr(int64(4000)), readOnly: readOnly}, root); err != nil {
+			if err := applyTo(t, groupOwner{gid: new(int64(4000)), readOnly: readOnly}, root); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestGroupChangePolicy(t *testing.T) {
 	newVolumes(t) // root only
 	policy := func(p corev1.PodFSGroupChangePolicy) *corev1.Pod {
 		pod := testPod()
-		pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4000)), FSGroupChangePolicy: &p}
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4000)), FSGroupChangePolicy: &p}
 		return pod
 	}
 	tests := map[string]struct {

@@ -32,8 +32,8 @@ func TestLocal(t *testing.T) {
 	source := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: disk}}
 	one, two := testPod(), testPod()
 	two.UID = "99999999-2222-3333-4444-555555555555"
-	one.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
-	two.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(1234))}
+	one.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
+	two.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(1234))}
 	p := persistent(one, source)
 	p.PV.Annotations = map[string]string{"pv.beta.kubernetes.io/gid": "777"}
 	m, err := v.MountPersistent(t.Context(), p)
@@ -110,7 +110,7 @@ func TestPersistentRefused(t *testing.T) {
 		},
 		"hostPath type": {
 			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file,
-				Type: ptr(corev1.HostPathDirectory)}},
+				Type: new(corev1.HostPathDirectory)}},
 			false,
 			"is not a directory",
 		},
@@ -132,8 +132,8 @@ func TestMountOptions(t *testing.T) {
 		want       []string
 	}{
 		"field":            {nil, []string{"noatime"}},
-		"annotation":       {ptr("ro,vers=4.1,"), []string{"ro", "vers=4.1"}},
-		"empty annotation": {ptr(""), nil},
+		"annotation":       {new("ro,vers=4.1,"), []string{"ro", "vers=4.1"}},
+		"empty annotation": {new(""), nil},
 	} {
 		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{MountOptions: []string{"noatime"}}}
 		if c.annotation != nil {
@@ -150,7 +150,7 @@ func TestOwn(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	pod := testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4321))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
 	outside := t.TempDir()
 	mount := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~csi/pv/mount")
 	if err := os.MkdirAll(mount, 0o755); err != nil {

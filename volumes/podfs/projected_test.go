@@ -17,9 +17,9 @@ import (
 // apiAccess is the volume that every pod gets.
 func apiAccess() corev1.VolumeSource {
 	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		DefaultMode: ptr(int32(0o644)),
+		DefaultMode: new(int32(0o644)),
 		Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr(int64(3607))}},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
 				Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
@@ -97,16 +97,16 @@ func TestTokenOwner(t *testing.T) {
 		mode       uint32
 	}{
 		"nothing set": {nil, []*corev1.SecurityContext{nil}, 0, 0, 0o644},
-		"user of pod": {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{nil, {}}, 7, 0,
+		"user of pod": {&corev1.PodSecurityContext{RunAsUser: new(int64(7))}, []*corev1.SecurityContext{nil, {}}, 7, 0,
 			0o600},
 		"user of all":     {nil, []*corev1.SecurityContext{user(8), user(8)}, 8, 0, 0o600},
 		"user of some":    {nil, []*corev1.SecurityContext{user(8), nil}, 0, 0, 0o644},
 		"different users": {nil, []*corev1.SecurityContext{user(8), user(9)}, 0, 0, 0o644},
-		"one overrides": {&corev1.PodSecurityContext{RunAsUser: ptr(int64(7))}, []*corev1.SecurityContext{user(8), nil},
+		"one overrides": {&corev1.PodSecurityContext{RunAsUser: new(int64(7))}, []*corev1.SecurityContext{user(8), nil},
 			0, 0, 0o644},
-		"fsGroup": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{nil}, 0, 5,
+		"fsGroup": {&corev1.PodSecurityContext{FSGroup: new(int64(5))}, []*corev1.SecurityContext{nil}, 0, 5,
 			0o640},
-		"fsGroup with user": {&corev1.PodSecurityContext{FSGroup: ptr(int64(5))}, []*corev1.SecurityContext{user(8)}, 8, 5,
+		"fsGroup with user": {&corev1.PodSecurityContext{FSGroup: new(int64(5))}, []*corev1.SecurityContext{user(8)}, 8, 5,
 			0o640},
 	}
 	for name, tt := range tests {

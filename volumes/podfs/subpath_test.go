@@ -154,7 +154,7 @@ func countMounts(t testing.TB, path string) int {
 func TestSubpathDirectoriesHaveModeOfRoot(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(3000))}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(3000))}
 	s := volumeWithParts(t, v, pod)
 	s.Path = "new/deep"
 	got, err := v.Subpath(t.Context(), s)

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // bundleFiles is the file of a clusterTrustBundle source: each certificate of the bundles once, and nothing else of
@@ -17,7 +18,7 @@ import (
 func bundleFiles(
 	ctx context.Context, r Request, s *corev1.ClusterTrustBundleProjection, o Objects, mode uint32,
 ) (payload, error) {
-	optional := s.Optional != nil && *s.Optional
+	optional := ptr.Deref(s.Optional, false)
 	bundles, err := o.TrustBundles(ctx, s)
 	switch {
 	case err != nil && !(optional && apierrors.IsNotFound(err)):

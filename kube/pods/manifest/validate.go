@@ -13,6 +13,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -91,8 +92,6 @@ func (f *findings) subdomain(p *field.Path, name string) {
 	}
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
-
 func checkMeta(m *metav1.ObjectMeta) (errs field.ErrorList) {
 	p := field.NewPath("metadata")
 	for _, msg := range apivalidation.NameIsDNSSubdomain(m.Name, false) {
@@ -138,7 +137,7 @@ func (c *checker) identity(p *field.Path) {
 		if len(*h) > 64 {
 			c.add(field.TooLong(hp, *h, 64))
 		}
-		if s.HostNetwork || isTrue(s.SetHostnameAsFQDN) {
+		if s.HostNetwork || ptr.Deref(s.SetHostnameAsFQDN, false) {
 			c.add(field.Forbidden(hp, "may not be used with hostNetwork or setHostnameAsFQDN"))
 		}
 	}

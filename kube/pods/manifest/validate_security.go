@@ -7,15 +7,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func (c *checker) podSecurity(p *field.Path) {
 	s := &c.pod.Spec
 	sp := p.Child("securityContext")
-	if isTrue(s.ShareProcessNamespace) && s.HostPID {
+	if ptr.Deref(s.ShareProcessNamespace, false) && s.HostPID {
 		c.add(field.Invalid(p.Child("shareProcessNamespace"), true, "shareProcessNamespace and hostPID exclude each other"))
 	}
-	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
+	if podutil.HasUserNamespace(s) && (s.HostNetwork || s.HostPID || s.HostIPC) {
 		c.add(field.Forbidden(p.Child("hostUsers"), "false excludes the network, PID and IPC namespaces of the host"))
 	}
 	sc := s.SecurityContext
@@ -38,7 +41,7 @@ func (c *checker) podSecurity(p *field.Path) {
 		oneOf(c.findings, sp.Child("supplementalGroupsPolicy"), *g,
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
-	if sc.WindowsOptions != nil && isTrue(sc.WindowsOptions.HostProcess) {
+	if sc.WindowsOptions != nil && ptr.Deref(sc.WindowsOptions.HostProcess, false) {
 		c.add(field.Forbidden(sp.Child("windowsOptions", "hostProcess"), "this node runs Linux"))
 	}
 }
@@ -79,7 +82,7 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 	c.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
 	if m := sc.ProcMount; m != nil {
 		oneOf(c.findings, p.Child("procMount"), *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-		if *m == corev1.UnmaskedProcMount && (c.pod.Spec.HostUsers == nil || *c.pod.Spec.HostUsers) {
+		if *m == corev1.UnmaskedProcMount && !podutil.HasUserNamespace(&c.pod.Spec) {
 			c.add(field.Invalid(p.Child("procMount"), *m, "needs spec.hostUsers: false"))
 		}
 	}
@@ -99,7 +102,7 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 	}
 }
 
-func privileged(sc *corev1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
+func privileged(sc *corev1.SecurityContext) bool { return sc != nil && ptr.Deref(sc.Privileged, false) }
 
 // id rejects a user or group ID that the kernel does not support.
 func (f *findings) id(p *field.Path, id *int64) {

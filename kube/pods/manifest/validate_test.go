@@ -25,8 +25,6 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // TestValidateRefuses checks that each change makes the valid pod bad in one way, and the error names the field. The
 // API server refuses them too, apart from those marked ours.
 func TestValidateRefuses(t *testing.T) {
@@ -57,16 +55,16 @@ func TestValidateRefuses(t *testing.T) {
 			s.Volumes[0].HostPath.Path = "/a/../b"
 		},
 		"spec.volumes[0].hostPath.type": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.Volumes[0].HostPath.Type = ptr(corev1.HostPathType("Dir"))
+			s.Volumes[0].HostPath.Type = new(corev1.HostPathType("Dir"))
 		},
 		"spec.volumes[1].emptyDir.sizeLimit": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.Volumes[1].EmptyDir.SizeLimit = ptr(resource.MustParse("-1"))
+			s.Volumes[1].EmptyDir.SizeLimit = new(resource.MustParse("-1"))
 		},
 		"spec.volumes[2].configMap.items[0].path": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[2].ConfigMap.Items[0].Path = "..data"
 		},
 		"spec.volumes[2].configMap.defaultMode": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.Volumes[2].ConfigMap.DefaultMode = ptr(int32(777))
+			s.Volumes[2].ConfigMap.DefaultMode = new(int32(777))
 		},
 		// ours
 		"spec.volumes[3].secret.secretName": func(_ *corev1.Pod, s *corev1.PodSpec,
@@ -94,7 +92,7 @@ func TestValidateRefuses(t *testing.T) {
 		},
 		"spec.activeDeadlineSeconds": func(_ *corev1.Pod, s *corev1.PodSpec,
 			_ *corev1.Container) {
-			s.ActiveDeadlineSeconds = ptr(int64(0))
+			s.ActiveDeadlineSeconds = new(int64(0))
 		},
 		"spec.ephemeralContainers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.EphemeralContainers = make([]corev1.EphemeralContainer, 1)
@@ -119,10 +117,10 @@ func TestValidateRefuses(t *testing.T) {
 			s.HostIPC = true
 		},
 		"spec.securityContext.runAsUser": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.SecurityContext.RunAsUser = ptr(int64(1 << 31))
+			s.SecurityContext.RunAsUser = new(int64(1 << 31))
 		},
 		"spec.hostUsers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
-			s.HostUsers = ptr(false)
+			s.HostUsers = new(false)
 			s.HostNetwork, s.ShareProcessNamespace = true, nil
 		},
 		web + "image": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
@@ -147,7 +145,7 @@ func TestValidateRefuses(t *testing.T) {
 			c.VolumeMounts[2].SubPath = "x"
 		},
 		web + "volumeMounts[1].mountPropagation": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
-			c.VolumeMounts[1].MountPropagation = ptr(corev1.MountPropagationBidirectional)
+			c.VolumeMounts[1].MountPropagation = new(corev1.MountPropagationBidirectional)
 		},
 		web + "volumeMounts[2].recursiveReadOnly": func(_ *corev1.Pod, _ *corev1.PodSpec,
 			c *corev1.Container) {
@@ -207,7 +205,7 @@ func TestValidateRefuses(t *testing.T) {
 			c.ReadinessProbe.PeriodSeconds = -1
 		},
 		web + "readinessProbe.terminationGracePeriodSeconds": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
-			c.ReadinessProbe.TerminationGracePeriodSeconds = ptr(int64(3))
+			c.ReadinessProbe.TerminationGracePeriodSeconds = new(int64(3))
 		},
 		web + "startupProbe.grpc.port": func(_ *corev1.Pod, _ *corev1.PodSpec,
 			c *corev1.Container) {
@@ -222,7 +220,7 @@ func TestValidateRefuses(t *testing.T) {
 			c.Lifecycle.PreStop.Sleep.Seconds = 31
 		},
 		web + "securityContext.allowPrivilegeEscalation": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
-			c.SecurityContext.Privileged = ptr(true)
+			c.SecurityContext.Privileged = new(true)
 		},
 		web + "securityContext.seccompProfile.localhostProfile": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.SecurityContext.SeccompProfile.LocalhostProfile = nil
