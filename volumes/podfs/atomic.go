@@ -46,8 +46,8 @@ func openAtomic(dir *os.File) (atomicDir, error) {
 	return atomicDir{dir, root}, nil
 }
 
-// write sets the content of the volume to want, and reports whether that changed it. own gives the files their owner
-// before they can be seen. What an earlier crash left behind is put right even if the content is up to date.
+// write sets the content of the volume to want, and reports whether that changed it. own sets the owner of the files
+// before they can be seen. It also repairs what an earlier crash left behind if the content is up to date.
 func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own func() error) (changed bool, err error) {
 	if err := want.checkTree(); err != nil {
 		return false, err
@@ -65,7 +65,7 @@ func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own f
 	return changed, a.sweep(ctx, want, current)
 }
 
-// current names the directory that "..data" leads to, or nothing if there is none to be trusted.
+// current returns the name of the directory that "..data" leads to, or "" if there is none that can be trusted.
 func (a atomicDir) current() string {
 	name, err := a.root.Readlink(dataLink)
 	if err != nil || !isStamp(name) {
@@ -83,7 +83,8 @@ func isStamp(name string) bool {
 	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' && !strings.Contains(name, "/")
 }
 
-// holds reports whether the directory has exactly the wanted files. In doubt it does not: then it is written again.
+// holds reports whether the directory has exactly the wanted files. It returns false in doubt: then the directory is
+// written again.
 func (a atomicDir) holds(stamp string, want payload) bool {
 	dir, err := openDir(a.dir, stamp)
 	if err != nil {
@@ -96,7 +97,7 @@ func (a atomicDir) holds(stamp string, want payload) bool {
 
 var errDiffers = errors.New("content differs")
 
-// countSame counts the files below dir; the first one that is not as wanted is an error.
+// countSame counts the files below dir. A file that is not as wanted is an error.
 func countSame(dir *os.File, prefix string, want payload) (found int, err error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -146,7 +147,7 @@ func readAll(f *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return raw, err
 }
 
-// publish writes the files to a new directory and lets "..data" lead to it.
+// publish writes the files to a new directory and points "..data" to it.
 func (a atomicDir) publish(want payload, now time.Time, own func() error) (stamp string, err error) {
 	stamp = now.UTC().Format(stampLayout) + fmt.Sprintf("%09d", rand.Uint32N(1e9))
 	dir, err := makeDir(a.dir, stamp, contentDir)
@@ -162,7 +163,7 @@ func (a atomicDir) publish(want payload, now time.Time, own func() error) (stamp
 		err = a.switchTo(stamp)
 	}
 	if err != nil {
-		// Leave no secret behind; should this fail too, the next write sweeps it.
+		// Leave no secret behind. If this fails too, the next write removes it.
 		_ = removeTree(context.Background(), a.dir, stamp)
 		return "", err
 	}
@@ -178,7 +179,7 @@ func (a atomicDir) writeFiles(stamp string, want payload) error {
 	return nil
 }
 
-// switchTo lets "..data" lead to the directory.
+// switchTo points "..data" to the directory.
 func (a atomicDir) switchTo(stamp string) error {
 	if err := removeTree(context.Background(), a.dir, newDataLink); err != nil {
 		return err
@@ -222,7 +223,8 @@ func (a atomicDir) writeFile(stamp, path string, f file) error {
 	return errors.Join(err, out.Close())
 }
 
-// link makes the links which containers see. A directory in the place of one stays: another volume is mounted there.
+// link makes the links that containers see. It leaves a directory in the place of a link: another volume is mounted
+// there.
 func (a atomicDir) link(want payload) error {
 	done := map[string]bool{}
 	for path, f := range want {
@@ -263,7 +265,7 @@ func (a atomicDir) linkOne(name string, uid *int64) error {
 	return a.root.Lchown(name, int(*uid), -1)
 }
 
-// sweep removes links to files that are gone, and what updates left behind.
+// sweep removes links to files that no longer exist, and what updates have left behind.
 func (a atomicDir) sweep(ctx context.Context, want payload, current string) error {
 	keep := map[string]bool{}
 	for path := range want {

@@ -23,14 +23,14 @@ func openDir(dir *os.File, path string) (*os.File, error) {
 	return f, err
 }
 
-// Modes of directories which this package makes.
+// Modes of directories that this package makes.
 const (
 	privateDir = 0o750 // of the tree down to the volumes
 	contentDir = 0o755 // in a volume
 )
 
-// makeDir makes the directories of path below dir where they are missing, with this mode whatever the umask is,
-// and opens the last one.
+// makeDir makes the missing directories of path below dir, with this mode whatever the umask is, and opens the last
+// one.
 func makeDir(dir *os.File, path string, mode uint32) (*os.File, error) {
 	f, err := openDir(dir, path)
 	if !errors.Is(err, unix.ENOENT) {
@@ -59,7 +59,7 @@ func makeOneDir(dir *os.File, name string, mode uint32) (*os.File, error) {
 	if err != nil || !made {
 		return f, err
 	}
-	// The umask may have taken bits away, and mkdir does not give set-id bits.
+	// The umask may have removed bits, and mkdir sets no set-id bits.
 	if err := unix.Fchmod(int(f.Fd()), mode); err != nil {
 		f.Close()
 		return nil, pathError("chmod", dir, name, err)
@@ -67,18 +67,19 @@ func makeOneDir(dir *os.File, name string, mode uint32) (*os.File, error) {
 	return f, nil
 }
 
-// fdPath reaches an open file again, whatever has happened to its path since. It serves system calls that take no
+// fdPath returns a path to an open file that stays valid when the file is renamed. It is for system calls that take no
 // descriptor.
 func fdPath(f *os.File) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
 }
 
-// stat looks at an open file.
+// stat returns the attributes of an open file.
 func stat(f *os.File) (unix.Statx_t, error) {
 	return statAt(f, "", unix.AT_EMPTY_PATH)
 }
 
-// statChild looks at an entry of a directory; it follows no link but sees the top of what is mounted there.
+// statChild returns the attributes of an entry of a directory. It follows no link; of a mount point it returns those of
+// the topmost mount.
 func statChild(dir *os.File, name string) (unix.Statx_t, error) {
 	return statAt(dir, name, 0)
 }
@@ -102,7 +103,7 @@ func pathError(op string, dir *os.File, path string, err error) error {
 	return &os.PathError{Op: op, Path: filepath.Join(dir.Name(), path), Err: err}
 }
 
-// checkKernel fails on a kernel where mount points would go unseen.
+// checkKernel returns an error on a kernel that does not report mount points.
 func (d *PodDirs) checkKernel() error {
 	pods, err := os.Open(d.podsDir)
 	if err != nil {
@@ -162,7 +163,8 @@ func (d *PodDirs) openBelow(hostPath string) (*os.File, error) {
 	return openDir(pods, rel)
 }
 
-// checkName refuses what is no single path element: UIDs and names come from manifests and from names on disk.
+// checkName returns an error for a name that is not one path element: UIDs and names come from manifests and from the
+// disk.
 func checkName(what, name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)

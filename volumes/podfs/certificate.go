@@ -23,7 +23,7 @@ const (
 	pemCertificate = "CERTIFICATE"
 )
 
-// projectedCertificates adds the files of the podCertificate sources, and says when to look at them again.
+// projectedCertificates adds the files of the podCertificate sources, and returns when to look at them again.
 func projectedCertificates(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {

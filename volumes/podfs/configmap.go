@@ -33,7 +33,7 @@ func (v *FS) mountSecret(
 	return v.show(ctx, r, pluginname.Secret, files)
 }
 
-// keys says which keys of an object become files: the items, or all if there are none.
+// keys selects the keys of an object that become files: the items, or all if there are none.
 type keys struct {
 	name     string
 	items    []corev1.KeyToPath
@@ -70,7 +70,7 @@ func secretFiles(ctx context.Context, o Objects, namespace string, k keys) (payl
 	})
 }
 
-// without returns what to show of an object that could not be got: nothing if it does not exist and is optional.
+// without returns the content for an object that could not be read: none if the object does not exist and is optional.
 func (k keys) without(kind string, err error) (payload, error) {
 	switch {
 	case !apierrors.IsNotFound(err):
@@ -109,7 +109,7 @@ func (k keys) files(data map[string][]byte, missing func(key string) error) (pay
 	return files, nil
 }
 
-// fileMode gives a volume's defaultMode. The API server fills it in; a manifest may come without.
+// fileMode returns a volume's defaultMode. The API server sets it; a manifest may lack it.
 func fileMode(mode *int32) uint32 {
 	if mode == nil {
 		return uint32(corev1.ConfigMapVolumeSourceDefaultMode)

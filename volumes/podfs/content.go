@@ -8,8 +8,8 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// show makes a read-only volume consist of the given files. Every plugin but configMap keeps them in a tmpfs:
-// secrets shall not reach a disk.
+// show makes a read-only volume of the given files. All plugins but configMap keep them in a tmpfs: secrets must not
+// reach a disk.
 func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) (Mounted, error) {
 	nested, err := nestedMountPoints(r.Volume.Name, &r.Pod.Spec)
 	if err != nil {
@@ -38,11 +38,11 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, SELinuxRelabel: true, Changed: changed}, nil
 }
 
-// writersPerCPU is how many volumes are filled at a time for each CPU. It is work for the CPUs: more at a time would
-// all end late.
+// writersPerCPU is how many volumes are filled at a time for each CPU. The CPUs are what limits this work: with more at
+// a time all of them would end later.
 const writersPerCPU = 2
 
-// enter waits for a place to fill a volume, in the order in which their contents have come.
+// enter waits until the volume may be filled, in the order in which the contents arrived.
 func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case v.writers <- struct{}{}:

@@ -11,8 +11,8 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// readyMark is the mark of an emptyDir that has been set up: from then on its modes and owners are the containers'
-// business. The kubelet has the same.
+// readyMark is the mark of an emptyDir that has been set up: from then on containers may change its modes and owners.
+// The kubelet writes the same mark.
 const readyMark = "ready"
 
 func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVolumeSource) (Mounted, error) {
@@ -52,8 +52,8 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	return mounted, setMark(pod, on, readyMark)
 }
 
-// makeEmpty makes the volume's directory, with a file system on it if it has one of its own. created says that
-// what is there is new.
+// makeEmpty makes the volume's directory, and mounts its file system if it has one. created reports whether the volume
+// is new.
 func makeEmpty(pod *os.File, path string, mem *memoryFS) (dir *os.File, created bool, err error) {
 	if mem != nil {
 		return makeMounted(pod, path, *mem)

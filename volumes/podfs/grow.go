@@ -7,8 +7,8 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// Grow brings the file system of a local device, which is mounted for the pod, to the size of its device. A directory,
-// and a device that the pod has as such, have no file system of their own: nothing is done for them.
+// Grow grows the file system of a local device, which is mounted for the pod, to the size of the device. It does
+// nothing for a directory and for a block volume, which have no file system of their own.
 func (v *FS) Grow(ctx context.Context, p Persistent) error {
 	s := p.PV.Spec.Local
 	if s == nil || p.Block {

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mountHostPath checks, and makes if asked to, a path of the node. There is nothing to mount and never anything
-// to remove. Links are followed: the path is the administrator's own.
+// mountHostPath checks a path of the node, and creates it if the volume asks for that. It mounts nothing. Links are
+// followed: the administrator chose the path.
 func mountHostPath(s *corev1.HostPathVolumeSource) (Mounted, error) {
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return Mounted{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", s.Path)
@@ -64,7 +64,7 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 	return false, nil
 }
 
-// kindOf returns the type of a file as a hostPath volume calls it.
+// kindOf returns the type of a file in the words of a hostPath volume.
 func kindOf(m fs.FileMode) corev1.HostPathType {
 	switch {
 	case m.IsDir():

@@ -17,8 +17,8 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// groupMark is the mark of a local volume whose files have yet to be given to the pod's fsGroup. Once that is done,
-// their modes are the pod's business: it is not repeated as long as the volume is mounted.
+// groupMark is the mark of a local volume whose files do not have the pod's fsGroup yet. Once they have, the pod may
+// change their modes: the group is not set again as long as the volume is mounted.
 const groupMark = "fsgroup-pending"
 
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of
@@ -63,8 +63,8 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	return m, clearMark(pod, on, groupMark)
 }
 
-// localMount finds out how to mount a local volume. first reports whether no other pod has it. The caller calls release
-// once the mount is made: until then a device stays locked.
+// localMount returns how to mount a local volume. first reports whether no other pod uses it. The caller must call
+// release when the volume is mounted: a device is locked until then.
 func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
 	mount func(*os.File) error, first bool, release func(), err error) {
 	isDevice, err := isDevice(s.Path)
@@ -152,7 +152,7 @@ func bindDir(path string, dir *os.File, isMount bool) error {
 	return nil
 }
 
-// elsewhere is where another pod has a volume mounted; empty where none has.
+// elsewhere returns where another pod has the volume mounted, or "".
 func (v *FS) elsewhere(on OnDisk, pod *corev1.Pod) (string, error) {
 	pods, err := filepath.EvalSymlinks(v.podsDir)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 const hugePagesPrefix = string(corev1.StorageMediumHugePagesPrefix)
 
-// mediumFS gives the file system of the medium; nil is a plain directory on the node's disk.
+// mediumFS returns the file system for a medium; nil means a plain directory on the node's disk.
 func (v *FS) mediumFS(r Request, s *corev1.EmptyDirVolumeSource) (*memoryFS, error) {
 	switch {
 	case s.Medium == corev1.StorageMediumDefault:
@@ -40,8 +40,8 @@ func (v *FS) tmpfs(size int64) *memoryFS {
 	return &memoryFS{fstype: "tmpfs", magic: unix.TMPFS_MAGIC, options: v.tmpfsOptions(size)}
 }
 
-// memorySize gives the size of a tmpfs in bytes: the smallest of what the node can allocate, the pod's memory
-// limit, and the volume's sizeLimit. 0 means that nothing bounds it.
+// memorySize returns the size of a tmpfs in bytes: the smallest of what the node can allocate, the pod's memory limit,
+// and the volume's sizeLimit. 0 means that there is no limit.
 func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, sizeLimit *resource.Quantity) int64 {
 	size := allocatable.Memory().Value()
 	bound := func(limit int64) {
@@ -56,7 +56,7 @@ func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, sizeLimit *res
 	return max(size, 0)
 }
 
-// podMemoryLimit is the limit of the pod's memory cgroup, or 0 if it has none.
+// podMemoryLimit returns the limit of the pod's memory cgroup, or 0 if it has none.
 func podMemoryLimit(pod *corev1.Pod) int64 {
 	if !podutil.Limits(&pod.Spec, corev1.ResourceMemory) {
 		return 0
@@ -65,7 +65,7 @@ func podMemoryLimit(pod *corev1.Pod) int64 {
 	return limits.Memory().Value()
 }
 
-// hugePageSize finds the page size in bytes which a pod's requests and the medium agree on.
+// hugePageSize returns the page size in bytes on which the pod's requests and the medium agree.
 func hugePageSize(medium corev1.StorageMedium, spec *corev1.PodSpec) (int64, error) {
 	want := int64(0) // any
 	if suffix, ok := strings.CutPrefix(string(medium), hugePagesPrefix); ok {
@@ -92,7 +92,7 @@ func hugePageSize(medium corev1.StorageMedium, spec *corev1.PodSpec) (int64, err
 	return found, nil
 }
 
-// hugePageRequests goes through the page sizes that a pod requests.
+// hugePageRequests iterates over the page sizes that a pod requests.
 func hugePageRequests(spec *corev1.PodSpec) func(yield func(int64) bool) {
 	return func(yield func(int64) bool) {
 		var lists []corev1.ResourceList

@@ -14,8 +14,8 @@ import (
 	"github.com/nodelet/nodelet/host/mounts"
 )
 
-// tmpfsNoswap reports whether a tmpfs can be kept out of swap (Linux 6.4, and not within a user namespace). It mounts
-// nothing.
+// tmpfsNoswap reports whether the kernel can keep a tmpfs out of swap (since Linux 6.4, outside user namespaces). It
+// mounts nothing.
 func tmpfsNoswap() bool {
 	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -25,7 +25,7 @@ func tmpfsNoswap() bool {
 	return unix.FsconfigSetFlag(fd, "noswap") == nil
 }
 
-// tmpfsOptions gives the mount options of a tmpfs of at most size bytes; 0 leaves the kernel's limit, half of the
+// tmpfsOptions returns the mount options of a tmpfs of at most size bytes. 0 means the kernel's limit, half of the
 // memory.
 func (v *FS) tmpfsOptions(size int64) string {
 	var options []string
@@ -46,8 +46,8 @@ type memoryFS struct {
 	pageSize int64 // of hugetlbfs; 0: any
 }
 
-// makeMounted makes the directory at path below a pod's, mounts fs on it unless that is done, and opens what is
-// mounted.
+// makeMounted makes the directory at path below that of the pod, mounts fs on it if it is not mounted, and opens the
+// mounted directory.
 func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted bool, err error) {
 	dir, err = makeDir(pod, path, privateDir)
 	if err != nil {
@@ -89,7 +89,7 @@ func (fs memoryFS) isOn(dir *os.File) (bool, error) {
 	return true, nil
 }
 
-// setMode gives a directory at least these permissions, whatever the umask took away.
+// setMode adds permissions to a directory, whatever the umask is.
 func setMode(dir *os.File, mode uint32) error {
 	st, err := stat(dir)
 	if err != nil {
@@ -105,11 +105,11 @@ func setMode(dir *os.File, mode uint32) error {
 	return nil
 }
 
-// maxStacked bounds the mounts on top of each other that unmount takes away.
+// maxStacked bounds the mounts on top of each other that unmount removes.
 const maxStacked = 32
 
-// unmount takes away everything that is mounted on the entry name of dir; nothing mounted, or no such entry, is
-// fine. It does not look at the mount first: that would fail on one whose server is gone.
+// unmount unmounts everything that is mounted on the entry name of dir. It is no error if nothing is mounted, or if
+// there is no such entry. It does not examine the mount first: that fails if the server of the mount is gone.
 func unmount(dir *os.File, name string) error {
 	for range maxStacked {
 		err := unmountTop(dir, name)
@@ -124,9 +124,9 @@ func unmount(dir *os.File, name string) error {
 		filepath.Join(dir.Name(), name), maxStacked)
 }
 
-// unmountTop takes the uppermost mount away. One in memory that is in use is detached: there is nothing to write
-// back, and a forgotten process shall not keep the pod from going. Other busy ones stay, because their device may
-// be taken away next.
+// unmountTop unmounts the topmost mount. A busy mount in memory is detached: there is nothing to write back, and a
+// forgotten process must not keep the pod from ending. Other busy mounts stay, because their device may be detached
+// next.
 func unmountTop(dir *os.File, name string) error {
 	target := filepath.Join(fdPath(dir), name)
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
@@ -161,8 +161,8 @@ func inMemory(dir *os.File, name string) bool {
 	return err == nil && (int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.HUGETLBFS_MAGIC)
 }
 
-// mountsBelow lists what is mounted below an entry of dir. It reads the whole mount table, so it is for
-// explaining errors.
+// mountsBelow returns the mounts below an entry of dir. It reads the whole mount table, so it is for error messages
+// only.
 func mountsBelow(dir *os.File, name string) []string {
 	parent, err := os.Readlink(fdPath(dir))
 	if err != nil {

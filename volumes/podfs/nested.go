@@ -11,8 +11,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// nestedMountPoints lists the directories, relative to the volume, where a container mounts other volumes inside
-// this one. They must be there before, because a read-only volume takes none later.
+// nestedMountPoints returns the directories, relative to the volume, where a container mounts other volumes inside this
+// one. They must exist before, because nothing can be created in a read-only volume later.
 func nestedMountPoints(volume string, spec *corev1.PodSpec) ([]string, error) {
 	var nested []string
 	for mounts := range volumeMounts(spec) {
@@ -35,7 +35,8 @@ func nestedMountPoints(volume string, spec *corev1.PodSpec) ([]string, error) {
 	return nested, nil
 }
 
-// outermostBelow gives the sorted paths that lie below base, relative to it, without those below another one of them.
+// outermostBelow returns the paths that lie below base, sorted and relative to it, without those below another one of
+// them.
 func outermostBelow(base string, paths []string) []string {
 	var found []string
 	for _, path := range paths {
@@ -48,7 +49,7 @@ func outermostBelow(base string, paths []string) []string {
 	return found
 }
 
-// volumeMounts goes through all kinds of containers.
+// volumeMounts iterates over the mounts of all kinds of containers.
 func volumeMounts(spec *corev1.PodSpec) func(yield func([]corev1.VolumeMount) bool) {
 	return func(yield func([]corev1.VolumeMount) bool) {
 		for _, c := range podutil.Containers(spec) {

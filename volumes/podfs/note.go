@@ -6,20 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noteName is the extended attribute that holds a file's note. Containers cannot read it: that takes CAP_SYS_ADMIN of
-// the host. It comes and goes with the file, so that the two always agree.
+// noteName is the extended attribute with the note of a file. Containers cannot read it: that takes CAP_SYS_ADMIN of
+// the host. It is removed with the file, so that the two always agree.
 const noteName = "trusted.nodelet.note"
 
 const noteMax = 256
 
-// writeNote keeps a note with an open file. Where the file system keeps none it is lost, which its readers bear.
+// writeNote stores a note with an open file. A file system without extended attributes loses it; readers must expect
+// that.
 func writeNote(f *os.File, note string) {
 	if note != "" {
 		_ = unix.Fsetxattr(int(f.Fd()), noteName, []byte(note), 0)
 	}
 }
 
-// readNote reads what writeNote has kept, or nothing.
+// readNote returns the note that writeNote has stored, or "".
 func readNote(f *os.File) string {
 	text := make([]byte, noteMax)
 	n, err := unix.Fgetxattr(int(f.Fd()), noteName, text)

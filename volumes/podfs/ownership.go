@@ -14,11 +14,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// maxDepth bounds the descriptors held while a tree is walked. No path that anybody can name is deeper.
+// maxDepth bounds the open descriptors while a tree is walked. No path of the kernel's maximum length is deeper.
 const maxDepth = 2048
 
-// groupOwner gives a volume to the pod's fsGroup (securityContext.fsGroup), as the kubelet does: the group of
-// everything becomes fsGroup, the group may read (and write and enter), and new files inherit the group.
+// groupOwner applies securityContext.fsGroup of the pod to a volume, as the kubelet does: everything gets this group,
+// the group may read (and write and enter), and new files inherit the group.
 type groupOwner struct {
 	gid      *int64 // nil: nothing to do
 	readOnly bool   // containers only read the volume: no write bit for the group
@@ -38,8 +38,8 @@ func ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
 	}
 }
 
-// apply changes dir and everything below it. The root is changed last: if it is right, so was everything when
-// this ended. Links are not followed, wherever a container puts them meanwhile.
+// apply changes dir and everything below it. The root comes last: if it has the group, so had everything when apply
+// returned. Links are not followed, wherever a container puts them meanwhile.
 func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
 	if o.gid == nil {
 		return nil
@@ -106,8 +106,7 @@ func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, dept
 	return o.change(f, st)
 }
 
-// change sets group and mode of one open file. A change of the group takes the set-id bits away, so the mode
-// comes second.
+// change sets group and mode of one open file. A change of the group removes the set-id bits, so the mode comes second.
 func (o groupOwner) change(f *os.File, st unix.Statx_t) error {
 	gid, chowned := int(*o.gid), false
 	if int(st.Gid) != gid {
@@ -147,7 +146,8 @@ func (o groupOwner) right(st unix.Statx_t) bool {
 	return fileType(st) == unix.S_IFDIR && int64(st.Gid) == *o.gid && uint32(st.Mode)&mask == mask
 }
 
-// singleUser gives the one user that all containers of a pod run as, or nil. It owns the pod's tokens (KEP-2451).
+// singleUser returns the user as which all containers of a pod run, or nil if there are several. This user owns the
+// pod's tokens (KEP-2451).
 func singleUser(pod *corev1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -166,7 +166,7 @@ func singleUser(pod *corev1.Pod) *int64 {
 	return user
 }
 
-// securityContexts goes through all kinds of containers.
+// securityContexts iterates over the security contexts of all kinds of containers.
 func securityContexts(spec *corev1.PodSpec) func(yield func(*corev1.SecurityContext) bool) {
 	return func(yield func(*corev1.SecurityContext) bool) {
 		for _, c := range podutil.Containers(spec) {

@@ -12,7 +12,7 @@ const (
 	maxPath     = 4096
 )
 
-// file is one file to be seen in a volume.
+// file is one file of a volume.
 type file struct {
 	data []byte
 	mode uint32 // permission bits only
@@ -39,7 +39,7 @@ func (p payload) merge(q payload) {
 	maps.Copy(p, q)
 }
 
-// checkTree refuses a file that another file needs as a directory.
+// checkTree returns an error if a file has the path of a directory that another file needs.
 func (p payload) checkTree() error {
 	for path := range p {
 		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
@@ -51,8 +51,8 @@ func (p payload) checkTree() error {
 	return nil
 }
 
-// checkPath refuses what would lead out of the volume, what the file system cannot hold, and names beginning with
-// "..", which are reserved for atomic updates.
+// checkPath returns an error for a path that leads out of the volume or that the file system cannot store, and for
+// names that begin with "..", which are reserved for atomic updates.
 func checkPath(path string) error {
 	switch {
 	case path == "":

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// gidAnnotation names a group that all users of a PersistentVolume shall be in.
+// gidAnnotation names a group of which all users of a PersistentVolume become members.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
 // Persistent names a PersistentVolume, other than a CSI driver's, that a pod uses.
@@ -60,7 +60,7 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	}
 }
 
-// ExtraGroup is the group that a PersistentVolume asks its users to be in, if any.
+// ExtraGroup returns the group of which users of a PersistentVolume become members, if it names one.
 func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
 	gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64)
 	if err != nil || gid < 0 {
@@ -69,8 +69,8 @@ func ExtraGroup(pv *corev1.PersistentVolume) *int64 {
 	return &gid
 }
 
-// MountOptions are those that a PersistentVolume asks for. The annotation, which is older, takes precedence. CSI
-// drivers never hear of it, from the kubelet neither.
+// MountOptions returns the mount options of a PersistentVolume. The annotation, which is older, takes precedence. CSI
+// drivers do not get the options of the annotation, as with the kubelet.
 func MountOptions(pv *corev1.PersistentVolume) []string {
 	if text, ok := pv.Annotations[corev1.MountOptionAnnotation]; ok {
 		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
@@ -78,7 +78,7 @@ func MountOptions(pv *corev1.PersistentVolume) []string {
 	return pv.Spec.MountOptions
 }
 
-// blockDevice looks for a device of the node; links are followed, as in names below /dev/disk.
+// blockDevice finds a device of the node. It follows links, as in names below /dev/disk.
 func blockDevice(path string) (Mounted, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -90,8 +90,8 @@ func blockDevice(path string) (Mounted, error) {
 	return Mounted{Device: path}, nil
 }
 
-// makePoint makes a volume's directory, and has something mounted on it unless that is done. What is mounted already is
-// left alone: a call to it would not return if its server is gone.
+// makePoint makes a volume's directory, and calls mount if nothing is mounted on it. It does not open what is mounted:
+// that does not return if its server is gone.
 func makePoint(pod *os.File, on OnDisk, mount func(dir *os.File) error) (changed bool, err error) {
 	plugin, err := makeDir(pod, filepath.Dir(on.path()), privateDir)
 	if err != nil {
@@ -109,8 +109,8 @@ func makePoint(pod *os.File, on OnDisk, mount func(dir *os.File) error) (changed
 	return true, mount(dir)
 }
 
-// mountNFS has the node's own tools mount an export: they know the versions, the security flavours and the helpers that
-// the file system needs.
+// mountNFS mounts an export with the tools of the node: they know the versions, the security flavours and the helpers
+// that the file system needs.
 func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *corev1.NFSVolumeSource,
 	options []string, readOnly bool) (Mounted, error) {
 	pod, err := v.makePod(owner.UID)
@@ -132,8 +132,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	return Mounted{HostPath: path, ReadOnly: s.ReadOnly, Changed: changed}, nil
 }
 
-// needsHelper adds to what mount said of a failure that it has no helper for nfs, which it says in words that are no
-// help.
+// needsHelper adds advice to the error of mount for a missing helper for nfs, which is hard to understand.
 func needsHelper(err error, helper string) error {
 	if _, missing := os.Stat(helper); err == nil || !errors.Is(missing, os.ErrNotExist) {
 		return err
@@ -141,7 +140,7 @@ func needsHelper(err error, helper string) error {
 	return fmt.Errorf("%w; there is no %s on this node: install nfs-common (nfs-utils)", err, helper)
 }
 
-// nfsSource is an export as mount wants it: an IPv6 address in brackets.
+// nfsSource returns an export as mount expects it: an IPv6 address stands in brackets.
 func nfsSource(s *corev1.NFSVolumeSource) string {
 	server := s.Server
 	if strings.Contains(server, ":") && !strings.HasPrefix(server, "[") {
@@ -150,7 +149,7 @@ func nfsSource(s *corev1.NFSVolumeSource) string {
 	return server + ":" + s.Path
 }
 
-// Own gives a mounted volume to its pod's fsGroup. hostPath is below the pod's directory.
+// Own applies the pod's fsGroup to a mounted volume. hostPath is below the pod's directory.
 func (v *FS) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
 	dir, err := v.openBelow(hostPath)
 	if err != nil {

@@ -33,7 +33,7 @@ func (d *PodDirs) hostPath(uid types.UID, o OnDisk) string {
 	return filepath.Join(d.podsDir, string(uid), o.path())
 }
 
-// Pods lists the pods that have a directory, also those that no longer exist otherwise.
+// Pods returns the pods that have a directory, including pods that no longer exist.
 func (d *PodDirs) Pods() ([]types.UID, error) {
 	entries, err := os.ReadDir(d.podsDir)
 	if err != nil {
@@ -60,8 +60,8 @@ func (v *FS) HasPodDir(uid types.UID) (bool, error) {
 	return false, fmt.Errorf("look up pod directory: %w", err)
 }
 
-// MakePodDir makes the directory of a pod. What is in it is made when there is something to put there: a directory
-// costs, above all on a file system from which many files have just gone.
+// MakePodDir makes the directory of a pod. The directories in it are made when they are needed: each costs time, most
+// of all on a file system from which many files were just removed.
 func (d *PodDirs) MakePodDir(uid types.UID) error {
 	pod, err := d.makePod(uid)
 	if err != nil {
@@ -70,8 +70,8 @@ func (d *PodDirs) MakePodDir(uid types.UID) error {
 	return pod.Close()
 }
 
-// WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It is written in
-// place, since running containers have this very file mounted.
+// WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It writes in place,
+// because running containers have this file mounted.
 func (d *PodDirs) WriteHosts(uid types.UID, content []byte) (path string, err error) {
 	pod, err := d.makePod(uid)
 	if err != nil {
@@ -84,9 +84,8 @@ func (d *PodDirs) WriteHosts(uid types.UID, content []byte) (path string, err er
 	return filepath.Join(d.podsDir, string(uid), hostsFile), nil
 }
 
-// TerminationLog makes the empty file that a container may write its termination message to, and returns its
-// path. The name is the caller's choice, one for each start of a container; a file that is there already keeps
-// its content.
+// TerminationLog makes the empty file to which a container may write its termination message, and returns its path. The
+// caller chooses the name, one for each start of a container. An existing file keeps its content.
 func (d *PodDirs) TerminationLog(uid types.UID, container, name string) (path string, err error) {
 	if err := errors.Join(checkName("container", container), checkName("termination log", name)); err != nil {
 		return "", err
@@ -118,7 +117,7 @@ func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) e
 		return err
 	}
 	_, err = f.Write(content)
-	// Cut what was longer afterwards, so that no reader sees an empty file.
+	// Cut a longer file only now, so that no reader sees an empty one.
 	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(mode), f.Close())
 }
 
@@ -127,8 +126,8 @@ func openFile(dir *os.File, name string, flags int) (*os.File, error) {
 	return beneath.Create(dir, name, flags|unix.O_NONBLOCK, 0o600, beneath.NoLinks)
 }
 
-// RemovePodDir removes the directory of a pod whose volumes are unmounted. A volume that is still there stops it
-// before anything is removed, no matter who owns it; so does anything that is mounted below.
+// RemovePodDir removes the directory of a pod whose volumes are unmounted. It returns an error, and removes nothing, if
+// there still is a volume, whoever owns it, or a mount below the directory.
 func (d *PodDirs) RemovePodDir(ctx context.Context, uid types.UID) error {
 	err := d.removePodDir(ctx, uid)
 	if err != nil {
@@ -160,8 +159,8 @@ func (d *PodDirs) removePodDir(ctx context.Context, uid types.UID) error {
 	return removeTree(ctx, pods, string(uid))
 }
 
-// removeEmptyVolumes removes the volumes directory of a pod if no volume in it holds anything. It only calls
-// rmdir: what is in a volume may be data of a user.
+// removeEmptyVolumes removes the volumes directory of a pod if all volumes in it are empty. It only calls rmdir: what
+// is in a volume may be data of a user.
 func removeEmptyVolumes(pod *os.File) error {
 	err := eachDir(pod, volumesDir, func(volumes, plugin *os.File, pluginName string) error {
 		names, err := plugin.Readdirnames(-1)
@@ -182,7 +181,7 @@ func removeEmptyVolumes(pod *os.File) error {
 	return rmdir(pod, volumesDir)
 }
 
-// rmdir removes an empty directory; a missing one is fine.
+// rmdir removes an empty directory. It is no error if there is none.
 func rmdir(dir *os.File, name string) error {
 	err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
 	if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -16,14 +16,14 @@ import (
 // podFileMax bounds a file that ReadPodFile reads.
 const podFileMax = 1 << 20
 
-// WritePodFile writes a small file into a pod's directory, which survives a restart of the agent. A reader sees
-// the old content or the new one, whole, also after a power cut. It makes the directory if there is none.
+// WritePodFile writes a small file into a pod's directory, which it makes if there is none. A reader sees the whole old
+// content or the whole new one, also after a power failure.
 func (d *PodDirs) WritePodFile(uid types.UID, name string, content []byte) error {
 	return d.writePodFile(uid, name, content, d.makePod, atomicfile.Whole)
 }
 
-// NotePodFile is WritePodFile for what need not survive a power cut: it does not wait for the disk. The error is
-// os.ErrNotExist if the pod has no directory.
+// NotePodFile is WritePodFile for data that need not survive a power failure: it does not wait for the disk. The error
+// is os.ErrNotExist if the pod has no directory.
 func (d *PodDirs) NotePodFile(uid types.UID, name string, content []byte) error {
 	return d.writePodFile(uid, name, content, d.openPod, atomicfile.NotDurable)
 }
@@ -48,7 +48,7 @@ func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
 	return nil
 }
 
-// ReadPodFile reads what WritePodFile has kept; the error is os.ErrNotExist where there is nothing.
+// ReadPodFile returns what WritePodFile has written. The error is os.ErrNotExist if there is no such file.
 func (d *PodDirs) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 	if err := checkName("file of a pod", name); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// Config says where the pods live.
+// Config has the settings of an FS.
 type Config struct {
 	PodsDir string // <root-dir>/pods, absolute; may itself be reached through symbolic links
 	Log     *slog.Logger
@@ -59,12 +59,12 @@ type Objects interface {
 	// Token requests a new token of the pod's service account, bound to the pod. An empty audience means the API
 	// server's own. It is called only if the token on disk is missing or due, so it needs no cache.
 	Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (string, time.Time, error)
-	// TrustBundles gives, as PEM, the ClusterTrustBundles that a source names; none is no error where it names a
+	// TrustBundles returns, as PEM, the ClusterTrustBundles that a source names. None is no error if the source names a
 	// signer.
 	TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundleProjection) ([]string, error)
-	// PodCertificate gives the certificate that a podCertificate source is to show, with its key, and when to ask
-	// again. shown is what the volume shows now, nil for nothing that could be read, and renew what was said of it
-	// then; zero: not known.
+	// PodCertificate returns the certificate for a podCertificate source, with its key, and when to ask again. shown is
+	// the certificate that the volume has now, nil if none can be read, and renew when it is to be renewed; zero: not
+	// known.
 	PodCertificate(ctx context.Context, pod *corev1.Pod, volume string, source int,
 		shown *tls.Certificate, renew time.Time) (*tls.Certificate, time.Time, error)
 }
@@ -83,9 +83,9 @@ type Mounted struct {
 	HostPath string
 	// Device is the device of a volume with volumeMode Block, in place of HostPath.
 	Device string
-	// Name is the volume's directory if it is not called like the pod's volume: the name of the PersistentVolume.
+	// Name is the name of the volume's directory if it is not that of the pod's volume: the name of the PersistentVolume.
 	Name string
-	// ExtraGroup is a group that a PersistentVolume asks its users to be in.
+	// ExtraGroup is a group of which users of a PersistentVolume become members.
 	ExtraGroup *int64
 	// ReadOnly: containers get no write access, whatever their volumeMount says.
 	ReadOnly bool
@@ -97,8 +97,8 @@ type Mounted struct {
 	Changed bool
 }
 
-// Mount sets a volume up, or refreshes its content: the files are switched to the new content at once, and only if it
-// differs. An error is worded like the kubelet's FailedMount event and names the volume.
+// Mount sets a volume up, or refreshes its content: all files change at once, and only if the content differs. Errors
+// are worded like the kubelet's FailedMount event and name the volume.
 func (v *FS) Mount(ctx context.Context, r Request, objects Objects) (Mounted, error) {
 	m, err := v.mount(ctx, r, objects)
 	if err != nil {

@@ -19,8 +19,8 @@ func (v *FS) mountProjected(
 	if err != nil {
 		return Mounted{}, err
 	}
-	// What is issued comes after what must be there, and tokens last: while another source is missing, each retry would
-	// request new ones for nothing.
+	// Certificates come after all objects, and tokens last: while an object is missing, each retry would request new ones
+	// for nothing.
 	current := v.openCurrent(r)
 	if current != nil {
 		defer current.Close()
@@ -42,7 +42,7 @@ func (v *FS) mountProjected(
 	return m, err
 }
 
-// earlier of two times, of which a zero one is never.
+// earlier returns the earlier of two times. A zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -50,7 +50,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// projectedObjects gives the files of each source but certificates and tokens.
+// projectedObjects adds the files of all sources but certificates and tokens.
 func (v *FS) projectedObjects(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
 ) ([]payload, error) {
@@ -78,7 +78,7 @@ func (v *FS) projectedObjects(
 	return perSource, utilerrors.NewAggregate(errs)
 }
 
-// projectedTokens adds the files of the token sources, and says when the first token is due.
+// projectedTokens adds the files of the token sources, and returns when the first token is due.
 func (v *FS) projectedTokens(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {
@@ -102,8 +102,8 @@ func (v *FS) projectedTokens(
 	return refresh, utilerrors.NewAggregate(errs)
 }
 
-// ownFile: the user whom all containers run as owns a token, a certificate or a trust bundle, and no other user can
-// read it. With an fsGroup its group may read it, too (it is given 0640 with the rest of the volume).
+// ownFile makes a token, a certificate or a trust bundle a file of the user as which all containers run; no other user
+// can read it. With an fsGroup the group may read it, too (the whole volume gets 0640).
 func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
 	user := singleUser(pod)
 	if sc := pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
@@ -112,7 +112,7 @@ func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
 	return file{data: data, mode: mode, uid: user}
 }
 
-// inSource says which source of a projected volume an error is about.
+// inSource adds the source of a projected volume to an error.
 func inSource(index int, kind string, err error) error {
 	if err == nil {
 		return nil
@@ -120,7 +120,7 @@ func inSource(index int, kind string, err error) error {
 	return fmt.Errorf("sources[%d].%s: %w", index, kind, err)
 }
 
-// openCurrent opens the volume as it is on disk, or returns nil when there is none yet.
+// openCurrent opens the volume on disk. It returns nil if there is none yet.
 func (v *FS) openCurrent(r Request) *os.File {
 	pod, err := v.openPod(r.Pod.UID)
 	if err != nil {

@@ -16,13 +16,13 @@ const (
 	readBatch = 512 // names read from a directory at a time
 	// liftDepth bounds the descriptors held while a tree is removed: deeper directories are first moved to its top.
 	liftDepth = 64
-	// maxStill bounds the attempts in which a directory is not empty, yet has nothing in it to be removed: another
+	// maxStill bounds the attempts to remove a directory that is not empty although there is nothing in it: another
 	// process keeps exchanging it.
 	maxStill = 64
 )
 
-// removeTree removes the entry name of dir and everything below it; a missing entry is fine. It follows no link
-// and enters no mount: what is not on a mount goes, and the error names the mount that holds up the rest.
+// removeTree removes the entry name of dir and everything below it. It is no error if there is no such entry. It
+// follows no link and enters no mount: it removes everything else, and the error names the mount.
 func removeTree(ctx context.Context, dir *os.File, name string) error {
 	r := remover{}
 	_, err := r.remove(ctx, dir, name, 0)
@@ -34,7 +34,7 @@ type remover struct {
 	lifted int
 }
 
-// remove removes one entry. done counts what has been removed or lifted out of it, to detect progress.
+// remove removes one entry. done counts what was removed or moved out of it, to detect progress.
 func (r *remover) remove(ctx context.Context, dir *os.File, name string, depth int) (done int, err error) {
 	for still := 0; ; {
 		err := unlink(dir, name)
@@ -64,7 +64,7 @@ func (r *remover) remove(ctx context.Context, dir *os.File, name string, depth i
 	}
 }
 
-// empty removes what is in a directory, as far as it can, and returns the first error.
+// empty removes as much of the content of a directory as it can, and returns the first error.
 func (r *remover) empty(ctx context.Context, dir *os.File, name string, depth int) (done int, first error) {
 	sub, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
 	switch {
@@ -100,7 +100,7 @@ func (r *remover) empty(ctx context.Context, dir *os.File, name string, depth in
 	}
 }
 
-// lift moves a directory to the top of the tree that is being removed, where it is met again.
+// lift moves a directory to the top of the tree that is being removed, where it is removed later.
 func (r *remover) lift(dir *os.File, name string) error {
 	for {
 		r.lifted++
@@ -137,7 +137,7 @@ func unlink(dir *os.File, name string) error {
 	}
 }
 
-// errMounted is what stops a removal at the edge of another mount.
+// errMounted is the error of a removal at a mount point.
 var errMounted = errors.New("something is mounted there: unmount it first")
 
 func mountError(dir *os.File, name string) error {

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ShareMounts has mounts below dir spread between the node and its containers (mount propagation "shared"), as CSI
-// drivers and pods with mountPropagation need it. Where dir is not on a shared mount it becomes one: bound to itself
-// and shared, with what is mounted below. It may be called again; that mount stays when the agent ends, like the pods'
-// own.
+// ShareMounts makes mounts below dir propagate between the node and its containers, as CSI drivers and pods with
+// mountPropagation need it. If dir is not on a shared mount, ShareMounts bind-mounts it on itself, with what is mounted
+// below, and makes that mount shared. It is idempotent. The mount stays when the agent ends, like those of the pods.
 func ShareMounts(dir string, log *slog.Logger) {
 	if err := shareMounts(dir); err != nil {
 		log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
@@ -43,7 +42,7 @@ func shareMounts(dir string) error {
 	return nil
 }
 
-// mountOf is the mount that dir is on: of those with the longest mount point the last one, which lies on top.
+// mountOf returns the mount that dir is on: of those with the longest mount point the last one, which lies on top.
 func mountOf(dir string) (*mountinfo.Info, error) {
 	all, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
 	if err != nil {

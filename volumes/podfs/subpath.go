@@ -17,7 +17,7 @@ import (
 	"github.com/nodelet/nodelet/host/mounts"
 )
 
-// SubPath names a part of a volume which a container mounts instead of the whole.
+// SubPath names a part of a volume that a container mounts instead of the whole volume.
 type SubPath struct {
 	PodUID    types.UID
 	Container string

@@ -13,9 +13,9 @@ import (
 	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
-// Unmount takes a volume that List gave away again: first the bind mounts of its subPaths, then what is mounted
-// on it, then its content. It deletes nothing that lies on a mount below the volume; such a mount is named in the
-// error. The containers of the pod must have ended.
+// Unmount removes a volume that List has returned: first the bind mounts of its subPaths, then what is mounted on it,
+// then its content. It deletes nothing that lies on a mount below the volume; the error names such a mount. The
+// containers of the pod must have ended.
 func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	if err := v.unmount(ctx, uid, on); err != nil {
 		return fmt.Errorf("unmount volume %q: %w", on.Name, err)
@@ -63,8 +63,8 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	return removeTree(ctx, plugin, on.Name)
 }
 
-// forgetReady removes the note that a volume has been set up. The kubelet also leaves one for the emptyDir which
-// it wraps in its other plugins.
+// forgetReady removes the mark of a volume that has been set up. The kubelet also leaves one for the emptyDir inside
+// the volumes of its other plugins.
 func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 	volume := on.Name
 	if on.Plugin != pluginname.EmptyDir {
@@ -81,9 +81,9 @@ func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 	return removeTree(ctx, dir, volume)
 }
 
-// UnmountSubpaths takes the bind mounts of a volume's subPaths away, or those of all volumes of the pod if volume
-// is empty. Unmount does it for its own volume; other kinds of volumes, such as claims, need it before they are
-// unmounted. volume is the name that Subpath was given.
+// UnmountSubpaths unmounts the bind mounts of a volume's subPaths, or those of all volumes of the pod if volume is
+// empty. Unmount does it for its own volume; other kinds of volumes, such as claims, need it before they are unmounted.
+// volume is the name that Subpath got.
 func (d *PodDirs) UnmountSubpaths(ctx context.Context, uid types.UID, volume string) error {
 	pod, err := d.openPod(uid)
 	if errors.Is(err, unix.ENOENT) {
@@ -122,8 +122,7 @@ func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
 	return nil
 }
 
-// unmountSubpathsOf leaves alone what is not empty after the unmount, and reports it: it is nothing this agent
-// put there.
+// unmountSubpathsOf returns an error if something is not empty after the unmount: the agent did not put that there.
 func unmountSubpathsOf(ctx context.Context, subpaths *os.File, volume string) error {
 	if err := checkName("volume", volume); err != nil {
 		return err
