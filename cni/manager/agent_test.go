@@ -47,7 +47,7 @@ func TestMasqueradeIsRetried(t *testing.T) {
 			Answered:  answered,
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
-		a := newAgentMode(ctx, m, cni.Dirs{Conf: t.TempDir(), Bins: []string{t.TempDir()}})
+		a := newAgentMode(m, cni.Dirs{Conf: t.TempDir(), Bins: []string{t.TempDir()}})
 		a.source.SetRanges([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")})
 		<-a.clean
 		done := make(chan struct{})

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func persistent(pod *corev1.Pod, source corev1.PersistentVolumeSource) Persistent {
@@ -236,7 +238,7 @@ func TestSilentNFSServer(t *testing.T) {
 		if err == nil && (m.Changed || m.HostPath != path) {
 			err = fmt.Errorf("got %+v, want the volume at %s, unchanged", m, path)
 		}
-		ended <- errors.Join(err, v.Unmount(t.Context(), pod.UID, OnDisk{pluginNFS, "share"}))
+		ended <- errors.Join(err, v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.NFS, "share"}))
 	}()
 	select {
 	case err := <-ended:
