@@ -127,7 +127,7 @@ func openFile(dir *os.File, name string, flags int) (*os.File, error) {
 }
 
 // RemovePodDir removes the directory of a pod whose volumes are unmounted. It returns an error, and removes nothing, if
-// there still is a volume, whoever owns it, or a mount below the directory.
+// there still is a volume, also one of another owner, or a mount below the directory.
 func (d *PodDirs) RemovePodDir(ctx context.Context, uid types.UID) error {
 	err := d.removePodDir(ctx, uid)
 	if err != nil {
