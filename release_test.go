@@ -21,8 +21,9 @@ func TestOneKubernetesVersion(t *testing.T) {
 			"k8s.io/api": staging, "k8s.io/apimachinery": staging, "k8s.io/client-go": staging,
 			"k8s.io/component-helpers": staging, "k8s.io/cri-api": staging, "k8s.io/kubelet": staging,
 		},
-		"test/testbed/modules/kubernetes/go.mod": {"k8s.io/kubernetes": release.Kubernetes},
-		"test/testbed/modules/suite/go.mod":      {"k8s.io/kubernetes": release.Kubernetes},
+		"test/testbed/modules/kubernetes/go.mod":       {"k8s.io/kubernetes": release.Kubernetes},
+		"test/testbed/modules/suite/go.mod":            {"k8s.io/kubernetes": release.Kubernetes},
+		"test/testbed/modules/sample-apiserver/go.mod": {"k8s.io/sample-apiserver": staging},
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

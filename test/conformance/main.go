@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -242,6 +243,10 @@ func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Test
 	return report, next.write(filepath.Join(o.reports, "result.json"))
 }
 
+// aggregatorSpec is the only spec that needs the images of AggregatorImages, which are large.
+const aggregatorSpec = "[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server " +
+	"using the current Aggregator [LinuxOnly] [Conformance]"
+
 // archives builds what is missing of the images that the specs ask for.
 func archives(ctx context.Context, o options, cache *testbed.Cache) ([]string, error) {
 	images, err := cache.SuiteImages(ctx)
@@ -250,6 +255,15 @@ func archives(ctx context.Context, o options, cache *testbed.Cache) ([]string, e
 	}
 	if o.csi {
 		more, err := cache.CSIImages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, more...)
+	}
+	if aggregator, err := regexp.MatchString(o.focus, aggregatorSpec); err != nil {
+		return nil, err
+	} else if aggregator {
+		more, err := cache.AggregatorImages(ctx)
 		if err != nil {
 			return nil, err
 		}

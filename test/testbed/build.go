@@ -88,8 +88,9 @@ func goModules() map[string]goModule {
 			noVet:    true,
 			programs: []string{"test/e2e_node" + testSuffix, "github.com/onsi/ginkgo/v2/ginkgo"},
 		},
-		"metrics-server": {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
-		"cri-tools":      {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
+		"metrics-server":   {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
+		"sample-apiserver": {path: "k8s.io/sample-apiserver", programs: []string{"."}},
+		"cri-tools":        {path: "sigs.k8s.io/cri-tools", programs: []string{"cmd/crictl", "cmd/critest"}},
 	}
 }
 

@@ -22,7 +22,7 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := moduleVersion("etcd")
+	etcd, err := b.etcd()
 	if err != nil {
 		return nil, err
 	}
@@ -30,16 +30,19 @@ func (c *Cache) ClusterImages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	recipes := []recipe{
-		pause,
-		{clusterRevision + "-etcd-" + etcd,
-			b.programImage("etcd", "etcd", "registry.k8s.io/etcd:"+strings.TrimPrefix(etcd, "v")+etcdRevision)},
-	}
+	recipes := []recipe{pause, etcd}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		archive := clusterRevision + "-" + name + "-" + version
 		recipes = append(recipes, recipe{archive, b.programImage("kubernetes", name, "registry.k8s.io/"+name+":"+version)})
 	}
 	return c.archives(ctx, recipes)
+}
+
+// etcd returns the recipe of etcd's image. The suite uses the same version.
+func (b imageBuilder) etcd() (recipe, error) {
+	version, err := moduleVersion("etcd")
+	ref := "registry.k8s.io/etcd:" + strings.TrimPrefix(version, "v") + etcdRevision
+	return recipe{clusterRevision + "-etcd-" + version, b.programImage("etcd", "etcd", ref)}, err
 }
 
 // KubernetesVersion returns the version of the Kubernetes programs that the testbed builds, for example "v1.36.3".

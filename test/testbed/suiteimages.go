@@ -58,6 +58,22 @@ func (c *Cache) SuiteImages(ctx context.Context) ([]string, error) {
 	return c.archives(ctx, recipes)
 }
 
+// AggregatorImages builds the missing images for the spec of an API server behind the aggregator, and returns their
+// archives: the project's sample of one, of the suite's Kubernetes version and not of 1.29 as its tag says, and etcd.
+func (c *Cache) AggregatorImages(ctx context.Context) ([]string, error) {
+	b := imageBuilder{c}
+	const name = "sample-apiserver"
+	server, err := b.forSuite(suiteRevision+"-"+name, b.programImage(name, name), name)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := b.etcd()
+	if err != nil {
+		return nil, err
+	}
+	return c.archives(ctx, []recipe{server, etcd})
+}
+
 // Suite builds Kubernetes' own test suite and its runner, and returns the directory of e2e.test and ginkgo.
 func (c *Cache) Suite(ctx context.Context) (string, error) { return c.Programs(ctx, "suite") }
 
