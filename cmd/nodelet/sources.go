@@ -24,7 +24,7 @@ func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 	if api.client != nil {
 		c := objects.Settings(p.cfg)
 		c.Core, c.Node = api.client.Core, api.client.Node
-		c.CertificatesBeta = api.client.CertificatesBeta
+		c.Certificates = api.client.Certificates
 		c.NodeUID = m.node.UID
 		c.Event = api.podEvent
 		c.OnChange = l.wake

@@ -16,7 +16,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -53,9 +52,8 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme, coordinationv1.AddToScheme,
-		authenticationv1.AddToScheme, authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
-		storagev1.AddToScheme,
+		corev1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
+		authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme, storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -70,10 +68,9 @@ type Client struct {
 	Coordination rest.Interface
 	// Node speaks to /apis/node.k8s.io/v1: runtimeclasses.
 	Node rest.Interface
-	// Certificates speaks to /apis/certificates.k8s.io/v1: certificatesigningrequests.
+	// Certificates speaks to /apis/certificates.k8s.io/v1: certificatesigningrequests, clustertrustbundles,
+	// podcertificaterequests.
 	Certificates rest.Interface
-	// CertificatesBeta speaks to /apis/certificates.k8s.io/v1beta1: clustertrustbundles, podcertificaterequests.
-	CertificatesBeta rest.Interface
 	// Authentication speaks to /apis/authentication.k8s.io/v1: tokenreviews.
 	Authentication rest.Interface
 	// Authorization speaks to /apis/authorization.k8s.io/v1: subjectaccessreviews.
@@ -123,7 +120,6 @@ func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, e
 		{&c.Coordination, coordinationv1.SchemeGroupVersion, "/apis"},
 		{&c.Node, nodev1.SchemeGroupVersion, "/apis"},
 		{&c.Certificates, certificatesv1.SchemeGroupVersion, "/apis"},
-		{&c.CertificatesBeta, certificatesv1beta1.SchemeGroupVersion, "/apis"},
 		{&c.Authentication, authenticationv1.SchemeGroupVersion, "/apis"},
 		{&c.Authorization, authorizationv1.SchemeGroupVersion, "/apis"},
 		{&c.Storage, storagev1.SchemeGroupVersion, "/apis"},

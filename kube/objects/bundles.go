@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +45,7 @@ func (o *Objects) TrustBundles(ctx context.Context, s *corev1.ClusterTrustBundle
 	if s.Name != nil {
 		b := all[*s.Name]
 		if b == nil {
-			return nil, apierrors.NewNotFound(certificatesv1beta1.Resource("clustertrustbundle"), *s.Name)
+			return nil, apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundle"), *s.Name)
 		}
 		return []string{b.pem}, nil
 	}
@@ -94,7 +94,7 @@ func (o *Objects) knownBundles(ctx context.Context) (map[string]*trustBundle, er
 }
 
 func (o *Objects) trustBundles() watch.Target {
-	return watch.Target{Client: o.cfg.CertificatesBeta, Resource: "clustertrustbundles"}
+	return watch.Target{Client: o.cfg.Certificates, Resource: "clustertrustbundles"}
 }
 
 // bundleSink stores what is watched for e.
@@ -107,7 +107,7 @@ type bundleSink struct {
 func (s *bundleSink) Replace(objs []metav1.Object) {
 	next := map[string]*trustBundle{}
 	for _, obj := range objs {
-		if b, ok := obj.(*certificatesv1beta1.ClusterTrustBundle); ok {
+		if b, ok := obj.(*certificatesv1.ClusterTrustBundle); ok {
 			next[b.Name] = slimBundle(b)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *bundleSink) Replace(objs []metav1.Object) {
 }
 
 func (s *bundleSink) Set(obj metav1.Object) {
-	b, ok := obj.(*certificatesv1beta1.ClusterTrustBundle)
+	b, ok := obj.(*certificatesv1.ClusterTrustBundle)
 	if !ok {
 		return
 	}
@@ -176,7 +176,7 @@ func (s *bundleSink) store(change func(now map[string]*trustBundle) map[string]*
 
 func sameBundle(a, b *trustBundle) bool { return a.version == b.version }
 
-func slimBundle(b *certificatesv1beta1.ClusterTrustBundle) *trustBundle {
+func slimBundle(b *certificatesv1.ClusterTrustBundle) *trustBundle {
 	return &trustBundle{
 		version: b.ResourceVersion,
 		signer:  b.Spec.SignerName,
@@ -198,16 +198,16 @@ func (a *apiServer) bundleTrouble(ctx context.Context, err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure,
 		Reason: metav1.StatusReasonNotFound,
-		Message: "the API server does not serve clustertrustbundles of " + certificatesv1beta1.SchemeGroupVersion.String() +
-			": enable its feature gate ClusterTrustBundle, and the API with --runtime-config",
+		Message: "the API server does not serve clustertrustbundles of " + certificatesv1.SchemeGroupVersion.String() +
+			": Kubernetes 1.37 is needed, with its feature gate ClusterTrustBundle",
 	}}
 }
 
-// serves reports whether the API server serves a resource of certificates.k8s.io/v1beta1.
+// serves reports whether the API server serves a resource of certificates.k8s.io/v1.
 func (a *apiServer) serves(ctx context.Context, resource string) (bool, error) {
 	list := &metav1.APIResourceList{}
 	err := client.Bounded(ctx, func(ctx context.Context) error {
-		return a.cfg.CertificatesBeta.Get().AbsPath("/apis", certificatesv1beta1.SchemeGroupVersion.String()).
+		return a.cfg.Certificates.Get().AbsPath("/apis", certificatesv1.SchemeGroupVersion.String()).
 			Do(ctx).Into(list)
 	})
 	if apierrors.IsNotFound(err) {

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,10 +16,10 @@ import (
 
 var bundleRef = []Ref{{Kind: TrustBundles, Watch: true}}
 
-func bundle(name, signer, tier, pem string) *certificatesv1beta1.ClusterTrustBundle {
-	return &certificatesv1beta1.ClusterTrustBundle{
+func bundle(name, signer, tier, pem string) *certificatesv1.ClusterTrustBundle {
+	return &certificatesv1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": tier}},
-		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
+		Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
 	}
 }
 
@@ -141,7 +141,7 @@ func TestTrustBundlesNotServed(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			if strings.HasSuffix(r.URL.Path, "/clustertrustbundles") {
-				return apierrors.NewForbidden(certificatesv1beta1.Resource("clustertrustbundles"), "", nil)
+				return apierrors.NewForbidden(certificatesv1.Resource("clustertrustbundles"), "", nil)
 			}
 			return nil
 		})

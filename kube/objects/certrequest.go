@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +96,7 @@ func (p *podCertificates) create(
 		return err
 	}
 	err = p.limiter.read(ctx, p.limiter.tokens, func(ctx context.Context) error {
-		return p.cfg.CertificatesBeta.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
+		return p.cfg.Certificates.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
 			Body(body).Do(ctx).Error()
 	})
 	switch {
@@ -104,8 +104,8 @@ func (p *podCertificates) create(
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		if served, unknown := p.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
-			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: enable its feature gate "+
-				"PodCertificateRequest, and the API with --runtime-config", certificatesv1beta1.SchemeGroupVersion)
+			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: Kubernetes 1.37 is needed, "+
+				"with its feature gate PodCertificateRequest", certificatesv1.SchemeGroupVersion)
 		}
 	}
 	return fmt.Errorf("create PodCertificateRequest: %w", err)
@@ -115,7 +115,7 @@ func (p *podCertificates) create(
 // The stub of a PKCS #10 request proves the possession of the key.
 func (p *podCertificates) requestBody(
 	ctx context.Context, pod *corev1.Pod, r *certRequest, s *corev1.PodCertificateProjection,
-) (*certificatesv1beta1.PodCertificateRequest, error) {
+) (*certificatesv1.PodCertificateRequest, error) {
 	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, r.key)
 	if err != nil {
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
@@ -128,13 +128,13 @@ func (p *podCertificates) requestBody(
 	if err != nil {
 		return nil, err
 	}
-	return &certificatesv1beta1.PodCertificateRequest{
+	return &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       pod.Namespace,
 			Name:            r.name,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 		},
-		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName:                s.SignerName,
 			MaxExpirationSeconds:      s.MaxExpirationSeconds,
 			UnverifiedUserAnnotations: s.UserAnnotations,
@@ -156,7 +156,7 @@ func (p *podCertificates) followRequests() {
 	if p.stop != nil {
 		return
 	}
-	target := watch.Target{Client: p.cfg.CertificatesBeta, Resource: "podcertificaterequests",
+	target := watch.Target{Client: p.cfg.Certificates, Resource: "podcertificaterequests",
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", p.cfg.NodeName).String()}
 	p.stop = p.run(func(ctx context.Context) { target.Follow(ctx, &requestSink{ctx, p}) })
 }
@@ -183,9 +183,9 @@ func (s *requestSink) Replace(objs []metav1.Object) {
 
 // read reads a pending request. If that fails, the watch will bring its state.
 func (s *requestSink) read(n types.NamespacedName) {
-	pcr := &certificatesv1beta1.PodCertificateRequest{}
+	pcr := &certificatesv1.PodCertificateRequest{}
 	err := client.Bounded(s.ctx, func(ctx context.Context) error {
-		return s.p.cfg.CertificatesBeta.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).
+		return s.p.cfg.Certificates.Get().Namespace(n.Namespace).Resource("podcertificaterequests").Name(n.Name).
 			Do(ctx).Into(pcr)
 	})
 	switch {
@@ -209,7 +209,7 @@ func (p *podCertificates) pending() (all []types.NamespacedName) {
 }
 
 func (s *requestSink) Set(obj metav1.Object) {
-	if pcr, ok := obj.(*certificatesv1beta1.PodCertificateRequest); ok {
+	if pcr, ok := obj.(*certificatesv1.PodCertificateRequest); ok {
 		s.p.handle(pcr)
 	}
 }

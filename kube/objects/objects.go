@@ -59,8 +59,8 @@ func (r Ref) key() key { return key{r.Kind, r.Namespace, r.Name} }
 type Config struct {
 	// Core and Node speak to /api/v1 and /apis/node.k8s.io/v1.
 	Core, Node rest.Interface
-	// CertificatesBeta speaks to /apis/certificates.k8s.io/v1beta1.
-	CertificatesBeta rest.Interface
+	// Certificates speaks to /apis/certificates.k8s.io/v1.
+	Certificates rest.Interface
 	// TrustBundles and PodCertificates are the feature gates for volumes that show ClusterTrustBundles and certificates of
 	// pods.
 	TrustBundles, PodCertificates bool

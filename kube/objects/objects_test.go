@@ -37,16 +37,16 @@ func run(t *testing.T, test func(*bench)) {
 		server, c := apitest.New(t)
 		b := &bench{T: t, server: server}
 		b.o = New(Config{
-			Core:             c.Core,
-			Node:             c.Node,
-			CertificatesBeta: c.CertificatesBeta,
-			TrustBundles:     true,
-			PodCertificates:  true,
-			NodeName:         "node",
-			NodeUID:          func(context.Context) (types.UID, error) { return "node-uid", nil },
-			Event:            b.event,
-			OnChange:         b.changed,
-			Log:              slog.New(slog.DiscardHandler),
+			Core:            c.Core,
+			Node:            c.Node,
+			Certificates:    c.Certificates,
+			TrustBundles:    true,
+			PodCertificates: true,
+			NodeName:        "node",
+			NodeUID:         func(context.Context) (types.UID, error) { return "node-uid", nil },
+			Event:           b.event,
+			OnChange:        b.changed,
+			Log:             slog.New(slog.DiscardHandler),
 		})
 		defer b.o.Close()
 		test(b)

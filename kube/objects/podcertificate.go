@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -196,20 +196,20 @@ func (p *podCertificates) warn(c *podCertificate, reason, message string) {
 }
 
 // handle handles the answer to a request, if it has one.
-func (p *podCertificates) handle(pcr *certificatesv1beta1.PodCertificateRequest) {
+func (p *podCertificates) handle(pcr *certificatesv1.PodCertificateRequest) {
 	for i := range pcr.Status.Conditions {
 		cond := &pcr.Status.Conditions[i]
 		name := pcr.Namespace + "/" + pcr.Name
 		switch cond.Type {
-		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			p.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
-		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			c := p.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
 			if c != nil {
 				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q",
 					name, cond.Reason, cond.Message))
 			}
-		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			c := p.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
 			if c != nil {
 				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q",
@@ -227,7 +227,7 @@ func (c *podCertificate) refuse(how string, cond *metav1.Condition) {
 }
 
 // issued stores the certificate of an answer.
-func (c *podCertificate) issued(pcr *certificatesv1beta1.PodCertificateRequest) {
+func (c *podCertificate) issued(pcr *certificatesv1.PodCertificateRequest) {
 	cert, err := pair(c.request.key, pcr.Status.CertificateChain)
 	if err != nil {
 		c.how = "failed"

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,12 +64,12 @@ func (b *certBench) wantError(why string) {
 }
 
 // request is the one request of the pod that has no answer.
-func (b *certBench) request() *certificatesv1beta1.PodCertificateRequest {
+func (b *certBench) request() *certificatesv1.PodCertificateRequest {
 	b.Helper()
-	var open []*certificatesv1beta1.PodCertificateRequest
+	var open []*certificatesv1.PodCertificateRequest
 	for _, n := range b.o.certificates.pending() {
 		if o := b.server.Get("podcertificaterequests", n.Namespace, n.Name); o != nil {
-			open = append(open, o.(*certificatesv1beta1.PodCertificateRequest))
+			open = append(open, o.(*certificatesv1.PodCertificateRequest))
 		}
 	}
 	if len(open) != 1 {
@@ -78,7 +78,7 @@ func (b *certBench) request() *certificatesv1beta1.PodCertificateRequest {
 	return open[0]
 }
 
-func (b *certBench) condition(pcr *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
+func (b *certBench) condition(pcr *certificatesv1.PodCertificateRequest, kind, reason string) {
 	pcr.Status.Conditions = []metav1.Condition{{
 		Type:    kind,
 		Status:  metav1.ConditionTrue,
@@ -89,7 +89,7 @@ func (b *certBench) condition(pcr *certificatesv1beta1.PodCertificateRequest, ki
 }
 
 // issue answers a request. The certificate is to be renewed after half of its validity.
-func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
+func (b *certBench) issue(pcr *certificatesv1.PodCertificateRequest) {
 	b.Helper()
 	stub, err := x509.ParseCertificateRequest(pcr.Spec.StubPKCS10Request)
 	if err == nil {
@@ -105,7 +105,7 @@ func (b *certBench) issue(pcr *certificatesv1beta1.PodCertificateRequest) {
 		Bytes:   certificateFor(b.T, stub.PublicKey, now),
 	}))
 	pcr.Status.BeginRefreshAt = new(metav1.NewTime(now.Add(certLifetime / 2)))
-	b.condition(pcr, certificatesv1beta1.PodCertificateRequestConditionTypeIssued, "Issued")
+	b.condition(pcr, certificatesv1.PodCertificateRequestConditionTypeIssued, "Issued")
 }
 
 func certificateFor(t *testing.T, public any, now time.Time) []byte {
@@ -355,8 +355,8 @@ func TestPodCertificateRequestFails(t *testing.T) {
 		})
 		said = apierrors.NewInternalError(errors.New("while retrieving pod"))
 		b.wantError("create PodCertificateRequest: Internal error")
-		said = apierrors.NewForbidden(certificatesv1beta1.Resource("podcertificaterequests"), "", nil)
-		b.wantError("the API server does not serve podcertificaterequests of certificates.k8s.io/v1beta1")
+		said = apierrors.NewForbidden(certificatesv1.Resource("podcertificaterequests"), "", nil)
+		b.wantError("the API server does not serve podcertificaterequests of certificates.k8s.io/v1")
 		said = nil
 		b.wantError("waits")
 		b.issue(b.request())

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,16 +36,7 @@ const (
 // signer. It covers every type of key, renewal, denial, an agent that is killed between request and answer, and a
 // restarted agent, which must not request another certificate.
 func TestLongCertificates(t *testing.T) {
-	gates := map[string]bool{
-		"ClusterTrustBundle":           true,
-		"ClusterTrustBundleProjection": true,
-		"PodCertificateRequest":        true,
-	}
-	onTestbed(t, testbed.Options{Name: "crt", AgentConfig: map[string]any{"featureGates": gates}, APIServerArgs: []string{
-		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
-		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true," +
-			"certificates.k8s.io/v1beta1/podcertificaterequests=true",
-	}})
+	onTestbed(t, testbed.Options{Name: "crt"})
 	s := newSigner(t)
 	apply(t, certPod("web", "ECDSAP256"))
 	t.Run("pending", s.pending)
@@ -124,18 +115,18 @@ func pemOf(der []byte) string {
 // publish creates a trust bundle of the signer.
 func (s *signer) publish(t *testing.T, name, live, bundle string) {
 	t.Helper()
-	b := &certificatesv1beta1.ClusterTrustBundle{
+	b := &certificatesv1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(certSigner, "/", ":") + ":" + name,
 			Labels: map[string]string{"live": live}},
-		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: certSigner, TrustBundle: bundle},
+		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: certSigner, TrustBundle: bundle},
 	}
-	if err := api.CertificatesBeta.Post().Resource("clustertrustbundles").Body(b).Do(t.Context()).Error(); err != nil {
+	if err := api.Certificates.Post().Resource("clustertrustbundles").Body(b).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // open lists the requests for a pod that the signer has not answered.
-func open(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
+func open(t *testing.T, pod string) (all []*certificatesv1.PodCertificateRequest) {
 	t.Helper()
 	for _, r := range requests(t, pod) {
 		if len(r.Status.Conditions) == 0 {
@@ -145,10 +136,10 @@ func open(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRe
 	return all
 }
 
-func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertificateRequest) {
+func requests(t *testing.T, pod string) (all []*certificatesv1.PodCertificateRequest) {
 	t.Helper()
-	list := &certificatesv1beta1.PodCertificateRequestList{}
-	err := api.CertificatesBeta.Get().Namespace(space).Resource("podcertificaterequests").
+	list := &certificatesv1.PodCertificateRequestList{}
+	err := api.Certificates.Get().Namespace(space).Resource("podcertificaterequests").
 		Do(context.Background()).Into(list)
 	if err != nil {
 		t.Fatal(err)
@@ -162,21 +153,21 @@ func requests(t *testing.T, pod string) (all []*certificatesv1beta1.PodCertifica
 }
 
 // waitOpen waits until a pod has n requests without an answer, and returns the youngest.
-func waitOpen(t *testing.T, pod string, n int) *certificatesv1beta1.PodCertificateRequest {
+func waitOpen(t *testing.T, pod string, n int) *certificatesv1.PodCertificateRequest {
 	t.Helper()
-	var found []*certificatesv1beta1.PodCertificateRequest
+	var found []*certificatesv1.PodCertificateRequest
 	eventually(t, 60*time.Second, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod),
 		func() (string, bool) {
 			found = open(t, pod)
 			return fmt.Sprint(len(found)), len(found) == n
 		})
-	return slices.MaxFunc(found, func(a, b *certificatesv1beta1.PodCertificateRequest) int {
+	return slices.MaxFunc(found, func(a, b *certificatesv1.PodCertificateRequest) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 }
 
 // issue answers a request with a new certificate and the certificate of the authority.
-func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateRequest) {
+func (s *signer) issue(t *testing.T, r *certificatesv1.PodCertificateRequest) {
 	t.Helper()
 	stub, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
 	if err != nil {
@@ -193,7 +184,7 @@ func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateReques
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Status = certificatesv1beta1.PodCertificateRequestStatus{
+	r.Status = certificatesv1.PodCertificateRequestStatus{
 		CertificateChain: pemOf(der) + s.pem(),
 		NotBefore:        new(metav1.NewTime(from)),
 		NotAfter:         new(metav1.NewTime(template.NotAfter)),
@@ -202,7 +193,7 @@ func (s *signer) issue(t *testing.T, r *certificatesv1beta1.PodCertificateReques
 	answer(t, r, "Issued", "Issued")
 }
 
-func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, reason string) {
+func answer(t *testing.T, r *certificatesv1.PodCertificateRequest, kind, reason string) {
 	t.Helper()
 	r.Status.Conditions = []metav1.Condition{{
 		Type:               kind,
@@ -211,7 +202,7 @@ func answer(t *testing.T, r *certificatesv1beta1.PodCertificateRequest, kind, re
 		Message:            "the test says so",
 		LastTransitionTime: metav1.Now(),
 	}}
-	err := api.CertificatesBeta.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).
+	err := api.Certificates.Put().Namespace(space).Resource("podcertificaterequests").Name(r.Name).
 		SubResource("status").Body(r).Do(t.Context()).Error()
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +345,7 @@ func (s *signer) keys(t *testing.T) {
 	s.pair(t, "keys", certFile)
 }
 
-func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1beta1.PodCertificateRequest) {
+func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1.PodCertificateRequest) {
 	t.Helper()
 	eventually(t, 60*time.Second, "a request has no answer", func() (string, bool) {
 		for _, r := range open(t, pod) {
@@ -417,13 +408,11 @@ func (s *signer) quick(t *testing.T) {
 // TestLongCertificatesMissing uses an API server that accepts pods with trust bundles but does not serve the bundles,
 // and a node with the feature gate for pod certificates off. Pods report both. An optional source is empty.
 func TestLongCertificatesMissing(t *testing.T) {
-	onTestbed(t, testbed.Options{Name: "crn", AgentConfig: map[string]any{
-		"featureGates": map[string]bool{
-			"ClusterTrustBundle":           true,
-			"ClusterTrustBundleProjection": true,
-		}}, APIServerArgs: []string{
-		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
-		"--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true"}})
+	onTestbed(t, testbed.Options{
+		Name:          "crn",
+		AgentConfig:   map[string]any{"featureGates": map[string]bool{"PodCertificateRequest": false}},
+		APIServerArgs: []string{"--runtime-config=certificates.k8s.io/v1/clustertrustbundles=false"},
+	})
 	optional := func(pod string) string { return strings.Replace(pod, "{signerName", "{optional: true, signerName", 1) }
 	apply(t, certPod("none"))
 	apply(t, optional(certPod("gated", "ED25519")))
@@ -433,7 +422,7 @@ func TestLongCertificatesMissing(t *testing.T) {
 		t.Errorf("ca.pem: got %q, want an empty file", got)
 	}
 	waitEvent(t, 30*time.Second, "none", "FailedMount",
-		"the API server does not serve clustertrustbundles of certificates.k8s.io/v1beta1")
+		"the API server does not serve clustertrustbundles of certificates.k8s.io/v1")
 	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate",
-		"PodCertificateRequest to true in the featureGates")
+		"PodCertificateRequest to true in featureGates")
 }

@@ -12,7 +12,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -42,8 +41,8 @@ var groupVersions = map[string]schema.GroupVersion{
 	"nodes":                      corev1.SchemeGroupVersion,
 	"persistentvolumeclaims":     corev1.SchemeGroupVersion,
 	"persistentvolumes":          corev1.SchemeGroupVersion,
-	"clustertrustbundles":        certificatesv1beta1.SchemeGroupVersion,
-	"podcertificaterequests":     certificatesv1beta1.SchemeGroupVersion,
+	"clustertrustbundles":        certificatesv1.SchemeGroupVersion,
+	"podcertificaterequests":     certificatesv1.SchemeGroupVersion,
 	"csidrivers":                 storagev1.SchemeGroupVersion,
 	"csinodes":                   storagev1.SchemeGroupVersion,
 	"volumeattachments":          storagev1.SchemeGroupVersion,
@@ -188,7 +187,7 @@ func selects(r *http.Request, k, ok key, o Object) bool {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		f["spec.nodeName"] = o.Spec.NodeName
-	case *certificatesv1beta1.PodCertificateRequest:
+	case *certificatesv1.PodCertificateRequest:
 		f["spec.nodeName"] = string(o.Spec.NodeName)
 	case *resourcev1.ResourceSlice:
 		f["spec.driver"] = o.Spec.Driver
@@ -443,9 +442,9 @@ func bookmark(resource string, version int64) Object {
 	case "csidrivers":
 		return &storagev1.CSIDriver{ObjectMeta: m}
 	case "clustertrustbundles":
-		return &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: m}
+		return &certificatesv1.ClusterTrustBundle{ObjectMeta: m}
 	case "podcertificaterequests":
-		return &certificatesv1beta1.PodCertificateRequest{ObjectMeta: m}
+		return &certificatesv1.PodCertificateRequest{ObjectMeta: m}
 	}
 	panic("apitest: no bookmarks for " + resource)
 }

@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -141,9 +140,9 @@ func ResourceOf(o Object) string {
 		return "volumeattachments"
 	case *certificatesv1.CertificateSigningRequest:
 		return "certificatesigningrequests"
-	case *certificatesv1beta1.ClusterTrustBundle:
+	case *certificatesv1.ClusterTrustBundle:
 		return "clustertrustbundles"
-	case *certificatesv1beta1.PodCertificateRequest:
+	case *certificatesv1.PodCertificateRequest:
 		return "podcertificaterequests"
 	case *resourcev1.ResourceClaim:
 		return "resourceclaims"
