@@ -21,7 +21,8 @@ const (
 	maxTerminationLines   = 80
 )
 
-// logRead is how many bytes are read from the end of a log: more than a line, which the runtimes split at 16 KiB.
+// logRead is how many bytes are read from the end of a log: more than a line, which the runtimes split at 16 KiB unless
+// they are configured otherwise.
 const logRead = 32 << 10
 
 // message returns the message of a terminated container: that of the runtime, then the content of the termination
@@ -60,11 +61,15 @@ func terminationFile(c cri.Container, made spec.ContainerFacts) string {
 // logTail returns the end of a CRI log without time stamps.
 func logTail(path string) string {
 	text, cut := readTail(path, logRead)
+	part, whole := "", false
 	if cut {
-		_, text, _ = strings.Cut(text, "\n")
+		part, text, whole = strings.Cut(text, "\n")
 	}
 	lines := slices.Collect(strings.Lines(text))
 	var out strings.Builder
+	if whole && len(lines) < maxTerminationLines { // a message that includes it does not reach to its start
+		out.WriteString(part + "\n")
+	}
 	for _, line := range lines[max(0, len(lines)-maxTerminationLines):] {
 		out.WriteString(logContent(line))
 	}

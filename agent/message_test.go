@@ -73,6 +73,11 @@ func TestLogTail(t *testing.T) {
 		{"no log lines", "garbage\n\n2000 stdout\n" + line("F", "end"), "end\n"},
 		{"many lines", strings.Repeat(line("F", "x"), 1000), strings.Repeat("x\n", 80)},
 		{"a long line", line("F", strings.Repeat("x", 16<<10)), strings.Repeat("x", 2047) + "\n"},
+		{"a very long line", line("F", strings.Repeat("x", 1<<20)), strings.Repeat("x", 2047) + "\n"},
+		{
+			"a line after a very long one", line("F", strings.Repeat("x", 1<<20)) + line("F", "end"),
+			strings.Repeat("x", 2043) + "\nend\n",
+		},
 		{"an endless line", strings.Repeat("x", 1<<20), ""},
 	} {
 		if got := logTail(write(t, c.log)); got != c.want {
