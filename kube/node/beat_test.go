@@ -2,11 +2,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,6 +73,23 @@ func (n *halfOpenNetwork) stopForwarding() (connections int) {
 		alive.Store(false)
 	}
 	return len(n.open)
+}
+
+// TestLongOutageIsLoggedOnce checks that the log of a long outage of the API server has only its beginning and its end.
+func TestLongOutageIsLoggedOnce(t *testing.T) {
+	b, err := newBeat(&rest.Config{Host: "https://192.0.2.1"}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	l := &lease{duration: 40 * time.Second, beat: b, log: slog.New(slog.NewTextHandler(&log, nil))}
+	for range 1000 {
+		l.note(errors.New("connection refused"))
+	}
+	l.note(nil)
+	if got, want := strings.Count(log.String(), "\n"), 3; got != want {
+		t.Errorf("got %d lines, want %d:\n%s", got, want, &log)
+	}
 }
 
 // TestHalfOpenTLS checks, over TLS and HTTP/2, that the lease is renewed over a new connection before it

@@ -90,7 +90,11 @@ func (l *lease) note(err error) {
 		l.log.Warn("cannot renew the node lease, trying again", "err", err, "retryIn", l.pause(err))
 	}
 	if l.failed > 0 && l.failed%connectionFailures == 0 && mayBeConnection(err) {
-		l.log.Info("replacing the connection for heartbeats", "failures", l.failed)
+		level := slog.LevelDebug // in a long outage it is replaced again and again
+		if l.failed == connectionFailures {
+			level = slog.LevelInfo
+		}
+		l.log.Log(context.Background(), level, "replacing the connection for heartbeats", "failures", l.failed)
 		if renewErr := l.beat.renew(); renewErr != nil {
 			err = errors.Join(err, renewErr)
 		}

@@ -95,6 +95,17 @@ type entry struct {
 	held      bool // notBefore comes from Config.Hold, not from an error
 }
 
+// levelOf returns the level with which an error is logged. An outage concerns all pods and may be long: only its
+// beginning is a warning.
+func (p *Publisher) levelOf(err error) slog.Level {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isOutage(err) && p.failures > 0 {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
 // None is the publisher of a node without an API server, where no statuses are read.
 type None struct{}
 

@@ -68,7 +68,7 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 		err = fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
-		p.cfg.Log.Warn("cannot publish pod status, retrying",
+		p.cfg.Log.Log(ctx, p.levelOf(err), "cannot publish pod status, retrying",
 			"pod", j.namespace+"/"+j.name, "podUID", j.uid, "took", time.Since(start), "err", err)
 	}
 	p.finished(e, j, pod, err)

@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,8 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 			}
 			return nil
 		}
+		var log strings.Builder
+		b.p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 		b.run(t)
 		var pods []*corev1.Pod
 		for i := range 110 {
@@ -38,6 +41,9 @@ func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 		tries := len(b.api.log())
 		if tries < 60 || tries > 150 {
 			t.Errorf("got %d requests in 10 minutes without an API server, want about one in 7.5 s", tries)
+		}
+		if got := strings.Count(log.String(), "cannot publish"); got < 1 || got > 8 {
+			t.Errorf("got %d lines about the outage, want one for each of the first 8 requests at most", got)
 		}
 		newer := running(pods[7], false)
 		b.p.Set(pods[7], newer)
