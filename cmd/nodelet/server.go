@@ -41,7 +41,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		Endpoint:      p.cfg.Runtime.Endpoint,
 		Runtime:       x.runtime.monitor,
 		Supervisor:    x.links.supervisor,
-		Node:          x.machine.node.Node,
+		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },
 		Configuration: p.cfg.Kubelet.Masked(),
 		Pods:          api,
 	}

@@ -42,6 +42,12 @@ func TestDeletedNode(t *testing.T) {
 		if n := log.count(warning); n != 0 {
 			t.Errorf("before the deletion: got %d warnings, want none", n)
 		}
+		shown := func() corev1.ConditionStatus {
+			return find(Shown(b.Reporter).Status.Conditions, corev1.NodeReady).Status
+		}
+		if got, want := shown(), b.ready().Status; got != want {
+			t.Errorf("before the deletion: Ready is shown as %s, want %s", got, want)
+		}
 		api.remove()
 		settle(time.Hour)
 		if api.get() != nil {
@@ -50,11 +56,17 @@ func TestDeletedNode(t *testing.T) {
 		if n := log.count(warning); n != 1 {
 			t.Errorf("after the deletion: got %d warnings, want 1", n)
 		}
+		if got := shown(); got != corev1.ConditionUnknown {
+			t.Errorf("after the deletion: Ready is shown as %s, want Unknown", got)
+		}
 		b.setRuntime(readyRuntime)
 		api.store(existing(corev1.ConditionUnknown))
 		settle(5 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
 			t.Errorf("Ready condition of the new object: got %+v, want True", c)
+		}
+		if got := shown(); got != corev1.ConditionTrue {
+			t.Errorf("new object: Ready is shown as %s, want True", got)
 		}
 	})
 }

@@ -58,6 +58,8 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 }
 
+const deletedMessage = "the Node object was deleted; restart the agent to register it again"
+
 // checkDeleted reads the Node object after the watch has reported that there is none: the first list of the watch may
 // be older than the registration. A node that was deleted stays deleted, as with the kubelet: an administrator who
 // removes it from the cluster does not want it back.
@@ -70,7 +72,8 @@ func (r *Reporter) checkDeleted(ctx context.Context) {
 	case err == nil:
 		r.take(found)
 	case apierrors.IsNotFound(err):
-		r.log.Warn("the Node object was deleted; restart the agent to register it again", "node", r.cfg.Name)
+		r.deleted.Store(true)
+		r.log.Warn(deletedMessage, "node", r.cfg.Name)
 	}
 }
 
@@ -126,6 +129,7 @@ func (r *Reporter) store(n *corev1.Node) {
 	before := r.newest.Load()
 	n.ManagedFields = nil
 	r.newest.Store(n)
+	r.deleted.Store(false)
 	if before != nil && before.UID != n.UID {
 		r.state.reconciled = false
 	}
@@ -279,4 +283,18 @@ func (r *Reporter) addresses() []corev1.NodeAddress {
 		return nil
 	}
 	return addresses(r.state.ips, r.cfg.Name)
+}
+
+// Shown returns the Node object of r for people. While the API server has none any more, its condition Ready says so.
+func Shown(r *Reporter) *corev1.Node {
+	n := r.Node()
+	if !r.deleted.Load() {
+		return n
+	}
+	n = n.DeepCopy()
+	if c := find(n.Status.Conditions, corev1.NodeReady); c != nil {
+		c.Status = corev1.ConditionUnknown
+		c.Reason, c.Message = "NodeDeleted", deletedMessage
+	}
+	return n
 }

@@ -94,6 +94,7 @@ type Reporter struct {
 	log   *slog.Logger
 
 	newest   atomic.Pointer[corev1.Node] // nil before the first version; only report writes it
+	deleted  atomic.Bool                 // the API server has no Node object any more
 	local    atomic.Pointer[corev1.Node] // the object to register; only report writes it
 	machine  atomic.Pointer[machineFacts]
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
