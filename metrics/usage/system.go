@@ -1,10 +1,10 @@
 package usage
 
 import (
-	"os"
 	"strings"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -27,26 +27,14 @@ func (c *Collector) systems() (all []system) {
 }
 
 // ownCgroup returns the cgroup that accounts for this process; empty if it is not known.
-func ownCgroup() string {
-	text, err := os.ReadFile("/proc/self/cgroup")
+func ownCgroup() string { return accountedIn("/proc/self/cgroup") }
+
+// accountedIn reads the cgroup of a process from /proc/PID/cgroup. It returns an empty string for the root, which is
+// the whole machine, and for two different cgroups of CPU and memory.
+func accountedIn(path string) string {
+	in, err := cgroups.ParseCgroupFile(path) // by controller, "" for cgroup v2
 	if err != nil {
 		return ""
-	}
-	return accountedIn(string(text))
-}
-
-// accountedIn parses /proc/PID/cgroup. It returns an empty string for the root, which is the whole machine, and for two
-// different cgroups of CPU and memory.
-func accountedIn(text string) string {
-	in := map[string]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		parts := strings.SplitN(line, ":", 3) // number, controllers, cgroup
-		if len(parts) < 3 {
-			continue
-		}
-		for c := range strings.SplitSeq(parts[1], ",") {
-			in[c] = parts[2]
-		}
 	}
 	own, v1 := in["memory"]
 	if !v1 {

@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,11 @@ func TestAccountedIn(t *testing.T) {
 		"0::/../other\n": "",
 		"":               "",
 	} {
-		if got := accountedIn(text); got != want {
+		path := filepath.Join(t.TempDir(), "cgroup")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := accountedIn(path); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
