@@ -17,7 +17,7 @@ type FileSystem struct {
 	Type     string // empty: ext4
 	Options  []string
 	ReadOnly bool
-	// Grow: the file system shall have the size of the device.
+	// Grow makes the file system as large as the device.
 	Grow bool
 }
 

@@ -78,8 +78,8 @@ func supportedSources(sources []corev1.VolumeProjection) error {
 	return nil
 }
 
-// fieldSet gives the API name of the one field that is set in a union such as VolumeSource, also of kinds which this
-// package has no code for.
+// fieldSet returns the API name of the field that is set in a union such as VolumeSource, also of kinds for which this
+// package has no code.
 func fieldSet(union any) string {
 	v := reflect.ValueOf(union)
 	for i := range v.NumField() {

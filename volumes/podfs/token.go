@@ -28,8 +28,8 @@ const (
 	tokenDefaultLifetime = 3600 // seconds, as the API server fills in
 )
 
-// token gives the content of a token source, and when to ask for the next one. The token on disk is kept until it
-// is due, so that a restart of this agent requests none.
+// token returns the content of a token source, and when to request the next one. The token on disk is used until it is
+// due, so that a restart of the agent requests none.
 func (v *FS) token(
 	ctx context.Context, r Request, s *corev1.ServiceAccountTokenProjection, o Objects, current *os.File,
 ) (token string, refresh time.Time, err error) {
@@ -103,8 +103,8 @@ func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note strin
 	return raw, readNote(f), err
 }
 
-// newClaims gives the times of a token just received; what it does not say itself comes from the answer that
-// brought it.
+// newClaims returns the times of a token just received. Those that the token does not have come from the answer of the
+// API server.
 func newClaims(token string, expires time.Time, seconds int64) claims {
 	c, err := parseClaims(token)
 	if err != nil {

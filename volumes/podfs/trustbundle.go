@@ -35,8 +35,8 @@ func bundleFiles(
 	return files, files.set(s.Path, ownFile(r.Pod, encodeCertificates(anchors), mode))
 }
 
-// shuffled gives each certificate once, in an order that follows from the seed alone: nothing can be read from it or
-// depend on it, and it stays, so that the same bundles give the same file.
+// shuffled returns each certificate once, in an order that depends on the seed alone, so that pods cannot rely on it.
+// The same bundles always make the same file.
 func shuffled(all [][]byte, seed string) [][]byte {
 	rank := func(der []byte) [sha256.Size]byte { return sha256.Sum256(append([]byte(seed+"/"), der...)) }
 	slices.SortFunc(all, func(a, b []byte) int {
