@@ -48,7 +48,7 @@ agent: cri internal/backoff internal/latest internal/loglevel kube/pod kube/pods
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes internal/trace
-agent/instruments: agent kube/pod metrics volumes
+agent/instruments: agent kube/pluginname kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
@@ -71,7 +71,7 @@ cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
-csi: plugins volumes/pluginname host/atomicfile host/machine host/mounts
+csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
@@ -90,7 +90,7 @@ host/pressure: host/machine
 host/self: internal/backoff internal/periodic
 metrics:
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
-metrics/usage: volumes/pluginname
+metrics/usage: kube/pluginname
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify internal/backoff
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
@@ -101,10 +101,10 @@ probes: internal/backoff internal/release internal/latest
 internal/trace: config
 config: host/topology internal/release
 systemd: internal/loglevel internal/backoff
-volumes: csi kube/pod kube/storage metrics/usage plugins
+volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block:
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
-volumes/podfs: volumes/block volumes/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
+volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
 test: .
 `
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/mounts"
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // Paths below the root directory. All but recordsDir are the kubelet's.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // InTreeDriver mounts an in-tree kind of volumes as a CSI driver does: staged once on the node, published for each pod.

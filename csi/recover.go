@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // recovery fills a store at the start of the process with what earlier ones, of this agent or a kubelet, have left.

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes/iscsi"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 

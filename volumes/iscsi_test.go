@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // lunNode takes down what it is asked for, and mounts nothing.

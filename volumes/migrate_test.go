@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/plugins/plugintest"
 	"github.com/nodelet/nodelet/volumes/iscsi"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 

@@ -20,11 +20,11 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/waittest"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 const (

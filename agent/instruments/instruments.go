@@ -15,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/volumes"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Metrics counts what the agent and its volumes do. It implements agent.Metrics, execute.Metrics and volumes.Metrics,

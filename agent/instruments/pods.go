@@ -5,10 +5,10 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/exporter"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Pods are the pods of the node: the agent's supervisor.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/beneath"
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // openTestDir opens a fresh directory as an atomicDir.

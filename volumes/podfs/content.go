@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // show makes a read-only volume of the given files. All plugins but configMap keep them in a tmpfs: secrets must not

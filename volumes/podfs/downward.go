@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 func (v *FS) mountDownwardAPI(ctx context.Context, r Request, s *corev1.DownwardAPIVolumeSource) (Mounted, error) {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // readyMark is the mark of an emptyDir that has been set up: from then on containers may change its modes and owners.

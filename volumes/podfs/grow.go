@@ -3,8 +3,8 @@ package podfs
 import (
 	"context"
 
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/volumes/block"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // Grow grows the file system of a local device, which is mounted for the pod, to the size of the device. It does

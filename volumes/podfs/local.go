@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/host/mounts"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/volumes/block"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // groupMark is the mark of a local volume whose files do not have the pod's fsGroup yet. Once they have, the pod may

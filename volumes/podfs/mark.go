@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is. It

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/host/mounts"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/volumes/block"
-	"github.com/nodelet/nodelet/volumes/pluginname"
 )
 
 // gidAnnotation names a group of which all users of a PersistentVolume become members.

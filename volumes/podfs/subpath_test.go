@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // hostDir is a directory outside the pods directory, to which containers want to get.

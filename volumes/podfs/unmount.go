@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // Unmount removes a volume that List has returned: first the bind mounts of its subPaths, then what is mounted on it,

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/volumes/pluginname"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 func TestOf(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package pluginname has the kubelet's names of the plugins of volumes, which metrics, paths and the Node's status
 // show.
 //
-// It owns no volume and reads nothing. The packages below volumes, csi, agent/instruments and metrics/usage call it.
+// It owns no volume and reads nothing. volumes and podfs, csi, agent/instruments and metrics/usage call it.
 // A crash leaves nothing behind.
 package pluginname
 
