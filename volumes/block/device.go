@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,6 +45,12 @@ func Open(ctx context.Context, path string) (*Device, error) {
 
 // Close unlocks the device.
 func (d *Device) Close() error { return d.file.Close() }
+
+// MayHold reports whether what is mounted may be on the device. It is not known of a file system that has a number of
+// its own, as btrfs has: that may be on several devices.
+func (d *Device) MayHold(m *mountinfo.Info) bool {
+	return m.Major == 0 || unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == d.number
+}
 
 func deviceNumber(f *os.File) (uint64, error) {
 	var st unix.Stat_t

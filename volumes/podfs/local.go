@@ -81,7 +81,9 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		}
 		release = func() { _ = device.Close() } // it was only read
 	}
-	other, err := v.elsewhere(on, p.Pod)
+	other, err := v.elsewhere(on, p.Pod, func(m *mountinfo.Info) bool {
+		return device == nil || device.MayHold(m)
+	})
 	switch {
 	case err != nil:
 		release()
@@ -152,16 +154,17 @@ func bindDir(path string, dir *os.File, isMount bool) error {
 	return nil
 }
 
-// elsewhere returns where another pod has the volume mounted, or "".
-func (v *FS) elsewhere(on OnDisk, pod *corev1.Pod) (string, error) {
+// elsewhere returns where another pod has the volume mounted, or "". A mount that is not the volume's is passed over: a
+// PersistentVolume of the same name, which has been deleted, may be mounted yet.
+func (v *FS) elsewhere(on OnDisk, pod *corev1.Pod, isVolume func(*mountinfo.Info) bool) (string, error) {
 	pods, err := filepath.EvalSymlinks(v.podsDir)
 	if err != nil {
 		return "", err
 	}
 	own := filepath.Join(pods, string(pod.UID), on.path())
 	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
-		hit := m.Mountpoint != own &&
-			strings.HasPrefix(m.Mountpoint, pods+"/") && strings.HasSuffix(m.Mountpoint, "/"+on.path())
+		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") &&
+			strings.HasSuffix(m.Mountpoint, "/"+on.path()) && isVolume(m)
 		return !hit, hit
 	})
 	if err != nil || len(found) == 0 {

@@ -171,6 +171,26 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 	unmountLocal(t, v, two.UID)
 }
 
+// TestLocalDeviceReplaced checks a volume that has been deleted and created again with another device while a pod has
+// the first one mounted: the next pod gets the device that the volume names now.
+func TestLocalDeviceReplaced(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	pods := []*corev1.Pod{testPod(), testPod(), testPod()}
+	pods[1].UID, pods[2].UID = "88888888-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+	old, now := localOf(loopDevice(t), nil), localOf(loopDevice(t), nil)
+	for i, source := range []corev1.PersistentVolumeSource{old, now, now} {
+		m, err := v.MountPersistent(t.Context(), persistent(pods[i], source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unmountLocal(t, v, pods[i].UID)
+		if got, want := statPath(t, m.HostPath).Dev, statPath(t, source.Local.Path).Rdev; got != want {
+			t.Errorf("pod %d: got device %x, want %x", i, got, want)
+		}
+	}
+}
+
 // TestLocalGroupOnce checks that a pod's fsGroup is applied to a local volume once, when it is mounted: the modes that
 // the pod gives its files later stay, also after a restart of the agent. What was interrupted is continued.
 func TestLocalGroupOnce(t *testing.T) {
