@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -133,16 +132,19 @@ type containerUse struct {
 // WorkingSets returns the memory that the containers of a pod use, in bytes by container. It is empty for a pod without
 // a cgroup, and if the runtime does not say in time which container is which.
 func (c *Collector) WorkingSets(ctx context.Context, pod types.UID) map[string]int64 {
-	pods, err := c.cfg.Pods(ctx)
+	pods, err := c.look(ctx, None) // of all pods, so that the identities of all containers stay cached
 	if err != nil {
 		return nil
 	}
-	pods = slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.UID != pod })
 	used := map[string]int64{}
-	for _, p := range c.measure(ctx, pods, Basic) {
-		for i := range p.containers {
-			if one := &p.containers[i]; one.use.HasMemory {
-				used[one.name] = int64(one.use.WorkingSet)
+	for i := range pods {
+		if pods[i].UID != pod {
+			continue
+		}
+		for j := range pods[i].containers {
+			one := &pods[i].containers[j]
+			if use, ok := c.cfg.Hierarchy.read(one.cgroup, Basic); ok && use.HasMemory {
+				used[one.name] = int64(use.WorkingSet)
 			}
 		}
 	}

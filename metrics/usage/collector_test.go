@@ -307,8 +307,6 @@ func TestResource(t *testing.T) {
 	})
 }
 
-// TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
-// measured although the runtime returns an error.
 // TestWorkingSets checks that only the containers of the pod are measured, not its sandbox.
 func TestWorkingSets(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
@@ -327,6 +325,8 @@ func TestWorkingSets(t *testing.T) {
 	})
 }
 
+// TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
+// measured although the runtime returns an error, also after only one pod was measured for its eviction.
 func TestRuntimeIsAskedOnce(t *testing.T) {
 	w := newWorld(t, true)
 	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {
@@ -334,6 +334,7 @@ func TestRuntimeIsAskedOnce(t *testing.T) {
 	}
 	w.text(w.WriteResource)
 	w.runtime.err = errors.New("the runtime does not answer")
+	w.WorkingSets(t.Context(), "other")
 	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 1 {
 		t.Errorf("asked %d times, got:\n%s", w.runtime.lists, text)
 	}
