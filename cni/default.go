@@ -8,16 +8,12 @@ import (
 	"path/filepath"
 )
 
-const (
-	// ownName is the name of the generated network, and of the network in the configuration for the runtime.
-	ownName = "nodelet"
-	// ownBridge is the bridge of the generated network.
-	ownBridge = "nodelet0"
-)
+// ownName is the name of the generated network, and of the network in the configuration for the runtime.
+const ownName = "nodelet"
 
-// Default generates the network of a node without a configuration: a bridge with an address from each pod range, host
+// Default generates the network of a node without a configuration: the bridge with an address from each pod range, host
 // ports and bandwidth limits. host-local stores addresses below dir.
-func Default(dir string, ranges []netip.Prefix) ([]byte, error) {
+func Default(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("the node has no pod range yet " +
 			"(spec.podCIDRs of the Node object, podCIDR of the configuration)")
@@ -38,7 +34,7 @@ func Default(dir string, ranges []netip.Prefix) ([]byte, error) {
 	}
 	plugins := []any{
 		map[string]any{
-			"type": "bridge", "bridge": ownBridge, "isGateway": true, "forceAddress": true, "hairpinMode": true,
+			"type": "bridge", "bridge": bridge, "isGateway": true, "forceAddress": true, "hairpinMode": true,
 			"ipam": map[string]any{
 				"type":    "host-local",
 				"dataDir": filepath.Join(dir, "addresses"),

@@ -54,7 +54,7 @@ func realPlugins(t *testing.T) {
 	dir := t.TempDir()
 	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}})
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/29"), netip.MustParsePrefix("fd55::/64")}
-	text, err := Default(dir, ranges)
+	text, err := Default(dir, ownBridge+"0", ranges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func realPlugins(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "addresses", ownName, "[0-9f]*")); len(left) != 0 {
 		t.Errorf("addresses left: got %q, want none", left)
 	}
-	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge); left != "" {
+	if left := sh(t, "ip", "-o", "link", "show", "master", ownBridge+"0"); left != "" {
 		t.Errorf("interfaces left: got\n%s\nwant none", left)
 	}
 	if left := sh(t, "iptables-save", "-t", "nat"); strings.Contains(left, "8088") {
@@ -143,11 +143,18 @@ func realPlugins(t *testing.T) {
 }
 
 // otherRanges checks that new sandboxes get a network after the node has got another pod range, as it does when its
-// Node object is deleted and made again, while a sandbox of the old range is still there.
+// Node object is deleted and made again, and that a sandbox of the old range keeps its own. When that is gone, nothing
+// is left of the old range.
 func otherRanges(t *testing.T, d *Driver, dir string) {
 	t.Helper()
-	for _, pod := range []struct{ id, ranges string }{{"before", "10.56.0.0/24"}, {"after", "10.57.0.0/24"}} {
-		text, err := Default(dir, []netip.Prefix{netip.MustParsePrefix(pod.ranges)})
+	bridge := ""
+	attach := func(id, of string) {
+		ranges := []netip.Prefix{netip.MustParsePrefix(of)}
+		var err error
+		if bridge, err = chooseBridge(ranges); err != nil {
+			t.Fatal(err)
+		}
+		text, err := Default(dir, bridge, ranges)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,11 +162,29 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := &Record{Sandbox: pod.id, NetNS: namespace(t), Boot: bootID(), Runtime: processOf(os.Getpid()),
+		rec := &Record{Sandbox: id, NetNS: namespace(t), Boot: bootID(), Runtime: processOf(os.Getpid()),
 			Began: time.Now()}
 		if err := d.Attach(t.Context(), rec, []Wanted{{Network: n, IfName: "eth0"}}); err != nil {
-			t.Errorf("sandbox %s the change: got %v, want a network", pod.id, err)
+			t.Fatalf("sandbox %s: got %v, want a network", id, err)
 		}
+	}
+	attach("before", "10.56.0.0/24")
+	attach("after", "10.57.0.0/24")
+	attach("later", "10.57.0.0/24")
+	for _, to := range []string{"10.56.0.2", "10.57.0.2", "10.57.0.3"} {
+		sh(t, "timeout", "20", "bash", "-c", "until (exec 3<>/dev/tcp/"+to+"/9) 2>&1 | grep refused; do sleep 0.1; done")
+	}
+	for _, want := range []bool{true, false} {
+		earlier, err := earlierRanges(bridge)
+		if got := slices.Contains(earlier, netip.MustParsePrefix("10.56.0.0/24")); err != nil || got != want {
+			t.Errorf("earlier ranges: got %s, %v, want 10.56.0.0/24 among them: %v", earlier, err, want)
+		}
+		if err := d.Detach(t.Context(), "before", "", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := sh(t, "ip", "route"); strings.Contains(left, "10.56.0.0/24") || !strings.Contains(left, "10.57.0.0/24") {
+		t.Errorf("routes: got\n%s\nwant only that of the new range", left)
 	}
 }
 

@@ -40,6 +40,7 @@ type Source struct {
 
 	mu     sync.Mutex
 	ranges []netip.Prefix
+	bridge string // of the generated network
 	now    *Network
 	err    error
 }
@@ -96,6 +97,19 @@ func (s *Source) Ranges() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ranges
+}
+
+// AllRanges returns the node's pod ranges, and the earlier ones of sandboxes that are still there. It removes what
+// earlier ranges have left on the node.
+func (s *Source) AllRanges() ([]netip.Prefix, error) {
+	s.mu.Lock()
+	ranges, current := s.ranges, s.bridge
+	s.mu.Unlock()
+	if current == "" {
+		return ranges, nil
+	}
+	earlier, err := earlierRanges(current)
+	return slices.Concat(ranges, earlier), err
 }
 
 func (s *Source) keepRanges(ranges []netip.Prefix) error {
@@ -165,10 +179,7 @@ func (s *Source) refresh() {
 
 func (s *Source) look() (n *Network, err error) {
 	if s.Conf == "" {
-		var text []byte
-		if text, err = Default(s.Dir, s.ranges); err == nil {
-			n, err = parseNetwork(text)
-		}
+		n, err = s.generate()
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
 		if n, err = firstNetwork(s.Conf); n != nil && err != nil {
 			s.Log.Warn("ignoring a network configuration", "err", err)
@@ -184,6 +195,20 @@ func (s *Source) look() (n *Network, err error) {
 		return nil, missingError(n, none, s.BinDirs)
 	}
 	return n, nil
+}
+
+// generate returns the network for the pod ranges.
+func (s *Source) generate() (*Network, error) {
+	bridge, err := chooseBridge(s.ranges)
+	if err != nil {
+		return nil, err
+	}
+	text, err := Default(s.Dir, bridge, s.ranges)
+	if err != nil {
+		return nil, err
+	}
+	s.bridge = bridge
+	return parseNetwork(text)
 }
 
 func missingError(n *Network, none, dirs []string) error {

@@ -186,15 +186,15 @@ func (a *agentMode) await(ctx context.Context, next time.Duration) {
 // masquerade installs the rules by which pods reach other networks, unless the user configures the network. It returns
 // when to do it again.
 func (a *agentMode) masquerade(ctx context.Context) (next time.Duration) {
-	ranges := a.source.Ranges()
-	if a.cfg.Conf != "" || len(ranges) == 0 {
+	if a.cfg.Conf != "" || len(a.source.Ranges()) == 0 {
 		return cleanupInterval
 	}
+	ranges, err := a.source.AllRanges()
 	except := a.cfg.NonMasquerade
 	if len(except) == 0 {
 		except = a.cluster.unmasqueraded()
 	}
-	err := errors.Join(cni.Masquerade(ctx, ranges, except), cni.AllowForwarding(ctx, ranges))
+	err = errors.Join(err, cni.Masquerade(ctx, ranges, except), cni.AllowForwarding(ctx, ranges))
 	if err == nil {
 		a.shutIn = ""
 		return cleanupInterval
