@@ -131,13 +131,10 @@ func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed
 	const agentDir = "/var/lib/kubelet" // the suite accepts no other
 	// The suite's API server finds its address by the default route. No machine has the address of the gateway.
 	gateway := tb.HostIP()[:strings.LastIndexByte(tb.HostIP(), '.')] + ".254"
-	// The kubelet's cAdvisor looks for containerd at this path only.
-	cmd := r.command(ctx, "sh", "-c", "mkdir -p $1 /run/containerd && mount --bind $0 $1 && "+
-		"mount -t tmpfs -o mode=711 tmpfs /run/containerd && ln -s $3 /run/containerd/containerd.sock && "+
-		"mkdir -p $4 /var/log/containers && mount --bind $5 $4 && mount -t tmpfs tmpfs /var/log/containers && "+
-		"ip route add default via $2",
-		r.node.RootDir, agentDir, gateway, strings.TrimPrefix(r.node.Runtime.Endpoint, "unix://"),
-		podLogs, r.node.PodLogsDir)
+	const script = "set -e\nmkdir -p $2 $4 /var/log/containers\nmount --bind $0 $2\nmount --bind $5 $4\n" +
+		"mount -t tmpfs tmpfs /var/log/containers\nip route add default via $3\n" + testbed.CadvisorMount
+	cmd := r.command(ctx, "sh", "-c", script, r.node.RootDir, strings.TrimPrefix(r.node.Runtime.Endpoint, "unix://"),
+		agentDir, gateway, podLogs, r.node.PodLogsDir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("prepare the node for the suite: %w: %s", err, out)
 	}

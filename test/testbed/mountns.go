@@ -56,6 +56,13 @@ const (
 	cadvisorDirectory = "/run/containerd"
 )
 
+// CadvisorMount is a shell script that shows the socket $1, unless it is empty, where cAdvisor looks for containerd. It
+// is for a mount namespace of its own.
+const CadvisorMount = `mkdir -p ` + cadvisorDirectory + `
+mount -t tmpfs -o mode=711 tmpfs ` + cadvisorDirectory + `
+[ -z "$1" ] || ln -s "$1" ` + cadvisorDirectory + `/containerd.sock
+`
+
 // kubeletPaths is a shell script that has these paths lead to the node, for a mount namespace of its own: $0 is the
 // node's directory of device plugins, $1 the socket of its containerd or "". It executes the arguments after these.
 const kubeletPaths = `set -e
@@ -64,9 +71,7 @@ for path in ` + kubeletPlugins + ` ` + cadvisorDirectory + `; do
 	mount --make-slave "$(findmnt -nro TARGET -T $path)"
 done
 mount --bind "$0" ` + kubeletPlugins + `
-mount -t tmpfs -o mode=711 tmpfs ` + cadvisorDirectory + `
-[ -z "$1" ] || ln -s "$1" ` + cadvisorDirectory + `/containerd.sock
-shift
+` + CadvisorMount + `shift
 exec "$@"`
 
 // asUsual returns a command that runs the kubelet with kubeletPaths, in the node's mount namespace or a copy of it. The
