@@ -64,7 +64,7 @@ agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metri
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
-cni: host/inotify host/atomicfile host/boundedfile host/machine host/program
+cni: host/inotify host/atomicfile host/boundedfile host/iptables host/machine host/program
 cni: internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/backoff internal/trace
@@ -85,6 +85,7 @@ kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotif
 kube/pods: internal/backoff internal/latest
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
+host/iptables: host/program
 host/oom: internal/backoff
 host/pressure: host/machine
 host/self: internal/backoff internal/periodic

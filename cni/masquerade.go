@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
+
+	"github.com/nodelet/nodelet/host/iptables"
 )
 
 // masqueradeChain contains the rules that give packets of pods to other networks the address of the node.
@@ -24,19 +27,17 @@ var Private = []netip.Prefix{
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
 	var errs []error
 	for _, six := range []bool{false, true} {
-		mine := ofFamily(ranges, six)
-		if len(mine) == 0 {
-			continue
+		if mine := ofFamily(ranges, six); len(mine) > 0 {
+			errs = append(errs, masquerade(ctx, six, mine, ofFamily(except, six)))
 		}
-		errs = append(errs, masquerade(ctx, six, mine, ofFamily(except, six)))
 	}
-	return errors.Join(errs...)
+	return advised(errors.Join(errs...))
 }
 
 func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) error {
-	tool, multicast := "iptables", "224.0.0.0/4"
+	multicast := "224.0.0.0/4"
 	if six {
-		tool, multicast = "ip6tables", "ff00::/8"
+		multicast = "ff00::/8"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "*nat\n:%s - [0:0]\n", masqueradeChain) // creates or empties it
@@ -44,11 +45,12 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 		fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, r)
 	}
 	fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n-A %s -j MASQUERADE\nCOMMIT\n", masqueradeChain, multicast, masqueradeChain)
-	if err := iptables(ctx, b.String(), tool+"-restore", "--noflush", "-w", "10"); err != nil {
+	tool := toolOf(six)
+	if err := tool.Restore(ctx, b.String()); err != nil {
 		return err
 	}
 	for _, r := range ranges {
-		err := ensureRule(ctx, tool, "nat", "-A", "POSTROUTING", "-s", r.String(), "-m", "comment", "--comment",
+		err := tool.Ensure(ctx, "nat", "-A", "POSTROUTING", "-s", r.String(), "-m", "comment", "--comment",
 			"nodelet: pods to the outside", "-j", masqueradeChain)
 		if err != nil {
 			return err
@@ -57,63 +59,51 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 	return nil
 }
 
-// ensureRule adds a rule, by -A or -I, that is not there yet.
-func ensureRule(ctx context.Context, tool, table, add string, rule ...string) error {
-	if iptables(ctx, "", tool, append([]string{"-w", "10", "-t", table, "-C"}, rule...)...) == nil {
-		return nil
-	}
-	return iptables(ctx, "", tool, append([]string{"-w", "10", "-t", table, add}, rule...)...)
-}
-
 // AllowForwarding lets packets from and to the pod ranges pass a firewall that drops forwarded packets by default. It
 // is idempotent, and does nothing with another firewall. Docker makes the firewall so when it starts, perhaps long
 // after the pods got their networks.
 func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {
 	for _, r := range ranges {
-		tool := "iptables"
-		if r.Addr().Is6() {
-			tool = "ip6tables"
-		}
+		tool := toolOf(r.Addr().Is6())
 		if !dropsForwarded(ctx, tool) {
 			continue
 		}
 		for _, end := range []string{"-s", "-d"} {
-			err := ensureRule(ctx, tool, "filter", "-I", "FORWARD", end, r.String(), "-m", "comment", "--comment",
+			err := tool.Ensure(ctx, "filter", "-I", "FORWARD", end, r.String(), "-m", "comment", "--comment",
 				"nodelet: pods", "-j", "ACCEPT")
 			if err != nil {
-				return err
+				return advised(err)
 			}
 		}
 	}
 	return nil
 }
 
-func ofFamily(all []netip.Prefix, six bool) []netip.Prefix {
-	var some []netip.Prefix
-	for _, p := range all {
-		if p.Addr().Is6() == six {
-			some = append(some, p)
-		}
-	}
-	return some
+// dropsForwarded reports whether the node's firewall drops forwarded packets by default.
+func dropsForwarded(ctx context.Context, tool iptables.Tool) bool {
+	out, err := tool.Run(ctx, "filter", "-S", "FORWARD")
+	return err == nil && strings.HasPrefix(out, "-P FORWARD DROP")
 }
 
-func iptables(ctx context.Context, stdin, tool string, args ...string) error {
-	cmd := exec.CommandContext(ctx, tool, args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
+func toolOf(six bool) iptables.Tool {
+	if six {
+		return iptables.IPv6
+	}
+	return iptables.IPv4
+}
+
+func ofFamily(all []netip.Prefix, six bool) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return p.Addr().Is6() != six })
+}
+
+// advised adds to an error of iptables what it prevents and what to do.
+func advised(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("let packets of pods pass: %w; install iptables, or configure your own network with --cni-conf",
 			err)
 	}
-	if err != nil {
-		return fmt.Errorf("let packets of pods pass: %s: %w: %s", tool, err, excerpt(out))
-	}
-	return nil
-}
-
-// dropsForwarded reports whether the node's firewall drops forwarded packets by default.
-func dropsForwarded(ctx context.Context, tool string) bool {
-	out, err := exec.CommandContext(ctx, tool, "-w", "10", "-S", "FORWARD").Output()
-	return err == nil && strings.HasPrefix(string(out), "-P FORWARD DROP")
+	return fmt.Errorf("let packets of pods pass: %w", err)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/host/iptables"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -204,11 +205,11 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 			t.Errorf("%s: want the rule and one MASQUERADE, got\n%s", tool, out)
 		}
 	}
-	if dropsForwarded(t.Context(), "iptables") {
+	if dropsForwarded(t.Context(), iptables.IPv4) {
 		t.Error("a firewall without rules: got that it drops what it forwards, want that it does not")
 	}
 	sh(t, "iptables", "-P", "FORWARD", "DROP")
-	if !dropsForwarded(t.Context(), "iptables") {
+	if !dropsForwarded(t.Context(), iptables.IPv4) {
 		t.Error("a firewall that drops what it forwards: got that it does not, want that it does")
 	}
 	for range 2 {

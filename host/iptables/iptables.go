@@ -1,15 +1,14 @@
-// Package iptables keeps two things in the machine's packet filter that other programs expect of a node agent: the
-// chain KUBE-IPTABLES-HINT, by whose table others find out whether the machine uses iptables-legacy or iptables-nft,
-// and the rule that drops packets from elsewhere to 127.0.0.0/8.
+// Package iptables runs the machine's programs iptables and ip6tables, for package cni too. It keeps two things in the
+// machine's packet filter that other programs expect of a node agent: the chain KUBE-IPTABLES-HINT, by whose table
+// others find out whether the machine uses iptables-legacy or iptables-nft, and the rule that drops packets from
+// elsewhere to 127.0.0.0/8.
 //
-// It uses the machine's programs iptables and ip6tables, and does nothing without them. It owns no other rule and
-// removes none: what it makes stays when the agent ends, as with the kubelet. Command nodelet runs it.
+// It keeps nothing without these programs. It owns no other rule and removes none: what it makes stays when the agent
+// ends, as with the kubelet. Command nodelet runs it.
 package iptables
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"os/exec"
 	"time"
@@ -18,9 +17,6 @@ import (
 const (
 	// every is how often the chains are looked for: another program may have removed all rules.
 	every = time.Minute
-	// patience bounds one call; lockWait is how many seconds of it the program waits for others.
-	patience = 30 * time.Second
-	lockWait = "5"
 
 	hintChain     = "KUBE-IPTABLES-HINT"
 	firewallChain = "KUBE-FIREWALL"
@@ -28,33 +24,25 @@ const (
 
 // Keeper keeps the chains and the rule.
 type Keeper struct {
-	log *slog.Logger
-	// call runs a program; find reports whether the machine has it.
-	call func(ctx context.Context, program string, args ...string) error
+	log      *slog.Logger
+	families []*family
+	// find reports whether the machine has a program.
 	find func(program string) bool
 }
 
 // New returns a keeper; Run makes it work.
-func New(log *slog.Logger) *Keeper { return &Keeper{log: log, call: call, find: find} }
+func New(log *slog.Logger) *Keeper {
+	return &Keeper{log: log, families: []*family{{Tool: IPv4, v4: true}, {Tool: IPv6}}, find: find}
+}
 
 func find(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil
 }
 
-func call(ctx context.Context, program string, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %q: %w: %s", program, args, err, bytes.TrimSpace(out))
-	}
-	return nil
-}
-
 // family is IPv4 or IPv6.
 type family struct {
-	program string
+	Tool
 	// v4 has the rule about 127.0.0.0/8 too.
 	v4 bool
 	// failed is the last error that was logged.
@@ -63,12 +51,11 @@ type family struct {
 
 // Run makes the chains and the rule, and makes them again when they are gone, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	families := []*family{{program: "iptables", v4: true}, {program: "ip6tables"}}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		found := false
-		for _, f := range families {
+		for _, f := range k.families {
 			if k.find(f.program) {
 				found = true
 				k.keep(ctx, f)
@@ -88,7 +75,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // keep makes what is missing of one family. An error is logged once.
 func (k *Keeper) keep(ctx context.Context, f *family) {
-	err := k.ensure(ctx, f)
+	err := f.ensure(ctx)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		f.failed = ""
@@ -99,16 +86,21 @@ func (k *Keeper) keep(ctx context.Context, f *family) {
 }
 
 // ensure makes what is missing. Another program may have removed the rules of one table only.
-func (k *Keeper) ensure(ctx context.Context, f *family) error {
-	if f.v4 && k.run(ctx, f, "filter", "-C", localnet...) != nil {
-		if err := k.firewall(ctx, f); err != nil {
+func (f *family) ensure(ctx context.Context) error {
+	if f.v4 {
+		if err := f.firewall(ctx); err != nil {
 			return err
 		}
 	}
-	if k.run(ctx, f, "mangle", "-S", hintChain) == nil {
-		return nil
+	return f.ensureChain(ctx, "mangle", hintChain)
+}
+
+func (f *family) ensureChain(ctx context.Context, table, chain string) error {
+	_, err := f.Run(ctx, table, "-S", chain)
+	if err != nil {
+		_, err = f.Run(ctx, table, "-N", chain)
 	}
-	return k.run(ctx, f, "mangle", "-N", hintChain)
+	return err
 }
 
 // localnet is the rule that drops packets from elsewhere to 127.0.0.0/8, which kube-proxy may open to node ports. Its
@@ -119,28 +111,18 @@ var localnet = []string{
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 }
 
-// firewall makes the rule localnet, and those that lead to it.
-func (k *Keeper) firewall(ctx context.Context, f *family) error {
-	if k.run(ctx, f, "filter", "-S", firewallChain) != nil {
-		if err := k.run(ctx, f, "filter", "-N", firewallChain); err != nil {
+// firewall makes the rule localnet, and those that lead to it, unless it exists.
+func (f *family) firewall(ctx context.Context) error {
+	if _, err := f.Run(ctx, "filter", append([]string{"-C"}, localnet...)...); err == nil {
+		return nil
+	}
+	if err := f.ensureChain(ctx, "filter", firewallChain); err != nil {
+		return err
+	}
+	for _, from := range []string{"OUTPUT", "INPUT"} {
+		if err := f.Ensure(ctx, "filter", "-I", from, "-j", firewallChain); err != nil {
 			return err
 		}
 	}
-	for _, rule := range [][]string{
-		{"-I", "OUTPUT", "-j", firewallChain},
-		{"-I", "INPUT", "-j", firewallChain},
-		append([]string{"-A"}, localnet...),
-	} {
-		if k.run(ctx, f, "filter", "-C", rule[1:]...) == nil {
-			continue
-		}
-		if err := k.run(ctx, f, "filter", rule[0], rule[1:]...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (k *Keeper) run(ctx context.Context, f *family, table, action string, args ...string) error {
-	return k.call(ctx, f.program, append([]string{"-w", lockWait, "-t", table, action}, args...)...)
+	return f.Ensure(ctx, "filter", "-A", localnet...)
 }

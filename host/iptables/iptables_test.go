@@ -25,19 +25,22 @@ func TestRun(t *testing.T) {
 		var calls []string
 		k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 		k.find = func(string) bool { return true }
-		k.call = func(_ context.Context, program string, args ...string) error {
+		call := func(_ context.Context, _, program string, args ...string) (string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			calls = append(calls, program+" "+strings.Join(args[4:], " "))
 			switch {
 			case program == "iptables" && args[3] == "filter" && args[4] == "-N":
-				return errors.New("no such table")
+				return "", errors.New("no such table")
 			case args[4] == "-N":
 				hint[program] = true
 			case args[4] == "-C", args[4] == "-S" && !hint[program]:
-				return errors.New("does not exist")
+				return "", errors.New("does not exist")
 			}
-			return nil
+			return "", nil
+		}
+		for _, f := range k.families {
+			f.call = call
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -88,8 +91,7 @@ func TestRealTables(t *testing.T) {
 		}
 		return string(out)
 	}
-	k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
-	f := &family{program: "iptables", v4: true}
+	f := &family{Tool: IPv4, v4: true}
 	for _, round := range []string{"first", "again", "after the hint was removed", "after all was removed",
 		"after the filter table was flushed", "after a restore of another filter table"} {
 		switch round {
@@ -108,7 +110,7 @@ func TestRealTables(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		}
-		if err := k.ensure(t.Context(), f); err != nil {
+		if err := f.ensure(t.Context()); err != nil {
 			t.Fatalf("%s: %v", round, err)
 		}
 		rules := show("-S")
