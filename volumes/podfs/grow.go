@@ -14,7 +14,7 @@ func (v *FS) Grow(ctx context.Context, p Persistent) error {
 	if s == nil || p.Block {
 		return nil
 	}
-	if isDevice, err := isDevice(s.Path); err != nil || !isDevice {
+	if isDevice, err := isDevice(ctx, s.Path); err != nil || !isDevice {
 		return err
 	}
 	device, err := block.Open(ctx, s.Path)

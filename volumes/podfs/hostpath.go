@@ -1,6 +1,7 @@
 package podfs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +14,7 @@ import (
 
 // mountHostPath checks a path of the node, and creates it if the volume asks for that. It mounts nothing. Links are
 // followed: the administrator chose the path.
-func mountHostPath(s *corev1.HostPathVolumeSource) (Mounted, error) {
+func mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) (Mounted, error) {
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return Mounted{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", s.Path)
 	}
@@ -21,11 +22,11 @@ func mountHostPath(s *corev1.HostPathVolumeSource) (Mounted, error) {
 	if s.Type != nil {
 		wanted = *s.Type
 	}
-	changed, err := checkHostPath(s.Path, wanted)
+	changed, err := checkHostPath(ctx, s.Path, wanted)
 	return Mounted{HostPath: s.Path, Changed: changed}, err
 }
 
-func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err error) {
+func checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType) (made bool, err error) {
 	if wanted == corev1.HostPathUnset {
 		return false, nil
 	}
@@ -44,7 +45,7 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 	default:
 		return false, fmt.Errorf("%s is an invalid volume type", wanted)
 	}
-	info, err := os.Stat(path)
+	info, err := statNode(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		switch wanted {
 		case corev1.HostPathDirectoryOrCreate:
@@ -62,6 +63,24 @@ func checkHostPath(path string, wanted corev1.HostPathType) (made bool, err erro
 		return false, fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, what, is)
 	}
 	return false, nil
+}
+
+// statNode returns what is at a path of the node. It can be given up: the path may be below a mount whose server does
+// not answer, and no call to that ends before the server is back.
+func statNode(ctx context.Context, path string) (fs.FileInfo, error) {
+	found := make(chan struct{})
+	var there fs.FileInfo
+	var failed error
+	go func() {
+		there, failed = os.Stat(path)
+		close(found)
+	}()
+	select {
+	case <-found:
+		return there, failed
+	case <-ctx.Done():
+		return nil, fmt.Errorf("stat %s: %w", path, ctx.Err())
+	}
 }
 
 // kindOf returns the type of a file in the words of a hostPath volume.

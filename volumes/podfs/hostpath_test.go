@@ -1,10 +1,13 @@
 package podfs
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -89,5 +92,45 @@ func TestHostPath(t *testing.T) {
 	}
 	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
 		t.Errorf("pods directory: got %v, %v, want it empty", uids, err)
+	}
+}
+
+// TestSilentPath checks that a mount can be given up if the volume's path is on a share whose server does not answer:
+// the tear-down of the pod waits for it.
+func TestSilentPath(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	path := filepath.Join(t.TempDir(), "share")
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	silentServer(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	hostPath := &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}
+	ended := make(chan error, 3)
+	go func() {
+		volume := &corev1.Volume{Name: "share", VolumeSource: corev1.VolumeSource{HostPath: hostPath}}
+		_, err := v.Mount(ctx, Request{Pod: testPod(), Volume: volume, Now: time.Now()}, testObjects())
+		ended <- err
+	}()
+	for _, source := range []corev1.PersistentVolumeSource{localOf(path, nil), {HostPath: hostPath}} {
+		go func() {
+			_, err := v.MountPersistent(ctx, persistent(testPod(), source))
+			ended <- err
+		}()
+	}
+	limit := time.After(time.Minute)
+	for range 3 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+			}
+		case <-limit:
+			t.Fatal("a mount waits for the server")
+		}
 	}
 }

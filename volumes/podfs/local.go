@@ -67,7 +67,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 // release when the volume is mounted: a device is locked until then.
 func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
 	mount func(*os.File) error, first bool, release func(), err error) {
-	isDevice, err := isDevice(s.Path)
+	isDevice, err := isDevice(ctx, s.Path)
 	if err != nil {
 		return nil, false, nil, err
 	}
@@ -105,8 +105,8 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 }
 
 // isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error.
-func isDevice(path string) (bool, error) {
-	info, err := os.Stat(path)
+func isDevice(ctx context.Context, path string) (bool, error) {
+	info, err := statNode(ctx, path)
 	if err != nil {
 		return false, err
 	}

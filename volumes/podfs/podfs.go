@@ -124,7 +124,7 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	case s.EmptyDir != nil:
 		return v.mountEmptyDir(ctx, r, s.EmptyDir)
 	case s.HostPath != nil:
-		return mountHostPath(s.HostPath)
+		return mountHostPath(ctx, s.HostPath)
 	case s.NFS != nil:
 		return v.mountNFS(ctx, r.Pod, r.Volume.Name, s.NFS, nil, s.NFS.ReadOnly)
 	case s.Image != nil:
