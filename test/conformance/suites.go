@@ -71,6 +71,14 @@ var suites = map[string]suite{
 		label: "!Flaky",
 		node:  true,
 	},
+	"single-node": {
+		title: "`e2e_node`: old containers, logs, cgroups, sysctls, seccomp, overhead, client CA, kept statuses",
+		focus: `\] GarbageCollect|ContainerLog(Rotation|Path)|Kubelet Cgroup Manager|DefaultPodSysctls|SeccompDefault|` +
+			`PodOverhead|Pod SIGKILL|Kubelet Volume Manager|ReloadKubeletClientCAFileTest|Not Change Container Status|` +
+			`Sidecar container restart after kubelet restart`,
+		label: "!Flaky",
+		node:  true,
+	},
 }
 
 // The suites of a run that names none: what every node must pass.
