@@ -224,6 +224,9 @@ func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Test
 		if before, err = readResult(o.resume); err != nil {
 			return nil, err
 		}
+		if err := next.continues(before); err != nil {
+			return nil, err
+		}
 		o.more = before.others()
 	}
 	runSuite := run
@@ -236,9 +239,7 @@ func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Test
 	}
 	next.end(report)
 	if before != nil {
-		if err := next.resume(before); err != nil {
-			return nil, err
-		}
+		next.resume(before)
 	}
 	return report, next.write(filepath.Join(o.reports, "result.json"))
 }

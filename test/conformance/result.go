@@ -139,8 +139,8 @@ func (r *result) end(report *report) {
 	}
 }
 
-// resume adds what came before to the result of a run that resumed it.
-func (r *result) resume(before *result) error {
+// continues returns an error unless r can go on with the run before: of the same suite, agent and environment.
+func (r *result) continues(before *result) error {
 	was, is := *before, *r
 	for _, v := range []*result{&was, &is} {
 		v.Runs, v.NotRun = nil, 0
@@ -149,6 +149,11 @@ func (r *result) resume(before *result) error {
 	if fmt.Sprint(was) != fmt.Sprint(is) {
 		return fmt.Errorf("resume a run of another suite or environment: got %+v, want %+v", was, is)
 	}
+	return nil
+}
+
+// resume adds what came before to the result of a run that resumed it.
+func (r *result) resume(before *result) {
 	r.Runs = append(before.Runs, r.Runs...)
 	r.Passed = append(before.Passed, r.Passed...)
 	for _, name := range r.Passed {
@@ -159,7 +164,6 @@ func (r *result) resume(before *result) error {
 			r.Failed[name] = why
 		}
 	}
-	return nil
 }
 
 // others are arguments of the runner that leave out the specs that have passed.
