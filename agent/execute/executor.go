@@ -122,14 +122,18 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	return p
 }
 
-// message returns the text of an error. For a container it is the runtime's message, without the name of the call.
+// message returns the text of an error. If the runtime has answered, it is the kubelet's: for a container the runtime's
+// message alone, for a sandbox that with gRPC's prefix.
 func message(step podstate.Step, err error) string {
 	var call *cri.Error
+	if !errors.As(err, &call) || call.NoAnswer > 0 {
+		return err.Error()
+	}
 	switch step.(type) {
 	case podstate.CreateContainer, podstate.StartContainer:
-		if errors.As(err, &call) && call.NoAnswer == 0 {
-			return cri.Message(err)
-		}
+		return cri.Message(err)
+	case podstate.CreateSandbox:
+		return call.Err.Error()
 	}
 	return err.Error()
 }

@@ -6,11 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -37,6 +41,26 @@ func TestProblemReason(t *testing.T) {
 	} {
 		if got := problem(t.Context(), step, errors.New("no")).Reason; got != want {
 			t.Errorf("%T: got reason %q, want %q", step, got, want)
+		}
+	}
+}
+
+// TestProblemMessage checks that events and statuses have the kubelet's words for an error of the runtime, and that an
+// error without an answer names the call.
+func TestProblemMessage(t *testing.T) {
+	failed := &cri.Error{Verb: "Call", Object: "default/web", Err: status.Error(codes.Unknown, "no network")}
+	silent := &cri.Error{Verb: "Call", Object: "default/web", Err: status.Error(codes.DeadlineExceeded, "late"),
+		NoAnswer: time.Second}
+	for step, want := range map[podstate.Step]string{
+		podstate.CreateSandbox{}:  "rpc error: code = Unknown desc = no network",
+		podstate.StartContainer{}: "no network",
+		podstate.StopSandbox{}:    "Call default/web: rpc error: code = Unknown desc = no network",
+	} {
+		if got := problem(t.Context(), step, failed).Message; got != want {
+			t.Errorf("%T: got %q, want %q", step, got, want)
+		}
+		if got := problem(t.Context(), step, silent).Message; got != silent.Error() {
+			t.Errorf("%T without an answer: got %q, want %q", step, got, silent)
 		}
 	}
 }
