@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"syscall"
+
+	"github.com/nodelet/nodelet/host/program"
 )
 
 // defaultType is the file system for a blank device whose volume does not name one.
@@ -105,10 +106,7 @@ func Mount(ctx context.Context, fstype, source, target string, options []string)
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	cmd := exec.CommandContext(ctx, "mount", append(args, "--", source, target)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // its helpers too
-	out, err := cmd.CombinedOutput()
+	out, err := program.Command(ctx, "mount", append(args, "--", source, target)...).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("mount %s: there is no mount tool on this node: install util-linux", fstype)
 	}
