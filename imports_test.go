@@ -103,7 +103,7 @@ internal/trace: config
 config: host/topology internal/release
 systemd: internal/loglevel internal/backoff
 volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
-volumes/block:
+volumes/block: host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
 test: .

@@ -1,4 +1,4 @@
-// Package mounts reports where something is mounted.
+// Package mounts reports where something is mounted, and removes mounts on top of each other.
 //
 // It owns nothing and mounts nothing; it reads no mount table. The packages that mount volumes call it. Linux 5.8 is
 // needed.
@@ -6,6 +6,7 @@ package mounts
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -35,3 +36,21 @@ func At(path string) bool {
 
 // IsRoot reports whether a file is the root of a mount.
 func IsRoot(st *unix.Statx_t) bool { return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 }
+
+// maxStacked bounds the mounts on top of each other that UnmountAll removes.
+const maxStacked = 32
+
+// UnmountAll calls unmount, which unmounts the topmost mount at a path, until nothing is mounted there. It is no error
+// if nothing is, or if there is no such path.
+func UnmountAll(unmount func() error) error {
+	for range maxStacked {
+		err := unmount()
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil // not a mount point
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("more than %d mounts on top of each other", maxStacked)
+}

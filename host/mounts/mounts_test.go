@@ -37,3 +37,30 @@ func TestAt(t *testing.T) {
 		}
 	}
 }
+
+// TestUnmountAll checks that unmount is called until nothing is mounted, not for ever, and not after an error.
+func TestUnmountAll(t *testing.T) {
+	for name, test := range map[string]struct {
+		stacked int
+		then    error
+		calls   int
+		fails   bool
+	}{
+		"nothing mounted": {0, unix.EINVAL, 1, false},
+		"no path":         {0, unix.ENOENT, 1, false},
+		"two mounts":      {2, unix.EINVAL, 3, false},
+		"busy":            {1, unix.EBUSY, 2, true},
+		"too many":        {1000, unix.EINVAL, maxStacked, true},
+	} {
+		calls := 0
+		err := UnmountAll(func() error {
+			if calls++; calls <= test.stacked {
+				return nil
+			}
+			return test.then
+		})
+		if calls != test.calls || (err != nil) != test.fails {
+			t.Errorf("%s: got %d calls, %v, want %d and an error=%v", name, calls, err, test.calls, test.fails)
+		}
+	}
+}

@@ -311,19 +311,11 @@ func (v *devices) dropLoops(path string) error {
 	return nil
 }
 
-// maxStacked bounds the number of mounts on top of each other that unmount removes.
-const maxStacked = 32
-
 // unmount unmounts everything that is mounted at a path.
 func unmount(path string) error {
-	for range maxStacked {
-		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-		switch {
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-			return nil
-		case err != nil:
-			return fmt.Errorf("iscsi: unmount %s: %w", path, err)
-		}
+	err := mounts.UnmountAll(func() error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) })
+	if err != nil {
+		return fmt.Errorf("iscsi: unmount %s: %w", path, err)
 	}
-	return fmt.Errorf("iscsi: unmount %s: more than %d mounts on top of each other", path, maxStacked)
+	return nil
 }

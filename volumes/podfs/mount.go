@@ -105,23 +105,10 @@ func setMode(dir *os.File, mode uint32) error {
 	return nil
 }
 
-// maxStacked bounds the mounts on top of each other that unmount removes.
-const maxStacked = 32
-
 // unmount unmounts everything that is mounted on the entry name of dir. It is no error if nothing is mounted, or if
 // there is no such entry. It does not examine the mount first: that fails if the server of the mount is gone.
 func unmount(dir *os.File, name string) error {
-	for range maxStacked {
-		err := unmountTop(dir, name)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			return nil // not a mount point
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("unmount %s: more than %d mounts on top of each other",
-		filepath.Join(dir.Name(), name), maxStacked)
+	return mounts.UnmountAll(func() error { return unmountTop(dir, name) })
 }
 
 // unmountTop unmounts the topmost mount. A busy mount in memory is detached: there is nothing to write back, and a
