@@ -91,6 +91,9 @@ func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
 	}
 	if o.Stop == nil && p.Status.Phase == corev1.PodRunning {
 		e.explainUnready(o.Pod, &p.Status)
+		if resize := podutil.Condition(p.Status.Conditions, corev1.PodResizePending); resize != nil {
+			e.Waits = append(e.Waits, Wait{For: "resize", Why: resize.Reason + ": " + resize.Message})
+		}
 	}
 	return e
 }

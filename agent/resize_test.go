@@ -146,6 +146,7 @@ func TestResizeIsDeferred(t *testing.T) {
 			!strings.Contains(got[0], "requested: 3000, used: 2000, capacity: 4000") {
 			t.Errorf("events: got %v", got)
 		}
+		w.checkWaits(b, "resize", "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000")
 		w.delete(a, 0)
 		w.sleep(time.Minute)
 		w.checkSize(b, 3000, "1Gi")
