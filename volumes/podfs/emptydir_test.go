@@ -70,6 +70,21 @@ func statIsRegular(t testing.TB, path string) bool {
 	return statPath(t, path).Mode&unix.S_IFMT == unix.S_IFREG
 }
 
+// TestMemoryEmptyDirBusy checks that a process that has a volume in memory open does not keep its pod from ending.
+func TestMemoryEmptyDirBusy(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	m := mustMount(t, v, request(pod, "scratch", emptyDir(corev1.StorageMediumMemory)), nil)
+	dir, err := os.Open(m.HostPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, "scratch"}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMemoryEmptyDirAfterReboot checks that after a reboot the directories and notes are there, but no tmpfs.
 func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	t.Parallel()

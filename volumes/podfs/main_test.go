@@ -47,7 +47,7 @@ func unmountBelow(t testing.TB, dir string) {
 		t.Fatal(err)
 	}
 	defer parent.Close()
-	mounts := mountsBelow(parent, filepath.Base(dir))
+	_, mounts := mountsAt(parent, filepath.Base(dir))
 	for i := len(mounts) - 1; i >= 0; i-- {
 		if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil {
 			t.Errorf("unmount %s: %v", mounts[i], err)

@@ -10,7 +10,6 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/mounts"
 )
 
@@ -120,11 +119,12 @@ func unmountTop(dir *os.File, name string) error {
 	if !errors.Is(err, unix.EBUSY) {
 		return unmountError(dir, name, err)
 	}
-	if below := mountsBelow(dir, name); len(below) > 0 {
+	inMemory, below := mountsAt(dir, name)
+	if len(below) > 0 {
 		return fmt.Errorf("unmount %s: busy, because of mounts below it: %s: unmount them first",
 			filepath.Join(dir.Name(), name), strings.Join(below, ", "))
 	}
-	if !inMemory(dir, name) {
+	if !inMemory {
 		return unmountError(dir, name, err)
 	}
 	return unmountError(dir, name, unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
@@ -137,33 +137,24 @@ func unmountError(dir *os.File, name string, err error) error {
 	return pathError("unmount", dir, name, err)
 }
 
-func inMemory(dir *os.File, name string) bool {
-	f, err := beneath.Open(dir, name, unix.O_PATH, beneath.NoLinks)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var sfs unix.Statfs_t
-	err = unix.Fstatfs(int(f.Fd()), &sfs)
-	return err == nil && (int64(sfs.Type) == unix.TMPFS_MAGIC || int64(sfs.Type) == unix.HUGETLBFS_MAGIC)
-}
-
-// mountsBelow returns the mounts below an entry of dir. It reads the whole mount table, so it is for error messages
-// only.
-func mountsBelow(dir *os.File, name string) []string {
+// mountsAt reports whether the topmost mount on an entry of dir is in memory, and which mounts are below. It reads the
+// whole mount table, so it is for a busy mount only, and asks no server, which may be gone.
+func mountsAt(dir *os.File, name string) (inMemory bool, below []string) {
 	parent, err := os.Readlink(fdPath(dir))
 	if err != nil {
-		return nil
+		return false, nil
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(parent, name)))
+	path := filepath.Join(parent, name)
+	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
 	if err != nil {
-		return nil
+		return false, nil
 	}
-	var below []string
-	for _, m := range mounts {
-		if m.Mountpoint != filepath.Join(parent, name) {
+	for _, m := range all {
+		if m.Mountpoint != path {
 			below = append(below, m.Mountpoint)
+			continue
 		}
+		inMemory = m.FSType == "tmpfs" || m.FSType == "hugetlbfs"
 	}
-	return below
+	return inMemory, below
 }

@@ -28,6 +28,8 @@ type FS struct {
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
 	writers chan struct{}
+	// serverPatience is how long an unmount waits for a server of NFS.
+	serverPatience time.Duration
 }
 
 // New creates PodsDir and checks that the kernel has what this package needs: openat2 (Linux 5.6) and mount points in
@@ -44,6 +46,8 @@ func New(cfg Config) (*FS, error) {
 		log:     cfg.Log,
 		noswap:  tmpfsNoswap(),
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
+
+		serverPatience: time.Minute, // as the kubelet
 	}
 	if err := v.checkKernel(); err != nil {
 		return nil, err

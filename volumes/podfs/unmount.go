@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -57,10 +59,44 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		return err
 	}
 	defer plugin.Close()
-	if err := unmount(plugin, on.Name); err != nil {
+	if on.Plugin == pluginname.NFS {
+		err = v.unmountShare(ctx, plugin, on.Name)
+	} else {
+		err = unmount(plugin, on.Name)
+	}
+	if err != nil {
 		return err
 	}
 	return removeTree(ctx, plugin, on.Name)
+}
+
+// unmountShare unmounts a share. The kernel first takes it from the tree, and then writes to the server what has not
+// been written yet, which may not answer: the pod does not wait for that longer than with the kubelet.
+func (v *FS) unmountShare(ctx context.Context, plugin *os.File, name string) error {
+	dir, err := openDir(plugin, ".")
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer dir.Close()
+		ended <- unmount(dir, name)
+	}()
+	patience := time.NewTimer(v.serverPatience)
+	defer patience.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-patience.C:
+	}
+	path := filepath.Join(plugin.Name(), name)
+	if mounts.On(plugin, name) {
+		return fmt.Errorf("unmount %s: not done after %s", path, v.serverPatience)
+	}
+	v.log.Warn("server of a share does not answer: what its pod wrote last may be lost", "path", path)
+	return nil
 }
 
 // forgetReady removes the mark of a volume that has been set up. The kubelet also leaves one for the emptyDir inside
