@@ -199,6 +199,18 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	return all, nil
 }
 
+// Problems returns what is wrong with the sources of pods, such as manifests that are no valid pods.
+func (s *Supervisor) Problems(ctx context.Context) (all []string, err error) {
+	if !s.loop.do(ctx, func() {
+		for _, p := range s.table.set.Problems {
+			all = append(all, p.String())
+		}
+	}) {
+		return nil, cmp.Or(ctx.Err(), errEnding)
+	}
+	return all, nil
+}
+
 // explanations collects what the workers have published, and explains the pods that have not begun.
 func (s *Supervisor) explanations() []*Explanation {
 	all := make([]*Explanation, 0, len(s.table.workers))

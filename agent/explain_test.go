@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -143,6 +144,27 @@ default/starts  Running
 		if got := explain(); got != want {
 			t.Errorf("after a minute: got:\n%s\nwant:\n%s", got, want)
 		}
+	})
+}
+
+// TestProblems checks that problems with the sources of pods are listed until they are solved.
+func TestProblems(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		check := func(want ...string) {
+			t.Helper()
+			w.sleep(time.Second)
+			if got, err := w.agent.Problems(t.Context()); err != nil || !slices.Equal(got, want) {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+		}
+		w.run(apiPod("web"))
+		check()
+		w.change(func(set *pods.Set) {
+			set.Problems = []pods.Problem{{Source: pods.SourceFile, File: "web.yaml", Message: "not a pod"}}
+		})
+		check("web.yaml: not a pod")
+		w.change(func(set *pods.Set) { set.Problems = nil })
+		check()
 	})
 }
 

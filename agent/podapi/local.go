@@ -58,6 +58,10 @@ func (l *Local) handler() http.Handler {
 		all, err := l.explain(r.Context())
 		answer(w, all, err)
 	})
+	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, r *http.Request) {
+		all, err := l.Supervisor.Problems(r.Context())
+		answer(w, all, err)
+	})
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Configuration, nil) })
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {

@@ -43,6 +43,11 @@ func (c *Client) Explain(ctx context.Context) (all []*agent.Explanation, err err
 	return all, c.get(ctx, "/explain", &all)
 }
 
+// Problems returns what is wrong with the sources of pods.
+func (c *Client) Problems(ctx context.Context) (all []string, err error) {
+	return all, c.get(ctx, "/problems", &all)
+}
+
 // Node returns the Node object as the agent has it.
 func (c *Client) Node(ctx context.Context) (*corev1.Node, error) {
 	node := &corev1.Node{}

@@ -45,6 +45,8 @@ type Report struct {
 	Pods      int      `json:"pods"`
 	PodsReady int      `json:"podsReady"`
 	NotReady  []string `json:"notReady,omitempty"`
+	// Problems are those of the sources of pods, such as manifests that are no valid pods.
+	Problems []string `json:"problems,omitempty"`
 }
 
 type condition struct {
@@ -105,6 +107,7 @@ func Collect(c command.Call, rootDir string) *Report {
 		r.Waiting = err.Error()
 	}
 	r.count(pods)
+	r.Problems, _ = client.Problems(c.Context) // an agent that does not answer has been reported
 	return r
 }
 
@@ -195,6 +198,9 @@ func (r *Report) write(out io.Writer, now time.Time) error {
 		line("pods", "%s", r.Waiting)
 	} else {
 		line("pods", "%d of %d ready", r.PodsReady, r.Pods)
+	}
+	for _, problem := range r.Problems {
+		line("problem", "%s", problem)
 	}
 	if len(r.NotReady) > 0 {
 		more := ""
