@@ -12,28 +12,30 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/iptables"
 )
 
 // The reference plugins portmap and bandwidth set up rules and devices on the node that outlive the sandbox's
 // namespace. If the record is lost, these traces are all that is left.
 
-// hostPortRule matches portmap's comment on the rule for the host ports of a sandbox, in the output of iptables-save.
-// It contains the network and the sandbox.
+// hostPortRule matches portmap's comment on the rule for the host ports of a sandbox, in the output of iptables -S. It
+// contains the network and the sandbox.
 var hostPortRule = regexp.MustCompile(`--comment "dnat name: \\"([^"\\]+)\\" id: \\"([^"\\]+)\\"" .*-j CNI-DN-`)
 
 // hostPorts returns the sandboxes for which portmap has rules, with their networks. If the rules of an address family
 // cannot be listed for lack of iptables, portmap cannot have made any.
 func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	var errs []error
-	for _, tool := range []string{"iptables-save", "ip6tables-save"} {
-		out, err := exec.CommandContext(ctx, tool, "-t", "nat").Output()
+	for _, tool := range []iptables.Tool{iptables.IPv4, iptables.IPv6} {
+		out, err := tool.Run(ctx, "nat", "-S")
 		if err != nil {
 			if !errors.Is(err, exec.ErrNotFound) {
-				errs = append(errs, fmt.Errorf("list rules of host ports: %s: %w", tool, err))
+				errs = append(errs, fmt.Errorf("list rules of host ports: %w", err))
 			}
 			continue
 		}
-		for _, m := range hostPortRule.FindAllStringSubmatch(string(out), -1) {
+		for _, m := range hostPortRule.FindAllStringSubmatch(out, -1) {
 			if pair := [2]string{m[1], m[2]}; !slices.Contains(found, pair) {
 				found = append(found, pair)
 			}
