@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -200,9 +201,7 @@ func (s *service) call(verb, sandbox string, inject map[string]any) (map[string]
 	}
 	config := list.Plugins[0]
 	config["name"], config["cniVersion"] = "nodelet", "1.0.0"
-	for k, v := range inject {
-		config[k] = v
-	}
+	maps.Copy(config, inject)
 	stdin, err := json.Marshal(config)
 	if err != nil {
 		s.t.Fatal(err)

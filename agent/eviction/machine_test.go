@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -117,9 +118,7 @@ func TestMachine(t *testing.T) {
 	root := t.TempDir()
 	m := newMachine(t, root, root)
 	levels := m.Levels()
-	for signal, level := range m.DiskLevels(t.Context()) {
-		levels[signal] = level
-	}
+	maps.Copy(levels, m.DiskLevels(t.Context()))
 	for _, signal := range []string{
 		policy.MemoryAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.ImageFSAvailable,
 	} {

@@ -143,7 +143,7 @@ func readWorld(t *testing.T, file string) *world {
 		facts:   facts{PodIPs: []string{"10.244.0.7"}},
 		objects: Objects{ConfigMaps: map[string]*corev1.ConfigMap{}, Secrets: map[string]*corev1.Secret{}},
 	}
-	for _, doc := range bytes.Split(content, []byte("\n---\n")) {
+	for doc := range bytes.SplitSeq(content, []byte("\n---\n")) {
 		w.read(t, file, doc)
 	}
 	if w.pod == nil {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -54,9 +55,7 @@ func TestParsePodLabelsRefuses(t *testing.T) {
 	} {
 		for _, value := range values {
 			labels := map[string]string{}
-			for k, v := range good {
-				labels[k] = v
-			}
+			maps.Copy(labels, good)
 			labels[key] = value
 			if ref, err := ParsePodLabels(labels); err == nil {
 				t.Errorf("%s %q: got %v, want an error", key, value, ref)

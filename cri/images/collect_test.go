@@ -38,7 +38,7 @@ func onDisk(t *testing.T, o CollectorOptions, images string, test func(d *disk))
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{t: t, runtime: fake.New()}
-		for _, name := range strings.Fields(images) {
+		for name := range strings.FieldsSeq(images) {
 			d.add(name)
 		}
 		d.runtime.Start()

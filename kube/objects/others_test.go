@@ -156,7 +156,7 @@ func (b *bench) wantServices(namespace, want string) {
 			b.Errorf("got service %+v, want one port and no labels", s)
 		}
 	}
-	for _, w := range strings.Fields(want) {
+	for w := range strings.FieldsSeq(want) {
 		if !found[w] {
 			b.Errorf("services of %s: got %v, want %s", namespace, found, want)
 		}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +17,7 @@ func one(replaced map[string]string) string {
 		"defaultCacheDuration": "12h",
 		"apiVersion":           v1,
 	}
-	for k, v := range replaced {
-		fields[k] = v
-	}
+	maps.Copy(fields, replaced)
 	var all []string
 	for k, v := range fields {
 		if v != "" {

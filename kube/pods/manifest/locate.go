@@ -102,8 +102,7 @@ func leaf(v any, t reflect.Type, path string) (string, error) {
 
 // fieldOf returns the type of the field with this name in JSON, also in embedded structs.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if tag == name {
 			return f.Type, true

@@ -80,8 +80,8 @@ func TestFieldsAreComplete(t *testing.T) {
 			}
 			seen[typ] = true
 			checkFields(t, typ)
-			for i := range typ.NumField() {
-				walk(typ.Field(i).Type)
+			for f := range typ.Fields() {
+				walk(f.Type)
 			}
 		}
 	}

@@ -12,9 +12,8 @@ import (
 
 // countSet returns the number of non-nil pointer fields of a struct: for API types of which one field must be set.
 func countSet(v any) (n int) {
-	rv := reflect.ValueOf(v)
-	for i := range rv.NumField() {
-		if f := rv.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+	for _, f := range reflect.ValueOf(v).Fields() {
+		if f.Kind() == reflect.Pointer && !f.IsNil() {
 			n++
 		}
 	}
