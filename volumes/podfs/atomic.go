@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 // The layout of a volume whose files change all at once:
@@ -130,21 +130,11 @@ func countSameAt(dir *os.File, name, path string, want payload) (int, error) {
 	if !ok {
 		return 0, errDiffers
 	}
-	got, err := readAll(f, info, int64(len(wanted.data)))
+	got, err := boundedfile.ReadAll(f, int64(len(wanted.data)))
 	if err != nil || !bytes.Equal(got, wanted.data) {
 		return 0, errDiffers
 	}
 	return 1, nil
-}
-
-// readAll reads an open file that must be a regular one, and no longer than limit.
-func readAll(f *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
-	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", f.Name(), limit)
-	}
-	raw := make([]byte, info.Size())
-	_, err := io.ReadFull(f, raw)
-	return raw, err
 }
 
 // publish writes the files to a new directory and points "..data" to it.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
 const (
@@ -95,11 +96,7 @@ func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note strin
 		return nil, "", err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, "", err
-	}
-	raw, err = readAll(f, info, limit)
+	raw, err = boundedfile.ReadAll(f, limit)
 	return raw, readNote(f), err
 }
 
