@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -188,6 +189,27 @@ func TestReadOnly(t *testing.T) {
 		t.Errorf("pod that writes: got %v, want that it is read-only", err)
 	}
 	w.unpublish(a)
+	w.unstage(l, false)
+	w.nothing()
+}
+
+// TestReadOnlyOptions checks that the mount options of a volume also count for a pod that may only read it.
+func TestReadOnlyOptions(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	w.stage(l, false)
+	const options = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+	w.must(unix.Mount("", w.staging(l, false), "", unix.MS_BIND|unix.MS_REMOUNT|options, ""))
+	for _, readOnly := range []bool{false, true} {
+		a, err := w.publish(l, false, "a", readOnly)
+		w.must(err)
+		var fs unix.Statfs_t
+		w.must(unix.Statfs(a, &fs))
+		if fs.Flags&options != options || fs.Flags&unix.ST_RDONLY != 0 != readOnly {
+			t.Errorf("readOnly=%t: got flags %x, want %x among them", readOnly, fs.Flags, options)
+		}
+		w.unpublish(a)
+	}
 	w.unstage(l, false)
 	w.nothing()
 }

@@ -228,7 +228,8 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 		}
 	}
 	if in.Readonly {
-		if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		kept := uintptr(fs.Flags) & (unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV) // else a remount clears them
+		if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kept, ""); err != nil {
 			return fmt.Errorf("iscsi: make %s read-only: %w", target, err)
 		}
 	}
