@@ -89,7 +89,7 @@ host/iptables: host/program
 host/oom: internal/backoff
 host/pressure: host/machine
 host/self: internal/backoff internal/periodic
-metrics:
+metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
 metrics/usage: kube/pluginname
 metrics/exporter: cni config kube/objects kube/server metrics probes

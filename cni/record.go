@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/utils"
@@ -218,16 +217,11 @@ func processOf(pid int) Process {
 }
 
 func readProcess(pid int) (Process, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	start, err := machine.ProcessStat(pid, 22)
 	if err != nil {
 		return Process{}, err
 	}
-	after := string(b)[strings.LastIndexByte(string(b), ')')+1:] // the process name before it may contain any character
-	fields := strings.Fields(after)
-	if len(fields) < 20 {
-		return Process{}, fmt.Errorf("%q is not the state of a process", b)
-	}
-	return Process{PID: pid, Start: fields[19]}, nil
+	return Process{PID: pid, Start: start}, nil
 }
 
 // gone reports whether the process does not run any more. One that cannot be read, for want of a file descriptor, may

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/machine"
 )
 
 // AddProcess adds the families of every Go process: process_*, and those of go_* that dashboards show. Reading them
@@ -179,14 +181,10 @@ func processStart() float64 {
 
 // statField returns a field of /proc/self/stat by its number in proc(5); 0 if it cannot be read.
 func statField(number int) int64 {
-	text, err := os.ReadFile("/proc/self/stat")
+	text, err := machine.ProcessStat(os.Getpid(), number)
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // the first one is field 3
-	if number-3 >= len(fields) {
-		return 0
-	}
-	v, _ := strconv.ParseInt(string(fields[number-3]), 10, 64)
+	v, _ := strconv.ParseInt(text, 10, 64)
 	return v
 }

@@ -1,8 +1,11 @@
 package machine
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -99,6 +102,18 @@ func TestTasks(t *testing.T) {
 	}
 	if _, _, err := Tasks(t.TempDir()); err == nil {
 		t.Error("without files: got no error, want one")
+	}
+}
+
+func TestProcessStat(t *testing.T) {
+	if got, err := ProcessStat(os.Getpid(), 4); err != nil || got != strconv.Itoa(os.Getppid()) {
+		t.Errorf("parent: got %q, %v, want %d", got, err, os.Getppid())
+	}
+	if got, err := ProcessStat(os.Getpid(), 99); err == nil {
+		t.Errorf("field 99: got %q, want an error", got)
+	}
+	if _, err := ProcessStat(1<<30, 4); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such process: got %v, want that it does not exist", err)
 	}
 }
 

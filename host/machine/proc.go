@@ -71,3 +71,17 @@ func TaskLimit(proc string) (int64, error) {
 	}
 	return limit, nil
 }
+
+// ProcessStat returns a field of /proc/PID/stat by its number in proc(5), from 3 on.
+func ProcessStat(pid, field int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	after := text[bytes.LastIndexByte(text, ')')+1:] // field 2, the name, may contain any character
+	fields := strings.Fields(string(after))
+	if field-3 >= len(fields) {
+		return "", fmt.Errorf("%q is not the state of a process", text)
+	}
+	return fields[field-3], nil
+}
