@@ -13,7 +13,7 @@ import (
 func (s *v2Scenario) reserved() error {
 	err := s.need(
 		"dd if=/dev/zero of=/swap bs=1M count=256 status=none && chmod 600 /swap && mkswap -q /swap && swapon /swap",
-		"systemctl start reserved_system.slice reserved_kube.slice",
+		"systemctl start reserved-system.slice reserved-kube.slice",
 		"cat /payload/v2-reserved.yaml >> /etc/nodelet/config.yaml",
 		"systemctl restart nodelet",
 		"cp /payload/v2-later.yaml /etc/kubernetes/manifests/",
@@ -43,10 +43,10 @@ func (s *v2Scenario) reservedCgroups() error {
 	if err != nil {
 		return err
 	}
-	const system, kube = 200 << 20, 100 << 20
+	const system, kube, slices = 200 << 20, 100 << 20, "/sys/fs/cgroup/reserved.slice/"
 	return errors.Join(
-		s.cgroupFiles("/sys/fs/cgroup/reserved_system.slice", map[string]string{"memory.max": strconv.Itoa(system)}),
-		s.cgroupFiles("/sys/fs/cgroup/reserved_kube.slice", map[string]string{"memory.max": strconv.Itoa(kube)}),
+		s.cgroupFiles(slices+"reserved-system.slice", map[string]string{"memory.max": strconv.Itoa(system)}),
+		s.cgroupFiles(slices+"reserved-kube.slice", map[string]string{"memory.max": strconv.Itoa(kube)}),
 		s.cgroupFiles(kubepods, map[string]string{"memory.max": strconv.FormatInt(capacity-system-kube, 10)}),
 	)
 }
