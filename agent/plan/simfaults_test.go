@@ -407,6 +407,9 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 	}
 	for key, f := range m.Failures {
 		f.At = f.At.Add(d)
+		if !f.Looked.IsZero() {
+			f.Looked = f.Looked.Add(d)
+		}
 		m.Failures[key] = f
 	}
 	for key, done := range m.Completed {
