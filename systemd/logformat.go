@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/nodelet/nodelet/internal/loglevel"
 )
 
 // textAttr gives levels between two of slog's the name of the one above.
 func textAttr(groups []string, a slog.Attr) slog.Attr {
-	if l, ok := a.Value.Any().(slog.Level); ok && len(groups) == 0 && a.Key == slog.LevelKey && l == loglevel.Pods {
+	l, ok := a.Value.Any().(slog.Level)
+	if ok && len(groups) == 0 && a.Key == slog.LevelKey && slog.LevelDebug < l && l < slog.LevelInfo {
 		return slog.String(slog.LevelKey, slog.LevelInfo.String())
 	}
 	return a

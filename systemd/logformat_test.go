@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,10 +60,12 @@ func TestLogCaller(t *testing.T) {
 
 // TestTextLevel checks that a level between two others has the name of one.
 func TestTextLevel(t *testing.T) {
-	var out bytes.Buffer
-	h := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: loglevel.Pods, ReplaceAttr: textAttr})
-	slog.New(h).Log(t.Context(), loglevel.Pods, "x")
-	if !bytes.Contains(out.Bytes(), []byte("level=INFO msg=x")) {
-		t.Errorf("got %q", out.String())
+	for _, level := range []slog.Level{loglevel.Pods, -1} { // -1 is V(1) of client-go
+		var out bytes.Buffer
+		h := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: loglevel.Pods, ReplaceAttr: textAttr})
+		slog.New(h).Log(t.Context(), level, "x")
+		if got, want := out.String(), "level=INFO msg=x"; !strings.Contains(got, want) {
+			t.Errorf("level %d: got %q, want %q in it", level, got, want)
+		}
 	}
 }
