@@ -55,7 +55,7 @@ func TestGrow(t *testing.T) {
 	p := persistent(testPod(), localOf(device, nil))
 	mount := func() string {
 		t.Helper()
-		m, err := v.MountPersistent(t.Context(), p)
+		m, err := mountDevice(t, v, p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,6 +45,21 @@ func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: fstype}}
 }
 
+// mountDevice mounts a local device. losetup --find of another test claims a device for a moment before it sees that
+// the device is taken.
+func mountDevice(t *testing.T, v *FS, p Persistent) (m Mounted, err error) {
+	claimed := func() bool {
+		return err != nil && (errors.Is(err, unix.EBUSY) || strings.Contains(err.Error(), "in use by the system") ||
+			strings.Contains(err.Error(), "already mounted or mount point busy"))
+	}
+	m, err = v.MountPersistent(t.Context(), p)
+	for claimed() && t.Context().Err() == nil {
+		time.Sleep(50 * time.Millisecond)
+		m, err = v.MountPersistent(t.Context(), p)
+	}
+	return m, err
+}
+
 // unmountLocal unmounts the volume "pv" of a pod. A process that another test forks just now has a copy of this
 // process's open files until it runs its program, so the mount may be busy for a moment.
 func unmountLocal(t *testing.T, v *FS, pod types.UID) {
@@ -73,12 +88,7 @@ func TestLocalDevice(t *testing.T) {
 		pods[i].UID = types.UID(strings.Repeat(string(rune('a'+i)), 8))
 		pods[i].Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
 		all.Go(func() {
-			m, err := v.MountPersistent(t.Context(), persistent(pods[i], source))
-			// losetup --find of another test claims a device for a moment before it sees that the device is taken.
-			for err != nil && strings.Contains(err.Error(), "in use by the system") && t.Context().Err() == nil {
-				time.Sleep(50 * time.Millisecond)
-				m, err = v.MountPersistent(t.Context(), persistent(pods[i], source))
-			}
+			m, err := mountDevice(t, v, persistent(pods[i], source))
 			if err != nil {
 				t.Error(err)
 			}
@@ -105,7 +115,7 @@ func TestLocalDevice(t *testing.T) {
 	for i := range pods {
 		unmountLocal(t, v, pods[i].UID)
 	}
-	m, err := v.MountPersistent(t.Context(), persistent(pods[0], source))
+	m, err := mountDevice(t, v, persistent(pods[0], source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +155,7 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 	source := localOf(loopDevice(t), nil)
 	one, two := testPod(), testPod()
 	two.UID = "99999999-2222-3333-4444-555555555555"
-	m, err := v.MountPersistent(t.Context(), persistent(one, source))
+	m, err := mountDevice(t, v, persistent(one, source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +175,7 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 		t.Errorf("got %v, want that the volume has just been unmounted", err)
 	}
 	release()
-	if _, err := v.MountPersistent(t.Context(), persistent(two, source)); err != nil {
+	if _, err := mountDevice(t, v, persistent(two, source)); err != nil {
 		t.Errorf("the next attempt: got %v, want the device mounted", err)
 	}
 	unmountLocal(t, v, two.UID)
@@ -180,7 +190,7 @@ func TestLocalDeviceReplaced(t *testing.T) {
 	pods[1].UID, pods[2].UID = "88888888-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
 	old, now := localOf(loopDevice(t), nil), localOf(loopDevice(t), nil)
 	for i, source := range []corev1.PersistentVolumeSource{old, now, now} {
-		m, err := v.MountPersistent(t.Context(), persistent(pods[i], source))
+		m, err := mountDevice(t, v, persistent(pods[i], source))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,12 @@ func lastWords(t *testing.T, path string) {
 		_ = server.Wait()
 	})
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", connection.Fd())
-	if err := unix.Mount(device, path, "fuseblk", 0, options); err != nil {
+	err = unix.Mount(device, path, "fuseblk", 0, options)
+	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil { // as in mountDevice
+		time.Sleep(50 * time.Millisecond)
+		err = unix.Mount(device, path, "fuseblk", 0, options)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	request := make([]byte, 1<<16)
