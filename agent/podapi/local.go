@@ -59,7 +59,7 @@ func (l *Local) handler() http.Handler {
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, r *http.Request) {
-		all, err := l.Supervisor.Problems(r.Context())
+		all, err := l.problems(r.Context())
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
@@ -75,11 +75,26 @@ func (l *Local) handler() http.Handler {
 
 // explain returns what the pods are waiting for, or an error as long as the runtime has not answered.
 func (l *Local) explain(ctx context.Context) ([]*agent.Explanation, error) {
+	if err := l.begun(); err != nil {
+		return nil, err
+	}
+	return l.Supervisor.Explain(ctx)
+}
+
+func (l *Local) problems(ctx context.Context) ([]string, error) {
+	if err := l.begun(); err != nil {
+		return nil, err
+	}
+	return l.Supervisor.Problems(ctx)
+}
+
+// begun returns an error until the runtime has answered: before, the supervisor does not run and would not answer.
+func (l *Local) begun() error {
 	select {
 	case <-l.Runtime.Answered():
-		return l.Supervisor.Explain(ctx)
+		return nil
 	default:
-		return nil, fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+		return fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
 			l.Endpoint, time.Since(l.Runtime.Created()).Round(time.Second))
 	}
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -118,6 +119,14 @@ func TestExplainWithoutRuntime(t *testing.T) {
 	if err := node().Runtime.Stop(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := node().Runtime.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := node().WaitReady(context.Background(), 30*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	})
 	startAgent(t)
 	root := "--root-dir=" + node().RootDir
 	var last string
@@ -133,11 +142,5 @@ func TestExplainWithoutRuntime(t *testing.T) {
 	})
 	if out, code := nodelet(t, "status", root); code != 1 || !strings.Contains(out, "waiting for the container runtime") {
 		t.Errorf("status: got exit code %d and %q (explain: %q)", code, out, last)
-	}
-	if err := node().Runtime.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {
-		t.Fatal(err)
 	}
 }
