@@ -381,7 +381,12 @@ func TestUnrecordedDirectory(t *testing.T) {
 	dir := func(name string) string {
 		return filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi", name)
 	}
-	for name, files := range map[string][]string{"cut": {".vol_data.json.new"}, "empty": nil, "kept": {"vol_data.json"}} {
+	for name, files := range map[string][]string{
+		"cut":         {".vol_data.json.new"},
+		"cut earlier": {"vol_data.json.new"}, // by an earlier version
+		"empty":       nil,
+		"kept":        {"vol_data.json"},
+	} {
 		if err := os.MkdirAll(filepath.Join(dir(name), "mount"), 0o750); err != nil {
 			t.Fatal(err)
 		}
