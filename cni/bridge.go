@@ -132,10 +132,19 @@ func earlierRanges(current string) (ranges []netip.Prefix, err error) {
 		case b.used:
 			ranges = append(ranges, b.ranges...)
 		default:
-			if err := deleteLink(b.index); err != nil {
+			if err := b.remove(); err != nil {
 				errs = append(errs, fmt.Errorf("remove bridge %s: %w", name, err))
 			}
 		}
 	}
 	return ranges, errors.Join(errs...)
+}
+
+// remove removes the bridge, unless a sandbox has just been attached to it.
+func (b bridge) remove() error {
+	used, err := masters()
+	if err != nil || used[b.index] {
+		return err
+	}
+	return deleteLink(b.index)
 }

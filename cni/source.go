@@ -99,8 +99,8 @@ func (s *Source) Ranges() []netip.Prefix {
 	return s.ranges
 }
 
-// AllRanges returns the node's pod ranges, and the earlier ones of sandboxes that are still there. It removes what
-// earlier ranges have left on the node.
+// AllRanges returns the node's pod ranges, and the earlier ones of sandboxes that are still there. It removes the
+// bridges of the others.
 func (s *Source) AllRanges() ([]netip.Prefix, error) {
 	s.mu.Lock()
 	ranges, current := s.ranges, s.bridge
