@@ -45,6 +45,9 @@ func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device, FSType: fstype}}
 }
 
+// claimTries bounds how often a test tries again while another test's losetup claims its device: half a minute.
+const claimTries = 600
+
 // mountDevice mounts a local device. losetup --find of another test claims a device for a moment before it sees that
 // the device is taken.
 func mountDevice(t *testing.T, v *FS, p Persistent) (m Mounted, err error) {
@@ -53,7 +56,7 @@ func mountDevice(t *testing.T, v *FS, p Persistent) (m Mounted, err error) {
 			strings.Contains(err.Error(), "already mounted or mount point busy"))
 	}
 	m, err = v.MountPersistent(t.Context(), p)
-	for claimed() && t.Context().Err() == nil {
+	for try := 0; claimed() && try < claimTries; try++ {
 		time.Sleep(50 * time.Millisecond)
 		m, err = v.MountPersistent(t.Context(), p)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// lastWords mounts a file system whose unmount waits for a word of its server, which says none. The server is another
-// process, which ends soon: nothing else ends the wait.
-func lastWords(t *testing.T, path string) {
+// mountSilent mounts a file system whose unmount waits for an answer of its server, which gives none. The server is
+// another process, which ends soon: nothing else ends the wait.
+func mountSilent(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		t.Fatal(err)
@@ -40,9 +40,12 @@ func lastWords(t *testing.T, path string) {
 	})
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", connection.Fd())
 	err = unix.Mount(device, path, "fuseblk", 0, options)
-	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil { // as in mountDevice
+	for try := 0; errors.Is(err, unix.EBUSY) && try < claimTries; try++ { // as in mountDevice
 		time.Sleep(50 * time.Millisecond)
 		err = unix.Mount(device, path, "fuseblk", 0, options)
+	}
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EPERM) {
+		t.Skipf("cannot mount a file system with a silent server: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +67,14 @@ func lastWords(t *testing.T, path string) {
 	}
 }
 
-// TestLastWords checks that the end of a pod waits only so long for what the server of its share has not answered.
-func TestLastWords(t *testing.T) {
+// TestUnmountGivesServerUp checks that the end of a pod waits only so long for the server of its share.
+func TestUnmountGivesServerUp(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	v.serverPatience = time.Second
 	pod := testPod()
 	path := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~nfs/share")
-	lastWords(t, path)
+	mountSilent(t, path)
 	ended := make(chan error, 1)
 	go func() { ended <- v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.NFS, "share"}) }()
 	select {
