@@ -67,19 +67,25 @@ func (s *Storage) Run(ctx context.Context) {
 
 // restore writes the drivers that are registered into the Node and the CSINode: both may be new.
 func (s *Storage) restore(ctx context.Context) error {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.registered))
-	s.mu.Unlock()
 	var errs []error
-	for _, d := range all {
+	for _, d := range s.nodeDrivers() {
 		errs = append(errs, s.labelNode(ctx, d))
 	}
 	errs = append(errs, s.writeCSINode(ctx, func(n *storagev1.CSINode) {
-		for _, d := range all {
+		for _, d := range s.nodeDrivers() { // one may have gone meanwhile
 			n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
 		}
 	}))
 	return errors.Join(errs...)
+}
+
+// nodeDrivers returns the registered drivers by name.
+func (s *Storage) nodeDrivers() []NodeDriver {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.registered), func(a, b NodeDriver) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 // SetDriver adds a driver to the CSINode, and its topology to the labels of the Node.
