@@ -5,10 +5,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/config"
-
-	"k8s.io/utils/ptr"
 )
 
 // Settings returns what agent/spec needs of the configuration; New adds the rest.

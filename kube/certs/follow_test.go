@@ -61,7 +61,7 @@ func TestFollowThroughLink(t *testing.T) {
 	}
 	var seen atomic.Value
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		done <- watchFiles(ctx, []string{link}, 10*time.Millisecond, func() {
 			text, _ := os.ReadFile(link)
