@@ -25,24 +25,25 @@ func (e *ExpandError) Unwrap() error { return e.err }
 // Size returns the size in bytes that a published volume has on this node: that of its last expansion. If it was not
 // expanded, it has the size of the first call since it was staged; 0 is not known.
 func (c *CSI) Size(ctx context.Context, v *Volume, size int64) (int64, error) {
-	if err := c.setSize(ctx, v.key(), func(has int64) int64 { return cmp.Or(has, size) }); err != nil {
-		return 0, err
-	}
-	return c.records.get(v.key()).Size, nil
+	return c.setSize(ctx, v.key(), func(has int64) int64 { return cmp.Or(has, size) })
 }
 
-// setSize changes the recorded size of a volume that a pod uses.
-func (c *CSI) setSize(ctx context.Context, k key, to func(has int64) int64) error {
+// setSize changes the recorded size of a volume that a pod uses, and returns the new one.
+func (c *CSI) setSize(ctx context.Context, k key, to func(has int64) int64) (int64, error) {
 	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unlock()
 	has := c.records.get(k).Size
-	if to(has) == has {
-		return nil
+	size := to(has)
+	if size == has {
+		return size, nil
 	}
-	return c.records.update(k, surviveCrash, func(r *record) { r.Size = to(has) })
+	if err := c.records.update(k, surviveCrash, func(r *record) { r.Size = size }); err != nil {
+		return 0, err
+	}
+	return size, nil
 }
 
 // Expand has a driver grow a published volume to a size in bytes. After an error other than *ExpandError the volume may
@@ -77,7 +78,8 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		return err
 	})
 	if err == nil {
-		return c.setSize(ctx, v.key(), func(int64) int64 { return size })
+		_, err = c.setSize(ctx, v.key(), func(int64) int64 { return size })
+		return err
 	}
 	if !final(err) {
 		return err
