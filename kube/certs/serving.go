@@ -193,8 +193,8 @@ func (s *Serving) rotate(ctx context.Context) {
 		wait := clockCheck // also if it is due and the addresses are unknown: they end the wait
 		if failed > 0 {
 			wait = retry(failed)
-		} else if left := s.due.Sub(s.now()); left > 0 {
-			wait = min(left, clockCheck)
+		} else if now := s.now(); now.Before(s.due) {
+			wait = untilRenewal(s.due, now)
 		}
 		timer.Reset(wait)
 	}
@@ -335,15 +335,15 @@ func (s *Serving) foreign(crt string) bool {
 // resign signs a new certificate before the old one expires.
 func (s *Serving) resign(ctx context.Context) {
 	for {
-		if !backoff.Sleep(ctx, untilRenewal(s.due, time.Now())+time.Second) {
+		if !backoff.Sleep(ctx, untilRenewal(s.due, s.now())+time.Second) {
 			return
 		}
-		if time.Now().Before(s.due) {
+		if s.now().Before(s.due) {
 			continue
 		}
-		if err := s.signSelf(time.Now()); err != nil {
+		if err := s.signSelf(s.now()); err != nil {
 			s.fail(err, 1)
-			s.due = time.Now().Add(retry(10))
+			s.due = s.now().Add(retry(10))
 		}
 	}
 }
