@@ -121,7 +121,7 @@ func TestImageIsGoneAgain(t *testing.T) {
 	}
 }
 
-// TestImageIsLoaded checks that a pod whose image could not be pulled starts soon after somebody has loaded the image
+// TestImageIsLoaded checks that a pod whose image could not be pulled starts soon after the image has been loaded
 // onto the node, however long the back-off of the pull is, and that nothing is reported meanwhile.
 func TestImageIsLoaded(t *testing.T) {
 	for _, policy := range []corev1.PullPolicy{corev1.PullIfNotPresent, corev1.PullNever} {

@@ -91,7 +91,7 @@ func (f Failure) Holds(s Step) bool {
 func (f Failure) Retry() time.Time { return f.At.Add(f.Delay) }
 
 // Look returns, for an image whose pull is in back-off, the step that looks whether the image is on the node, or else
-// when it is time for that: somebody may load the image there. It returns neither if the image is to be pulled anyway.
+// when it is time for that: another program may load the image. It returns neither if the image is to be pulled anyway.
 func (f Failure) Look(s Step, now time.Time) (look Step, at time.Time) {
 	image, ensures := s.(EnsureImage)
 	if !ensures || image.Policy == corev1.PullAlways {
