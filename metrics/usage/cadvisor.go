@@ -16,6 +16,8 @@ type group struct {
 	use     Usage
 	born    time.Time
 	network []Interface
+	// devices are the block devices of the machine; nil for all cgroups but the root.
+	devices []blockDevice
 	// open are the open files of a sandbox or container; nil for other cgroups.
 	open *OpenFiles
 }
@@ -29,7 +31,8 @@ func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	if err != nil {
 		failed = 1
 	}
-	groups := c.groups(pods)
+	devices := readBlockDevices()
+	groups := c.groups(pods, devices)
 	c.writeMachine(t)
 	for i := range families {
 		f := &families[i]
@@ -38,21 +41,20 @@ func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 			f.write(t, &groups[j])
 		}
 	}
-	c.writeRootDisk(t)
+	c.writeRootDisk(t, devices)
 	t.Family("container_scrape_error",
 		"1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
 	t.Sample(failed)
 }
 
 // groups returns all cgroups that /metrics/cadvisor exposes.
-func (c *Collector) groups(pods []podUse) []group {
+func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 	label := func(container, id, image, name, namespace, pod string) string {
 		return metrics.Labels("container",
 			container, "id", id, "image", image, "name", name, "namespace", namespace, "pod", pod)
 	}
 	h := c.cfg.Hierarchy
-	root, _ := c.machineUse(Full)
-	all := []group{{labels: label("", "/", "", "", "", ""), use: root, born: c.cfg.Boot, network: interfacesOf(0)}}
+	all := []group{c.machineGroup(label("", "/", "", "", "", ""), devices)}
 	var cgroups []string
 	for _, s := range c.systems() {
 		cgroups = append(cgroups, s.cgroup)
@@ -85,7 +87,33 @@ func (c *Collector) groups(pods []podUse) []group {
 			})
 		}
 	}
+	nameDevices(all, devices)
 	return all
+}
+
+// machineGroup returns the root cgroup, with all processes of the machine.
+func (c *Collector) machineGroup(labels string, devices []blockDevice) group {
+	use, _ := c.machineUse(Full)
+	for i := range devices {
+		if devices[i].mounted {
+			use.IO = devices[i].addTo(use.IO)
+		}
+	}
+	return group{labels: labels, use: use, born: c.cfg.Boot, network: interfacesOf(0), devices: devices}
+}
+
+// nameDevices sets the paths of the devices that the cgroups have read and written.
+func nameDevices(groups []group, devices []blockDevice) {
+	paths := map[[2]uint64]string{}
+	for _, d := range devices {
+		paths[[2]uint64{d.major, d.minor}] = d.path
+	}
+	for i := range groups {
+		for j := range groups[i].use.IO {
+			io := &groups[i].use.IO[j]
+			io.Device = paths[[2]uint64{io.Major, io.Minor}]
+		}
+	}
 }
 
 func (c *Collector) openFiles(cgroup string) *OpenFiles {
@@ -145,13 +173,18 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 }
 
 // writeRootDisk writes the usage of the file system of the agent's root directory, with the labels of the node.
-func (c *Collector) writeRootDisk(t *metrics.Text) {
+func (c *Collector) writeRootDisk(t *metrics.Text, devices []blockDevice) {
 	f := readFileSystem(c.cfg.RootDir)
 	var st unix.Stat_t
 	if !f.known || unix.Stat(c.cfg.RootDir, &st) != nil {
 		return
 	}
-	device := c.cfg.Hierarchy.deviceName(uint64(unix.Major(st.Dev)), uint64(unix.Minor(st.Dev)))
+	device := ""
+	for _, d := range devices {
+		if d.major == uint64(unix.Major(st.Dev)) && d.minor == uint64(unix.Minor(st.Dev)) {
+			device = d.path
+		}
+	}
 	labels := []string{"container", "", "device", device, "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}
 	for _, one := range []struct {
 		name, help string

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"time"
 )
 
@@ -66,7 +64,7 @@ type PageFaults struct{ Faults, MajorFaults uint64 }
 
 // DeviceIO counts what a cgroup has read from and written to a block device.
 type DeviceIO struct {
-	// Device is its path in /dev; empty if the kernel has no name for it.
+	// Device is its path in /dev, which is looked up later; empty if the kernel has no name for it.
 	Device                               string
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
@@ -102,8 +100,6 @@ type Hierarchy struct {
 	mounts map[string]string
 	// unified is the mount point of v2.
 	unified string
-	// names has the paths of devices by number.
-	names sync.Map
 }
 
 // unifiedMount is the mount point of cgroup v2 on every system that has only cgroup v2.
@@ -206,22 +202,5 @@ func (h *Hierarchy) read(cgroup string, d Detail) (u Usage, ok bool) {
 	} else {
 		h.readV1(cgroup, d, &u)
 	}
-	for i := range u.IO {
-		u.IO[i].Device = h.deviceName(u.IO[i].Major, u.IO[i].Minor)
-	}
 	return u, u.HasCPU || u.HasMemory
-}
-
-// deviceName returns the path of a block device in /dev, from its name in sysfs.
-func (h *Hierarchy) deviceName(major, minor uint64) string {
-	number := strconv.FormatUint(major, 10) + ":" + strconv.FormatUint(minor, 10)
-	if name, ok := h.names.Load(number); ok {
-		return name.(string)
-	}
-	name := ""
-	if target, err := os.Readlink("/sys/dev/block/" + number); err == nil {
-		name = "/dev/" + filepath.Base(target)
-	}
-	h.names.Store(number, name)
-	return name
 }

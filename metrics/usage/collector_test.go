@@ -290,6 +290,34 @@ func TestCadvisor(t *testing.T) {
 	})
 }
 
+// TestDevicesOfMachine checks that the root cgroup has what is counted for whole block devices, in seconds, each device
+// once, and that a device is named as it is called now.
+func TestDevicesOfMachine(t *testing.T) {
+	w := newWorld(t, true)
+	devices := parseDiskStats([]byte("259 1 nvme0n1p1 1 2 3 1500 5 6 7 8 9 10 11\n" +
+		"8 1 sda1 21 22 23 24 25 26 27 28 29 30 31\n8 0 sda 1 1 1 1 1 1 1 1 1 1 1\n"))
+	findMounted(devices, []byte("1 0 259:1 / / rw - ext4 /dev/root rw\n1 0 8:1 / /data rw - xfs /dev/sda1 rw\n"))
+	text := w.text(func(_ context.Context, t *metrics.Text) {
+		groups := w.groups(nil, devices)
+		for i := range families {
+			t.Family(families[i].name, families[i].help, families[i].kind)
+			families[i].write(t, &groups[0])
+		}
+	})
+	const root = `{container="",id="/",image="",name="",namespace="",pod="",device="/dev/`
+	wantLines(t, text,
+		"container_fs_read_seconds_total"+root+`nvme0n1p1"} 1.5`,
+		"container_fs_io_current"+root+`sda1"} 29`,
+		"container_fs_io_time_weighted_seconds_total"+root+`sda1"} 0.031`,
+		"container_fs_reads_total"+root+`nvme0n1p1"} 3`, // as the cgroup says
+		"container_fs_reads_total"+root+`sda1"} 21`,
+		"container_fs_writes_bytes_total"+root+`sda1"} 13824`,
+	)
+	if strings.Contains(text, `/sda"`) || strings.Count(text, "container_fs_reads_total"+root) != 2 {
+		t.Errorf("got other devices than those with a mounted file system, or one twice:\n%s", text)
+	}
+}
+
 func TestResource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, _ bool) {
 		text := w.text(w.WriteResource)

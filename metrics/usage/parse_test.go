@@ -67,6 +67,25 @@ func TestParseIO(t *testing.T) {
 	}
 }
 
+func TestParseDiskStats(t *testing.T) {
+	all := parseDiskStats([]byte("   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n" +
+		" 8 1 sda1 0 0 8 1500 0 0 0 0 0 0 0\n 253 0 dm-0 1 1 1 1 1 1 1 1 1 1 1\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n" +
+		" 8 2 short 1 2 3\n x 2 nonsense 1 2 3 4 5 6 7 8 9 10 11\n"))
+	findMounted(all, []byte("27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+
+		"28 27 0:45 /@ /data rw - btrfs /dev/dm-0 rw\n29 27 7:0 / /snap ro - squashfs /dev/loop0 ro\n"+
+		"30 27 0:22 / /sys rw - sysfs sysfs rw\nnonsense\n"))
+	type counts = [countsOfDevice]uint64
+	want := []blockDevice{
+		{path: "/dev/sda", major: 8, counts: counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{path: "/dev/sda1", major: 8, minor: 1, mounted: true, counts: counts{sectorsRead: 8, readTime: 1500}},
+		{path: "/dev/dm-0", major: 253, mounted: true, counts: counts{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		{path: "/dev/loop0", major: 7},
+	}
+	if !reflect.DeepEqual(all, want) {
+		t.Errorf("got %+v, want %+v", all, want)
+	}
+}
+
 func TestParsePressure(t *testing.T) {
 	got := parsePressure(
 		[]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"),
@@ -119,6 +138,7 @@ func TestParseMachine(t *testing.T) {
 
 func FuzzParsers(f *testing.F) {
 	for _, seed := range []string{"usage_usec 1\n", "8:0 rbytes=1\n", "8:0 Read 1\n", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12\n",
+		"8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", "27 1 8:0 / / rw - ext4 /dev/sda rw\n",
 		"some avg10=0 total=1\n", "MemTotal: 1 kB\n", "processor : 0\n"} {
 		f.Add([]byte(seed))
 	}
@@ -134,6 +154,7 @@ func FuzzParsers(f *testing.F) {
 		}
 		parseIOStat(text)
 		parseBlkio(nil, text, true)
+		findMounted(parseDiskStats(text), text)
 		if id := containerID(string(text)); strings.ContainsAny(id, "/.\x00") {
 			t.Errorf("got the ID %q, want one without a path", id)
 		}
