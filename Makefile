@@ -116,12 +116,12 @@ e2e: build ## long tests on real components; RUN=regexp selects tests
 .PHONY: conformance
 conformance: build ## the upstream node conformance tests; AGENT=kubelet, FOCUS=, SKIP= and LABEL= select others
 	@echo "==> the Kubernetes test suite (the first run builds it: some minutes)"
-	@go run ./test/conformance
+	@go run ./test/conformance $(ARGS)
 
 .PHONY: node-e2e
 node-e2e: build ## the upstream suite for one node, which also restarts the agent; AGENT=kubelet, FOCUS=, SKIP=, LABEL=
 	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
-	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k)
+	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k) $(ARGS)
 
 .PHONY: certify
 certify: ## check the results of a conformance run by hydrophone for certification; DIR=…/vX.Y/PRODUCT

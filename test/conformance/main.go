@@ -95,7 +95,7 @@ func parse() options {
 	flag.StringVar(&o.testbed.NodeletBin, "nodelet-bin", "bin/nodelet", "nodelet's program `file`")
 	flag.StringVar(&o.testbed.Runtime, "runtime", env("RUNTIME", "containerd"), "`name` of the container runtime: "+
 		"containerd or crio; +crun after it selects another OCI runtime")
-	flag.IntVar(&o.testbed.Nodes, "nodes", 1, "`number` of nodes")
+	flag.IntVar(&o.testbed.Nodes, "nodes", 0, "`number` of nodes (default what the suite needs)")
 	flag.StringVar(&o.suite, "suite", env("SUITE", ""),
 		"`name` of a set of specs, unless FOCUS, SKIP or LABEL are set")
 	flag.StringVar(&o.focus, "focus", env("FOCUS", ""), "run specs whose full name matches this `regexp`")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // TestMatrixIsUpToDate checks that the matrix in docs/conformance.md is that of the results that are kept.
@@ -141,6 +143,14 @@ func TestChoose(t *testing.T) {
 	o = options{suite: defaultSuite, focus: "x"}
 	if err := o.choose(); err != nil || o.suite != "" || o.label != "" {
 		t.Errorf("got %+v, %v, want no suite", o, err)
+	}
+	o = options{suite: "conformance"}
+	if err := o.choose(); err != nil || o.testbed.Nodes != 2 {
+		t.Errorf("got %d nodes, %v, want the 2 that the suite needs", o.testbed.Nodes, err)
+	}
+	o = options{suite: "conformance", focus: "x", testbed: testbed.Options{Nodes: 3}}
+	if err := o.choose(); err != nil || o.testbed.Nodes != 3 {
+		t.Errorf("got %d nodes, %v, want the 3 that the flag says", o.testbed.Nodes, err)
 	}
 	o = options{suite: "none"}
 	if o.choose() == nil {

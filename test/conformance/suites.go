@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,8 @@ type suite struct {
 	focus, skip, label string
 	// node: its specs are those of the suite for a single node, test/e2e_node.
 	node bool
+	// nodes is the number of nodes that its specs need; 0 means 1.
+	nodes int
 }
 
 // usual leaves out specs that need the node for themselves, take long, or fail now and then by themselves.
@@ -35,9 +38,10 @@ var suites = map[string]suite{
 		label: "!Alpha" + usual,
 	},
 	"conformance": {
-		title: "Conformance of all groups, without Serial, Disruptive and Slow",
+		title: "Conformance of all groups, on two nodes",
 		focus: `.`,
-		label: "Conformance" + usual,
+		label: "Conformance",
+		nodes: 2,
 	},
 	"single-api": {
 		title: "`e2e_node`: metrics, statistics, `/configz`, local APIs",
@@ -87,7 +91,8 @@ const (
 	defaultNodeSuite = "single-pods"
 )
 
-// choose fills in the expressions of the named suite. FOCUS, SKIP and LABEL replace the suite; the run then has none.
+// choose fills in the expressions of the named suite and the number of nodes. FOCUS, SKIP and LABEL replace the suite;
+// the run then has none, but as many nodes.
 func (o *options) choose() error {
 	if o.suite == "" {
 		o.suite = defaultSuite
@@ -96,6 +101,7 @@ func (o *options) choose() error {
 		}
 	}
 	s := suites[o.suite]
+	o.testbed.Nodes = max(1, cmp.Or(o.testbed.Nodes, s.nodes))
 	switch {
 	case s.title == "" || s.node != o.node:
 		return fmt.Errorf("-suite %q: use one of %q", o.suite, o.suiteNames())
