@@ -100,7 +100,9 @@ func matrix(results []*result, causes known) string {
 	}
 	machines := map[string]bool{}
 	for _, r := range results {
-		machines[fmt.Sprintf("cgroup %s: %s, kernel %s", r.Cgroup, r.Machine, r.Kernel)] = true
+		for _, run := range r.Runs {
+			machines[fmt.Sprintf("cgroup %s: %s, kernel %s", r.Cgroup, run.Kind, run.Kernel)] = true
+		}
 	}
 	fmt.Fprintf(&b, "\nMachines: %s.\n", strings.Join(slices.Sorted(maps.Keys(machines)), "; "))
 	return b.String()

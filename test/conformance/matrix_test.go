@@ -46,10 +46,13 @@ func sample(passed []string, failed map[string]string) *result {
 			CgroupDriver: "systemd",
 			Runtime:      "containerd 2.4.2",
 			OCIRuntime:   "runc 1.5.2",
-			Kernel:       "7.3",
-			Machine:      "machine, 2 processors",
 		},
-		Runs:   []portion{{AgentVersion: "v1.2.3", Began: sampleDay, Seconds: 61}},
+		Runs: []portion{{
+			AgentVersion: "v1.2.3",
+			machine:      machine{Kernel: "7.3", Kind: "machine, 2 processors"},
+			Began:        sampleDay,
+			Seconds:      61,
+		}},
 		Passed: passed,
 		Failed: failed,
 	}
@@ -74,14 +77,14 @@ func TestMatrix(t *testing.T) {
 }
 
 // TestResume checks that a run that resumes another leaves out what has passed, that a spec that failed counts as its
-// last run ended, and that runs in different environments are not mixed.
+// last run ended, that the machines may differ, and that runs in different environments are not mixed.
 func TestResume(t *testing.T) {
 	before := sample([]string{"a (x)"}, map[string]string{"b": "failed: x", "c": "failed: y"})
 	if got, want := before.others(), []string{`--skip= a \(x\)$`}; !slices.Equal(got, want) {
 		t.Errorf("arguments: got %q, want %q", got, want)
 	}
 	r := sample(nil, map[string]string{})
-	r.Runs[0].Began = sampleDay.Add(time.Hour)
+	r.Runs[0].Began, r.Runs[0].Kernel = sampleDay.Add(time.Hour), "7.4"
 	r.end(&report{specs: []spec{{name: "b", state: "passed"}, {name: "d", state: "failed", why: "z\nmore"}}, notRun: 1})
 	if err := r.continues(before); err != nil {
 		t.Fatal(err)
@@ -95,6 +98,11 @@ func TestResume(t *testing.T) {
 	}
 	if len(r.Runs) != 2 || r.Runs[1].Passed != 1 || r.Runs[1].Failed != 1 || r.NotRun != 1 {
 		t.Errorf("got %+v, want two runs, the second with one spec passed and one failed, and one left", r)
+	}
+	for _, kernel := range []string{"7.3", "7.4"} {
+		if page := matrix([]*result{r}, nil); !strings.Contains(page, "cgroup v2: machine, 2 processors, kernel "+kernel) {
+			t.Errorf("got %s, want the kernel %s among the machines", page, kernel)
+		}
 	}
 	other := sample(nil, nil)
 	other.OCIRuntime = "crun 1.8"

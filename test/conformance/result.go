@@ -35,24 +35,29 @@ type result struct {
 	Failed map[string]string `json:"failed"` // with the first line of the message
 }
 
-// environment is what the agent runs on.
+// environment is what the agent runs on. Runs of one result have the same.
 type environment struct {
 	Cgroup       string `json:"cgroup"` // v1 or v2
 	CgroupDriver string `json:"cgroupDriver"`
 	Runtime      string `json:"runtime"`    // "containerd 2.4.2"
 	OCIRuntime   string `json:"ociRuntime"` // "runc 1.5.2"
-	Kernel       string `json:"kernel"`
-	Machine      string `json:"machine"`
+}
+
+// machine is where a run took place. Runs of one result may have different ones.
+type machine struct {
+	Kernel string `json:"kernel"`
+	Kind   string `json:"machine"`
 }
 
 // portion is one run of a suite, or of what earlier runs have left of it.
 type portion struct {
 	// AgentVersion is that of the agent's program; nodelet's has the commit in it.
-	AgentVersion string    `json:"agentVersion"`
-	Began        time.Time `json:"began"`
-	Seconds      int       `json:"seconds"`
-	Passed       int       `json:"passed"`
-	Failed       int       `json:"failed"`
+	AgentVersion string `json:"agentVersion"`
+	machine
+	Began   time.Time `json:"began"`
+	Seconds int       `json:"seconds"`
+	Passed  int       `json:"passed"`
+	Failed  int       `json:"failed"`
 }
 
 // cgroupVersion returns the version of this machine's cgroup hierarchy.
@@ -67,32 +72,35 @@ func cgroupVersion() (string, error) {
 	return "v1", nil
 }
 
-// machineKind returns the kind of this machine and the number of its processors.
-func machineKind() (string, error) {
+// thisMachine returns the kernel and the kind of this machine, with the number of its processors.
+func thisMachine() (machine, error) {
 	cpus, err := os.ReadFile("/proc/cpuinfo")
 	kind := "machine"
 	if strings.Contains(string(cpus), "User Mode Linux") {
 		kind = "User-Mode Linux"
 	}
-	return fmt.Sprintf("%s, %d processors", kind, runtime.NumCPU()), err
+	var kernel unix.Utsname
+	err = errors.Join(err, unix.Uname(&kernel))
+	return machine{
+		Kernel: unix.ByteSliceToString(kernel.Release[:]),
+		Kind:   fmt.Sprintf("%s, %d processors", kind, runtime.NumCPU()),
+	}, err
 }
 
 // begin returns the result of a run that begins now, without its specs.
 func begin(ctx context.Context, o options, tb *testbed.Testbed) (*result, error) {
 	r := &result{Suite: o.suite, Agent: string(o.agent), Failed: map[string]string{}}
+	run := portion{Began: time.Now().UTC().Truncate(time.Second)}
 	var errs [6]error
 	r.Cgroup, errs[0] = cgroupVersion()
-	r.Machine, errs[1] = machineKind()
+	run.machine, errs[1] = thisMachine()
 	r.OCIRuntime, errs[2] = tb.Nodes[0].Runtime.OCIVersion(ctx)
 	r.CgroupDriver = tb.Nodes[0].CgroupDriver()
 	r.Kubernetes, errs[3] = serverVersion(ctx, tb)
 	r.Runtime, errs[4] = tb.Nodes[0].Runtime.Version(ctx)
-	var kernel unix.Utsname
-	errs[5] = unix.Uname(&kernel)
-	r.Kernel = unix.ByteSliceToString(kernel.Release[:])
-	agent, err := agentVersion(ctx, o, tb)
-	r.Runs = []portion{{AgentVersion: agent, Began: time.Now().UTC().Truncate(time.Second)}}
-	return r, errors.Join(append(errs[:], err)...)
+	run.AgentVersion, errs[5] = agentVersion(ctx, o, tb)
+	r.Runs = []portion{run}
+	return r, errors.Join(errs[:]...)
 }
 
 // agentVersion returns what the agent's program says with --version, which is what the Node object says as well.
