@@ -196,7 +196,7 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !isOutage(err) {
+		if !isOutage(err) || isInternal(err) { // no other event waits for one that the API server cannot take
 			r.refused(event, err)
 			return
 		}
@@ -235,7 +235,7 @@ func (r *Recorder) countUp(ctx context.Context, event *corev1.Event) error {
 		Name(event.Name).Body(body).MaxRetries(0).Do(ctx).Error()
 }
 
-// refused logs an event that the API server will never accept. Two reasons are normal: its namespace is being deleted,
+// refused logs an event that the API server does not accept. Two reasons are normal: its namespace is being deleted,
 // or an earlier attempt had succeeded and only its answer was lost.
 func (r *Recorder) refused(event *corev1.Event, err error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -253,6 +253,29 @@ func TestRefusedEventIsNotRetried(t *testing.T) {
 	})
 }
 
+// TestServerErrorOfOneEvent checks that an event which the API server cannot take, because it cannot reach an admission
+// webhook for its namespace, does not hold up those of others.
+func TestServerErrorOfOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		api.before = func(_, path string) error {
+			if strings.Contains(path, "/namespaces/bad/") {
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+			return nil
+		}
+		r := runRecorder(t, api)
+		bad := podRef
+		bad.Namespace = "bad"
+		r.Event(bad, "Normal", "Started", "m")
+		r.Event(podRef, "Normal", "Started", "m")
+		time.Sleep(10 * time.Minute)
+		if got := api.eventList(); len(got) != 1 || got[0].Namespace != podRef.Namespace {
+			t.Errorf("events after 10 minutes: got %v, want that of the good namespace", got)
+		}
+	})
+}
+
 func TestEventNamesFitAndDiffer(t *testing.T) {
 	c := &correlator{}
 	o := occurrence{ref: Ref{Name: strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)}, at: time.Now()}

@@ -62,7 +62,7 @@ type Publisher struct {
 	queues   [2][]*entry // by priority; an entry may be in both, and entry.queued says which one counts
 	delayed  map[*entry]struct{}
 	inFlight int
-	failures int       // consecutive requests that reached no working API server
+	failures int       // pods whose requests failed since the last request that reached a working API server
 	resume   time.Time // no request before this after a failure
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -159,11 +157,11 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 		return
 	}
 	if errors.Is(err, errPodGone) || (err == nil && j.delete) {
-		p.noteServer(nil)
+		p.noteServer(e, nil)
 		p.drop(e)
 		return
 	}
-	p.noteServer(err)
+	p.noteServer(e, err)
 	if err != nil {
 		p.retryLater(e, j, err)
 		return
@@ -175,52 +173,4 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 	case e.queued != none: // there was another Set during the request
 		p.list(e, time.Now())
 	}
-}
-
-// noteServer delays all requests while none reaches a working API server, until one does.
-func (p *Publisher) noteServer(err error) {
-	if !isOutage(err) {
-		p.failures, p.resume = 0, time.Time{}
-		return
-	}
-	wait := min(outageMax, outageFirst<<min(p.failures, 10))
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		wait = max(wait, time.Duration(seconds)*time.Second)
-	}
-	p.failures++
-	p.resume = time.Now().Add(backoff.Jitter(wait))
-}
-
-// retryLater queues e for another attempt: without delay after an outage, with its own back-off if the server refused
-// just this request.
-func (p *Publisher) retryLater(e *entry, j job, err error) {
-	l := min(e.queued, normal)
-	if j.delete {
-		l = urgent
-	}
-	e.queued, e.since = l, j.since
-	if isOutage(err) {
-		p.queues[l] = append(p.queues[l], e)
-		return
-	}
-	e.retry = min(podRetryMax, max(podRetryFirst, 2*e.retry))
-	e.notBefore, e.held = time.Now().Add(backoff.Jitter(e.retry)), false
-	p.delayed[e] = struct{}{}
-}
-
-// isOutage reports whether err says that the API server does not work, or does not accept the node's identity.
-// Otherwise it refused just this request.
-func isOutage(err error) bool {
-	if err == nil {
-		return false
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return true // something answered, but not the API server
-	}
-	code := status.Status().Code
-	return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -204,4 +205,42 @@ func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestServerErrorsOfOnePod checks that a pod whose requests the API server cannot serve, because it cannot reach an
+// admission webhook for the pod's namespace, does not delay the statuses of others.
+func TestServerErrorsOfOnePod(t *testing.T) {
+	for name, failure := range map[string]error{
+		"internal error": apierrors.NewInternalError(errors.New("failed calling webhook")),
+		"timeout":        context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 8)
+				b.api.before = func(_, path string) error {
+					if strings.Contains(path, "/pods/bad") {
+						return failure
+					}
+					return nil
+				}
+				b.run(t)
+				for i := range 3 {
+					bad := b.api.add(testPod(fmt.Sprint("bad", i)))
+					b.p.SetGone(bad, running(bad, false))
+				}
+				for i := range 10 {
+					time.Sleep(time.Minute)
+					pod := b.api.add(testPod(fmt.Sprint("good", i)))
+					b.p.Set(pod, running(pod, false))
+					if i == 0 { // until then three pods have failed and none has succeeded
+						time.Sleep(outageMax)
+					}
+					synctest.Wait()
+					if b.api.get("ns", pod.Name).Status.Phase != corev1.PodRunning {
+						t.Errorf("%s, with no outage: its status waits, want it sent at once", pod.Name)
+					}
+				}
+			})
+		})
+	}
 }

@@ -1,0 +1,84 @@
+package status
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
+)
+
+// noteServer delays all requests while none reaches a working API server, until one does. A pod that has failed before
+// tells nothing new: it may fail alone, for example because the API server cannot call a webhook for its namespace.
+func (p *Publisher) noteServer(e *entry, err error) {
+	switch {
+	case !isOutage(err):
+		p.serverWorks()
+		return
+	case e.retry == 0:
+		p.failures++
+	case p.failures == 0:
+		return
+	}
+	wait := min(outageMax, outageFirst<<min(p.failures-1, 10))
+	p.resume = time.Now().Add(max(backoff.Jitter(wait), suggestedDelay(err)))
+}
+
+// serverWorks ends an outage: what failed in it is sent now.
+func (p *Publisher) serverWorks() {
+	if p.failures == 0 {
+		return
+	}
+	p.failures, p.resume = 0, time.Time{}
+	for e := range p.delayed {
+		if !e.held {
+			e.notBefore = time.Time{}
+		}
+	}
+}
+
+func suggestedDelay(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return time.Duration(seconds) * time.Second
+}
+
+// retryLater queues the entry for another attempt after its own back-off.
+func (p *Publisher) retryLater(e *entry, j job, err error) {
+	e.queued, e.since = min(e.queued, normal), j.since
+	if j.delete {
+		e.queued = urgent
+	}
+	first, most := podRetryFirst, podRetryMax
+	if isOutage(err) {
+		first, most = outageFirst, outageMax
+	}
+	e.retry = min(most, max(first, 2*e.retry))
+	e.notBefore, e.held = time.Now().Add(max(backoff.Jitter(e.retry), suggestedDelay(err))), false
+	p.delayed[e] = struct{}{}
+}
+
+// isOutage reports whether err says that the API server does not work, or does not accept the node's identity.
+// Otherwise it refused just this request.
+func isOutage(err error) bool {
+	if err == nil {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return true // something answered, but not the API server
+	}
+	code := status.Status().Code
+	return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
+}
+
+// isInternal reports whether the API server answered that it failed at this request, for example because it cannot
+// call an admission webhook for the namespace.
+func isInternal(err error) bool {
+	return apierrors.IsInternalError(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
