@@ -14,17 +14,25 @@ import (
 // Unit is the smallest length of a range; every length is a multiple of it.
 const Unit = 65536
 
+// idsEnd is the first number that is no ID of the host. The kernel takes the largest number of 32 bits for "no ID" and
+// maps no range that contains it.
+const idsEnd = math.MaxUint32
+
 // File is the file in a pod's directory that holds its range.
 const File = "userns"
 
 // Range is a range of IDs of the host, for both users and groups. The first is root in the pod.
 type Range struct{ First, Length uint32 }
 
+// end returns the first ID after the range.
+func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Length) }
+
 // Config says which ranges may be allocated.
 type Config struct {
 	// IDsPerPod is KubeletConfiguration userNamespaces.idsPerPod, a multiple of Unit.
 	IDsPerPod uint32
-	// Pool has the IDs from which ranges are allocated; zero means all IDs except the first IDsPerPod.
+	// Pool has the IDs from which ranges are allocated; zero means all IDs except the first IDsPerPod and those after the
+	// last multiple of IDsPerPod.
 	Pool Range
 	// MaxPods is the number of pods for which the pool must be large enough.
 	MaxPods int
@@ -68,16 +76,16 @@ func (t *Table) setPool() error {
 		return fmt.Errorf("userNamespaces.idsPerPod %d is not a multiple of %d", n, Unit)
 	}
 	if pool == (Range{}) {
-		pool = Range{First: n, Length: math.MaxUint32 - n + 1}
+		pool = Range{First: n, Length: idsEnd/n*n - n}
 	}
 	switch {
 	case pool.First < n || pool.First%n != 0 || pool.Length%n != 0:
 		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, must begin at a multiple of "+
 			"userNamespaces.idsPerPod (%d) above 0 and their number must be a multiple of it; change /etc/subuid and "+
 			"/etc/subgid", pool.Length, pool.First, n)
-	case uint64(pool.First)+uint64(pool.Length) > 1<<32:
-		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, exceed the largest ID, %d; change "+
-			"/etc/subuid and /etc/subgid", pool.Length, pool.First, uint32(math.MaxUint32))
+	case pool.end() > idsEnd:
+		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, exceed the largest ID that the kernel maps, "+
+			"%d; give the user at least %d IDs fewer in /etc/subuid and /etc/subgid", pool.Length, pool.First, idsEnd-1, n)
 	case int64(pool.Length/n) < int64(t.cfg.MaxPods):
 		return fmt.Errorf("the subordinate IDs of the user kubelet, %d from %d, are enough for %d pods, but maxPods is %d: "+
 			"add more in /etc/subuid and /etc/subgid", pool.Length, pool.First, pool.Length/n, t.cfg.MaxPods)
@@ -170,7 +178,7 @@ func (t *Table) take(pod types.UID, r Range) {
 }
 
 func overlap(a, b Range) bool {
-	return uint64(a.First) < uint64(b.First)+uint64(b.Length) && uint64(b.First) < uint64(a.First)+uint64(a.Length)
+	return uint64(a.First) < b.end() && uint64(b.First) < a.end()
 }
 
 // span yields the positions of the pool that a range overlaps. The length of the range differs from idsPerPod if the
@@ -178,7 +186,7 @@ func overlap(a, b Range) bool {
 func (t *Table) span(r Range) func(yield func(uint32) bool) {
 	return func(yield func(uint32) bool) {
 		n := uint64(t.cfg.IDsPerPod)
-		first, last := uint64(r.First)/n, (uint64(r.First)+uint64(r.Length)-1)/n
+		first, last := uint64(r.First)/n, (r.end()-1)/n
 		for p := max(first, uint64(t.first)); p <= last && p < uint64(t.first)+uint64(t.size); p++ {
 			if !yield(uint32(p) - t.first) {
 				return
@@ -219,10 +227,13 @@ func parse(content []byte) (Range, error) {
 		return Range{}, fmt.Errorf("the mapping begins at ID %d of the container, want 0", m.ContainerID)
 	case m.HostID < Unit || m.HostID%Unit != 0 || m.Length == 0 || m.Length%Unit != 0:
 		return Range{}, fmt.Errorf("%d IDs from %d: both must be multiples of %d", m.Length, m.HostID, Unit)
-	case uint64(m.HostID)+uint64(m.Length) > 1<<32:
-		return Range{}, fmt.Errorf("%d IDs from %d exceed the largest ID", m.Length, m.HostID)
 	}
-	return Range{First: m.HostID, Length: m.Length}, nil
+	r := Range{First: m.HostID, Length: m.Length}
+	if r.end() > idsEnd {
+		return Range{}, fmt.Errorf("%d IDs from %d exceed the largest ID that the kernel maps, %d; delete the pod",
+			m.Length, m.HostID, idsEnd-1)
+	}
+	return r, nil
 }
 
 // parseSubIDs reads what getsubids(1) prints for a user: one line such as "0: kubelet 65536 7208960".

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 	"testing"
 
@@ -137,9 +138,23 @@ func TestBadPools(t *testing.T) {
 		{IDsPerPod: Unit, Pool: Range{100000, Unit}},
 		{IDsPerPod: 2 * Unit, Pool: Range{2 * Unit, 3 * Unit}},
 		{IDsPerPod: Unit, Pool: Range{65535 * Unit, 2 * Unit}},
+		{IDsPerPod: Unit, Pool: Range{65535 * Unit, Unit}},
 	} {
 		if _, _, err := New(disk{}.config(c), nil); err == nil {
 			t.Errorf("%+v: got no error", c)
+		}
+	}
+}
+
+// TestLastRange checks that no pod gets the largest number of 32 bits, for which the kernel has no mapping.
+func TestLastRange(t *testing.T) {
+	for _, n := range []uint32{Unit, 3 * Unit} {
+		table := newTable(t, disk{}, Config{IDsPerPod: n})
+		table.next = table.size - 1
+		r, err := table.Of("last")
+		if err != nil || r.end() > math.MaxUint32 || r.end()+uint64(n) <= math.MaxUint32 {
+			t.Errorf("%d IDs for each pod: the last range is %v, %v; want the last one without ID %d", n, r, err,
+				uint32(math.MaxUint32))
 		}
 	}
 }
@@ -155,6 +170,7 @@ func TestBadFiles(t *testing.T) {
 		fileText(`{"hostId":65536,"containerId":1,"length":65536}`),
 		fileText(`{"hostId":65536,"containerId":0,"length":1}`),
 		fileText(`{"hostId":4294901760,"containerId":0,"length":131072}`),
+		fileText(`{"hostId":4294901760,"containerId":0,"length":65536}`),
 		other,
 	} {
 		d := disk{"bad": text, "other": other}
@@ -191,7 +207,7 @@ func FuzzFile(f *testing.F) {
 	f.Add(`{`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := parse([]byte(text))
-		if err == nil && (r.First < Unit || r.Length == 0 || uint64(r.First)+uint64(r.Length) > 1<<32) {
+		if err == nil && (r.First < Unit || r.Length == 0 || r.end() > math.MaxUint32) {
 			t.Errorf("%q: got %v, want a range of the host's IDs", text, r)
 		}
 	})
