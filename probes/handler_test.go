@@ -239,9 +239,23 @@ func TestGRPCTimeout(t *testing.T) {
 	}
 	defer silent.Close()
 	action := &corev1.GRPCAction{Port: portOf(t, silent.Addr().String()).IntVal}
-	want := fmt.Sprintf("timeout: failed to connect service %q within 1s: context deadline exceeded", silent.Addr())
+	const want = "timeout: health rpc did not complete within 1s"
 	if got, text := tryWithin(t, 1, corev1.ProbeHandler{GRPC: action}); got != Failed || text != want {
 		t.Errorf("got %s %q, want %s %q", got, text, Failed, want)
+	}
+}
+
+// TestGRPCRefused checks that a probe of a server that does not listen does not wait for its timeout, an hour here.
+func TestGRPCRefused(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	action := &corev1.GRPCAction{Port: portOf(t, closed.Addr().String()).IntVal}
+	got, text := tryWithin(t, 3600, corev1.ProbeHandler{GRPC: action})
+	if got != Failed || !strings.Contains(text, "connection refused") {
+		t.Errorf("got %s %q, want %s with the cause", got, text, Failed)
 	}
 }
 
