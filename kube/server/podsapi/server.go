@@ -24,7 +24,7 @@ const (
 	dirName    = "pods-api"
 	socketName = "pods-api.sock"
 	dirMode    = 0o750
-	// qps and burst bound ListPods and GetPod of all clients together, as in the kubelet.
+	// qps and burst bound the calls of all clients together.
 	qps, burst = 100, 10
 	// maxStreams bounds the calls that one client has open.
 	maxStreams = 100
@@ -142,7 +142,8 @@ func (s *Server) GetPod(ctx context.Context, r *api.GetPodRequest) (*api.GetPodR
 // allow returns an error if there are too many calls.
 func (s *Server) allow() error {
 	if !s.limiter.TryAccept() {
-		return status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again later, or use WatchPods", qps)
+		return status.Errorf(codes.ResourceExhausted,
+			"more than %d calls a second: try again later, or keep one WatchPods call open", qps)
 	}
 	return nil
 }

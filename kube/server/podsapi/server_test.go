@@ -252,6 +252,13 @@ func TestRate(t *testing.T) {
 	n := newNode(t)
 	n.server.limiter = flowcontrol.NewFakeNeverRateLimiter()
 	if _, err := n.client.ListPods(t.Context(), &api.ListPodsRequest{}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %v, want ResourceExhausted", err)
+		t.Errorf("ListPods: got %v, want ResourceExhausted", err)
+	}
+	watch, err := n.client.WatchPods(t.Context(), &api.WatchPodsRequest{})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("WatchPods: got %v, want ResourceExhausted", err)
 	}
 }

@@ -25,6 +25,9 @@ type stream struct {
 // WatchPods sends all pods, a mark that these were all, and then each change. A slow client gets the newest state of a
 // pod, not each state between.
 func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServer[api.WatchPodsEvent]) error {
+	if err := s.allow(); err != nil {
+		return err
+	}
 	ctx := to.Context()
 	w, end := s.begin()
 	defer end()
