@@ -84,7 +84,7 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 			return errors.Join(fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name), err)
 		}
 	}
-	mounts, devices := usedAs(m.Pod, m.Volume.Name)
+	mounts, devices := pod.VolumeUse(&m.Pod.Spec, m.Volume.Name)
 	switch {
 	case mounts && claim.Block():
 		return fmt.Errorf("volume %q has volumeMode Block, but is specified in volumeMounts", m.Volume.Name)
@@ -92,17 +92,6 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 		return fmt.Errorf("volume %q has volumeMode Filesystem, but is specified in volumeDevices", m.Volume.Name)
 	}
 	return nil
-}
-
-// usedAs reports whether containers of the pod mount a volume, and whether they use it as a device.
-func usedAs(p *corev1.Pod, volume string) (mounts, devices bool) {
-	for _, c := range pod.Containers(&p.Spec) {
-		mounts = mounts ||
-			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
-		devices = devices ||
-			slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
-	}
-	return mounts, devices
 }
 
 // mountPersistent mounts a PersistentVolume that no driver mounts.

@@ -96,26 +96,13 @@ func TestPersistentVolume(t *testing.T) {
 	}
 }
 
-// TestUsedAs checks that a volume must be used as what it is, by containers of every kind.
-func TestUsedAs(t *testing.T) {
+// TestVolumeMode checks that a volume must be used as what it is.
+func TestVolumeMode(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{{VolumeDevices: []corev1.VolumeDevice{{Name: "raw"}}}},
 		Containers:     []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
-		EphemeralContainers: []corev1.EphemeralContainer{
-			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{VolumeMounts: []corev1.VolumeMount{{Name: "late"}}}},
-		},
 	}}
-	for name, want := range map[string][2]bool{
-		"raw":    {false, true},
-		"data":   {true, false},
-		"late":   {true, false},
-		"unused": {false, false},
-	} {
-		if mounts, devices := usedAs(pod, name); [2]bool{mounts, devices} != want {
-			t.Errorf("%s: got mounts %t and devices %t, want %v", name, mounts, devices, want)
-		}
-	}
 	block := corev1.PersistentVolumeBlock
 	claim := &storage.Claim{
 		PVC: &corev1.PersistentVolumeClaim{},

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/csi"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/metrics/usage"
 )
@@ -20,7 +21,7 @@ func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]u
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		path := mounted[v.Name]
-		_, device := usedAs(pod, v.Name)
+		_, device := podutil.VolumeUse(&pod.Spec, v.Name)
 		own, byDriver := ownStorage(path, device)
 		if !own {
 			continue

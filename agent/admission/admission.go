@@ -90,8 +90,8 @@ func reject(reason, message string) *podstate.Rejection {
 
 // wrongVolume rejects a pod with a volume that the agent cannot mount.
 func wrongVolume(pod *corev1.Pod, supported func(*corev1.Volume) error) *podstate.Rejection {
-	for i := range pod.Spec.Volumes {
-		if err := supported(&pod.Spec.Volumes[i]); err != nil {
+	for v := range podutil.UsedVolumes(&pod.Spec) {
+		if err := supported(v); err != nil {
 			return reject(reasonUnexpected, err.Error())
 		}
 	}

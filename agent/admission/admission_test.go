@@ -209,7 +209,13 @@ func TestAdmit(t *testing.T) {
 			node: `{metadata: {name: machine1}, status: {features: {supplementalGroupsPolicy: true}}}`,
 		},
 		{
-			name: "gitRepo", pod: `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}], containers: [{name: app}]}}`,
+			name: "gitRepo that no container mounts",
+			pod:  `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}], containers: [{name: app}]}}`,
+		},
+		{
+			name: "gitRepo",
+			pod: `{spec: {volumes: [{name: src, gitRepo: {repository: "x"}}],
+				containers: [{name: app, volumeMounts: [{name: src}]}]}}`,
 			want: reject("UnexpectedAdmissionError", `volume "src": gitRepo is unsupported, because a repository's hooks would `+
 				`run as root on the node: clone into an emptyDir from an init container instead`),
 		},

@@ -114,8 +114,7 @@ func count(all []*agent.PodFacts) counted {
 		for state, k := range s.Containers {
 			c.containers[state] += k
 		}
-		for i := range s.Pod.Spec.Volumes {
-			v := &s.Pod.Spec.Volumes[i]
+		for v := range podutil.UsedVolumes(&s.Pod.Spec) {
 			of := c.volumes[pluginname.Of(v)]
 			if !ended && !s.Rejected {
 				of[1]++

@@ -27,9 +27,12 @@ func TestMetrics(t *testing.T) {
 		Annotations: map[string]string{"kubernetes.io/config.source": "file"},
 	}}
 	containers := map[podstate.ContainerState]int{podstate.ContainerRunning: 2}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{
-		{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-	}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Volumes: []corev1.Volume{
+			{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		},
+		Containers: []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
+	}}
 	running := &corev1.PodStatus{Phase: corev1.PodRunning}
 	AddPods(e, snapshot{
 		{Pod: static, Status: running, Sandbox: true, Containers: containers},

@@ -17,11 +17,7 @@ func (p *planner) prepare() (volumesReady bool) {
 		return false
 	}
 	volumesReady = p.prepareClaims()
-	for i := range p.Pod.Spec.Volumes {
-		if p.Pod.Spec.Volumes[i].Image != nil {
-			continue // its image comes with those of the containers that mount it
-		}
-		name := p.Pod.Spec.Volumes[i].Name
+	for name := range p.Volumes() {
 		v, mounted := p.Memory.Volume(name)
 		volumesReady = volumesReady && mounted
 		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {

@@ -39,6 +39,9 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 	for i := range 1 + r.IntN(3) {
 		spec.Containers = append(spec.Containers, randomApp(r, fmt.Sprint("app", i)))
 	}
+	for _, v := range spec.Volumes {
+		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
+	}
 	return pod
 }
 

@@ -1,7 +1,6 @@
 package podstate
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -84,19 +83,6 @@ func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, fa
 		}
 	}
 	return Failure{}, false
-}
-
-// ImageVolumes yields the image volumes that a container mounts.
-func ImageVolumes(pod *corev1.Pod, c *corev1.Container) iter.Seq[*corev1.Volume] {
-	return func(yield func(*corev1.Volume) bool) {
-		for i := range pod.Spec.Volumes {
-			vol := &pod.Spec.Volumes[i]
-			mounted := func(m corev1.VolumeMount) bool { return m.Name == vol.Name }
-			if vol.Image != nil && slices.ContainsFunc(c.VolumeMounts, mounted) && !yield(vol) {
-				return
-			}
-		}
-	}
 }
 
 // Done returns when the same step last succeeded, if Completed still holds it.

@@ -144,15 +144,6 @@ func (s *State) SandboxHeld() bool { return slices.ContainsFunc(s.Sandboxes, s.H
 // Holds reports whether this sandbox may still hold its network.
 func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.SandboxStopped(box.ID) }
 
-// VolumesMounted reports whether this run of the agent has mounted all volumes of the pod. The images of image volumes
-// do not count: they come with those of the containers.
-func (s *State) VolumesMounted() bool {
-	return !slices.ContainsFunc(s.Pod.Spec.Volumes, func(v corev1.Volume) bool {
-		_, mounted := s.Memory.Volume(v.Name)
-		return v.Image == nil && !mounted
-	})
-}
-
 // EverRan reports whether there is or was an instance of one of the pod's containers.
 func (s *State) EverRan() bool {
 	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return slot.Last != nil })

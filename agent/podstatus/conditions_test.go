@@ -197,7 +197,8 @@ func TestReadyToStartWaitsForVolumes(t *testing.T) {
 			pod := &corev1.Pod{}
 			pod.Spec.Volumes = []corev1.Volume{{Name: "data"},
 				{Name: "image", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}}}
-			pod.Spec.Containers = []corev1.Container{{Name: "app"}}
+			pod.Spec.Containers = []corev1.Container{{
+				Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "data"}, {Name: "image"}}}}
 			pod.Status.Conditions = tt.shown
 			o := podstate.Observed{Sandboxes: box, Containers: tt.containers, Memory: tt.memory.Recall()}
 			if got := build(pod, o).readyToStart(); got.Status != tt.want {

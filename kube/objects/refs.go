@@ -40,8 +40,8 @@ func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 		r.Watch = watch
 		all = append(all, r)
 	}
-	for i := range pod.Spec.Volumes {
-		for _, r := range volumeRefs(&pod.Spec.Volumes[i]) {
+	for v := range podutil.UsedVolumes(&pod.Spec) {
+		for _, r := range volumeRefs(v) {
 			add(r.kind, r.name, true)
 		}
 	}

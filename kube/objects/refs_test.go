@@ -14,6 +14,7 @@ func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectR
 // watched if a volume shows it.
 func TestRefsOf(t *testing.T) {
 	app := corev1.Container{Name: "app",
+		VolumeMounts: []corev1.VolumeMount{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}},
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: named("from")}},
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("from")}}},
 		Env: []corev1.EnvVar{{Name: "A", Value: "plain"},
@@ -49,6 +50,10 @@ func TestRefsOf(t *testing.T) {
 			{Name: "d", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "e", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{
 				SessionCHAPAuth: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}},
+			{
+				Name:         "unused",
+				VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "unused"}},
+			},
 		},
 		ImagePullSecrets: []corev1.LocalObjectReference{named("pull"), {}}}}
 	ref := func(kind Kind, name string, watch bool) Ref {

@@ -126,7 +126,8 @@ func TestRejected(t *testing.T) {
 		{"rejected-place", `{name: app, image: x}], nodeSelector: {moon: dark}, tolerations: [{operator: Exists}`,
 			"NodeAffinity",
 			"Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
-		{"rejected-volume", `{name: app, image: x}], volumes: [{name: share, rbd: {monitors: [none], image: none}}`,
+		{"rejected-volume", `{name: app, image: x, volumeMounts: [{name: share, mountPath: /share}]}],
+				volumes: [{name: share, rbd: {monitors: [none], image: none}}`,
 			"UnexpectedAdmissionError",
 			`volume "share"`},
 	} {
