@@ -63,9 +63,10 @@ func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
 	return s.active(ctx, func(*podstate.Stop) bool { return true })
 }
 
-// Staying returns the active pods that are not being ended.
-func (s *Supervisor) Staying(ctx context.Context) []*corev1.Pod {
-	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil })
+// Staying returns the active pods that are not ended within a time.
+func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev1.Pod {
+	soon := time.Now().Add(within)
+	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil || stop.Deadline.After(soon) })
 }
 
 func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) (all []*corev1.Pod) {

@@ -215,6 +215,27 @@ func TestEvictorSpares(t *testing.T) {
 	})
 }
 
+// TestEvictorShortensGrace checks that a pod that uses most, and is being deleted with a long grace period, is ended at
+// once instead of the pods beside it.
+func TestEvictorShortensGrace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		s := newShortage(w, policy.MemoryAvailable)
+		defer s.begin()()
+		large := apiPod("large")
+		w.run(large, apiPod("web"))
+		w.sleep(time.Second)
+		w.delete(large, time.Hour)
+		w.sleep(time.Minute)
+		if got := len(w.running()); got != 2 {
+			t.Errorf("got %d pods running, want both", got)
+		}
+		s.garbage.Store(7)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestEvictorSparesCritical checks that where only critical pods are left, none goes.
 func TestEvictorSparesCritical(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

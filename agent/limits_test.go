@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // scratchPod has an emptyDir of one MiB at most.
@@ -68,6 +70,31 @@ func TestOverrun(t *testing.T) {
 				t.Error("a pod beyond its own limit: got a disruption condition, want none")
 			}
 		}
+		if n := len(s.evictions()); n != 1 {
+			t.Errorf("got %d events about evictions, want 1", n)
+		}
+	})
+}
+
+// TestOverrunWhileDeleted checks that a pod that exceeds a limit is ended, once, although it is being deleted with a
+// long grace period.
+func TestOverrunWhileDeleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		s := newShortage(w)
+		s.storage = func(pods []*corev1.Pod) ([]policy.Storage, error) {
+			held := map[string]int64{"scratch": 1<<20 + 1}
+			return slices.Repeat([]policy.Storage{{Volumes: held}}, len(pods)), nil
+		}
+		pod := scratchPod("limited")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, time.Hour)
+		w.sleep(time.Second)
+		w.runtime.Inject(&fake.Fault{Verb: "RemovePodSandbox", Hang: true})
+		defer s.begin()()
+		w.sleep(time.Minute)
+		w.checkRunning()
 		if n := len(s.evictions()); n != 1 {
 			t.Errorf("got %d events about evictions, want 1", n)
 		}

@@ -29,7 +29,7 @@ func (e *Evictor) watchLimits(ctx context.Context) {
 // that changes nothing about the others.
 func (e *Evictor) enforceLimits(ctx context.Context) {
 	var limited []*corev1.Pod
-	for _, pod := range e.cfg.Pods.Staying(ctx) {
+	for _, pod := range e.cfg.Pods.Staying(ctx, hardGrace) {
 		if policy.LimitsStorage(pod) && !podutil.IsTerminal(pod.Status.Phase) {
 			limited = append(limited, pod)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,13 +23,12 @@ type world struct {
 	evicted []types.UID
 }
 
-func (w *world) Active(context.Context) []*corev1.Pod  { return []*corev1.Pod{w.pod} }
-func (w *world) Staying(context.Context) []*corev1.Pod { return []*corev1.Pod{w.pod} }
-func (w *world) RemoveEnded(context.Context)           {}
-func (w *world) RemoveUnused(context.Context) error    { return nil }
-func (w *world) SetPressure(node.Pressure)             {}
-func (w *world) NodeEvent(string, string, string)      {}
-func (w *world) Evicted(string)                        {}
+func (w *world) Staying(context.Context, time.Duration) []*corev1.Pod { return []*corev1.Pod{w.pod} }
+func (w *world) RemoveEnded(context.Context)                          {}
+func (w *world) RemoveUnused(context.Context) error                   { return nil }
+func (w *world) SetPressure(node.Pressure)                            {}
+func (w *world) NodeEvent(string, string, string)                     {}
+func (w *world) Evicted(string)                                       {}
 func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {
 }
 
