@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -36,6 +37,8 @@ type fakeRuntime struct {
 	err   error
 	// hangs: it answers no question before the caller gives up.
 	hangs bool
+	// noStats: it has no statistics of containers.
+	noStats bool
 }
 
 // answer returns the error of a call; a call to a runtime that hangs waits until ctx ends.
@@ -82,6 +85,9 @@ func layerStats(id string, bytes uint64) *runtimeapi.ContainerStats {
 }
 
 func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error) {
+	if r.noStats {
+		return nil, errors.New("no statistics")
+	}
 	return appStats, r.answer(ctx)
 }
 
@@ -416,6 +422,21 @@ func TestSummary(t *testing.T) {
 	})
 }
 
+// TestLayersUnknown checks that a container whose writable layer the runtime does not name has no usage of its own,
+// instead of that of all containers.
+func TestLayersUnknown(t *testing.T) {
+	w := newWorld(t, true)
+	w.runtime.noStats = true
+	s, err := w.Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root := s.Pods[0].Containers[0].Rootfs; root == nil || root.UsedBytes != nil || root.InodesUsed != nil ||
+		root.CapacityBytes == nil {
+		t.Errorf("got %+v, want the capacity alone", root)
+	}
+}
+
 // TestEndedContainer checks that an ended container is not reported, although CRI-O keeps its cgroup.
 func TestEndedContainer(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
@@ -524,6 +545,36 @@ func TestBlockVolume(t *testing.T) {
 	}
 }
 
+// TestManyVolumesHang checks that a request waits for all volumes together as long as for one.
+func TestManyVolumesHang(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		for i := range 50 {
+			name := fmt.Sprint("claim", i)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name})
+			w.volumes[name] = Volume{
+				Path:  "/no/such/place/" + name,
+				Claim: name,
+				Ask:   func(context.Context) (f Figures, ok bool) { <-answer; return f, false },
+			}
+		}
+		for what, request := range map[string]func(){
+			"/metrics":       func() { w.text(w.WriteVolumes) },
+			"/stats/summary": func() { _, _ = w.Summary(t.Context()) },
+		} {
+			began := time.Now()
+			request()
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s: took %s, want less than a second", what, took)
+			}
+		}
+		close(answer)
+		synctest.Wait()
+	})
+}
+
 // TestDriverThatHangs checks that a request does not wait long for a driver that does not answer, and that the driver
 // is asked once.
 func TestDriverThatHangs(t *testing.T) {
@@ -535,6 +586,7 @@ func TestDriverThatHangs(t *testing.T) {
 		return Figures{Capacity: 10, Used: 4}, true
 	}}
 	for range 3 {
+		f.refresh([]Volume{v})
 		if got := f.read(v); got.known {
 			t.Errorf("got figures before the answer: %+v", got)
 		}

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// farPatience is how long a request waits for a file system that has never been measured.
+// farPatience is how long a request waits for file systems that have never been measured.
 const farPatience = 200 * time.Millisecond
 
 // farLimit is the timeout of a call to a driver.
 const farLimit = 30 * time.Second
 
 // faraway measures file systems that may hang, such as a network share whose server is down. There is at most one
-// goroutine per file system, and a request waits at most farPatience for it.
+// goroutine per file system, and a request waits at most farPatience for all of them.
 type faraway struct {
 	mu  sync.Mutex
 	all map[string]*far
@@ -26,43 +26,59 @@ type far struct {
 	done chan struct{}
 }
 
-// read returns the last known figures of a volume. It starts a new measurement if they are older than a minute, and
-// waits for it at most farPatience, only if no figures are known.
-func (f *faraway) read(v Volume) fileSystem {
-	now, path := time.Now(), v.Path
+// refresh starts a new measurement of each of these volumes whose figures are older than a minute. It waits at most
+// farPatience, for those of which no figures are known.
+func (f *faraway) refresh(volumes []Volume) {
+	patience := time.NewTimer(farPatience)
+	defer patience.Stop()
+	for _, done := range f.start(volumes, time.Now()) {
+		select {
+		case <-done:
+		case <-patience.C:
+			return
+		}
+	}
+}
+
+// start starts the measurements, and returns the channels of the volumes of which no figures are known. It forgets
+// volumes that no request has asked for lately.
+func (f *faraway) start(volumes []Volume, now time.Time) (unknown []<-chan struct{}) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.all == nil {
 		f.all = map[string]*far{}
 	}
-	for other, one := range f.all {
+	for path, one := range f.all {
 		if one.done == nil && now.Sub(one.asked) > sizeKept {
-			delete(f.all, other)
+			delete(f.all, path)
 		}
 	}
-	one := f.all[path]
-	if one == nil {
-		one = &far{}
-		f.all[path] = one
+	for _, v := range volumes {
+		one := f.all[v.Path]
+		if one == nil {
+			one = &far{}
+			f.all[v.Path] = one
+		}
+		one.asked = now
+		if one.done == nil && now.Sub(one.at) > sizeFresh {
+			one.done = make(chan struct{})
+			go f.measure(v, one)
+		}
+		if !one.known && one.done != nil {
+			unknown = append(unknown, one.done)
+		}
 	}
-	one.asked = now
-	if one.done == nil && now.Sub(one.at) > sizeFresh {
-		one.done = make(chan struct{})
-		go f.measure(v, one)
-	}
-	known, done := one.fileSystem, one.done
-	f.mu.Unlock()
-	if known.known || done == nil {
-		return known
-	}
-	patience := time.NewTimer(farPatience)
-	defer patience.Stop()
-	select {
-	case <-done:
-	case <-patience.C:
-	}
+	return unknown
+}
+
+// read returns the last known figures of a volume.
+func (f *faraway) read(v Volume) fileSystem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return one.fileSystem
+	if one := f.all[v.Path]; one != nil {
+		return one.fileSystem
+	}
+	return fileSystem{}
 }
 
 func (f *faraway) measure(v Volume, one *far) {

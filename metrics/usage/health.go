@@ -2,7 +2,9 @@ package usage
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 )
@@ -15,10 +17,19 @@ func (c *Collector) WatchHealth(ctx context.Context) {
 		if err != nil {
 			continue // the agent is stopping
 		}
+		all := make([]podUse, len(pods))
 		for i := range pods {
-			for _, v := range pods[i].Volumes {
-				c.far.read(v)
-			}
+			all[i].Pod = pods[i]
 		}
+		c.refreshVolumes(all)
 	}
+}
+
+// refreshVolumes measures the volumes of these pods again, as faraway.refresh does.
+func (c *Collector) refreshVolumes(pods []podUse) {
+	var all []Volume
+	for i := range pods {
+		all = slices.AppendSeq(all, maps.Values(pods[i].Volumes))
+	}
+	c.far.refresh(all)
 }

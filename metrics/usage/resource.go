@@ -109,6 +109,7 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 		labels string
 		fileSystem
 	}
+	c.refreshVolumes(pods)
 	var all []claim
 	seen := map[string]bool{}
 	for i := range pods {

@@ -157,11 +157,12 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 	total := local.Directory()
 	for i := range p.containers {
 		one, s := &p.containers[i], &out.Containers[i]
-		s.Rootfs = f.container.stats()
-		if layer := f.layers[one.id]; layer != nil {
-			used := Amount{Bytes: layer.GetUsedBytes().GetValue(), Inodes: layer.GetInodesUsed().GetValue()}
-			s.Rootfs = f.container.holding(used).stats()
-			total.add(used)
+		layer := f.layers[one.id]
+		used := Amount{Bytes: layer.GetUsedBytes().GetValue(), Inodes: layer.GetInodesUsed().GetValue()}
+		total.add(used)
+		s.Rootfs = f.container.holding(used).stats()
+		if s.Rootfs != nil && layer == nil {
+			s.Rootfs.UsedBytes, s.Rootfs.InodesUsed = nil, nil
 		}
 		if logs, ok := local.Logs[one.name]; ok {
 			logs.Inodes = less(logs.Inodes, 1) // the directory itself belongs to the node
