@@ -74,7 +74,7 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 			if pid := c.process(p); pid != 0 {
 				g.network = interfacesOf(pid)
 			}
-			g.open = c.openFiles(s.cgroup)
+			g.open = h.openFiles(s.cgroup, maxOpenFiles)
 			all = append(all, g)
 		}
 		for j := range p.containers {
@@ -83,7 +83,7 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 				labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name),
 				use:    one.use,
 				born:   one.created,
-				open:   c.openFiles(one.cgroup),
+				open:   h.openFiles(one.cgroup, maxOpenFiles),
 			})
 		}
 	}
@@ -114,11 +114,6 @@ func nameDevices(groups []group, devices []blockDevice) {
 			io.Device = paths[[2]uint64{io.Major, io.Minor}]
 		}
 	}
-}
-
-func (c *Collector) openFiles(cgroup string) *OpenFiles {
-	o := c.cfg.Hierarchy.openFiles(cgroup)
-	return &o
 }
 
 // family is one family of /metrics/cadvisor. Either value or each is set.

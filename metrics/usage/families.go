@@ -135,9 +135,9 @@ var families = []family{
 	size64("container_processes",
 		"Number of processes running inside the container.", func(u *Usage) uint64 { return u.Processes }),
 	{name: "container_file_descriptors", help: "Number of open file descriptors for the container.",
-		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) float64 { return float64(o.Files) })},
+		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) count { return o.Files })},
 	{name: "container_sockets", help: "Number of open sockets for the container.",
-		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) float64 { return float64(o.Sockets) })},
+		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) count { return o.Sockets })},
 	{
 		name: "container_ulimits_soft",
 		help: "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
@@ -192,12 +192,12 @@ var families = []family{
 }
 
 // ofFiles returns a value of cgroups whose open files are counted.
-func ofFiles(of func(*OpenFiles) float64) func(*group) (float64, bool) {
+func ofFiles(of func(*OpenFiles) count) func(*group) (float64, bool) {
 	return func(g *group) (float64, bool) {
-		if g.open == nil {
+		if g.open == nil || of(g.open).unknown {
 			return 0, false
 		}
-		return of(g.open), true
+		return float64(of(g.open).n), true
 	}
 }
 
