@@ -57,7 +57,7 @@ agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
-agent/nodefacts: agent/spec config
+agent/nodefacts: agent/spec config host/kernel
 agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
 agent/allocatable: internal/periodic
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
@@ -93,7 +93,7 @@ metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
 metrics/usage: kube/pluginname
 metrics/exporter: cni config kube/objects kube/server metrics probes
-plugins: host/inotify internal/backoff
+plugins: host/inotify host/kernel internal/backoff
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
 plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting

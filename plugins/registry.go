@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +20,10 @@ import (
 )
 
 const (
-	pluginsDir = "plugins_registry"
+	// registryDir is where plugins register, pluginsDir where they have their own sockets and mounts. Their pods mount
+	// both, many only if they exist.
+	registryDir = "plugins_registry"
+	pluginsDir  = "plugins"
 	// infoTimeout bounds each of the two calls of the registration.
 	infoTimeout = 10 * time.Second
 	// registerFirst and registerMax bound the time between two attempts to register a plugin.
@@ -57,7 +58,7 @@ type Config struct {
 
 // Registry registers plugins.
 type Registry struct {
-	dir          string
+	root, dir    string
 	handlers     map[string]Handler
 	log          *slog.Logger
 	pollInterval time.Duration
@@ -68,7 +69,7 @@ func New(cfg Config) *Registry {
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = 5 * time.Second
 	}
-	return &Registry{dir: filepath.Join(cfg.Root, pluginsDir), handlers: cfg.Handlers, log: cfg.Log,
+	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers, log: cfg.Log,
 		pollInterval: cfg.PollInterval}
 }
 
@@ -101,8 +102,10 @@ func (r *Registry) Run(ctx context.Context) {
 // follow looks for plugins at each change below the directory. It returns when ctx ends, or after one look if there is
 // no inotify instance.
 func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		return err
+	for _, dir := range []string{filepath.Join(r.root, pluginsDir), r.dir} {
+		if err := MakeDir(dir, 0o750, r.log); err != nil {
+			return err
+		}
 	}
 	w, err := inotify.New()
 	if err != nil {
@@ -185,16 +188,22 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 	return found, first
 }
 
-// identity identifies the socket at a path; empty if there is nothing.
+// identity identifies the socket at a path; empty if there is nothing. A change of its owner, mode or label does not
+// change it, unless the file system does not say when its files were made.
 func identity(socket string) (string, error) {
-	var st unix.Stat_t
-	switch err := unix.Lstat(socket, &st); {
+	var st unix.Statx_t
+	const want = unix.STATX_INO | unix.STATX_BTIME | unix.STATX_CTIME
+	switch err := unix.Statx(unix.AT_FDCWD, socket, unix.AT_SYMLINK_NOFOLLOW, want, &st); {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return "", nil
 	case err != nil:
-		return "", &fs.PathError{Op: "lstat", Path: socket, Err: err}
+		return "", &fs.PathError{Op: "statx", Path: socket, Err: err}
 	}
-	return strconv.FormatUint(st.Ino, 10) + " " + strconv.FormatInt(st.Ctim.Nano(), 10), nil
+	made := st.Ctime
+	if st.Mask&unix.STATX_BTIME != 0 {
+		made = st.Btime
+	}
+	return fmt.Sprintf("%d %d.%09d", st.Ino, made.Sec, made.Nsec), nil
 }
 
 // plugin is the registration of one socket.

@@ -261,6 +261,37 @@ func TestRestarted(t *testing.T) {
 	w.untilKnown("a")
 }
 
+// TestSocketChanged checks that a plugin stays registered when its socket gets another mode or owner, as it does from
+// many plugins after they have begun to listen.
+func TestSocketChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("a.sock", "a", nil)
+	w.untilKnown("a")
+	if err := errors.Join(os.Chmod(w.path("a.sock"), 0o600), os.Lchown(w.path("a.sock"), 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	w.plugin("b.sock", "b", nil)
+	w.untilKnown("a", "b")
+	w.plugin("c.sock", "c", nil) // so that the registry has looked once more
+	w.untilKnown("a", "b", "c")
+	if n := w.registered("a"); n != 1 {
+		t.Errorf("the plugin whose socket was changed: registered %d times, want once", n)
+	}
+}
+
+// TestDirectories checks that the directories that pods of plugins mount exist before any plugin does.
+func TestDirectories(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, dir := range []string{"plugins", "plugins_registry"} {
+		w.until(dir+" is there", func() bool {
+			info, err := os.Stat(filepath.Join(w.root, dir))
+			return err == nil && info.IsDir()
+		})
+	}
+}
+
 // TestTwoSockets checks that two plugins of one name are two registrations; the handler decides which of them it
 // uses.
 func TestTwoSockets(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/kernel"
 )
 
 // Facts are the facts of the node. Its methods may be called from any goroutine. Create it with New.
@@ -29,7 +30,7 @@ func New(settings spec.Node, resolvConf string, log *slog.Logger) *Facts {
 	n.Swap.Capacity = swapBytes()
 	n.ThermalThrottlePaths = thermalThrottlePaths()
 	n.HugepageSizes = occgroups.HugePageSizes()
-	if n.SELinux = selinuxEnabled(); n.SELinux {
+	if n.SELinux = kernel.SELinux(); n.SELinux {
 		label, err := selinuxFileLabel("/usr/share/containers/selinux/contexts", "/etc/selinux")
 		if err != nil {
 			log.Warn("cannot read the SELinux label of container files; volumes are mounted without labels", "err", err)

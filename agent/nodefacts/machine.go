@@ -32,12 +32,6 @@ func appArmorEnabled() bool {
 	return bytes.HasPrefix(enabled, []byte("Y"))
 }
 
-// selinuxEnabled reports whether SELinux is enabled, in enforcing or permissive mode: its file system is mounted then.
-func selinuxEnabled() bool {
-	var fs unix.Statfs_t
-	return unix.Statfs("/sys/fs/selinux", &fs) == nil && fs.Type == unix.SELINUX_MAGIC
-}
-
 // selinuxFileLabel returns the label of container files. As for the runtime, the file of the package container-selinux
 // has precedence over that of the policy. The file config in the directory policies names the policy, whose directory
 // is beside it.

@@ -1,4 +1,5 @@
-// Package kernel sets and checks the settings of the machine's kernel that pods rely on.
+// Package kernel sets and checks the settings of the machine's kernel that pods rely on. It also says whether SELinux
+// is on.
 //
 // It never touches the settings of pods (their sysctls) or of the network. Command nodelet calls it once at the start.
 // What it sets stays until the next boot, as with the kubelet.

@@ -32,6 +32,9 @@ func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string) {
 	cleared := false
 	d.background.Go(func() {
 		listener.Serve(ctx, func() (net.Listener, error) {
+			if err := plugins.MakeDir(dir, dirMode, d.log); err != nil {
+				return nil, err
+			}
 			if !cleared {
 				if err := removeSockets(dir); err != nil {
 					return nil, err
@@ -50,9 +53,6 @@ func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string) {
 // again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
