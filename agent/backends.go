@@ -81,6 +81,7 @@ type Devices interface {
 	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
 		allocate func(context.Context) error, err error)
 	Resume(pod *corev1.Pod) (wait func(context.Context) error)
+	Release(pod types.UID)
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
 }
 

@@ -35,16 +35,25 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 	if allocate == nil {
 		wait = Wait{For: "its CPUs and memory", Why: "they are being recorded"}
 	}
-	a.finish(ctx, e, wait, func(ctx context.Context) error {
+	a.prepare(ctx, e, wait, func(ctx context.Context) (err error) {
 		if record != nil {
-			if err := record(); err != nil {
-				return err
-			}
+			err = record()
 		}
-		if allocate == nil {
-			return nil
+		if err == nil && allocate != nil {
+			err = allocate(ctx)
 		}
-		return allocate(ctx)
+		return err
+	})
+}
+
+// prepare runs f in a goroutine, for which this pod alone waits, and refuses the pod if f fails.
+func (a *admitter) prepare(ctx context.Context, e *entry, awaited Wait, f func(context.Context) error) {
+	a.finish(ctx, e, awaited, func(ctx context.Context) error {
+		err := f(ctx)
+		if err != nil && ctx.Err() == nil { // else the pod has to end, or the next run of the agent goes on
+			a.cfg.Devices.Release(e.source.UID)
+		}
+		return err
 	}, func(err error) {
 		if err != nil {
 			a.takeBack(e, err)
@@ -52,28 +61,29 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 	})
 }
 
-// resume lets a pod that an earlier run of the agent has admitted wait for the plugins of its devices, if it has to
-// start again, as after a reboot. If they do not register it is refused, so that its controller replaces it. A static
-// pod has no controller: its containers wait instead.
+// resume goes on with a pod that an earlier run of the agent has admitted. If it has to start again, as after a reboot,
+// it waits for the plugins of its devices. If they do not register it is refused, so that its controller replaces it. A
+// static pod has no controller: its containers wait instead.
 func (a *admitter) resume(ctx context.Context, e *entry) {
+	if e.stop != nil {
+		return
+	}
 	pod := e.source
-	if e.stop != nil || a.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
+	if a.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
 		return
 	}
 	if wait := a.cfg.Devices.Resume(pod); wait != nil {
-		a.finish(ctx, e, Wait{For: "its devices", Why: "their device plugins have not registered again"}, wait,
-			func(err error) {
-				if err != nil {
-					a.takeBack(e, err)
-				}
-			})
+		a.prepare(ctx, e, Wait{For: "its devices", Why: "their device plugins have not registered again"}, wait)
 	}
 }
 
 // takeBack rejects a pod that cannot get all that it requests for itself.
 func (a *admitter) takeBack(e *entry, err error) {
 	a.cfg.Placement.Release(e.source.UID)
-	a.reject(e, withoutDevices(err))
+	a.reject(e, &podstate.Rejection{
+		Reason:  "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+	})
 }
 
 // Ended returns those of the pods of which no process runs any more.
@@ -89,12 +99,4 @@ func (s *Supervisor) Ended(ctx context.Context, pods []types.UID) []types.UID {
 		return nil // the loop may still be running the function
 	}
 	return found
-}
-
-// withoutDevices returns the rejection that the kubelet uses when devices cannot be allocated.
-func withoutDevices(err error) *podstate.Rejection {
-	return &podstate.Rejection{
-		Reason:  "UnexpectedAdmissionError",
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
-	}
 }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +13,15 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/placement/numa"
 )
 
 // slowDevices is a device plugin's side of the agent: the plugin answers when the test says so.
 type slowDevices struct {
 	answers chan error
-	asked   []types.UID
+	// asked are the pods for which devices were reserved, released those of which they were taken back.
+	asked, released []types.UID
 }
 
 func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ func(types.UID) bool) (
@@ -43,7 +47,31 @@ func (d *slowDevices) Container(context.Context, *corev1.Pod,
 
 func (d *slowDevices) Resume(*corev1.Pod) func(context.Context) error { return nil }
 
-func (d *slowDevices) Release(types.UID) {}
+func (d *slowDevices) Release(pod types.UID) { d.released = append(d.released, pod) }
+
+// unrecorded places each pod but cannot record that.
+type unrecorded struct{ placement.None }
+
+func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return func() error { return errors.New("the disk is full") }, nil, nil
+}
+
+// TestUnrecordedCPUs checks that a pod that is refused because its CPUs cannot be recorded leaves its devices to other
+// pods.
+func TestUnrecordedCPUs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		d := &slowDevices{}
+		w.devices, w.placement = d, unrecorded{}
+		w.restart()
+		pod := apiPod("web", withDevice)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.checkWithoutDevices(pod, "Allocate failed due to the disk is full, which is unexpected")
+		if len(d.asked) != 1 || !slices.Equal(d.released, d.asked) {
+			t.Errorf("got devices of %v reserved and of %v taken back, want one pod, the same", d.asked, d.released)
+		}
+	})
+}
 
 // TestSlowDevicePlugin checks that a pod waits for its device plugin and says so; no other pod waits. When the plugin
 // answers, the pod runs or is refused as by the kubelet; if the pod is to end, or the agent, the answer is not

@@ -14,8 +14,7 @@ const registerTimeout = 30 * time.Second
 
 // Resume returns nil if a pod may start with the devices that were allocated to it earlier, or if it has none. If a
 // device cannot be used, it returns a function that waits until all can be: after a reboot, the plugins register some
-// time after the agent has started, or never. If that takes too long, the function releases the devices and returns an
-// error.
+// time after the agent has started, or never. If that takes too long, the function returns an error.
 func (d *Devices) Resume(pod *corev1.Pod) (wait func(context.Context) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -32,11 +31,7 @@ func awaitUsable(ctx context.Context, d *Devices, pod *corev1.Pod) error {
 		d.mu.Lock()
 		err, changed := d.usable(pod), d.changed
 		d.mu.Unlock()
-		if err == nil {
-			return nil
-		}
-		if late {
-			d.Release(pod.UID)
+		if err == nil || late {
 			return err
 		}
 		select {

@@ -46,6 +46,7 @@ func TestResume(t *testing.T) {
 		if err := <-w.resume(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+		w.devices.Release(p.UID)
 	}
 	refused(one, "no healthy devices present; cannot allocate unhealthy devices nodelet.test/fake")
 	w.plugin(func(c *fake.Config) { c.Devices = []string{"d1", "d2"} })
