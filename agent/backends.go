@@ -89,6 +89,7 @@ type Devices interface {
 type Placement interface {
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
 		refusal *numa.Refusal)
+	Resume(pod *corev1.Pod)
 	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
 	Release(pod types.UID)
 }

@@ -68,6 +68,7 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 	if e.stop != nil {
 		return
 	}
+	a.cfg.Placement.Resume(e.pod())
 	pod := e.source
 	if a.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
 		return

@@ -272,6 +272,33 @@ func TestReasonOfPlacement(t *testing.T) {
 	})
 }
 
+// resuming notes the pods that an earlier run of the agent has admitted.
+type resuming struct {
+	placement.None
+	pods []string
+}
+
+// Resume implements agent.Placement.
+func (r *resuming) Resume(pod *corev1.Pod) { r.pods = append(r.pods, pod.Name) }
+
+// TestResumePlacement checks that pods that run when the agent starts, and no others, are offered what the resource
+// managers have not given them yet.
+func TestResumePlacement(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("old"))
+		w.sleep(time.Second)
+		r := &resuming{}
+		w.placement = r
+		w.restart()
+		w.run(apiPod("new"))
+		w.sleep(time.Minute)
+		w.checkRunning("old/app#0", "new/app#0")
+		if !slices.Equal(r.pods, []string{"old"}) {
+			t.Errorf("got %v, want the old pod, once", r.pods)
+		}
+	})
+}
+
 // TestAdmissionBesideOrphan checks that a pod that no source knows any more still ends, but what it asked for has
 // been given away.
 func TestAdmissionBesideOrphan(t *testing.T) {

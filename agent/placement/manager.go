@@ -92,26 +92,48 @@ func New(cfg Config) (*Manager, error) {
 // reports whether a pod has ended, so that what it has can be given away.
 func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
 	affinity map[string]numa.Mask, refusal *numa.Refusal) {
-	free := devicesOf(m.cfg.Devices(pod))
+	free := m.devicesFor(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.decide(pod, ended, free)
 	if d.Refusal != nil {
 		return nil, nil, d.Refusal
 	}
-	_, cpus := d.State.CPU.Containers[pod.UID]
-	_, bytes := d.State.Memory.Containers[string(pod.UID)]
-	if !cpus && !bytes {
+	if !holds(d.State, pod.UID) {
 		return nil, d.Affinity, nil
 	}
 	m.set(d.State)
 	return m.save, d.Affinity, nil
 }
 
+// Resume gives a pod that was admitted earlier what it asks for, if it has nothing: the policies were turned on, or
+// their files were removed, while it was running. If it cannot have that, it goes on without.
+func (m *Manager) Resume(pod *corev1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if holds(m.state, pod.UID) {
+		return
+	}
+	switch d := m.policy.Admit(pod, m.state, nil); {
+	case d.Refusal != nil:
+		m.cfg.Log.Warn("cannot give CPUs and memory of its own to a pod that was admitted without, recreate the pod",
+			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Refusal)
+	case holds(d.State, pod.UID):
+		m.set(d.State)
+	}
+}
+
+// holds reports whether a pod has something for itself.
+func holds(s policy.State, pod types.UID) bool {
+	_, cpus := s.CPU.Containers[pod]
+	_, bytes := s.Memory.Containers[string(pod)]
+	return cpus || bytes
+}
+
 // Refusal returns why a pod that gets nothing, because it is refused for another reason, would be refused here; nil if
 // it would not.
 func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal {
-	free := devicesOf(m.cfg.Devices(pod))
+	free := m.devicesFor(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.decide(pod, ended, free).Refusal
@@ -179,9 +201,7 @@ func (m *Manager) Release(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.made, pod)
-	_, cpus := m.state.CPU.Containers[pod]
-	_, bytes := m.state.Memory.Containers[string(pod)]
-	if cpus || bytes {
+	if holds(m.state, pod) {
 		m.release([]types.UID{pod})
 	}
 }

@@ -18,6 +18,7 @@ type Placement interface {
 	Run(ctx context.Context)
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
 		refusal *numa.Refusal)
+	Resume(pod *corev1.Pod)
 	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
@@ -56,6 +57,9 @@ func (None) Run(context.Context) {}
 func (None) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
 	return nil, nil, nil
 }
+
+// Resume gives nothing.
+func (None) Resume(*corev1.Pod) {}
 
 // Refusal refuses no pod.
 func (None) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal { return nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,7 @@ type world struct {
 	settings placement.Settings
 	root     string
 	ended    map[types.UID]bool
+	views    map[string]devices.View
 
 	mu         sync.Mutex
 	containers []*runtimeapi.Container
@@ -129,7 +131,7 @@ func (w *world) manager() (*placement.Manager, error) {
 			}
 			return ended
 		},
-		Devices: func(*corev1.Pod) map[string]devices.View { return nil },
+		Devices: func(*corev1.Pod) map[string]devices.View { return w.views },
 		Meter:   w,
 		Log:     slog.New(slog.DiscardHandler),
 	})
@@ -219,6 +221,53 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if got := m.AllCPUs(); len(got) != 3 {
 		t.Errorf("allocatable: got %v, want three CPUs", got)
 	}
+}
+
+// TestPolicyTurnedOn checks that pods that were admitted before there was a policy get CPUs of their own when the agent
+// starts with one, as with the kubelet. What they have stays, and a pod that cannot get any goes on without.
+func TestPolicyTurnedOn(t *testing.T) {
+	w := newWorld(t)
+	m := w.must()
+	for range 2 {
+		m.Resume(guaranteed("small", "2"))
+		m.Resume(guaranteed("large", "2"))
+		m.Resume(guaranteed("shared", "500m"))
+	}
+	for _, c := range []struct{ pod, want string }{{"small", "1-2"}, {"large", "0,3"}, {"shared", "0,3"}} {
+		if cpus, _ := m.Created(types.UID(c.pod), "app"); cpus != c.want {
+			t.Errorf("pod %s: got CPUs %q, want %q", c.pod, cpus, c.want)
+		}
+	}
+}
+
+// TestStrictReservation checks that the agent starts again when containers have all CPUs that are not strictly
+// reserved.
+func TestStrictReservation(t *testing.T) {
+	w := newWorld(t)
+	w.settings.CPUOptions = map[string]string{"strict-cpu-reservation": "true"}
+	w.admit(w.must(), "all", "3")
+	m := w.must()
+	if cpus, _ := m.Created("all", "app"); cpus != "1-3" {
+		t.Errorf("after a restart: got CPUs %q, want 1-3", cpus)
+	}
+	m.Release("all")
+	w.admit(m, "next", "1")
+}
+
+// TestUnknownNodes checks that NUMA nodes that a device plugin reports and the machine does not have neither keep the
+// agent busy nor a pod out.
+func TestUnknownNodes(t *testing.T) {
+	w := newWorld(t)
+	w.settings.TopologyPolicy = "restricted"
+	view := devices.View{All: map[string][]int64{"d1": nil}, Free: []string{"d1"}}
+	for node := range int64(64) {
+		view.All["d1"] = append(view.All["d1"], node)
+	}
+	w.views = map[string]devices.View{"nodelet.test/fake": view}
+	pod := guaranteed("one", "1")
+	pod.Spec.Containers[0].Resources.Limits = maps.Clone(pod.Spec.Containers[0].Resources.Limits)
+	pod.Spec.Containers[0].Resources.Limits["nodelet.test/fake"] = resource.MustParse("1")
+	w.admitPod(w.must(), pod)
 }
 
 // TestPodResources checks what the pod resources API says of a pod with resources of its own: the pod has all of them,

@@ -10,7 +10,6 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/plugins/devices"
 )
 
 // CPUs returns the CPUs that a container has for itself, for the pod resources API. What the containers of a pod share
@@ -90,14 +89,16 @@ func memoryBlocks(blocks []memory.Block) []*podresources.ContainerMemory {
 	return out
 }
 
-// devicesOf converts the devices that a pod can get, and their NUMA nodes.
-func devicesOf(views map[string]devices.View) policy.Devices {
+// devicesFor returns the devices that a pod can get. NUMA nodes that the machine does not have do not count: with each
+// node the hints double.
+func (m *Manager) devicesFor(pod *corev1.Pod) policy.Devices {
+	views, known := m.cfg.Devices(pod), numa.MaskOf(m.cfg.Machine.NodeIDs()...)
 	all := make(policy.Devices, len(views))
 	for name, v := range views {
 		r := policy.Resource{All: make(map[string]numa.Mask, len(v.All)), Free: v.Free}
 		for id, nodes := range v.All {
 			for _, node := range nodes {
-				r.All[id] |= numa.MaskOf(int(node))
+				r.All[id] |= numa.MaskOf(int(node)) & known
 			}
 		}
 		all[name] = r

@@ -84,11 +84,12 @@ func (p *Policy) known() cpuset.CPUSet {
 // Start returns the state to begin with: s, or the initial state if s is the zero value. An error says that s does not
 // fit the machine or the configuration.
 func (p *Policy) Start(s State) (State, error) {
-	if s.Shared.IsEmpty() {
-		if len(s.Containers) > 0 {
-			return s, errors.New("default cpuset cannot be empty")
-		}
+	switch {
+	case !s.Shared.IsEmpty():
+	case len(s.Containers) == 0:
 		return State{Shared: p.known()}.Clone(), nil
+	case !p.options.StrictReservation: // with it, containers can have all CPUs that are not reserved
+		return s, errors.New("default cpuset cannot be empty")
 	}
 	switch present := p.reserved.Intersection(s.Shared); {
 	case p.options.StrictReservation && !present.IsEmpty():
