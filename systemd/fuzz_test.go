@@ -9,19 +9,20 @@ import (
 func FuzzTakeOver(f *testing.F) {
 	for _, seed := range []string{"", "ExecStart=/usr/bin/kubelet $ARGS\n",
 		"ExecStart=\nExecStart=-/usr/bin/kubelet \\\n  --config=x\n", "ExecStart=@/usr/bin/kubelet kubelet\n",
-		"ExecStart=/bin/a\nExecStart=/bin/b\n", "ExecStart=\\\nExecStart=/bin/a\r\n"} {
+		"ExecStart=/bin/a\nExecStart=/bin/b\n", "ExecStart=\\\nExecStart=/bin/kubelet\r\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, unit string) {
-		dropIn, err := takeOver(unit, "/usr/bin/nodelet", "--accept-missing=x")
+		kubelet, err := (&Installer{}).kubeletCommand(unit)
 		if err != nil {
 			return
 		}
+		dropIn := takeOver(kubelet, "/usr/bin/nodelet", "--accept-missing=x")
 		command, err := execStart(dropIn)
 		if err != nil {
 			t.Fatalf("%q: %v in the drop-in %q", unit, err, dropIn)
 		}
-		if program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!"), " "); program != "/usr/bin/nodelet" ||
+		if program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!|"), " "); program != "/usr/bin/nodelet" ||
 			!strings.HasSuffix(args, "--accept-missing=x") {
 			t.Errorf("%q: got a drop-in that starts %q, want nodelet with all arguments", unit, command)
 		}

@@ -16,6 +16,7 @@ import (
 const (
 	ownUnit     = "nodelet.service"
 	kubeletUnit = "kubelet.service"
+	kubeletBack = "the kubelet manages the node again; pods kept running"
 )
 
 // Installer installs this program as the node's agent under systemd and removes it again. Its methods change files
@@ -182,11 +183,11 @@ func (i *Installer) replaceKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := takeOver(unit, i.Program, i.Flags...)
+	kubelet, err := i.kubeletCommand(unit)
 	if err != nil {
 		return err
 	}
-	if err := i.write(i.dropIn(), text); err != nil {
+	if err := i.write(i.dropIn(), takeOver(kubelet, i.Program, i.Flags...)); err != nil {
 		return err
 	}
 	if err := i.restart(ctx, kubeletUnit); err != nil {
@@ -201,8 +202,8 @@ func (i *Installer) replaceKubelet(ctx context.Context) error {
 	return nil
 }
 
-// installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, it is stopped again; the
-// files stay, so that the cause can be found.
+// installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, it is stopped again, and the
+// kubelet started; the files stay, so that the cause can be found.
 func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 	before, err := os.ReadFile(i.envFile())
 	fresh := errors.Is(err, fs.ErrNotExist)
@@ -227,8 +228,10 @@ func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 		return err
 	}
 	if err := i.restart(ctx, ownUnit); err != nil {
-		stop := i.systemctl(context.WithoutCancel(ctx), "disable", "--now", "--no-block", ownUnit)
-		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop)
+		ctx = context.WithoutCancel(ctx)
+		stop := i.systemctl(ctx, "disable", "--now", "--no-block", ownUnit)
+		_, start := i.startKubelet(ctx)
+		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop, start)
 	}
 	if !i.DryRun {
 		fmt.Fprintf(i.Out, "nodelet runs as %s with the flags in %s\n", ownUnit, i.envFile())
@@ -275,7 +278,7 @@ func (i *Installer) restoreKubelet(ctx context.Context) error {
 		return fmt.Errorf("the kubelet's unit is restored, but it does not start (see journalctl -u kubelet): %w", err)
 	}
 	if !i.DryRun {
-		fmt.Fprintln(i.Out, "the kubelet manages the node again; pods kept running")
+		fmt.Fprintln(i.Out, kubeletBack)
 	}
 	return nil
 }
@@ -290,8 +293,23 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	if !i.DryRun {
+	started, err := i.startKubelet(ctx)
+	switch {
+	case err != nil || i.DryRun:
+	case started:
+		fmt.Fprintln(i.Out, kubeletBack)
+	default:
 		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
 	}
-	return nil
+	return err
+}
+
+// startKubelet starts the kubelet, which nodelet.service has stopped, if the machine starts it at boot. It reports
+// whether it does.
+func (i *Installer) startKubelet(ctx context.Context) (started bool, err error) {
+	p, err := properties(ctx, kubeletUnit)
+	if err != nil || p["UnitFileState"] != "enabled" {
+		return false, err
+	}
+	return true, i.systemctl(ctx, "start", "--no-block", kubeletUnit)
 }

@@ -120,7 +120,8 @@ func TestInstallWithoutSystemd(t *testing.T) {
 func (m *machine) states(all ...string) {
 	m.t.Helper()
 	dir := m.t.TempDir()
-	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\nshow) echo LoadState=loaded\n" +
+	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\n" +
+		"show) echo LoadState=loaded; echo UnitFileState=enabled\n" +
 		"n=$(cat " + dir + "/n 2>/dev/null || echo 1); set -- " + strings.Join(all, " ") + "\n" +
 		"eval echo ActiveState=\\${$n}; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
 		"cat) echo ExecStart=/usr/bin/kubelet --v=2;;\nesac\nexit 0\n"
@@ -219,4 +220,58 @@ func TestOldFlagsAreKept(t *testing.T) {
 	}
 	m.check(m.envFile(), "NODELET_ARGS=--v=2\n")
 	m.check(m.envFile()+".old", "NODELET_ARGS=--v=1\n")
+}
+
+// TestOnlyAKubeletIsReplaced checks that a unit whose program is not the kubelet itself keeps it: the arguments of a
+// wrapper are not those of the kubelet.
+func TestOnlyAKubeletIsReplaced(t *testing.T) {
+	for command, want := range map[string]string{
+		"/usr/local/bin/start-kubelet.sh":      "starts /usr/local/bin/start-kubelet.sh, not a program called kubelet",
+		"-/usr/bin/env kubelet --config=/c":    "starts /usr/bin/env, not a program called kubelet",
+		"/opt/bin/kubelet --config=/c":         "through /opt/bin/kubelet, which is a script",
+		"@/usr/bin/kubelet kubelet --v=2":      "under another name",
+		"/usr/bin/kubelet $KUBELET_EXTRA_ARGS": "",
+	} {
+		m := newMachine(t, true, "[Service]\nExecStart="+command)
+		script := filepath.Join(m.Root, "opt/bin/kubelet")
+		if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(script, []byte("#!/bin/sh\nexec /usr/bin/kubelet \"$@\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := m.Install(t.Context(), false, nil)
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || want == "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", command, err, want)
+		}
+		m.check(m.dropIn(), "")
+	}
+}
+
+// TestKubeletComesBackAfterOwnUnit checks that the kubelet, which nodelet.service stops when it starts, runs again if
+// nodelet does not become ready, and after the unit was removed.
+func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.states("active", "failed")
+	m.Wait = time.Hour
+	err := m.Install(t.Context(), true, []string{"--config=/c"})
+	if err == nil || !strings.Contains(err.Error(), "nodelet.service: failed") {
+		t.Errorf("got error %v, want that nodelet.service failed", err)
+	}
+	m.check(m.calls, "disable --now --no-block nodelet.service\n")
+	m.check(m.calls, "start --no-block kubelet.service\n")
+	m.states("active")
+	if err := os.Remove(m.calls); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Uninstall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.check(m.calls, "start --no-block kubelet.service\n")
+	if out := m.out.String(); !strings.HasSuffix(out, "the kubelet manages the node again; pods kept running\n") {
+		t.Errorf("got output %q, want that the kubelet manages the node", out)
+	}
 }

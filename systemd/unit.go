@@ -4,6 +4,9 @@ import (
 	_ "embed" // the unit files
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -34,25 +37,59 @@ func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)
 }
 
+// command is the one that a unit starts.
+type command struct {
+	// prefix has the special characters of ExecStart, such as "-"; see systemd.service(5).
+	prefix  string
+	program string
+	args    string
+}
+
 // takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
-// environment and everything else; flags are appended. Removing the drop-in restores the kubelet. unit is the output of
-// `systemctl cat kubelet.service`.
-func takeOver(unit, program string, flags ...string) (string, error) {
-	command, err := execStart(unit)
-	if err != nil {
-		return "", err
-	}
-	prefix := command[:len(command)-len(strings.TrimLeft(command, "-@:+!"))]
-	if strings.Contains(prefix, "@") {
-		return "", errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
-	}
-	_, args, _ := strings.Cut(strings.TrimLeft(command, "-@:+!"), " ")
+// environment and everything else; flags are appended. Removing the drop-in restores the kubelet.
+func takeOver(kubelet command, program string, flags ...string) string {
 	return fmt.Sprintf(takeOverComment+`[Unit]
 StartLimitIntervalSec=0
 [Service]
 ExecStart=
 ExecStart=%s%s %s
-%s`, prefix, program, strings.Join(append([]string{strings.TrimSpace(args)}, flags...), " "), serviceText), nil
+%s`, kubelet.prefix, program, strings.Join(append([]string{kubelet.args}, flags...), " "), serviceText)
+}
+
+// kubeletCommand returns the command of kubelet.service. It is an error if that is not the kubelet itself, because then
+// its arguments are not those of the kubelet. unit is the output of `systemctl cat kubelet.service`.
+func (i *Installer) kubeletCommand(unit string) (command, error) {
+	text, err := execStart(unit)
+	if err != nil {
+		return command{}, err
+	}
+	rest := strings.TrimLeft(text, "-@:+!|")
+	c := command{prefix: text[:len(text)-len(rest)]}
+	c.program, c.args, _ = strings.Cut(rest, " ")
+	c.args = strings.TrimSpace(c.args)
+	switch {
+	case strings.Contains(c.prefix, "@"):
+		return c, errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
+	case filepath.Base(c.program) != "kubelet":
+		return c, fmt.Errorf("kubelet.service starts %s, not a program called kubelet, so the kubelet's flags are "+
+			"not known: replace it manually", c.program)
+	case isScript(i.path(c.program)):
+		return c, fmt.Errorf("kubelet.service starts the kubelet through %s, which is a script, so the kubelet's flags are "+
+			"not known: replace it manually", c.program)
+	}
+	return c, nil
+}
+
+// isScript reports whether a file begins with #!. What cannot be read is no script.
+func isScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 2)
+	_, err = io.ReadFull(f, start)
+	return err == nil && string(start) == "#!"
 }
 
 // execStart returns the command that systemd would start: an empty ExecStart= removes all earlier ones.

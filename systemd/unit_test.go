@@ -27,38 +27,32 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
 `
 
 func TestTakeOver(t *testing.T) {
-	got, err := takeOver(kubeadmUnit, "/usr/bin/nodelet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    " +
-			"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n",
-		"Type=notify\n",
-		"KillMode=process\n",
-		"Restart=always\n",
-		"FileDescriptorStoreMax=",
+	i := &Installer{Root: t.TempDir()}
+	for unit, want := range map[string]string{
+		kubeadmUnit: "ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    " +
+			"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --accept-missing=qosReserved\n",
+		"ExecStart=-/opt/kubelet --a=b\n": "ExecStart=-/usr/bin/nodelet --a=b --accept-missing=qosReserved\n",
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got no %q, want it in\n%s", want, got)
+		kubelet, err := i.kubeletCommand(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := takeOver(kubelet, "/usr/bin/nodelet", "--accept-missing=qosReserved")
+		for _, line := range []string{
+			want, "Type=notify\n", "KillMode=process\n", "Restart=always\n", "FileDescriptorStoreMax=",
+		} {
+			if !strings.Contains(got, line) {
+				t.Errorf("got no %q, want it in\n%s", line, got)
+			}
 		}
 	}
-	got, err = takeOver("ExecStart=-/opt/kubelet --a=b\n", "/n")
-	if err != nil || !strings.Contains(got, "ExecStart=-/n --a=b\n") {
-		t.Errorf("got %v\n%s", err, got)
-	}
-	got, err = takeOver("ExecStart=/opt/kubelet $ARGS\n", "/n", "--accept-missing=qosReserved")
-	if err != nil || !strings.Contains(got, "ExecStart=/n $ARGS --accept-missing=qosReserved\n") {
-		t.Errorf("with a flag: got %v\n%s", err, got)
-	}
 	for name, bad := range map[string]string{
-		"none":    "[Unit]\n",
-		"reset":   "ExecStart=/a\nExecStart=\n",
-		"two":     "ExecStart=/a\nExecStart=/b\n",
-		"renamed": "ExecStart=@/usr/bin/kubelet kubelet -v=2\n",
+		"none":  "[Unit]\n",
+		"reset": "ExecStart=/a\nExecStart=\n",
+		"two":   "ExecStart=/a\nExecStart=/b\n",
 	} {
-		if got, err := takeOver(bad, "/n"); err == nil {
-			t.Errorf("%s: got %s, want an error", name, got)
+		if got, err := i.kubeletCommand(bad); err == nil {
+			t.Errorf("%s: got %v, want an error", name, got)
 		}
 	}
 }
@@ -69,7 +63,10 @@ func TestUnit(t *testing.T) {
 		!strings.Contains(got, "WatchdogSec=") {
 		t.Error(got)
 	}
-	for _, want := range []string{"OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n"} {
+	for _, want := range []string{
+		"OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n",
+		"Conflicts=kubelet.service\nAfter=kubelet.service\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
