@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"flag"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
@@ -159,6 +162,45 @@ func TestSecondAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
+}
+
+// TestLostConnection checks that an installation goes on when the connection of the operator's terminal is lost: the
+// kubelet still comes back if nodelet does not become ready.
+func TestLostConnection(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root installs")
+	}
+	m := newTranscriptMachine(t, []string{"systemd", "kubelet"})
+	lost := filepath.Join(m.root, "lost")
+	script := strings.Replace(systemctl, "case", `case "$*" in
+"daemon-reload") while [ ! -e "$NODELET_TEST_ROOT/lost" ]; do :; done ;;
+"restart"*) echo ActiveState=failed >> "$NODELET_TEST_ROOT/kubelet" ;;
+esac
+case`, 1)
+	if err := os.WriteFile(filepath.Join(m.bin, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := m.command("exec nodelet systemd install")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	written := bufio.NewScanner(out)
+	for written.Scan() && !strings.HasPrefix(written.Text(), "run systemctl daemon-reload") {
+	}
+	err = errors.Join(out.Close(), c.Process.Signal(unix.SIGHUP), os.WriteFile(lost, nil, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); c.ProcessState.ExitCode() != 1 {
+		t.Errorf("got %v, want exit code 1", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(m.root, "etc/systemd/system/kubelet.service.d")); err == nil {
+		t.Errorf("got the drop-in %v, want none", left)
+	}
 }
 
 // TestHelpListsCommands checks that --help knows every command.

@@ -138,12 +138,18 @@ func newTranscriptMachine(t *testing.T, has []string) *transcriptMachine {
 	return m
 }
 
-// run runs a line with the shell, and returns its output and, unless it is 0, its exit code.
-func (m *transcriptMachine) run(t *testing.T, line string) string {
-	t.Helper()
+// command returns what runs a line with the shell.
+func (m *transcriptMachine) command(line string) *exec.Cmd {
 	c := exec.Command("/bin/sh", "-c", line)
 	c.Dir = m.work
 	c.Env = []string{"PATH=" + m.bin, asProgram + "=1", testRoot + "=" + m.root, "TZ=UTC"}
+	return c
+}
+
+// run runs a line with the shell, and returns its output and, unless it is 0, its exit code.
+func (m *transcriptMachine) run(t *testing.T, line string) string {
+	t.Helper()
+	c := m.command(line)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	var exit *exec.ExitError

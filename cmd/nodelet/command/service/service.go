@@ -12,10 +12,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -73,8 +75,7 @@ func (o installOptions) run(c command.Call) error {
 	if err := needRoot("install", *o.dryRun); err != nil {
 		return err
 	}
-	i := installer(c)
-	i.DryRun, i.Wait = *o.dryRun, *o.wait
+	i := changer(c, *o.dryRun, *o.wait)
 	if len(*o.accept) > 0 {
 		i.Flags = []string{"--accept-missing=" + strings.Join(*o.accept, ",")}
 	}
@@ -185,9 +186,7 @@ func uninstall() *command.Command {
 				if err := needRoot("uninstall", *dryRun); err != nil {
 					return err
 				}
-				i := installer(c)
-				i.DryRun, i.Wait = *dryRun, *wait
-				return i.Uninstall(c.Context)
+				return changer(c, *dryRun, *wait).Uninstall(c.Context)
 			}
 		},
 	}
@@ -232,6 +231,15 @@ func needRoot(verb string, dryRun bool) error {
 		return fmt.Errorf("nodelet systemd %s changes units of the system: run it as root, or with --dry-run", verb)
 	}
 	return nil
+}
+
+// changer returns an Installer whose work goes on when the connection of the operator's terminal is lost, so that the
+// kubelet comes back also then.
+func changer(c command.Call, dryRun bool, wait time.Duration) *systemd.Installer {
+	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
+	i := installer(c)
+	i.DryRun, i.Wait = dryRun, wait
+	return i
 }
 
 func installer(c command.Call) *systemd.Installer {
