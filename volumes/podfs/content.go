@@ -31,7 +31,7 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 		return Mounted{}, err
 	}
 	defer dir.Close()
-	changed, err := fill(ctx, r, dir, files, nested)
+	changed, err := v.fill(ctx, r, dir, files, nested)
 	if err != nil {
 		return Mounted{}, fmt.Errorf("write files: %w", err)
 	}
@@ -68,7 +68,9 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (*os.File, error) {
 	return dir, nil
 }
 
-func fill(ctx context.Context, r Request, dir *os.File, files payload, nested []string) (changed bool, err error) {
+func (v *FS) fill(
+	ctx context.Context, r Request, dir *os.File, files payload, nested []string,
+) (changed bool, err error) {
 	a, err := openAtomic(dir)
 	if err != nil {
 		return false, err
@@ -88,7 +90,7 @@ func fill(ctx context.Context, r Request, dir *os.File, files payload, nested []
 			return err
 		}
 		defer again.Close()
-		owner := ownerOf(r.Pod, true)
+		owner := v.ownerOf(r.Pod, true)
 		owner.skip = false // the files are new, whatever the root looks like
 		return owner.apply(ctx, again)
 	}

@@ -46,7 +46,7 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 			return Mounted{}, err
 		}
 	}
-	if err := ownerOf(r.Pod, false).apply(ctx, dir); err != nil {
+	if err := v.ownerOf(r.Pod, false).apply(ctx, dir); err != nil {
 		return Mounted{}, err
 	}
 	return mounted, setMark(pod, on, readyMark)

@@ -35,7 +35,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	owner := ownerOf(p.Pod, false)
+	owner := v.ownerOf(p.Pod, false)
 	changed, err := makePoint(pod, on, func(dir *os.File) error {
 		if first && !p.ReadOnly && owner.gid != nil {
 			if err := setMark(pod, on, groupMark); err != nil {

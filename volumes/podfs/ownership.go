@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +24,11 @@ type groupOwner struct {
 	gid      *int64 // nil: nothing to do
 	readOnly bool   // containers only read the volume: no write bit for the group
 	skip     bool   // fsGroupChangePolicy OnRootMismatch: leave the tree alone if its root is right
+	log      *slog.Logger
+	refused  *error // the first file that cannot be changed; set by apply
 }
 
-func ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
+func (v *FS) ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
 		return groupOwner{}
@@ -35,11 +38,13 @@ func ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
 		gid:      sc.FSGroup,
 		readOnly: readOnly,
 		skip:     policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch,
+		log:      v.log,
 	}
 }
 
 // apply changes dir and everything below it. The root comes last: if it has the group, so had everything when apply
-// returned. Links are not followed, wherever a container puts them meanwhile.
+// returned. Links are not followed, wherever a container puts them meanwhile. Files that root may not change stay as
+// they are: a server of NFS may let nobody change them, and snapshots of a volume cannot be changed.
 func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
 	if o.gid == nil {
 		return nil
@@ -51,10 +56,15 @@ func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
 	if o.skip && o.right(st) {
 		return nil
 	}
+	o.refused = new(error)
 	if err := o.applyBelow(ctx, dir, 0); err != nil {
 		return fmt.Errorf("give volume to fsGroup %d: %w", *o.gid, err)
 	}
-	return o.change(dir, st)
+	o.change(dir, st)
+	if *o.refused != nil {
+		o.log.Warn("cannot give all files of a volume to the pod's fsGroup", "fsGroup", *o.gid, "err", *o.refused)
+	}
+	return nil
 }
 
 func (o groupOwner) applyBelow(ctx context.Context, dir *os.File, depth int) error {
@@ -103,30 +113,33 @@ func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, dept
 			return err
 		}
 	}
-	return o.change(f, st)
+	o.change(f, st)
+	return nil
 }
 
 // change sets group and mode of one open file. A change of the group removes the set-id bits, so the mode comes second.
-func (o groupOwner) change(f *os.File, st unix.Statx_t) error {
+func (o groupOwner) change(f *os.File, st unix.Statx_t) {
 	gid, chowned := int(*o.gid), false
 	if int(st.Gid) != gid {
-		if err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
-			return pathError("chown", f, "", err)
-		}
-		chowned = true
+		err := unix.Fchownat(int(f.Fd()), "", -1, gid, unix.AT_EMPTY_PATH)
+		chowned = err == nil
+		o.note("chown", f, err)
 	}
 	if fileType(st) == unix.S_IFLNK {
-		return nil // its mode means nothing
+		return // its mode means nothing
 	}
 	old := uint32(st.Mode) & 0o7777
 	mode := old | o.mask(fileType(st))
-	if mode == old && !(chowned && old&(unix.S_ISUID|unix.S_ISGID) != 0) {
-		return nil
+	if mode != old || chowned && old&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		o.note("chmod", f, unix.Chmod(fdPath(f), mode))
 	}
-	if err := unix.Chmod(fdPath(f), mode); err != nil {
-		return pathError("chmod", f, "", err)
+}
+
+// note keeps the first error of a change.
+func (o groupOwner) note(op string, f *os.File, err error) {
+	if err != nil && *o.refused == nil {
+		*o.refused = pathError(op, f, "", err)
 	}
-	return nil
 }
 
 func (o groupOwner) mask(fileType uint32) uint32 {

@@ -1,8 +1,11 @@
 package podfs
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -83,7 +86,7 @@ func TestGroupOwner(t *testing.T) {
 
 func TestGroupChangePolicy(t *testing.T) {
 	t.Parallel()
-	newVolumes(t) // root only
+	v := newVolumes(t)
 	policy := func(p corev1.PodFSGroupChangePolicy) *corev1.Pod {
 		pod := testPod()
 		pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4000)), FSGroupChangePolicy: &p}
@@ -119,7 +122,7 @@ func TestGroupChangePolicy(t *testing.T) {
 			if err := os.Chown(file, -1, 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := applyTo(t, ownerOf(tt.pod, false), dir); err != nil {
+			if err := applyTo(t, v.ownerOf(tt.pod, false), dir); err != nil {
 				t.Fatal(err)
 			}
 			if got := statPath(t, file).Gid == 4000; got != tt.changed {
@@ -127,6 +130,50 @@ func TestGroupChangePolicy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGroupIsRefused checks that a volume whose server does not let root change files, as NFS with root_squash, is used
+// as it is, and that the log says so once.
+func TestGroupIsRefused(t *testing.T) {
+	t.Parallel()
+	newVolumes(t) // root only
+	root := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	var log bytes.Buffer
+	o := groupOwner{gid: new(int64(4000)), log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := asNobody(t, func() error { return o.apply(t.Context(), dir) }); err != nil {
+		t.Errorf("got %v, want the volume used as it is", err)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "chown "+root) {
+		t.Errorf("got the log %q, want one warning that names a file", log.String())
+	}
+}
+
+// asNobody calls do with the rights of a user to whom no file belongs.
+func asNobody(t *testing.T, do func() error) error {
+	t.Helper()
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil {
+			result <- err
+			return
+		}
+		result <- do()
+	}()
+	return <-result
 }
 
 // TestGroupOwnerUnderSwap checks that while a name is exchanged between a directory and a link out, nothing outside

@@ -156,5 +156,5 @@ func (v *FS) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
 		return err
 	}
 	defer dir.Close()
-	return ownerOf(pod, false).apply(ctx, dir)
+	return v.ownerOf(pod, false).apply(ctx, dir)
 }
