@@ -172,6 +172,8 @@ func TestServices(t *testing.T) {
 		b.server.Put(service("ns", "headless", "None"))
 		b.server.Put(service("other", "c", "10.0.0.3"))
 		b.wantServices("ns", "ns/a") // no default/kubernetes yet
+		b.server.Put(service("default", "kubernetes", "None"))
+		b.wantServices("ns", "ns/a")
 		b.server.Put(service("default", "kubernetes", "10.0.0.1"))
 		b.wantServices("ns", "ns/a default/kubernetes")
 		b.wantServices("default", "default/kubernetes")

@@ -161,13 +161,7 @@ func listServices(ctx context.Context, core rest.Interface, namespace string) ([
 	if err != nil {
 		return nil, fmt.Errorf("list services of namespace %s: %w", namespace, err)
 	}
-	var all []*corev1.Service
-	for i := range got.Items {
-		if s := slimService(&got.Items[i]); s != nil {
-			all = append(all, s)
-		}
-	}
-	return all, nil
+	return slimServices(got.Items...), nil
 }
 
 func getKubernetes(ctx context.Context, core rest.Interface) ([]*corev1.Service, error) {
@@ -182,17 +176,20 @@ func getKubernetes(ctx context.Context, core rest.Interface) ([]*corev1.Service,
 	if err != nil {
 		return nil, fmt.Errorf("get service default/kubernetes: %w", err)
 	}
-	return []*corev1.Service{slimService(got)}, nil
+	return slimServices(*got), nil
 }
 
-// slimService returns the part of a service that environment variables need, or nil if it has none.
-func slimService(s *corev1.Service) *corev1.Service {
-	noAddress := s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
-	if noAddress || s.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+// slimServices returns the services that have a cluster IP, each with the part that environment variables need.
+func slimServices(all ...corev1.Service) (slim []*corev1.Service) {
+	for _, s := range all {
+		noAddress := s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
+		if noAddress || s.Spec.Type == corev1.ServiceTypeExternalName {
+			continue
+		}
+		slim = append(slim, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
+			Spec:       corev1.ServiceSpec{Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, Ports: s.Spec.Ports},
+		})
 	}
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
-		Spec:       corev1.ServiceSpec{Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, Ports: s.Spec.Ports},
-	}
+	return slim
 }
