@@ -199,7 +199,8 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 		o.mu.Unlock()
 		return
 	}
-	changed := e.answered() && (version(obj) != version(e.obj) || (obj == nil) != (e.obj == nil))
+	changed := e.answered() &&
+		(version(obj) != version(e.obj) || apierrors.IsNotFound(err) && !apierrors.IsNotFound(e.err))
 	kept := !e.store(obj, err)
 	users := slices.Collect(maps.Keys(e.users))
 	o.mu.Unlock()

@@ -240,6 +240,23 @@ func TestMissingObjectIsWatched(t *testing.T) {
 	}
 }
 
+// TestMissingIsNews checks that a pod learns that an object does not exist which could not be read before: it may be
+// optional.
+func TestMissingIsNews(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Intercept(down)
+		b.o.Use("p", []Ref{ref("a", true)})
+		if _, err := b.o.ConfigMap(b.Context(), "ns", "a"); !apierrors.IsServiceUnavailable(err) {
+			b.Errorf("got %v, want the error of the API server", err)
+		}
+		b.server.Intercept(nil)
+		time.Sleep(time.Minute)
+		b.wantChanges("[p]")
+		time.Sleep(time.Hour)
+		b.wantChanges()
+	})
+}
+
 func TestImmutableObjectIsNotWatched(t *testing.T) {
 	run(t, func(b *bench) {
 		yes := true
