@@ -82,7 +82,7 @@ var commands = map[string]func(*script){
 	"node":    (*script).node,
 	"run":     (*script).run,     // all steps succeed, until none is left
 	"begin":   (*script).begin,   // the steps of the plan begin
-	"ok":      (*script).ok,      // the steps that begin so succeed
+	"ok":      (*script).ok,      // the steps that begin so succeed; input of a mount: refresh in <duration>
 	"fail":    (*script).fail,    // the step that begins so fails: fail <step>, input: reason and message
 	"lost":    (*script).lost,    // the step that begins so does its work, but its answer is lost
 	"late":    (*script).late,    // the answer is lost and the work is done later, by "arrive"
@@ -339,9 +339,23 @@ func (s *script) end(c *call, problem *podstate.Problem) {
 
 func (s *script) ok() {
 	for _, c := range s.named() {
-		s.end(c, s.w.effect(c))
+		c.problem = s.w.effect(c)
+		s.w.finish(c, s.refreshAt())
 	}
 	s.turn()
+}
+
+// refreshAt returns when a volume is to be refreshed, which the input says: refresh in <duration>.
+func (s *script) refreshAt() time.Time {
+	text, found := strings.CutPrefix(s.input, "refresh in ")
+	if !found {
+		return time.Time{}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.w.now.Add(d)
 }
 
 func (s *script) fail() {

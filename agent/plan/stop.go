@@ -14,7 +14,11 @@ func stoppingReason(container string) string { return "Stopping container " + co
 // then, for one that no source knows any more, its traces.
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
-	if p.stopContainers() || waiting {
+	busy := p.stopContainers()
+	if busy {
+		renew(p)
+	}
+	if busy || waiting {
 		return
 	}
 	held := p.stopSandboxes(p.Sandboxes)
@@ -44,6 +48,17 @@ func (p *planner) tearDown() {
 	}
 }
 
+// renew plans the renewal of tokens and certificates, which may expire while the containers of the pod end.
+func renew(p *planner) {
+	for name := range p.Volumes() {
+		if v, expires := p.Expiring(name); expires && p.Now.Before(v.RefreshAt) {
+			p.wakeAt(v.RefreshAt)
+		} else if expires {
+			p.step(podstate.Mount{Volume: name})
+		}
+	}
+}
+
 // startPatience is how long after the end of its pod's grace period the start of a container may still take.
 const startPatience = 15 * time.Second
 
@@ -53,6 +68,7 @@ const startPatience = 15 * time.Second
 // when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
 	patience := p.Stop.Deadline.Add(startPatience)
+	inUse := slices.ContainsFunc(p.Containers, func(c podstate.Container) bool { return c.Alive() })
 	for _, step := range p.Memory.Running() {
 		switch step := step.(type) {
 		case podstate.StartContainer:
@@ -63,7 +79,13 @@ func (p *planner) giveUp() (waiting bool) {
 			} else {
 				p.cancel(step)
 			}
-		case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.CreateSandbox, podstate.EnsureImage,
+		case podstate.Mount:
+			if _, expires := p.Expiring(step.Volume); expires && inUse {
+				continue // renew waits for it
+			}
+			p.cancel(step)
+			waiting = true
+		case podstate.Prepare, podstate.PrepareClaims, podstate.CreateSandbox, podstate.EnsureImage,
 			podstate.CreateContainer, podstate.PostStart:
 			p.cancel(step)
 			waiting = true

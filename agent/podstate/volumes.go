@@ -31,6 +31,13 @@ func (s *State) VolumesMounted() bool {
 	return true
 }
 
+// Expiring returns a mounted volume with tokens or certificates, which have to be renewed as long as a container runs.
+func (s *State) Expiring(name string) (v Volume, expires bool) {
+	v, _ = s.Memory.Volume(name)
+	projected := func(v corev1.Volume) bool { return v.Name == name && v.Projected != nil }
+	return v, !v.RefreshAt.IsZero() && slices.ContainsFunc(s.Pod.Spec.Volumes, projected)
+}
+
 // ImageVolumes yields the image volumes that a container mounts.
 func ImageVolumes(pod *corev1.Pod, c *corev1.Container) iter.Seq[*corev1.Volume] {
 	return func(yield func(*corev1.Volume) bool) {
