@@ -28,7 +28,7 @@ var pure = []string{
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
-	"google.golang.org/protobuf/", module + "agent/podstate", module + "agent/podstatus",
+	"google.golang.org/protobuf/", "github.com/go-logr/logr", module + "agent/podstate", module + "agent/podstatus",
 	module + "host/cgroups/cpu", module + "host/cgroups/names", module + "kube/pod", module + "host/topology",
 	module + "agent/placement/",
 }

@@ -179,6 +179,17 @@ func TestAdmit(t *testing.T) {
 			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
 		},
 		{
+			name: "a toleration of larger numbers",
+			pod:  `{spec: {tolerations: [{key: foo, operator: Gt, value: "900"}], containers: [{name: app}]}}`,
+			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: "950", effect: NoExecute}]}}`,
+		},
+		{
+			name: "a toleration of smaller numbers",
+			pod:  `{spec: {tolerations: [{key: foo, operator: Lt, value: "900"}], containers: [{name: app}]}}`,
+			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: "950", effect: NoExecute}]}}`,
+			want: reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"),
+		},
+		{
 			name: "static pods stay on tainted nodes",
 			pod:  `{metadata: {annotations: {kubernetes.io/config.source: file}}, spec: {containers: [{name: app}]}}`,
 			node: `{metadata: {name: machine1}, spec: {taints: [{key: foo, value: bar, effect: NoExecute}]}}`,
