@@ -41,10 +41,14 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 		return mounted, nil
 	}
 	mounted.Changed = true
-	if mem == nil {
-		if err := setMode(dir, 0o777); err != nil {
-			return Mounted{}, err
-		}
+	switch {
+	case s.Mode != nil:
+		err = replaceMode(dir, uint32(*s.Mode)&0o1777)
+	case mem == nil:
+		err = setMode(dir, 0o777)
+	}
+	if err != nil {
+		return Mounted{}, err
 	}
 	if err := v.ownerOf(r.Pod, false).apply(ctx, dir); err != nil {
 		return Mounted{}, err

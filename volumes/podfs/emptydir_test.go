@@ -66,6 +66,21 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
+// TestEmptyDirMode checks that a mode that is given applies as it is, on a disk and in memory.
+func TestEmptyDirMode(t *testing.T) {
+	t.Parallel()
+	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
+		for _, mode := range []int32{0, 0o700, 0o1770} {
+			v, source := newVolumes(t), emptyDir(medium)
+			source.EmptyDir.Mode = &mode
+			m := mustMount(t, v, request(testPod(), "scratch", source), nil)
+			if got := statPath(t, m.HostPath).Mode & 0o7777; got != uint32(mode) {
+				t.Errorf("medium %q: got mode %o, want %o", medium, got, mode)
+			}
+		}
+	}
+}
+
 func statIsRegular(t testing.TB, path string) bool {
 	return statPath(t, path).Mode&unix.S_IFMT == unix.S_IFREG
 }

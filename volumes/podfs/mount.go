@@ -98,7 +98,11 @@ func setMode(dir *os.File, mode uint32) error {
 	if old&mode == mode {
 		return nil
 	}
-	if err := unix.Fchmod(int(dir.Fd()), old|mode); err != nil {
+	return replaceMode(dir, old|mode)
+}
+
+func replaceMode(dir *os.File, mode uint32) error {
+	if err := unix.Fchmod(int(dir.Fd()), mode); err != nil {
 		return pathError("chmod", dir, "", err)
 	}
 	return nil
