@@ -24,6 +24,7 @@ const (
 	windowsOnly   = "it is about Windows"
 	notThere      = "nodelet does not have this feature"
 	loggingAlone  = "it is about the kubelet's logging library"
+	asServed      = "the API server's gate decides whether pods have the field"
 	declaredAsSet = "with the gate off, the node does not declare the feature; a pod that has it all the same gets it"
 )
 
@@ -46,7 +47,7 @@ var gateRules = map[string]gateRule{
 	"ComponentStatusz":                        {},
 	"ContainerCheckpoint":                     {},
 	"ContainerRestartRules":                   {behaves: behavesAsOn},
-	"ContainerStopSignals":                    {behavesAsOn, "the API server's gate decides whether pods have the field"},
+	"ContainerStopSignals":                    {behavesAsOn, asServed},
 	"ContextualLogging":                       {behavesAsOn, loggingAlone},
 	"CustomCPUCFSQuotaPeriod":                 {},
 	"DRAExtendedResource":                     {behaves: behavesAsOn},
@@ -57,15 +58,15 @@ var gateRules = map[string]gateRule{
 	"DisableCPUQuotaWithExclusiveCPUs":        {},
 	"DisableNodeKubeProxyVersion":             {behaves: behavesAsOn},
 	"DynamicResourceAllocation":               {behaves: behavesAsOn},
-	"EmptyDirVolumeMode":                      {behavesAsOff, notThere},
+	"EmptyDirVolumeMode":                      {behavesAsOn, asServed},
 	"EnvFiles":                                {behaves: behavesAsOn},
 	"EventedPLEG":                             {behavesAsOn, "events of the runtime are used whenever it sends them"},
 	"ExtendWebSocketsToKubelet":               {},
-	"GRPCContainerProbeTLS":                   {behavesAsOff, notThere},
+	"GRPCContainerProbeTLS":                   {behavesAsOn, asServed},
 	"GitRepoVolumeDriver":                     {behavesAsOff, "volumes of this kind are refused"},
 	"GracefulNodeShutdown":                    {},
 	"GracefulNodeShutdownBasedOnPodPriority":  {},
-	"H2CContainerProbe":                       {behavesAsOff, notThere},
+	"H2CContainerProbe":                       {behavesAsOn, asServed},
 	"HugepageAwareEviction":                   {behaves: behavesAsOn},
 	"ImageMaximumGCAge":                       {behaves: behavesAsOn},
 	"ImageVolume":                             {behaves: behavesAsOn},
@@ -121,7 +122,7 @@ var gateRules = map[string]gateRule{
 	"SELinuxMount":                                     {},
 	"SELinuxMountReadWriteOncePod":                     {behaves: behavesAsOn},
 	"SupplementalGroupsPolicy":                         {behaves: behavesAsOn},
-	"TaintTolerationComparisonOperators":               {behavesAsOff, "tolerations are compared with Equal and Exists"},
+	"TaintTolerationComparisonOperators":               {behavesAsOn, "the API server's gate decides whether tolerations have Lt and Gt"},
 	"TopologyManagerPolicyAlphaOptions":                {behavesAsOff, "there is no such option"},
 	"TopologyManagerPolicyBetaOptions":                 {behavesAsOn, "all options are allowed"},
 	"TopologyManagerPolicyOptions":                     {behaves: behavesAsOn},

@@ -29,7 +29,7 @@ func TestRealFilesAreQuiet(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "qosReserved: {memory: 50%}\nhairpinMode: promiscuous-bridge\nmaxPods: 20\n"+
 		"contentType: application/vnd.kubernetes.protobuf\n"+
-		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, GRPCContainerProbeTLS: true,\n"+
+		"featureGates: {NodeSwapp: true, NodeSwap: false, AllAlpha: false, AllBeta: true, ImageVolumeWithDigest: true,\n"+
 		"  ContainerStopSignals: true, EnvFiles: false, HugepageAwareEviction: false,\n"+
 		"  APIServerIdentity: false}\n",
 		"--lock-file=/x", "--housekeeping-interval=10s", "--storage-driver-user=me", "--kernel-memcg-notification",
@@ -51,8 +51,8 @@ func TestWarnings(t *testing.T) {
 			"older kubeadm still writes this flag",
 		"featureGates.APIServerIdentity is accepted but has no effect in nodelet: it is not a gate of the kubelet",
 		"featureGates.EnvFiles is accepted but has no effect in nodelet",
-		"featureGates.GRPCContainerProbeTLS is accepted but has no effect in nodelet: nodelet does not have this feature",
 		"featureGates.HugepageAwareEviction is accepted but has no effect in nodelet",
+		"featureGates.ImageVolumeWithDigest is accepted but has no effect in nodelet: nodelet does not have this feature",
 		"featureGates.NodeSwap is locked to true in Kubernetes " + KubernetesVersion + "; the setting has no effect",
 		"featureGates.NodeSwapp is not a feature gate of Kubernetes " + KubernetesVersion + `; did you mean "NodeSwap"?`,
 	}

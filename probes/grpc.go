@@ -8,21 +8,29 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/internal/release"
 )
 
-// tryGRPC asks a server's health service (grpc.health.v1) about service; "" is the server as a whole. limit covers
-// connecting and asking. A connection that is refused fails the probe at once.
-func tryGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
+// tryGRPC asks a server's health service (grpc.health.v1) about the action's service; none is the server as a whole.
+// limit covers connecting and asking. A connection that is refused fails the probe at once. With TLS the certificate
+// is not verified, as for HTTPS.
+func tryGRPC(ctx context.Context, addr string, action *corev1.GRPCAction, limit time.Duration) (Outcome, string) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	secured := insecure.NewCredentials()
+	if ptr.Deref(action.Mode, "") == corev1.GRPCProbeModeTLS {
+		secured = credentials.NewTLS(transport.TLSClientConfig)
+	}
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithUserAgent("kube-probe/"+release.Minor()),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(secured),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -32,7 +40,8 @@ func tryGRPC(ctx context.Context, addr, service string, limit time.Duration) (Ou
 		return Failed, fmt.Sprintf("error: failed to connect service at %q: %+v", addr, err)
 	}
 	defer conn.Close()
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	request := &grpc_health_v1.HealthCheckRequest{Service: ptr.Deref(action.Service, "")}
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, request)
 	if err != nil {
 		return Failed, grpcFailure(err, limit)
 	}

@@ -45,7 +45,7 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 		if err != nil {
 			return Errored, err.Error()
 		}
-		return tryHTTP(req, limit)
+		return tryHTTP(req, transportOf(h.HTTPGet), limit)
 	case h.TCPSocket != nil:
 		port, err := resolvePort(h.TCPSocket.Port, t.Container)
 		if err != nil {
@@ -53,11 +53,7 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 		}
 		return tryTCP(ctx, address(h.TCPSocket.Host, t.PodIP, port), limit)
 	case h.GRPC != nil:
-		service := ""
-		if h.GRPC.Service != nil {
-			service = *h.GRPC.Service
-		}
-		return tryGRPC(ctx, address("", t.PodIP, int(h.GRPC.Port)), service, limit)
+		return tryGRPC(ctx, address("", t.PodIP, int(h.GRPC.Port)), h.GRPC, limit)
 	}
 	return Errored, "probe has no handler that is known: set exec, httpGet, tcpSocket or grpc"
 }

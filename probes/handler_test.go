@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +94,26 @@ func TestHTTPOutcomes(t *testing.T) {
 		if got, text := try(t, httpGet(t, s, c.path)); got != c.want || text != c.text {
 			t.Errorf("%s: got %s %.200q, want %s %.200q", c.path, got, text, c.want, c.text)
 		}
+	}
+}
+
+// TestHTTP2 checks that protocol HTTP2 speaks HTTP/2 without TLS, and the default HTTP/1.1.
+func TestHTTP2(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	h := httpGet(t, s, "/")
+	if got, text := try(t, h); got != Succeeded || text != "HTTP/1.1" {
+		t.Errorf("without protocol: got %s %q, want HTTP/1.1", got, text)
+	}
+	h.HTTPGet.Protocol = new(corev1.HTTPProtocolHTTP2)
+	if got, text := try(t, h); got != Succeeded || text != "HTTP/2.0" {
+		t.Errorf("protocol HTTP2: got %s %q, want HTTP/2.0", got, text)
 	}
 }
 
@@ -228,6 +249,29 @@ func TestGRPC(t *testing.T) {
 		if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != c.want || text != c.text {
 			t.Errorf("got %s %q, want %s %q", got, text, c.want, c.text)
 		}
+	}
+}
+
+// TestGRPCOverTLS checks that mode TLS reaches a server with a certificate that nobody trusts, and that without it the
+// probe of that server fails.
+func TestGRPCOverTLS(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&certified.TLS.Certificates[0])))
+	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	action := &corev1.GRPCAction{Port: portOf(t, l.Addr().String()).IntVal}
+	if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != Failed {
+		t.Errorf("without mode: got %s %q, want %s", got, text, Failed)
+	}
+	action.Mode = new(corev1.GRPCProbeModeTLS)
+	if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != Succeeded {
+		t.Errorf("mode TLS: got %s %q, want %s", got, text, Succeeded)
 	}
 }
 

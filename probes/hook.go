@@ -75,14 +75,15 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 	if err != nil {
 		return err
 	}
-	err = do(req)
+	via := transportOf(get)
+	err = do(req, via)
 	if !plainAnswer(err) {
 		return err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
 	plain.Header.Del("Authorization") // was meant for an encrypted connection
-	if do(plain) != nil {
+	if do(plain, via) != nil {
 		return err
 	}
 	if t.Warn != nil {
@@ -93,8 +94,8 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 }
 
 // do sends req and reads the beginning of the answer, so that the server can finish.
-func do(req *http.Request) error {
-	resp, err := newClient(0).Do(req)
+func do(req *http.Request, via *http.Transport) error {
+	resp, err := newClient(via, 0).Do(req)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // maxRedirects is how many redirects to the same host are followed.
@@ -27,6 +28,22 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 	ForceAttemptHTTP2:   true,
 	DialContext:         dialer().DialContext,
+}
+
+// transportH2C is for servers that speak HTTP/2 without TLS, and only that.
+var transportH2C = func() *http.Transport {
+	t := transport.Clone()
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}()
+
+// transportOf returns the transport for the protocol of an httpGet action.
+func transportOf(get *corev1.HTTPGetAction) *http.Transport {
+	if ptr.Deref(get.Protocol, "") == corev1.HTTPProtocolHTTP2 {
+		return transportH2C
+	}
+	return transport
 }
 
 // newRequest returns the request of an httpGet action. Headers are sent as given; Host, User-Agent and Accept have
@@ -76,8 +93,8 @@ func urlFor(get *corev1.HTTPGetAction, c *corev1.Container, podIP string) (*url.
 }
 
 // newClient returns a client for one request.
-func newClient(limit time.Duration) *http.Client {
-	return &http.Client{Timeout: limit, Transport: transport, CheckRedirect: checkRedirect}
+func newClient(via *http.Transport, limit time.Duration) *http.Client {
+	return &http.Client{Timeout: limit, Transport: via, CheckRedirect: checkRedirect}
 }
 
 // checkRedirect follows redirects within a host. A redirect to another host counts as the answer: a container must not
@@ -94,8 +111,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 
 // tryHTTP succeeds with a status from 200 to 399. The message of a failure never includes the body, which may contain
 // what readers of events must not see.
-func tryHTTP(req *http.Request, limit time.Duration) (Outcome, string) {
-	resp, err := newClient(limit).Do(req)
+func tryHTTP(req *http.Request, via *http.Transport, limit time.Duration) (Outcome, string) {
+	resp, err := newClient(via, limit).Do(req)
 	if err != nil {
 		return Failed, err.Error()
 	}
