@@ -122,7 +122,7 @@ var gateRules = map[string]gateRule{
 	"SELinuxMount":                                     {},
 	"SELinuxMountReadWriteOncePod":                     {behaves: behavesAsOn},
 	"SupplementalGroupsPolicy":                         {behaves: behavesAsOn},
-	"TaintTolerationComparisonOperators":               {behavesAsOn, "the API server's gate decides whether tolerations have Lt and Gt"},
+	"TaintTolerationComparisonOperators":               {behavesAsOn, asServed},
 	"TopologyManagerPolicyAlphaOptions":                {behavesAsOff, "there is no such option"},
 	"TopologyManagerPolicyBetaOptions":                 {behavesAsOn, "all options are allowed"},
 	"TopologyManagerPolicyOptions":                     {behaves: behavesAsOn},
