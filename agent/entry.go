@@ -72,6 +72,7 @@ func (e *entry) pod() *corev1.Pod {
 	}
 	shown := *pod
 	shown.Status = e.mirror.Status
+	shown.Status.QOSClass = pod.Status.QOSClass // the manifest decides, with or without an API server
 	if finished(e.mirror) {
 		// The node refused or ended it. A static pod starts again; the ends of its containers stay in the status.
 		shown.Status.Phase = ""

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -76,5 +77,17 @@ func TestHealthOfDevicesAndClaims(t *testing.T) {
 		if got := healthOf(c.deviceHealth(&corev1.Pod{})); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
+	}
+}
+
+// TestClassOfStaticPod checks that the class of a static pod, and with it the place of its cgroup, follows from its
+// manifest, also if an API server with other rules shows another one.
+func TestClassOfStaticPod(t *testing.T) {
+	source := &corev1.Pod{}
+	source.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	mirror := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable}}
+	e := &entry{source: source, mirror: mirror}
+	if got := podutil.QOS(e.pod()); got != corev1.PodQOSBestEffort || e.pod().Status.Phase != corev1.PodRunning {
+		t.Errorf("got class %s, want BestEffort, and the status of the mirror", got)
 	}
 }

@@ -73,6 +73,7 @@ func (p *patch) set(field string, v any) {
 	p.fields = append(append(append(append(p.fields, '"'), field...), `":`...), raw...)
 }
 
+// status compares what the node reports. It leaves out the QoS class, which the API server sets and never changes.
 func (p *patch) status(from, to *corev1.PodStatus) {
 	if to.ObservedGeneration != from.ObservedGeneration {
 		p.set("observedGeneration", to.ObservedGeneration)
@@ -82,9 +83,6 @@ func (p *patch) status(from, to *corev1.PodStatus) {
 	p.text("reason", from.Reason, to.Reason)
 	p.text("hostIP", from.HostIP, to.HostIP)
 	p.text("podIP", from.PodIP, to.PodIP)
-	if to.QOSClass != "" { // immutable; the API server fills it in and ignores its removal
-		p.text("qosClass", string(from.QOSClass), string(to.QOSClass))
-	}
 	if !from.StartTime.Equal(to.StartTime) {
 		p.set("startTime", to.StartTime)
 	}

@@ -126,9 +126,7 @@ func expected(from, to corev1.PodStatus) corev1.PodStatus {
 	want := *to.DeepCopy()
 	want.NominatedNodeName, want.ResourceClaimStatuses = from.NominatedNodeName, from.ResourceClaimStatuses
 	want.ExtendedResourceClaimStatus = from.ExtendedResourceClaimStatus
-	if to.QOSClass == "" {
-		want.QOSClass = from.QOSClass
-	}
+	want.QOSClass = from.QOSClass // immutable
 	want.Conditions = nil
 	for _, c := range from.Conditions {
 		if !owned[c.Type] && podutil.Condition(to.Conditions, c.Type) == nil {
