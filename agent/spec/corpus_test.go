@@ -262,10 +262,7 @@ func (w *world) volumes() map[string]Volume {
 }
 
 func (w *world) sandboxInput() *SandboxInput {
-	return &SandboxInput{
-		Node: w.node, Pod: w.pod, Attempt: w.facts.Attempt, UserNS: w.userNS(),
-		ExtraGroups: w.facts.ExtraGroups,
-	}
+	return &SandboxInput{Node: w.node, Pod: w.pod, Attempt: w.facts.Attempt, UserNS: w.userNS()}
 }
 
 func (w *world) userNS() []IDMapping {

@@ -20,8 +20,6 @@ type SandboxInput struct {
 	Attempt uint32
 	// UserNS is the pod's user namespace. It is required if spec.hostUsers is false.
 	UserNS []IDMapping
-	// ExtraGroups are the supplemental groups from annotations of the pod's persistent volumes.
-	ExtraGroups []int64
 }
 
 // Sandbox returns the CRI configuration of one of the pod's sandboxes. The warnings become events of the pod. An

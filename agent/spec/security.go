@@ -36,22 +36,12 @@ func sandboxSecurity(in *SandboxInput) (*runtimeapi.LinuxSandboxSecurityContext,
 		Privileged:       anyPrivileged(in.Pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
-	sc := in.Pod.Spec.SecurityContext
-	if sc == nil {
-		return out, nil
+	if sc := in.Pod.Spec.SecurityContext; sc != nil {
+		out.RunAsUser = int64Value(sc.RunAsUser)
+		out.RunAsGroup = int64Value(sc.RunAsGroup)
+		out.SelinuxOptions = selinuxOptions(sc.SELinuxOptions)
 	}
-	if err := checkPodIDs(sc); err != nil {
-		return nil, err
-	}
-	out.RunAsUser = int64Value(sc.RunAsUser)
-	out.RunAsGroup = int64Value(sc.RunAsGroup)
-	out.SelinuxOptions = selinuxOptions(sc.SELinuxOptions)
-	if sc.FSGroup != nil {
-		out.SupplementalGroups = append(out.SupplementalGroups, *sc.FSGroup)
-	}
-	out.SupplementalGroups = append(out.SupplementalGroups, in.ExtraGroups...)
-	out.SupplementalGroups = append(out.SupplementalGroups, sc.SupplementalGroups...)
-	out.SupplementalGroupsPolicy, err = groupsPolicy(sc)
+	out.SupplementalGroups, out.SupplementalGroupsPolicy, err = groups(in.Pod)
 	return out, err
 }
 
@@ -97,7 +87,9 @@ func containerSecurity(in *ContainerInput) (*runtimeapi.LinuxContainerSecurityCo
 	if err := setProcMount(out, sc, in.Node); err != nil {
 		return nil, err
 	}
-	return out, setGroups(out, in)
+	out.SupplementalGroups, out.SupplementalGroupsPolicy, err = groups(in.Pod)
+	out.SupplementalGroups = append(out.SupplementalGroups, in.ExtraGroups...)
+	return out, err
 }
 
 // effective returns the container's security context, with the fields that it does not set taken from the pod's.
@@ -153,34 +145,26 @@ func checkNonRoot(in *ContainerInput, sc *corev1.SecurityContext) error {
 	return nil
 }
 
-func setGroups(out *runtimeapi.LinuxContainerSecurityContext, in *ContainerInput) error {
-	if sc := in.Pod.Spec.SecurityContext; sc != nil {
-		if err := checkPodIDs(sc); err != nil {
-			return err
-		}
-		if sc.FSGroup != nil {
-			out.SupplementalGroups = append(out.SupplementalGroups, *sc.FSGroup)
-		}
-		out.SupplementalGroups = append(out.SupplementalGroups, sc.SupplementalGroups...)
-		policy, err := groupsPolicy(sc)
-		if err != nil {
-			return err
-		}
-		out.SupplementalGroupsPolicy = policy
+// groups returns the supplemental groups of a pod, and whether those of the image's user are added.
+func groups(pod *corev1.Pod) (all []int64, policy runtimeapi.SupplementalGroupsPolicy, err error) {
+	sc := pod.Spec.SecurityContext
+	if sc == nil {
+		return nil, policy, nil
 	}
-	out.SupplementalGroups = append(out.SupplementalGroups, in.ExtraGroups...)
-	return nil
-}
-
-func groupsPolicy(sc *corev1.PodSecurityContext) (runtimeapi.SupplementalGroupsPolicy, error) {
-	if sc.SupplementalGroupsPolicy == nil {
-		return runtimeapi.SupplementalGroupsPolicy_Merge, nil
+	if err := checkPodIDs(sc); err != nil {
+		return nil, policy, err
 	}
-	value, ok := runtimeapi.SupplementalGroupsPolicy_value[string(*sc.SupplementalGroupsPolicy)]
-	if !ok {
-		return 0, fmt.Errorf("unsupported supplementalGroupsPolicy: %s", *sc.SupplementalGroupsPolicy)
+	if sc.FSGroup != nil {
+		all = append(all, *sc.FSGroup)
 	}
-	return runtimeapi.SupplementalGroupsPolicy(value), nil
+	if name := sc.SupplementalGroupsPolicy; name != nil {
+		value, ok := runtimeapi.SupplementalGroupsPolicy_value[string(*name)]
+		if !ok {
+			return nil, policy, fmt.Errorf("unsupported supplementalGroupsPolicy: %s", *name)
+		}
+		policy = runtimeapi.SupplementalGroupsPolicy(value)
+	}
+	return append(all, sc.SupplementalGroups...), policy, nil
 }
 
 // setProcMount hides parts of /proc and /sys and makes parts of them read-only, unless procMount is Unmasked.
