@@ -144,13 +144,16 @@ func (h *Hierarchy) children(cgroup string) []string {
 	return names
 }
 
-// born returns the time at which a cgroup was created; zero if it does not exist.
-func (h *Hierarchy) born(cgroup string) time.Time {
-	info, err := os.Stat(h.dir(h.walked(), cgroup))
-	if err != nil {
-		return time.Time{}
+// born returns the time at which a cgroup was created; zero if it does not exist. The time of the directory may move
+// when a cgroup is made in it, but not that of files that nobody writes.
+func (h *Hierarchy) born(cgroup string) (at time.Time) {
+	for _, name := range []string{".", "cgroup.events", "cgroup.clone_children"} {
+		info, err := os.Stat(filepath.Join(h.dir(h.walked(), cgroup), name))
+		if err == nil && (at.IsZero() || info.ModTime().Before(at)) {
+			at = info.ModTime()
+		}
 	}
-	return info.ModTime()
+	return at
 }
 
 // process returns the PID of one process in the cgroup, or else in one below it: crun puts a container into a cgroup

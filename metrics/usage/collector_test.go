@@ -422,6 +422,33 @@ func TestSummary(t *testing.T) {
 	})
 }
 
+// TestBirthOfCgroup checks that the start of a cgroup does not move when another one is made in it.
+func TestBirthOfCgroup(t *testing.T) {
+	root, began := t.TempDir(), time.Unix(1e9, 0)
+	for file, h := range map[string]*Hierarchy{
+		"cgroup.events":         {unified: root},
+		"cgroup.clone_children": NewHierarchy(map[string]string{"memory": root}),
+	} {
+		tree(t, root, map[string]string{"kubepods/" + file: ""})
+		path := filepath.Join(root, "kubepods", file)
+		if err := os.Chtimes(path, began, began); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.born("kubepods"); !got.Equal(began) {
+			t.Errorf("%s: got %v, want %v", file, got, began)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.born("kubepods"); !got.After(began) {
+			t.Errorf("without %s: got %v, want the time of the directory", file, got)
+		}
+		if got := h.born("missing"); !got.IsZero() {
+			t.Errorf("a missing cgroup: got %v, want none", got)
+		}
+	}
+}
+
 // TestLayersUnknown checks that a container whose writable layer the runtime does not name has no usage of its own,
 // instead of that of all containers.
 func TestLayersUnknown(t *testing.T) {
