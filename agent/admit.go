@@ -38,7 +38,9 @@ type admitter struct {
 func (a *admitter) admitPending(ctx context.Context) {
 	for _, pod := range a.table.pending() {
 		if a.waitsFor(pod) == nil {
-			a.admit(ctx, a.workers.begin(ctx, pod))
+			e := a.workers.begin(ctx, pod)
+			a.workers.allocations.update(e, pod) // the next pods are judged beside what this one holds
+			a.admit(ctx, e)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func (a *admitter) misplaced(pod *corev1.Pod, v admission.Verdict) *podstate.Rej
 
 // reject refuses a pod, with an event.
 func (a *admitter) reject(e *entry, r *podstate.Rejection) {
-	e.rejected = r
+	e.rejected, e.resources.resizing = r, false
 	a.cfg.Metrics.Rejected(r.Reason)
 	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }

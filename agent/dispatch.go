@@ -60,7 +60,7 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 		return
 	}
 	e.stopAsking()
-	if e.resources.allocated == nil || e.source != pod {
+	if e.source != pod {
 		d.allocations.update(e, pod)
 	}
 	e.source = pod

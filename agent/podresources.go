@@ -127,11 +127,11 @@ type resizer struct {
 	workers *dispatcher
 }
 
-// judge decides about all of them, in the order of admission.ResizeBefore.
+// judge decides about all of them whose own admission is complete, in the order of admission.ResizeBefore.
 func (z *resizer) judge() {
 	var all []*entry
 	for _, e := range z.table.workers {
-		if e.resources.resizing {
+		if e.resources.resizing && e.asking == nil {
 			all = append(all, e)
 		}
 	}

@@ -186,6 +186,29 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 	})
 }
 
+// TestAdmissionBesideDeferredResize checks that a pod that comes while the agent is away is judged beside what the
+// others hold, not beside what they would like to have, as with the kubelet.
+func TestAdmissionBesideDeferredResize(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("1", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a)
+		w.sleep(time.Second)
+		w.run(b)
+		w.sleep(time.Second)
+		w.resize(b, "4", "1Gi")
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		w.end()
+		w.mu.Lock()
+		c := apiPod("c", wants("1", "1Gi"))
+		w.set.Pods[c.UID] = c
+		w.mu.Unlock()
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#0", "b/app#0", "c/app#0")
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+	})
+}
+
 // TestResizeWithRestart checks that a resize with the policy RestartContainer replaces the container once.
 func TestResizeWithRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
