@@ -93,7 +93,7 @@ metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
 metrics/usage: kube/pluginname
 metrics/exporter: cni config kube/objects kube/server metrics probes
-plugins: host/inotify host/kernel internal/backoff
+plugins: host/inotify host/kernel internal/backoff internal/latest
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
 plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting

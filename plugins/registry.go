@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/inotify"
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 const (
@@ -62,6 +63,8 @@ type Registry struct {
 	handlers     map[string]Handler
 	log          *slog.Logger
 	pollInterval time.Duration
+	// dismissed says that a plugin has been dismissed: another may be at its socket.
+	dismissed latest.Signal
 }
 
 // New returns a registry. Nothing is called before Run.
@@ -70,7 +73,7 @@ func New(cfg Config) *Registry {
 		cfg.PollInterval = 5 * time.Second
 	}
 	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers, log: cfg.Log,
-		pollInterval: cfg.PollInterval}
+		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal()}
 }
 
 // Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an
@@ -141,6 +144,7 @@ func (r *Registry) followWith(ctx context.Context, known map[string]*plugin, w w
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.Changes():
+		case <-r.dismissed:
 		case <-again:
 		}
 	}
@@ -218,8 +222,19 @@ func (p *plugin) end() {
 	<-p.gone
 }
 
+// isGone reports whether the plugin has been dismissed.
+func (p *plugin) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // compare registers new sockets and dismisses those that are gone or were replaced. One that was not found, because its
-// directory could not be read, is not gone.
+// directory could not be read, is not gone. A dismissal may take a while: only the next plugin at its socket waits for
+// it.
 func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
 		now, err := found[socket], error(nil)
@@ -227,8 +242,10 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 			now, err = identity(socket)
 		}
 		if err == nil && now != p.identity {
-			p.end()
-			delete(known, socket)
+			p.cancel()
+			if p.isGone() {
+				delete(known, socket)
+			}
 		}
 	}
 	for socket, identity := range found {
@@ -240,8 +257,9 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 		own, p.cancel = context.WithCancel(ctx)
 		known[socket] = p
 		go func() {
-			defer close(p.gone)
 			r.keep(own, ctx, p.socket)
+			close(p.gone)
+			r.dismissed.Set()
 		}()
 	}
 }

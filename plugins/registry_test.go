@@ -36,7 +36,9 @@ type world struct {
 	count map[string]int
 	// refuse is why plugins are refused now.
 	refuse error
-	log    strings.Builder
+	// slow is what the dismissal of a plugin waits for, by its name.
+	slow map[string]chan struct{}
+	log  strings.Builder
 }
 
 func newWorld(t *testing.T) *world {
@@ -82,7 +84,11 @@ func (w *world) Accept(_ context.Context, p plugins.Info) (func(context.Context)
 	}
 	w.known[p.Name] = p
 	w.count[p.Name]++
+	slow := w.slow[p.Name]
 	return func(context.Context) {
+		if slow != nil {
+			<-slow
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.known, p.Name)
@@ -259,6 +265,24 @@ func TestRestarted(t *testing.T) {
 		p.Close()
 	}
 	w.untilKnown("a")
+}
+
+// TestSlowDismissal checks that while the dismissal of a plugin takes its time, as without the API server, others
+// register, and one that has taken its socket waits.
+func TestSlowDismissal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	letGo := make(chan struct{})
+	w.mu.Lock()
+	w.slow = map[string]chan struct{}{"a": letGo}
+	w.mu.Unlock()
+	w.plugin("a.sock", "a", nil)
+	w.untilKnown("a")
+	w.plugin("a.sock", "next", nil)
+	w.plugin("b.sock", "b", nil)
+	w.untilKnown("a", "b")
+	close(letGo)
+	w.untilKnown("b", "next")
 }
 
 // TestSocketChanged checks that a plugin stays registered when its socket gets another mode or owner, as it does from
