@@ -20,7 +20,7 @@ type reported struct {
 	lacking bool
 	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
-	// probed are the instances being probed.
+	// probed are the instances being probed, with the address of the pod.
 	probed []string
 	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
@@ -30,7 +30,7 @@ type reported struct {
 
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
 func (w *worker) publish(p plan.Plan) {
-	w.probe(p.Probes)
+	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(&p.Status)
 	w.resizeEvents(&p.Status)
 	if publish := w.desired.Publish; publish != nil && !w.desired.Stop.Is(podstate.StopOrphaned) {
@@ -102,24 +102,20 @@ func (w *worker) use() {
 	w.cfg.Objects(pod).UsePod(pod, lacking)
 }
 
-// probe sets the probe targets if they have changed.
-func (w *worker) probe(targets []plan.ProbeTarget) {
-	ids := make([]string, len(targets))
+// probe sets the probe targets, and the address of the pod that its status shows, if they have changed.
+func (w *worker) probe(targets []plan.ProbeTarget, address string) {
+	probed := make([]string, len(targets))
 	for i, t := range targets {
-		ids[i] = t.ContainerID
+		probed[i] = t.ContainerID + " at " + address
 		if t.ReadinessOnly {
-			ids[i] += " readiness"
+			probed[i] += " readiness"
 		}
 	}
-	if slices.Equal(ids, w.reported.probed) {
+	if slices.Equal(probed, w.reported.probed) {
 		return
 	}
-	w.reported.probed = ids
-	var podIPs []string
-	if s := newestReady(w.facts.sandboxes); s != nil {
-		podIPs = s.IPs
-	}
-	w.cfg.Probes.Set(w.desired.Pod, w.cfg.Node().PodAddress(w.desired.Pod, podIPs), targets)
+	w.reported.probed = probed
+	w.cfg.Probes.Set(w.desired.Pod, address, targets)
 }
 
 // deadlineEvent records that the pod has ended at its active deadline.

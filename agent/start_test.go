@@ -130,6 +130,34 @@ func TestNodeMoves(t *testing.T) {
 	})
 }
 
+// TestProbedAddress checks that a pod is probed at the address in its status: also before a restarted agent knows the
+// addresses of its node, and if the runtime names its addresses in another order than the status.
+func TestProbedAddress(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		check := func(when, want string) {
+			t.Helper()
+			if got := *w.probedAt.Load(); got != want {
+				t.Errorf("%s: got probes at %q, want %q", when, got, want)
+			}
+		}
+		w.hostIPs.Store(&[]string{})
+		pod := apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.HostNetwork = true
+			pod.Spec.Containers[0].ReadinessProbe = execProbe("ready")
+		})
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.hostIPs.Store(&[]string{"192.0.2.2"})
+		w.agent.NodeMoved()
+		w.sleep(time.Second)
+		check("when the address of the node is known", "192.0.2.2")
+		w.hostIPs.Store(&[]string{})
+		w.restart()
+		w.sleep(time.Second)
+		check("after a restart", "192.0.2.2")
+	})
+}
+
 // TestEphemeralContainer checks that a container for debugging is started in a running pod, and not again once it has
 // ended.
 func TestEphemeralContainer(t *testing.T) {

@@ -29,6 +29,7 @@ import (
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podprobes"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -92,6 +93,19 @@ type world struct {
 	noDNS atomic.Bool
 	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
+	// probedAt is the address at which a pod was to be probed last.
+	probedAt atomic.Pointer[string]
+}
+
+// probeLog notes the addresses of the pods that are probed.
+type probeLog struct {
+	*podprobes.Probes
+	w *world
+}
+
+func (l *probeLog) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarget) {
+	l.w.probedAt.Store(&address)
+	l.Probes.Set(pod, address, targets)
 }
 
 // deviceBackend is both sides of the devices of device plugins.
@@ -273,7 +287,7 @@ func (w *world) begin() {
 			Devices:   devicePlugins,
 			Placement: cmp.Or[agent.Placement](w.placement, placement.None{}),
 			Claims:    resourceClaims,
-			Probes:    podprobes.New(prober),
+			Probes:    &probeLog{podprobes.New(prober), w},
 			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },
 			Status:    l.status,
 			Events:    events,

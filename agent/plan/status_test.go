@@ -535,6 +535,12 @@ func TestAddresses(t *testing.T) {
 			want:    "10.0.0.2 fd01::2",
 		},
 		{
+			name:    "in the order of before, as the node's families are not known yet",
+			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
+			shown:   `{podIP: "fd01::2", podIPs: [{ip: "fd01::2"}, {ip: 10.0.0.2}]}`,
+			want:    "fd01::2 10.0.0.2",
+		},
+		{
 			name:  "kept when the sandbox is gone",
 			node:  []string{"192.0.2.1"},
 			shown: `{podIP: 10.0.0.7, podIPs: [{ip: 10.0.0.7}]}`,
@@ -580,7 +586,7 @@ func TestAddresses(t *testing.T) {
 			if got := strings.Join(all, " "); got != tt.want || st.PodIP != all[0] {
 				t.Errorf("got %s (%s), want %s", got, st.PodIP, tt.want)
 			}
-			if st.HostIP != tt.node[0] || len(st.HostIPs) != len(tt.node) {
+			if len(st.HostIPs) != len(tt.node) || len(tt.node) > 0 && st.HostIP != tt.node[0] {
 				t.Errorf("got host %s %v, want %v", st.HostIP, st.HostIPs, tt.node)
 			}
 		})

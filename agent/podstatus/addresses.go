@@ -48,9 +48,12 @@ func (b *builder) hostAddresses() {
 }
 
 // podIPs returns the addresses that the runtime reports, in canonical form: at most one of each IP family, in the
-// order of the node's IP families.
+// order of the node's IP families. Before a restarted agent knows these, the order stays.
 func (b *builder) podIPs(all []string) []string {
-	first6 := len(b.Node.HostIPs) > 0 && ipv6(b.Node.HostIPs[0])
+	first6 := ipv6(b.Reported.PodIP)
+	if len(b.Node.HostIPs) > 0 {
+		first6 = ipv6(b.Node.HostIPs[0])
+	}
 	var found []string
 	for _, want6 := range []bool{first6, !first6} {
 		for _, ip := range all {
