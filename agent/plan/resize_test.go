@@ -308,3 +308,21 @@ func TestWider(t *testing.T) {
 		}
 	}
 }
+
+// TestResizeEndsBackOff checks that a container that crashes restarts at once when it gets other resources: it may have
+// crashed for want of memory.
+func TestResizeEndsBackOff(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	r.do(r.check(t)) // nothing to do
+	crashed := &r.o.Containers[0]
+	crashed.State, crashed.FinishedAt = podstate.ContainerExited, r.o.Now
+	crashed.Attempt, crashed.ExitCode = 5, 137
+	r.o.Now = r.o.Now.Add(time.Second)
+	if p := r.check(t); p.Wake.IsZero() {
+		t.Error("got no wake-up, want one at the end of the back-off")
+	}
+	r.allocate(3, [2]int64{100, 200}, [2]int64{100, 100})
+	r.do(r.check(t, "ensure image x () for a attempt 6", "resize pod to shares 204, quota 20000/100000, memory 314572800"))
+	r.memory.PodSize = &r.d.Allocation.Pod
+	r.check(t, "create container a attempt 6 in sandbox")
+}

@@ -61,6 +61,7 @@ type instanceFact struct {
 	// long: by the runtime's clock it ran long enough to reset the back-off. No other clock is known.
 	long   bool
 	ranFor time.Duration // by the runtime's clock
+	made   *corev1.ResourceRequirements
 }
 
 type failedAt struct {
@@ -179,7 +180,13 @@ func (ru *rules) started(w *world, c *podstate.Container) {
 	ru.ran[key] = c.ID
 	ru.notFinal(c)
 	delete(ru.owed, c.Name)
-	ru.last[c.Name] = &instanceFact{id: c.ID, sandbox: c.SandboxID, hash: c.Hash, attempt: c.Attempt}
+	ru.last[c.Name] = &instanceFact{
+		id:      c.ID,
+		sandbox: c.SandboxID,
+		hash:    c.Hash,
+		attempt: c.Attempt,
+		made:    c.Made,
+	}
 	ru.l.willExit(c)
 }
 
@@ -403,7 +410,7 @@ func (ru *rules) creating(s podstate.CreateContainer) {
 		return
 	}
 	// A replaced container did not crash, even if its spec has changed back since.
-	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id]
+	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id] || ru.otherSize(s.Name, last.made)
 	ru.workKept(s)
 	ru.policyKept(s, last)
 	if ru.roles[s.Name] != podutil.RoleEphemeral && spec != nil {

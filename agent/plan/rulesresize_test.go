@@ -58,6 +58,12 @@ func (ru *rules) running(c *podstate.Container) bool {
 		c.Size != nil
 }
 
+// otherSize reports whether a container that was made with these resources gets others now.
+func (ru *rules) otherSize(name string, made *corev1.ResourceRequirements) bool {
+	g := ru.l.desired.Allocation
+	return g != nil && made != nil && !podutil.SameResources(*made, g.Containers[name].Resources)
+}
+
 // asksForRestart reports whether the container was created with other resources and its resize policy requires a
 // restart.
 func (ru *rules) asksForRestart(c *podstate.Container) bool {

@@ -51,6 +51,15 @@ func (s *Slot) allocated() (ContainerAllocation, bool) {
 	return g, ok
 }
 
+// remade reports whether the next instance gets other resources than the newest one was created with.
+func (s *Slot) remade() bool {
+	if s.state.Allocation == nil || s.Last.Made == nil {
+		return false
+	}
+	g, known := s.state.Allocation.Containers[s.Spec.Name]
+	return known && !podutil.SameResources(*s.Last.Made, g.Resources)
+}
+
 // actual returns the resources that an instance was created with or last resized to; nil if they are not known.
 func (s *Slot) actual() *corev1.ResourceRequirements {
 	if r, ok := s.memory.Resized(s.Last.ID); ok {

@@ -15,9 +15,9 @@ const (
 )
 
 // CrashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
-// changed.
+// changed: with more memory, a container may not crash again.
 func (s *Slot) CrashDelay() time.Duration {
-	if s.Changed() || s.replaced() || s.removedForReset() {
+	if s.Changed() || s.remade() || s.replaced() || s.removedForReset() {
 		return 0
 	}
 	last, node := s.Last, &s.state.Node
@@ -51,7 +51,7 @@ func (s *Slot) RestartAt() time.Time { return s.Last.ended().Add(s.RestartDelay(
 // NextDelay returns the crash-loop back-off after the end of the next instance. If a failed probe ends the first
 // instance, that does not count as a crash.
 func (s *Slot) NextDelay() time.Duration {
-	if s.Last == nil || s.Changed() {
+	if s.Last == nil || s.Changed() || s.remade() {
 		return 0
 	}
 	if stop, _ := s.memory.Stopped(s.Last.ID); stop.Replaces() || stop.Unhealthy() && s.Last.Attempt == 0 {
