@@ -45,6 +45,9 @@ func (w *worker) publish(p plan.Plan) {
 	w.setResult(&p.Status)
 	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {
+		if err := w.cfg.Steps.FreeIDs(w.desired.Pod.UID); err != nil {
+			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
+		}
 		close(w.released)
 		w.logEnd(p.Status.Phase)
 		w.onRelease()

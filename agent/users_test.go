@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -66,6 +67,26 @@ func TestUserNamespaces(t *testing.T) {
 		}
 		w.sleep(time.Minute)
 		w.checkNothingLeft()
+	})
+}
+
+// TestUserNamespaceOfEndedPod checks that a pod that has ended gives its IDs back, although the API still shows it.
+func TestUserNamespaceOfEndedPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: time.Second})
+		w.ids = userns.Range{First: userns.Unit, Length: userns.Unit} // enough for one pod
+		w.restart()
+		for _, name := range []string{"a", "b", "c"} {
+			pod := apiPod(name, ownUsers, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever })
+			w.run(pod)
+			w.sleep(time.Minute)
+			if st := w.status(pod); st.Phase != corev1.PodSucceeded {
+				t.Fatalf("pod %s: got phase %s, want Succeeded", name, st.Phase)
+			}
+			if name == "b" {
+				w.restart()
+			}
+		}
 	})
 }
 

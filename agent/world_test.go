@@ -93,6 +93,8 @@ type world struct {
 	noDNS atomic.Bool
 	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
+	// ids are the IDs of the host for pods with a user namespace of their own; zero for all.
+	ids userns.Range
 	// probedAt is the address at which a pod was to be probed last.
 	probedAt atomic.Pointer[string]
 }
@@ -328,9 +330,12 @@ func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	table, bad, err := userns.New(userns.Config{IDsPerPod: userns.Unit,
-		Read:  func(pod types.UID) ([]byte, error) { return dirs.ReadPodFile(pod, userns.File) },
-		Write: func(pod types.UID, content []byte) error { return dirs.WritePodFile(pod, userns.File, content) },
+	table, bad, err := userns.New(userns.Config{
+		IDsPerPod: userns.Unit,
+		Pool:      w.ids,
+		Read:      func(pod types.UID) ([]byte, error) { return dirs.ReadPodFile(pod, userns.File) },
+		Write:     func(pod types.UID, content []byte) error { return dirs.WritePodFile(pod, userns.File, content) },
+		Remove:    func(pod types.UID) error { return dirs.RemovePodFile(pod, userns.File) },
 	}, uids)
 	if err != nil || len(bad) > 0 {
 		w.t.Fatal(err, bad)

@@ -119,7 +119,7 @@ type Claims interface {
 // UserNamespaces allocates user and group IDs of the host to pods with a user namespace of their own: *userns.Table.
 type UserNamespaces interface {
 	Of(pod types.UID) (userns.Range, error)
-	Release(pod types.UID)
+	Release(pod types.UID) error
 }
 
 // Objects returns the API objects that steps need: *objects.Objects with an API server, else *objects.Local.

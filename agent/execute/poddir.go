@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
@@ -37,8 +39,11 @@ func (x *podDirs) remove(ctx context.Context, t *Task) error {
 	if err := x.PodFiles.RemovePodDir(ctx, t.Pod.UID); err != nil {
 		return err
 	}
-	x.UserNamespaces.Release(t.Pod.UID)
 	x.Devices.Release(t.Pod.UID)
 	x.Placement.Release(t.Pod.UID)
-	return nil
+	return x.UserNamespaces.Release(t.Pod.UID)
 }
+
+// FreeIDs gives back the IDs of the user namespace of a pod of which nothing runs any more: the API may show the pod
+// for days, and there are not many more IDs than for the pods that run.
+func (x *Executor) FreeIDs(pod types.UID) error { return x.backends.UserNamespaces.Release(pod) }

@@ -11,6 +11,7 @@ type PodFiles interface {
 	Pods() ([]types.UID, error)
 	ReadPodFile(pod types.UID, name string) ([]byte, error)
 	WritePodFile(pod types.UID, name string, content []byte) error
+	RemovePodFile(pod types.UID, name string) error
 }
 
 // Open returns the table of a node on which maxPods pods may run: its ranges come from the subordinate IDs of the user
@@ -30,6 +31,7 @@ func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Tab
 		MaxPods:   maxPods,
 		Read:      func(pod types.UID) ([]byte, error) { return files.ReadPodFile(pod, File) },
 		Write:     func(pod types.UID, content []byte) error { return files.WritePodFile(pod, File, content) },
+		Remove:    func(pod types.UID) error { return files.RemovePodFile(pod, File) },
 	}, pods)
 	for _, err := range bad {
 		log.Warn("cannot read a pod's user namespace; its containers keep running, but no new ones start", "err", err)

@@ -36,9 +36,11 @@ type Config struct {
 	Pool Range
 	// MaxPods is the number of pods for which the pool must be large enough.
 	MaxPods int
-	// Read and Write access the file of a pod; the error of Read is fs.ErrNotExist if there is no file.
-	Read  func(pod types.UID) ([]byte, error)
-	Write func(pod types.UID, content []byte) error
+	// Read, Write and Remove access the file of a pod. If there is no file, the error of Read is fs.ErrNotExist, and
+	// Remove does nothing.
+	Read   func(pod types.UID) ([]byte, error)
+	Write  func(pod types.UID, content []byte) error
+	Remove func(pod types.UID) error
 }
 
 // Table allocates ranges. It is safe for use by many goroutines.
@@ -134,13 +136,17 @@ func (t *Table) free() (uint32, bool) {
 	return 0, false
 }
 
-// Release frees the range of a pod whose directory was removed.
-func (t *Table) Release(pod types.UID) {
+// Release frees the range of a pod of which nothing runs any more, and removes its file: the range belongs to another
+// pod from then on.
+func (t *Table) Release(pod types.UID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, known := t.ranges[pod]
 	if !known {
-		return
+		return nil
+	}
+	if err := t.cfg.Remove(pod); err != nil {
+		return fmt.Errorf("free the user namespace of pod %s: %w", pod, err)
 	}
 	delete(t.ranges, pod)
 	for at := range t.span(r) {
@@ -148,6 +154,7 @@ func (t *Table) Release(pod types.UID) {
 			delete(t.taken, at)
 		}
 	}
+	return nil
 }
 
 // read adds the range in the file of a pod to the table.

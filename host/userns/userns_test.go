@@ -28,6 +28,13 @@ func (d disk) config(c Config) Config {
 		d[pod] = string(content)
 		return nil
 	}
+	c.Remove = func(pod types.UID) error {
+		if pod == "stuck" {
+			return errors.New("input/output error")
+		}
+		delete(d, pod)
+		return nil
+	}
 	return c
 }
 
@@ -112,10 +119,38 @@ func TestPoolRunsOutAndRefills(t *testing.T) {
 	if _, err := table.Of("c"); err == nil || !strings.Contains(err.Error(), "all 2 ranges are in use") {
 		t.Errorf("c: got %v, want that all ranges are in use", err)
 	}
-	table.Release("a")
-	table.Release("unknown")
+	for _, pod := range []types.UID{"a", "unknown"} {
+		if err := table.Release(pod); err != nil {
+			t.Error(err)
+		}
+	}
 	if r, err := table.Of("c"); err != nil || r.First != 10*Unit {
 		t.Errorf("c: got %v, %v, want the range that was released", r, err)
+	}
+}
+
+// TestReleasedRange checks that a range that was released belongs to nobody any more, also after a restart, and that it
+// is not given away as long as the file of its pod is there.
+func TestReleasedRange(t *testing.T) {
+	d, pool := disk{}, Config{IDsPerPod: Unit, Pool: Range{10 * Unit, Unit}, MaxPods: 1}
+	table := newTable(t, d, pool)
+	for _, pod := range []types.UID{"a", "stuck"} {
+		if _, err := table.Of(pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := table.Release(pod); (err != nil) != (pod == "stuck") {
+			t.Errorf("release of %s: got %v", pod, err)
+		}
+	}
+	if r, err := table.Of("b"); err == nil {
+		t.Errorf("b: got %v, which the file of another pod still has", r)
+	}
+	if len(d) != 1 {
+		t.Errorf("got files %v, want that of stuck alone", d)
+	}
+	delete(d, "stuck")
+	if _, err := newTable(t, d, pool, "a", "stuck").Of("b"); err != nil {
+		t.Errorf("b after a restart: %v", err)
 	}
 }
 

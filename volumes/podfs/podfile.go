@@ -48,6 +48,22 @@ func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
 	return nil
 }
 
+// RemovePodFile removes what WritePodFile has written, if it is there.
+func (d *PodDirs) RemovePodFile(uid types.UID, name string) error {
+	if err := checkName("file of a pod", name); err != nil {
+		return err
+	}
+	pod, err := d.openPod(uid)
+	if err == nil {
+		err = unix.Unlinkat(int(pod.Fd()), name, 0)
+		pod.Close()
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s of pod %s: %w", name, uid, err)
+	}
+	return nil
+}
+
 // ReadPodFile returns what WritePodFile has written. The error is os.ErrNotExist if there is no such file.
 func (d *PodDirs) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 	if err := checkName("file of a pod", name); err != nil {

@@ -26,8 +26,16 @@ func TestPodFile(t *testing.T) {
 		t.Errorf("missing file: got %v, want that there is none", err)
 	}
 	for _, name := range []string{"", "..", "a/b"} {
-		if err := v.WritePodFile(pod.UID, name, nil); err == nil {
+		if v.WritePodFile(pod.UID, name, nil) == nil || v.RemovePodFile(pod.UID, name) == nil {
 			t.Errorf("%q: got no error, want one", name)
+		}
+	}
+	if err := v.WritePodFile(pod.UID, "other", nil); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // the second time there is none
+		if err := v.RemovePodFile(pod.UID, "other"); err != nil {
+			t.Error(err)
 		}
 	}
 	left, err := os.ReadDir(filepath.Join(v.podsDir, string(pod.UID)))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
@@ -24,20 +23,7 @@ func (d *PodDirs) MarkReset(uid types.UID, mark string) error {
 }
 
 // UnmarkReset removes the marker file, if there is one.
-func (d *PodDirs) UnmarkReset(uid types.UID) error {
-	pod, err := d.openPod(uid)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err == nil {
-		err = unix.Unlinkat(int(pod.Fd()), resetMarker, 0)
-		pod.Close()
-	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmark reset of all containers: %w", err)
-	}
-	return nil
-}
+func (d *PodDirs) UnmarkReset(uid types.UID) error { return d.RemovePodFile(uid, resetMarker) }
 
 // ResetMark returns the content of the marker file of a reset, if the pod's directory has one.
 func (d *PodDirs) ResetMark(uid types.UID) (mark string, marked bool, err error) {
