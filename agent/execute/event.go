@@ -66,7 +66,7 @@ func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message 
 	switch p.Reason {
 	case podstate.ReasonErrImageNeverPull:
 		return p.Reason, p.Message
-	case podstate.ReasonInvalidImageName:
+	case podstate.ReasonInvalidImageName, podstate.ReasonImageInspect:
 		return "InspectFailed", p.Message
 	}
 	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message)

@@ -65,6 +65,21 @@ func TestProblemMessage(t *testing.T) {
 	}
 }
 
+// TestImageFailure checks the reasons of the events about images, which are the kubelet's.
+func TestImageFailure(t *testing.T) {
+	for reason, want := range map[string]string{
+		"ErrImagePull":        "Failed",
+		"ErrImageNeverPull":   "ErrImageNeverPull",
+		"InvalidImageName":    "InspectFailed",
+		"ImageInspectError":   "InspectFailed",
+		"RegistryUnavailable": "Failed",
+	} {
+		if got, _ := imageFailure(podstate.EnsureImage{}, &podstate.Problem{Reason: reason}); got != want {
+			t.Errorf("%s: got event %s, want %s", reason, got, want)
+		}
+	}
+}
+
 // claimed gives each container a device by a resource claim.
 type claimed struct{ noClaims }
 
