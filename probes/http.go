@@ -109,8 +109,9 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tryHTTP succeeds with a status from 200 to 399. The message of a failure never includes the body, which may contain
-// what readers of events must not see.
+// tryHTTP succeeds with a status from 200 to 399. If the body ends with an error, or does not end in time, that is no
+// outcome: the kubelet counts it neither as success nor as failure, and some containers answer with an endless stream.
+// The message of a failure never includes the body, which may contain what readers of events must not see.
 func tryHTTP(req *http.Request, via *http.Transport, limit time.Duration) (Outcome, string) {
 	resp, err := newClient(via, limit).Do(req)
 	if err != nil {
@@ -120,7 +121,7 @@ func tryHTTP(req *http.Request, via *http.Transport, limit time.Duration) (Outco
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
 	switch {
 	case err != nil:
-		return Failed, (&url.Error{Op: "Get", URL: req.URL.Redacted(), Err: err}).Error()
+		return Errored, (&url.Error{Op: "Get", URL: req.URL.Redacted(), Err: err}).Error()
 	case resp.StatusCode < 200 || resp.StatusCode >= 400:
 		return Failed, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
 	case resp.StatusCode >= 300:

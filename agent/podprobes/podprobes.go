@@ -93,15 +93,16 @@ func targetsOf(t plan.ProbeTarget, ip string) []probes.Target {
 	return all
 }
 
-// staticCommand resolves references to environment variables that the spec gives literally.
+// staticCommand resolves references to environment variables that the spec gives literally. As with the kubelet, one
+// that it takes from elsewhere is empty, and of several with the same name the last counts.
 func staticCommand(command []string, c *corev1.Container) []string {
-	lookup := func(name string) (string, bool) {
-		for i := range c.Env {
-			if e := &c.Env[i]; e.Name == name && e.ValueFrom == nil {
-				return e.Value, true
-			}
-		}
-		return "", false
+	values := map[string]string{}
+	for _, e := range c.Env {
+		values[e.Name] = e.Value
+	}
+	lookup := func(name string) (value string, known bool) {
+		value, known = values[name]
+		return value, known
 	}
 	out := make([]string, len(command))
 	for i, arg := range command {

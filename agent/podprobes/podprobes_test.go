@@ -13,14 +13,16 @@ import (
 // TestProbeTargets checks that each probe of a container is a target, with what is known of it already; of a
 // container that ends, readiness alone.
 func TestProbeTargets(t *testing.T) {
-	check := &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)"}}
+	check := &corev1.ExecAction{Command: []string{"check", "$(PORT)", "$$(PORT)", "$(SECRET)", "$(NONE)"}}
 	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: check}}
 	c := &corev1.Container{Name: "app", StartupProbe: probe, LivenessProbe: probe, ReadinessProbe: probe,
-		Env: []corev1.EnvVar{{Name: "PORT", Value: "80"}, {Name: "SECRET", ValueFrom: &corev1.EnvVarSource{}}}}
+		Env: []corev1.EnvVar{
+			{Name: "PORT", Value: "8080"}, {Name: "PORT", Value: "80"}, {Name: "SECRET", ValueFrom: &corev1.EnvVarSource{}},
+		}}
 	kinds := func(all []probes.Target) (text string) {
 		for _, p := range all {
 			text += string(p.Kind) + " " + p.Known.String() + " "
-			want := []string{"check", "80", "$(PORT)", "$(SECRET)"}
+			want := []string{"check", "80", "$(PORT)", "", "$(NONE)"}
 			if !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
 				t.Errorf("got target %+v, want command %q", p, want)
 			}
