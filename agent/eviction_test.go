@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/kube/node"
@@ -303,6 +304,23 @@ func TestStuckPodIsPassedOver(t *testing.T) {
 				t.Errorf("%s is not evicted: got %q", name, s.evictions())
 			}
 		}
+	})
+}
+
+// TestEvictedPodIsAwaited checks that no other pod is evicted while one that has just been evicted for another reason,
+// such as its own limits, releases its resources.
+func TestEvictedPodIsAwaited(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.MemoryAvailable)
+		w.run(apiPod("large"), apiPod("web"))
+		w.sleep(time.Minute)
+		w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Delay: 10 * time.Second})
+		w.agent.Evict(t.Context(), apiPod("large").UID, agent.Eviction{Reason: "Evicted", Grace: time.Second})
+		w.sleep(2 * time.Second)
+		s.garbage.Store(7)
+		defer s.begin()()
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
 	})
 }
 

@@ -20,6 +20,7 @@ const levelsEvery = 10 * time.Second
 
 // Pods are the pods of the node: the agent's supervisor, where each method is described.
 type Pods interface {
+	Active(ctx context.Context) []*corev1.Pod
 	Staying(ctx context.Context, within time.Duration) []*corev1.Pod
 	Evict(ctx context.Context, pod types.UID, e agent.Eviction) (released <-chan struct{})
 	RemoveEnded(ctx context.Context)

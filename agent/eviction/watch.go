@@ -3,10 +3,10 @@ package eviction
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
@@ -30,6 +30,9 @@ type watch struct {
 	thresholds []policy.Threshold
 	levels     func(context.Context) map[string]policy.Level
 	state      policy.State
+	// stuck are the pods that were evicted at a hard threshold and have not released their resources in time: the next
+	// eviction does not choose them again.
+	stuck map[types.UID]bool
 	// ending is closed when the pod that was evicted last at a soft threshold has released its resources, and overdue is
 	// when it should have.
 	ending  <-chan struct{}
@@ -137,12 +140,23 @@ func (w *watch) reclaim(ctx context.Context, signal string) {
 	}
 }
 
-// candidates are the pods that an eviction ends earlier, also those that are being deleted with a long grace period.
-// A pod that has been evicted and does not release its resources is none, so the next eviction passes it over.
-func (w *watch) candidates(ctx context.Context) []*corev1.Pod {
-	return slices.DeleteFunc(w.cfg.Pods.Staying(ctx, hardGrace), func(pod *corev1.Pod) bool {
-		return len(pod.Spec.Containers) == 0 || podutil.IsTerminal(pod.Status.Phase)
-	})
+// candidates are the pods whose end would give something back. A pod that is being deleted is one if it has time left:
+// an eviction ends it earlier. One that has been evicted for another reason is one, so that its end is awaited.
+func (w *watch) candidates(ctx context.Context) (all []*corev1.Pod) {
+	staying, stuck := map[types.UID]bool{}, map[types.UID]bool{}
+	for _, pod := range w.cfg.Pods.Staying(ctx, hardGrace) {
+		staying[pod.UID] = true
+	}
+	for _, pod := range w.cfg.Pods.Active(ctx) {
+		switch ends := pod.DeletionTimestamp != nil && !staying[pod.UID]; {
+		case w.stuck[pod.UID]:
+			stuck[pod.UID] = true
+		case !ends && len(pod.Spec.Containers) > 0 && !podutil.IsTerminal(pod.Status.Phase):
+			all = append(all, pod)
+		}
+	}
+	w.stuck = stuck
+	return all
 }
 
 // evictFor evicts a pod for a threshold and waits until it has released its resources.
@@ -172,6 +186,7 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	case <-time.After(releasePatience):
 		if t.Grace == 0 {
 			w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "after", releasePatience)
+			w.stuck[pod.UID] = true
 		}
 	case <-ctx.Done():
 	}

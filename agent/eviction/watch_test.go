@@ -23,6 +23,7 @@ type world struct {
 	evicted []types.UID
 }
 
+func (w *world) Active(context.Context) []*corev1.Pod                 { return []*corev1.Pod{w.pod} }
 func (w *world) Staying(context.Context, time.Duration) []*corev1.Pod { return []*corev1.Pod{w.pod} }
 func (w *world) RemoveEnded(context.Context)                          {}
 func (w *world) RemoveUnused(context.Context) error                   { return nil }
