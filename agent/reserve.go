@@ -87,17 +87,8 @@ func (a *admitter) takeBack(e *entry, err error) {
 	})
 }
 
-// Ended returns those of the pods of which no process runs any more.
-func (s *Supervisor) Ended(ctx context.Context, pods []types.UID) []types.UID {
-	var found []types.UID
-	if !s.loop.do(ctx, func() {
-		for _, uid := range pods {
-			if s.table.devicesUnused(uid) {
-				found = append(found, uid)
-			}
-		}
-	}) {
-		return nil // the loop may still be running the function
-	}
-	return found
+// WithEnded calls f in the supervisor's loop, where no pod is admitted meanwhile. ended reports whether no process of a
+// pod runs any more.
+func (s *Supervisor) WithEnded(ctx context.Context, f func(ended func(types.UID) bool)) {
+	s.loop.do(ctx, func() { f(s.table.devicesUnused) })
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +28,9 @@ type Config struct {
 	// Reservation is what Node Allocatable keeps from pods: kubeReserved, systemReserved and evictionHard together.
 	Reservation corev1.ResourceList
 	Runtime     Runtime
-	// Ended returns those of the pods that have ended, so that nothing of them uses a CPU any more.
-	Ended func(ctx context.Context, pods []types.UID) []types.UID
+	// WithEnded calls f with a function that reports whether a pod has ended, so that nothing of it uses a CPU any more.
+	// No pod is admitted before f has returned.
+	WithEnded func(ctx context.Context, f func(ended func(types.UID) bool))
 	// Devices returns the devices of device plugins that a pod can get, by resource.
 	Devices func(pod *corev1.Pod) map[string]devices.View
 	Meter   Meter
@@ -142,13 +145,7 @@ func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Ref
 // decide decides about a pod, after it has taken back what ended pods have. mu is held.
 func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
 	began := time.Now()
-	var gone []types.UID
-	for _, uid := range m.pods() {
-		if uid != pod.UID && ended(uid) {
-			gone = append(gone, uid)
-		}
-	}
-	m.release(gone)
+	m.releaseEnded(func(uid types.UID) bool { return uid != pod.UID && ended(uid) })
 	d := m.policy.Admit(pod, m.state, free)
 	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
 	return d
@@ -171,10 +168,7 @@ func (m *Manager) measure() {
 
 // pods returns the pods that have something. mu is held.
 func (m *Manager) pods() []types.UID {
-	var all []types.UID
-	for uid := range m.state.CPU.Containers {
-		all = append(all, uid)
-	}
+	all := slices.Collect(maps.Keys(m.state.CPU.Containers))
 	for uid := range m.state.Memory.Containers {
 		if _, seen := m.state.CPU.Containers[types.UID(uid)]; !seen {
 			all = append(all, types.UID(uid))
@@ -183,16 +177,20 @@ func (m *Manager) pods() []types.UID {
 	return all
 }
 
-// release gives back what pods have. mu is held.
-func (m *Manager) release(pods []types.UID) {
-	if len(pods) == 0 {
-		return
+// releaseEnded gives back what ended pods have. mu is held.
+func (m *Manager) releaseEnded(ended func(types.UID) bool) {
+	for _, uid := range m.pods() {
+		if ended(uid) {
+			m.release(uid)
+		}
 	}
+}
+
+// release gives back what a pod has. mu is held.
+func (m *Manager) release(pod types.UID) {
 	s := m.state.Clone()
-	for _, uid := range pods {
-		m.policy.Release(&s, uid)
-		delete(m.made, uid)
-	}
+	m.policy.Release(&s, pod)
+	delete(m.made, pod)
 	m.set(s)
 }
 
@@ -202,7 +200,7 @@ func (m *Manager) Release(pod types.UID) {
 	defer m.mu.Unlock()
 	delete(m.made, pod)
 	if holds(m.state, pod) {
-		m.release([]types.UID{pod})
+		m.release(pod)
 	}
 }
 

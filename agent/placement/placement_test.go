@@ -35,6 +35,8 @@ type world struct {
 	root     string
 	ended    map[types.UID]bool
 	views    map[string]devices.View
+	// next is what the supervisor does after it has been asked which pods have ended.
+	next func()
 
 	mu         sync.Mutex
 	containers []*runtimeapi.Container
@@ -44,7 +46,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, root: t.TempDir(), ended: map[types.UID]bool{}, settings: placement.Settings{
+	return &world{t: t, root: t.TempDir(), ended: map[types.UID]bool{}, next: func() {}, settings: placement.Settings{
 		CPUPolicy:       "static",
 		ReconcilePeriod: 10 * time.Second,
 		ReservedCPUs:    cpuset.New(0),
@@ -121,15 +123,11 @@ func (w *world) manager() (*placement.Manager, error) {
 			"memory": resource.MustParse("1Gi"),
 		},
 		Runtime: w,
-		Ended: func(_ context.Context, pods []types.UID) (ended []types.UID) {
+		WithEnded: func(_ context.Context, f func(func(types.UID) bool)) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			for _, uid := range pods {
-				if w.ended[uid] {
-					ended = append(ended, uid)
-				}
-			}
-			return ended
+			f(func(uid types.UID) bool { return w.ended[uid] })
+			w.next()
 		},
 		Devices: func(*corev1.Pod) map[string]devices.View { return w.views },
 		Meter:   w,
@@ -221,6 +219,31 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if got := m.AllCPUs(); len(got) != 3 {
 		t.Errorf("allocatable: got %v, want three CPUs", got)
 	}
+}
+
+// TestAdmittedAgain checks that a static pod that comes back under its UID, just when the CPUs of its last instance are
+// given back, keeps its own.
+func TestAdmittedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m := w.must()
+		w.admit(m, "one", "2")
+		w.end("one")
+		w.next = func() {
+			w.next = func() {}
+			w.ended["one"] = false
+			w.admit(m, "one", "2")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if cpus, _ := m.Created("one", "app"); cpus != "1-2" {
+			t.Errorf("got CPUs %q, want 1-2", cpus)
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestPolicyTurnedOn checks that pods that were admitted before there was a policy get CPUs of their own when the agent

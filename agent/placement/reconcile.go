@@ -38,7 +38,11 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-m.changed:
 		case <-time.After(m.cfg.Settings.ReconcilePeriod):
-			m.releaseEnded(ctx)
+			m.cfg.WithEnded(ctx, func(ended func(types.UID) bool) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.releaseEnded(ended)
+			})
 		}
 		if err := m.save(); err != nil {
 			m.cfg.Log.Warn("cannot record who has which CPUs and memory, trying again", "err", err,
@@ -52,20 +56,6 @@ func (m *Manager) Run(ctx context.Context) {
 				"retryIn", m.cfg.Settings.ReconcilePeriod)
 		}
 	}
-}
-
-// releaseEnded gives back what ended pods have.
-func (m *Manager) releaseEnded(ctx context.Context) {
-	m.mu.Lock()
-	pods := m.pods()
-	m.mu.Unlock()
-	if len(pods) == 0 {
-		return
-	}
-	ended := m.cfg.Ended(ctx, pods)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.release(ended)
 }
 
 // reconcile gives each running container the CPUs that it should have. applied are those that each container has, by

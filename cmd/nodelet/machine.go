@@ -107,12 +107,10 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 		Settings:    placement.SettingsOf(p.cfg),
 		Reservation: m.node.Reservation(),
 		Runtime:     r.client,
-		Ended: func(ctx context.Context, pods []types.UID) []types.UID {
-			return l.supervisor.Ended(ctx, pods)
-		},
-		Devices: func(pod *corev1.Pod) map[string]devices.View { return l.devices.Views(pod) },
-		Meter:   instruments.NewPlacement(p.metrics),
-		Log:     p.log,
+		WithEnded:   func(ctx context.Context, f func(func(types.UID) bool)) { l.supervisor.WithEnded(ctx, f) },
+		Devices:     func(pod *corev1.Pod) map[string]devices.View { return l.devices.Views(pod) },
+		Meter:       instruments.NewPlacement(p.metrics),
+		Log:         p.log,
 	})
 	if err != nil {
 		return nil, err

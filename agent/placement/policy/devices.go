@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -93,17 +94,18 @@ func (r Resource) hints(free, reuse []string, n int) []numa.Hint {
 	if len(free)+len(reuse) < n {
 		return hints
 	}
+	all, available := r.tally(maps.Keys(r.All)), r.tally(slices.Values(free))
+	bound := r.tally(slices.Values(reuse))
 	var nodes numa.Mask
-	for _, of := range r.All {
+	for of := range all {
 		nodes |= of
 	}
-	least := nodes.Count()
+	least, must := nodes.Count(), bound.of(nodes)
 	for mask := range numa.Subsets(nodes.Nodes()) {
-		if r.inside(mask, keysOf(r.All)) >= n {
+		if all.of(mask) >= n {
 			least = min(least, mask.Count())
 		}
-		bound := slices.DeleteFunc(slices.Clone(reuse), func(id string) bool { return r.All[id] == 0 })
-		if r.inside(mask, bound) == len(bound) && r.inside(mask, free)+len(bound) >= n {
+		if bound.of(mask) == must && available.of(mask)+must >= n {
 			hints = append(hints, numa.Hint{Nodes: mask})
 		}
 	}
@@ -113,14 +115,22 @@ func (r Resource) hints(free, reuse []string, n int) []numa.Hint {
 	return hints
 }
 
-func keysOf(all map[string]numa.Mask) []string { return slices.Sorted(maps.Keys(all)) }
+// tally counts devices by the NUMA nodes that they belong to.
+type tally map[numa.Mask]int
 
-// inside returns how many of the devices belong to one of the nodes.
-func (r Resource) inside(mask numa.Mask, ids []string) int {
-	n := 0
-	for _, id := range ids {
-		if r.All[id]&mask != 0 {
-			n++
+func (r Resource) tally(ids iter.Seq[string]) tally {
+	t := tally{}
+	for id := range ids {
+		t[r.All[id]]++
+	}
+	return t
+}
+
+// of returns how many of the devices belong to one of the nodes.
+func (t tally) of(mask numa.Mask) (n int) {
+	for nodes, count := range t {
+		if nodes&mask != 0 {
+			n += count
 		}
 	}
 	return n
