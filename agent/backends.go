@@ -129,6 +129,9 @@ type Config struct {
 	Node func() *spec.Node
 	// NodeSeen is closed when the Node object is known: before that no pod of the API server is admitted.
 	NodeSeen <-chan struct{}
+	// Waiting returns an error as long as the supervisor cannot run, because the container runtime has not answered yet:
+	// it is the answer to those who ask about pods. Optional.
+	Waiting func() error
 	// RuntimeName returns the runtime's own name, for example containerd; it prefixes container IDs in statuses. It is
 	// known before the supervisor runs, and does not change while the runtime is unavailable.
 	RuntimeName func() string
@@ -156,6 +159,9 @@ type Config struct {
 
 // complete returns c with implementations that do nothing in place of what the node does not have.
 func (c Config) complete() *Config {
+	if c.Waiting == nil {
+		c.Waiting = func() error { return nil }
+	}
 	if c.RecursiveReadOnly == nil {
 		c.RecursiveReadOnly = func(string) bool { return false }
 	}

@@ -190,8 +190,8 @@ func (w *worker) explainObserving(err error) {
 // Explain returns what all pods are doing and what they wait for, ordered by namespace and name.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 	var all []*Explanation
-	if !s.loop.do(ctx, func() { all = s.explanations() }) {
-		return nil, cmp.Or(ctx.Err(), errEnding)
+	if err := s.loop.ask(ctx, func() { all = s.explanations() }); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b *Explanation) int {
 		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID))
@@ -201,12 +201,12 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 
 // Problems returns what is wrong with the sources of pods, such as manifests that are no valid pods.
 func (s *Supervisor) Problems(ctx context.Context) (all []string, err error) {
-	if !s.loop.do(ctx, func() {
+	if err := s.loop.ask(ctx, func() {
 		for _, p := range s.table.set.Problems {
 			all = append(all, p.String())
 		}
-	}) {
-		return nil, cmp.Or(ctx.Err(), errEnding)
+	}); err != nil {
+		return nil, err
 	}
 	return all, nil
 }

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -9,12 +11,19 @@ import (
 // to call.
 type loop struct {
 	calls chan func()
+	// waiting returns what the goroutine waits for before it begins, or nil.
+	waiting func() error
 	// began is closed when the goroutine has begun, gone when it has ended.
 	began, gone chan struct{}
 }
 
-func newLoop() *loop {
-	return &loop{calls: make(chan func(), 128), began: make(chan struct{}), gone: make(chan struct{})}
+func newLoop(waiting func() error) *loop {
+	return &loop{
+		calls:   make(chan func(), 128),
+		waiting: waiting,
+		began:   make(chan struct{}),
+		gone:    make(chan struct{}),
+	}
 }
 
 // post makes the loop call f. It blocks until the loop accepts f or has ended.
@@ -43,6 +52,19 @@ func (l *loop) do(ctx context.Context, f func()) bool {
 	case <-ctx.Done():
 	}
 	return isClosed(done)
+}
+
+var errEnding = errors.New("the agent is stopping; try again when it is back")
+
+// ask is do for a caller who needs an answer: an error says why there is none, at once if the loop cannot begin yet.
+func (l *loop) ask(ctx context.Context, f func()) error {
+	if err := l.waiting(); err != nil {
+		return err
+	}
+	if !l.do(ctx, f) {
+		return cmp.Or(ctx.Err(), errEnding)
+	}
+	return nil
 }
 
 // answers returns an error if the loop does not answer before ctx ends. Before the loop has begun it returns nil.

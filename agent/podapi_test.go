@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/server"
@@ -128,6 +130,29 @@ func TestPodAPILists(t *testing.T) {
 		synctest.Wait()
 		if all, err := w.podAPI().RunningLogs(t.Context()); err != nil || len(all) != 0 {
 			t.Errorf("after the end: got %v, %v, want none", all, err)
+		}
+	})
+}
+
+// TestPodAPIBeforeTheRuntime checks that nobody who asks about pods waits for a container runtime that has not answered
+// since the agent started.
+func TestPodAPIBeforeTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiting := errors.New("waiting for the container runtime")
+		supervisor := agent.NewSupervisor(agent.Config{Waiting: func() error { return waiting }})
+		api := podapi.New(podapi.Config{Pods: supervisor})
+		for name, ask := range map[string]func() error{
+			"list": func() error { _, err := api.Pods(t.Context()); return err },
+			"log": func() error {
+				of := server.Container{Namespace: "default", Pod: "web", Name: "app"}
+				return api.Logs(t.Context(), of, &corev1.PodLogOptions{}, io.Discard, io.Discard)
+			},
+			"metrics": func() error { _, err := supervisor.Snapshot(t.Context()); return err },
+			"explain": func() error { _, err := supervisor.Explain(t.Context()); return err },
+		} {
+			if err := ask(); !errors.Is(err, waiting) {
+				t.Errorf("%s: got %v, want what is waited for", name, err)
+			}
 		}
 	})
 }

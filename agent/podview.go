@@ -3,15 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/cri"
 )
-
-var errEnding = errors.New("the agent is stopping; try again when it is back")
 
 // PodView is what the agent knows of one pod at one time. It is read only: workers and readers share it.
 type PodView struct {
@@ -34,8 +31,8 @@ func (v PodView) Admitted() bool { return v.worker != nil }
 // PodViews returns all pods, ordered by namespace, name and UID.
 func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	var all []PodView
-	if !s.loop.do(ctx, func() { all = s.podViews() }) {
-		return nil, cmp.Or(ctx.Err(), errEnding)
+	if err := s.loop.ask(ctx, func() { all = s.podViews() }); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b PodView) int {
 		return cmp.Or(

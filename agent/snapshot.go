@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +29,8 @@ type PodFacts struct {
 // Snapshot returns the facts of each pod that has been synced, in no order.
 func (s *Supervisor) Snapshot(ctx context.Context) ([]*PodFacts, error) {
 	var all []*PodFacts
-	if !s.loop.do(ctx, func() { all = s.snapshot() }) {
-		return nil, cmp.Or(ctx.Err(), errEnding)
+	if err := s.loop.ask(ctx, func() { all = s.snapshot() }); err != nil {
+		return nil, err
 	}
 	return all, nil
 }

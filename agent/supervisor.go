@@ -41,7 +41,7 @@ func NewSupervisor(c Config) *Supervisor {
 	cfg := c.complete()
 	s := &Supervisor{
 		cfg:      cfg,
-		loop:     newLoop(),
+		loop:     newLoop(cfg.Waiting),
 		sets:     latest.NewValue[*pods.Set](),
 		moved:    latest.NewSignal(),
 		ready:    latest.NewSignal(),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/internal/listener"
 	"github.com/nodelet/nodelet/kube/server"
 )
@@ -25,9 +23,6 @@ const localSocket = "nodelet.sock"
 
 // Local is what the agent answers to the commands of its own program on this machine, without an API server.
 type Local struct {
-	// Endpoint is the address of the container runtime, and Runtime knows whether it has answered.
-	Endpoint   string
-	Runtime    *monitor.Monitor
 	Supervisor *agent.Supervisor
 	// Node returns the Node object.
 	Node func() *corev1.Node
@@ -55,11 +50,11 @@ func (l *Local) Serve(ctx context.Context, rootDir string, log *slog.Logger) {
 func (l *Local) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
-		all, err := l.explain(r.Context())
+		all, err := l.Supervisor.Explain(r.Context())
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, r *http.Request) {
-		all, err := l.problems(r.Context())
+		all, err := l.Supervisor.Problems(r.Context())
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
@@ -71,32 +66,6 @@ func (l *Local) handler() http.Handler {
 	mux.HandleFunc("GET /logs/{namespace}/{pod}/{container}", l.serveLogs)
 	mux.HandleFunc("POST /exec/{namespace}/{pod}/{container}", l.serveExec)
 	return mux
-}
-
-// explain returns what the pods are waiting for, or an error as long as the runtime has not answered.
-func (l *Local) explain(ctx context.Context) ([]*agent.Explanation, error) {
-	if err := l.begun(); err != nil {
-		return nil, err
-	}
-	return l.Supervisor.Explain(ctx)
-}
-
-func (l *Local) problems(ctx context.Context) ([]string, error) {
-	if err := l.begun(); err != nil {
-		return nil, err
-	}
-	return l.Supervisor.Problems(ctx)
-}
-
-// begun returns an error until the runtime has answered: before, the supervisor does not run and would not answer.
-func (l *Local) begun() error {
-	select {
-	case <-l.Runtime.Answered():
-		return nil
-	default:
-		return fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
-			l.Endpoint, time.Since(l.Runtime.Created()).Round(time.Second))
-	}
 }
 
 // answer writes v as JSON, or the error.

@@ -31,15 +31,17 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	c.Runtime, c.Logs = x.runtime.client, dir
 	api := podapi.New(c)
 	x.links.podAPI = api
-	p.Start(newRotator(p, x, dir).Run)
+	p.Start(func(ctx context.Context) {
+		if x.runtime.monitor.AwaitAnswer(ctx) { // before it, nobody knows which containers run
+			newRotator(p, x, dir).Run(ctx)
+		}
+	})
 	var s *server.Server // stays nil if enableServer is false
 	healthz := healthz(p, x, func() error { return s.Health() })
 	p.Start(func(ctx context.Context) {
 		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
 	})
 	local := &podapi.Local{
-		Endpoint:      p.cfg.Runtime.Endpoint,
-		Runtime:       x.runtime.monitor,
 		Supervisor:    x.links.supervisor,
 		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },
 		Configuration: p.cfg.Kubelet.Masked(),

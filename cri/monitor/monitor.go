@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -77,8 +78,16 @@ func New(cfg Config) *Monitor {
 	return m
 }
 
-// Created returns when the monitor was created: since then the runtime is waited for.
-func (m *Monitor) Created() time.Time { return m.created }
+// Waiting returns an error until the runtime's first answer: what is waited for.
+func (m *Monitor) Waiting() error {
+	select {
+	case <-m.answered:
+		return nil
+	default:
+		return fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+			m.cfg.Endpoint, time.Since(m.created).Round(time.Second))
+	}
+}
 
 // Answered is closed after the runtime's first answer.
 func (m *Monitor) Answered() <-chan struct{} { return m.answered }

@@ -47,8 +47,14 @@ func TestRuntimeComesBack(t *testing.T) {
 			t.Error("before the runtime runs: got Answered closed, want it open")
 		default:
 		}
+		if err := m.Waiting(); err == nil || !strings.Contains(err.Error(), m.cfg.Endpoint) {
+			t.Errorf("before the runtime runs: waiting: got %v, want its address", err)
+		}
 		rt.Start()
 		<-m.Answered()
+		if err := m.Waiting(); err != nil {
+			t.Errorf("after an answer: waiting: got %v, want nil", err)
+		}
 		<-m.Usable()
 		check("when the runtime runs", "containerd", 1)
 		m.SetPodCIDR("10.1.0.0/24")
