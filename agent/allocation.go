@@ -32,11 +32,13 @@ func desiredResources(pod *corev1.Pod) *allocation {
 	return a
 }
 
-// allocationOf returns what the status of a pod shows of its allocation.
+// allocationOf returns what the status of a pod shows of its allocation. That is what the spec requests if an agent has
+// seen this very spec and resized the pod.
 func allocationOf(pod *corev1.Pod) *allocation {
 	a := desiredResources(pod)
-	if pod.Status.ObservedGeneration >= pod.Generation {
-		return a // the agent has seen this very spec
+	pending := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending) != nil
+	if pod.Status.ObservedGeneration >= pod.Generation && !pending {
+		return a
 	}
 	a.Generation = pod.Status.ObservedGeneration
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

@@ -186,6 +186,26 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 	})
 }
 
+// TestResizeIsDeferredAtTakeover checks that a resize that the kubelet has deferred goes through admission: the status
+// shows the generation that requests it, but nodelet has no record of the allocation.
+func TestResizeIsDeferredAtTakeover(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a)
+		w.run(b)
+		w.sleep(time.Second)
+		w.resize(b, "3", "1Gi")
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		w.end()
+		if err := os.Remove(w.path("pods/uid-b/granted-resources")); err != nil {
+			t.Fatal(err)
+		}
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+	})
+}
+
 // TestAdmissionBesideDeferredResize checks that a pod that comes while the agent is away is judged beside what the
 // others hold, not beside what they would like to have, as with the kubelet.
 func TestAdmissionBesideDeferredResize(t *testing.T) {
