@@ -102,35 +102,45 @@ func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record fun
 	if d.Refusal != nil {
 		return nil, nil, d.Refusal
 	}
-	if !holds(d.State, pod.UID) {
+	if cpus, memory := has(d.State, pod.UID); !cpus && !memory {
 		return nil, d.Affinity, nil
 	}
 	m.set(d.State)
 	return m.save, d.Affinity, nil
 }
 
-// Resume gives a pod that was admitted earlier what it asks for, if it has nothing: the policies were turned on, or
-// their files were removed, while it was running. If it cannot have that, it goes on without.
+// Resume gives a pod that was admitted earlier what it asks for and does not have: a policy was turned on, or its file
+// was removed, while the pod was running. If it cannot have that, it goes on without.
 func (m *Manager) Resume(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if holds(m.state, pod.UID) {
+	cpus, memory := has(m.state, pod.UID)
+	if (cpus || m.policy.CPU == nil) && (memory || m.policy.Memory == nil) {
 		return
 	}
-	switch d := m.policy.Admit(pod, m.state, nil); {
-	case d.Refusal != nil:
+	d := m.policy.Admit(pod, m.state, nil)
+	if d.Refusal != nil {
 		m.cfg.Log.Warn("cannot give CPUs and memory of its own to a pod that was admitted without, recreate the pod",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Refusal)
-	case holds(d.State, pod.UID):
-		m.set(d.State)
+		return
+	}
+	s := d.State
+	if cpus {
+		s.CPU = m.state.CPU
+	}
+	if memory {
+		s.Memory = m.state.Memory
+	}
+	if hasCPUs, hasMemory := has(s, pod.UID); hasCPUs != cpus || hasMemory != memory {
+		m.set(s)
 	}
 }
 
-// holds reports whether a pod has something for itself.
-func holds(s policy.State, pod types.UID) bool {
-	_, cpus := s.CPU.Containers[pod]
-	_, bytes := s.Memory.Containers[string(pod)]
-	return cpus || bytes
+// has reports whether a pod has CPUs and memory for itself.
+func has(s policy.State, pod types.UID) (cpus, memory bool) {
+	_, cpus = s.CPU.Containers[pod]
+	_, memory = s.Memory.Containers[string(pod)]
+	return cpus, memory
 }
 
 // Refusal returns why a pod that gets nothing, because it is refused for another reason, would be refused here; nil if
@@ -199,7 +209,7 @@ func (m *Manager) Release(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.made, pod)
-	if holds(m.state, pod) {
+	if cpus, memory := has(m.state, pod); cpus || memory {
 		m.release(pod)
 	}
 }

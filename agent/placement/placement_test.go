@@ -263,6 +263,26 @@ func TestPolicyTurnedOn(t *testing.T) {
 	}
 }
 
+// TestSecondPolicyTurnedOn checks that a pod that has memory of its own gets CPUs too when that policy is turned on,
+// and keeps the memory.
+func TestSecondPolicyTurnedOn(t *testing.T) {
+	w := newWorld(t)
+	w.settings.CPUPolicy, w.settings.MemoryPolicy = "none", "Static"
+	w.settings.ReservedMemory = []placement.MemoryReservation{
+		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	pod := guaranteed("one", "2")
+	w.admitPod(w.must(), pod)
+	w.settings.CPUPolicy = "static"
+	m := w.must()
+	m.Resume(pod)
+	if cpus, nodes := m.Created("one", "app"); cpus != "1-2" || nodes != "0" {
+		t.Errorf("got CPUs %q of nodes %q, want 1-2 of 0", cpus, nodes)
+	}
+	if got, want := blocksText(m.Memory(pod, &pod.Spec.Containers[0])), "memory 1073741824 on 0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestStrictReservation checks that the agent starts again when containers have all CPUs that are not strictly
 // reserved.
 func TestStrictReservation(t *testing.T) {
