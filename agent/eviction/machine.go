@@ -86,12 +86,10 @@ func (m *Machine) Levels() map[string]policy.Level {
 	all.put(policy.MemoryAvailable, memory, err)
 	processes, err := m.proc.Processes()
 	all.put(policy.PIDAvailable, processes, err)
-	if dir, err := m.cfg.Cgroups.Dir("memory"); err == nil {
-		pods := pressure.Cgroup{Memory: dir, Pids: dir}
-		used, _, err := pods.Use()
-		if limit, limited := pods.Limit(); limited && (used > 0 || err == nil) {
-			all.put(policy.AllocatableAvailable, pressure.Level{Available: limit - used, Capacity: limit}, nil)
-		}
+	if pods, known := m.cfg.Usage.Cgroup(m.cfg.Cgroups.PodsCgroup()); known && pods.Limited() {
+		limit := int64(pods.MemoryLimit)
+		left := pressure.Level{Available: limit - int64(pods.WorkingSet), Capacity: limit}
+		all.put(policy.AllocatableAvailable, left, nil)
 	}
 	return all.all
 }
@@ -231,14 +229,13 @@ func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, a
 
 // processes measures what a pod's processes use.
 func (m *Machine) processes(p *policy.Pod) {
-	pod := cgroups.Pod{UID: p.UID, QOS: podutil.QOS(p.Pod)}
-	memory, err := m.cfg.Cgroups.PodDir(pod, "memory")
-	pids, errPids := m.cfg.Cgroups.PodDir(pod, "pids")
-	if err != nil || errPids != nil {
+	path, err := m.cfg.Cgroups.PodParent(cgroups.Pod{UID: p.UID, QOS: podutil.QOS(p.Pod)})
+	if err != nil {
 		return
 	}
-	p.Memory, p.Processes, err = pressure.Cgroup{Memory: memory, Pids: pids}.Use()
-	p.Known = err == nil
+	use, known := m.cfg.Usage.Cgroup(path)
+	p.Memory, p.Processes = int64(use.WorkingSet), int64(use.Threads)
+	p.Known = known && use.HasMemory
 }
 
 // Containers implements Node.

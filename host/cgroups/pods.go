@@ -129,30 +129,6 @@ func (t *Tree) Pods() ([]Pod, error) {
 	return pods, nil
 }
 
-// Dir returns the directory of kubepods in one controller; see PodDir.
-func (t *Tree) Dir(controller string) (string, error) { return t.dir(t.pods, controller) }
-
-// PodDir returns the directory of a pod's cgroup in one controller, to read its usage: "memory", "cpu", …; on cgroup v2
-// any name gives the same directory. It returns an error if that controller is not mounted.
-func (t *Tree) PodDir(p Pod, controller string) (string, error) {
-	n, err := t.pods.Pod(p.UID, p.QOS)
-	if err != nil {
-		return "", err
-	}
-	return t.dir(n, controller)
-}
-
-func (t *Tree) dir(n names.Name, controller string) (string, error) {
-	if t.v2 {
-		controller = ""
-	}
-	dir, ok := t.dirs(n)[controller]
-	if !ok {
-		return "", fmt.Errorf("cgroup controller %s is not mounted on this machine", controller)
-	}
-	return dir, nil
-}
-
 // PodSize reads the CPU and memory limits of a pod's cgroup. It returns false if the cgroup does not exist in every
 // controller that limits are written to. Where the kernel or systemd has only rounded a value of want, PodSize returns
 // the value of want. 0 means no limit.

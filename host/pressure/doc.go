@@ -1,7 +1,6 @@
-// Package pressure reads how much of the node's memory, disks and processes is available and how much the processes
-// of a pod use, and waits for the kernel's notification of memory pressure.
+// Package pressure reads how much of the node's memory, disks and processes is available, and waits for the kernel's
+// notification of memory pressure.
 //
-// It never decides whether that is too little, and changes nothing. Package eviction calls it: the levels at
-// intervals and at each notification of the kernel, the usage of pods only when it has to evict one. It has no state;
-// a crash leaves nothing behind.
+// It never decides whether that is too little, and changes nothing. Package eviction calls it at intervals and at each
+// notification of the kernel. It has no state; a crash leaves nothing behind.
 package pressure

@@ -1,13 +1,10 @@
 package pressure
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -68,61 +65,4 @@ func Disk(path string) (bytes, inodes Level, device uint64, err error) {
 	}
 	return Level{Available: int64(fs.Available), Capacity: int64(fs.Size)},
 		Level{Available: int64(fs.InodesFree), Capacity: int64(fs.Inodes)}, uint64(st.Dev), nil
-}
-
-func readNumber(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
-	}
-	return n, nil
-}
-
-// Cgroup is the directory of a cgroup, in the hierarchies of the memory and the pids controller; the same on cgroup v2.
-type Cgroup struct{ Memory, Pids string }
-
-// Use returns the usage of a cgroup: memory in bytes without inactive files of the page cache, and the number of
-// processes and threads.
-func (c Cgroup) Use() (memory, processes int64, err error) {
-	used, inactive := "memory.current", "inactive_file"
-	if _, err := os.Stat(filepath.Join(c.Memory, used)); err != nil {
-		used, inactive = "memory.usage_in_bytes", "total_inactive_file"
-	}
-	memory, err = readNumber(filepath.Join(c.Memory, used))
-	if err == nil {
-		var stat []byte
-		stat, err = os.ReadFile(filepath.Join(c.Memory, "memory.stat"))
-		memory = max(0, memory-field(stat, inactive))
-	}
-	var errPids error
-	if processes, errPids = readNumber(filepath.Join(c.Pids, "pids.current")); errPids != nil {
-		err = errors.Join(err, errPids)
-	}
-	return memory, processes, err
-}
-
-// Limit returns the memory limit of the cgroup; false if it has none.
-func (c Cgroup) Limit() (int64, bool) {
-	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
-		n, err := readNumber(filepath.Join(c.Memory, file))
-		if err == nil {
-			return n, n < 1<<62 // without a limit v1 has a number near the largest int64
-		}
-	}
-	return 0, false
-}
-
-// field returns the value of a name in a file of names and values; 0 if the file does not have it.
-func field(stat []byte, name string) int64 {
-	for line := range strings.Lines(string(stat)) {
-		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == name {
-			n, _ := strconv.ParseInt(value, 10, 64)
-			return n
-		}
-	}
-	return 0
 }

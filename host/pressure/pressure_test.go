@@ -79,33 +79,6 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestCgroup(t *testing.T) {
-	v2 := string(proc(t, map[string]string{
-		"memory.current": "1000\n",
-		"memory.stat":    "anon 5\ninactive_file 300\n",
-		"memory.max":     "max\n",
-		"pids.current":   "7\n",
-	}))
-	v1 := string(proc(t, map[string]string{
-		"memory.usage_in_bytes": "1000\n",
-		"memory.stat":           "inactive_file 1\ntotal_inactive_file 300\n",
-		"memory.limit_in_bytes": "5000\n",
-		"pids.current":          "7\n",
-	}))
-	for _, dir := range []string{v1, v2} {
-		c := Cgroup{dir, dir}
-		if memory, processes, err := c.Use(); memory != 700 || processes != 7 || err != nil {
-			t.Errorf("got %d bytes, %d processes, %v, want 700, 7", memory, processes, err)
-		}
-		if limit, ok := c.Limit(); ok != (dir == v1) || ok && limit != 5000 {
-			t.Errorf("limit: got %d, %v, want 5000 on v1 alone", limit, ok)
-		}
-	}
-	if _, _, err := (Cgroup{"/no", "/no"}).Use(); err == nil {
-		t.Error("a missing cgroup: got no error, want one")
-	}
-}
-
 // TestWatchMemoryEnds checks that the watch ends with its context at once, also without memory pressure.
 func TestWatchMemoryEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

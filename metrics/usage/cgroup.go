@@ -49,6 +49,9 @@ type MemoryUsage struct {
 	MemoryPressure                      *Pressure
 }
 
+// Limited reports whether the cgroup has a memory limit.
+func (u *MemoryUsage) Limited() bool { return u.HasMemory && u.MemoryLimit < unlimited }
+
 // MemoryEvents counts how often memory.high and memory.max were reached; always 0 on cgroup v1.
 type MemoryEvents struct {
 	High, Max uint64

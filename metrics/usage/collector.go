@@ -151,6 +151,9 @@ func (c *Collector) WorkingSets(ctx context.Context, pod types.UID) map[string]i
 	return used
 }
 
+// Cgroup returns the usage of a cgroup; path is below the root of the hierarchy. It returns false if there is none.
+func (c *Collector) Cgroup(path string) (Usage, bool) { return c.cfg.Hierarchy.read(path, Full) }
+
 // look reads the cgroups of all pods and of the containers in them.
 func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	pods, err := c.cfg.Pods(ctx)

@@ -422,6 +422,26 @@ func TestSummary(t *testing.T) {
 	})
 }
 
+// TestCgroup checks what an eviction reads of a pod, and of all pods together.
+func TestCgroup(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		use, known := w.Cgroup("/kubepods/pod1")
+		if !known || !use.Limited() || use.MemoryLimit != 2000000 || use.WorkingSet != 600000 || use.Threads != 3 {
+			t.Errorf("got %+v, %v, want 3 threads that use 600000 of 2000000 bytes", use, known)
+		}
+		tree(t, w.root, map[string]string{
+			"cgroup/memory.max":                   "max\n",
+			"cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+		})
+		if use, known := w.Cgroup("/"); !known || use.Limited() {
+			t.Errorf("without a limit: got %+v, %v, want none", use.MemoryUsage, known)
+		}
+		if use, known := w.Cgroup("/missing"); known || use.Limited() {
+			t.Errorf("a missing cgroup: got %+v, want none", use)
+		}
+	})
+}
+
 // TestBirthOfCgroup checks that the start of a cgroup does not move when another one is made in it.
 func TestBirthOfCgroup(t *testing.T) {
 	root, began := t.TempDir(), time.Unix(1e9, 0)
