@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -105,8 +106,10 @@ func (w *worker) use() {
 	w.cfg.Objects(pod).UsePod(pod, lacking)
 }
 
-// probe sets the probe targets, and the address of the pod that its status shows, if they have changed.
-func (w *worker) probe(targets []plan.ProbeTarget, address string) {
+// probe sets the probe targets and their address, if they have changed. shown is the address of the pod in its status.
+// On the host network that never changes, so the present one of the node comes first, if it is known.
+func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
+	address := cmp.Or(w.cfg.Node().PodAddress(w.desired.Pod, []string{shown}), shown)
 	probed := make([]string, len(targets))
 	for i, t := range targets {
 		probed[i] = t.ContainerID + " at " + address

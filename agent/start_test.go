@@ -130,8 +130,8 @@ func TestNodeMoves(t *testing.T) {
 	})
 }
 
-// TestProbedAddress checks that a pod is probed at the address in its status: also before a restarted agent knows the
-// addresses of its node, and if the runtime names its addresses in another order than the status.
+// TestProbedAddress checks that a pod in the host network is probed at the address of its node, and at that in its
+// status while a restarted agent does not know the node's.
 func TestProbedAddress(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		check := func(when, want string) {
@@ -155,6 +155,10 @@ func TestProbedAddress(t *testing.T) {
 		w.restart()
 		w.sleep(time.Second)
 		check("after a restart", "192.0.2.2")
+		w.hostIPs.Store(&[]string{"192.0.2.3"})
+		w.agent.NodeMoved()
+		w.sleep(time.Second)
+		check("after the node got another address", "192.0.2.3")
 	})
 }
 

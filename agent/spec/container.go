@@ -134,9 +134,21 @@ func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.Co
 // podIPs returns the addresses of the pod. On the host network they are the addresses of the node.
 func (in *ContainerInput) podIPs() []string {
 	if in.Pod.Spec.HostNetwork && len(in.PodIPs) == 0 {
-		return in.Node.HostIPs
+		return in.hostIPs()
 	}
 	return in.PodIPs
+}
+
+// hostIPs returns the addresses of the node. Before a restarted agent knows them, it returns those in the status of the
+// pod: they are in the order of the node's IP families, and on the host network they are the node's.
+func (in *ContainerInput) hostIPs() []string {
+	ips := in.Node.HostIPs
+	if len(ips) == 0 {
+		for _, shown := range in.Pod.Status.PodIPs {
+			ips = append(ips, shown.IP)
+		}
+	}
+	return ips
 }
 
 // target returns the ID of the container whose processes an ephemeral container shares; empty for all other containers.

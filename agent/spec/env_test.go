@@ -157,6 +157,23 @@ func TestPodIP(t *testing.T) {
 	}
 }
 
+// TestPodIPOfUnknownNode checks that before the addresses of the node are known, those in the status count.
+func TestPodIPOfUnknownNode(t *testing.T) {
+	for _, hostNetwork := range []bool{true, false} {
+		in := testInput()
+		in.Node.HostIPs, in.PodIPs = nil, nil
+		in.Pod.Spec.HostNetwork = hostNetwork
+		in.Pod.Status.PodIPs = []corev1.PodIP{{IP: "fd01::2"}, {IP: "10.1.1.1"}}
+		if !hostNetwork {
+			in.PodIPs = []string{"10.1.1.1", "fd01::2"}
+		}
+		got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"})
+		if want := "fd01::2,10.1.1.1"; err != nil || got != want {
+			t.Errorf("host network %v: got %q, %v, want %q", hostNetwork, got, err, want)
+		}
+	}
+}
+
 // TestEnvironmentOptional checks that a missing optional source does not change an earlier value.
 func TestEnvironmentOptional(t *testing.T) {
 	yes := true

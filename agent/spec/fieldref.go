@@ -30,7 +30,7 @@ func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, er
 		}
 		return strings.Join(in.Node.HostIPs, ","), nil
 	case "status.podIP", "status.podIPs":
-		ips := sortPodIPs(in.Node.HostIPs, in.podIPs())
+		ips := sortPodIPs(in.hostIPs(), in.podIPs())
 		if ref.FieldPath == "status.podIP" && len(ips) > 1 {
 			ips = ips[:1]
 		}
