@@ -30,8 +30,6 @@ type goModule struct {
 	ldflags string
 	cgo     bool
 	tags    string
-	// noVet builds test binaries without "go vet", which takes minutes for some.
-	noVet bool
 	// programs are package paths relative to the module, or full import paths in modules that it requires. The suffix
 	// .test means the test binary of the package.
 	programs []string
@@ -85,7 +83,6 @@ func goModules() map[string]goModule {
 		},
 		"node-suite": {
 			path:     "k8s.io/kubernetes",
-			noVet:    true,
 			programs: []string{"test/e2e_node" + testSuffix, "github.com/onsi/ginkgo/v2/ginkgo"},
 		},
 		"metrics-server":   {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
@@ -273,7 +270,8 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 	return nil
 }
 
-// compile builds programs into a directory: all main packages with one command, test binaries one by one.
+// compile builds programs into a directory: all main packages with one command, test binaries one by one and without
+// "go vet", which takes minutes.
 func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string, flags, programs []string) error {
 	args := slices.Concat([]string{"build"}, flags, []string{"-o", into + "/"})
 	mains := len(args)
@@ -282,11 +280,8 @@ func (c *Cache) compile(ctx context.Context, m goModule, what, src, into string,
 			args = append(args, m.pkg(p))
 			continue
 		}
-		command := []string{"test", "-c"}
-		if m.noVet {
-			command = append(command, "-vet=off")
-		}
-		test := slices.Concat(command, flags, []string{"-o", filepath.Join(into, m.name(p)), m.pkg(p)})
+		target := []string{"-o", filepath.Join(into, m.name(p)), m.pkg(p)}
+		test := slices.Concat([]string{"test", "-c", "-vet=off"}, flags, target)
 		if err := c.goBuild(ctx, what, src, m.cgo, test); err != nil {
 			return err
 		}
