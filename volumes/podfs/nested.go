@@ -15,9 +15,9 @@ import (
 // one. They must exist before, because nothing can be created in a read-only volume later.
 func nestedMountPoints(volume string, spec *corev1.PodSpec) ([]string, error) {
 	var nested []string
-	for mounts := range volumeMounts(spec) {
+	for _, c := range podutil.Containers(spec) {
 		var all, mine []string
-		for _, m := range mounts {
+		for _, m := range c.VolumeMounts {
 			path := filepath.Clean(m.MountPath)
 			all = append(all, path)
 			if m.Name == volume {
@@ -47,15 +47,4 @@ func outermostBelow(base string, paths []string) []string {
 		}
 	}
 	return found
-}
-
-// volumeMounts iterates over the mounts of all kinds of containers.
-func volumeMounts(spec *corev1.PodSpec) func(yield func([]corev1.VolumeMount) bool) {
-	return func(yield func([]corev1.VolumeMount) bool) {
-		for _, c := range podutil.Containers(spec) {
-			if !yield(c.VolumeMounts) {
-				return
-			}
-		}
-	}
 }

@@ -166,9 +166,9 @@ func singleUser(pod *corev1.Pod) *int64 {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		podUser = sc.RunAsUser
 	}
-	for sc := range securityContexts(&pod.Spec) {
+	for _, c := range podutil.Containers(&pod.Spec) {
 		effective := podUser
-		if sc != nil && sc.RunAsUser != nil {
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			effective = sc.RunAsUser
 		}
 		if effective == nil || user != nil && *user != *effective {
@@ -177,15 +177,4 @@ func singleUser(pod *corev1.Pod) *int64 {
 		user = effective
 	}
 	return user
-}
-
-// securityContexts iterates over the security contexts of all kinds of containers.
-func securityContexts(spec *corev1.PodSpec) func(yield func(*corev1.SecurityContext) bool) {
-	return func(yield func(*corev1.SecurityContext) bool) {
-		for _, c := range podutil.Containers(spec) {
-			if !yield(c.SecurityContext) {
-				return
-			}
-		}
-	}
 }
