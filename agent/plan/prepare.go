@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/nodelet/nodelet/agent/podstate"
+import (
+	"slices"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+)
 
 // prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all resource claims
 // prepared. It waits for steps in flight that take that away: they began when the pod had to end, before the clock was
@@ -17,16 +21,32 @@ func (p *planner) prepare() (volumesReady bool) {
 		return false
 	}
 	volumesReady = p.prepareClaims()
-	for name := range p.Volumes() {
-		v, mounted := p.Memory.Volume(name)
+	for vol := range p.Volumes() {
+		v, mounted := p.Memory.Volume(vol.Name)
 		volumesReady = volumesReady && mounted
 		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {
 			p.wakeAt(v.RefreshAt)
 			continue
 		}
-		p.step(podstate.Mount{Volume: name})
+		if mount := (podstate.Mount{Volume: vol.Name}); mounted && p.PartStarts(vol) {
+			p.wait(Wait{For: mount.String(), Why: "a container that mounts a part of it is being started"})
+		} else {
+			p.step(mount)
+		}
 	}
 	return volumesReady
+}
+
+// partsReady reports whether no volume is being refreshed of which a container mounts a part.
+func partsReady(p *planner, slot *podstate.Slot) bool {
+	for vol := range p.Volumes() {
+		mount := podstate.Mount{Volume: vol.Name}
+		busy := p.Memory.InFlight(mount) != nil || slices.Contains(p.plan.Steps, podstate.Step(mount))
+		if busy && podstate.MountsPart(slot.Spec, vol) {
+			return false
+		}
+	}
+	return true
 }
 
 // takesAway reports whether a step takes away what prepare makes.

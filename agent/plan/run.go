@@ -207,7 +207,7 @@ func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
 		}
 	}
 	attempt := slot.NextAttempt()
-	if p.ensureImages(slot, attempt) && volumesReady && p.Current != nil && !p.heldBack(slot) {
+	if p.ensureImages(slot, attempt) && volumesReady && partsReady(p, slot) && p.Current != nil && !p.heldBack(slot) {
 		p.step(podstate.CreateContainer{
 			Name:      slot.Spec.Name,
 			Attempt:   attempt,

@@ -50,11 +50,11 @@ func (p *planner) tearDown() {
 
 // renew plans the renewal of tokens and certificates, which may expire while the containers of the pod end.
 func renew(p *planner) {
-	for name := range p.Volumes() {
-		if v, expires := p.Expiring(name); expires && p.Now.Before(v.RefreshAt) {
+	for vol := range p.Volumes() {
+		if v, expires := p.Expiring(vol.Name); expires && p.Now.Before(v.RefreshAt) {
 			p.wakeAt(v.RefreshAt)
 		} else if expires {
-			p.step(podstate.Mount{Volume: name})
+			p.step(podstate.Mount{Volume: vol.Name})
 		}
 	}
 }

@@ -9,12 +9,12 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Volumes iterates over the names of the volumes to mount. Image volumes are not among them: their images come with
-// those of the containers that mount them.
-func (s *State) Volumes() iter.Seq[string] {
-	return func(yield func(string) bool) {
+// Volumes iterates over the volumes to mount. Image volumes are not among them: their images come with those of the
+// containers that mount them.
+func (s *State) Volumes() iter.Seq[*corev1.Volume] {
+	return func(yield func(*corev1.Volume) bool) {
 		for v := range podutil.UsedVolumes(&s.Pod.Spec) {
-			if v.Image == nil && !yield(v.Name) {
+			if v.Image == nil && !yield(v) {
 				return
 			}
 		}
@@ -23,8 +23,8 @@ func (s *State) Volumes() iter.Seq[string] {
 
 // VolumesMounted reports whether this run of the agent has mounted all volumes of the pod.
 func (s *State) VolumesMounted() bool {
-	for name := range s.Volumes() {
-		if _, mounted := s.Memory.Volume(name); !mounted {
+	for v := range s.Volumes() {
+		if _, mounted := s.Memory.Volume(v.Name); !mounted {
 			return false
 		}
 	}
@@ -36,6 +36,32 @@ func (s *State) Expiring(name string) (v Volume, expires bool) {
 	v, _ = s.Memory.Volume(name)
 	projected := func(v corev1.Volume) bool { return v.Name == name && v.Projected != nil }
 	return v, !v.RefreshAt.IsZero() && slices.ContainsFunc(s.Pod.Spec.Volumes, projected)
+}
+
+// PartStarts reports whether a container that mounts a part of a volume has been created and not started: a refresh of
+// the volume would remove the part, so that the runtime could not mount it any more.
+func (s *State) PartStarts(v *corev1.Volume) bool {
+	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return MountsPart(slot.Spec, v) && starts(slot) })
+}
+
+// starts reports whether an instance of a container is being created, or will start as it is.
+func starts(s *Slot) bool {
+	if s.state.Memory.InFlight(CreateContainer{Name: s.Spec.Name}) != nil {
+		return true
+	}
+	if !s.InCurrentSandbox || s.Last.State != ContainerCreated {
+		return false
+	}
+	_, failed := s.state.Memory.Failure(StartContainer{ID: s.Last.ID})
+	return !failed || s.state.Memory.Starting(s.Last.ID)
+}
+
+// MountsPart reports whether a container mounts a part of a volume whose files are all exchanged at a refresh.
+func MountsPart(c *corev1.Container, v *corev1.Volume) bool {
+	exchanged := v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+	return exchanged && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == v.Name && (m.SubPath != "" || m.SubPathExpr != "")
+	})
 }
 
 // ImageVolumes yields the image volumes that a container mounts.
