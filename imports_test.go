@@ -44,7 +44,7 @@ var pureMustNot = []string{
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine kube/pod kube/server systemd
-agent: cri internal/backoff internal/latest internal/loglevel kube/pod kube/pods internal/trace
+agent: cri internal/backoff internal/latest internal/loglevel internal/periodic kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes internal/trace

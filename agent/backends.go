@@ -152,6 +152,8 @@ type Config struct {
 	Gone func()
 	// Watchers hear about changes of pods. Optional.
 	Watchers Watchers
+	// Clock returns the wall clock, without the time that has passed. Nil: that of the machine.
+	Clock func() time.Time
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration
 	Log                      *slog.Logger
@@ -176,6 +178,9 @@ func (c Config) complete() *Config {
 	}
 	if c.Gone == nil {
 		c.Gone = func() {}
+	}
+	if c.Clock == nil {
+		c.Clock = func() time.Time { return time.Now().Round(0) }
 	}
 	return &c
 }

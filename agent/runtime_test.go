@@ -202,6 +202,43 @@ func TestMetadataReachesVolumes(t *testing.T) {
 	})
 }
 
+// TestClockMoves checks that volumes are looked at again after the machine was suspended, or its clock was set: a token
+// may have expired, and the timer for its renewal does not notice that.
+func TestClockMoves(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount the tmpfs that such a volume is in")
+	}
+	inWorld(t, func(t *testing.T, w *world) {
+		name := &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "name", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
+			DefaultMode: ptr(int32(0o644))}
+		pod := apiPod("web", withVolume("name", corev1.VolumeSource{DownwardAPI: name}))
+		w.run(pod)
+		w.sleep(time.Second)
+		link := w.path("pods/uid-web/volumes/kubernetes.io~downward-api/name/..data")
+		shown := func() bool {
+			w.sleep(3 * time.Minute)
+			_, err := os.Lstat(link)
+			return err == nil
+		}
+		for _, moved := range []time.Duration{8 * time.Hour, -time.Hour} {
+			if err := os.Remove(link); err != nil {
+				t.Fatal(err)
+			}
+			if shown() {
+				t.Error("the volume was looked at without a reason")
+			}
+			w.clockMoved.Add(int64(moved))
+			if !shown() {
+				t.Errorf("after the clock has moved by %s the volume was not looked at", moved)
+			}
+		}
+		w.remove(pod.UID)
+		w.sleep(time.Second)
+		w.checkNothingLeft()
+	})
+}
+
 // TestOnePodHangs checks that a runtime that is stuck with one pod holds up no other, and explain names the step.
 func TestOnePodHangs(t *testing.T) {
 	for _, c := range []struct{ verb, object, step string }{

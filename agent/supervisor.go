@@ -132,6 +132,9 @@ func (s *Supervisor) Run(ctx context.Context) {
 		s.loop.post(func() { s.compare(ctx, all) })
 	})
 	s.running.Go(func() { s.shares.run(ctx) })
+	s.running.Go(func() {
+		watchClock(ctx, s.cfg.Clock, func() { s.loop.post(func() { s.notifyAll(hintObjects) }) })
+	})
 	nodeSeen := s.cfg.NodeSeen
 	for {
 		select {

@@ -72,6 +72,8 @@ type world struct {
 	placement agent.Placement
 	// claims prepares resource claims; nil: there are none.
 	claims claimBackend
+	// clockMoved is by how much the wall clock is ahead of the time that has passed, in nanoseconds.
+	clockMoved atomic.Int64
 	// tracer samples what is done for pods; nil for no traces.
 	tracer *trace.Tracer
 	// podFiles wraps the directories of the pods as the supervisor and the workers see them; may be nil.
@@ -298,6 +300,7 @@ func (w *world) begin() {
 		},
 		Node:        node,
 		NodeSeen:    w.nodeSeen,
+		Clock:       func() time.Time { return time.Now().Round(0).Add(time.Duration(w.clockMoved.Load())) },
 		RuntimeName: func() string { return "containerd" },
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 			return admission.Admit(pod, admission.Node{
