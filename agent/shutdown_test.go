@@ -418,6 +418,33 @@ func TestShutdownStateUnreadable(t *testing.T) {
 	}
 }
 
+// TestShutdownWithFewerGroups checks that an agent that restarts in the middle of a shutdown with fewer groups than
+// before still waits for the pods.
+func TestShutdownWithFewerGroups(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		w.run(apiPod("web"))
+		w.sleep(time.Second)
+		state := []byte(`{"startTime":"2000-01-01T00:00:00Z","wave":3}`)
+		if err := os.WriteFile(w.path("graceful_node_shutdown_state"), state, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bus := newLogind()
+		bus.down = true
+		_, end := w.watchShutdowns(bus, []config.PriorityGrace{{Priority: 0, Grace: time.Minute}})
+		defer end()
+		w.sleep(5 * time.Second)
+		if !bus.isLocked() {
+			t.Error("got the machine going down beside pods that are ending, want it to wait")
+		}
+		w.sleep(10 * time.Second)
+		w.checkRunning()
+		if bus.isLocked() {
+			t.Error("got the shutdown delayed without pods, want it to go on")
+		}
+	})
+}
+
 // TestSilentLogind checks that a logind that does not answer does not keep the agent from its work.
 func TestSilentLogind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -23,7 +23,8 @@ type record struct {
 func (s *Shutdown) path() string { return filepath.Join(s.cfg.RootDir, stateFile) }
 
 // load returns what an earlier run has kept; a record without a group if it has kept nothing. If the file cannot be
-// read, the first group counts as begun: its pods must not start again while the machine goes down.
+// read, the first group counts as begun: its pods must not start again while the machine goes down. If there are fewer
+// groups now, the last one does.
 func (s *Shutdown) load() (r record) {
 	text, err := os.ReadFile(s.path())
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,6 +38,7 @@ func (s *Shutdown) load() (r record) {
 			"file", s.path(), "err", err)
 		return record{}
 	}
+	r.Group = min(r.Group, int32(len(s.cfg.Groups)-1))
 	return r
 }
 
