@@ -87,9 +87,15 @@ unit: ## unit tests, golden scripts, 100,000 simulated pods
 	@cd packaging/release && go test ./...
 	@cd packaging/site && go test ./...
 
+# The tests have time limits. What they run is built before, for that takes an hour on a slow machine.
+.PHONY: programs
+programs: ## build what the tests as root run: Kubernetes, containerd, images
+	@echo "==> programs and images of the tests (the first run builds Kubernetes and containerd: some minutes)"
+	@$(TESTBED) build
+
 .PHONY: root
-root: build ## tests as root on a real API server, containerd and runc; NETWORK=agent lets nodelet set up pod networks
-	@echo "==> tests on real components (needs root; the first run builds Kubernetes and containerd: some minutes)"
+root: build programs ## tests as root on a real API server, containerd and runc; NETWORK=agent: pod networks by nodelet
+	@echo "==> tests on real components (needs root)"
 	@$(E2ETEST) -timeout 45m -skip '^TestLong' ./test/e2e/...
 
 .PHONY: race
@@ -100,7 +106,7 @@ race: ## unit tests and tests as root with Go's race detector, also in the agent
 
 RACE = $(CURDIR)/bin/race
 .PHONY: race-root
-race-root: ## the part of make race that needs root
+race-root: programs ## the part of make race that needs root
 	@echo "==> tests on real components with the race detector; reports of the agent go to bin/race"
 	@mkdir -p '$(RACE)' && rm -f '$(RACE)'/report.*
 	@CGO_ENABLED=1 go build -race -tags $(TAGS) -ldflags '$(LDFLAGS)' -o '$(RACE)/nodelet' ./cmd/nodelet
@@ -109,7 +115,7 @@ race-root: ## the part of make race that needs root
 	@! grep -h . '$(RACE)'/report.* 2>/dev/null
 
 .PHONY: e2e
-e2e: build ## long tests on real components; RUN=regexp selects tests
+e2e: build programs ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
 	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
