@@ -78,10 +78,27 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 		return
 	}
 	v, wait := a.judge(pod)
+	if v.Rejection == nil || v.Rejection.Reason != admission.ReasonNodeAffinity {
+		a.decide(ctx, e, v, wait)
+		return
+	}
+	// The scheduler may know labels of the node that the watch has not brought yet.
+	a.finish(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
+		func(ctx context.Context) error {
+			a.cfg.RefreshNode(ctx)
+			return nil
+		}, func(error) {
+			v, wait := a.judge(pod)
+			a.decide(ctx, e, v, wait)
+		})
+}
+
+// decide carries out a verdict about a pod.
+func (a *admitter) decide(ctx context.Context, e *entry, v admission.Verdict, wait bool) {
 	switch {
 	case v.Rejection != nil:
-		e.retry = podutil.IsStatic(pod)
-		a.reject(e, cmp.Or(a.misplaced(pod, v), v.Rejection))
+		e.retry = podutil.IsStatic(e.source)
+		a.reject(e, cmp.Or(a.misplaced(e.source, v), v.Rejection))
 	case wait:
 		a.preempt(ctx, e, v)
 	default:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,32 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 
 func withZone(zone string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"zone": zone} }
+}
+
+// TestOutdatedNode checks that a pod whose selector names a label that the node has just got is not refused because the
+// watch has not brought that label yet. A pod that the node really does not match is refused, and so are both if the
+// object cannot be read.
+func TestOutdatedNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var zone atomic.Pointer[string]
+		zone.Store(ptr(""))
+		w.nodeObject = func() *corev1.Node {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{"zone": *zone.Load()}}}
+		}
+		early := apiPod("early", withZone("a"))
+		w.run(early)
+		w.sleep(time.Second)
+		w.refreshNode = func() { zone.Store(ptr("a")) }
+		fits, other := apiPod("fits", withZone("a")), apiPod("other", withZone("b"))
+		w.run(fits, other)
+		w.sleep(time.Second)
+		w.checkRunning("fits/app#0")
+		for _, pod := range []*corev1.Pod{early, other} {
+			if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "NodeAffinity" {
+				t.Errorf("pod %s: got %s, %s, want Failed, NodeAffinity", pod.Name, st.Phase, st.Reason)
+			}
+		}
+	})
 }
 
 // TestOnlyNewAPIPodsWaitForTheNode checks that before the Node object is known static pods start, and pods that are

@@ -129,6 +129,8 @@ type Config struct {
 	Node func() *spec.Node
 	// NodeSeen is closed when the Node object is known: before that no pod of the API server is admitted.
 	NodeSeen <-chan struct{}
+	// RefreshNode reads the Node object again. It may block for some seconds.
+	RefreshNode func(ctx context.Context)
 	// Waiting returns an error as long as the supervisor cannot run, because the container runtime has not answered yet:
 	// it is the answer to those who ask about pods. Optional.
 	Waiting func() error

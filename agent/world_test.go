@@ -87,6 +87,8 @@ type world struct {
 	// nodeObject returns the Node object; nil for none. nodeSeen is closed when it is known.
 	nodeObject func() *corev1.Node
 	nodeSeen   <-chan struct{}
+	// refreshNode is called when the Node object is to be read again.
+	refreshNode func()
 	// allocatable are the resources that pods of the node may use.
 	allocatable corev1.ResourceList
 	// hostIPs are the addresses of the node once they have changed.
@@ -150,6 +152,7 @@ func newWorld(t *testing.T) *world {
 	seen := make(chan struct{})
 	close(seen)
 	w.nodeObject, w.nodeSeen = func() *corev1.Node { return nil }, seen
+	w.refreshNode = func() {}
 	w.allocatable = corev1.ResourceList{
 		"cpu": resource.MustParse("4"), "memory": resource.MustParse("4Gi"), "pods": resource.MustParse("110"),
 	}
@@ -301,6 +304,7 @@ func (w *world) begin() {
 		Node:        node,
 		NodeSeen:    w.nodeSeen,
 		Clock:       func() time.Time { return time.Now().Round(0).Add(time.Duration(w.clockMoved.Load())) },
+		RefreshNode: func(context.Context) { w.refreshNode() },
 		RuntimeName: func() string { return "containerd" },
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 			return admission.Admit(pod, admission.Node{

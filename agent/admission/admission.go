@@ -27,6 +27,9 @@ const (
 	reasonOSNotSupported     = "PodOSNotSupported"
 	reasonSupplementalGroups = "SupplementalGroupsPolicyNotSupported"
 	outOf                    = "OutOf"
+
+	// ReasonNodeAffinity is the reason for a pod whose selector or affinity the Node object does not match.
+	ReasonNodeAffinity = "NodeAffinity"
 )
 
 // Node holds the facts about the node that admission depends on.
@@ -137,7 +140,7 @@ func wrongGroupsPolicy(pod *corev1.Pod, node *corev1.Node) *podstate.Rejection {
 func wrongNode(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) *podstate.Rejection {
 	if node != nil {
 		if fits, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !fits {
-			return failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+			return failed(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 		}
 		if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
 			return failed("NodeName", "node(s) didn't match the requested node name")

@@ -91,6 +91,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		},
 		Node:        x.machine.facts.Spec,
 		NodeSeen:    x.machine.node.Seen(),
+		RefreshNode: x.machine.node.Refresh,
 		Waiting:     x.runtime.monitor.Waiting,
 		RuntimeName: x.runtime.monitor.RuntimeName,
 		RecursiveReadOnly: func(handler string) bool {

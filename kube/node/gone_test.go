@@ -2,7 +2,9 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +69,32 @@ func TestDeletedNode(t *testing.T) {
 		}
 		if got := shown(); got != corev1.ConditionTrue {
 			t.Errorf("new object: Ready is shown as %s, want True", got)
+		}
+	})
+}
+
+// TestRefresh checks that the Node object can be read while the watch is late.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{before: func(r *http.Request) error {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodes") {
+				return errors.New("nothing can be watched")
+			}
+			return nil
+		}}
+		b := start(t, api, nil)
+		b.Refresh(t.Context()) // nothing to refresh yet
+		b.setRuntime(readyRuntime)
+		settle(time.Minute)
+		n := api.get()
+		n.Labels["zone"] = "a"
+		api.store(n)
+		if got := b.Node().Labels["zone"]; got != "" {
+			t.Fatalf("got label %q without a watch, want none", got)
+		}
+		b.Refresh(t.Context())
+		if got := b.Node().Labels["zone"]; got != "a" {
+			t.Errorf("got label %q, want a", got)
 		}
 	})
 }

@@ -50,20 +50,42 @@ func (r *Reporter) report(ctx context.Context) {
 		case n := <-r.seen:
 			r.takeWatched(n)
 		case <-r.gone:
-			r.checkDeleted(ctx)
+			r.read(ctx)
+		case done := <-r.outdated:
+			r.read(ctx)
+			close(done)
 		case <-r.wake:
 		case <-due:
-		case <-r.retryTimer():
+		case <-r.state.retryTimer():
 		}
 	}
 }
 
 const deletedMessage = "the Node object was deleted; restart the agent to register it again"
 
-// checkDeleted reads the Node object after the watch has reported that there is none: the first list of the watch may
-// be older than the registration. A node that was deleted stays deleted, as with the kubelet: an administrator who
-// removes it from the cluster does not want it back.
-func (r *Reporter) checkDeleted(ctx context.Context) {
+// Refresh reads the Node object again, because the watch may be late. It returns when Node returns what was read, or
+// after a time limit. If no version is known yet, it returns at once.
+func (r *Reporter) Refresh(ctx context.Context) {
+	if r.newest.Load() == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case r.outdated <- done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// read reads the Node object. If the watch has reported that there is none, its first list may be older than the
+// registration. A node that was deleted stays deleted, as with the kubelet: an administrator who removes it from the
+// cluster does not want it back.
+func (r *Reporter) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	found := &corev1.Node{}
@@ -78,11 +100,11 @@ func (r *Reporter) checkDeleted(ctx context.Context) {
 }
 
 // retryTimer returns a channel that receives when it is time to send again after a failure; nil without a failure.
-func (r *Reporter) retryTimer() <-chan time.Time {
-	if r.state.failed == 0 {
+func (s *reportState) retryTimer() <-chan time.Time {
+	if s.failed == 0 {
 		return nil
 	}
-	return time.After(time.Until(r.state.retryAt))
+	return time.After(time.Until(s.retryAt))
 }
 
 // awaitRuntime waits a short time for the first answer of the runtime.

@@ -101,6 +101,7 @@ type Reporter struct {
 	seen     latest.Value[*corev1.Node]
 	gone     latest.Signal
 	wake     latest.Signal
+	outdated chan chan struct{} // channels to be closed when the object has been read again
 
 	mu    sync.Mutex // guards in
 	in    inputs
@@ -136,6 +137,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		appeared: make(chan struct{}),
 		seen:     latest.NewValue[*corev1.Node](),
 		gone:     latest.NewSignal(),
+		outdated: make(chan chan struct{}),
 		wake:     latest.NewSignal(),
 	}
 	if err := r.readMachine(time.Now()); err != nil {
