@@ -3,6 +3,7 @@ package podfs
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,7 +91,7 @@ func TestUpdateIsAtomicForReaders(t *testing.T) {
 	version := func(n int) payload {
 		p := payload{}
 		for _, name := range []string{"a", "b", "dir/c"} {
-			p.merge(files(name, fmt.Sprintf("%s %d", name, n)))
+			maps.Copy(p, files(name, fmt.Sprintf("%s %d", name, n)))
 		}
 		return p
 	}

@@ -146,6 +146,29 @@ func (d *PodDirs) withPod(uid types.UID, open func(pods *os.File, name string) (
 	return open(pods, string(uid))
 }
 
+// inPod passes the directory of a pod to do. Without the directory it does nothing.
+func (d *PodDirs) inPod(uid types.UID, do func(pod *os.File) error) error {
+	pod, err := d.openPod(uid)
+	return within(pod, err, do)
+}
+
+// inDir passes a directory of the tree to do. Without the directory it does nothing.
+func inDir(parent *os.File, path string, do func(dir *os.File) error) error {
+	dir, err := openDir(parent, path)
+	return within(dir, err, do)
+}
+
+func within(dir *os.File, err error, do func(*os.File) error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return do(dir)
+}
+
 var errOutside = errors.New("is not below the directory of the pods")
 
 // openBelow opens a directory of a pod by its path on the host. An error has errOutside in its chain if it is not below

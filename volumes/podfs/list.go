@@ -1,11 +1,9 @@
 package podfs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
@@ -14,21 +12,15 @@ import (
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. hostPath
 // and image volumes leave nothing there.
 func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
-	pod, err := d.openPod(uid)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list volumes: %w", err)
-	}
-	defer pod.Close()
 	var found []OnDisk
-	err = eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
-		names, err := plugin.Readdirnames(-1)
-		for _, name := range names {
-			found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
-		}
-		return err
+	err := d.inPod(uid, func(pod *os.File) error {
+		return eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
+			names, err := plugin.Readdirnames(-1)
+			for _, name := range names {
+				found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
@@ -39,28 +31,22 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 // eachDir opens every entry of the directory at path, all of which must be directories, and calls do with both. A
 // missing directory has no entries.
 func eachDir(parent *os.File, path string, do func(dir, sub *os.File, name string) error) error {
-	dir, err := openDir(parent, path)
-	if errors.Is(err, unix.ENOENT) {
+	return inDir(parent, path, func(dir *os.File) error {
+		names, err := dir.Readdirnames(-1)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			sub, err := openDir(dir, name)
+			if err != nil {
+				return err
+			}
+			err = do(dir, sub, name)
+			sub.Close()
+			if err != nil {
+				return err
+			}
+		}
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		sub, err := openDir(dir, name)
-		if err != nil {
-			return err
-		}
-		err = do(dir, sub, name)
-		sub.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }

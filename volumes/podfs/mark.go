@@ -18,20 +18,16 @@ func (o OnDisk) marksDir() string {
 	return filepath.Join(pluginsDir, pluginname.Directory(o.Plugin), o.Name)
 }
 
-func hasMark(pod *os.File, on OnDisk, mark string) (bool, error) {
-	dir, err := openDir(pod, on.marksDir())
+func hasMark(pod *os.File, on OnDisk, mark string) (has bool, err error) {
+	err = inDir(pod, on.marksDir(), func(dir *os.File) error {
+		st, err := statChild(dir, mark)
+		has = err == nil && fileType(st) == unix.S_IFREG
+		return err
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	st, err := statChild(dir, mark)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	return err == nil && fileType(st) == unix.S_IFREG, err
+	return has, err
 }
 
 func setMark(pod *os.File, on OnDisk, mark string) error {

@@ -2,7 +2,6 @@ package podfs
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"strings"
 )
@@ -32,11 +31,6 @@ func (p payload) set(path string, f file) error {
 	f.mode &= 0o777
 	p[filepath.Clean(path)] = f
 	return nil
-}
-
-// merge adds the files of q, which take the place of those that are there.
-func (p payload) merge(q payload) {
-	maps.Copy(p, q)
 }
 
 // checkTree returns an error if a file has the path of a directory that another file needs.

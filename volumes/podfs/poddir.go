@@ -129,34 +129,27 @@ func openFile(dir *os.File, name string, flags int) (*os.File, error) {
 // RemovePodDir removes the directory of a pod whose volumes are unmounted. It returns an error, and removes nothing, if
 // there still is a volume, also one of another owner, or a mount below the directory.
 func (d *PodDirs) RemovePodDir(ctx context.Context, uid types.UID) error {
-	err := d.removePodDir(ctx, uid)
-	if err != nil {
+	if err := d.removePodDir(ctx, uid); err != nil {
 		return fmt.Errorf("remove directory of pod %s: %w", uid, err)
 	}
 	return nil
 }
 
 func (d *PodDirs) removePodDir(ctx context.Context, uid types.UID) error {
-	pod, err := d.openPod(uid)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer pod.Close()
-	if err := removeEmptyVolumes(pod); err != nil {
-		return err
-	}
-	if err := unmountSubpaths(ctx, pod, ""); err != nil {
-		return err
-	}
-	pods, err := os.Open(d.podsDir)
-	if err != nil {
-		return err
-	}
-	defer pods.Close()
-	return removeTree(ctx, pods, string(uid))
+	return d.inPod(uid, func(pod *os.File) error {
+		if err := removeEmptyVolumes(pod); err != nil {
+			return err
+		}
+		if err := unmountSubpaths(ctx, pod, ""); err != nil {
+			return err
+		}
+		pods, err := os.Open(d.podsDir)
+		if err != nil {
+			return err
+		}
+		defer pods.Close()
+		return removeTree(ctx, pods, string(uid))
+	})
 }
 
 // removeEmptyVolumes removes the volumes directory of a pod if all volumes in it are empty. It only calls rmdir: what

@@ -3,6 +3,7 @@ package podfs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -35,7 +36,7 @@ func (v *FS) mountProjected(
 	}
 	files := payload{}
 	for _, p := range perSource {
-		files.merge(p) // a later source wins
+		maps.Copy(files, p) // a later source wins
 	}
 	m, err := v.show(ctx, r, pluginname.Projected, files)
 	m.RefreshAt = earlier(refresh, renew)

@@ -37,37 +37,25 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	default:
 		return fmt.Errorf("plugin %q is %w by this node agent", on.Plugin, ErrUnsupported)
 	}
-	pod, err := v.openPod(uid)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer pod.Close()
-	if err := unmountSubpaths(ctx, pod, on.Name); err != nil {
-		return err
-	}
-	if err := forgetReady(ctx, pod, on); err != nil {
-		return err
-	}
-	plugin, err := openDir(pod, filepath.Dir(on.path()))
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer plugin.Close()
-	if on.Plugin == pluginname.NFS {
-		err = v.unmountShare(ctx, plugin, on.Name)
-	} else {
-		err = unmount(plugin, on.Name)
-	}
-	if err != nil {
-		return err
-	}
-	return removeTree(ctx, plugin, on.Name)
+	return v.inPod(uid, func(pod *os.File) error {
+		if err := unmountSubpaths(ctx, pod, on.Name); err != nil {
+			return err
+		}
+		if err := forgetReady(ctx, pod, on); err != nil {
+			return err
+		}
+		return inDir(pod, filepath.Dir(on.path()), func(plugin *os.File) (err error) {
+			if on.Plugin == pluginname.NFS {
+				err = v.unmountShare(ctx, plugin, on.Name)
+			} else {
+				err = unmount(plugin, on.Name)
+			}
+			if err != nil {
+				return err
+			}
+			return removeTree(ctx, plugin, on.Name)
+		})
+	})
 }
 
 // unmountShare unmounts a share. The kernel first takes it from the tree, and then writes to the server what has not
@@ -106,53 +94,36 @@ func forgetReady(ctx context.Context, pod *os.File, on OnDisk) error {
 	if on.Plugin != pluginname.EmptyDir {
 		volume = "wrapped_" + on.Name
 	}
-	dir, err := openDir(pod, filepath.Dir(OnDisk{pluginname.EmptyDir, volume}.marksDir()))
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return removeTree(ctx, dir, volume)
+	marks := filepath.Dir(OnDisk{pluginname.EmptyDir, volume}.marksDir())
+	return inDir(pod, marks, func(dir *os.File) error { return removeTree(ctx, dir, volume) })
 }
 
 // UnmountSubpaths unmounts the bind mounts of a volume's subPaths, or those of all volumes of the pod if volume is
 // empty. Unmount does it for its own volume; other kinds of volumes, such as claims, need it before they are unmounted.
 // volume is the name that Subpath got.
 func (d *PodDirs) UnmountSubpaths(ctx context.Context, uid types.UID, volume string) error {
-	pod, err := d.openPod(uid)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("unmount subPaths: %w", err)
-	}
-	defer pod.Close()
-	return unmountSubpaths(ctx, pod, volume)
+	return d.inPod(uid, func(pod *os.File) error { return unmountSubpaths(ctx, pod, volume) })
 }
 
 func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
-	subpaths, err := openDir(pod, subpathsDir)
-	if errors.Is(err, unix.ENOENT) {
+	err := inDir(pod, subpathsDir, func(subpaths *os.File) (err error) {
+		volumes := []string{volume}
+		if volume == "" {
+			if volumes, err = subpaths.Readdirnames(-1); err != nil {
+				return err
+			}
+		}
+		for _, name := range volumes {
+			if err := unmountSubpathsOf(ctx, subpaths, name); err != nil {
+				return fmt.Errorf("volume %q: %w", name, err)
+			}
+		}
+		if err := rmdir(pod, subpathsDir); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
 		return nil
-	}
+	})
 	if err != nil {
-		return fmt.Errorf("unmount subPaths: %w", err)
-	}
-	defer subpaths.Close()
-	volumes := []string{volume}
-	if volume == "" {
-		if volumes, err = subpaths.Readdirnames(-1); err != nil {
-			return fmt.Errorf("unmount subPaths: %w", err)
-		}
-	}
-	for _, name := range volumes {
-		if err := unmountSubpathsOf(ctx, subpaths, name); err != nil {
-			return fmt.Errorf("unmount subPaths of volume %q: %w", name, err)
-		}
-	}
-	if err := rmdir(pod, subpathsDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("unmount subPaths: %w", err)
 	}
 	return nil
