@@ -72,13 +72,10 @@ type Target struct {
 // Verdict is a result of a probe.
 type Verdict struct {
 	ContainerID string
-	Container   string // name
 	Kind        Kind
 	Result      Result
 	// Message is that of the last attempt that counted; empty before the first.
 	Message string
-	// At is when the result changed last.
-	At time.Time
 }
 
 // Outcome is how one attempt ended.
@@ -94,8 +91,7 @@ const (
 
 // Attempt is one run of a probe.
 type Attempt struct {
-	ContainerID string
-	Container   string // name
+	Container string // name
 	// Namespace and Pod are the target's.
 	Namespace, Pod string
 	Kind           Kind
@@ -156,7 +152,7 @@ func (p *Prober) Set(pod types.UID, targets []Target) {
 	for _, t := range targets {
 		pr := find(old, t.ContainerID, t.Kind)
 		if pr == nil {
-			pr = newProbe(pod, t, now)
+			pr = newProbe(pod, t)
 		}
 		pr.target = t
 		next = append(next, pr)

@@ -30,9 +30,9 @@ type probe struct {
 	begun  bool               // has had, or waits for, its first attempt
 }
 
-func newProbe(pod types.UID, t Target, now time.Time) *probe {
-	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Container: t.Container.Name,
-		Kind: t.Kind, Result: initial(t.Kind, t.Known), At: now}}
+func newProbe(pod types.UID, t Target) *probe {
+	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Kind: t.Kind,
+		Result: initial(t.Kind, t.Known)}}
 	pr.count.held = t.Kind == Startup && t.Known == Success
 	return pr
 }
@@ -123,7 +123,7 @@ func (p *Prober) attempt(ctx context.Context, pr *probe, t *Target) {
 	if slot.Stop() {
 		p.freeSlot()
 	}
-	a := Attempt{ContainerID: t.ContainerID, Container: t.Container.Name, Namespace: t.Namespace, Pod: t.Pod,
+	a := Attempt{Container: t.Container.Name, Namespace: t.Namespace, Pod: t.Pod,
 		Kind: t.Kind, Outcome: outcome, Took: took}
 	a.Reason, a.Message = describe(t.Kind, outcome, text)
 	p.finish(ctx, pr, a)
@@ -149,7 +149,7 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 		return
 	}
 	now := time.Now()
-	changed := p.learn(pr, a, now)
+	changed := p.learn(pr, a)
 	verdict := pr.verdict
 	if !pr.count.held {
 		p.schedule(pr, following(pr.next, period(pr.target.Probe), now))
@@ -169,7 +169,7 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 }
 
 // learn updates the verdict and reports whether its result changed.
-func (p *Prober) learn(pr *probe, a Attempt, now time.Time) bool {
+func (p *Prober) learn(pr *probe, a Attempt) bool {
 	var found Result
 	switch a.Outcome {
 	case Succeeded, Warned:
@@ -185,7 +185,7 @@ func (p *Prober) learn(pr *probe, a Attempt, now time.Time) bool {
 	if result == v.Result {
 		return false
 	}
-	v.Result, v.At = result, now
+	v.Result = result
 	return true
 }
 
