@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// defaultBuckets are the kubelet's buckets for most durations, in seconds.
-var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+// DefaultBuckets are the kubelet's buckets for most durations, in seconds.
+var DefaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // runtimeBuckets are for calls to the container runtime: 14 buckets from 5 ms, each 2.5 times as large as the one
 // before.
@@ -98,7 +98,7 @@ func NewAgent(r *Registry, node string) *Agent {
 			"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", runtimeBuckets,
 			"operation_type"),
 		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds",
-			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", defaultBuckets,
+			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", DefaultBuckets,
 			"operation_type"),
 		ImagePull: r.Histograms("kubelet_image_pull_duration_seconds",
 			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
@@ -126,10 +126,10 @@ func newPodMetrics(r *Registry) PodMetrics {
 				"from pod creation timestamp to when all its containers are reported as started and observed via watch",
 			startBuckets),
 		PodWorkerStart: r.Histogram("kubelet_pod_worker_start_duration_seconds",
-			"[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.", defaultBuckets),
+			"[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.", DefaultBuckets),
 		PodWorker: r.Histograms("kubelet_pod_worker_duration_seconds",
 			"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
-			defaultBuckets, "operation_type"),
+			DefaultBuckets, "operation_type"),
 		StatusSync: r.Histogram("kubelet_pod_status_sync_duration_seconds",
 			"[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status "+
 				"until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
@@ -141,9 +141,9 @@ func newPodMetrics(r *Registry) PodMetrics {
 				"containers, measured from pod creation timestamp to when all its containers are reported as started and "+
 				"observed via watch"),
 		Relist: r.Histogram("kubelet_pleg_relist_duration_seconds",
-			"[ALPHA] Duration in seconds for relisting pods in PLEG.", defaultBuckets),
+			"[ALPHA] Duration in seconds for relisting pods in PLEG.", DefaultBuckets),
 		RelistInterval: r.Histogram("kubelet_pleg_relist_interval_seconds",
-			"[ALPHA] Interval in seconds between relisting in PLEG.", defaultBuckets),
+			"[ALPHA] Interval in seconds between relisting in PLEG.", DefaultBuckets),
 		RelistLast: r.Gauge("kubelet_pleg_last_seen_seconds",
 			"[ALPHA] Timestamp in seconds when PLEG was last seen active."),
 		StartedPods: r.Counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started"),
@@ -163,7 +163,7 @@ func newContainerMetrics(r *Registry) ContainerMetrics {
 	return ContainerMetrics{
 		RunSandbox: r.Histograms("kubelet_run_podsandbox_duration_seconds",
 			"[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
-			defaultBuckets, "runtime_handler"),
+			DefaultBuckets, "runtime_handler"),
 		RunSandboxErrors: r.Counters("kubelet_run_podsandbox_errors_total",
 			"[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
 		StartedContainers: r.Counters("kubelet_started_containers_total",
@@ -239,7 +239,7 @@ type Probes struct {
 func NewProbes(r *Registry) *Probes {
 	return &Probes{
 		took: r.Histograms("prober_probe_duration_seconds",
-			"[ALPHA] Duration in seconds for a probe response.", defaultBuckets, "container", "namespace", "pod",
+			"[ALPHA] Duration in seconds for a probe response.", DefaultBuckets, "container", "namespace", "pod",
 			"probe_type"),
 		total: r.Counters("prober_probe_total",
 			"[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", "container",

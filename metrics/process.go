@@ -26,8 +26,7 @@ func AddProcess(r *Registry) {
 func AddProcessStart(r *Registry) {
 	started := processStart()
 	r.Func(func(_ context.Context, t *Text) {
-		t.Family("process_start_time_seconds", "[ALPHA] Start time of the process since unix epoch in seconds.", KindGauge)
-		t.Sample(started)
+		t.Gauge("process_start_time_seconds", "[ALPHA] Start time of the process since unix epoch in seconds.", started)
 	})
 }
 
@@ -134,33 +133,28 @@ func writeGo(t *Text) {
 		t.Family(g.name, g.help, g.kind)
 		t.Sample(sum)
 	}
-	t.Family("go_info", "Information about the Go environment.", KindGauge)
-	t.Sample(1, "version", runtime.Version())
-	t.Family("go_threads", "Number of OS threads created.", KindGauge)
-	t.Sample(float64(statField(20)))
+	t.Gauge("go_info", "Information about the Go environment.", 1, "version", runtime.Version())
+	t.Gauge("go_threads", "Number of OS threads created.", float64(statField(20)))
 }
 
 func writeProcess(t *Text, started float64) {
-	one := func(name, help string, kind Kind, value float64) {
-		t.Family(name, help, kind)
-		t.Sample(value)
-	}
 	var usage unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &usage) == nil {
 		cpuTime := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-		one("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", KindCounter, cpuTime.Seconds())
+		t.Family("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", KindCounter)
+		t.Sample(cpuTime.Seconds())
 	}
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil {
-		one("process_max_fds", "Maximum number of open file descriptors.", KindGauge, float64(files.Cur))
+		t.Gauge("process_max_fds", "Maximum number of open file descriptors.", float64(files.Cur))
 	}
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
-		one("process_open_fds", "Number of open file descriptors.", KindGauge, float64(len(entries)-1))
+		t.Gauge("process_open_fds", "Number of open file descriptors.", float64(len(entries)-1))
 	}
-	one("process_resident_memory_bytes",
-		"Resident memory size in bytes.", KindGauge, float64(statField(24)*int64(os.Getpagesize())))
-	one("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", KindGauge, started)
-	one("process_virtual_memory_bytes", "Virtual memory size in bytes.", KindGauge, float64(statField(23)))
+	t.Gauge("process_resident_memory_bytes", "Resident memory size in bytes.",
+		float64(statField(24)*int64(os.Getpagesize())))
+	t.Gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", started)
+	t.Gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", float64(statField(23)))
 }
 
 // ticks is USER_HZ, the unit of times in /proc/PID/stat; it is 100 on every Linux that Go runs on.

@@ -43,6 +43,20 @@ func (t *Text) Family(name, help string, kind Kind) {
 	t.help, t.kind = help, kind
 }
 
+// Gauge writes a family of one gauge, with labels as alternating names and values.
+func (t *Text) Gauge(name, help string, value float64, labels ...string) {
+	t.Family(name, help, KindGauge)
+	t.Sample(value, labels...)
+}
+
+// Flag returns the value of a gauge that says yes or no.
+func Flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
 // Sample writes a sample of the family with labels as alternating names and values.
 func (t *Text) Sample(value float64, labels ...string) {
 	t.open()

@@ -23,13 +23,8 @@ func AddPods(e *exporter.Exporter, pods Pods, cgroupVersion int) {
 			c := count(all)
 			c.write(t)
 		}
-		gauge(t, "kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", float64(cgroupVersion))
+		t.Gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", float64(cgroupVersion))
 	})
-}
-
-func gauge(t *metrics.Text, name, help string, value float64) {
-	t.Family(name, help, metrics.KindGauge)
-	t.Sample(value)
 }
 
 func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
@@ -66,12 +61,12 @@ func (c *counted) write(t *metrics.Text) {
 		"being considered when admitting new pods.", c.active)
 	gaugeByStatic(t, "kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run.",
 		c.desired)
-	gauge(t, "kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
+	t.Gauge("kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
 		"(one per admitted static pod)", float64(c.desired[1]))
 	c.writeWorking(t)
 	c.writeResizes(t)
 	c.writeWaits(t)
-	gauge(t, "kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
+	t.Gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
 		if n := c.containers[state]; n > 0 || state == podstate.ContainerRunning {

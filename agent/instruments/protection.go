@@ -28,10 +28,10 @@ func AddProtection(e *exporter.Exporter, pods Pods, protected bool) {
 				}
 			}
 		}
-		gauge(t, "kubelet_memory_qos_node_memory_min_bytes", "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed "+
+		t.Gauge("kubelet_memory_qos_node_memory_min_bytes", "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed "+
 			"pods. This memory is hard-reserved and never reclaimed by the kernel.",
 			float64(requested[corev1.PodQOSGuaranteed]))
-		gauge(t, "kubelet_memory_qos_node_memory_low_bytes", "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable "+
+		t.Gauge("kubelet_memory_qos_node_memory_low_bytes", "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable "+
 			"pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
 			float64(requested[corev1.PodQOSBurstable]))
 	})

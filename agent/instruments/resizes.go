@@ -24,7 +24,7 @@ func (c *counted) addResizes(s *agent.PodFacts) {
 }
 
 func (c *counted) writeResizes(t *metrics.Text) {
-	gauge(t, "kubelet_pod_in_progress_resizes", "[ALPHA] Number of in-progress resizes for pods.", float64(c.resizing))
+	t.Gauge("kubelet_pod_in_progress_resizes", "[ALPHA] Number of in-progress resizes for pods.", float64(c.resizing))
 	t.Family("kubelet_pod_pending_resizes", "[ALPHA] Number of pending resizes for pods. Label 'priority_bucket' "+
 		"classifies the pod priority (system-critical: >=2000000000, high: 100000..1999999999, medium: 1..99999, normal: "+
 		"0/default, low: -999..-1, very-low: <=-1000, unknown: nil pod). Label 'reason' describes the state (deferred, "+

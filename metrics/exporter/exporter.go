@@ -57,6 +57,9 @@ func (e *Exporter) AddUsage(c *usage.Collector) {
 // AddFamilies adds to /metrics what write writes.
 func (e *Exporter) AddFamilies(write func(context.Context, *metrics.Text)) { e.main.Func(write) }
 
+// AddManagers adds the instruments of the CPU, memory and topology managers. Call it once.
+func (e *Exporter) AddManagers() *metrics.Managers { return metrics.NewManagers(&e.main) }
+
 // ForgetProbes drops the counts of the probes of a pod that is gone.
 func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
 	e.probes.Forget(namespace, name, string(pod))

@@ -29,11 +29,11 @@ func (e *Exporter) AddHealthChecks() func(name string, healthy bool) {
 		scrape.ServeHTTP(w, req)
 	}))
 	return func(name string, healthy bool) {
-		value, status := 0.0, "error"
+		status := "error"
 		if healthy {
-			value, status = 1, "success"
+			status = "success"
 		}
-		last.With(name, "healthz").Set(value)
+		last.With(name, "healthz").Set(metrics.Flag(healthy))
 		total.With(name, status, "healthz").Inc()
 	}
 }
@@ -49,12 +49,11 @@ func (e *Exporter) AddShutdown(times func() (began, ended time.Time)) {
 			{"start", "Last graceful shutdown start time since unix epoch in seconds", began},
 			{"end", "Last graceful shutdown end time since unix epoch in seconds", ended},
 		} {
-			t.Family("kubelet_graceful_shutdown_"+f.name+"_time_seconds", "[ALPHA] "+f.help, metrics.KindGauge)
 			seconds := 0.0
 			if !f.at.IsZero() {
 				seconds = float64(f.at.Unix())
 			}
-			t.Sample(seconds)
+			t.Gauge("kubelet_graceful_shutdown_"+f.name+"_time_seconds", "[ALPHA] "+f.help, seconds)
 		}
 	})
 }

@@ -37,9 +37,8 @@ func (e *Exporter) addCertificate(c Certificate, ttl, failures string) {
 		if at := c.Expires(); !at.IsZero() {
 			left = time.Until(at).Seconds()
 		}
-		t.Family(ttl, "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's certificate. "+
-			"The value is in seconds until certificate expiry (negative if already expired).", metrics.KindGauge)
-		t.Sample(left)
+		t.Gauge(ttl, "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's certificate. "+
+			"The value is in seconds until certificate expiry (negative if already expired).", left)
 		t.Family(failures, "[ALPHA] Counter of certificate renewal errors.", metrics.KindCounter)
 		t.Sample(float64(c.Failures()))
 	})
@@ -94,23 +93,19 @@ func (e *Exporter) AddFeatures(enabled func(gate string) bool) {
 			if stage == "GA" {
 				stage = "" // as the kubelet's own label
 			}
-			value := 0.0
-			if g.Fixed && g.Always || !g.Fixed && enabled(g.Name) {
-				value = 1
-			}
-			t.Sample(value, "name", g.Name, "stage", stage)
+			on := g.Fixed && g.Always || !g.Fixed && enabled(g.Name)
+			t.Sample(metrics.Flag(on), "name", g.Name, "stage", stage)
 		}
 	})
 }
 
 // writeBuild writes the version of the program.
 func writeBuild(_ context.Context, t *metrics.Text) {
-	t.Family("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+
-		"git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, "+
-		"and platform on which it is running.", metrics.KindGauge)
 	major, minor, _ := strings.Cut(strings.TrimPrefix(config.KubernetesVersion, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
-	t.Sample(1,
+	t.Gauge("kubernetes_build_info", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, "+
+		"git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, "+
+		"and platform on which it is running.", 1,
 		"build_date", "",
 		"compiler", runtime.Compiler,
 		"git_commit", "",
@@ -121,11 +116,9 @@ func writeBuild(_ context.Context, t *metrics.Text) {
 		"minor", minor,
 		"platform", runtime.GOOS+"/"+runtime.GOARCH,
 	)
-	t.Family("nodelet_build_info", "The versions of nodelet, of the Kubernetes that it follows, and of Go.",
-		metrics.KindGauge)
-	t.Sample(1, "go", runtime.Version(), "kubernetes", config.KubernetesVersion, "version", config.Version)
+	t.Gauge("nodelet_build_info", "The versions of nodelet, of the Kubernetes that it follows, and of Go.", 1,
+		"go", runtime.Version(), "kubernetes", config.KubernetesVersion, "version", config.Version)
 	// The agent does not start with a configuration that it cannot use.
-	t.Family("kubelet_node_config_error", "[ALPHA] This metric is true (1) if the node is experiencing a "+
-		"configuration-related error, false (0) otherwise.", metrics.KindGauge)
-	t.Sample(0)
+	t.Gauge("kubelet_node_config_error", "[ALPHA] This metric is true (1) if the node is experiencing a "+
+		"configuration-related error, false (0) otherwise.", 0)
 }

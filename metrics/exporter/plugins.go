@@ -19,7 +19,7 @@ func (e *Exporter) AddDevicePlugins() *DevicePlugins {
 			"[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
 		allocation: e.main.Histograms("kubelet_device_plugin_alloc_duration_seconds",
 			"[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
-			durationBuckets, "resource_name"),
+			metrics.DefaultBuckets, "resource_name"),
 	}
 }
 

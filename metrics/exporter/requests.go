@@ -26,16 +26,13 @@ func (e *Exporter) AddRequests() server.Meter {
 		total: e.main.Counters("kubelet_http_requests_total",
 			"[ALPHA] Number of the http requests received since the server started", labels...),
 		took: e.main.Histograms("kubelet_http_requests_duration_seconds",
-			"[ALPHA] Duration in seconds to serve http requests", durationBuckets, labels...),
+			"[ALPHA] Duration in seconds to serve http requests", metrics.DefaultBuckets, labels...),
 		inflight: e.main.Gauges("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests", labels...),
 		webSockets: e.main.Counters("kubelet_websocket_streaming_requests_total",
 			"[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
 			"subresource"),
 	}
 }
-
-// durationBuckets are the kubelet's buckets for most durations, in seconds.
-var durationBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // longRunning are the paths whose requests last as long as the client wants.
 var longRunning = map[string]bool{"exec": true, "attach": true, "portforward": true, "debug": true}

@@ -27,10 +27,6 @@ type group struct {
 // timestamps, because all values are read during the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
-	failed := 0.0
-	if err != nil {
-		failed = 1
-	}
 	devices := readBlockDevices()
 	groups := c.groups(pods, devices)
 	c.writeMachine(t)
@@ -42,9 +38,8 @@ func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 		}
 	}
 	c.writeRootDisk(t, devices)
-	t.Family("container_scrape_error",
-		"1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
-	t.Sample(failed)
+	t.Gauge("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise",
+		metrics.Flag(err != nil))
 }
 
 // groups returns all cgroups that /metrics/cadvisor exposes.
@@ -138,12 +133,10 @@ func (f *family) write(t *metrics.Text, g *group) {
 
 func (c *Collector) writeMachine(t *metrics.Text) {
 	id := machine.ReadIdentity("/")
-	t.Family("cadvisor_version_info",
+	t.Gauge("cadvisor_version_info",
 		"A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & "+
-			"cadvisor revision.", metrics.KindGauge)
-	t.Sample(1,
-		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion",
-		id.Kernel, "osVersion", id.OSImage)
+			"cadvisor revision.", 1, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
+		"kernelVersion", id.Kernel, "osVersion", id.OSImage)
 	var processors cpus
 	_ = withFile("/proc/cpuinfo", func(text []byte) { processors = parseCPUInfo(string(text)) })
 	var m memory
@@ -159,12 +152,9 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 		{"machine_memory_bytes", "Amount of memory installed on the machine.", float64(m.total)},
 		{"machine_swap_bytes", "Amount of swap memory available on the machine.", float64(m.swapTotal)},
 	} {
-		t.Family(f.name, f.help, metrics.KindGauge)
-		t.Sample(f.value, identity...)
+		t.Gauge(f.name, f.help, f.value, identity...)
 	}
-	t.Family("machine_scrape_error",
-		"1 if there was an error while getting machine metrics, 0 otherwise.", metrics.KindGauge)
-	t.Sample(0)
+	t.Gauge("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", 0)
 }
 
 // writeRootDisk writes the usage of the file system of the agent's root directory, with the labels of the node.
@@ -185,12 +175,11 @@ func (c *Collector) writeRootDisk(t *metrics.Text, devices []blockDevice) {
 		name, help string
 		value      uint64
 	}{
-		{"container_fs_inodes_free", "Number of available Inodes", f.inodesFree},
-		{"container_fs_inodes_total", "Number of Inodes", f.inodes},
-		{"container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", f.capacity},
-		{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", f.used},
+		{"container_fs_inodes_free", "Number of available Inodes", f.InodesFree},
+		{"container_fs_inodes_total", "Number of Inodes", f.Inodes},
+		{"container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", f.Capacity},
+		{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", f.Used},
 	} {
-		t.Family(one.name, one.help, metrics.KindGauge)
-		t.Sample(float64(one.value), labels...)
+		t.Gauge(one.name, one.help, float64(one.value), labels...)
 	}
 }

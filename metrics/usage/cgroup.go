@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // Usage has the values of one cgroup. Times are in nanoseconds, sizes in bytes; counters start at the creation of the
@@ -19,7 +21,7 @@ type Usage struct {
 	Processes, Threads, MaxThreads uint64
 
 	IO         []DeviceIO
-	IOPressure *Pressure
+	IOPressure *api.PSIStats
 }
 
 // CPUUsage has the values of the controllers cpu and cpuacct.
@@ -30,7 +32,7 @@ type CPUUsage struct {
 	ThrottledTime      uint64
 	Shares, Period     uint64
 	Quota              int64 // µs per period; 0 means no quota
-	CPUPressure        *Pressure
+	CPUPressure        *api.PSIStats
 }
 
 // MemoryUsage has the values of the controller memory.
@@ -46,7 +48,7 @@ type MemoryUsage struct {
 	Tree PageFaults
 	// MemoryLimit and SwapLimit have the value unlimited if there is no limit. SwapLimit does not include memory.
 	MemoryLimit, SwapLimit, Reservation uint64
-	MemoryPressure                      *Pressure
+	MemoryPressure                      *api.PSIStats
 }
 
 // Limited reports whether the cgroup has a memory limit.
@@ -74,15 +76,6 @@ type DeviceIO struct {
 	SyncBytes, AsyncBytes, DiscardBytes  uint64
 	SyncOps, AsyncOps, DiscardOps        uint64
 	hasSync                              bool
-}
-
-// Pressure is how long tasks have waited for a resource (PSI).
-type Pressure struct{ Some, Full PressureLine }
-
-// PressureLine is one line of a PSI file: shares in percent over 10, 60 and 300 seconds, and the total in microseconds.
-type PressureLine struct {
-	Total                uint64
-	Avg10, Avg60, Avg300 float64
 }
 
 // Detail selects which values of a cgroup are read.

@@ -643,7 +643,7 @@ func TestDriverThatHangs(t *testing.T) {
 	f.mu.Unlock()
 	close(answer)
 	<-done
-	if got := f.read(v); got.capacity != 10 || got.used != 4 || len(asked) != 1 {
+	if got := f.read(v); got.Capacity != 10 || got.Used != 4 || len(asked) != 1 {
 		t.Errorf("got %+v after %d calls of the driver", got, len(asked))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -156,22 +158,22 @@ var families = []family{
 
 	stalled("container_pressure_cpu_stalled_seconds_total",
 		"Total time duration no tasks in the container could make progress due to CPU congestion.",
-		func(u *Usage) *Pressure { return u.CPUPressure }, true),
+		func(u *Usage) *api.PSIStats { return u.CPUPressure }, true),
 	stalled("container_pressure_cpu_waiting_seconds_total",
 		"Total time duration tasks in the container have waited due to CPU congestion.",
-		func(u *Usage) *Pressure { return u.CPUPressure }, false),
+		func(u *Usage) *api.PSIStats { return u.CPUPressure }, false),
 	stalled("container_pressure_memory_stalled_seconds_total",
 		"Total time duration no tasks in the container could make progress due to memory congestion.",
-		func(u *Usage) *Pressure { return u.MemoryPressure }, true),
+		func(u *Usage) *api.PSIStats { return u.MemoryPressure }, true),
 	stalled("container_pressure_memory_waiting_seconds_total",
 		"Total time duration tasks in the container have waited due to memory congestion.",
-		func(u *Usage) *Pressure { return u.MemoryPressure }, false),
+		func(u *Usage) *api.PSIStats { return u.MemoryPressure }, false),
 	stalled("container_pressure_io_stalled_seconds_total",
 		"Total time duration no tasks in the container could make progress due to IO congestion.",
-		func(u *Usage) *Pressure { return u.IOPressure }, true),
+		func(u *Usage) *api.PSIStats { return u.IOPressure }, true),
 	stalled("container_pressure_io_waiting_seconds_total",
 		"Total time duration tasks in the container have waited due to IO congestion.",
-		func(u *Usage) *Pressure { return u.IOPressure }, false),
+		func(u *Usage) *api.PSIStats { return u.IOPressure }, false),
 
 	birth("container_creation_time_seconds", "Container creation time since unix epoch in seconds."),
 	birth("container_start_time_seconds", "Start time of the container since unix epoch in seconds."),
@@ -236,16 +238,16 @@ func count64(name, help string, of func(*Usage) uint64) family {
 	return f
 }
 
-func stalled(name, help string, of func(*Usage) *Pressure, full bool) family {
+func stalled(name, help string, of func(*Usage) *api.PSIStats, full bool) family {
 	return family{name: name, help: help, kind: metrics.KindCounter, value: func(g *group) (float64, bool) {
 		p := of(&g.use)
 		switch {
 		case p == nil:
 			return 0, false
 		case full:
-			return float64(p.Full.Total) / 1e6, true
+			return float64(p.Full.Total) / 1e9, true
 		}
-		return float64(p.Some.Total) / 1e6, true
+		return float64(p.Some.Total) / 1e9, true
 	}}
 }
 

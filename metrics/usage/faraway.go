@@ -84,9 +84,9 @@ func (f *faraway) read(v Volume) fileSystem {
 func (f *faraway) measure(v Volume, one *far) {
 	found := ask(v)
 	if !found.known {
-		abnormal := found.abnormal
+		abnormal := found.Abnormal
 		found = v.read()
-		found.abnormal = abnormal
+		found.Abnormal = abnormal
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,17 +115,7 @@ func ask(v Volume) fileSystem {
 	defer cancel()
 	f, ok := v.Ask(ctx)
 	if !ok {
-		return fileSystem{abnormal: f.Abnormal}
+		return fileSystem{Figures: Figures{Abnormal: f.Abnormal}}
 	}
-	return fileSystem{
-		at:         time.Now(),
-		known:      true,
-		abnormal:   f.Abnormal,
-		capacity:   f.Capacity,
-		available:  f.Available,
-		used:       f.Used,
-		inodes:     f.Inodes,
-		inodesFree: f.InodesFree,
-		inodesUsed: f.InodesUsed,
-	}
+	return nowKnown(f)
 }

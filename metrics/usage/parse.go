@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // unlimited is the value from which a limit means no limit: the kernel rounds its largest number down to a page.
@@ -97,16 +98,16 @@ func parseKeyed(text []byte, into map[string]*uint64) (found bool) {
 }
 
 // parsePressure reads a PSI file, whose lines are "some avg10=0.00 avg60=0.00 avg300=0.00 total=0". Totals are
-// microseconds.
-func parsePressure(text []byte) *Pressure {
-	p := &Pressure{}
+// microseconds there, and nanoseconds in the result.
+func parsePressure(text []byte) *api.PSIStats {
+	p := &api.PSIStats{}
 	found := false
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
 			continue
 		}
-		var into *PressureLine
+		var into *api.PSIData
 		switch fields[0] {
 		case "some":
 			into = &p.Some
@@ -120,7 +121,8 @@ func parsePressure(text []byte) *Pressure {
 			key, value, _ := strings.Cut(field, "=")
 			switch key {
 			case "total":
-				into.Total, _ = strconv.ParseUint(value, 10, 64)
+				total, _ := strconv.ParseUint(value, 10, 64)
+				into.Total = total * 1000
 			case "avg10":
 				into.Avg10 = parseShare(value)
 			case "avg60":
@@ -144,7 +146,7 @@ func parseShare(text string) float64 {
 	return v
 }
 
-func readPressure(path string) (p *Pressure) {
+func readPressure(path string) (p *api.PSIStats) {
 	_ = withFile(path, func(text []byte) { p = parsePressure(text) })
 	return p
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 func TestParseUint(t *testing.T) {
@@ -90,9 +92,9 @@ func TestParsePressure(t *testing.T) {
 	got := parsePressure(
 		[]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.10 avg60=NaN avg300=0.00 total=678\n"),
 	)
-	want := &Pressure{
-		Some: PressureLine{Total: 12345, Avg10: 1.5, Avg60: 0.25},
-		Full: PressureLine{Total: 678, Avg10: 0.1},
+	want := &api.PSIStats{
+		Some: api.PSIData{Total: 12345000, Avg10: 1.5, Avg60: 0.25},
+		Full: api.PSIData{Total: 678000, Avg10: 0.1},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -10,15 +10,11 @@ import (
 // WriteResource writes the families of /metrics/resource, which metrics-server reads.
 func (c *Collector) WriteResource(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Basic)
-	failed := 0.0
-	if err != nil {
-		failed = 1
-	} else {
+	if err == nil {
 		c.writeResource(t, pods)
 	}
-	t.Family("resource_scrape_error",
-		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", metrics.KindGauge)
-	t.Sample(failed)
+	t.Gauge("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
+		metrics.Flag(err != nil))
 }
 
 // row is one line of a family: a cgroup with its labels.
@@ -107,7 +103,7 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	type claim struct {
 		labels string
-		fileSystem
+		Figures
 	}
 	c.refreshVolumes(pods)
 	var all []claim
@@ -120,32 +116,32 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 			}
 			seen[labels] = true
 			if f := c.far.read(v); f.known {
-				all = append(all, claim{labels, f})
+				all = append(all, claim{labels, f.Figures})
 			}
 		}
 	}
 	for _, f := range []struct {
 		name, help string
-		value      func(*fileSystem) uint64
+		value      func(*Figures) uint64
 	}{
-		{"available_bytes", "Number of available bytes in the volume", func(f *fileSystem) uint64 { return f.available }},
-		{"capacity_bytes", "Capacity in bytes of the volume", func(f *fileSystem) uint64 { return f.capacity }},
-		{"inodes", "Maximum number of inodes in the volume", func(f *fileSystem) uint64 { return f.inodes }},
-		{"inodes_free", "Number of free inodes in the volume", func(f *fileSystem) uint64 { return f.inodesFree }},
-		{"inodes_used", "Number of used inodes in the volume", func(f *fileSystem) uint64 { return f.inodesUsed }},
-		{"used_bytes", "Number of used bytes in the volume", func(f *fileSystem) uint64 { return f.used }},
+		{"available_bytes", "Number of available bytes in the volume", func(f *Figures) uint64 { return f.Available }},
+		{"capacity_bytes", "Capacity in bytes of the volume", func(f *Figures) uint64 { return f.Capacity }},
+		{"inodes", "Maximum number of inodes in the volume", func(f *Figures) uint64 { return f.Inodes }},
+		{"inodes_free", "Number of free inodes in the volume", func(f *Figures) uint64 { return f.InodesFree }},
+		{"inodes_used", "Number of used inodes in the volume", func(f *Figures) uint64 { return f.InodesUsed }},
+		{"used_bytes", "Number of used bytes in the volume", func(f *Figures) uint64 { return f.Used }},
 	} {
 		t.Family("kubelet_volume_stats_"+f.name, "[ALPHA] "+f.help, metrics.KindGauge)
 		for i := range all {
-			t.Rendered(float64(f.value(&all[i].fileSystem)), 0, all[i].labels)
+			t.Rendered(float64(f.value(&all[i].Figures)), 0, all[i].labels)
 		}
 	}
 	t.Family("kubelet_volume_stats_health_status_abnormal",
 		"[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 "+
 			"indicates volume is healthy", metrics.KindGauge)
 	for i := range all {
-		if abnormal := all[i].abnormal; abnormal != nil {
-			t.Rendered(map[bool]float64{true: 1}[*abnormal], 0, all[i].labels)
+		if abnormal := all[i].Abnormal; abnormal != nil {
+			t.Rendered(metrics.Flag(*abnormal), 0, all[i].labels)
 		}
 	}
 }

@@ -17,13 +17,11 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// fileSystem is the usage of a file system.
+// fileSystem is the usage of a file system, as known at a time.
 type fileSystem struct {
-	at                             time.Time
-	capacity, available, used      uint64
-	inodes, inodesFree, inodesUsed uint64
-	known                          bool
-	abnormal                       *bool // health of the volume; nil if the driver does not report it
+	Figures
+	at    time.Time
+	known bool
 }
 
 func readFileSystem(path string) fileSystem {
@@ -31,17 +29,17 @@ func readFileSystem(path string) fileSystem {
 	if err != nil {
 		return fileSystem{}
 	}
-	return fileSystem{
-		at:         time.Now(),
-		known:      true,
-		capacity:   s.Size,
-		available:  s.Available,
-		used:       s.Size - s.Free,
-		inodes:     s.Inodes,
-		inodesFree: s.InodesFree,
-		inodesUsed: s.Inodes - s.InodesFree,
-	}
+	return nowKnown(Figures{
+		Capacity:   s.Size,
+		Available:  s.Available,
+		Used:       s.Size - s.Free,
+		Inodes:     s.Inodes,
+		InodesFree: s.InodesFree,
+		InodesUsed: s.Inodes - s.InodesFree,
+	})
 }
+
+func nowKnown(f Figures) fileSystem { return fileSystem{Figures: f, at: time.Now(), known: true} }
 
 // readDevice returns the size of a device. What of it is used is not known.
 func readDevice(path string) fileSystem {
@@ -54,12 +52,12 @@ func readDevice(path string) fileSystem {
 	if err != nil {
 		return fileSystem{}
 	}
-	return fileSystem{at: time.Now(), known: true, capacity: uint64(size)}
+	return nowKnown(Figures{Capacity: uint64(size)})
 }
 
 // holding returns f with a as the used bytes and inodes.
 func (f fileSystem) holding(a Amount) fileSystem {
-	f.used, f.inodesUsed = a.Bytes, a.Inodes
+	f.Used, f.InodesUsed = a.Bytes, a.Inodes
 	return f
 }
 
@@ -69,12 +67,12 @@ func (f fileSystem) stats() *api.FsStats {
 	}
 	return &api.FsStats{
 		Time:           metav1.NewTime(f.at),
-		CapacityBytes:  &f.capacity,
-		AvailableBytes: &f.available,
-		UsedBytes:      &f.used,
-		Inodes:         &f.inodes,
-		InodesFree:     &f.inodesFree,
-		InodesUsed:     &f.inodesUsed,
+		CapacityBytes:  &f.Capacity,
+		AvailableBytes: &f.Available,
+		UsedBytes:      &f.Used,
+		Inodes:         &f.Inodes,
+		InodesFree:     &f.InodesFree,
+		InodesUsed:     &f.InodesUsed,
 	}
 }
 

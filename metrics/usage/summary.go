@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -224,15 +225,7 @@ func ioStats(u *Usage) *api.IOStats {
 }
 
 // pressure returns zeros where the kernel does not count pressure, as on cgroup v1: the kubelet does so too.
-func pressure(p *Pressure) *api.PSIStats {
-	if p == nil {
-		return &api.PSIStats{}
-	}
-	line := func(l PressureLine) api.PSIData {
-		return api.PSIData{Total: l.Total * 1000, Avg10: l.Avg10, Avg60: l.Avg60, Avg300: l.Avg300}
-	}
-	return &api.PSIStats{Full: line(p.Full), Some: line(p.Some)}
-}
+func pressure(p *api.PSIStats) *api.PSIStats { return cmp.Or(p, &api.PSIStats{}) }
 
 func networkStats(all []Interface, at time.Time) *api.NetworkStats {
 	if len(all) == 0 {
