@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -102,7 +101,7 @@ func (c *crowd) check() {
 	c.t.Helper()
 	var used int64
 	for _, ctr := range c.runtime.Containers() {
-		pod := c.set.Pods[types.UID(ctr.Labels[spec.LabelPodUID])]
+		pod := c.set.Pods[types.UID(ctr.Labels[podutil.LabelPodUID])]
 		if pod != nil && ctr.State == running {
 			c.ran[pod.Name] = true
 			used += milliCPU(pod)
@@ -131,7 +130,7 @@ func (c *crowd) checkSettled() {
 	free := c.allocatable.Cpu().MilliValue()
 	runs := map[string]bool{}
 	for _, ctr := range c.runtime.Containers() {
-		if pod := c.set.Pods[types.UID(ctr.Labels[spec.LabelPodUID])]; pod != nil && ctr.State == running {
+		if pod := c.set.Pods[types.UID(ctr.Labels[podutil.LabelPodUID])]; pod != nil && ctr.State == running {
 			runs[pod.Name] = true
 			free -= milliCPU(pod)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func write(t testing.TB, text string) (path string) {
@@ -149,17 +150,17 @@ func TestMessage(t *testing.T) {
 
 // TestMessageAtRelativePath checks that a relative path is mounted beneath the root, and its file is found there.
 func TestMessageAtRelativePath(t *testing.T) {
-	facts, ok, err := spec.ParseContainer(
+	facts, err := spec.ParseContainer(
 		map[string]string{
-			spec.LabelPodNamespace:  "ns",
-			spec.LabelPodName:       "pod",
-			spec.LabelPodUID:        "uid",
-			spec.LabelContainerName: "app",
+			podutil.LabelPodNamespace:  "ns",
+			podutil.LabelPodName:       "pod",
+			podutil.LabelPodUID:        "uid",
+			podutil.LabelContainerName: "app",
 		},
 		map[string]string{spec.AnnotationTerminationMessagePath: "tmp/end"},
 	)
-	if !ok || err != nil {
-		t.Fatalf("ParseContainer: got %v, %v, want true, nil", ok, err)
+	if err != nil {
+		t.Fatalf("ParseContainer: got %v, want no error", err)
 	}
 	file := write(t, "all is lost")
 	c := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
@@ -195,8 +196,9 @@ func TestFactsAreForgotten(t *testing.T) {
 	f := newRuntimeFacts()
 	for _, id := range []string{"a", "b", "c"} {
 		f.read(&cri.Snapshot{Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{Id: id,
-			State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: map[string]string{spec.LabelPodUID: "uid",
-				spec.LabelPodNamespace: "default", spec.LabelPodName: "web", spec.LabelContainerName: "app"}}}}}, discard())
+			State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: map[string]string{podutil.LabelPodUID: "uid",
+				podutil.LabelPodNamespace: "default", podutil.LabelPodName: "web", podutil.LabelContainerName: "app"}}}}},
+			discard())
 	}
 	if len(f.made) != 1 || len(f.messages) != 1 || len(f.exits) != 1 {
 		t.Errorf("kept: got %v, %v, %v, want one of each", f.made, f.messages, f.exits)

@@ -104,7 +104,7 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any)
 		made, known := f.made[c.Id]
 		if !known {
 			var err error
-			if made, _, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
+			if made, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
 				log.Warn("cannot read all labels and annotations of a container", "container", c.Id, "err", err)
 			}
 			f.made[c.Id] = made
@@ -133,7 +133,7 @@ func forget[V any](read map[string]V, all []cri.Container) {
 
 func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
 	out := podstate.Sandbox{
-		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
+		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, Handler: s.RuntimeHandler,
 	}
 	if ip := s.GetNetwork().GetIp(); ip != "" {
@@ -148,7 +148,7 @@ func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
 func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) podstate.Container {
 	out := podstate.Container{
 		ID: c.Id, Name: made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
-		CreatedAt: moment(c.CreatedAt), StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
+		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
 		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: made.Hash, Made: made.Resources,
 	}

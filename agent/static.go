@@ -24,7 +24,7 @@ func RunningStatic(ctx context.Context, m *monitor.Monitor, c *cri.Client, log *
 			for _, s := range all {
 				running, static := pods.RunningOf(s.Annotations)
 				if pod, err := spec.ParsePodLabels(s.Labels); err == nil && static {
-					found[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = running
+					found[pod] = running
 				}
 			}
 			return found

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
-	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -83,8 +83,8 @@ func TestUnknownPodWithBadLabels(t *testing.T) {
 		}
 		_, err := w.agent.runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
 			Metadata: &runtimeapi.PodSandboxMetadata{Name: "odd", Namespace: "default", Uid: "odd"},
-			Labels: map[string]string{spec.LabelPodUID: "odd", spec.LabelPodNamespace: "default",
-				spec.LabelPodName: "x/../../precious"},
+			Labels: map[string]string{podutil.LabelPodUID: "odd", podutil.LabelPodNamespace: "default",
+				podutil.LabelPodName: "x/../../precious"},
 		}, "")
 		if err != nil {
 			t.Fatal(err)

@@ -352,7 +352,6 @@ func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 
 func (w *world) node() *spec.Node {
 	return &spec.Node{
-		Name:        "node",
 		HostIPs:     []string{"192.0.2.1"},
 		PodLogsDir:  w.path("logs"),
 		PodsDir:     w.path("pods"),
@@ -520,7 +519,7 @@ func (w *world) running() []string {
 	var all []string
 	for _, c := range w.runtime.Containers() {
 		if c.State == running {
-			all = append(all, fmt.Sprintf("%s/%s#%d", c.Labels[spec.LabelPodName], c.Metadata.Name, c.Metadata.Attempt))
+			all = append(all, fmt.Sprintf("%s/%s#%d", c.Labels[podutil.LabelPodName], c.Metadata.Name, c.Metadata.Attempt))
 		}
 	}
 	return all

@@ -41,9 +41,9 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	}
 	pods := make(map[types.UID]*PodSummary, len(sandboxes))
 	pod := func(labels map[string]string) *PodSummary {
-		uid := types.UID(labels[labelPodUID])
+		uid := types.UID(labels[podutil.LabelPodUID])
 		if pods[uid] == nil {
-			pods[uid] = &PodSummary{UID: uid, Namespace: labels[labelPodNamespace], Name: labels[labelPodName]}
+			pods[uid] = &PodSummary{UID: uid, Namespace: labels[podutil.LabelPodNamespace], Name: labels[podutil.LabelPodName]}
 		}
 		return pods[uid]
 	}

@@ -10,15 +10,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Labels and annotations by which the kubelet and nodelet mark their sandboxes and containers.
-const (
-	labelPodUID       = "io.kubernetes.pod.uid"
-	labelPodName      = "io.kubernetes.pod.name"
-	labelPodNamespace = "io.kubernetes.pod.namespace"
-	annotationGrace   = "io.kubernetes.pod.terminationGracePeriod"
-)
+// annotationGrace is the annotation of containers with the grace period of their pod.
+const annotationGrace = "io.kubernetes.pod.terminationGracePeriod"
 
 // Snapshot is the state of one pod in the runtime. It shares statuses with the snapshots before and after it: do not
 // change it.
@@ -56,7 +53,7 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 		prev = &Snapshot{}
 	}
 	s := &Snapshot{UID: uid, updates: c.updates.Load()}
-	sandboxes, containers, err := c.list(ctx, string(uid), map[string]string{labelPodUID: string(uid)})
+	sandboxes, containers, err := c.list(ctx, string(uid), map[string]string{podutil.LabelPodUID: string(uid)})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // stats asks for what pods and containers use. Its methods are those of Client.
@@ -32,7 +34,7 @@ func (s *stats) ListContainerStats(ctx context.Context) ([]*runtimeapi.Container
 func (s *stats) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
 	resp, err := do(ctx, s.caller, "ListContainerStats", "", s.service.ListContainerStats,
 		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{
-			LabelSelector: map[string]string{labelPodUID: pod},
+			LabelSelector: map[string]string{podutil.LabelPodUID: pod},
 		}})
 	return resp.GetStats(), err
 }

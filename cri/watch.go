@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -104,7 +105,7 @@ func eventPod(e *runtimeapi.ContainerEventResponse) types.UID {
 		return types.UID(uid)
 	}
 	for _, s := range e.GetContainersStatuses() {
-		if uid := s.GetLabels()[labelPodUID]; uid != "" {
+		if uid := s.GetLabels()[podutil.LabelPodUID]; uid != "" {
 			return types.UID(uid)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 // Settings returns what agent/spec needs of the configuration; New adds the rest.
 func Settings(c *config.Config) spec.Node {
 	s := spec.Node{
-		Name:           c.Node.Name,
 		PodLogsDir:     c.Paths.PodLogs,
 		PodsDir:        filepath.Join(c.Paths.Root, "pods"),
 		SeccompDir:     filepath.Join(c.Paths.Root, "seccomp"),

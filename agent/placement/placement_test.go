@@ -23,8 +23,8 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/policy"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/topology"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
@@ -81,7 +81,7 @@ func (w *world) run(pod, name string) {
 	w.containers = append(w.containers, &runtimeapi.Container{
 		Id:     pod + "-" + name,
 		State:  runtimeapi.ContainerState_CONTAINER_RUNNING,
-		Labels: map[string]string{spec.LabelPodUID: pod, spec.LabelContainerName: name},
+		Labels: map[string]string{podutil.LabelPodUID: pod, podutil.LabelContainerName: name},
 	})
 }
 

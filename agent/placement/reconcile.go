@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
-	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Runtime is what the package needs of the container runtime; *cri.Client is one.
@@ -71,7 +71,7 @@ func (m *Manager) reconcile(ctx context.Context, applied map[string]string) erro
 			continue
 		}
 		running[c.Id] = true
-		pod, name := types.UID(c.Labels[spec.LabelPodUID]), c.Labels[spec.LabelContainerName]
+		pod, name := types.UID(c.Labels[podutil.LabelPodUID]), c.Labels[podutil.LabelContainerName]
 		want, made := m.wanted(pod, name)
 		if _, known := applied[c.Id]; !known && made != "" {
 			applied[c.Id] = made

@@ -35,7 +35,6 @@ func instance(name string, attempt uint32, state podstate.ContainerState, exit i
 		SandboxID: "s0",
 		State:     state,
 		Image:     "a",
-		CreatedAt: epoch,
 		StartedAt: epoch,
 		Hash:      "h",
 	}

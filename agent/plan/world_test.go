@@ -250,7 +250,7 @@ func (w *world) createSandbox(s podstate.CreateSandbox) *podstate.Problem {
 			return &podstate.Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
 		}
 	}
-	box := podstate.Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true, CreatedAt: w.now}
+	box := podstate.Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true}
 	if !w.desired.Pod.Spec.HostNetwork {
 		box.IPs = []string{"10.0.0.1"}
 	}
@@ -291,7 +291,7 @@ func (w *world) createContainer(s podstate.CreateContainer, by *call) *podstate.
 		}
 	}
 	c := podstate.Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
-		State: podstate.ContainerCreated, CreatedAt: w.now, Image: "image", ImageID: "image@1", Hash: by.hash}
+		State: podstate.ContainerCreated, Image: "image", ImageID: "image@1", Hash: by.hash}
 	madeWith(&c, by.allocation)
 	w.containers = append(w.containers, c)
 	return nil

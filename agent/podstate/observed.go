@@ -56,9 +56,8 @@ type Node struct {
 type Sandbox struct {
 	ID string
 	// Attempt numbers the instances of one pod from 0.
-	Attempt   uint32
-	Ready     bool
-	CreatedAt time.Time
+	Attempt uint32
+	Ready   bool
 	// IPs are the pod's addresses, the primary one first; empty on the host network.
 	IPs []string
 	// Handler is the runtime handler it was created with; empty for the default one.
@@ -85,8 +84,7 @@ type Container struct {
 	// Attempt numbers the instances of one container from 0; it is the restart count.
 	Attempt uint32
 	State   ContainerState
-	// CreatedAt, StartedAt and FinishedAt are the times that the runtime reports; zero if that has not happened yet.
-	CreatedAt  time.Time
+	// StartedAt and FinishedAt are the times that the runtime reports; zero if that has not happened yet.
 	StartedAt  time.Time
 	FinishedAt time.Time
 	// EndedAt is FinishedAt measured with the agent's own monotonic clock. Back-offs start at it, so that a jump of

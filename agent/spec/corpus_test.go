@@ -59,7 +59,6 @@ type world struct {
 
 func testNode(f nodeFacts) *Node {
 	n := &Node{
-		Name:       "node-1",
 		HostIPs:    []string{"192.168.1.10"},
 		PodLogsDir: "/var/log/pods",
 		PodsDir:    "/var/lib/kubelet/pods",

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestContainerHash checks that the values come from the kubelet's own function. The kubelet's tests have had the
@@ -27,10 +29,10 @@ func TestContainerHash(t *testing.T) {
 // restarted.
 func TestUnknownHash(t *testing.T) {
 	labels := map[string]string{
-		LabelPodName:       "p",
-		LabelPodNamespace:  "n",
-		LabelPodUID:        "u",
-		LabelContainerName: "app",
+		podutil.LabelPodName:       "p",
+		podutil.LabelPodNamespace:  "n",
+		podutil.LabelPodUID:        "u",
+		podutil.LabelContainerName: "app",
 	}
 	for recorded, want := range map[string]string{
 		"ed432b69":         "ed432b69",
@@ -38,9 +40,9 @@ func TestUnknownHash(t *testing.T) {
 		"v2:whatever":      "", // of an agent with a newer recipe
 		"123456789abcdef0": "", // more bits than this recipe has
 	} {
-		facts, ok, err := ParseContainer(labels, map[string]string{AnnotationHash: recorded})
-		if !ok || err != nil || facts.Hash != want {
-			t.Errorf("recorded %q: got %q (%v, %v), want %q", recorded, facts.Hash, ok, err, want)
+		facts, err := ParseContainer(labels, map[string]string{AnnotationHash: recorded})
+		if err != nil || facts.Hash != want {
+			t.Errorf("recorded %q: got %q (%v), want %q", recorded, facts.Hash, err, want)
 		}
 	}
 }

@@ -7,16 +7,13 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Labels and annotations of sandboxes and containers. They are the same as the kubelet's. After a restart the agent
-// needs nothing else to recognize the instances of a pod.
+// Annotations of containers, the same as the kubelet's. After a restart the agent needs nothing but them and the labels
+// to recognize the instances of a pod.
 const (
-	LabelPodName       = "io.kubernetes.pod.name"
-	LabelPodNamespace  = "io.kubernetes.pod.namespace"
-	LabelPodUID        = "io.kubernetes.pod.uid"
-	LabelContainerName = "io.kubernetes.container.name"
-
 	AnnotationHash                     = "io.kubernetes.container.hash"
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
@@ -34,18 +31,18 @@ const (
 func sandboxLabels(pod *corev1.Pod) map[string]string {
 	labels := make(map[string]string, len(pod.Labels)+3)
 	maps.Copy(labels, pod.Labels)
-	labels[LabelPodName] = pod.Name
-	labels[LabelPodNamespace] = pod.Namespace
-	labels[LabelPodUID] = string(pod.UID)
+	labels[podutil.LabelPodName] = pod.Name
+	labels[podutil.LabelPodNamespace] = pod.Namespace
+	labels[podutil.LabelPodUID] = string(pod.UID)
 	return labels
 }
 
 func containerLabels(pod *corev1.Pod, c *corev1.Container) map[string]string {
 	return map[string]string{
-		LabelPodName:       pod.Name,
-		LabelPodNamespace:  pod.Namespace,
-		LabelPodUID:        string(pod.UID),
-		LabelContainerName: c.Name,
+		podutil.LabelPodName:       pod.Name,
+		podutil.LabelPodNamespace:  pod.Namespace,
+		podutil.LabelPodUID:        string(pod.UID),
+		podutil.LabelContainerName: c.Name,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 // Node holds the facts about the node and the settings that determine a pod's CRI configuration. This package only
 // reads it.
 type Node struct {
-	Name string
 	// HostIPs are the node's addresses, at most one of each IP family, the primary one first.
 	HostIPs []string
 	// PodLogsDir is the parent of the pods' log directories (KubeletConfiguration podLogsDir), normally /var/log/pods.

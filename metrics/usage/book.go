@@ -5,23 +5,17 @@ import (
 	"maps"
 	"sync"
 	"time"
-)
 
-// Labels of CRI sandboxes and containers.
-const (
-	labelPodName       = "io.kubernetes.pod.name"
-	labelPodNamespace  = "io.kubernetes.pod.namespace"
-	labelContainerName = "io.kubernetes.container.name"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // identity has the properties of a container or sandbox that never change.
 type identity struct {
 	id      string
 	sandbox bool
-	// namespace, pod and name come from its labels; name is empty for a sandbox.
-	namespace, pod, name string
-	image                string
-	created              time.Time
+	name    string // from its labels; empty for a sandbox
+	image   string
+	created time.Time
 }
 
 // book caches the identities of running containers and sandboxes, so that the runtime is asked only about new ones.
@@ -79,12 +73,10 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 			image, _ = r.SandboxImage(ctx, s.Id)
 		}
 		found[s.Id] = identity{
-			id:        s.Id,
-			sandbox:   true,
-			namespace: s.Labels[labelPodNamespace],
-			pod:       s.Labels[labelPodName],
-			image:     image,
-			created:   time.Unix(0, s.CreatedAt),
+			id:      s.Id,
+			sandbox: true,
+			image:   image,
+			created: time.Unix(0, s.CreatedAt),
 		}
 	}
 	for _, c := range containers {
@@ -92,12 +84,10 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 			continue
 		}
 		who := identity{
-			id:        c.Id,
-			namespace: c.Labels[labelPodNamespace],
-			pod:       c.Labels[labelPodName],
-			name:      c.Labels[labelContainerName],
-			image:     c.GetImage().GetUserSpecifiedImage(),
-			created:   time.Unix(0, c.CreatedAt),
+			id:      c.Id,
+			name:    c.Labels[podutil.LabelContainerName],
+			image:   c.GetImage().GetUserSpecifiedImage(),
+			created: time.Unix(0, c.CreatedAt),
 		}
 		if who.image == "" {
 			who.image = c.GetImage().GetImage()

@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -52,7 +53,7 @@ func (r *fakeRuntime) answer(ctx context.Context) error {
 
 func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	r.lists++
-	labels := map[string]string{labelPodName: "web", labelPodNamespace: "default", labelContainerName: "app"}
+	labels := map[string]string{podutil.LabelContainerName: "app"}
 	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
 		[]*runtimeapi.Container{{
 			Id:        appID,

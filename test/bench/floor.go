@@ -127,7 +127,6 @@ type floorRun struct {
 // floorNode has the facts of the node that the runtime gets. dir holds what an agent keeps in its own directories.
 func (b *bench) floorNode(dir string) *spec.Node {
 	return &spec.Node{
-		Name:       b.node.Name,
 		HostIPs:    []string{b.node.IP},
 		PodLogsDir: filepath.Join(dir, "logs"),
 		PodsDir:    filepath.Join(dir, "pods"),
