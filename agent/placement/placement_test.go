@@ -216,7 +216,7 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if cpus, _ := m.Created("other", "app"); cpus != "0-3" {
 		t.Errorf("shared pool at the end: got CPUs %q, want 0-3", cpus)
 	}
-	if got := m.AllCPUs(); len(got) != 3 {
+	if got := m.All().CPUs; len(got) != 3 {
 		t.Errorf("allocatable: got %v, want three CPUs", got)
 	}
 }
@@ -278,7 +278,7 @@ func TestSecondPolicyTurnedOn(t *testing.T) {
 	if cpus, nodes := m.Created("one", "app"); cpus != "1-2" || nodes != "0" {
 		t.Errorf("got CPUs %q of nodes %q, want 1-2 of 0", cpus, nodes)
 	}
-	if got, want := blocksText(m.Memory(pod, &pod.Spec.Containers[0])), "memory 1073741824 on 0"; got != want {
+	if got, want := blocksText(m.OfContainer(pod, &pod.Spec.Containers[0]).Memory), "memory 1073741824 on 0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -336,10 +336,10 @@ func TestPodResources(t *testing.T) {
 		got          []*podresources.ContainerMemory
 		want         int
 	}{
-		{"the pod", gib(2), m.PodCPUs("whole"), m.PodMemory("whole"), 3},
-		{"a container with one CPU", gib(1), m.CPUs(pod, own), m.Memory(pod, own), 1},
-		{"a container that shares the rest", "", m.CPUs(pod, shared), m.Memory(pod, shared), 0},
-		{"another pod", "", m.PodCPUs("other"), m.PodMemory("other"), 0},
+		{"the pod", gib(2), m.OfPod("whole").CPUs, m.OfPod("whole").Memory, 3},
+		{"a container with one CPU", gib(1), m.OfContainer(pod, own).CPUs, m.OfContainer(pod, own).Memory, 1},
+		{"a container that shares the rest", "", m.OfContainer(pod, shared).CPUs, m.OfContainer(pod, shared).Memory, 0},
+		{"another pod", "", m.OfPod("other").CPUs, m.OfPod("other").Memory, 0},
 	} {
 		if got := blocksText(c.got); len(c.cpus) != c.want || got != c.memory {
 			t.Errorf("%s: got CPUs %v and memory %q, want %d CPUs and %q", c.what, c.cpus, got, c.want, c.memory)
@@ -362,7 +362,7 @@ func TestMemoryInPodScope(t *testing.T) {
 	pod.Spec.InitContainers = []corev1.Container{pod.Spec.Containers[0]}
 	pod.Spec.InitContainers[0].Name = "first"
 	w.admitPod(m, pod)
-	got, want := blocksText(m.Memory(pod, &pod.Spec.Containers[0])), fmt.Sprintf("memory %d on 0", 1<<30)
+	got, want := blocksText(m.OfContainer(pod, &pod.Spec.Containers[0]).Memory), fmt.Sprintf("memory %d on 0", 1<<30)
 	if got != want {
 		t.Errorf("got memory %q, want %q", got, want)
 	}
@@ -484,8 +484,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s: got %v", limits, err)
 		case want == "":
 			w.admit(m, "one", "1")
-			if _, nodes := m.Created("one", "app"); nodes != "0" || len(m.AllMemory()) != 1 {
-				t.Errorf("got memory of nodes %q, allocatable %v", nodes, m.AllMemory())
+			if _, nodes := m.Created("one", "app"); nodes != "0" || len(m.All().Memory) != 1 {
+				t.Errorf("got memory of nodes %q, allocatable %v", nodes, m.All().Memory)
 			}
 		}
 	}

@@ -10,28 +10,21 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/plugins/devices"
 )
 
-// CPUs returns the CPUs that a container has for itself, for the pod resources API. What the containers of a pod share
-// is not theirs but the pod's.
-func (m *Manager) CPUs(pod *corev1.Pod, c *corev1.Container) []int64 {
+// OfContainer implements devices.Exclusive. What the containers of a pod share is not theirs but the pod's.
+func (m *Manager) OfContainer(pod *corev1.Pod, c *corev1.Container) (own devices.Share) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	set, own := m.state.CPU.Of(pod.UID, c.Name)
-	if !own || m.divides(pod) && podutil.ExclusiveCPUs(pod, c, true) == 0 {
-		return nil
+	divided := m.divides(pod)
+	if set, has := m.state.CPU.Of(pod.UID, c.Name); has && (!divided || podutil.ExclusiveCPUs(pod, c, true) > 0) {
+		own.CPUs = wide(set.List())
 	}
-	return wide(set.List())
-}
-
-// Memory returns the memory that a container has of certain NUMA nodes.
-func (m *Manager) Memory(pod *corev1.Pod, c *corev1.Container) []*podresources.ContainerMemory {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.divides(pod) && !podutil.IsGuaranteed(c) {
-		return nil
+	if !divided || podutil.IsGuaranteed(c) {
+		own.Memory = memoryBlocks(m.state.Memory.Containers[string(pod.UID)][c.Name])
 	}
-	return memoryBlocks(m.state.Memory.Containers[string(pod.UID)][c.Name])
+	return own
 }
 
 // divides reports whether containers of a pod that have nothing for themselves share what the pod has.
@@ -39,34 +32,25 @@ func (m *Manager) divides(pod *corev1.Pod) bool {
 	return m.policy.PodResources && resourcehelper.IsPodLevelResourcesSet(pod)
 }
 
-// PodCPUs returns the CPUs that a pod has as a whole.
-func (m *Manager) PodCPUs(pod types.UID) []int64 {
+// OfPod implements devices.Exclusive.
+func (m *Manager) OfPod(pod types.UID) devices.Share {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return wide(m.state.CPU.Pods[pod].List())
-}
-
-// PodMemory returns the memory that a pod has as a whole.
-func (m *Manager) PodMemory(pod types.UID) []*podresources.ContainerMemory {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return memoryBlocks(m.state.Memory.Pods[string(pod)])
-}
-
-// AllCPUs and AllMemory are what containers can get for themselves on an empty node.
-func (m *Manager) AllCPUs() []int64 {
-	if m.policy.CPU == nil {
-		return nil
+	return devices.Share{
+		CPUs:   wide(m.state.CPU.Pods[pod].List()),
+		Memory: memoryBlocks(m.state.Memory.Pods[string(pod)]),
 	}
-	return wide(m.policy.CPU.Allocatable().List())
 }
 
-// AllMemory is described at AllCPUs.
-func (m *Manager) AllMemory() []*podresources.ContainerMemory {
-	if m.policy.Memory == nil {
-		return nil
+// All implements devices.Exclusive.
+func (m *Manager) All() (all devices.Share) {
+	if m.policy.CPU != nil {
+		all.CPUs = wide(m.policy.CPU.Allocatable().List())
 	}
-	return memoryBlocks(m.policy.Memory.Allocatable())
+	if m.policy.Memory != nil {
+		all.Memory = memoryBlocks(m.policy.Memory.Allocatable())
+	}
+	return all
 }
 
 func wide(ids []int) []int64 {

@@ -65,41 +65,33 @@ type Meter interface {
 	Allocated(resource string, took time.Duration)
 }
 
-// Exclusive says which CPUs and which memory containers and pods have for themselves, and which they can get on an
-// empty node.
+// Share is what a container or a pod has for itself beside devices, or can get.
+type Share struct {
+	CPUs   []int64
+	Memory []*podresources.ContainerMemory
+}
+
+// Exclusive says which CPUs and which memory containers and pods have for themselves.
 type Exclusive interface {
-	// CPUs and Memory are what a container has for itself, without what the containers of a pod share.
-	CPUs(pod *corev1.Pod, c *corev1.Container) []int64
-	Memory(pod *corev1.Pod, c *corev1.Container) []*podresources.ContainerMemory
-	// PodCPUs and PodMemory are what a pod has as a whole, and divides among its containers.
-	PodCPUs(types.UID) []int64
-	PodMemory(types.UID) []*podresources.ContainerMemory
-	AllCPUs() []int64
-	AllMemory() []*podresources.ContainerMemory
+	// OfContainer is what a container has for itself, without what the containers of a pod share.
+	OfContainer(pod *corev1.Pod, c *corev1.Container) Share
+	// OfPod is what a pod has as a whole, and divides among its containers.
+	OfPod(types.UID) Share
+	// All is what containers can get for themselves on an empty node.
+	All() Share
 }
 
 // NoneExclusive is a node without CPU and memory managers. Its methods return nothing.
 type NoneExclusive struct{}
 
-// CPUs implements Exclusive.
-func (NoneExclusive) CPUs(*corev1.Pod, *corev1.Container) []int64 { return nil }
+// OfContainer implements Exclusive.
+func (NoneExclusive) OfContainer(*corev1.Pod, *corev1.Container) Share { return Share{} }
 
-// Memory implements Exclusive.
-func (NoneExclusive) Memory(*corev1.Pod, *corev1.Container) []*podresources.ContainerMemory {
-	return nil
-}
+// OfPod implements Exclusive.
+func (NoneExclusive) OfPod(types.UID) Share { return Share{} }
 
-// PodCPUs implements Exclusive.
-func (NoneExclusive) PodCPUs(types.UID) []int64 { return nil }
-
-// PodMemory implements Exclusive.
-func (NoneExclusive) PodMemory(types.UID) []*podresources.ContainerMemory { return nil }
-
-// AllCPUs implements Exclusive.
-func (NoneExclusive) AllCPUs() []int64 { return nil }
-
-// AllMemory implements Exclusive.
-func (NoneExclusive) AllMemory() []*podresources.ContainerMemory { return nil }
+// All implements Exclusive.
+func (NoneExclusive) All() Share { return Share{} }
 
 // Devices knows the plugins, their devices and the allocations. It is safe for concurrent use.
 type Devices struct {

@@ -52,10 +52,8 @@ func (l *lister) Get(ctx context.Context,
 // have for themselves.
 func (l *lister) GetAllocatableResources(context.Context,
 	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
-	out := &podresources.AllocatableResourcesResponse{
-		CpuIds: l.d.cfg.Exclusive.AllCPUs(),
-		Memory: l.d.cfg.Exclusive.AllMemory(),
-	}
+	all := l.d.cfg.Exclusive.All()
+	out := &podresources.AllocatableResourcesResponse{CpuIds: all.CPUs, Memory: all.Memory}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(l.d.resources)) {
@@ -67,11 +65,12 @@ func (l *lister) GetAllocatableResources(context.Context,
 
 // podResources returns what a pod and its containers have; init containers pass their devices on.
 func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
+	whole := d.cfg.Exclusive.OfPod(pod.UID)
 	out := &podresources.PodResources{
 		Name:      pod.Name,
 		Namespace: pod.Namespace,
-		CpuIds:    d.cfg.Exclusive.PodCPUs(pod.UID),
-		Memory:    d.cfg.Exclusive.PodMemory(pod.UID),
+		CpuIds:    whole.CPUs,
+		Memory:    whole.Memory,
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,11 +78,8 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 		if role != podutil.RoleSidecar && role != podutil.RoleApp {
 			continue
 		}
-		one := &podresources.ContainerResources{
-			Name:   c.Name,
-			CpuIds: d.cfg.Exclusive.CPUs(pod, c),
-			Memory: d.cfg.Exclusive.Memory(pod, c),
-		}
+		own := d.cfg.Exclusive.OfContainer(pod, c)
+		one := &podresources.ContainerResources{Name: c.Name, CpuIds: own.CPUs, Memory: own.Memory}
 		given := d.given[pod.UID][c.Name]
 		for _, name := range slices.Sorted(maps.Keys(given)) {
 			if given[name].settled() {
