@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
@@ -70,11 +71,11 @@ func stream(c command.Call, at string, stdin, tty bool) error {
 	if tty && command.IsTerminal(c.In) {
 		fd := int(c.In.(*os.File).Fd())
 		if stdin { // else Ctrl-C has to end this program, because the command does not get it
-			restore, err := raw(fd)
+			before, err := term.MakeRaw(fd)
 			if err != nil {
 				return fmt.Errorf("prepare the terminal: %w", err)
 			}
-			defer restore()
+			defer term.Restore(fd, before)
 		}
 		streams.TerminalSizeQueue = newTerminal(fd)
 	}
@@ -89,24 +90,6 @@ func stream(c command.Call, at string, stdin, tty bool) error {
 		return &command.ExitError{Code: exit.Code}
 	}
 	return fmt.Errorf("run the command over the container runtime's streams: %w", err)
-}
-
-// raw switches a terminal to raw mode, as cfmakeraw(3) does.
-func raw(fd int) (restore func(), err error) {
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	t := *before
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &t); err != nil {
-		return nil, err
-	}
-	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
 }
 
 // terminal is the terminal of this process. It implements remotecommand.TerminalSizeQueue.
@@ -125,9 +108,9 @@ func newTerminal(fd int) terminal {
 // Next returns the size of the terminal when it has changed.
 func (t terminal) Next() *remotecommand.TerminalSize {
 	<-t.changed
-	size, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
+	width, height, err := term.GetSize(t.fd)
 	if err != nil {
 		return nil
 	}
-	return &remotecommand.TerminalSize{Width: size.Col, Height: size.Row}
+	return &remotecommand.TerminalSize{Width: uint16(width), Height: uint16(height)}
 }
