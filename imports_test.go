@@ -73,7 +73,7 @@ cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
-kube: kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
+kube: kube/client kube/watch kube/pluginname kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic

@@ -88,7 +88,7 @@ func (f files) writeDeviceData(v *Volume, node, selinux string) error {
 		Handle:       v.Handle,
 		Driver:       v.Driver,
 		NodeName:     node,
-		AttachmentID: AttachmentName(v.Driver, v.Handle, node),
+		AttachmentID: pluginname.Attachment(v.Driver, v.Handle, node),
 		SELinux:      selinux,
 	})
 }
@@ -114,7 +114,7 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 		Handle:       v.Handle,
 		Driver:       v.Driver,
 		NodeName:     node,
-		AttachmentID: AttachmentName(v.Driver, v.Handle, node),
+		AttachmentID: pluginname.Attachment(v.Driver, v.Handle, node),
 		Lifecycle:    lifecycle,
 		SELinux:      rec.SELinux,
 	})

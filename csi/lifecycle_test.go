@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
@@ -116,7 +117,7 @@ func TestKubeletLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"specVolID": "pv-a", "volumeHandle": "vol-a", "driverName": driverName, "nodeName": "node",
-		"volumeLifecycleMode": "Persistent", "attachmentID": csi.AttachmentName(driverName, "vol-a", "node")}
+		"volumeLifecycleMode": "Persistent", "attachmentID": pluginname.Attachment(driverName, "vol-a", "node")}
 	for k, v := range want {
 		if data[k] != v {
 			t.Errorf("%s: got %q, want %q", k, data[k], v)

@@ -79,11 +79,6 @@ func UniqueName(driver, handle string) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName(pluginname.CSI + "/" + driver + "^" + handle)
 }
 
-// AttachmentName is the name of the VolumeAttachment of a volume on a node.
-func AttachmentName(driver, handle, node string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
-}
-
 // InlineHandle is the handle of a pod's inline volume, the same after a restart of the agent.
 func InlineHandle(pod types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))

@@ -1,11 +1,14 @@
-// Package pluginname has the kubelet's names of the plugins of volumes, which metrics, paths and the Node's status
-// show.
+// Package pluginname has the names that Kubernetes gives to the plugins of volumes, which metrics, paths and the Node's
+// status show, and to the attachments of volumes.
 //
-// It owns no volume and reads nothing. volumes and podfs, csi, agent/instruments and metrics/usage call it.
+// It owns no volume and reads nothing. volumes and podfs, csi, kube/storage, agent/instruments and metrics/usage call
+// it.
 // A crash leaves nothing behind.
 package pluginname
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +39,8 @@ func Of(v *corev1.Volume) string {
 		return DownwardAPI
 	case v.EmptyDir != nil:
 		return EmptyDir
+	case v.GitRepo != nil:
+		return GitRepo
 	case v.HostPath != nil:
 		return HostPath
 	case v.Image != nil:
@@ -50,6 +55,11 @@ func Of(v *corev1.Volume) string {
 		return Secret
 	}
 	return CSI
+}
+
+// Attachment returns the name of the VolumeAttachment of a CSI volume on a node.
+func Attachment(driver, handle, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
 // Directory returns the name of a plugin's directory in the directory of a pod, such as kubernetes.io~secret.

@@ -14,6 +14,7 @@ func TestOf(t *testing.T) {
 		"kubernetes.io/csi":          {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}},
 		"kubernetes.io/downward-api": {DownwardAPI: &corev1.DownwardAPIVolumeSource{}},
 		"kubernetes.io/empty-dir":    {EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		"kubernetes.io/git-repo":     {GitRepo: &corev1.GitRepoVolumeSource{}},
 		"kubernetes.io/host-path":    {HostPath: &corev1.HostPathVolumeSource{}},
 		"kubernetes.io/image":        {Image: &corev1.ImageVolumeSource{}},
 		"kubernetes.io/iscsi":        {ISCSI: &corev1.ISCSIVolumeSource{}},

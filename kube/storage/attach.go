@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // attachPatience is how long a step waits for an attachment before it fails with what it waits for.
@@ -96,13 +97,8 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	}
 }
 
-// attachment returns the name of the VolumeAttachment of a volume on this node.
-func (s *Storage) attachment(driver, handle string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+s.cfg.NodeName)))
-}
-
 func (s *Storage) publishContext(ctx context.Context, driver, handle string) (map[string]string, error) {
-	va, name := &storagev1.VolumeAttachment{}, s.attachment(driver, handle)
+	va, name := &storagev1.VolumeAttachment{}, pluginname.Attachment(driver, handle, s.cfg.NodeName)
 	if err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va); err != nil {
 		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
 	}
@@ -117,7 +113,7 @@ func (s *Storage) publishContext(ctx context.Context, driver, handle string) (ma
 
 // notAttached returns an error that says what the attachment waits for.
 func (s *Storage) notAttached(ctx context.Context, driver, handle string) error {
-	va, name := &storagev1.VolumeAttachment{}, s.attachment(driver, handle)
+	va, name := &storagev1.VolumeAttachment{}, pluginname.Attachment(driver, handle, s.cfg.NodeName)
 	err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
