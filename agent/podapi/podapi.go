@@ -194,8 +194,7 @@ func (s *Server) find(ctx context.Context, c server.Container) (agent.PodView, e
 		if v.Pod.Namespace != c.Namespace || v.Pod.Name != c.Pod || !hasUID(v, c.UID) {
 			continue
 		}
-		if found.Pod == nil || v.Desired && !found.Desired ||
-			v.Pod.DeletionTimestamp == nil && found.Pod.DeletionTimestamp != nil {
+		if found.Pod == nil || standing(v) > standing(found) {
 			found = v
 		}
 	}
@@ -203,6 +202,17 @@ func (s *Server) find(ctx context.Context, c server.Container) (agent.PodView, e
 		return found, server.NotFound("pod %q does not exist on this node", c.Namespace+"/"+c.Pod)
 	}
 	return synced(ctx, found)
+}
+
+// standing is higher for a pod that a source has, and highest if that pod is not being deleted.
+func standing(v agent.PodView) int {
+	switch {
+	case !v.Desired:
+		return 0
+	case v.Pod.DeletionTimestamp != nil:
+		return 1
+	}
+	return 2
 }
 
 // hasUID reports whether uid is empty, or that of the pod or its mirror pod.
