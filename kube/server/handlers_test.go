@@ -208,6 +208,7 @@ func TestReadOnlyPort(t *testing.T) {
 	waitFor(t, addr)
 	for path, want := range map[string]int{
 		"/pods":                     200,
+		"/pods/":                    200,
 		"/metrics":                  200,
 		"/metrics/cadvisor":         404,
 		"/stats/summary":            404,

@@ -9,7 +9,7 @@ import (
 
 // route is the handler of a path and the permissions that it needs.
 type route struct {
-	// prefix is the path or, if it ends with a slash, the beginning of the path.
+	// prefix is the path, to which a client may append a slash, or, if it ends with a slash, the beginning of the path.
 	prefix string
 	// access are subresources of nodes. Permission for one of them is enough.
 	access []string
@@ -41,11 +41,9 @@ func (s *Server) table() []route {
 	pods := []string{"pods", proxy}
 	all := []route{
 		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.servePods},
-		{prefix: "/pods/", access: pods, handler: missing},
 		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.serveAllocated},
 		{prefix: "/allocatedPods/", access: pods, methods: reading, debug: true, handler: s.serveAllocatedPod},
 		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.serveRunning},
-		{prefix: "/runningpods/", access: pods, methods: reading, debug: true, handler: s.serveRunning},
 		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.bounded(s.serveLogs)},
 		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveExec)},
 		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveAttach)},
@@ -79,8 +77,8 @@ func (s *Server) find(r *http.Request) found {
 		return nowhere
 	}
 	for _, to := range s.routes {
-		rest, below := strings.CutPrefix(p, to.prefix)
-		if p != to.prefix && (!below || !strings.HasSuffix(to.prefix, "/")) {
+		rest, ok := to.match(p)
+		if !ok {
 			continue
 		}
 		if len(to.access) == 0 {
@@ -89,6 +87,14 @@ func (s *Server) find(r *http.Request) found {
 		return found{route: to, at: readPlace(to.prefix, rest), off: to.debug && !s.cfg.Debug}
 	}
 	return nowhere
+}
+
+// match reports whether a path is that of the route, and returns what follows the prefix.
+func (r *route) match(path string) (rest string, ok bool) {
+	if strings.HasSuffix(r.prefix, "/") {
+		return strings.CutPrefix(path, r.prefix)
+	}
+	return "", strings.TrimSuffix(path, "/") == r.prefix
 }
 
 // plainPath returns the path of a request and whether it is in canonical form: without empty or dotted segments and
