@@ -43,7 +43,7 @@ var pureMustNot = []string{
 // may always import those below itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine kube/pod kube/server systemd
+cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine kube/pod kube/pods kube/server systemd
 agent: cri internal/backoff internal/latest internal/loglevel internal/periodic kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod

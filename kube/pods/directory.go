@@ -42,6 +42,12 @@ func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directo
 	}
 }
 
+// Check reads the manifests once and returns what is wrong with them.
+func Check(cfg Config) []Problem {
+	state, _ := newDirectory(cfg, nil).scan(time.Now())
+	return state.problems
+}
+
 // scan reads what has changed and returns the state. If again is true, a file was being written, or was removed and is
 // there again, and the caller is to scan again soon.
 //

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -54,6 +55,20 @@ func want(t *testing.T, what string, got []Result, lines ...string) {
 			t.Errorf("%s: got problem %q without advice, want some", what, got[i].Text)
 		}
 	}
+}
+
+// TestManifests checks that manifests which nodelet refuses are named, although the kubelet may run them.
+func TestManifests(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: 'w:1'%s}]}\n"
+	m := newMachine(t, map[string]string{
+		"/m/bad.yaml":  fmt.Sprintf(pod, ", imagePolicy: Never"),
+		"/m/good.yaml": fmt.Sprintf(pod, ""),
+		"/m/old.bak":   "",
+	}, "--manifests=/m")
+	want(t, "manifests", m.manifests(t.Context()),
+		"warning /m/old.bak: ignored", `warning /m/bad.yaml: Pod "web": unknown field "spec.containers[0].imagePolicy"`)
+	m = newMachine(t, map[string]string{"/m/good.yaml": fmt.Sprintf(pod, "")}, "--manifests=/m")
+	want(t, "good manifests", m.manifests(t.Context()), "ok /m")
 }
 
 func TestKernel(t *testing.T) {

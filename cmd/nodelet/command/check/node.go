@@ -18,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -210,6 +211,16 @@ func (m *Machine) manifests(context.Context) []Result {
 	}
 	if _, err := os.Stat(m.path(dir)); err != nil {
 		return result("manifests", Warning, dir+" does not exist", "make it: static pods start when a manifest appears in it")
+	}
+	c := pods.Settings(m.Config)
+	c.Manifests, c.API = m.path(dir), m.Config.Paths.Kubeconfig != ""
+	var all []Result
+	for _, p := range pods.Check(c) {
+		all = append(all, result("manifests", Warning, p.String(),
+			"correct it: until then nodelet does not start the pods of the file, even if the kubelet does")...)
+	}
+	if len(all) > 0 {
+		return all
 	}
 	return result("manifests", OK, dir, "")
 }
