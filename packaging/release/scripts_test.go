@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,5 +39,39 @@ func TestUpgradeWithoutRuntime(t *testing.T) {
 			t.Errorf("%s: got %v, %v and %s, want the end of the script", name, err, ctx.Err(), out)
 		}
 		cancel()
+	}
+}
+
+// TestRemovalUninstalls runs the scripts of a removal on machines where `nodelet systemd install` has written a file.
+// They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package.
+func TestRemovalUninstalls(t *testing.T) {
+	for _, file := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service", ""} {
+		for name, arg := range map[string]string{"deb/nodelet.prerm": "remove", "rpm/preun": "0"} {
+			units, bin := t.TempDir(), t.TempDir()
+			calls := filepath.Join(bin, "calls")
+			for _, program := range []string{"systemctl", "deb-systemd-invoke", "deb-systemd-helper", "nodelet"} {
+				script := "#!/bin/sh\necho " + program + " \"$@\" >> " + calls + "\n"
+				if err := os.WriteFile(filepath.Join(bin, program), []byte(script), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if file != "" {
+				path := filepath.Join(units, file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			paths := strings.NewReplacer("/run/systemd/system", bin, "/etc/systemd/system", units)
+			text := paths.Replace(string(script(name)))
+			c := exec.Command("sh", "-c", text, name, arg)
+			c.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%s with %q: got %v: %s", name, file, err, out)
+			}
+			got, err := os.ReadFile(calls)
+			if uninstalls := strings.Contains(string(got), "nodelet systemd uninstall\n"); uninstalls != (file != "") {
+				t.Errorf("%s with %q: got calls %q, %v, want uninstall: %v", name, file, got, err, file != "")
+			}
+		}
 	}
 }
