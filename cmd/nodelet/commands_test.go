@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,6 +161,33 @@ func TestSecondAgent(t *testing.T) {
 	unlock()
 	if unlock, err = self.LockRoot(root); err != nil {
 		t.Fatal(err)
+	}
+	unlock()
+}
+
+// TestKubeletInRoot checks that no agent starts in the root directory of a running kubelet, which takes no lock.
+func TestKubeletInRoot(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "pod-resources")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir) // the path of a socket must be short
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "kubelet.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	t.Chdir(root)
+	if _, err := self.LockRoot("."); err == nil || !strings.Contains(err.Error(), "a kubelet works in .: end it first") {
+		t.Errorf("got error %v, want one that names the kubelet", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := self.LockRoot(".")
+	if err != nil {
+		t.Fatalf("after the end of the kubelet, whose socket stays: got %v", err)
 	}
 	unlock()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,8 @@ func cure(err error) string {
 	return ""
 }
 
-// LockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends.
+// LockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends. A
+// kubelet takes no lock, but it listens at a socket.
 func LockRoot(root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
@@ -39,8 +41,23 @@ func LockRoot(root string) (unlock func(), err error) {
 		return nil, fmt.Errorf("another agent (pid %s) works in %s: end it first, or give this one another --root-dir",
 			strings.TrimSpace(string(holder)), root)
 	}
+	if listens(filepath.Join(root, "pod-resources", "kubelet.sock")) {
+		_ = f.Close()
+		return nil, fmt.Errorf("a kubelet works in %s: end it first, such as with systemctl stop kubelet, or give "+
+			"this agent another --root-dir", root)
+	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// listens reports whether a process listens at a socket. One that is too busy to accept a connection does.
+func listens(socket string) bool {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return errors.Is(err, unix.EAGAIN)
+	}
+	_ = c.Close()
+	return true
 }
