@@ -7,6 +7,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -140,14 +141,20 @@ func Present(c command.Call) ([]Result, error) {
 	return look(c, false)
 }
 
+// look runs all checks. Only a wrong command line is an error; what keeps the checks from running is a problem.
 func look(c command.Call, takeover bool) ([]Result, error) {
 	m := &Machine{Root: c.Root, Now: time.Now()}
 	args, before, err := m.arguments(c, takeover)
 	if err != nil {
-		return nil, err
+		return result("agent", Problem, err.Error(), "start it, or name its flags: nodelet check --config=FILE …"), nil
 	}
-	if m.Config, err = config.Load(args); err != nil {
+	m.Config, err = config.Load(args)
+	var usage *config.UsageError
+	switch {
+	case errors.As(err, &usage):
 		return nil, fmt.Errorf("read the configuration: %w", err)
+	case err != nil:
+		return append(before, result("setting", Problem, err.Error(), "correct it: no agent starts with it")...), nil
 	}
 	return append(before, m.All(c.Context)...), nil
 }
@@ -161,7 +168,7 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 	if err := i.Booted(); err != nil && !takeover {
 		return nil, nil, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("find the kubelet: %w; or name its flags: nodelet check --config=FILE …", err)
+		return nil, nil, fmt.Errorf("find the kubelet: %w", err)
 	}
 	agents, err := i.Agents(c.Context)
 	if err != nil {
@@ -183,8 +190,7 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 		return args, found, nil
 	}
 	if takeover {
-		return nil, nil, fmt.Errorf("find the kubelet: systemd runs no kubelet.service now; start it, or name its flags: " +
-			"nodelet check --config=FILE …")
+		return nil, nil, errors.New("find the kubelet: systemd runs no kubelet.service now")
 	}
 	return nil, nil, nil
 }

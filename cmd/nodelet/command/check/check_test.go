@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
 )
 
@@ -210,4 +212,25 @@ func TestSettings(t *testing.T) {
 	if got := worst(Settings(m.Config)); got != Problem {
 		t.Errorf("worst: got %s, want problem", got)
 	}
+}
+
+// TestUnreadableConfiguration checks that a configuration with which no agent starts is a problem, which a script sees,
+// and that a wrong flag is an error of the command line.
+func TestUnreadableConfiguration(t *testing.T) {
+	call := command.Call{Context: t.Context(), Root: t.TempDir(), Args: []string{"--config=/nonexistent"}}
+	got, err := look(call, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "no file", got, "problem open /nonexistent: no such file or directory")
+	call.Args = []string{"--config=/nonexistent", "--max-pods=many"}
+	var usage *config.UsageError
+	if got, err = look(call, false); !errors.As(err, &usage) {
+		t.Errorf("wrong flag: got %v, %v, want an error of the command line", got, err)
+	}
+	call.Args = nil
+	if got, err = look(call, true); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "no systemd", got, "problem find the kubelet: this machine does not run systemd")
 }

@@ -74,8 +74,8 @@ func validate() *command.Command {
 		Name:       "validate",
 		Args:       "[FLAG]...",
 		AgentFlags: true,
-		Short:      "check the FLAGs and the files that they name, without starting anything",
-		Exit:       "Exit codes: 0 if the agent would start with them, 1 if a file is wrong, 2 if a flag is wrong.",
+		Short:      "check the FLAGs and the configuration files that they name, without starting anything",
+		Exit:       "Exit codes: 0 if they are valid, 1 if a file is wrong, 2 if a flag is wrong; see also nodelet check.",
 		Setup: func(*pflag.FlagSet) command.Run {
 			return func(c command.Call) error {
 				cfg, err := config.Load(c.Args)

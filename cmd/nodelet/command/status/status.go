@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -177,6 +178,7 @@ func (r *Report) write(out io.Writer, now time.Time) error {
 	if r.Error != "" {
 		line("agent", "%s", r.Error)
 		line("program", "%s", r.Program)
+		r.writeCertificates(line, now)
 		_, err := io.WriteString(out, b.String())
 		return err
 	}
@@ -191,9 +193,7 @@ func (r *Report) write(out io.Writer, now time.Time) error {
 			line(c.Type, "%s: %s", c.Status, c.Message)
 		}
 	}
-	for _, c := range r.Certificates {
-		line("certificate", "%s, valid for %d days", c.Name, int(c.Until.Sub(now).Hours()/24))
-	}
+	r.writeCertificates(line, now)
 	if r.Waiting != "" {
 		line("pods", "%s", r.Waiting)
 	} else {
@@ -212,4 +212,14 @@ func (r *Report) write(out io.Writer, now time.Time) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+func (r *Report) writeCertificates(line func(name, format string, args ...any), now time.Time) {
+	for _, c := range r.Certificates {
+		if left := c.Until.Sub(now); left < 0 {
+			line("certificate", "%s, expired at %s", c.Name, c.Until.Format(time.RFC3339))
+		} else {
+			line("certificate", "%s, valid for %s", c.Name, duration.HumanDuration(left))
+		}
+	}
 }
