@@ -222,9 +222,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 			return err
 		}
 	}
-	unlock, err := lockFile(filepath.Join(c.dir, "."+what+".lock"), func() {
-		fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what)
-	})
+	unlock, err := c.lock(what)
 	if err != nil {
 		return err
 	}

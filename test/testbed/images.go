@@ -51,7 +51,7 @@ func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := lockFile(filepath.Join(c.dir, ".images.lock"), func() {})
+	unlock, err := c.lock("images")
 	if err != nil {
 		return nil, err
 	}

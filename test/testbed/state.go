@@ -81,14 +81,14 @@ func writeAtomic(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lockFile takes an exclusive lock on a file and creates the file if necessary. The kernel releases the lock when the
-// holder exits. waiting is called if another process has the lock.
-func lockFile(path string, waiting func()) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
+// lock locks a part of the cache, which one process builds while others say that they wait. The kernel releases the
+// lock when the holder exits.
+func (c *Cache) lock(what string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(c.dir, "."+what+".lock"), os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return flock(f, waiting)
+	return flock(f, func() { fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what) })
 }
 
 // lockDir locks a directory itself, so that no lock file is left when the directory is removed.
