@@ -110,6 +110,7 @@ func TestUsageErrors(t *testing.T) {
 		"--root-dir=/nonexistent explain":    `unexpected argument "explain": a command must come before all flags`,
 		"explain --nosuch":                   "explain: unknown flag --nosuch (see nodelet explain --help)",
 		"version now":                        `unexpected argument "now"`,
+		"exec web --nosuch -- sh":            "exec: unknown flag --nosuch",
 		"completion tcsh":                    `no script for "tcsh": want bash, zsh, fish`,
 		"explain -o jsn":                     `"jsn" is not one of json, yaml; did you mean "json"?`,
 		"explain -o":                         "-output needs a value",

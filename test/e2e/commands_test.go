@@ -51,7 +51,7 @@ func TestCommands(t *testing.T) {
 	if out := ok("line two\n", "logs", root, "--tail=1", pod); strings.Contains(out, "line one") {
 		t.Errorf("logs --tail=1: got %q", out)
 	}
-	ok("hello "+canary, "exec", root, pod, "--", "sh", "-c", "echo hello $PASSWORD")
+	ok("hello "+canary, "exec", pod, root, "--", "sh", "-c", "echo hello $PASSWORD")
 	out, code := nodelet(t, "exec", root, pod, "--", "sh", "-c", "echo oops >&2; exit 7")
 	if code != 7 || out != "oops\n" {
 		t.Errorf("exec: got exit code %d and %q, want 7 and oops", code, out)

@@ -26,16 +26,12 @@ func execute() *command.Command {
 		Short:   "run a command in a container, without an API server",
 		Exit:    "Exit code: that of the command.",
 		Setup: func(flags *pflag.FlagSet) command.Run {
-			flags.SetInterspersed(false)
 			rootDir := command.RootDirFlag(flags)
 			namespace := flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod")
 			container := flags.StringP("container", "c", "", "`NAME` of the container (default: the first)")
 			stdin := flags.BoolP("stdin", "i", false, "pass standard input to the command")
 			tty := flags.BoolP("tty", "t", false, "give the command a terminal")
 			return func(c command.Call) error {
-				if len(c.Args) > 1 && c.Args[1] == "--" {
-					c.Args = append(c.Args[:1:1], c.Args[2:]...)
-				}
 				if len(c.Args) < 2 {
 					return command.Usagef("exec: want a pod and a command: nodelet exec POD -- COMMAND")
 				}
