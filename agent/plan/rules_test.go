@@ -465,6 +465,10 @@ func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	}
 }
 
+func doubled(delay time.Duration) time.Duration {
+	return min(max(podstate.DefaultBackoffFirst, 2*delay), podstate.DefaultBackoffMax)
+}
+
 // backoffKept checks that the delays double from ten seconds to the limit, and start over after a long run or for a new
 // spec.
 func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, changed bool) {
@@ -490,11 +494,13 @@ func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, cha
 	if waited := ru.mono() - last.endedAt; known && waited < delay && !(outside && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)
 	}
-	want := min(max(podstate.DefaultBackoffFirst, 2*delay), podstate.DefaultBackoffMax)
+	want := doubled(delay)
 	if probed && last.attempt == 0 {
 		want = 0
 	}
-	if known && s.Backoff != want {
+	// An attempt after that instance that the status has counted, although it never ran, may count as a crash.
+	counted, also := ru.delays[fmt.Sprintf("%s.%d", s.Name, s.Attempt-1)]
+	if known && s.Backoff != want && !(also && s.Attempt-1 > last.attempt && s.Backoff == doubled(counted)) {
 		ru.breaks("%s sets a back-off of %s, want %s", s, s.Backoff, want)
 	}
 	if s.Backoff < podstate.DefaultBackoffFirst && want > 0 || s.Backoff > podstate.DefaultBackoffMax {

@@ -94,6 +94,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"instance created late beside one being started": {750697354, wideFaults},
 		"volume unmounted late, before its mount ends":   {650253161, denseFaults},
 		"instance started while its removal goes on":     {990007179, wideFaults},
+		"back-off of a counted attempt that never ran":   {1290236090, wideFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))
