@@ -26,6 +26,8 @@ type relister struct {
 	log     *slog.Logger
 	// now asks for a list at once.
 	now latest.Signal
+	// failing: the last list has failed.
+	failing bool
 }
 
 func newRelister(runtime Runtime, metrics Metrics, log *slog.Logger) *relister {
@@ -60,13 +62,17 @@ func (r *relister) run(ctx context.Context, changed func(types.UID), listed func
 	}
 }
 
-// list returns the runtime's pods, and whether the runtime has listed them.
+// list returns the runtime's pods, and whether the runtime has listed them. It logs the first failure in a row.
 func (r *relister) list(ctx context.Context) (all []cri.PodSummary, ok bool) {
 	began := time.Now()
 	all, err := r.runtime.Relist(ctx)
 	r.metrics.Relisted(began, time.Since(began))
-	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot list the runtime's pods, trying again", "err", err)
+	if err != nil && ctx.Err() == nil && !r.failing {
+		r.log.Warn("cannot list the runtime's pods, trying again until it can", "err", err)
 	}
+	if err == nil && r.failing {
+		r.log.Info("the runtime lists its pods again")
+	}
+	r.failing = err != nil
 	return all, err == nil
 }
