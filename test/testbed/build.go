@@ -77,12 +77,14 @@ func goModules() map[string]goModule {
 		},
 		"csi-test": {path: "github.com/kubernetes-csi/csi-test/v5", programs: []string{"cmd/csi-sanity"}},
 		"suite": {
-			path: "k8s.io/kubernetes",
+			path:    "k8s.io/kubernetes",
+			ldflags: kubernetesVersion,
 			programs: []string{"test/e2e" + testSuffix, "test/images/nonewprivs", "test/images/sample-device-plugin",
 				"github.com/onsi/ginkgo/v2/ginkgo"},
 		},
 		"node-suite": {
 			path:     "k8s.io/kubernetes",
+			ldflags:  kubernetesVersion,
 			programs: []string{"test/e2e_node" + testSuffix, "github.com/onsi/ginkgo/v2/ginkgo"},
 		},
 		"metrics-server":   {path: "sigs.k8s.io/metrics-server", programs: []string{"cmd/metrics-server"}},
@@ -91,14 +93,17 @@ func goModules() map[string]goModule {
 	}
 }
 
+// kubernetesVersion tells programs of Kubernetes their version. Some specs of its suite ask which one they belong to.
+const kubernetesVersion = versionPkg + "gitVersion=%[1]s " + versionPkg + "gitMajor=1 " +
+	versionPkg + "gitMinor=%[2]s " + versionPkg + "gitTreeState=archive -X k8s.io/client-go/pkg/version.gitVersion=%[1]s"
+
 // kubernetesModule is Kubernetes: the control plane, the kubelet and the tools. There is a module of it for each minor
 // version that Options.Kubernetes accepts.
 func kubernetesModule() goModule {
 	return goModule{
-		path:   "k8s.io/kubernetes",
-		cached: "kubernetes",
-		ldflags: versionPkg + "gitVersion=%[1]s " + versionPkg + "gitMajor=1 " + versionPkg + "gitMinor=%[2]s " +
-			versionPkg + "gitTreeState=archive -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
+		path:    "k8s.io/kubernetes",
+		cached:  "kubernetes",
+		ldflags: kubernetesVersion,
 		programs: []string{
 			"cmd/kube-apiserver", "cmd/kube-controller-manager", "cmd/kube-scheduler", "cmd/kubectl",
 			"cmd/kubelet", "cmd/kube-proxy", "cmd/kubeadm", "test/images/agnhost",
@@ -366,7 +371,7 @@ func stalePackages(build *exec.Cmd, args []string) int {
 		switch args[i] {
 		case "-o":
 			i++
-		case "-v", "-c":
+		case "-v", "-c", "-vet=off":
 		default:
 			list = append(list, args[i])
 		}
