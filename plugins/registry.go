@@ -243,9 +243,9 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 		}
 		if err == nil && now != p.identity {
 			p.cancel()
-			if p.isGone() {
-				delete(known, socket)
-			}
+		}
+		if p.isGone() { // even if its socket has come back meanwhile
+			delete(known, socket)
 		}
 	}
 	for socket, identity := range found {

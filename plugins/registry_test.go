@@ -285,6 +285,30 @@ func TestSlowDismissal(t *testing.T) {
 	w.untilKnown("b", "next")
 }
 
+// TestSocketComesBack checks that a plugin whose socket is moved away, and comes back before its dismissal ends, is
+// registered again.
+func TestSocketComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	letGo := make(chan struct{})
+	w.mu.Lock()
+	w.slow = map[string]chan struct{}{"a": letGo}
+	w.mu.Unlock()
+	w.plugin("a.sock", "a", nil)
+	w.untilKnown("a")
+	aside := filepath.Join(w.root, "aside")
+	if err := os.Rename(w.path("a.sock"), aside); err != nil {
+		t.Fatal(err)
+	}
+	w.plugin("b.sock", "b", nil) // so that the registry has looked once more
+	w.untilKnown("a", "b")
+	if err := os.Rename(aside, w.path("a.sock")); err != nil {
+		t.Fatal(err)
+	}
+	close(letGo)
+	w.until("the plugin is registered again", func() bool { return w.registered("a") == 2 })
+}
+
 // TestSocketChanged checks that a plugin stays registered when its socket gets another mode or owner, as it does from
 // many plugins after they have begun to listen.
 func TestSocketChanged(t *testing.T) {
