@@ -210,7 +210,7 @@ func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 	if err != nil && !fresh {
 		return fmt.Errorf("read the present flags: %w", err)
 	}
-	if err := i.write(i.ownUnitFile(), Unit(i.Program)); err != nil {
+	if err := i.write(i.ownUnitFile(), ownComment+Unit(i.Program)); err != nil {
 		return err
 	}
 	text := "# The flags of nodelet; see nodelet(8).\nNODELET_ARGS=" + strings.Join(flags, " ") + "\n"
@@ -251,7 +251,7 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := os.Stat(i.ownUnitFile()); err == nil {
+	if text, err := os.ReadFile(i.ownUnitFile()); err == nil && strings.HasPrefix(string(text), written) {
 		found = true
 		if err := i.removeOwn(ctx); err != nil {
 			return err

@@ -103,6 +103,14 @@ func TestInstallOwnUnit(t *testing.T) {
 	if err := m.Uninstall(t.Context()); err == nil {
 		t.Error("second uninstall: got no error, want one")
 	}
+	const mine = "# Mine\n[Unit]\n"
+	if err := os.WriteFile(m.ownUnitFile(), []byte(mine), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Uninstall(t.Context()); err == nil {
+		t.Error("uninstall beside a unit that somebody else wrote: got no error, want one")
+	}
+	m.check(m.ownUnitFile(), mine)
 }
 
 // TestInstallWithoutSystemd checks that nothing is written on a machine that systemd does not run.

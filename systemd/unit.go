@@ -30,8 +30,14 @@ func KubeletUnit(program string) string {
 	return fill(kubeletText, program)
 }
 
-const takeOverComment = `# Written by "nodelet systemd install"; ` +
-	`"nodelet systemd uninstall" removes it and restores the kubelet.` + "\n"
+// written begins each file that Install writes below the systemd directory. Uninstall and the packages' scripts remove
+// only such files: an administrator may have a unit of his own.
+const written = `# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it`
+
+const (
+	takeOverComment = written + " and restores the kubelet.\n"
+	ownComment      = written + ".\n"
+)
 
 func fill(text, program string) string {
 	return strings.NewReplacer("{{.Program}}", program, "{{.Service}}", serviceText).Replace(text)

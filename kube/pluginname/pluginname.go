@@ -2,8 +2,7 @@
 // status show, and to the attachments of volumes.
 //
 // It owns no volume and reads nothing. volumes and podfs, csi, kube/storage, agent/instruments and metrics/usage call
-// it.
-// A crash leaves nothing behind.
+// it. A crash leaves nothing behind.
 package pluginname
 
 import (

@@ -43,9 +43,18 @@ func TestUpgradeWithoutRuntime(t *testing.T) {
 }
 
 // TestRemovalUninstalls runs the scripts of a removal on machines where `nodelet systemd install` has written a file.
-// They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package.
+// They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package. A
+// unit of the administrator's stays.
 func TestRemovalUninstalls(t *testing.T) {
-	for _, file := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service", ""} {
+	const written = `# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it.` + "\n"
+	for _, c := range []struct{ file, content string }{
+		{"kubelet.service.d/90-nodelet.conf", written},
+		{"nodelet.service", written + "[Unit]\n"},
+		{"nodelet.service", "# Mine\n[Unit]\n"},
+		{"", ""},
+	} {
+		file, content := c.file, c.content
+		ours := strings.HasPrefix(content, written)
 		for name, arg := range map[string]string{"deb/nodelet.prerm": "remove", "rpm/preun": "0"} {
 			units, bin := t.TempDir(), t.TempDir()
 			calls := filepath.Join(bin, "calls")
@@ -57,20 +66,21 @@ func TestRemovalUninstalls(t *testing.T) {
 			}
 			if file != "" {
 				path := filepath.Join(units, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+				err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
 			paths := strings.NewReplacer("/run/systemd/system", bin, "/etc/systemd/system", units)
 			text := paths.Replace(string(script(name)))
-			c := exec.Command("sh", "-c", text, name, arg)
-			c.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
-			if out, err := c.CombinedOutput(); err != nil {
+			run := exec.Command("sh", "-c", text, name, arg)
+			run.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+			if out, err := run.CombinedOutput(); err != nil {
 				t.Errorf("%s with %q: got %v: %s", name, file, err, out)
 			}
 			got, err := os.ReadFile(calls)
-			if uninstalls := strings.Contains(string(got), "nodelet systemd uninstall\n"); uninstalls != (file != "") {
-				t.Errorf("%s with %q: got calls %q, %v, want uninstall: %v", name, file, got, err, file != "")
+			if uninstalls := strings.Contains(string(got), "nodelet systemd uninstall\n"); uninstalls != ours {
+				t.Errorf("%s with %q %q: got calls %q, %v, want uninstall: %v", name, file, content, got, err, ours)
 			}
 		}
 	}
