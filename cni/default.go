@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 )
 
+// hostLocal is the plugin that manages the addresses of the generated network.
+const hostLocal = "host-local"
+
 // ownName is the name of the generated network, and of the network in the configuration for the runtime.
 const ownName = "nodelet"
 
@@ -36,7 +39,7 @@ func Default(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
 		map[string]any{
 			"type": "bridge", "bridge": bridge, "isGateway": true, "forceAddress": true, "hairpinMode": true,
 			"ipam": map[string]any{
-				"type":    "host-local",
+				"type":    hostLocal,
 				"dataDir": filepath.Join(dir, "addresses"),
 				"ranges":  sets,
 				"routes":  routes,

@@ -101,17 +101,14 @@ func checkNetwork(n *Network) error {
 	return nil
 }
 
-// programs returns the plugins that a network needs, with those for address management, each once.
+// programs returns the plugins that a runtime runs for a network, each once. Those for address management are not among
+// them: a plugin runs them itself, and not all plugins need theirs on the node (that of Antrea is in its container).
 func programs(n *Network) []string {
 	var all []string
-	add := func(name string) {
-		if name != "" && !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
 	for _, p := range n.Plugins {
-		add(p.Network.Type)
-		add(p.Network.IPAM.Type)
+		if !slices.Contains(all, p.Network.Type) {
+			all = append(all, p.Network.Type)
+		}
 	}
 	return all
 }
@@ -147,15 +144,15 @@ func asksFor(p *libcni.PluginConfig, capabilities map[string]any) bool {
 	return false
 }
 
-// missing returns the plugins of a network that are in none of the directories.
-func missing(n *Network, dirs []string) []string {
-	var none []string
-	for _, name := range programs(n) {
+// missing returns an error that names the first plugin of a network that is in none of the directories. more are
+// plugins that it needs too.
+func missing(n *Network, dirs []string, more ...string) error {
+	for _, name := range append(programs(n), more...) {
 		if !runnable(name, dirs) {
-			none = append(none, name)
+			return fmt.Errorf("network %s needs the plugin %q, which is not in %q: install it there", n.Name, name, dirs)
 		}
 	}
-	return none
+	return nil
 }
 
 func runnable(name string, dirs []string) bool {

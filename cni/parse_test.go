@@ -38,7 +38,7 @@ func TestParseNetwork(t *testing.T) {
 			t.Errorf("%s: %v; test.want an error with %q", test.text, err, test.want)
 		}
 	}
-	n, err := parseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"x"}}]}`))
+	n, err := parseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}},{"type":"x"}]}`))
 	if err != nil || strings.Join(programs(n), " ") != "x y" {
 		t.Errorf("got %v, %v, want the plugins x and y", programs(n), err)
 	}

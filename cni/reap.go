@@ -205,7 +205,7 @@ func addressDir(network string, plugin []byte) string {
 			DataDir string `json:"dataDir"`
 		} `json:"ipam"`
 	}
-	if err := json.Unmarshal(plugin, &c); err != nil || c.IPAM.Type != "host-local" {
+	if err := json.Unmarshal(plugin, &c); err != nil || c.IPAM.Type != hostLocal {
 		return ""
 	}
 	if c.IPAM.DataDir == "" {

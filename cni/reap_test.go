@@ -342,8 +342,8 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		{"net.d/20-b.conflist", chain("flannel"), `plugin "flannel", which is not in`, `plugin "flannel"`},
 		{"net.d/10-a.conf", "oops", `plugin "flannel", which is not in`, "10-a.conf: not JSON"},
 		{"bin/flannel", "x", "", "10-a.conf: not JSON"},
-		{"net.d/10-a.conf", `{"name":"a","type":"flannel","ipam":{"type":"dhcp"}}`, `plugin "dhcp"`, `plugin "dhcp"`},
-		{"bin/dhcp", "x", "", ""},
+		{"net.d/10-a.conf", `{"name":"a","type":"antrea","ipam":{"type":"dhcp"}}`, `plugin "antrea"`, `plugin "antrea"`},
+		{"bin/antrea", "x", "", ""}, // it does not run dhcp on the node
 	} {
 		if step.file != "" {
 			path := filepath.Join(dir, step.file)

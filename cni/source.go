@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -178,8 +177,10 @@ func (s *Source) refresh() {
 }
 
 func (s *Source) look() (n *Network, err error) {
+	var more []string
 	if s.Conf == "" {
 		n, err = s.generate()
+		more = []string{hostLocal} // the bridge runs it
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
 		if n, err = firstNetwork(s.Conf); n != nil && err != nil {
 			s.Log.Warn("ignoring a network configuration", "err", err)
@@ -191,8 +192,8 @@ func (s *Source) look() (n *Network, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if none := missing(n, s.BinDirs); len(none) > 0 {
-		return nil, missingError(n, none, s.BinDirs)
+	if err := missing(n, s.BinDirs, more...); err != nil {
+		return nil, err
 	}
 	return n, nil
 }
@@ -209,10 +210,6 @@ func (s *Source) generate() (*Network, error) {
 	}
 	s.bridge = bridge
 	return parseNetwork(text)
-}
-
-func missingError(n *Network, none, dirs []string) error {
-	return fmt.Errorf("network %s needs the plugin %q, which is not in %q: install it there", n.Name, none[0], dirs)
 }
 
 // keep stores the network for plugins that work without the agent.

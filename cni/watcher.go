@@ -108,9 +108,7 @@ func (w *Watcher) look(d Dirs) {
 	n, wrong := firstNetwork(d.Conf)
 	var incomplete error
 	if n != nil && len(d.Bins) > 0 {
-		if none := missing(n, d.Bins); len(none) > 0 {
-			incomplete = missingError(n, none, d.Bins)
-		}
+		incomplete = missing(n, d.Bins)
 	}
 	w.mu.Lock()
 	w.wrong, w.incomplete = wrong, incomplete
