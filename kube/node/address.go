@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,8 +17,8 @@ const lookupLimit = 2 * time.Second
 
 // findIPs returns the node's addresses: those of --node-ip if this machine can use them; else the node's name if it is
 // an address; else what the name resolves to; else the address of the interface with the default route. wanted may
-// hold one unspecified address, which selects the address family.
-func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Addr, error) {
+// hold one unspecified address, which selects the address family. While DNS does not answer, those that are known stay.
+func findIPs(ctx context.Context, name string, wanted, known []netip.Addr) ([]netip.Addr, error) {
 	if len(wanted) > 0 && !wanted[0].IsUnspecified() {
 		for _, ip := range wanted {
 			if err := usable(ip); err != nil {
@@ -30,8 +31,11 @@ func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Add
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{ip}, nil
 	}
-	if ip, ok := lookup(ctx, name, prefer4); ok {
+	switch ip, err := lookup(ctx, name, prefer4); {
+	case ip.IsValid():
 		return []netip.Addr{ip}, nil
+	case err != nil && len(known) > 0:
+		return known, nil
 	}
 	var bind net.IP
 	if !prefer4 {
@@ -48,28 +52,31 @@ func findIPs(ctx context.Context, name string, wanted []netip.Addr) ([]netip.Add
 	return []netip.Addr{ip.Unmap()}, nil
 }
 
-// lookup resolves the node's name. It returns the first usable address of the preferred family, else of the other one.
-func lookup(ctx context.Context, name string, prefer4 bool) (netip.Addr, bool) {
+// lookup resolves the node's name. It returns the first usable address of the preferred family, else of the other one,
+// and none if there is none: most names are unknown to DNS. It is an error if that is not known.
+func lookup(ctx context.Context, name string, prefer4 bool) (other netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
 	answers, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-	if err != nil {
-		return netip.Addr{}, false // most names are unknown to DNS: the default route decides
+	if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) && unknown.IsNotFound {
+		return other, nil
 	}
-	var other netip.Addr
+	if err != nil {
+		return other, err
+	}
 	for _, ip := range answers {
 		ip = ip.Unmap()
 		if usable(ip) != nil {
 			continue
 		}
 		if ip.Is4() == prefer4 {
-			return ip, true
+			return ip, nil
 		}
 		if !other.IsValid() {
 			other = ip
 		}
 	}
-	return other, other.IsValid()
+	return other, nil
 }
 
 // usable returns an error if ip cannot be a node's address: other machines must be able to reach it, and an interface

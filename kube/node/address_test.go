@@ -1,11 +1,15 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,19 +77,64 @@ func TestUsableWithNonlocalBind(t *testing.T) {
 
 func TestFindIPs(t *testing.T) {
 	ip := hostIP(t)
-	got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip})
+	got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip}, nil)
 	if err != nil || len(got) != 1 || got[0] != ip {
 		t.Errorf("with --node-ip %v: got %v, %v, want one", ip, got, err)
 	}
-	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}); err == nil {
+	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}, nil); err == nil {
 		t.Error("with --node-ip of another machine: got no error")
 	}
-	if got, err := findIPs(t.Context(), "192.0.2.5", nil); err != nil || got[0].String() != "192.0.2.5" {
+	if got, err := findIPs(t.Context(), "192.0.2.5", nil, nil); err != nil || got[0].String() != "192.0.2.5" {
 		t.Errorf("with the node name 192.0.2.5: got %v, %v", got, err)
 	}
-	got, err = findIPs(t.Context(), "no-such-name.invalid", nil)
+	got, err = findIPs(t.Context(), "no-such-name.invalid", nil, nil)
 	if err == nil && usable(got[0]) != nil {
 		t.Errorf("by the default route: got %v, which is not usable: %v", got, usable(got[0]))
 	}
 	t.Logf("by the default route: %v, %v", got, err)
+}
+
+// TestKnownAddressesStay checks that a node keeps its address while DNS does not answer.
+func TestKnownAddressesStay(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	known := []netip.Addr{netip.MustParseAddr("192.0.2.6")}
+	got, err := findIPs(ctx, "no-such-name.invalid", nil, known)
+	if err != nil || !slices.Equal(got, known) {
+		t.Errorf("got %v, %v, want %v", got, err, known)
+	}
+}
+
+// TestAddressesAreFollowed checks when the addresses are found again: those that this machine has lost at once, others
+// now and then.
+func TestAddressesAreFollowed(t *testing.T) {
+	r, err := New(testConfig(t), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	lost, now := netip.MustParseAddr("192.0.2.6"), time.Now()
+	for _, step := range []struct {
+		after       time.Duration
+		found, want netip.Addr // found is invalid if nothing is
+	}{
+		{0, first, first},
+		{addressInterval / 2, second, first},
+		{addressInterval / 2, second, second},
+		{addressInterval, netip.Addr{}, second},
+		{addressInterval, lost, lost},
+		{time.Second, first, first},
+	} {
+		now = now.Add(step.after)
+		r.findIPs = func(context.Context, string, []netip.Addr, []netip.Addr) ([]netip.Addr, error) {
+			if !step.found.IsValid() {
+				return nil, errors.New("no default route")
+			}
+			return []netip.Addr{step.found}, nil
+		}
+		r.refreshIPs(t.Context(), now)
+		if !slices.Equal(r.state.ips, []netip.Addr{step.want}) {
+			t.Errorf("found %v: got %v, want %v", step.found, r.state.ips, step.want)
+		}
+	}
 }

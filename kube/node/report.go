@@ -27,7 +27,8 @@ type reportState struct {
 	failed      int       // failed attempts to send in a row
 	retryAt     time.Time // the earliest time of the next attempt after a failure
 	ips         []netip.Addr
-	addressErr  string // the last error, so that it is logged once
+	ipsFound    time.Time // when they were looked for
+	addressErr  string    // the last error, so that it is logged once
 	machineRead time.Time
 	watched     string // the resource version that the watch has brought last
 }
@@ -261,7 +262,7 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 			r.log.Warn("cannot read the facts of the machine, keeping the old ones", "err", err, "retryIn", machineInterval)
 		}
 	}
-	r.refreshIPs(ctx)
+	r.refreshIPs(ctx, now)
 	m := r.machine.Load()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,16 +278,22 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 	}
 }
 
-// refreshIPs finds the node's addresses if they are unknown or no longer on this machine. On an error the old ones
-// stay: an address that may come back is better than none.
-func (r *Reporter) refreshIPs(ctx context.Context) {
-	if len(r.state.ips) > 0 && !slices.ContainsFunc(r.state.ips, func(ip netip.Addr) bool { return local(ip) != nil }) {
+// refreshIPs finds the node's addresses if they are unknown or no longer on this machine, and now and then: the name of
+// the node may resolve to another one, and the default route may have come up on another interface, or moved there. On
+// an error the old ones stay: an address that may come back is better than none.
+func (r *Reporter) refreshIPs(ctx context.Context, now time.Time) {
+	known := r.state.ips
+	if slices.ContainsFunc(known, func(ip netip.Addr) bool { return local(ip) != nil }) {
+		known = nil
+	}
+	if len(known) > 0 && now.Sub(r.state.ipsFound) < addressInterval {
 		return
 	}
 	if r.cfg.ExternalCloud && len(r.cfg.IPs) == 0 {
 		return // the cloud controller manager sets them
 	}
-	ips, err := findIPs(ctx, r.cfg.Name, r.cfg.IPs)
+	ips, err := r.findIPs(ctx, r.cfg.Name, r.cfg.IPs, known)
+	r.state.ipsFound = now
 	text := ""
 	if err != nil {
 		text = err.Error()

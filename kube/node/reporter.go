@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// machineInterval is how often the facts of the machine are read.
+	// machineInterval is how often the facts of the machine are read, addressInterval how often its addresses are found.
 	machineInterval = 5 * time.Minute
+	addressInterval = time.Minute
 	// firstAnswer is how long a new node waits for the first answer of the runtime, so that it can be Ready when it is
 	// registered.
 	firstAnswer = 2 * time.Second
@@ -102,6 +103,7 @@ type Reporter struct {
 	gone     latest.Signal
 	wake     latest.Signal
 	outdated chan chan struct{} // channels to be closed when the object has been read again
+	findIPs  func(ctx context.Context, name string, wanted, known []netip.Addr) ([]netip.Addr, error)
 
 	mu    sync.Mutex // guards in
 	in    inputs
@@ -139,6 +141,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		gone:     latest.NewSignal(),
 		outdated: make(chan chan struct{}),
 		wake:     latest.NewSignal(),
+		findIPs:  findIPs,
 	}
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
