@@ -30,8 +30,7 @@ type SubPath struct {
 
 // Subpath makes a part of a volume available at a path that no pod can change any more, and returns that path.
 // Missing directories are made with the mode of the volume's root. Links are followed as long as they stay inside
-// the volume; absolute links lead out of it. Another part that was mounted there for an earlier start of the
-// container is exchanged.
+// the volume. Another part that was mounted there for an earlier start of the container is exchanged.
 //
 // Its errors do not say what is found where on the node, as the pod's author reads them; the log does.
 func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error) {
@@ -105,11 +104,77 @@ func (v *FS) openVolume(hostPath string) (*os.File, error) {
 
 // openPart opens a file of any type without touching it. Asking for a directory first lets an automount happen.
 func openPart(root *os.File, path string) (*os.File, error) {
-	part, err := beneath.Open(root, path, unix.O_PATH|unix.O_DIRECTORY, beneath.LinksInside)
+	part, err := openInside(root, path, unix.O_PATH|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOTDIR) {
-		return beneath.Open(root, path, unix.O_PATH, beneath.LinksInside)
+		return openInside(root, path, unix.O_PATH)
 	}
 	return part, err
+}
+
+// maxLinks is how many absolute links a path may have, as the kernel's own limit.
+const maxLinks = 40
+
+// openInside opens a path in a volume. For the kernel an absolute link leads out of the volume. If it names a path of
+// the volume on the node, as after a move of its content, it is followed all the same.
+func openInside(root *os.File, path string, flags int) (*os.File, error) {
+	for range maxLinks {
+		f, err := beneath.Open(root, path, flags, beneath.LinksInside)
+		if !errors.Is(err, unix.EXDEV) {
+			return f, err
+		}
+		next, inside := withoutLink(root, path)
+		if !inside {
+			return nil, err
+		}
+		path = next
+	}
+	return nil, pathError("open", root, path, unix.ELOOP)
+}
+
+// withoutLink puts the target of the first link of a path in its place. It looks at nothing outside the volume: inside
+// reports whether the target is in it as far as its text says.
+func withoutLink(root *os.File, path string) (next string, inside bool) {
+	elements := strings.Split(path, "/")
+	for n := range elements {
+		target, isLink := readLink(root, strings.Join(elements[:n+1], "/"))
+		if !isLink {
+			continue
+		}
+		before := elements[:n]
+		if filepath.IsAbs(target) {
+			if target, inside = pathIn(root, target); !inside {
+				return "", false
+			}
+			before = nil
+		}
+		return strings.Join(slices.Concat(before, []string{target}, elements[n+1:]), "/"), true
+	}
+	return "", false
+}
+
+func readLink(root *os.File, path string) (target string, isLink bool) {
+	f, err := beneath.Open(root, path, unix.O_PATH|unix.O_NOFOLLOW, beneath.LinksInside)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	text := make([]byte, maxPath)
+	n, err := unix.Readlinkat(int(f.Fd()), "", text)
+	if err != nil {
+		return "", false
+	}
+	return string(text[:n]), true
+}
+
+// pathIn returns an absolute path of the node relative to the volume that it is in.
+func pathIn(root *os.File, path string) (rel string, inside bool) {
+	own, _ := os.Readlink(fdPath(root)) // the volume's own path may have links in it
+	for _, base := range []string{root.Name(), own} {
+		if rel, err := filepath.Rel(base, path); err == nil && filepath.IsLocal(rel) {
+			return rel, true
+		}
+	}
+	return "", false
 }
 
 // makeMissing makes the missing directories of path. If another process creates one meanwhile its mode is left alone,
@@ -138,7 +203,7 @@ func makeMissing(root *os.File, path string) error {
 // openExisting opens the longest existing part of a path, and says how many of its elements that is.
 func openExisting(root *os.File, elements []string) (*os.File, int, error) {
 	for n := len(elements) - 1; n > 0; n-- {
-		f, err := beneath.Open(root, filepath.Join(elements[:n]...), unix.O_PATH|unix.O_DIRECTORY, beneath.LinksInside)
+		f, err := openInside(root, filepath.Join(elements[:n]...), unix.O_PATH|unix.O_DIRECTORY)
 		if !errors.Is(err, unix.ENOENT) {
 			return f, n, err
 		}

@@ -35,6 +35,10 @@ func volumeWithParts(t testing.TB, v *FS, pod *corev1.Pod) SubPath {
 		os.Symlink("../../../../../host", at("up")),
 		os.Symlink("/proc/self/root", at("magic")),
 		os.Symlink("loop", at("loop")),
+		os.Symlink(at("dir"), at("absin")),
+		os.Symlink("absin/sub", at("absup")),
+		os.Symlink(at("absloop"), at("absloop")),
+		os.Symlink(m.HostPath+"/absin/../../../../../../host", at("absout")),
 		unix.Mkfifo(at("fifo"), 0o600),
 	); err != nil {
 		t.Fatal(err)
@@ -49,15 +53,18 @@ func TestSubpath(t *testing.T) {
 		same string // the part of the volume that must come out
 		err  string
 	}{
-		"directory":          {path: "dir/sub", same: "dir/sub"},
-		"file":               {path: "dir/sub/f", same: "dir/sub/f"},
-		"fifo":               {path: "fifo", same: "fifo"},
-		"socket":             {path: "sock", same: "sock"},
-		"whole volume":       {path: ".", same: "."},
-		"link inside":        {path: "in/sub", same: "dir/sub"},
-		"link up and down":   {path: "in/updown/f", same: "dir/sub/f"},
-		"missing":            {path: "new/deep/est", same: "new/deep/est"},
-		"missing below link": {path: "in/updown/new", same: "dir/sub/new"},
+		"directory":            {path: "dir/sub", same: "dir/sub"},
+		"file":                 {path: "dir/sub/f", same: "dir/sub/f"},
+		"fifo":                 {path: "fifo", same: "fifo"},
+		"socket":               {path: "sock", same: "sock"},
+		"whole volume":         {path: ".", same: "."},
+		"link inside":          {path: "in/sub", same: "dir/sub"},
+		"link up and down":     {path: "in/updown/f", same: "dir/sub/f"},
+		"missing":              {path: "new/deep/est", same: "new/deep/est"},
+		"missing below link":   {path: "in/updown/new", same: "dir/sub/new"},
+		"absolute link inside": {path: "absin/sub/f", same: "dir/sub/f"},
+		"link to such a link":  {path: "absup/f", same: "dir/sub/f"},
+		"missing below it":     {path: "absin/new/er", same: "dir/new/er"},
 		"dots": {
 			path: "dir/../../x",
 			err:  "unable to provision SubPath `dir/../../x`: must not contain '..'",
@@ -71,6 +78,8 @@ func TestSubpath(t *testing.T) {
 		"below link up":          {path: "up/sub/secret", err: "prepare"},
 		"magic link":             {path: "magic/proc", err: "prepare"},
 		"link loop":              {path: "loop", err: "prepare"},
+		"loop of absolute links": {path: "absloop", err: "prepare"},
+		"up from such a link":    {path: "absout/sub", err: "prepare"},
 		"dangling link":          {path: "dangling", err: "create"},
 		"missing below file":     {path: "dir/sub/f/x", err: "prepare"},
 		"new below link out":     {path: "out/new", err: "prepare"},
