@@ -11,6 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
@@ -81,7 +82,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		}
 		release = func() { _ = device.Close() } // it was only read
 	}
-	other, err := v.elsewhere(on, p.Pod, func(m *mountinfo.Info) bool {
+	other, err := v.elsewhere(on, p.Pod.UID, func(m *mountinfo.Info) bool {
 		return device == nil || device.MayHold(m)
 	})
 	switch {
@@ -154,14 +155,35 @@ func bindDir(path string, dir *os.File, isMount bool) error {
 	return nil
 }
 
+// leaveDevice unmounts a local device where a kubelet has mounted it once for all pods, if no other pod uses it. This
+// agent mounts a device for each pod.
+func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
+	dir, err := os.Open(filepath.Join(filepath.Dir(v.podsDir), "plugins", on.Plugin, "mounts"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	other, err := v.elsewhere(on, pod, func(*mountinfo.Info) bool { return true })
+	if err != nil || other != "" {
+		return err
+	}
+	if err := unmount(dir, on.Name); err != nil {
+		return err
+	}
+	return rmdir(dir, on.Name)
+}
+
 // elsewhere returns where another pod has the volume mounted, or "". A mount that is not the volume's is passed over: a
 // PersistentVolume of the same name, which has been deleted, may be mounted yet.
-func (v *FS) elsewhere(on OnDisk, pod *corev1.Pod, isVolume func(*mountinfo.Info) bool) (string, error) {
+func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) bool) (string, error) {
 	pods, err := filepath.EvalSymlinks(v.podsDir)
 	if err != nil {
 		return "", err
 	}
-	own := filepath.Join(pods, string(pod.UID), on.path())
+	own := filepath.Join(pods, string(pod), on.path())
 	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") &&
 			strings.HasSuffix(m.Mountpoint, "/"+on.path()) && isVolume(m)

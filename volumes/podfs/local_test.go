@@ -286,3 +286,28 @@ func TestLocalDeviceKept(t *testing.T) {
 		t.Errorf("partition table: got it overwritten or %v, want it unchanged", err)
 	}
 }
+
+// TestDeviceOfKubelet checks that the mount of a device that a kubelet has made for all pods goes with the last one.
+func TestDeviceOfKubelet(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	global := filepath.Join(filepath.Dir(v.podsDir), "plugins/kubernetes.io/local-volume/mounts/pv")
+	bind := func(source, target string) {
+		if err := os.MkdirAll(target, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		bindMount(t, source, target)
+	}
+	bind(t.TempDir(), global)
+	for _, pod := range []string{"one", "two"} {
+		bind(global, filepath.Join(v.podsDir, pod, "volumes/kubernetes.io~local-volume/pv"))
+	}
+	unmountLocal(t, v, "one")
+	if !isMountPoint(t, global) {
+		t.Error("while another pod uses it: got the device unmounted, want it mounted")
+	}
+	unmountLocal(t, v, "two")
+	if _, err := os.Lstat(global); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the last pod: got %v for the mount, want it gone", err)
+	}
+}
