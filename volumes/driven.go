@@ -116,8 +116,8 @@ func podInfo(pod *corev1.Pod, ephemeral bool) map[string]string {
 
 // tokenStatus is a token in the form that drivers read: the status of a TokenRequest.
 type tokenStatus struct {
-	Token               string    `json:"token"`
-	ExpirationTimestamp time.Time `json:"expirationTimestamp"`
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expirationTimestamp"`
 }
 
 const (
@@ -137,11 +137,14 @@ func (d *driven) addTokens(ctx context.Context) error {
 		if r.ExpirationSeconds != nil {
 			seconds = *r.ExpirationSeconds
 		}
-		token, expires, err := d.objects.Token(ctx, d.Pod, r.Audience, seconds)
+		key := tokenKey{d.Pod.UID, r.Audience, seconds}
+		token, err := d.tokens.get(key, d.Now, func() (string, time.Time, error) {
+			return d.objects.Token(ctx, d.Pod, r.Audience, seconds)
+		})
 		if err != nil {
 			return fmt.Errorf("get the service account token that CSI driver %s asks for: %w", d.driver.Name, err)
 		}
-		all[r.Audience] = tokenStatus{token, expires.UTC()}
+		all[r.Audience] = token
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

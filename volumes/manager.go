@@ -54,8 +54,9 @@ type Config struct {
 
 // Manager mounts and unmounts the volumes of pods. It is safe for concurrent use.
 type Manager struct {
-	cfg Config
-	csi *csi.CSI
+	cfg    Config
+	csi    *csi.CSI
+	tokens tokens
 }
 
 // New reads the records of volumes that are on the node. Run starts the work.

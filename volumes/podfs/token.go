@@ -179,18 +179,23 @@ func (c claims) fits(pod *corev1.Pod, audience string) bool {
 	return audience == "" || slices.Equal(c.audiences, []string{audience})
 }
 
-// renewal is when the token has lived 80 % of its time or a day, whichever comes first; a little earlier by
-// jitter, so that pods started together do not renew together.
+// TokenRenewal is when a token that is valid from one time to another has lived 80 % of its time or a day, whichever
+// comes first.
+func TokenRenewal(issued, end time.Time) time.Time {
+	at := end.Add(-end.Sub(issued) / 5)
+	if day := issued.Add(tokenMaxAge); day.Before(at) {
+		at = day
+	}
+	return at
+}
+
+// renewal is when to renew the token; a little earlier by jitter, so that pods started together do not renew together.
 func (c claims) renewal(jitter time.Duration) time.Time {
 	end := c.expires
 	if !c.warnAfter.IsZero() {
 		end = c.warnAfter
 	}
-	at := end.Add(-end.Sub(c.issued) / 5)
-	if day := c.issued.Add(tokenMaxAge); day.Before(at) {
-		at = day
-	}
-	return at.Add(-jitter)
+	return TokenRenewal(c.issued, end).Add(-jitter)
 }
 
 // due reports whether to request a new token. A token from the future means that the clock was set back, so that

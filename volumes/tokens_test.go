@@ -1,0 +1,82 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/csi"
+)
+
+// issuer is an API server that issues tokens for an hour, with its own clock.
+type issuer struct {
+	Objects
+	now    time.Time
+	issued int
+	err    error
+}
+
+func (i *issuer) Token(_ context.Context, _ *corev1.Pod, _ string, seconds int64) (string, time.Time, error) {
+	if i.err != nil {
+		return "", time.Time{}, i.err
+	}
+	i.issued++
+	return fmt.Sprintf("token %d", i.issued), i.now.Add(time.Duration(seconds) * time.Second), nil
+}
+
+// TestTokensAreKept checks which token a driver gets that is called again and again.
+func TestTokensAreKept(t *testing.T) {
+	t.Parallel()
+	no, began := false, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{
+		ServiceAccountTokenInSecrets: &no,
+		TokenRequests:                []storagev1.TokenRequest{{Audience: "vault"}},
+	}}
+	manager, server := &Manager{}, &issuer{now: began}
+	for _, step := range []struct {
+		pod  types.UID
+		at   time.Duration // since began
+		down bool
+		want string // the token, or what is in the error
+	}{
+		{"a", 0, false, "token 1"},
+		{"a", 47 * time.Minute, false, "token 1"},
+		{"b", 47 * time.Minute, false, "token 2"},
+		{"a", 49 * time.Minute, false, "token 3"},
+		{"a", 107 * time.Minute, true, "token 3"},
+		{"b", 107 * time.Minute, true, "API server is away"},
+		{"a", 109 * time.Minute, true, "API server is away"},
+		{"a", 110 * time.Minute, false, "token 4"},
+		{"a", -24 * time.Hour, true, "API server is away"}, // nobody knows how old it is
+		{"a", -24 * time.Hour, false, "token 5"},
+		{"a", -24*time.Hour + time.Minute, false, "token 5"},
+	} {
+		server.now, server.err = began.Add(step.at), nil
+		if step.down {
+			server.err = errors.New("the API server is away")
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: step.pod}}
+		d := &driven{
+			mounting: &mounting{manager, Request{Pod: pod, Now: server.now}, server},
+			driver:   driver,
+			volume:   &csi.Volume{},
+		}
+		got := ""
+		if err := d.addTokens(t.Context()); err != nil {
+			got = err.Error()
+		} else {
+			got = d.volume.PublishAttributes[tokensKey]
+		}
+		if !strings.Contains(got, step.want) {
+			t.Errorf("pod %s after %s: got %s, want %s", step.pod, step.at, got, step.want)
+		}
+	}
+}
