@@ -320,12 +320,40 @@ func TestRestartWithoutDriver(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestStageSecrets checks that secrets for staging are read when the volume is staged, and not for further pods.
+func TestStageSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v, reads := w.volume("a"), 0
+	v.StageSecrets = func(context.Context) (map[string]string, error) {
+		if reads++; reads == 1 {
+			return nil, errors.New("no such secret")
+		}
+		return nil, nil
+	}
+	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil || !strings.Contains(err.Error(), "no such secret") {
+		t.Errorf("got %v, want an error about the secret", err)
+	}
+	if n := w.calls("NodeStageVolume"); n != 0 {
+		t.Errorf("staged %d times without the secret, want never", n)
+	}
+	w.publish("pod-1", v)
+	w.publish("pod-2", v)
+	if reads != 2 {
+		t.Errorf("read the secret %d times, want twice", reads)
+	}
+	w.unpublish("pod-1", v)
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
 // TestSecretsStay checks that a secret that a driver is given is in no log, no error and no file.
 func TestSecretsStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
-	v.StageSecrets, v.PublishSecrets = map[string]string{"key": "hush"}, map[string]string{"key": "hush"}
+	v.PublishSecrets = map[string]string{"key": "hush"}
+	v.StageSecrets = func(context.Context) (map[string]string, error) { return v.PublishSecrets, nil }
 	v.PublishAttributes = map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": "hush"}
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
 		w.fail(method, "Internal", 1)

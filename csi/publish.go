@@ -94,6 +94,10 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	if c.staged(k) {
 		return nil
 	}
+	secrets, err := v.stageSecrets(ctx)
+	if err != nil {
+		return err
+	}
 	if !c.files.mounted(rec.Staging) {
 		if err := layoutOf(v.Driver).beforeStage(c.files, rec, v, c.cfg.NodeName); err != nil {
 			return err
@@ -113,7 +117,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 			PublishContext:    v.PublishContext,
 			StagingTargetPath: c.files.abs(rec.Staging),
 			VolumeCapability:  d.capability(v, rec.SELinux),
-			Secrets:           v.StageSecrets,
+			Secrets:           secrets,
 			VolumeContext:     v.Attributes,
 		})
 		return err

@@ -36,8 +36,10 @@ type Volume struct {
 	Attributes, PublishAttributes map[string]string
 	// PublishContext is what the controller's attach call returned.
 	PublishContext map[string]string
-	// Secrets are never logged and never written to disk.
-	StageSecrets, PublishSecrets map[string]string
+	// StageSecrets returns the secrets for NodeStageVolume. It is called before that alone. Nil: none. Secrets are never
+	// logged and never written to disk.
+	StageSecrets   func(ctx context.Context) (map[string]string, error)
+	PublishSecrets map[string]string
 	// FSGroup is for drivers that set the group themselves (VOLUME_MOUNT_GROUP).
 	FSGroup *int64
 	// Republish calls NodePublishVolume even if the volume is published (requiresRepublish of its CSIDriver).
@@ -70,6 +72,13 @@ type key struct{ driver, handle string }
 func (k key) String() string { return k.driver + "^" + k.handle }
 
 func (v *Volume) key() key { return key{v.Driver, v.Handle} }
+
+func (v *Volume) stageSecrets(ctx context.Context) (map[string]string, error) {
+	if v.StageSecrets == nil {
+		return nil, nil
+	}
+	return v.StageSecrets(ctx)
+}
 
 // UniqueName is the volume's name in volumesInUse and volumesAttached of the Node's status.
 func UniqueName(driver, handle string) corev1.UniqueVolumeName {

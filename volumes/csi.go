@@ -64,7 +64,7 @@ func accessMode(pv *corev1.PersistentVolume) corev1.PersistentVolumeAccessMode {
 	return corev1.ReadWriteOnce
 }
 
-// prepareCSI records the use of the volume, waits until it is attached, and reads the secrets for its driver.
+// prepareCSI records the use of the volume, waits until it is attached, and reads the secret for publishing it.
 func (d *driven) prepareCSI(ctx context.Context) (err error) {
 	v, s := d.volume, d.pv.Spec.CSI
 	if v.Attachable {
@@ -78,9 +78,7 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
 	}
-	if v.StageSecrets, err = d.secret(ctx, s.NodeStageSecretRef); err != nil {
-		return err
-	}
+	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
 	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)
 	return err
 }

@@ -106,8 +106,8 @@ func iscsiDriver() *storagev1.CSIDriver {
 	}
 }
 
-// prepareISCSI records the use of the LUN, waits until no other node has it, and reads the password of its sessions.
-func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, secret secretReader) (err error) {
+// prepareISCSI records the use of the LUN, and waits until no other node has it.
+func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, secret secretReader) error {
 	v := d.volume
 	if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, 
 	if s.SecretRef == nil {
 		return errors.New("chapAuthSession is set, but no secretRef")
 	}
-	v.StageSecrets, err = secret(ctx, s.SecretRef.Name)
-	return err
+	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return secret(ctx, s.SecretRef.Name) }
+	return nil
 }
 
 // podSecret reads a Secret of the pod's namespace.
