@@ -82,12 +82,14 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 		a.decide(ctx, e, v, wait)
 		return
 	}
-	// The scheduler may know labels of the node that the watch has not brought yet.
+	// The scheduler may know labels of the node that the watch has not brought yet. Until then the pod holds nothing.
+	e.rejected = v.Rejection
 	a.finish(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
 		func(ctx context.Context) error {
 			a.cfg.RefreshNode(ctx)
 			return nil
 		}, func(error) {
+			e.rejected = nil
 			v, wait := a.judge(pod)
 			a.decide(ctx, e, v, wait)
 		})

@@ -112,6 +112,25 @@ func TestOutdatedNode(t *testing.T) {
 	})
 }
 
+// TestUndecidedPodHoldsNothing checks that a pod that the node does not match takes nothing away from others while the
+// Node object is read again.
+func TestUndecidedPodHoldsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.nodeObject = func() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}} }
+		w.refreshNode = func() { time.Sleep(10 * time.Second) }
+		other, web := apiPod("other", withZone("b"), withCPU("3")), apiPod("web", withCPU("3"))
+		w.run(other)
+		w.sleep(time.Second)
+		w.checkWaits(other, "its admission", "read again")
+		w.run(web)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if st := w.status(other); st.Phase != corev1.PodFailed {
+			t.Errorf("got %s, want Failed", st.Phase)
+		}
+	})
+}
+
 // TestOnlyNewAPIPodsWaitForTheNode checks that before the Node object is known static pods start, and pods that are
 // on the node already are looked after.
 func TestOnlyNewAPIPodsWaitForTheNode(t *testing.T) {
