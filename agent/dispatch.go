@@ -93,9 +93,6 @@ func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{
 	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
 		e.stop = stop
 		e.stopAsking()
-		if e.resources.allocated == nil {
-			d.allocations.update(e, e.source)
-		}
 		d.send(e)
 	}
 	return d.released(e)

@@ -48,10 +48,11 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 
 // prepare runs f in a goroutine, for which this pod alone waits, and refuses the pod if f fails.
 func (a *admitter) prepare(ctx context.Context, e *entry, awaited Wait, f func(context.Context) error) {
+	pod := e.source.UID // the loop alone may read the entry
 	a.finish(ctx, e, awaited, func(ctx context.Context) error {
 		err := f(ctx)
 		if err != nil && ctx.Err() == nil { // else the pod has to end, or the next run of the agent goes on
-			a.cfg.Devices.Release(e.source.UID)
+			a.cfg.Devices.Release(pod)
 		}
 		return err
 	}, func(err error) {
