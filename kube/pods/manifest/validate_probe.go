@@ -48,6 +48,9 @@ func (c *checker) probe(p *field.Path, pr *corev1.Probe, firstSuccessDecides boo
 	c.actions(p, pr.Exec, pr.HTTPGet, pr.TCPSocket)
 	if pr.GRPC != nil {
 		c.between(p.Child("grpc", "port"), int64(pr.GRPC.Port), 1, 65535)
+		if m := pr.GRPC.Mode; m != nil {
+			oneOf(c.findings, p.Child("grpc", "mode"), *m, corev1.GRPCProbeModePlaintext, corev1.GRPCProbeModeTLS)
+		}
 	}
 	c.notNegative(p.Child("initialDelaySeconds"), int64(pr.InitialDelaySeconds))
 	c.notNegative(p.Child("timeoutSeconds"), int64(pr.TimeoutSeconds))
@@ -84,16 +87,26 @@ func (c *checker) actions(
 		c.add(field.Required(p.Child("exec", "command"), ""))
 	}
 	if get != nil {
-		gp := p.Child("httpGet")
-		c.required(gp.Child("path"), get.Path)
-		c.port(gp.Child("port"), get.Port)
-		oneOf(c.findings, gp.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
-		for i, h := range get.HTTPHeaders {
-			c.texts(gp.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))
-		}
+		c.httpGet(p.Child("httpGet"), get)
 	}
 	if tcp != nil {
 		c.port(p.Child("tcpSocket", "port"), tcp.Port)
+	}
+}
+
+func (f *findings) httpGet(p *field.Path, get *corev1.HTTPGetAction) {
+	f.required(p.Child("path"), get.Path)
+	f.port(p.Child("port"), get.Port)
+	oneOf(f, p.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+	for i, h := range get.HTTPHeaders {
+		f.texts(p.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))
+	}
+	if get.Protocol == nil {
+		return
+	}
+	oneOf(f, p.Child("protocol"), *get.Protocol, corev1.HTTPProtocolHTTP1, corev1.HTTPProtocolHTTP2)
+	if *get.Protocol == corev1.HTTPProtocolHTTP2 && (get.Scheme != corev1.URISchemeHTTP || get.Host != "") {
+		f.add(field.Invalid(p.Child("protocol"), *get.Protocol, "needs the scheme HTTP and no host"))
 	}
 }
 

@@ -60,6 +60,9 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.volumes[1].emptyDir.sizeLimit": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[1].EmptyDir.SizeLimit = new(resource.MustParse("-1"))
 		},
+		"spec.volumes[1].emptyDir.mode": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[1].EmptyDir.Mode = new(int32(1777))
+		},
 		"spec.volumes[2].configMap.items[0].path": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.Volumes[2].ConfigMap.Items[0].Path = "..data"
 		},
@@ -192,6 +195,15 @@ func TestValidateRefuses(t *testing.T) {
 		web + "livenessProbe.httpGet.port": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.LivenessProbe.HTTPGet.Port = intstr.FromInt32(0)
 		},
+		web + "livenessProbe.httpGet.protocol": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.LivenessProbe.HTTPGet.Protocol = new(corev1.HTTPProtocol("http2"))
+		},
+		"spec.containers[1].livenessProbe.httpGet.protocol": func(
+			_ *corev1.Pod, s *corev1.PodSpec, c *corev1.Container) {
+			s.Containers[1].LivenessProbe = c.LivenessProbe.DeepCopy()
+			get := s.Containers[1].LivenessProbe.HTTPGet
+			get.Protocol, get.Scheme = new(corev1.HTTPProtocolHTTP2), corev1.URISchemeHTTPS
+		},
 		web + "livenessProbe.successThreshold": func(_ *corev1.Pod, _ *corev1.PodSpec,
 			c *corev1.Container) {
 			c.LivenessProbe.SuccessThreshold = 2
@@ -210,6 +222,9 @@ func TestValidateRefuses(t *testing.T) {
 		web + "startupProbe.grpc.port": func(_ *corev1.Pod, _ *corev1.PodSpec,
 			c *corev1.Container) {
 			c.StartupProbe.GRPC.Port = 0
+		},
+		web + "startupProbe.grpc.mode": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.StartupProbe.GRPC.Mode = new(corev1.GRPCProbeMode("tls"))
 		},
 		web + "lifecycle.postStart.exec.command": func(_ *corev1.Pod, _ *corev1.PodSpec,
 			c *corev1.Container) {

@@ -33,6 +33,9 @@ func (f *findings) volumeSource(p *field.Path, v *corev1.VolumeSource) {
 		if l := v.EmptyDir.SizeLimit; l != nil && l.Sign() < 0 {
 			f.add(field.Invalid(p.Child("emptyDir", "sizeLimit"), l.String(), "must not be negative"))
 		}
+		if m := v.EmptyDir.Mode; m != nil {
+			f.between(p.Child("emptyDir", "mode"), int64(*m), 0, 0o1777)
+		}
 	case v.HostPath != nil:
 		f.hostPath(p.Child("hostPath"), v.HostPath)
 	case v.Secret != nil:
