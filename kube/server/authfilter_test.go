@@ -146,6 +146,8 @@ func TestAuthorization(t *testing.T) {
 		{"POST", "/metrics", "create metrics"},
 		{"GET", "/stats/summary", "get stats"},
 		{"GET", "/logs/syslog", "get log"},
+		{"GET", "/logs/", "get log"},
+		{"GET", "/logs", "get log"},
 		{"GET", "/pods", "get pods, get proxy"},
 		{"HEAD", "/pods", " pods,  proxy"}, // the API has no verb for it
 		{"GET", "/pods/", "get pods, get proxy"},
@@ -167,6 +169,7 @@ func TestAuthorization(t *testing.T) {
 		{"GET", "/", "get proxy"},
 		{"GET", "/metricsx", "get proxy"},
 		{"GET", "/exec", "get proxy"},
+		{"GET", "/exec/", "get proxy"},
 		{"DELETE", "/pods", "delete pods, delete proxy"},
 		{"PUT", "/metrics", "update metrics"},
 		{"GET", "//exec/ns/pod/app?output=1", "get proxy"},

@@ -155,11 +155,13 @@ func TestAllocatedPods(t *testing.T) {
 			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 		})
 	}
-	_, body := s.ask(c, "GET", "/allocatedPods", nil)
-	var list corev1.PodList
-	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2 ||
-		list.Items[0].Status.Phase != "" {
-		t.Errorf("got %s, want two pods without status", body)
+	for _, path := range []string{"/allocatedPods", "/allocatedPods/"} {
+		_, body := s.ask(c, "GET", path, nil)
+		var list corev1.PodList
+		if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2 ||
+			list.Items[0].Status.Phase != "" {
+			t.Errorf("%s: got %s, want two pods without status", path, body)
+		}
 	}
 	for path, want := range map[string]int{
 		"/allocatedPods/ns/b":       200,

@@ -215,6 +215,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 			{Path: "/metrics", Access: []string{"metrics"}, ReadOnly: true, Handler: echo},
 			{Path: "/metrics/", Access: []string{"metrics"}, Handler: echo},
 			{Path: "/stats/", Access: []string{"stats"}, Handler: echo},
+			{Path: "/logs", Access: []string{"log"}, Debug: true, Handler: echo},
 			{Path: "/logs/", Access: []string{"log"}, Debug: true, Handler: echo},
 			{Path: "/healthz", Access: []string{"healthz", "proxy"}, Handler: echo},
 			{Path: "/configz", Access: []string{"configz", "proxy"}, Handler: echo},

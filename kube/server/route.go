@@ -9,7 +9,8 @@ import (
 
 // route is the handler of a path and the permissions that it needs.
 type route struct {
-	// prefix is the path, to which a client may append a slash, or, if it ends with a slash, the beginning of the path.
+	// prefix is the path, to which a client may append a slash, or, if it ends with a slash, the beginning of the paths
+	// below it.
 	prefix string
 	// access are subresources of nodes. Permission for one of them is enough.
 	access []string
@@ -92,7 +93,8 @@ func (s *Server) find(r *http.Request) found {
 // match reports whether a path is that of the route, and returns what follows the prefix.
 func (r *route) match(path string) (rest string, ok bool) {
 	if strings.HasSuffix(r.prefix, "/") {
-		return strings.CutPrefix(path, r.prefix)
+		rest, ok = strings.CutPrefix(path, r.prefix)
+		return rest, ok && rest != ""
 	}
 	return "", strings.TrimSuffix(path, "/") == r.prefix
 }

@@ -125,7 +125,7 @@ func (noMeter) WebSocket(string)                                  {}
 
 // Mount is a handler of another package.
 type Mount struct {
-	// Path is the path; if it ends with a slash, also all paths below it.
+	// Path is the path, to which a client may append a slash. If it ends with a slash, the mount is for all paths below.
 	Path string
 	// Access are subresources of nodes, such as "metrics". Permission for one of them is enough. Empty: "proxy".
 	Access []string

@@ -40,6 +40,7 @@ func Mounts(c Config, others []server.Mount) []server.Mount {
 		{Path: "/healthz", Access: healthz, ReadOnly: true, Handler: c.Healthz},
 		{Path: "/healthz/", Access: healthz, ReadOnly: true, Handler: c.Healthz},
 		{Path: "/configz", Access: configz, Debug: true, Handler: configHandler(c.Configuration)},
+		{Path: "/logs", Access: []string{"log"}, Debug: true, Handler: c.logsHandler()},
 		{Path: logsPath, Access: []string{"log"}, Debug: true, Handler: c.logsHandler()},
 		{Path: "/debug/flags/v", Debug: true, Handler: c.verbosityHandler()},
 	}

@@ -30,11 +30,11 @@ func sampleMemory() {
 // until a client asks for one.
 func profiles() []server.Mount {
 	mount := func(path string, h http.HandlerFunc) server.Mount {
-		return server.Mount{Path: "/debug/pprof/" + path, Debug: true, Handler: h}
+		return server.Mount{Path: "/debug/pprof" + path, Debug: true, Handler: h}
 	}
 	return []server.Mount{
-		mount("", profile), mount("cmdline", pprof.Cmdline), mount("profile", pprof.Profile),
-		mount("symbol", pprof.Symbol), mount("trace", pprof.Trace),
+		mount("", profile), mount("/", profile), mount("/cmdline", pprof.Cmdline), mount("/profile", pprof.Profile),
+		mount("/symbol", pprof.Symbol), mount("/trace", pprof.Trace),
 	}
 }
 

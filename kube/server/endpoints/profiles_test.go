@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -26,6 +27,17 @@ func TestMemoryProfileOnDemand(t *testing.T) {
 				runtime.MemProfileRate,
 				c.rate,
 			)
+		}
+	}
+}
+
+// TestTopsAreMounted checks that a client may leave out the slash at the end of a path below which there are others.
+// The kubelet redirects such a client.
+func TestTopsAreMounted(t *testing.T) {
+	all := paths(Mounts(Config{Profiling: true}, nil))
+	for _, path := range []string{"/healthz", "/logs", "/debug/pprof"} {
+		if !slices.Contains(all, path) || !slices.Contains(all, path+"/") {
+			t.Errorf("got no mount of %s with and without a slash: %q", path, all)
 		}
 	}
 }
