@@ -16,7 +16,6 @@ import (
 const (
 	ownUnit     = "nodelet.service"
 	kubeletUnit = "kubelet.service"
-	kubeletBack = "the kubelet manages the node again; pods kept running"
 )
 
 // Installer installs this program as the node's agent under systemd and removes it again. Its methods change files
@@ -278,7 +277,7 @@ func (i *Installer) restoreKubelet(ctx context.Context) error {
 		return fmt.Errorf("the kubelet's unit is restored, but it does not start (see journalctl -u kubelet): %w", err)
 	}
 	if !i.DryRun {
-		fmt.Fprintln(i.Out, kubeletBack)
+		fmt.Fprintln(i.Out, "the kubelet manages the node again; pods kept running")
 	}
 	return nil
 }
@@ -297,7 +296,7 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	switch {
 	case err != nil || i.DryRun:
 	case started:
-		fmt.Fprintln(i.Out, kubeletBack)
+		fmt.Fprintf(i.Out, "%s removed; pods keep running, and %s is being started\n", ownUnit, kubeletUnit)
 	default:
 		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
 	}

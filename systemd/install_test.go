@@ -279,7 +279,7 @@ func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.check(m.calls, "start --no-block kubelet.service\n")
-	if out := m.out.String(); !strings.HasSuffix(out, "the kubelet manages the node again; pods kept running\n") {
-		t.Errorf("got output %q, want that the kubelet manages the node", out)
+	if out := m.out.String(); !strings.HasSuffix(out, "and kubelet.service is being started\n") {
+		t.Errorf("got output %q, want that the kubelet is started", out)
 	}
 }
