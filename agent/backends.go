@@ -154,7 +154,7 @@ type Config struct {
 	Gone func()
 	// Watchers hear about changes of pods. Optional.
 	Watchers Watchers
-	// Clock returns the wall clock, without the time that has passed. Nil: that of the machine.
+	// Clock returns the time of the wall clock, without a monotonic reading. Nil: that of the machine.
 	Clock func() time.Time
 	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
 	BackoffFirst, BackoffMax time.Duration

@@ -45,5 +45,5 @@ func (x *podDirs) remove(ctx context.Context, t *Task) error {
 }
 
 // FreeIDs gives back the IDs of the user namespace of a pod of which nothing runs any more: the API may show the pod
-// for days, and there are not many more IDs than for the pods that run.
+// for days, and there may be IDs for maxPods pods only.
 func (x *Executor) FreeIDs(pod types.UID) error { return x.backends.UserNamespaces.Release(pod) }

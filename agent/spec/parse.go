@@ -45,8 +45,8 @@ func ParsePodLabels(labels map[string]string) (pod types.NamespacedName, err err
 func ParseContainer(labels, annotations map[string]string) (facts ContainerFacts, err error) {
 	name := labels[podutil.LabelContainerName]
 	_, err = ParsePodLabels(labels)
-	if err := errors.Join(err, checkContainerName(name)); err != nil {
-		return ContainerFacts{}, err
+	if err = errors.Join(err, checkContainerName(name)); err != nil {
+		return facts, err
 	}
 	r := annotationReader{annotations: annotations}
 	facts = ContainerFacts{
