@@ -266,12 +266,16 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 
 // keep registers the plugin at a socket and keeps it until ctx ends. agent ends with the agent.
 func (r *Registry) keep(ctx, agent context.Context, socket string) {
+	var dismiss func(context.Context)
+	defer func() {
+		if dismiss != nil {
+			dismiss(agent)
+		}
+	}()
 	for wait := registerFirst; ; wait = min(2*wait, registerMax) {
-		dismiss, err := r.register(ctx, socket)
+		err := r.register(ctx, socket, &dismiss)
 		if err == nil {
 			<-ctx.Done()
-			dismiss(agent)
-			return
 		}
 		if ctx.Err() != nil {
 			return
@@ -283,11 +287,12 @@ func (r *Registry) keep(ctx, agent context.Context, socket string) {
 	}
 }
 
-// register makes the two calls of the registration.
-func (r *Registry) register(ctx context.Context, socket string) (dismiss func(context.Context), err error) {
+// register makes the two calls of the registration. It sets dismiss once the handler has accepted the plugin, which is
+// not asked again where only the second call has failed.
+func (r *Registry) register(ctx context.Context, socket string, dismiss *func(context.Context)) error {
 	conn, err := Dial(socket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
 	client := registration.NewRegistrationClient(conn)
@@ -295,9 +300,11 @@ func (r *Registry) register(ctx context.Context, socket string) (dismiss func(co
 	defer cancel()
 	info, err := client.GetInfo(asking, &registration.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		return nil, fmt.Errorf("get info of the plugin: %w", err)
+		return fmt.Errorf("get info of the plugin: %w", err)
 	}
-	dismiss, err = r.accept(ctx, info, socket)
+	if *dismiss == nil {
+		*dismiss, err = r.accept(ctx, info, socket)
+	}
 	s := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		s.Error = err.Error()
@@ -305,9 +312,9 @@ func (r *Registry) register(ctx context.Context, socket string) (dismiss func(co
 	notifying, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	if _, notifyErr := client.NotifyRegistrationStatus(notifying, s); notifyErr != nil && err == nil {
-		r.log.Warn("cannot notify a plugin that it is registered", "plugin", info.Name, "err", notifyErr)
+		return fmt.Errorf("notify plugin %s that it is registered: %w", info.Name, notifyErr)
 	}
-	return dismiss, err
+	return err
 }
 
 // accept passes a plugin to the handler of its type.

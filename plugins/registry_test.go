@@ -219,6 +219,22 @@ func TestRefused(t *testing.T) {
 	w.untilKnown("a")
 }
 
+// TestNotNotified checks that a plugin that could not take the news of its registration gets it again, and that it is
+// registered once all the time.
+func TestNotNotified(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	p := w.plugin("a.sock", "a", nil)
+	p.RefuseStatus(errors.New("not now"))
+	w.begin()
+	w.untilNotified(p, 2, "")
+	w.untilKnown("a")
+	if n := w.registered("a"); n != 1 {
+		t.Errorf("the plugin: registered %d times, want once", n)
+	}
+}
+
 // TestSocketGone checks that a plugin whose socket goes is dismissed, once; the others are not asked again.
 func TestSocketGone(t *testing.T) {
 	t.Parallel()

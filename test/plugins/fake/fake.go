@@ -27,6 +27,7 @@ type Plugin struct {
 
 	mu       sync.Mutex
 	statuses []*registration.RegistrationStatus
+	refusal  error
 }
 
 // Serve serves at a socket until Close.
@@ -69,6 +70,13 @@ func (p *Plugin) Registrations() []*registration.RegistrationStatus {
 	return slices.Clone(p.statuses)
 }
 
+// RefuseStatus sets what the plugin answers to registration statuses, which it records all the same.
+func (p *Plugin) RefuseStatus(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusal = err
+}
+
 // GetInfo is the registration's first call.
 func (p *Plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return p.info, nil
@@ -80,5 +88,5 @@ func (p *Plugin) NotifyRegistrationStatus(_ context.Context,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.statuses = append(p.statuses, s)
-	return &registration.RegistrationStatusResponse{}, nil
+	return &registration.RegistrationStatusResponse{}, p.refusal
 }
