@@ -3,6 +3,9 @@ package metrics
 import (
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // DefaultBuckets are the kubelet's buckets for most durations, in seconds.
@@ -37,6 +40,8 @@ type Agent struct {
 	// runtimeTotal, runtimeErrors and runtimeTook count calls to the container runtime, by operation_type.
 	runtimeTotal, runtimeErrors *Vec[*Counter]
 	runtimeTook                 *Vec[*Histogram]
+	// losingSupport has the version of Kubernetes that is too new for the runtime.
+	losingSupport *Vec[*Gauge]
 
 	PodMetrics
 	ContainerMetrics
@@ -97,6 +102,8 @@ func NewAgent(r *Registry, node string) *Agent {
 		runtimeTook: r.Histograms("kubelet_runtime_operations_duration_seconds",
 			"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", runtimeBuckets,
 			"operation_type"),
+		losingSupport: r.Gauges("kubelet_cri_losing_support", "[ALPHA] the Kubernetes version that the currently running "+
+			"CRI implementation will lose support on if not upgraded.", "version"),
 		Cgroups: r.Histograms("kubelet_cgroup_manager_duration_seconds",
 			"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.", DefaultBuckets,
 			"operation_type"),
@@ -179,6 +186,9 @@ func newContainerMetrics(r *Registry) ContainerMetrics {
 	}
 }
 
+// needsRuntimeConfig is the version of Kubernetes that refuses runtimes without the call RuntimeConfig.
+const needsRuntimeConfig = "1.38.0"
+
 // RuntimeCall counts a call to the container runtime. verb is the name of the CRI method.
 func (a *Agent) RuntimeCall(verb string, took time.Duration, err error) {
 	operation := runtimeOperation(verb)
@@ -186,6 +196,9 @@ func (a *Agent) RuntimeCall(verb string, took time.Duration, err error) {
 	a.runtimeTook.With(operation).Took(took)
 	if err != nil {
 		a.runtimeErrors.With(operation).Inc()
+	}
+	if verb == "RuntimeConfig" && status.Code(err) == codes.Unimplemented {
+		a.losingSupport.With(needsRuntimeConfig).Set(1)
 	}
 }
 

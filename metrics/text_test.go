@@ -3,6 +3,7 @@ package metrics
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func written(r *Registry) string {
@@ -144,6 +148,27 @@ func TestRuntimeOperationsHaveTheKubeletsNames(t *testing.T) {
 	} {
 		if got := runtimeOperation(verb); got != want {
 			t.Errorf("%s: got %s, want %s", verb, got, want)
+		}
+	}
+}
+
+// TestOutdatedRuntime checks that a runtime that does not report its cgroup driver is known to lose support, and that
+// no other failure says so.
+func TestOutdatedRuntime(t *testing.T) {
+	const losing = `kubelet_cri_losing_support{version="1.38.0"} 1`
+	for _, test := range []struct {
+		verb string
+		code codes.Code
+		want bool
+	}{
+		{"RuntimeConfig", codes.Unimplemented, true},
+		{"RuntimeConfig", codes.Unavailable, false},
+		{"GetContainerEvents", codes.Unimplemented, false},
+	} {
+		r := &Registry{}
+		NewAgent(r, "node").RuntimeCall(test.verb, 0, fmt.Errorf("%s: %w", test.verb, status.Error(test.code, "")))
+		if got := strings.Contains(written(r), losing); got != test.want {
+			t.Errorf("%s with %s: got the metric: %t, want %t", test.verb, test.code, got, test.want)
 		}
 	}
 }
