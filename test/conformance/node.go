@@ -84,6 +84,9 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
 		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
 		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
+	if strings.Contains(o.focus, proxySpecs) {
+		args = append(args, "--cri-proxy-enabled")
+	}
 	cmd := r.command(ctx, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // the specs then clean up

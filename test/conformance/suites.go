@@ -83,7 +83,24 @@ var suites = map[string]suite{
 		label: "!Flaky",
 		node:  true,
 	},
+	"single-dra": {
+		title: "`e2e_node`: drivers of dynamic resources (DRA)",
+		focus: `Feature:DynamicResourceAllocation`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-runtime": {
+		title: "`e2e_node`: errors, delays and an old version of the container runtime, back-off of restarts and pulls",
+		focus: proxySpecs,
+		label: "!Flaky",
+		skip:  `OffByDefault`,
+		node:  true,
+	},
 }
+
+// proxySpecs is in the names of specs of which each call to the runtime goes through the suite's own proxy, in which
+// they make calls fail or take long.
+const proxySpecs = "Feature:CriProxy"
 
 // The suites of a run that names none: what every node must pass.
 const (
