@@ -67,11 +67,6 @@ func build(k *KubeletConfiguration, flags flagValues) (*Config, error) {
 		Shutdown: buildShutdown(k),
 		Server:   buildServer(k),
 		Healthz:  endpoint(k.HealthzBindAddress, *k.HealthzPort),
-		Process: Process{
-			Logging:     LogSettings{JSON: k.Logging.Format == "json", Verbosity: int(k.Logging.Verbosity)},
-			OOMScoreAdj: int(*k.OOMScoreAdj),
-			Tracing:     buildTracing(k.Tracing),
-		},
 	}, nil
 }
 
@@ -285,16 +280,4 @@ func limitPulls(i *Images, k *KubeletConfiguration, written func(field, flag str
 	if written("registryPullQPS", "registry-qps") || written("registryBurst", "registry-burst") {
 		i.PullQPS, i.PullBurst = float32(*k.RegistryPullQPS), int(k.RegistryBurst)
 	}
-}
-
-// buildTracing returns where spans are sent; without a sampling rate there are none.
-func buildTracing(t *TracingConfiguration) Tracing {
-	if t == nil || t.SamplingRatePerMillion == nil || *t.SamplingRatePerMillion == 0 {
-		return Tracing{}
-	}
-	out := Tracing{Endpoint: "localhost:4317", PerMillion: *t.SamplingRatePerMillion}
-	if t.Endpoint != nil {
-		out.Endpoint = *t.Endpoint
-	}
-	return out
 }

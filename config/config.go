@@ -27,7 +27,6 @@ type Config struct {
 	Shutdown  Shutdown
 	Server    Server
 	Healthz   Endpoint
-	Process   Process
 
 	// Flags are all flags and their values, without secrets, as /flagz shows them.
 	Flags map[string]string
@@ -219,25 +218,6 @@ type Server struct {
 	DebugFlags      bool // the log's verbosity may be set
 	SystemLogs      bool
 	SystemLogsQuery bool
-}
-
-// Process is what concerns the agent's own process.
-type Process struct {
-	Logging     LogSettings
-	OOMScoreAdj int // -1000 to 1000
-	Tracing     Tracing
-}
-
-// Tracing says where spans are sent. Without an endpoint there are none.
-type Tracing struct {
-	Endpoint   string // host:port of a collector that speaks OTLP over gRPC
-	PerMillion int32  // how many of a million traces are sampled
-}
-
-// LogSettings says how nodelet logs.
-type LogSettings struct {
-	JSON      bool
-	Verbosity int // 0: important events; 4 and more: each step
 }
 
 // Warning is a setting without effect.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/execute"
@@ -13,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/userns"
@@ -155,12 +157,17 @@ func runPods(ctx context.Context, p *process, x parts) error {
 
 // newTracer makes what sends spans to the collector of tracing.endpoint; nil if none are sampled.
 func newTracer(p *process) *trace.Tracer {
-	c := trace.Settings(p.cfg)
-	if c.Endpoint == "" {
+	k := p.cfg.Kubelet.Tracing
+	if k == nil || ptr.Deref(k.SamplingRatePerMillion, 0) == 0 || ptr.Equal(k.Endpoint, ptr.To("")) {
 		return nil
 	}
-	c.Log = p.log
-	t := trace.New(c)
+	t := trace.New(trace.Config{
+		Endpoint:   ptr.Deref(k.Endpoint, "localhost:4317"),
+		PerMillion: *k.SamplingRatePerMillion,
+		Node:       p.cfg.Node.Name,
+		Version:    config.Version,
+		Log:        p.log,
+	})
 	p.metrics.AddDroppedSpans(t.Dropped)
 	p.Start(t.Run)
 	return t

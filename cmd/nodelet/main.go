@@ -105,11 +105,11 @@ func serve(cfg *config.Config) error {
 	go self.GrowFileTable()
 	w := &self.LogWriter{To: os.Stderr}
 	out := output{verbosity: &endpoints.Verbosity{}, health: w.Health}
-	out.verbosity.SetVerbosity(uint64(cfg.Process.Logging.Verbosity))
-	log := slog.New(systemd.LogHandler(w, cfg.Process.Logging.JSON, out.verbosity))
+	out.verbosity.SetVerbosity(uint64(cfg.Kubelet.Logging.Verbosity))
+	log := slog.New(systemd.LogHandler(w, cfg.Kubelet.Logging.Format == "json", out.verbosity))
 	out.log = log
 	klog.SetSlogLogger(log.With("from", "client-go"))
-	self.Protect(cfg.Process.OOMScoreAdj, log)
+	self.Protect(int(*cfg.Kubelet.OOMScoreAdj), log)
 	log.Info("Effective KubeletConfiguration", "config", cfg.Kubelet)
 	if err := cfg.Missing(); err != nil {
 		return err

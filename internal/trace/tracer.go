@@ -9,8 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/nodelet/nodelet/config"
 )
 
 const (
@@ -30,16 +28,6 @@ type Config struct {
 	// Node and Version describe the agent.
 	Node, Version string
 	Log           *slog.Logger
-}
-
-// Settings returns what a Tracer needs of the configuration. The caller adds the log.
-func Settings(c *config.Config) Config {
-	return Config{
-		Endpoint:   c.Process.Tracing.Endpoint,
-		PerMillion: c.Process.Tracing.PerMillion,
-		Node:       c.Node.Name,
-		Version:    config.Version,
-	}
 }
 
 // Tracer samples traces and sends their spans. Run does the work. A nil Tracer samples nothing.
