@@ -99,7 +99,7 @@ plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
-config: host/topology internal/release
+config: agent/eviction/policy host/topology internal/release
 systemd: internal/loglevel internal/backoff
 volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block: host/program

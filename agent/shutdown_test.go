@@ -15,7 +15,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
-	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -120,7 +119,7 @@ func (s *shutdowns) reported() error {
 }
 
 // watchShutdowns begins to watch for shutdowns until the returned function is called.
-func (w *world) watchShutdowns(bus *fakeLogind, groups []config.PriorityGrace) (s *shutdowns, end func()) {
+func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shutdowns, end func()) {
 	s = &shutdowns{}
 	s.Shutdown = shutdown.New(shutdown.Config{
 		Groups:   groups,
@@ -140,7 +139,7 @@ func (w *world) watchShutdowns(bus *fakeLogind, groups []config.PriorityGrace) (
 
 // restartInShutdown restarts the agent while the machine goes down, and watches for shutdowns until the returned
 // function is called. The runtime must not have listed its pods before this returns.
-func (w *world) restartInShutdown(bus *fakeLogind, groups []config.PriorityGrace) (end func()) {
+func (w *world) restartInShutdown(bus *fakeLogind, groups []shutdown.Group) (end func()) {
 	var s *shutdowns
 	w.doomed = func(pod *corev1.Pod) *agent.Eviction { return s.Interrupted(pod) }
 	w.restart()
@@ -158,7 +157,7 @@ func TestShutdownGroups(t *testing.T) {
 		w.run(low, high, critical)
 		w.sleep(time.Second)
 		bus := newLogind()
-		s, end := w.watchShutdowns(bus, []config.PriorityGrace{
+		s, end := w.watchShutdowns(bus, []shutdown.Group{
 			{Priority: 0, Grace: time.Minute},
 			{Priority: 500, Grace: time.Minute},
 			{Priority: 1000, Grace: 2 * time.Second},
@@ -211,7 +210,7 @@ func TestShutdownGroups(t *testing.T) {
 func TestShutdownCalledOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus := newLogind()
-		s, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
 		defer end()
 		bus.signal(true)
 		w.sleep(2 * time.Second)
@@ -232,7 +231,7 @@ func TestShutdownCalledOff(t *testing.T) {
 // TestShutdownGoesOn checks that an agent that restarts in the middle of a shutdown goes on with the same group. It
 // waits for its pods, and not for ever for a source that stays silent; it brings no ended pod back.
 func TestShutdownGoesOn(t *testing.T) {
-	groups := []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+	groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
 	for name, after := range map[string]time.Duration{"synced soon": 5 * time.Second, "never synced": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -277,7 +276,7 @@ func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 			w.run(pod)
 			w.sleep(time.Second)
 		}
-		groups := []config.PriorityGrace{
+		groups := []shutdown.Group{
 			{Priority: 0, Grace: time.Minute},
 			{Priority: 1000, Grace: time.Minute},
 			{Priority: 2000000000, Grace: time.Minute},
@@ -316,7 +315,7 @@ func TestShutdownWithoutRuntime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web"))
 		w.sleep(time.Second)
-		groups := []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+		groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
 		bus := newLogind()
 		bus.down = true
 		w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
@@ -342,7 +341,7 @@ func TestShutdownGroupWithoutTime(t *testing.T) {
 		w.sleep(time.Second)
 		w.run(high)
 		w.sleep(time.Second)
-		groups := []config.PriorityGrace{{Priority: 0}, {Priority: 1000, Grace: time.Minute}}
+		groups := []shutdown.Group{{Priority: 0}, {Priority: 1000, Grace: time.Minute}}
 		bus := newLogind()
 		bus.down = true
 		hung := w.runtime.Inject(&fake.Fault{Verb: "ListPodSandbox", Hang: true})
@@ -377,7 +376,7 @@ func TestShutdownWithSilentSource(t *testing.T) {
 		w.restart()
 		bus := newLogind()
 		bus.down = true
-		_, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
+		_, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
 		defer end()
 		w.sleep(50 * time.Second)
 		w.checkRunning()
@@ -402,7 +401,7 @@ func TestShutdownStateUnreadable(t *testing.T) {
 				bus := newLogind()
 				bus.down = true
 				s := shutdown.New(shutdown.Config{
-					Groups:   []config.PriorityGrace{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}},
+					Groups:   []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}},
 					RootDir:  w.root,
 					Pods:     w.agent.Supervisor,
 					Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
@@ -431,7 +430,7 @@ func TestShutdownWithFewerGroups(t *testing.T) {
 		}
 		bus := newLogind()
 		bus.down = true
-		_, end := w.watchShutdowns(bus, []config.PriorityGrace{{Priority: 0, Grace: time.Minute}})
+		_, end := w.watchShutdowns(bus, []shutdown.Group{{Priority: 0, Grace: time.Minute}})
 		defer end()
 		w.sleep(5 * time.Second)
 		if !bus.isLocked() {
@@ -451,7 +450,7 @@ func TestSilentLogind(t *testing.T) {
 		bus := newLogind()
 		bus.silent = true
 		began := time.Now()
-		s, end := w.watchShutdowns(bus, []config.PriorityGrace{{Grace: time.Minute}})
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
 		defer end()
 		if took := time.Since(began); took > 10*time.Second || s.Admit(apiPod("web")) != nil {
 			t.Errorf("the start took %s, want at most 10s, and no refused pod", took)
@@ -464,7 +463,7 @@ func TestNoBus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		bus, tries := newLogind(), 0
 		s := shutdown.New(shutdown.Config{
-			Groups:  []config.PriorityGrace{{Grace: time.Minute}},
+			Groups:  []shutdown.Group{{Grace: time.Minute}},
 			RootDir: w.root,
 			Pods:    w.agent.Supervisor,
 			Connect: func(context.Context) (shutdown.Bus, error) {

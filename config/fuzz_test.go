@@ -39,9 +39,10 @@ func FuzzParse(f *testing.F) {
 		if validate(c) != nil {
 			return
 		}
+		use(&Config{Kubelet: *c})
 		flags := flagValues{"hostname-override": "n"}
-		if _, err := build(c, flags); err != nil {
-			t.Fatalf("valid, yet not built: %v", err)
+		if err := (&Config{Kubelet: *c}).addFlags(flags); err != nil && c.PodCIDR == "" {
+			t.Fatalf("valid, yet not used: %v", err)
 		}
 		warnings(c, merged, flags)
 	})
@@ -64,7 +65,20 @@ func FuzzFlags(f *testing.F) {
 			t.Fatalf("read, yet not applied: %v", err)
 		}
 		if validate(c) == nil {
-			_, _ = build(c, values) // may refuse labels and names, must not panic
+			use(&Config{Kubelet: *c})
+			_ = (&Config{Kubelet: *c}).addFlags(values) // may refuse labels and names, must not panic
 		}
 	})
+}
+
+// use derives all values from a valid configuration.
+func use(c *Config) {
+	c.RefusesCgroupV1()
+	c.RefusesSwap()
+	c.Server()
+	c.Healthz()
+	c.TLS()
+	c.Thresholds()
+	c.Reserved()
+	c.CrashLoop()
 }

@@ -2,14 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
-	"maps"
-	"net/netip"
-	"os"
-	"slices"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // UsageError is an error in the command line itself: an unknown command or flag, or a value that a flag cannot have.
@@ -50,20 +42,47 @@ func Load(args []string) (*Config, error) {
 	if err := validate(kubelet); err != nil {
 		return nil, err
 	}
-	c, err := build(kubelet, flags)
-	if err != nil {
+	c := &Config{
+		Kubelet:  *kubelet,
+		Flags:    shownFlags(flags),
+		Warnings: warnings(kubelet, tree, flags),
+		written:  writtenFields(tree, flags),
+	}
+	if err := c.addFlags(flags); err != nil {
 		return nil, err
 	}
-	written := func(field, flag string) bool {
-		_, byFlag := flags[flag]
-		return byFlag || isSet(tree, field)
-	}
-	c.Node.Kernel = buildKernel(kubelet, written)
-	limitPulls(&c.Images, kubelet, written)
-	c.Flags = shownFlags(flags)
-	c.AcceptMissing, _ = flags["accept-missing"].([]string)
-	c.Warnings = warnings(kubelet, tree, flags)
 	return c, nil
+}
+
+// addFlags sets what the flags without a field say.
+func (c *Config) addFlags(flags flagValues) (err error) {
+	c.Paths = Paths{
+		Kubeconfig:          flags.text("kubeconfig"),
+		BootstrapKubeconfig: flags.text("bootstrap-kubeconfig"),
+		Root:                flags.text("root-dir"),
+		Certificates:        flags.text("cert-dir"),
+	}
+	c.Providers = Providers{
+		Config: flags.text("image-credential-provider-config"),
+		BinDir: flags.text("image-credential-provider-bin-dir"),
+	}
+	c.RuntimeCgroup = flags.text("runtime-cgroups")
+	c.AcceptMissing, _ = flags["accept-missing"].([]string)
+	if c.Node, err = readNode(flags); err != nil {
+		return err
+	}
+	c.Network, err = readNetwork(&c.Kubelet, flags)
+	return err
+}
+
+// writtenFields returns the fields that a file or a flag sets.
+func writtenFields(tree map[string]any, flags flagValues) map[string]bool {
+	written := map[string]bool{}
+	for _, k := range knobs {
+		_, byFlag := flags[k.flag]
+		written[k.field] = byFlag || isSet(tree, k.field)
+	}
+	return written
 }
 
 // decode converts a checked tree to a configuration.
@@ -110,79 +129,3 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 
 // defaultRoot is the kubelet's root directory.
 const defaultRoot = "/var/lib/kubelet"
-
-// nodeName returns the name of the Node object: --hostname-override or the host name, in lower case.
-func nodeName(override string) (string, error) {
-	name, source := strings.TrimSpace(override), "--hostname-override"
-	if name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return "", fmt.Errorf("find the machine's host name: %w", err)
-		}
-		name, source = strings.TrimSpace(host), "the machine's host name"
-	}
-	name = strings.ToLower(name)
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return "", fmt.Errorf("%s %q cannot be the name of a node: %s; choose another one with --hostname-override",
-			source, name, problems[0])
-	}
-	return name, nil
-}
-
-// nodeIPs parses --node-ip.
-func nodeIPs(text string) ([]netip.Addr, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var ips []netip.Addr
-	for part := range strings.SplitSeq(text, ",") {
-		ip, err := netip.ParseAddr(strings.TrimSpace(part))
-		if err != nil {
-			return nil, fmt.Errorf("--node-ip: %q is not an IP address", part)
-		}
-		ips = append(ips, ip.Unmap())
-	}
-	switch {
-	case len(ips) > 2 || len(ips) == 2 && ips[0].Is4() == ips[1].Is4():
-		return nil, fmt.Errorf("--node-ip: %s is neither one address nor a pair of an IPv4 and an IPv6 address", text)
-	case len(ips) == 2 && (ips[0].IsUnspecified() || ips[1].IsUnspecified()):
-		return nil, errors.New("--node-ip: 0.0.0.0 and :: choose the family of a single address; " +
-			"they cannot be part of a pair")
-	}
-	return ips, nil
-}
-
-// kubernetesLabels are the labels in Kubernetes' domains that a node may set on itself (NodeRestriction refuses all
-// others).
-var kubernetesLabels = []string{
-	"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
-	"failure-domain.beta.kubernetes.io/region", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type",
-}
-
-func checkLabels(labels map[string]string) error {
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		if problems := validation.IsQualifiedName(k); len(problems) > 0 {
-			return fmt.Errorf("--node-labels: %q is not a valid label key: %s", k, problems[0])
-		}
-		if problems := validation.IsValidLabelValue(labels[k]); len(problems) > 0 {
-			return fmt.Errorf("--node-labels: %s: %q is not a valid label value: %s", k, labels[k], problems[0])
-		}
-		if !mayLabelItself(k) {
-			return fmt.Errorf("--node-labels: a node must not set the label %s on itself; "+
-				"in the domains kubernetes.io and k8s.io "+
-				"only keys below kubelet.kubernetes.io/ and node.kubernetes.io/ and these are allowed: %s",
-				k, strings.Join(kubernetesLabels, ", "))
-		}
-	}
-	return nil
-}
-
-func mayLabelItself(key string) bool {
-	domain, _, ok := strings.Cut(key, "/")
-	within := func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
-	if !ok || !within("kubernetes.io") && !within("k8s.io") {
-		return true
-	}
-	return within("kubelet.kubernetes.io") || within("node.kubernetes.io") || slices.Contains(kubernetesLabels, key)
-}

@@ -187,9 +187,9 @@ func TestPrecedence(t *testing.T) {
 	if want := map[string]bool{"AllBeta": false, "NodeSwap": true}; !cmp.Equal(k.FeatureGates, want) {
 		t.Errorf("featureGates: got %v, want %v", k.FeatureGates, want)
 	}
-	if c.Paths.StaticPods != filepath.Join(dir, "manifests") || filepath.Base(c.Paths.ResolvConf) != "resolv" ||
-		!filepath.IsAbs(c.Paths.ResolvConf) {
-		t.Errorf("relative paths: got %s and %s, want absolute ones", c.Paths.StaticPods, c.Paths.ResolvConf)
+	resolv := *k.ResolverConfig
+	if k.StaticPodPath != filepath.Join(dir, "manifests") || filepath.Base(resolv) != "resolv" || !filepath.IsAbs(resolv) {
+		t.Errorf("relative paths: got %s and %s, want absolute ones", k.StaticPodPath, resolv)
 	}
 }
 
@@ -197,31 +197,32 @@ func TestPrecedence(t *testing.T) {
 func TestFlagsMeanZero(t *testing.T) {
 	c := mustLoad(t, "", "--max-pods=0", "--streaming-connection-idle-timeout=0", "--eviction-hard=", "--resolv-conf=",
 		"--healthz-port=0")
-	if c.Node.MaxPods != 0 || c.Server.StreamIdle != 0 || len(c.Eviction.Thresholds) != 0 ||
-		c.Paths.ResolvConf != "" || c.Healthz.Port != 0 {
-		t.Errorf("got %+v %+v %+v, want 0", c.Node.MaxPods, c.Server, c.Eviction)
+	k := c.Kubelet
+	if k.MaxPods != 0 || k.StreamingConnectionIdleTimeout.Duration != 0 || len(c.Thresholds()) != 0 ||
+		*k.ResolverConfig != "" || c.Healthz().Port() != 0 {
+		t.Errorf("got %d pods, %v idle, the thresholds %v, resolvConf %q and the health checks at %s; want 0 and none",
+			k.MaxPods, k.StreamingConnectionIdleTimeout, c.Thresholds(), *k.ResolverConfig, c.Healthz())
 	}
 }
 
 // TestNegativeLogSize checks that a negative size, which turns the rotation of logs off, is accepted as by the kubelet.
 func TestNegativeLogSize(t *testing.T) {
-	if got := mustLoad(t, "containerLogMaxSize: \"-1\"\n").Logs.MaxBytes; got >= 0 {
-		t.Errorf("got %d, want a negative size", got)
+	if got := mustLoad(t, "containerLogMaxSize: \"-1\"\n").Kubelet.ContainerLogMaxSize; got != "-1" {
+		t.Errorf("got %s, want -1", got)
 	}
 }
 
 // TestLooseNames checks names that the kubelet accepts, although one is no address and the other no name of Kubernetes.
 func TestLooseNames(t *testing.T) {
 	c := mustLoad(t, "healthzBindAddress: localhost\nclusterDomain: My_Cluster.local.\n")
-	if got := c.Healthz.Addr.String(); got != "127.0.0.1" {
+	if got := c.Healthz().Addr().String(); got != "127.0.0.1" {
 		t.Errorf("healthzBindAddress: got %s, want 127.0.0.1", got)
 	}
 }
 
 func TestConfigValue(t *testing.T) {
 	c := mustLoad(t, "clusterDNS: [10.0.0.9]\nkubeReserved: {cpu: 1m}\nmaxParallelImagePulls: 4\n"+
-		"shutdownGracePeriod: 30s\n"+
-		"shutdownGracePeriodCriticalPods: 10s\ncontainerLogMaxSize: 5Mi\ntlsMinVersion: VersionTLS13\n"+
+		"tlsMinVersion: VersionTLS13\n"+
 		"tlsCipherSuites: [TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\n",
 		"--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns=fd00::1",
 		"--kube-reserved=cpu=100m,memory=1Gi", "--kube-reserved=pid=10",
@@ -237,37 +238,30 @@ func TestConfigValue(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	same("DNS", c.Pods.DNS, []netip.Addr{
-		netip.MustParseAddr("10.0.0.1"),
-		netip.MustParseAddr("10.0.0.2"),
-		netip.MustParseAddr("fd00::1"),
-	})
+	same("DNS", c.Kubelet.ClusterDNS, []string{"10.0.0.1", "10.0.0.2", "fd00::1"})
 	same("node IPs", c.Node.IPs, []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")})
-	same("taints", c.Node.Taints, []corev1.Taint{
+	same("taints", c.Kubelet.RegisterWithTaints, []corev1.Taint{
 		{Key: "a", Value: "b", Effect: "NoSchedule"},
 		{Key: "c", Effect: "NoExecute"},
 	})
 	same("labels", c.Node.Labels, map[string]string{"x": "y", "bare": "", "node.kubernetes.io/z": "1"})
 	same("cloud", c.Node.ExternalCloud, true)
 	same("name", c.Node.Name, "node-1")
-	same("reserved names", len(c.Reserved.Kube), 3)
+	same("reserved names", len(c.Reserved().Kube), 3)
 	same("NUMA nodes", len(c.Kubelet.ReservedMemory), 3)
-	same("headers", c.Pods.StaticURLHeader, map[string][]string{"A": {"1", "2"}})
+	same("headers", c.Kubelet.StaticPodURLHeader, map[string][]string{"A": {"1", "2"}})
 	same("log format", c.Kubelet.Logging.Format, "json")
 	same("verbosity", c.Kubelet.Logging.Verbosity, uint32(4))
-	same("manifests", c.Paths.StaticPods, "/m")
-	same("swap", c.Cgroups.FailSwapOn, false)
-	same("seccomp", c.Pods.SeccompDefault, true)
-	same("parallel pulls", c.Images.MaxParallelPulls, 4)
-	same("log size", c.Logs.MaxBytes, int64(5<<20))
-	same("shutdown", c.Shutdown.ByPriority, []PriorityGrace{{0, 20 * time.Second}, {2000000000, 10 * time.Second}})
-	same("TLS", c.Server.MinTLSVersion, uint16(0x0304))
-	same("ciphers", c.Server.CipherSuites, []uint16{0x1301, 0xcca8})
-	same("thresholds", len(c.Eviction.Thresholds), 2)
-	same("share", c.Eviction.Thresholds[1].Percentage, 10.0)
-	same("endpoint", c.Server.Endpoint, Endpoint{netip.MustParseAddr("0.0.0.0"), 10250})
-	same("lease", c.Node.LeaseDuration, 40*time.Second)
-	same("image endpoint", c.Runtime.ImageEndpoint, "unix:///run/containerd/containerd.sock")
+	same("manifests", c.Kubelet.StaticPodPath, "/m")
+	same("swap", *c.Kubelet.FailSwapOn, false)
+	same("seccomp", *c.Kubelet.SeccompDefault, true)
+	same("parallel pulls", *c.Kubelet.MaxParallelImagePulls, int32(4))
+	same("TLS", c.TLS().MinVersion, uint16(0x0304))
+	same("ciphers", c.TLS().CipherSuites, []uint16{0x1301, 0xcca8})
+	same("thresholds", len(c.Thresholds()), 2)
+	same("share", c.Thresholds()[1].Value.Percentage, 10.0)
+	same("address", c.Server().String(), "0.0.0.0:10250")
+	same("lease", c.Kubelet.NodeLeaseDurationSeconds, int32(40))
 }
 
 // TestDropInThresholds checks that a drop-in file with one threshold leaves the defaults of the other signals, unless
@@ -316,26 +310,8 @@ func TestShownFlags(t *testing.T) {
 	}
 }
 
-// TestParallelPulls checks that serializeImagePulls counts only where it is written.
-func TestParallelPulls(t *testing.T) {
-	for body, want := range map[string]int{
-		"":                             0,
-		"serializeImagePulls: true\n":  1,
-		"serializeImagePulls: false\n": 0,
-		"maxParallelImagePulls: 1\n":   1,
-		"serializeImagePulls: false\nmaxParallelImagePulls: 3\n": 3,
-	} {
-		if got := mustLoad(t, body).Images.MaxParallelPulls; got != want {
-			t.Errorf("%q: got %d, want %d", body, got, want)
-		}
-	}
-	if got := mustLoad(t, "", "--serialize-image-pulls").Images.MaxParallelPulls; got != 1 {
-		t.Errorf("by flag: got %d, want 1", got)
-	}
-}
-
 func TestCrashLoopCurve(t *testing.T) {
-	for body, want := range map[string]BackOff{
+	for body, want := range map[string][2]time.Duration{
 		"": {10 * time.Second, 5 * time.Minute},
 		"crashLoopBackOff: {maxContainerRestartPeriod: 60s}": {10 * time.Second,
 			time.Minute},
@@ -346,7 +322,8 @@ func TestCrashLoopCurve(t *testing.T) {
 		"featureGates: {ReduceDefaultCrashLoopBackOffDecay: true, KubeletCrashLoopBackOffMax: false}": {time.Second,
 			time.Minute},
 	} {
-		if got := mustLoad(t, body).CrashLoop; got != want {
+		first, longest := mustLoad(t, body).CrashLoop()
+		if got := [2]time.Duration{first, longest}; got != want {
 			t.Errorf("%q: got %v, want %v", body, got, want)
 		}
 	}
@@ -358,9 +335,11 @@ func TestDefaultsAreSafe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Server.Anonymous || c.Server.AlwaysAllow || !c.Server.Webhook || c.Kubelet.ReadOnlyPort != 0 ||
-		len(c.Eviction.Thresholds) != 5 {
-		t.Errorf("got %+v, want the secure defaults", c.Server)
+	k := c.Kubelet
+	if *k.Authentication.Anonymous.Enabled || k.Authorization.Mode != "Webhook" || !*k.Authentication.Webhook.Enabled ||
+		k.ReadOnlyPort != 0 || len(c.Thresholds()) != 5 {
+		t.Errorf("got %+v, %+v, the read-only port %d and the thresholds %v; want the secure defaults", k.Authentication,
+			k.Authorization, k.ReadOnlyPort, c.Thresholds())
 	}
 	if c.Node.Name != "node-1" || len(c.Warnings) != 0 {
 		t.Errorf("got the name %q and the warnings %v, want node-1 and none", c.Node.Name, c.Warnings)
@@ -394,64 +373,18 @@ func TestTextRequests(t *testing.T) {
 // kubelet's defaults would keep nodelet from machines on which it works.
 func TestMachineIsRefusedIfAsked(t *testing.T) {
 	for _, c := range []struct {
-		args []string
-		want Kernel
+		body   string
+		args   []string
+		v1, on bool
 	}{
-		{nil, Kernel{IPTables: true}},
-		{[]string{"--fail-cgroupv1=true", "--fail-swap-on"}, Kernel{RefuseV1: true, RefuseSwapOn: true, IPTables: true}},
-		{[]string{"--fail-cgroupv1=false", "--fail-swap-on=false"}, Kernel{IPTables: true}},
-		{[]string{"--protect-kernel-defaults", "--make-iptables-util-chains=false"}, Kernel{Protect: true}},
+		{"", nil, false, false},
+		{"", []string{"--fail-cgroupv1=true", "--fail-swap-on"}, true, true},
+		{"", []string{"--fail-cgroupv1=false", "--fail-swap-on=false"}, false, false},
+		{"failSwapOn: true\n", nil, false, true},
 	} {
-		cfg, err := Load(append([]string{"--manifests=/m", "--container-runtime-endpoint=unix:///run/x.sock"}, c.args...))
-		if err != nil {
-			t.Fatal(err)
+		cfg := mustLoad(t, c.body, c.args...)
+		if v1, on := cfg.RefusesCgroupV1(), cfg.RefusesSwap(); v1 != c.v1 || on != c.on {
+			t.Errorf("%q %q: got cgroup v1 refused: %v, swap: %v, want %v, %v", c.body, c.args, v1, on, c.v1, c.on)
 		}
-		if cfg.Node.Kernel != c.want {
-			t.Errorf("%q: got %+v, want %+v", c.args, cfg.Node.Kernel, c.want)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: true\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := Load([]string{"--config=" + file, "--container-runtime-endpoint=unix:///run/x.sock", "--manifests=/m"})
-	if err != nil || !cfg.Node.Kernel.RefuseSwapOn || cfg.Node.Kernel.RefuseV1 {
-		t.Errorf("got %v, %v, want swap refused", cfg, err)
-	}
-}
-
-// TestEventQPS checks that eventRecordQPS 0 means no limit, and not the default of client-go.
-func TestEventQPS(t *testing.T) {
-	for body, want := range map[string]float32{"": 50, "eventRecordQPS: 7": 7, "eventRecordQPS: 0": -1} {
-		if got := mustLoad(t, body).API.EventQPS; got != want {
-			t.Errorf("%q: got %v events a second, want %v", body, got, want)
-		}
-	}
-}
-
-// TestPullLimits checks that the limits of pulls count only if they are written.
-func TestPullLimits(t *testing.T) {
-	for text, want := range map[string]Images{
-		"":                             {},
-		"maxPods: 10\n":                {},
-		"serializeImagePulls: true\n":  {MaxParallelPulls: 1},
-		"serializeImagePulls: false\n": {},
-		"serializeImagePulls: false\nmaxParallelImagePulls: 3\n": {MaxParallelPulls: 3},
-		"maxParallelImagePulls: 3\n":                             {MaxParallelPulls: 3},
-		"maxParallelImagePulls: 1\n":                             {MaxParallelPulls: 1},
-		"registryPullQPS: 5\n":                                   {PullQPS: 5, PullBurst: 10},
-		"registryPullQPS: 0\n":                                   {PullBurst: 10},
-		"registryBurst: 3\n":                                     {PullQPS: 5, PullBurst: 3},
-	} {
-		got := mustLoad(t, text).Images
-		if got.MaxParallelPulls != want.MaxParallelPulls || got.PullQPS != want.PullQPS || got.PullBurst != want.PullBurst {
-			t.Errorf("%q: got %d pulls at a time, %v in a second, burst %d; want %d, %v, %d", text, got.MaxParallelPulls,
-				got.PullQPS, got.PullBurst, want.MaxParallelPulls, want.PullQPS, want.PullBurst)
-		}
-	}
-	got := mustLoad(t, "", "--serialize-image-pulls", "--registry-qps=7").Images
-	if got.MaxParallelPulls != 1 || got.PullQPS != 7 || got.PullBurst != 10 {
-		t.Errorf("by flags: got %+v", got)
 	}
 }

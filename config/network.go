@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// buildNetwork parses the flags of the pod network, which the kubelet does not have.
-func buildNetwork(k *KubeletConfiguration, flags flagValues) (Network, error) {
+// readNetwork parses the flags of the pod network, which the kubelet does not have.
+func readNetwork(k *KubeletConfiguration, flags flagValues) (Network, error) {
 	bins, _ := flags["cni-bin-dir"].([]string)
 	n := Network{
 		Mode: flags.text("network"), Conf: flags.text("cni-conf"), ConfDir: flags.text("cni-conf-dir"), BinDirs: bins,

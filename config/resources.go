@@ -11,33 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodelet/nodelet/agent/eviction/policy"
 )
-
-// Threshold is the value of a signal below which pods are evicted. Exactly one of Quantity and Percentage is set.
-// Thresholds of 0% and 100%, which turn a signal off, are left out.
-type Threshold struct {
-	Signal      string             // such as "memory.available"
-	Quantity    *resource.Quantity // absolute
-	Percentage  float64            // 0 < p < 100, of the capacity which the signal belongs to
-	GracePeriod time.Duration      // how long a soft threshold must hold; zero for a hard one
-	MinReclaim  Reclaim            // how much beyond the threshold is freed
-}
-
-// Reclaim is an amount to free: absolute, or a share of the capacity.
-type Reclaim struct {
-	Quantity   *resource.Quantity
-	Percentage float64 // 0 to 100
-}
-
-// evictionSignals are the eviction signals of the kubelet on Linux.
-var evictionSignals = []string{
-	"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
-	"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available",
-}
 
 // thresholds parses evictionHard, evictionSoft and the fields that belong to them. The result is sorted by signal, hard
 // ones first.
-func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
+func thresholds(c *KubeletConfiguration) ([]policy.Threshold, error) {
 	hard, err := readThresholds("evictionHard", c.EvictionHard)
 	if err != nil {
 		return nil, err
@@ -52,7 +32,7 @@ func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
 			return nil, fmt.Errorf("%s: %s has no grace period; set it in %s",
 				named("evictionSoft"), soft[i].Signal, named("evictionSoftGracePeriod"))
 		}
-		if soft[i].GracePeriod, err = time.ParseDuration(text); err != nil || soft[i].GracePeriod < 0 {
+		if soft[i].Grace, err = time.ParseDuration(text); err != nil || soft[i].Grace < 0 {
 			return nil, fmt.Errorf("%s: %s: %q is not a duration such as 1m30s", named("evictionSoftGracePeriod"),
 				soft[i].Signal, text)
 		}
@@ -64,41 +44,40 @@ func thresholds(c *KubeletConfiguration) ([]Threshold, error) {
 	return all, addReclaims(all, c.EvictionMinimumReclaim)
 }
 
-func readThresholds(field string, m map[string]string) ([]Threshold, error) {
+func readThresholds(field string, m map[string]string) ([]policy.Threshold, error) {
 	if err := knownSignals(field, m); err != nil {
 		return nil, err
 	}
-	var all []Threshold
+	var all []policy.Threshold
 	for _, signal := range slices.Sorted(maps.Keys(m)) {
-		t := Threshold{Signal: signal}
-		var err error
-		if t.Quantity, t.Percentage, err = amount(m[signal]); err != nil {
+		value, err := amount(m[signal])
+		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", named(field), signal, err)
 		}
-		if t.Quantity == nil && (t.Percentage == 0 || t.Percentage == 100) {
+		if value.Quantity == nil && (value.Percentage == 0 || value.Percentage == 100) {
 			continue
 		}
-		if t.Quantity != nil && t.Quantity.Sign() <= 0 {
+		if value.Quantity != nil && value.Quantity.Sign() <= 0 {
 			return nil, fmt.Errorf(`%s: %s: %q is not greater than zero; "0%%" turns the threshold off`, named(field), signal,
 				m[signal])
 		}
-		all = append(all, t)
+		all = append(all, policy.Threshold{Signal: signal, Value: value})
 	}
 	return all, nil
 }
 
-func addReclaims(all []Threshold, m map[string]string) error {
+func addReclaims(all []policy.Threshold, m map[string]string) error {
 	if err := knownSignals("evictionMinimumReclaim", m); err != nil {
 		return err
 	}
 	for signal, text := range m {
-		q, p, err := amount(text)
-		if err != nil || q != nil && q.Sign() < 0 {
+		reclaim, err := amount(text)
+		if err != nil || reclaim.Quantity != nil && reclaim.Quantity.Sign() < 0 {
 			return fmt.Errorf("%s: %s: %q is not an amount such as 500Mi or 5%%", named("evictionMinimumReclaim"), signal, text)
 		}
 		for i := range all {
 			if all[i].Signal == signal {
-				all[i].MinReclaim = Reclaim{q, p}
+				all[i].Reclaim = reclaim
 			}
 		}
 	}
@@ -107,28 +86,28 @@ func addReclaims(all []Threshold, m map[string]string) error {
 
 func knownSignals(field string, m map[string]string) error {
 	for _, signal := range slices.Sorted(maps.Keys(m)) {
-		if !slices.Contains(evictionSignals, signal) {
+		if !slices.Contains(policy.Signals, signal) {
 			return fmt.Errorf("%s: %q is not a valid eviction signal%s", named(field), signal,
-				DidYouMean(signal, evictionSignals))
+				DidYouMean(signal, policy.Signals))
 		}
 	}
 	return nil
 }
 
 // amount parses "500Mi" or "10%".
-func amount(text string) (*resource.Quantity, float64, error) {
+func amount(text string) (policy.Amount, error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		p, err := strconv.ParseFloat(number, 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			return nil, 0, fmt.Errorf("%q is not between 0%% and 100%%", text)
+			return policy.Amount{}, fmt.Errorf("%q is not between 0%% and 100%%", text)
 		}
-		return nil, p, nil
+		return policy.Amount{Percentage: p}, nil
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%q is neither a quantity such as 500Mi nor a share such as 10%%", text)
+		return policy.Amount{}, fmt.Errorf("%q is neither a quantity such as 500Mi nor a share such as 10%%", text)
 	}
-	return &q, 0, nil
+	return policy.Amount{Quantity: &q}, nil
 }
 
 // reservedList parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid.

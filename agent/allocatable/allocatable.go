@@ -43,12 +43,12 @@ type Tree interface {
 
 // Settings returns what an Enforcer needs of the configuration. The caller adds the rest.
 func Settings(c *config.Config) Config {
-	r := c.Reserved
+	k, r := &c.Kubelet, c.Reserved()
 	return Config{
-		PerQOS:    c.Cgroups.PerQOS,
-		Enforce:   c.Cgroups.Enforce,
-		System:    Reservation{Resources: r.System, Cgroup: r.SystemCgroup},
-		Kube:      Reservation{Resources: r.Kube, Cgroup: r.KubeCgroup},
+		PerQOS:    *k.CgroupsPerQOS,
+		Enforce:   k.EnforceNodeAllocatable,
+		System:    Reservation{Resources: r.System, Cgroup: k.SystemReservedCgroup},
+		Kube:      Reservation{Resources: r.Kube, Cgroup: k.KubeReservedCgroup},
 		MemoryQoS: c.Gate("MemoryQoS"),
 	}
 }

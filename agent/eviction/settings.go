@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/config"
@@ -9,25 +10,14 @@ import (
 
 // Settings returns what an Evictor needs of the configuration. The caller adds the rest.
 func Settings(c *config.Config) Config {
+	k, thresholds := &c.Kubelet, c.Thresholds()
+	if slices.Contains(k.EnforceNodeAllocatable, "pods") {
+		thresholds = policy.WithAllocatable(thresholds)
+	}
 	return Config{
-		Thresholds:    thresholds(c),
-		Transition:    c.Eviction.TransitionPeriod,
-		MaxGrace:      c.Eviction.MaxPodGrace,
-		EnforceLimits: c.Node.LocalStorageIsolation,
+		Thresholds:    thresholds,
+		Transition:    k.EvictionPressureTransitionPeriod.Duration,
+		MaxGrace:      time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
+		EnforceLimits: *k.LocalStorageCapacityIsolation,
 	}
-}
-
-func thresholds(c *config.Config) (all []policy.Threshold) {
-	for _, t := range c.Eviction.Thresholds {
-		all = append(all, policy.Threshold{
-			Signal:  t.Signal,
-			Value:   policy.Amount{Quantity: t.Quantity, Percentage: t.Percentage},
-			Grace:   t.GracePeriod,
-			Reclaim: policy.Amount(t.MinReclaim),
-		})
-	}
-	if slices.Contains(c.Cgroups.Enforce, "pods") {
-		all = policy.WithAllocatable(all)
-	}
-	return all
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -37,12 +38,8 @@ func (c *counted) writeResizes(t *metrics.Text) {
 
 // priorityBucket returns the kubelet's class of a pod's priority.
 func priorityBucket(pod *corev1.Pod) string {
-	priority := int32(0)
-	if pod.Spec.Priority != nil {
-		priority = *pod.Spec.Priority
-	}
-	switch {
-	case priority >= 2_000_000_000:
+	switch priority := podutil.Priority(pod); {
+	case priority >= podutil.SystemCritical:
 		return "system-critical"
 	case priority >= 100_000:
 		return "high"

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/utils/ptr"
 
@@ -13,51 +14,54 @@ import (
 
 // Settings returns what agent/spec needs of the configuration; New adds the rest.
 func Settings(c *config.Config) spec.Node {
+	k := &c.Kubelet
 	s := spec.Node{
-		PodLogsDir:     c.Paths.PodLogs,
+		PodLogsDir:     k.PodLogsDir,
 		PodsDir:        filepath.Join(c.Paths.Root, "pods"),
 		SeccompDir:     filepath.Join(c.Paths.Root, "seccomp"),
-		SeccompDefault: c.Pods.SeccompDefault,
+		SeccompDefault: *k.SeccompDefault,
 		Cgroups: spec.Cgroups{
-			Root:    c.Cgroups.Root,
-			Systemd: c.Cgroups.Driver == "systemd",
-			Flat:    !c.Cgroups.PerQOS,
+			Root:    k.CgroupRoot,
+			Systemd: k.CgroupDriver == "systemd",
+			Flat:    !*k.CgroupsPerQOS,
 		},
 		Managers: spec.Managers{
-			StaticCPU:    c.Kubelet.CPUManagerPolicy == "static",
-			StaticMemory: c.Kubelet.MemoryManagerPolicy == "Static",
+			StaticCPU:    k.CPUManagerPolicy == "static",
+			StaticMemory: k.MemoryManagerPolicy == "Static",
 			NoQuota:      c.Gate("DisableCPUQuotaWithExclusiveCPUs"),
 			PodResources: c.Gate("PodLevelResourceManagers"),
 		},
 		Limits: spec.Limits{
-			CPUCFSQuota:          c.Cgroups.CPUQuota,
-			CPUCFSQuotaPeriod:    c.Cgroups.CPUPeriod,
-			PodPidsLimit:         c.Pods.PidsLimit,
-			SingleProcessOOMKill: ptr.Deref(c.Kubelet.SingleProcessOOMKill, false),
+			CPUCFSQuota:          *k.CPUCFSQuota,
+			CPUCFSQuotaPeriod:    k.CPUCFSQuotaPeriod.Duration,
+			PodPidsLimit:         *k.PodPidsLimit,
+			SingleProcessOOMKill: ptr.Deref(k.SingleProcessOOMKill, false),
 		},
-		Swap:         spec.Swap{Limited: c.Cgroups.SwapBehavior == "LimitedSwap"},
+		Swap:         spec.Swap{Limited: k.MemorySwap.SwapBehavior == "LimitedSwap"},
 		SELinuxMount: c.Gate("SELinuxMount"),
-		NodeDNS:      spec.NodeDNS{ClusterDNS: texts(c.Pods.DNS), ClusterDomain: c.Pods.Domain},
+		NodeDNS: spec.NodeDNS{
+			ClusterDNS:    addresses(k.ClusterDNS),
+			ClusterDomain: strings.TrimSuffix(k.ClusterDomain, "."),
+		},
 	}
 	if c.Gate("DefaultPodSysctls") {
-		s.DefaultSysctls = c.Kubelet.DefaultPodSysctls
+		s.DefaultSysctls = k.DefaultPodSysctls
 	}
 	if c.Gate("MemoryQoS") { // KEP-2570
 		s.MemoryQoS = &spec.MemoryQoS{
-			PageSize: int64(os.Getpagesize()),
-			Tiered:   c.Kubelet.MemoryReservationPolicy == "TieredReservation",
-		}
-		if factor := c.Kubelet.MemoryThrottlingFactor; factor != nil {
-			s.MemoryQoS.ThrottlingFactor = *factor
+			PageSize:         int64(os.Getpagesize()),
+			Tiered:           k.MemoryReservationPolicy == "TieredReservation",
+			ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
 		}
 	}
 	return s
 }
 
-func texts(all []netip.Addr) []string {
-	out := make([]string, len(all))
-	for i, a := range all {
-		out[i] = a.String()
+// addresses returns IP addresses in their usual form, which is the shortest.
+func addresses(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = netip.MustParseAddr(text).String()
 	}
 	return out
 }

@@ -62,7 +62,7 @@ func SettingsOf(c *config.Config) Settings {
 		CPUPolicy:       k.CPUManagerPolicy,
 		CPUOptions:      k.CPUManagerPolicyOptions,
 		ReconcilePeriod: k.CPUManagerReconcilePeriod.Duration,
-		ReservedCPUs:    c.Reserved.CPUs,
+		ReservedCPUs:    c.Reserved().CPUs,
 		MemoryPolicy:    k.MemoryManagerPolicy,
 		TopologyPolicy:  k.TopologyManagerPolicy,
 		TopologyScope:   k.TopologyManagerScope,

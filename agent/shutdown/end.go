@@ -6,8 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/nodelet/nodelet/config"
 )
 
 // endGroups ends all pods, group by group in rising priority: each group gets its time, or less when all its pods have
@@ -32,8 +30,8 @@ func (s *Shutdown) endGroups(ctx context.Context, first int, onStart func(group 
 // awaitPods waits until a restarted agent knows its pods: without them a group would be over at once. The time counts
 // for the first group that has any, which must leave half of it to the pods that are known; the whole, if there are
 // none.
-func (s *Shutdown) awaitPods(ctx context.Context, groups []config.PriorityGrace) {
-	i := slices.IndexFunc(groups, func(g config.PriorityGrace) bool { return g.Grace > 0 })
+func (s *Shutdown) awaitPods(ctx context.Context, groups []Group) {
+	i := slices.IndexFunc(groups, func(g Group) bool { return g.Grace > 0 })
 	if i < 0 {
 		return
 	}
@@ -53,7 +51,7 @@ func (s *Shutdown) awaitPodsFor(ctx context.Context, limit time.Duration) bool {
 	return s.cfg.Pods.AwaitPods(ctx)
 }
 
-func (s *Shutdown) endGroup(ctx context.Context, g config.PriorityGrace, pods []*corev1.Pod) {
+func (s *Shutdown) endGroup(ctx context.Context, g Group, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}

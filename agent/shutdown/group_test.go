@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,9 +11,32 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
+// TestGroups checks the groups of both forms of the settings, and that they are sorted.
+func TestGroups(t *testing.T) {
+	old, byPriority := &config.Config{}, &config.Config{}
+	old.Kubelet.ShutdownGracePeriod.Duration = 30 * time.Second
+	old.Kubelet.ShutdownGracePeriodCriticalPods.Duration = 10 * time.Second
+	byPriority.Kubelet.ShutdownGracePeriodByPodPriority = []config.PriorityShutdown{
+		{Priority: 1000, ShutdownGracePeriodSeconds: 20},
+		{Priority: -1, ShutdownGracePeriodSeconds: 5},
+	}
+	for name, c := range map[string]struct {
+		config *config.Config
+		want   []Group
+	}{
+		"none":           {&config.Config{}, nil},
+		"pair of fields": {old, []Group{{0, 20 * time.Second}, {2_000_000_000, 10 * time.Second}}},
+		"by priority":    {byPriority, []Group{{-1, 5 * time.Second}, {1000, 20 * time.Second}}},
+	} {
+		if got := Groups(c.config); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestGroupOf checks priorities below the lowest, between, at a border and above the highest.
 func TestGroupOf(t *testing.T) {
-	groups := []config.PriorityGrace{
+	groups := []Group{
 		{Priority: 0, Grace: 30 * time.Second},
 		{Priority: 1000, Grace: 20 * time.Second},
 		{Priority: 2000000000, Grace: 10 * time.Second},

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
-	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/backoff"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -56,7 +55,7 @@ type Reporter interface {
 // Config is what a Shutdown needs. All of it is required; without groups a Shutdown does nothing.
 type Config struct {
 	// Groups are the priorities at which groups of pods begin, sorted, with the time that the pods of each get to end.
-	Groups []config.PriorityGrace
+	Groups []Group
 	// RootDir is the agent's directory, where it keeps how far a shutdown has come.
 	RootDir string
 	Pods    Pods
@@ -111,7 +110,7 @@ func (s *Shutdown) Interrupted(pod *corev1.Pod) *agent.Eviction {
 	return eviction(s.cfg.Groups[i])
 }
 
-func eviction(g config.PriorityGrace) *agent.Eviction {
+func eviction(g Group) *agent.Eviction {
 	return &agent.Eviction{Reason: Reason, Message: Message, Grace: g.Grace}
 }
 

@@ -38,7 +38,11 @@ type parts struct {
 
 // newSteps makes what runs the steps of plans.
 func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) (*execute.Executor, error) {
-	userNamespaces, err := userns.Open(uint32(p.cfg.Pods.UserNamespaceSize), p.cfg.Node.MaxPods, x.storage.files, p.log)
+	k, ids := &p.cfg.Kubelet, int64(65536)
+	if k.UserNamespaces != nil {
+		ids = ptr.Deref(k.UserNamespaces.IDsPerPod, ids)
+	}
+	userNamespaces, err := userns.Open(uint32(ids), int(k.MaxPods), x.storage.files, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +68,8 @@ func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) 
 
 // newSupervisor makes the supervisor, which runs the pods.
 func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
-	podCgroups := x.machine.podCgroups(p.cfg.Cgroups.PerQOS)
-	tree, err := logs.NewTree(p.cfg.Paths.PodLogs, logs.LinksDir)
+	podCgroups := x.machine.podCgroups(*p.cfg.Kubelet.CgroupsPerQOS)
+	tree, err := logs.NewTree(p.cfg.Kubelet.PodLogsDir, logs.LinksDir)
 	if err != nil {
 		return err
 	}
@@ -73,6 +77,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 	if err != nil {
 		return err
 	}
+	firstBackoff, longestBackoff := p.cfg.CrashLoop()
 	x.links.supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
 			Runtime:   x.runtime.client,
@@ -105,8 +110,8 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
 		Gone:           mirrors.Wake,
 		Watchers:       newPodsAPI(p, x.links),
-		BackoffFirst:   p.cfg.CrashLoop.Initial,
-		BackoffMax:     p.cfg.CrashLoop.Max,
+		BackoffFirst:   firstBackoff,
+		BackoffMax:     longestBackoff,
 		Log:            p.log,
 	})
 	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
@@ -136,7 +141,7 @@ func runPods(ctx context.Context, p *process, x parts) error {
 	if !x.runtime.monitor.AwaitAnswer(ctx) {
 		return nil
 	}
-	driver, err := x.runtime.monitor.CgroupDriver(ctx, p.cfg.Cgroups.Driver)
+	driver, err := x.runtime.monitor.CgroupDriver(ctx, p.cfg.Kubelet.CgroupDriver)
 	if err != nil {
 		return nil // ctx has ended
 	}

@@ -33,11 +33,12 @@ func newAPIServer(p *process) (*apiServer, error) {
 		return nil, err
 	}
 	if a.identity != nil {
-		c := p.cfg.API
-		if a.client, err = client.New(a.identity.Config(), c.QPS, c.Burst, "nodelet/"+config.KubeletVersion()); err != nil {
+		k, name := &p.cfg.Kubelet, "nodelet/"+config.KubeletVersion()
+		a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name)
+		if err != nil {
 			return nil, err
 		}
-		forEvents, err := client.New(a.identity.Config(), c.EventQPS, c.EventBurst, "nodelet/"+config.KubeletVersion())
+		forEvents, err := client.New(a.identity.Config(), eventQPS(*k.EventRecordQPS), int(k.EventBurst), name)
 		if err != nil {
 			return nil, err
 		}
@@ -58,6 +59,14 @@ func newAPIServer(p *process) (*apiServer, error) {
 	return a, nil
 }
 
+// eventQPS returns the limit of events a second for client-go, where a negative number means no limit.
+func eventQPS(configured int32) float32 {
+	if configured == 0 {
+		return -1
+	}
+	return float32(configured)
+}
+
 // podEvent records an event about a pod.
 func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string) {
 	a.recorder.PodEvent(pod, "", eventType, reason, message)
@@ -76,7 +85,7 @@ func newIdentity(p *process) (*certs.Client, error) {
 
 // newServing provides the certificate of the node's own server; nil if the server is off.
 func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
-	if p.cfg.Server.Port == 0 {
+	if p.cfg.Server().Port() == 0 {
 		return nil, nil
 	}
 	c := certs.ServingSettings(p.cfg)

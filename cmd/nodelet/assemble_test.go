@@ -61,6 +61,15 @@ current-context: x
 	return path
 }
 
+// TestEventQPS checks that eventRecordQPS 0 means no limit, and not the default of client-go.
+func TestEventQPS(t *testing.T) {
+	for configured, want := range map[int32]float32{7: 7, 0: -1} {
+		if got := eventQPS(configured); got != want {
+			t.Errorf("%d: got %v events a second, want %v", configured, got, want)
+		}
+	}
+}
+
 // TestStaticPodRuns checks that the agent, with all its parts connected, runs the pod of a manifest: without an API
 // server, and at its first start while the API server accepts connections and does not answer.
 func TestStaticPodRuns(t *testing.T) {
@@ -109,7 +118,7 @@ func TestStaticPodRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.Server.Port = 0 // other agents on this machine may have it
+			*cfg.Kubelet.EnableServer = false // other agents on this machine may have its port
 			ended := runAgent(t, cfg)
 			began := time.Now()
 			for !appRuns(runtime) {

@@ -38,7 +38,7 @@ func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict 
 		Allocatable:   g.machine.node.Allocatable(),
 		Device:        g.plugins.devices.Known,
 		Volume:        podfs.Supported,
-		UnsafeSysctls: g.p.cfg.Pods.UnsafeSysctls,
+		UnsafeSysctls: g.p.cfg.Kubelet.AllowedUnsafeSysctls,
 		AppArmor:      g.machine.facts.AppArmor(),
 	}, others)
 }
@@ -61,7 +61,7 @@ func (g *guards) connect(api *apiServer, r *containerRuntime, u *usage.Collector
 	e.Log = p.log
 	g.evictor = eviction.New(e)
 	g.shutdown = shutdown.New(shutdown.Config{
-		Groups:   p.cfg.Shutdown.ByPriority,
+		Groups:   shutdown.Groups(p.cfg),
 		RootDir:  p.cfg.Paths.Root,
 		Pods:     l.supervisor,
 		Connect:  func(ctx context.Context) (shutdown.Bus, error) { return systemd.OpenLogind(ctx) },

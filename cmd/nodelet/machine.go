@@ -54,12 +54,12 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	}
 	l.node = m.node
 	p.Start(m.node.Run)
-	settings := nodefacts.Settings(p.cfg)
+	k, settings := &p.cfg.Kubelet, nodefacts.Settings(p.cfg)
 	m.cgroups, err = cgroups.New(cgroups.Config{
-		Root:     p.cfg.Cgroups.Root,
-		Driver:   p.cfg.Cgroups.Driver,
+		Root:     k.CgroupRoot,
+		Driver:   k.CgroupDriver,
 		Protect:  settings.MemoryQoS != nil && settings.MemoryQoS.Tiered,
-		RefuseV1: p.cfg.Node.Kernel.RefuseV1,
+		RefuseV1: p.cfg.RefusesCgroupV1(),
 	})
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	settings.CgroupV2 = m.cgroups.Version() == 2
 	settings.Swap.Controller = m.cgroups.BoundsSwap()
 	settings.Capacity = m.node.Capacity()
-	m.facts = nodefacts.New(settings, p.cfg.Paths.ResolvConf, p.log)
+	m.facts = nodefacts.New(settings, *k.ResolverConfig, p.log)
 	m.facts.Update(m.node.Node(), m.node.Allocatable())
 	enforce := allocatable.Settings(p.cfg)
 	enforce.Tree = m.cgroups
@@ -76,7 +76,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	enforce.Event = api.recorder.NodeEvent
 	enforce.Log = p.log
 	m.allocatable = allocatable.New(enforce)
-	if p.cfg.Node.Kernel.IPTables {
+	if *k.MakeIPTablesUtilChains {
 		p.Start(iptables.New(p.log).Run)
 	}
 	p.Start(func(ctx context.Context) {
@@ -121,14 +121,14 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 
 // newUsage makes what measures the node and its pods.
 func newUsage(p *process, x parts) *usage.Collector {
-	c := usage.Settings(p.cfg)
+	c, perQOS := usage.Settings(p.cfg), *p.cfg.Kubelet.CgroupsPerQOS
 	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
 	c.Runtime = x.runtime.client
 	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
-		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(p.cfg.Cgroups.PerQOS))
+		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(perQOS))
 	}
 	c.Log = p.log
-	if p.cfg.Cgroups.PerQOS {
+	if perQOS {
 		c.PodsCgroup, c.ClassCgroups = x.machine.cgroups.PodsCgroup(), x.machine.cgroups.ClassCgroups()
 	}
 	u := usage.New(c)

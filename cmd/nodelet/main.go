@@ -123,8 +123,12 @@ func serve(cfg *config.Config) error {
 		return err
 	}
 	defer unlock()
-	k := cfg.Node.Kernel
-	if err := kernel.Prepare(kernel.Config{Protect: k.Protect, RefuseSwap: k.RefuseSwapOn, Log: log}); err != nil {
+	err = kernel.Prepare(kernel.Config{
+		Protect:    cfg.Kubelet.ProtectKernelDefaults,
+		RefuseSwap: cfg.RefusesSwap(),
+		Log:        log,
+	})
+	if err != nil {
 		return err
 	}
 	p, work, err := assemble(cfg, out)

@@ -30,9 +30,10 @@ type containerRuntime struct {
 }
 
 func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error) {
-	client, err := cri.Dial(p.cfg.Runtime.Endpoint, cri.Options{
-		ImageEndpoint: p.cfg.Runtime.ImageEndpoint,
-		Timeout:       p.cfg.Runtime.RequestTimeout,
+	endpoint := p.cfg.Kubelet.ContainerRuntimeEndpoint
+	client, err := cri.Dial(endpoint, cri.Options{
+		ImageEndpoint: p.cfg.Kubelet.ImageServiceEndpoint,
+		Timeout:       p.cfg.Kubelet.RuntimeRequestTimeout.Duration,
 		StreamLists:   p.cfg.Gate("CRIListStreaming"),
 		Log:           p.log,
 		Done:          p.metrics.Agent.RuntimeCall,
@@ -43,7 +44,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 	r := &containerRuntime{client: client}
 	r.monitor = monitor.New(monitor.Config{
 		Client:   client,
-		Endpoint: p.cfg.Runtime.Endpoint,
+		Endpoint: endpoint,
 		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
 			return err == nil && l.node.RuntimeAnswered(v, s, l.network.Problem)
 		},
@@ -76,8 +77,8 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	c := p.cfg
 	providers, err := provider.New(provider.Options{
-		Config:  c.Images.ProviderConfig,
-		BinDir:  c.Images.ProviderBinaries,
+		Config:  c.Providers.Config,
+		BinDir:  c.Providers.BinDir,
 		Tokens:  c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
 		Account: o.local.ServiceAccount,
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
@@ -90,7 +91,8 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	}
 	pull := images.Settings(c)
 	if c.Gate("KubeletEnsureSecretPulledImages") {
-		pull.Records, err = records.Open(c.Paths.Root, c.Images.CredentialPolicy, c.Images.PreloadedAllowed, p.log)
+		pull.Records, err = records.Open(c.Paths.Root, c.Kubelet.ImagePullCredentialsVerificationPolicy,
+			c.Kubelet.PreloadedImagesVerificationAllowlist, p.log)
 		if err != nil {
 			return err
 		}

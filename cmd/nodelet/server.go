@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -25,7 +25,7 @@ import (
 // newServer makes what answers requests about pods and the agent: at port 10250, at the health port and at a socket for
 // the commands of this program. It starts the rotation of the pods' logs as well, which asks the same questions.
 func newServer(p *process, x parts, serving *certs.Serving) error {
-	dir := logs.New(p.cfg.Paths.PodLogs)
+	dir := logs.New(p.cfg.Kubelet.PodLogsDir)
 	c := podapi.Settings(p.cfg)
 	c.Pods = x.links.supervisor
 	c.Runtime, c.Logs = x.runtime.client, dir
@@ -39,7 +39,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	var s *server.Server // stays nil if enableServer is false
 	healthz := healthz(p, x, func() error { return s.Health() })
 	p.Start(func(ctx context.Context) {
-		endpoints.ServeHealthz(ctx, netip.AddrPortFrom(p.cfg.Healthz.Addr, p.cfg.Healthz.Port), healthz, p.log)
+		endpoints.ServeHealthz(ctx, p.cfg.Healthz(), healthz, p.log)
 	})
 	local := &podapi.Local{
 		Supervisor:    x.links.supervisor,
@@ -69,13 +69,14 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 
 // newRotator makes the rotation of the pods' logs.
 func newRotator(p *process, x parts, dir *logs.Dir) *logs.Rotator {
-	c := p.cfg.Logs
+	k := &p.cfg.Kubelet
+	size := resource.MustParse(k.ContainerLogMaxSize) // checked by config.Load
 	return &logs.Rotator{
 		Dir:      dir,
-		MaxBytes: c.MaxBytes,
-		MaxFiles: c.MaxFiles,
-		Workers:  c.Workers,
-		Interval: c.Interval,
+		MaxBytes: size.Value(),
+		MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers:  int(*k.ContainerLogMaxWorkers),
+		Interval: k.ContainerLogMonitorInterval.Duration,
 		List:     x.links.podAPI.RunningLogs,
 		Reopen:   x.runtime.client.ReopenContainerLog,
 		Log:      p.log,
@@ -101,7 +102,7 @@ func newPodsAPI(p *process, l *links) agent.Watchers {
 func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent server.Agent, mounts []server.Mount) (
 	server.Config, error) {
 	s := server.Settings(p.cfg)
-	s.Certificate = serving.GetCertificate
+	s.TLS.GetCertificate = serving.GetCertificate
 	s.Agent = agent
 	s.Mounts = mounts
 	s.Meter = p.metrics.AddRequests()
@@ -109,13 +110,14 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 	if api.identity == nil {
 		return s, nil
 	}
-	return s, s.Connect(api.identity.Config(), "nodelet-auth/"+config.KubeletVersion(), p.cfg.Server.Webhook)
+	tokens := *p.cfg.Kubelet.Authentication.Webhook.Enabled
+	return s, s.Connect(api.identity.Config(), "nodelet-auth/"+config.KubeletVersion(), tokens)
 }
 
 // service is how the agent reports its state to systemd.
 func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 	return systemd.Service{
-		Runtime:  p.cfg.Runtime.Endpoint,
+		Runtime:  p.cfg.Kubelet.ContainerRuntimeEndpoint,
 		Work:     "runs the pods of node " + p.cfg.Node.Name,
 		Answered: m.Answered(),
 		Usable:   m.Usable(),

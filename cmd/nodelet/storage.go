@@ -50,7 +50,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 			Core:               api.client.Core,
 			Storage:            api.client.Storage,
 			NodeName:           p.cfg.Node.Name,
-			ControllerAttaches: p.cfg.Node.ControllerAttachDetach,
+			ControllerAttaches: *p.cfg.Kubelet.EnableControllerAttachDetach,
 			Node:               m.node.Node,
 			Wake:               l.wake,
 			Log:                p.log,

@@ -47,11 +47,12 @@ type CollectorOptions struct {
 
 // CollectorSettings returns the settings of the configuration. The caller adds the rest.
 func CollectorSettings(c *config.Config) CollectorOptions {
+	k := &c.Kubelet
 	return CollectorOptions{
-		HighPercent: c.Images.GCHighPercent,
-		LowPercent:  c.Images.GCLowPercent,
-		MinimumAge:  c.Images.MinimumAge,
-		MaximumAge:  c.Images.MaximumAge,
+		HighPercent: int(*k.ImageGCHighThresholdPercent),
+		LowPercent:  int(*k.ImageGCLowThresholdPercent),
+		MinimumAge:  k.ImageMinimumGCAge.Duration,
+		MaximumAge:  k.ImageMaximumGCAge.Duration,
 	}
 }
 

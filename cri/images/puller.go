@@ -40,14 +40,21 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Settings returns what a Puller needs of the configuration. The caller adds the rest.
+// Settings returns what a Puller needs of the configuration. The caller adds the rest. Only written limits count: the
+// kubelet's defaults are one pull at a time and five in a second.
 func Settings(c *config.Config) Config {
-	return Config{
-		MaxParallel: c.Images.MaxParallelPulls,
-		QPS:         c.Images.PullQPS,
-		Burst:       c.Images.PullBurst,
-		NodeConfigs: nodeConfigFiles(c.Paths.Root),
+	k := &c.Kubelet
+	out := Config{NodeConfigs: nodeConfigFiles(c.Paths.Root)}
+	switch {
+	case *k.SerializeImagePulls && c.Written("serializeImagePulls"):
+		out.MaxParallel = 1
+	case k.MaxParallelImagePulls != nil:
+		out.MaxParallel = int(*k.MaxParallelImagePulls)
 	}
+	if c.Written("registryPullQPS") || c.Written("registryBurst") {
+		out.QPS, out.Burst = float32(*k.RegistryPullQPS), int(k.RegistryBurst)
+	}
+	return out
 }
 
 // Provided is the answer of one credential provider: logins by docker's patterns of registries.

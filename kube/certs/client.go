@@ -42,7 +42,7 @@ func ClientSettings(c *config.Config) ClientConfig {
 		Bootstrap:  c.Paths.BootstrapKubeconfig,
 		Dir:        c.Paths.Certificates,
 		Node:       c.Node.Name,
-		Rotate:     c.API.RotateCerts,
+		Rotate:     c.Kubelet.RotateCertificates,
 		UserAgent:  "nodelet/" + config.KubeletVersion(),
 	}
 }

@@ -51,9 +51,9 @@ type ServingConfig struct {
 // ServingSettings returns what a Serving needs of the configuration. The caller adds the rest.
 func ServingSettings(c *config.Config) ServingConfig {
 	return ServingConfig{
-		CertFile:  c.Server.CertFile,
-		KeyFile:   c.Server.KeyFile,
-		Bootstrap: c.Server.TLSBootstrap,
+		CertFile:  c.Kubelet.TLSCertFile,
+		KeyFile:   c.Kubelet.TLSPrivateKeyFile,
+		Bootstrap: c.Kubelet.ServerTLSBootstrap,
 		Dir:       c.Paths.Certificates,
 		Node:      c.Node.Name,
 	}

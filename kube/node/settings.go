@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -10,36 +11,41 @@ import (
 
 // Settings returns what a Reporter needs of the configuration. The caller adds the functions and the log.
 func Settings(c *config.Config) Config {
+	k, reserved := &c.Kubelet, c.Reserved()
 	out := Config{
 		Name: c.Node.Name,
 		Registration: Registration{
-			Register:      c.Node.Register,
+			Register:      *k.RegisterNode,
 			Labels:        c.Node.Labels,
-			Taints:        c.Node.Taints,
-			ProviderID:    c.Node.ProviderID,
+			Taints:        k.RegisterWithTaints,
+			ProviderID:    k.ProviderID,
 			ExternalCloud: c.Node.ExternalCloud,
-			AttachDetach:  c.Node.ControllerAttachDetach,
+			AttachDetach:  *k.EnableControllerAttachDetach,
 		},
 		IPs:              c.Node.IPs,
-		KubeletPort:      int32(c.Server.Port),
-		LocalStorage:     c.Node.LocalStorageIsolation,
+		KubeletPort:      int32(c.Server().Port()),
+		LocalStorage:     *k.LocalStorageCapacityIsolation,
 		RootDir:          c.Paths.Root,
 		DeclaredFeatures: declaredFeatures(c),
-		MaxPods:          c.Node.MaxPods,
-		PodsPerCore:      c.Node.PodsPerCore,
-		MaxImages:        c.Node.MaxImages,
-		Reserved:         []corev1.ResourceList{c.Reserved.Kube, c.Reserved.System},
+		MaxPods:          int(k.MaxPods),
+		PodsPerCore:      int(k.PodsPerCore),
+		MaxImages:        int(*k.NodeStatusMaxImages),
+		Reserved:         []corev1.ResourceList{reserved.Kube, reserved.System},
 		KubeletVersion:   config.KubeletVersion(),
 		UserAgent:        "nodelet-heartbeat/" + config.KubeletVersion(),
 		Intervals: Intervals{
-			StatusInterval: c.Node.StatusInterval,
-			ReportInterval: c.Node.ReportInterval,
-			LeaseDuration:  c.Node.LeaseDuration,
+			StatusInterval: k.NodeStatusUpdateFrequency.Duration,
+			ReportInterval: k.NodeStatusReportFrequency.Duration,
+			LeaseDuration:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
 	}
-	for _, t := range c.Eviction.Thresholds {
-		if h, counts := holdBack(t); counts {
-			out.HoldBacks = append(out.HoldBacks, h)
+	of := map[string]corev1.ResourceName{
+		"memory.available": corev1.ResourceMemory,
+		"nodefs.available": corev1.ResourceEphemeralStorage,
+	}
+	for _, t := range c.Thresholds() {
+		if resource, counts := of[t.Signal]; counts && t.Grace == 0 {
+			out.HoldBacks = append(out.HoldBacks, HoldBack{resource, t.Value.Quantity, t.Value.Percentage})
 		}
 	}
 	return out
@@ -55,19 +61,6 @@ func declaredFeatures(c *config.Config) []string {
 		"RestartAllContainersOnContainerExits",
 	}
 	return slices.DeleteFunc(known, func(name string) bool { return !c.Gate(name) })
-}
-
-// holdBack returns what a hard eviction threshold withholds from the pods, and whether it does.
-func holdBack(t config.Threshold) (HoldBack, bool) {
-	of := map[string]corev1.ResourceName{
-		"memory.available": corev1.ResourceMemory,
-		"nodefs.available": corev1.ResourceEphemeralStorage,
-	}
-	resource, counts := of[t.Signal]
-	if !counts || t.GracePeriod > 0 {
-		return HoldBack{}, false
-	}
-	return HoldBack{Resource: resource, Quantity: t.Quantity, Percentage: t.Percentage}, true
 }
 
 // PodCIDRs returns the ranges of a Node object. Old control planes set PodCIDR only.

@@ -32,8 +32,8 @@ const (
 // sourceAPI is the AnnotationSource of pods of the API server.
 const sourceAPI = "api"
 
-// systemCritical is the lowest priority that is reserved for the cluster's own pods.
-const systemCritical = 2_000_000_000
+// SystemCritical is the lowest priority that is reserved for the cluster's own pods.
+const SystemCritical = 2_000_000_000
 
 // defaultGrace is the grace period of a pod that does not set one, as in a manifest.
 const defaultGrace = 30 * time.Second
@@ -53,7 +53,7 @@ func IsMirror(pod *corev1.Pod) bool {
 // IsCritical reports whether the system depends on the pod: it is static, a mirror pod, or has a system
 // priority. Such a pod is neither evicted nor refused under pressure.
 func IsCritical(pod *corev1.Pod) bool {
-	return IsStatic(pod) || IsMirror(pod) || Priority(pod) >= systemCritical
+	return IsStatic(pod) || IsMirror(pod) || Priority(pod) >= SystemCritical
 }
 
 // Priority is the pod's priority, 0 where none is set.

@@ -48,11 +48,11 @@ type Config struct {
 func Settings(c *config.Config) Config {
 	return Config{
 		NodeName:  c.Node.Name,
-		Manifests: c.Paths.StaticPods,
-		FileCheck: c.Pods.FileInterval,
-		URL:       c.Pods.StaticURL,
-		URLHeader: http.Header(c.Pods.StaticURLHeader),
-		URLCheck:  c.Pods.HTTPInterval,
+		Manifests: c.Kubelet.StaticPodPath,
+		FileCheck: c.Kubelet.FileCheckFrequency.Duration,
+		URL:       c.Kubelet.StaticPodURL,
+		URLHeader: http.Header(c.Kubelet.StaticPodURLHeader),
+		URLCheck:  c.Kubelet.HTTPCheckFrequency.Duration,
 	}
 }
 

@@ -274,7 +274,7 @@ func TestPortsOpenAgain(t *testing.T) {
 
 // TestCurves checks that a client without an allowed key exchange cannot connect.
 func TestCurves(t *testing.T) {
-	s, _ := rooted(t, func(cfg *server.Config) { cfg.TLS.Curves = []tls.CurveID{tls.CurveP384} })
+	s, _ := rooted(t, func(cfg *server.Config) { cfg.TLS.CurvePreferences = []tls.CurveID{tls.CurveP384} })
 	for curve, want := range map[tls.CurveID]bool{tls.CurveP384: true, tls.X25519: false} {
 		c, err := tls.Dial("tcp", s.addr.String(), &tls.Config{
 			InsecureSkipVerify: true, // the test is about the key exchange

@@ -207,8 +207,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 	serving := s.ca.issue(t, "node-1", nil, nil)
 	cfg := server.Config{
 		Listen: freeAddr(t), Node: "node-1",
-		Certificate:  func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil },
-		TLS:          server.TLS{MinVersion: tls.VersionTLS12},
+		TLS:          &tls.Config{Certificates: []tls.Certificate{*serving}, MinVersion: tls.VersionTLS12},
 		ClientCAFile: s.caFile, Tokens: api.Authentication, TokenTTL: time.Minute, Access: api.Authorization,
 		AllowedTTL: time.Minute, DeniedTTL: time.Minute, Agent: s.agent, Debug: true,
 		Mounts: []server.Mount{

@@ -46,10 +46,8 @@ type Config struct {
 	// Node is the name of the node; permissions refer to it.
 	Node string
 
-	// Certificate returns the serving certificate of a connection.
-	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// TLS limits what clients and the server may agree on.
-	TLS TLS
+	// TLS has the serving certificate, and limits what clients and the server may agree on.
+	TLS *tls.Config
 	// Meter counts requests; nil: they are not counted.
 	Meter Meter
 	// ClientCAFile contains the CAs (PEM) of client certificates; it is read again when it changes. Empty: client
@@ -100,13 +98,6 @@ type Streams struct {
 	Idle time.Duration
 	// WebSockets turns on those that the API server passes on from kubectl (KEP-4006).
 	WebSockets bool
-}
-
-// TLS has limits of the protocol. Empty lists leave the choice to Go.
-type TLS struct {
-	MinVersion   uint16
-	CipherSuites []uint16
-	Curves       []tls.CurveID
 }
 
 // Meter counts requests.
@@ -197,14 +188,8 @@ func (s *Server) Run(ctx context.Context) {
 // Serve serves the connections of l until ctx ends, which breaks open streams, or until l fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(ctx, s.Handler())
-	srv.TLSConfig = &tls.Config{
-		GetCertificate:   s.cfg.Certificate,
-		MinVersion:       s.cfg.TLS.MinVersion,
-		CipherSuites:     s.cfg.TLS.CipherSuites,
-		CurvePreferences: s.cfg.TLS.Curves,
-
-		ClientAuth: tls.RequestClientCert, // the authFilter verifies it, so that refusals are logged
-	}
+	srv.TLSConfig = s.cfg.TLS.Clone()
+	srv.TLSConfig.ClientAuth = tls.RequestClientCert // the authFilter verifies it, so that refusals are logged
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	s.log.Info("serving the node's API", "addr", l.Addr().String())
 	s.listening.Store(true)

@@ -9,22 +9,25 @@ import (
 // Settings returns what a Server needs of the configuration. The caller adds the certificate, the clients, the agent
 // and the log.
 func Settings(c *config.Config) Config {
-	s := c.Server
+	k := &c.Kubelet
 	out := Config{
-		Listen:       netip.AddrPortFrom(s.Addr, s.Port),
+		Listen:       c.Server(),
 		Node:         c.Node.Name,
-		TLS:          TLS{MinVersion: s.MinTLSVersion, CipherSuites: s.CipherSuites, Curves: s.Curves},
-		ClientCAFile: s.ClientCAFile,
-		TokenTTL:     s.TokenTTL,
-		Anonymous:    s.Anonymous,
-		AlwaysAllow:  s.AlwaysAllow,
-		AllowedTTL:   s.AllowedTTL,
-		DeniedTTL:    s.DeniedTTL,
-		Debug:        s.DebugHandlers,
-		Streams:      Streams{Idle: s.StreamIdle, WebSockets: c.Gate("ExtendWebSocketsToKubelet")},
+		TLS:          c.TLS(),
+		ClientCAFile: k.Authentication.X509.ClientCAFile,
+		TokenTTL:     k.Authentication.Webhook.CacheTTL.Duration,
+		Anonymous:    *k.Authentication.Anonymous.Enabled,
+		AlwaysAllow:  k.Authorization.Mode == "AlwaysAllow",
+		AllowedTTL:   k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		DeniedTTL:    k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+		Debug:        *k.EnableDebuggingHandlers,
+		Streams: Streams{
+			Idle:       k.StreamingConnectionIdleTimeout.Duration,
+			WebSockets: c.Gate("ExtendWebSocketsToKubelet"),
+		},
 	}
-	if port := c.Kubelet.ReadOnlyPort; port != 0 {
-		out.ReadOnly = netip.AddrPortFrom(s.Addr, uint16(port))
+	if k.ReadOnlyPort != 0 {
+		out.ReadOnly = netip.AddrPortFrom(out.Listen.Addr(), uint16(k.ReadOnlyPort))
 	}
 	return out
 }

@@ -90,10 +90,10 @@ func Settings(c *config.Config) Config {
 		Node:          c.Node.Name,
 		RootDir:       c.Paths.Root,
 		PodsDir:       filepath.Join(c.Paths.Root, "pods"),
-		LogsDir:       c.Paths.PodLogs,
+		LogsDir:       c.Kubelet.PodLogsDir,
 		Boot:          bootTime(),
 		AgentCgroup:   ownCgroup(),
-		RuntimeCgroup: c.Cgroups.Runtime,
+		RuntimeCgroup: c.RuntimeCgroup,
 		SystemCgroup:  c.Kubelet.SystemCgroups,
 	}
 }

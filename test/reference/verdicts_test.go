@@ -145,9 +145,8 @@ func TestSettingsThatActAreRead(t *testing.T) {
 
 // convertedFields are the fields of Config that other code does not read by name, with why.
 var convertedFields = map[string]string{
-	"Eviction.Thresholds.MinReclaim.Percentage": "the struct is converted to policy.Amount",
-	"Eviction.Thresholds.MinReclaim.Quantity":   "the struct is converted to policy.Amount",
 	"Warnings.Flag": "Warning.Setting returns it",
+	"written":       "Config.Written returns it",
 }
 
 // uses reports whether a function is not one that only sets defaults or checks values.

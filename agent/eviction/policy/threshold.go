@@ -19,6 +19,12 @@ const (
 	PIDAvailable         = "pid.available"
 )
 
+// Signals are all signals.
+var Signals = []string{
+	MemoryAvailable, AllocatableAvailable, NodeFSAvailable, NodeFSInodes, ImageFSAvailable, ImageFSInodes,
+	ContainerFSAvailable, ContainerFSInodes, PIDAvailable,
+}
+
 // Amount is absolute, or a percentage of the capacity if Quantity is nil.
 type Amount struct {
 	Quantity   *resource.Quantity

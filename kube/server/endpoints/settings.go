@@ -1,19 +1,23 @@
 package endpoints
 
-import "github.com/nodelet/nodelet/config"
+import (
+	"k8s.io/utils/ptr"
+
+	"github.com/nodelet/nodelet/config"
+)
 
 // Settings returns what Mounts needs of the configuration. The caller adds Healthz, Logs and Verbosity.
 func Settings(c *config.Config) Config {
-	s := c.Server
+	k := &c.Kubelet
 	return Config{
-		Configuration:  c.Kubelet.Masked(),
-		SystemLogs:     s.SystemLogs,
-		SystemLogQuery: s.SystemLogsQuery,
-		DebugFlags:     s.DebugFlags,
-		Profiling:      s.Profiling,
-		Flagz:          s.DebugHandlers && c.Gate("ComponentFlagz"),
+		Configuration:  k.Masked(),
+		SystemLogs:     *k.EnableSystemLogHandler,
+		SystemLogQuery: ptr.Deref(k.EnableSystemLogQuery, false),
+		DebugFlags:     *k.EnableDebugFlagsHandler,
+		Profiling:      *k.EnableProfilingHandler,
+		Flagz:          *k.EnableDebuggingHandlers && c.Gate("ComponentFlagz"),
 		Flags:          c.Flags,
-		Statusz:        s.DebugHandlers && c.Gate("ComponentStatusz"),
+		Statusz:        *k.EnableDebuggingHandlers && c.Gate("ComponentStatusz"),
 		Version:        config.KubeletVersion(),
 	}
 }

@@ -78,11 +78,11 @@ func (m *Machine) cgroups(context.Context) []Result {
 
 // cgroupV1 describes a machine with cgroup v1.
 func cgroupV1(c *config.Config, what string) []Result {
-	if c.Node.Kernel.RefuseV1 {
+	if c.RefusesCgroupV1() {
 		return result("cgroups", Problem, what+": nodelet does not start there (failCgroupV1)",
 			"move the machine to cgroup v2, or set failCgroupV1: false")
 	}
-	if c.Cgroups.FailV1 {
+	if *c.Kubelet.FailCgroupV1 {
 		return result("cgroups", Warning, what+": the kubelet would not start there (failCgroupV1); nodelet does",
 			"move the machine to cgroup v2: Kubernetes has deprecated v1")
 	}
@@ -101,15 +101,15 @@ func LogAtStart(c *config.Config, log *slog.Logger) {
 
 // differences returns what would keep the kubelet from starting, and a manifest directory that does not exist.
 func differences(c *config.Config) []string {
-	m := &Machine{Config: c}
+	k, m := &c.Kubelet, &Machine{Config: c}
 	var all []string
-	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && c.Cgroups.FailV1 && !c.Node.Kernel.RefuseV1 {
+	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && *k.FailCgroupV1 && !c.RefusesCgroupV1() {
 		all = append(all, "cgroup v1: the kubelet would not start (failCgroupV1 is on by default); nodelet goes on")
 	}
-	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && c.Cgroups.FailSwapOn && !c.Node.Kernel.RefuseSwapOn {
+	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && *k.FailSwapOn && !c.RefusesSwap() {
 		all = append(all, "swap is on: the kubelet would not start (failSwapOn is on by default); nodelet goes on")
 	}
-	if dir := c.Paths.StaticPods; dir != "" {
+	if dir := k.StaticPodPath; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
 			all = append(all, "the manifests at "+dir+" cannot be read yet: static pods start when they appear")
 		}
@@ -176,16 +176,16 @@ func (m *Machine) installed(program string) bool {
 func (m *Machine) ports(ctx context.Context) []Result {
 	var all []Result
 	for _, e := range []struct {
-		config.Endpoint
+		netip.AddrPort
 		field, use string
 	}{
-		{m.Config.Server.Endpoint, "port", "the node's API"},
-		{m.Config.Healthz, "healthzPort", "healthz"},
+		{m.Config.Server(), "port", "the node's API"},
+		{m.Config.Healthz(), "healthzPort", "healthz"},
 	} {
-		if e.Port == 0 {
+		if e.Port() == 0 {
 			continue
 		}
-		addr := netip.AddrPortFrom(e.Addr, e.Port).String()
+		addr := e.String()
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 		switch {
 		case err == nil:
@@ -195,7 +195,7 @@ func (m *Machine) ports(ctx context.Context) []Result {
 			all = append(all, result("ports", OK, addr+" ("+e.use+") is in use, the present agent runs", "")...)
 		case errors.Is(err, unix.EADDRINUSE):
 			all = append(all, result("ports", Problem, addr+" ("+e.use+") is in use by another program",
-				fmt.Sprintf("end that program (see ss -ltnp sport = :%d), or choose another %s", e.Port, e.field))...)
+				fmt.Sprintf("end that program (see ss -ltnp sport = :%d), or choose another %s", e.Port(), e.field))...)
 		default:
 			all = append(all, result("ports", Problem, fmt.Sprintf("%s (%s) cannot be opened: %v", addr, e.use, err),
 				"choose another "+e.field+" or address")...)
@@ -245,14 +245,14 @@ func (m *Machine) swap(context.Context) []Result {
 // Swap describes a machine with swap.
 func Swap(c *config.Config) []Result {
 	advice := "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it"
-	if c.Cgroups.SwapBehavior == "LimitedSwap" {
+	if c.Kubelet.MemorySwap.SwapBehavior == "LimitedSwap" {
 		advice = ""
 	}
-	if c.Node.Kernel.RefuseSwapOn {
+	if c.RefusesSwap() {
 		return result("swap", Problem, "on: nodelet does not start there (failSwapOn)",
 			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
 	}
-	if c.Cgroups.FailSwapOn {
+	if *c.Kubelet.FailSwapOn {
 		return result("swap", Warning, "on: the kubelet would not start there (failSwapOn); nodelet does",
 			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
 	}

@@ -26,7 +26,7 @@ import (
 const runtimeLimit = 5 * time.Second
 
 func (m *Machine) runtime(ctx context.Context) []Result {
-	endpoint := m.Config.Runtime.Endpoint
+	endpoint := m.Config.Kubelet.ContainerRuntimeEndpoint
 	client, err := cri.Dial(endpoint, cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: runtimeLimit})
 	if err != nil {
 		return result("runtime", Problem, err.Error(), "correct containerRuntimeEndpoint")
@@ -71,11 +71,11 @@ func (m *Machine) driver(ctx context.Context, client *cri.Client) []Result {
 	if err != nil || answer.GetLinux() == nil {
 		return nil // an old runtime does not tell it
 	}
-	if theirs := cri.CgroupDriver(answer.Linux); theirs != m.Config.Cgroups.Driver {
-		return result("cgroups", OK, fmt.Sprintf("driver %s, as the runtime says (cgroupDriver is %s)",
-			theirs, m.Config.Cgroups.Driver), "")
+	theirs, ours := cri.CgroupDriver(answer.Linux), m.Config.Kubelet.CgroupDriver
+	if theirs != ours {
+		return result("cgroups", OK, fmt.Sprintf("driver %s, as the runtime says (cgroupDriver is %s)", theirs, ours), "")
 	}
-	return result("cgroups", OK, "driver "+m.Config.Cgroups.Driver, "")
+	return result("cgroups", OK, "driver "+ours, "")
 }
 
 // network looks at the files of the runtime's pod network.
@@ -123,7 +123,7 @@ const minimumFree = 10
 
 func (m *Machine) disk(context.Context) []Result {
 	var all []Result
-	for _, dir := range []string{m.Config.Paths.Root, m.Config.Paths.PodLogs} {
+	for _, dir := range []string{m.Config.Paths.Root, m.Config.Kubelet.PodLogsDir} {
 		existing := m.path(dir)
 		for existing != "/" && existing != "." {
 			if _, err := os.Stat(existing); err == nil {
@@ -181,7 +181,7 @@ func (m *Machine) identity(context.Context) []Result {
 	case left < 0:
 		return result("identity", Problem, "the client certificate expired at "+end.Format(time.RFC3339),
 			"give the node a bootstrap token, such as with kubeadm join")
-	case left < certificateDays*24*time.Hour && !m.Config.API.RotateCerts:
+	case left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates:
 		return result("identity", Warning, "the client certificate expires at "+end.Format(time.RFC3339),
 			"set rotateCertificates: true")
 	}
@@ -205,7 +205,7 @@ func notAfter(text []byte) (time.Time, bool) {
 }
 
 func (m *Machine) manifests(context.Context) []Result {
-	dir := m.Config.Paths.StaticPods
+	dir := m.Config.Kubelet.StaticPodPath
 	if dir == "" {
 		return nil
 	}

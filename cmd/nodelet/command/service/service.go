@@ -130,8 +130,9 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.Out, "note: %s\n", w)
 	}
+	endpoint := cfg.Kubelet.ContainerRuntimeEndpoint
 	dial := cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: 10 * time.Second}
-	client, err := cri.Dial(cfg.Runtime.Endpoint, dial)
+	client, err := cri.Dial(endpoint, dial)
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 	v, err := client.Version(c.Context)
 	if err != nil {
 		return fmt.Errorf("the container runtime at %s does not answer, so nodelet could not run pods: start it first",
-			cfg.Runtime.Endpoint)
+			endpoint)
 	}
 	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
 	return nil
