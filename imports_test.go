@@ -43,7 +43,8 @@ var pureMustNot = []string{
 // may always import those below itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine kube/pod kube/pods kube/server systemd
+cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine internal/suggest kube/pod kube/pods
+cmd/nodelet/command: kube/server systemd
 agent: cri internal/backoff internal/latest internal/loglevel internal/periodic kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
@@ -69,6 +70,7 @@ cni: internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
+cri/images: internal/strict
 cri/logs: host/beneath host/inotify internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
@@ -82,7 +84,7 @@ kube/node: config host/machine host/topology kube/client kube/pod kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
-kube/pods: internal/backoff internal/latest
+kube/pods: internal/backoff internal/latest internal/strict
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/iptables: host/program
@@ -99,7 +101,8 @@ plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
-config: agent/eviction/policy host/topology internal/release
+config: agent/eviction/policy host/topology internal/release internal/strict internal/suggest
+internal/strict: internal/suggest
 systemd: internal/loglevel internal/backoff
 volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block: host/program

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // flagValues are the values of the command line by flag name, in the type of the flag's kind. Flags that are not given,
@@ -143,7 +145,7 @@ func unknownFlag(fs *pflag.FlagSet, missing *pflag.NotExistError, see string, kn
 	}
 	fs.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 	name := missing.GetSpecifiedName()
-	if near := nearest(name, known); near != "" {
+	if near := suggest.Nearest(name, known); near != "" {
 		return fmt.Errorf("unknown flag --%s; did you mean --%s? (see %s)", name, near, see)
 	}
 	return fmt.Errorf("unknown flag --%s (see %s)", name, see)

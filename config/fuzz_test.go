@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // FuzzParse checks that every content of a file is either rejected or gives a configuration that can be built.
@@ -25,7 +27,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","tracing":{}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		tree, err := parse(text)
+		tree, err := strict.Parse(text, KubeletConfiguration{}, Kind, APIVersion)
 		if err != nil {
 			return
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 //go:embed gates.txt
@@ -66,7 +68,7 @@ func gateWarning(name string, on bool) string {
 	switch {
 	case !known:
 		return fmt.Sprintf("is not a feature gate of Kubernetes %s%s", KubernetesVersion,
-			DidYouMean(name, slices.Collect(maps.Keys(gates()))))
+			suggest.DidYouMean(name, slices.Collect(maps.Keys(gates()))))
 	case g.locked && on != g.on:
 		return fmt.Sprintf("is locked to %v in Kubernetes %s; the setting has no effect", g.on, KubernetesVersion)
 	case !hasRule && on != g.on:

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // TestEveryFieldHasOneKnob checks that the table has each field of KubeletConfiguration exactly once.
@@ -35,13 +37,13 @@ func leaves(t reflect.Type, path string) []string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if isLeaf(t) || t.Kind() != reflect.Struct {
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return []string{path}
 	}
 	var all []string
-	for name, index := range jsonFields(t) {
+	for name, index := range strict.Fields(t) {
 		if path != "" || name != "apiVersion" && name != "kind" {
-			all = append(all, leaves(t.FieldByIndex(index).Type, join(path, name))...)
+			all = append(all, leaves(t.FieldByIndex(index).Type, strings.TrimPrefix(path+"."+name, "."))...)
 		}
 	}
 	return all

@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // UsageError is an error in the command line itself: an unknown command or flag, or a value that a flag cannot have.
@@ -88,15 +90,7 @@ func writtenFields(tree map[string]any, flags flagValues) map[string]bool {
 // decode converts a checked tree to a configuration.
 func decode(tree map[string]any) (*KubeletConfiguration, error) {
 	c := &KubeletConfiguration{}
-	for name, v := range tree {
-		if name == "apiVersion" || name == "kind" {
-			continue // checked in each file, set by the defaults
-		}
-		if err := setField(c, name, v); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return c, strict.Decode(tree, c)
 }
 
 // warnings returns the written settings without effect.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -86,10 +88,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"maxPods: many", nil, `config.yaml: maxPods: "many" is not a whole number of 32 bits`},
 		{"maxPods: [1]", nil, `maxPods: a list is not a whole number of 32 bits`},
 		{"clusterDNS: 10.0.0.1", nil, `clusterDNS: "10.0.0.1" is not a list`},
-		{"systemReserved: {cpu: 1}", nil, `systemReserved.cpu: 1 is not text; put it in quotes: "1"`},
+		{"systemReserved: {cpu: 1}", nil, `systemReserved[cpu]: 1 is not text; put it in quotes: "1"`},
 		{"syncFrequency: 10", nil, `syncFrequency: 10 is not a duration such as 30s, 5m or 1h30m`},
 		{"reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", nil,
-			`reservedMemory[0].limits.memory: "lots" is not a quantity`},
+			`reservedMemory[0].limits[memory]: "lots" is not a quantity`},
 		{"maxPodz: 1\nporrt: 2", nil, "porrt: unknown field"}, // both at once
 		{"maxPods: 1\nmaxPods: 2", nil, `key "maxPods" already set`},
 		{"cgroupDriver: system", nil,
@@ -142,7 +144,8 @@ func TestApiVersionAndKind(t *testing.T) {
 		"apiVersion: v1": `apiVersion: unsupported value "v1"; want kubelet.config.k8s.io/v1beta1`,
 		"apiVersion: " + APIVersion + "\nkind: KubeProxyConfiguration": `kind: unsupported value "KubeProxyConfiguration"`,
 	} {
-		if _, err := parse([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := strict.Parse([]byte(body), KubeletConfiguration{}, Kind, APIVersion)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", body, err, want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // descend returns the object that contains the last name of a path such as "authentication.x509.clientCAFile", or nil.
@@ -39,7 +41,7 @@ func fieldAt(c *KubeletConfiguration, path string, create bool) reflect.Value {
 			}
 			v = v.Elem()
 		}
-		v = v.FieldByIndex(jsonFields(v.Type())[name])
+		v = v.FieldByIndex(strict.Fields(v.Type())[name])
 	}
 	return v
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/eviction/policy"
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // thresholds parses evictionHard, evictionSoft and the fields that belong to them. The result is sorted by signal, hard
@@ -88,7 +89,7 @@ func knownSignals(field string, m map[string]string) error {
 	for _, signal := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(policy.Signals, signal) {
 			return fmt.Errorf("%s: %q is not a valid eviction signal%s", named(field), signal,
-				DidYouMean(signal, policy.Signals))
+				suggest.DidYouMean(signal, policy.Signals))
 		}
 	}
 	return nil

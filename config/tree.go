@@ -1,23 +1,17 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
-)
 
-// maxFileSize bounds a file; real ones have a few kilobytes.
-const maxFileSize = 4 << 20
+	"github.com/nodelet/nodelet/internal/strict"
+)
 
 // pathFields are the fields with the path of a file. Relative paths refer to the directory of the configuration file.
 var pathFields = []string{
@@ -87,7 +81,7 @@ func readTree(file string) (map[string]any, error) {
 		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	text, err := io.ReadAll(io.LimitReader(f, strict.MaxSize+1))
 	switch {
 	case errors.Is(err, unix.EISDIR):
 		return nil, fmt.Errorf("read the kubelet's configuration: %s is a directory; "+
@@ -95,7 +89,7 @@ func readTree(file string) (map[string]any, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
 	}
-	tree, err := parse(text)
+	tree, err := strict.Parse(text, KubeletConfiguration{}, Kind, APIVersion)
 	if err != nil {
 		return nil, prefixEach(file, err)
 	}
@@ -107,54 +101,6 @@ func readTree(file string) (map[string]any, error) {
 		resolvePath(tree, path, dir)
 	}
 	return tree, nil
-}
-
-// secondDocument matches "---" after anything other than comments and blank lines.
-var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
-
-// parse decodes YAML or JSON and checks names, types, apiVersion and kind.
-func parse(text []byte) (map[string]any, error) {
-	switch {
-	case len(text) > maxFileSize:
-		return nil, fmt.Errorf("the file has more than %d MiB; that is not a %s", maxFileSize>>20, Kind)
-	case len(bytes.TrimSpace(text)) == 0:
-		return nil, fmt.Errorf("the file is empty; it needs apiVersion: %s and kind: %s at least", APIVersion, Kind)
-	case secondDocument.Match(text):
-		return nil, errors.New(`the file contains more than one document ("---"); merge them into one`)
-	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(asJSON))
-	decoder.UseNumber() // 64-bit numbers keep all their digits
-	var tree any
-	if err := decoder.Decode(&tree); err != nil {
-		return nil, err
-	}
-	if err := checkTypeMeta(tree); err != nil {
-		return nil, err
-	}
-	if errs := checkShape(tree, reflect.TypeFor[KubeletConfiguration](), ""); len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return tree.(map[string]any), nil // checkTypeMeta refused all else
-}
-
-func checkTypeMeta(tree any) error {
-	object, ok := tree.(map[string]any)
-	if !ok {
-		return wrongType(tree, reflect.TypeFor[KubeletConfiguration](), "")
-	}
-	for _, want := range []struct{ field, value string }{{"apiVersion", APIVersion}, {"kind", Kind}} {
-		switch got := object[want.field]; {
-		case got == nil:
-			return fmt.Errorf("%s is missing; want %s: %s", want.field, want.field, want.value)
-		case got != any(want.value):
-			return fmt.Errorf("%s: unsupported value %s; want %s", want.field, describe(got), want.value)
-		}
-	}
-	return nil
 }
 
 // mergePatch applies patch to base.

@@ -17,7 +17,7 @@ const (
 // KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (see KubernetesVersion), field by
 // field, with the same JSON names and shapes. It is a copy because importing the original would bring cobra, prometheus
 // and OpenTelemetry into the binary. What a field means is said in the reference of Kubernetes
-// (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/) and, in plain Go types, at Config.
+// (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/).
 //
 // A nil pointer means "not set". After Load every field with a default has a value.
 type KubeletConfiguration struct {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	official "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // TestTypesMirrorTheOfficialOnes walks both types side by side: a field that is missing, too many, or of another JSON
@@ -20,7 +22,7 @@ func TestTypesMirrorTheOfficialOnes(t *testing.T) {
 func sameShape(t *testing.T, ours, theirs reflect.Type, path string) {
 	t.Helper()
 	// that one reads and writes JSON by itself: see TestFlushFrequency
-	if ours == theirs || path == "logging.flushFrequency" {
+	if ours == theirs || path == ".logging.flushFrequency" {
 		return
 	}
 	if ours.Kind() != theirs.Kind() {
@@ -40,22 +42,22 @@ func sameShape(t *testing.T, ours, theirs reflect.Type, path string) {
 
 func sameFields(t *testing.T, ours, theirs reflect.Type, path string) {
 	t.Helper()
-	a, b := jsonFields(ours), jsonFields(theirs)
+	a, b := strict.Fields(ours), strict.Fields(theirs)
 	for name, index := range b {
 		mine, ok := a[name]
 		if !ok {
-			t.Errorf("got no field %s, want it", join(path, name))
+			t.Errorf("got no field %s, want it", path+"."+name)
 			continue
 		}
 		f, g := ours.FieldByIndex(mine), theirs.FieldByIndex(index)
 		if f.Tag.Get("json") != g.Tag.Get("json") {
-			t.Errorf("%s: got tag %q, want %q", join(path, name), f.Tag.Get("json"), g.Tag.Get("json"))
+			t.Errorf("%s: got tag %q, want %q", path+"."+name, f.Tag.Get("json"), g.Tag.Get("json"))
 		}
-		sameShape(t, f.Type, g.Type, join(path, name))
+		sameShape(t, f.Type, g.Type, path+"."+name)
 	}
 	for name := range a {
 		if _, ok := b[name]; !ok {
-			t.Errorf("got field %s, want only those of the official type", join(path, name))
+			t.Errorf("got field %s, want only those of the official type", path+"."+name)
 		}
 	}
 }

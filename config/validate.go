@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // checker collects all errors of a configuration.
@@ -68,7 +70,7 @@ func (v *checker) oneOf(field, got string, allowed ...string) {
 	for i, a := range allowed {
 		quoted[i] = fmt.Sprintf("%q", a)
 	}
-	v.bad(field, "%q is not one of %s%s", got, strings.Join(quoted, ", "), DidYouMean(got, allowed))
+	v.bad(field, "%q is not one of %s%s", got, strings.Join(quoted, ", "), suggest.DidYouMean(got, allowed))
 }
 
 func (v *checker) durationNotNegative(field string, d time.Duration) {

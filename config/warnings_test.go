@@ -105,17 +105,6 @@ func TestGates(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	known := []string{"maxPods", "podsPerCore", "port", "max-pods"}
-	for written, want := range map[string]string{
-		"maxPod": "max-pods", "MAX_PODS": "max-pods", "prot": "", "por": "port", "frobnicate": "", "": "",
-	} {
-		if got := nearest(written, known); got != want {
-			t.Errorf("%q: got %q, want %q", written, got, want)
-		}
-	}
-}
-
 func TestVersionText(t *testing.T) {
 	defer func(v string) { Version = v }(Version)
 	for version, want := range map[string]string{

@@ -136,7 +136,7 @@ func TestBadFile(t *testing.T) {
 	b.write("good.yaml", podYAML("good", "1"))
 	b.write("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: [{name: c, imag: x}]}\n")
 	state := b.scan("good-n1:1")
-	b.wantProblems(state, `bad.yaml: Pod "bad": unknown field "spec.containers[0].imag"`)
+	b.wantProblems(state, `bad.yaml: Pod "bad": spec.containers[0].imag: unknown field; did you mean "image"?`)
 	if !state.problems[0].Unknown {
 		t.Error("a file that was never good: got its pods known, want them unknown")
 	}

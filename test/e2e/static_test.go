@@ -183,7 +183,7 @@ func TestBadManifests(t *testing.T) {
 	}{
 		{"bad-syntax.yaml", strings.Replace(staticPod("bad-syntax", "one"), "spec:", "spec: [", 1), []string{"yaml"}},
 		{"bad-field.yaml", strings.Replace(staticPod("bad-field", "one"), "spec:", "spec:\n  hostNetwrk: true", 1),
-			[]string{`unknown field \"spec.hostNetwrk\"`}},
+			[]string{`spec.hostNetwrk: unknown field; did you mean \"hostNetwork\"?`}},
 		{"bad-twin.yaml", staticPod("good", "two"),
 			[]string{"Pod default/good-" + node().Name, "00-good.yaml, which is used"}},
 		{"bad-security.yaml", strings.Replace(staticPod("bad-security", "one"), "- name: app",

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // Command is a command of the program, or a group of commands.
@@ -125,7 +126,7 @@ func (c *Command) find(path []*Command, name string) (*Command, error) {
 	if len(path) == 1 {
 		called = name
 	}
-	return nil, Usagef("unknown command %q%s (see %s --help)", called, config.DidYouMean(name, known), full(path))
+	return nil, Usagef("unknown command %q%s (see %s --help)", called, suggest.DidYouMean(name, known), full(path))
 }
 
 // names returns the names of the commands in a group.

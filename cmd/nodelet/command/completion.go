@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // Shells are the shells that Completion knows.
@@ -71,7 +72,7 @@ func Completion(shell string, root *Command) (string, error) {
 	case "fish":
 		return fish(all), nil
 	}
-	return "", Usagef("completion: no script for %q%s: want %s", shell, config.DidYouMean(shell, Shells),
+	return "", Usagef("completion: no script for %q%s: want %s", shell, suggest.DidYouMean(shell, Shells),
 		strings.Join(Shells, ", "))
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // NoPod is the error for names that no pod has. It suggests one of the known names: that of a static pod has the node's
@@ -20,7 +20,7 @@ func NoPod(names, known []string) error {
 		if i >= 0 {
 			suggestion = fmt.Sprintf("; did you mean %q?", known[i])
 		} else if suggestion == "" {
-			suggestion = config.DidYouMean(name, known)
+			suggestion = suggest.DidYouMean(name, known)
 		}
 	}
 	return fmt.Errorf("no pod on this node is called %s%s", strings.Join(names, " or "), suggestion)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/suggest"
 )
 
 // Output is the format that -o selects: empty for text, or json, yaml, wide.
@@ -34,7 +34,7 @@ func (o *Output) Type() string { return "string" }
 // Set implements pflag.Value.
 func (o *Output) Set(name string) error {
 	if !slices.Contains(o.allowed, name) {
-		return fmt.Errorf("%q is not one of %s%s", name, strings.Join(o.allowed, ", "), config.DidYouMean(name, o.allowed))
+		return fmt.Errorf("%q is not one of %s%s", name, strings.Join(o.allowed, ", "), suggest.DidYouMean(name, o.allowed))
 	}
 	o.name = name
 	return nil

@@ -1,23 +1,16 @@
 package provider
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	config "k8s.io/kubelet/config/v1"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodelet/nodelet/host/boundedfile"
+	"github.com/nodelet/nodelet/internal/strict"
 )
-
-// maxConfig is the size limit of a file in bytes.
-const maxConfig = 4 << 20
 
 // configVersions are those of CredentialProviderConfig. All have the same fields, except tokenAttributes, which v1 has
 // alone.
@@ -82,41 +75,21 @@ func configFiles(path string) ([]string, error) {
 }
 
 func readFile(file string, tokens bool) ([]config.CredentialProvider, error) {
-	text, err := boundedfile.Read(file, maxConfig)
+	text, err := boundedfile.Read(file, strict.MaxSize)
 	if err != nil {
 		return nil, err
 	}
 	return decode(text, tokens)
 }
 
-// secondDocument matches "---" after anything but comments and blank lines.
-var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
-
 // decode reads and checks one file.
 func decode(text []byte, tokens bool) ([]config.CredentialProvider, error) {
-	switch {
-	case len(text) > maxConfig:
-		return nil, fmt.Errorf("it has more than %d MiB; this is not a CredentialProviderConfig", maxConfig>>20)
-	case len(bytes.TrimSpace(text)) == 0:
-		return nil, fmt.Errorf("it is empty; it needs apiVersion: %s, kind: CredentialProviderConfig and providers",
-			configVersions[0])
-	case secondDocument.Match(text):
-		return nil, errors.New(`it has more than one document ("---"); put each into a file of its own, in a directory`)
-	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
+	c := &config.CredentialProviderConfig{}
+	tree, err := strict.Parse(text, c, "CredentialProviderConfig", configVersions...)
 	if err != nil {
 		return nil, err
 	}
-	var head metav1.TypeMeta
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &head); err != nil {
-		return nil, fmt.Errorf("it is not a CredentialProviderConfig: %w", err)
-	}
-	if err := checkHead(head); err != nil {
-		return nil, err
-	}
-	c := &config.CredentialProviderConfig{}
-	strict, err := kjson.UnmarshalStrict(asJSON, c)
-	if err := errors.Join(append(strict, err)...); err != nil {
+	if err := strict.Decode(tree, c); err != nil {
 		return nil, err
 	}
 	return c.Providers, validate(c, tokens)

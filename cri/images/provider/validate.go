@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	config "k8s.io/kubelet/config/v1"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
@@ -18,16 +17,6 @@ import (
 // has alone.
 var apiVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1",
 	"credentialprovider.kubelet.k8s.io/v1alpha1"}
-
-func checkHead(head metav1.TypeMeta) error {
-	if head.Kind != "CredentialProviderConfig" {
-		return fmt.Errorf("kind: %q is not CredentialProviderConfig", head.Kind)
-	}
-	if !slices.Contains(configVersions, head.APIVersion) {
-		return fmt.Errorf("apiVersion: %q is none of %s", head.APIVersion, strings.Join(configVersions, ", "))
-	}
-	return nil
-}
 
 // checker collects errors with the paths of their fields.
 type checker struct{ errs []error }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // MaxSize is the largest size of a manifest, in bytes, as in the kubelet.
@@ -174,7 +176,7 @@ func (p *parser) item(kind string, data []byte) error {
 	default:
 		s := &corev1.Secret{}
 		if err := decodeStrict(data, s); err != nil {
-			return redact(err)
+			return err
 		}
 		if err := prepareSecret(s); err != nil {
 			return err
@@ -194,31 +196,22 @@ func (p *parser) once(kind string, o metav1.Object) error {
 }
 
 // decodeStrict decodes JSON into a typed object. Unknown and duplicate fields are errors, and so is a value of the
-// wrong type; the error names the path of the field.
+// wrong type; the error names the path of the field, and does not contain the values of Secrets.
 func decodeStrict(data []byte, into any) error {
-	strict, err := kjson.UnmarshalStrict(data, into)
-	if err != nil {
-		if path, cause := locate(data, into); path != "" {
-			return fmt.Errorf("%s: %w", path, cause)
+	problems, err := kjson.UnmarshalStrict(data, into)
+	if err == nil && len(problems) == 0 {
+		return nil
+	}
+	tree, _ := strict.Tree(data) // err says it if this is no JSON
+	var texts []string
+	for _, e := range strict.Check(tree, into) {
+		if _, secret := into.(*corev1.Secret); secret && e.HasValue {
+			e.Text = "invalid value (not shown, because it is that of a Secret)"
 		}
-		return err
+		texts = append(texts, e.Error())
 	}
-	if len(strict) > 0 {
-		msgs := make([]string, len(strict))
-		for i, e := range strict {
-			msgs[i] = e.Error()
-		}
-		return errors.New(strings.Join(msgs, ", "))
+	if len(texts) > 0 {
+		return errors.New(strings.Join(texts, ", "))
 	}
-	return nil
-}
-
-// redact removes the values of a Secret from errors: the path of the field is enough to find it.
-func redact(err error) error {
-	var v *valueError
-	if errors.As(err, &v) {
-		path, _, _ := strings.Cut(err.Error(), ": ")
-		return fmt.Errorf("%s: invalid value (not shown, because it is that of a Secret)", path)
-	}
-	return err
+	return errors.Join(append(problems, err)...) // a field that is there twice
 }

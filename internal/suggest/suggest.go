@@ -1,4 +1,8 @@
-package config
+// Package suggest finds the name that somebody probably meant.
+//
+// It owns the measure of similarity. It is pure, so a crash leaves nothing behind. The command line and the readers of
+// files call it for an unknown name.
+package suggest
 
 import (
 	"fmt"
@@ -9,15 +13,15 @@ import (
 // DidYouMean returns `; did you mean "name"?` for the known name that is most similar to written, or "" if none is
 // similar.
 func DidYouMean(written string, known []string) string {
-	if near := nearest(written, known); near != "" {
+	if near := Nearest(written, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""
 }
 
-// nearest returns the known name with the smallest edit distance, ignoring case, dashes and underscores, or "" if none
+// Nearest returns the known name with the smallest edit distance, ignoring case, dashes and underscores, or "" if none
 // is similar.
-func nearest(written string, known []string) string {
+func Nearest(written string, known []string) string {
 	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
 	w := plain(written)
 	if len(w) > 100 {

@@ -1,0 +1,85 @@
+// Package strict reads what users write in YAML or JSON, and accepts no field that is unknown or does not fit its type.
+//
+// It owns the texts of these errors: each names the path of its field as Kubernetes does, what is allowed, and the name
+// that was probably meant. It opens no file, and it is pure, so a crash leaves nothing behind. config calls it for the
+// KubeletConfiguration, cri/images/provider for that of credential providers, kube/pods/manifest for manifests.
+package strict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// MaxSize is the size limit of a configuration file in bytes; real ones have a few kilobytes.
+const MaxSize = 4 << 20
+
+// secondDocument matches "---" after anything other than comments and blank lines.
+var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
+
+// Parse decodes a file with one object of a kind, in one of the versions. The fields of the object fit the type of
+// example, and its numbers are json.Number.
+func Parse(text []byte, example any, kind string, versions ...string) (map[string]any, error) {
+	switch {
+	case len(text) > MaxSize:
+		return nil, fmt.Errorf("the file has more than %d MiB; that is not a %s", MaxSize>>20, kind)
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, fmt.Errorf("the file is empty; it needs apiVersion: %s and kind: %s at least", versions[0], kind)
+	case secondDocument.Match(text):
+		return nil, errors.New(`the file contains more than one document ("---"); merge them into one`)
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := Tree(asJSON)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := tree.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("the file contains %s; want fields of a %s", describe(tree), kind)
+	}
+	err = errors.Join(checkHead(object, "apiVersion", versions...), checkHead(object, "kind", kind))
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, e := range Check(object, example) {
+		errs = append(errs, e)
+	}
+	return object, errors.Join(errs...)
+}
+
+// Tree decodes JSON. Its numbers are json.Number, so that they keep all their digits.
+func Tree(text []byte) (tree any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	return tree, decoder.Decode(&tree)
+}
+
+// Decode converts a tree that Check has accepted.
+func Decode(tree, into any) error {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+func checkHead(object map[string]any, field string, allowed ...string) error {
+	got, want := object[field], strings.Join(allowed, ", ")
+	if got == nil {
+		return fmt.Errorf("%s is missing; want %s: %s", field, field, want)
+	}
+	if text, ok := got.(string); !ok || !slices.Contains(allowed, text) {
+		return fmt.Errorf("%s: unsupported value %s; want %s", field, describe(got), want)
+	}
+	return nil
+}
