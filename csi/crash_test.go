@@ -356,7 +356,7 @@ func TestUnfinishedDataFile(t *testing.T) {
 		for _, name := range w.files() {
 			err := filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && e.Name() == "vol_data.json" {
-					write(t, atomicfile.Next(path), "{")
+					write(t, atomicfile.Leftovers(path)[0], "{")
 					found++
 				}
 				return err

@@ -88,7 +88,7 @@ func (f files) records(damaged func(path string, err error)) ([]*record, error) 
 	for _, name := range names {
 		path := filepath.Join(recordsDir, name)
 		switch {
-		case strings.HasSuffix(name, ".new"): // left by a crash
+		case atomicfile.IsLeftover(name):
 			if err := f.remove(path); err != nil {
 				return nil, err
 			}

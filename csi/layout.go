@@ -142,8 +142,8 @@ func (csiLayout) aroundStaging(rec *record) []string {
 }
 
 // withData returns what to remove of a directory that has vol_data.json, in this order. A write that failed or that a
-// crash cut off has left the new content; earlier versions gave it another name.
+// crash cut off has left the new content.
 func withData(dir string) []string {
 	data := filepath.Join(dir, dataFile)
-	return []string{atomicfile.Next(data), data + ".new", data, dir}
+	return append(atomicfile.Leftovers(data), data, dir)
 }

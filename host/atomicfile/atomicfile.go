@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Durability is what a replaced file survives, beside a crash of the agent.
@@ -48,8 +49,8 @@ func write(path string, content []byte, mode fs.FileMode, d Durability) error {
 
 // WriteBelow replaces the file at a path below root, which no symbolic link leads out of.
 func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d Durability) error {
-	next := Next(path)
-	f, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	fresh := next(path)
+	f, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
@@ -61,10 +62,10 @@ func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d 
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = root.Rename(next, path)
+		err = root.Rename(fresh, path)
 	}
 	if err != nil {
-		_ = root.Remove(next)
+		_ = root.Remove(fresh)
 		return err
 	}
 	if d < Durable {
@@ -79,7 +80,7 @@ func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d 
 
 // Remove removes a file, if it exists, and what a crash has left of a write to it.
 func Remove(path string) error {
-	for _, p := range []string{Next(path), path} {
+	for _, p := range []string{next(path), path} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -87,7 +88,15 @@ func Remove(path string) error {
 	return nil
 }
 
-// Next returns the path at which the new content is written.
-func Next(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+const suffix = ".new"
+
+// next returns the path at which the new content is written.
+func next(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+suffix)
 }
+
+// Leftovers are the files that a crash during a write to a path may have left. Earlier versions wrote to NAME.new.
+func Leftovers(path string) []string { return []string{next(path), path + suffix} }
+
+// IsLeftover reports whether a crash may have left a file of this name.
+func IsLeftover(name string) bool { return strings.HasSuffix(name, suffix) }
