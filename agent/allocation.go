@@ -20,10 +20,8 @@ type allocation struct {
 // desiredResources returns what the spec of a pod asks for.
 func desiredResources(pod *corev1.Pod) *allocation {
 	a := &allocation{Generation: pod.Generation, Containers: map[string]corev1.ResourceRequirements{}}
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleEphemeral {
-			a.Containers[c.Name] = only(c.Resources)
-		}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		a.Containers[c.Name] = only(c.Resources)
 	}
 	if r := pod.Spec.Resources; r != nil {
 		all := only(*r)

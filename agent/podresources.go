@@ -63,12 +63,10 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
 	}
-	for role, c := range podutil.Containers(&r.pod.Spec) {
-		if role != podutil.RoleEphemeral {
-			g.Containers[c.Name] = podstate.ContainerAllocation{
-				Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
-				Resources: spec.EffectiveResources(r.pod, c),
-			}
+	for _, c := range podutil.ContainersWithResources(&r.pod.Spec) {
+		g.Containers[c.Name] = podstate.ContainerAllocation{
+			Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
+			Resources: spec.EffectiveResources(r.pod, c),
 		}
 	}
 	return g

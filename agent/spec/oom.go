@@ -47,10 +47,8 @@ func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 // requests of its containers.
 func unclaimedMemory(pod *corev1.Pod) int64 {
 	count := int64(0)
-	for role := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleEphemeral {
-			count++
-		}
+	for range podutil.ContainersWithResources(&pod.Spec) {
+		count++
 	}
 	if !resourcehelper.IsPodLevelRequestsSet(pod) || pod.Spec.Resources.Requests.Memory().IsZero() || count == 0 {
 		return 0

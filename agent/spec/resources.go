@@ -56,11 +56,9 @@ func exclusive(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 // containers, or all of them if the pod has resources of its own.
 func exclusivePod(pod *corev1.Pod, node *Node) bool {
 	all, one := true, false
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleEphemeral {
-			has := exclusive(pod, c, node)
-			all, one = all && has, one || has
-		}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		has := exclusive(pod, c, node)
+		all, one = all && has, one || has
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return all && one

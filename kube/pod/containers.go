@@ -65,6 +65,18 @@ func Containers(spec *corev1.PodSpec) iter.Seq2[Role, *corev1.Container] {
 	}
 }
 
+// ContainersWithResources iterates like Containers over those that may have resources of their own: all but ephemeral
+// ones.
+func ContainersWithResources(spec *corev1.PodSpec) iter.Seq2[Role, *corev1.Container] {
+	return func(yield func(Role, *corev1.Container) bool) {
+		for role, c := range Containers(spec) {
+			if role == RoleEphemeral || !yield(role, c) {
+				return
+			}
+		}
+	}
+}
+
 // Count is how many containers of all roles the spec has.
 func Count(spec *corev1.PodSpec) int {
 	return len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers)
@@ -97,8 +109,8 @@ func Limits(spec *corev1.PodSpec, name corev1.ResourceName) bool {
 	if spec.Resources != nil && isSet(spec.Resources.Limits, name) {
 		return true
 	}
-	for role, c := range Containers(spec) {
-		if role != RoleEphemeral && !isSet(c.Resources.Limits, name) {
+	for _, c := range ContainersWithResources(spec) {
+		if !isSet(c.Resources.Limits, name) {
 			return false
 		}
 	}

@@ -21,10 +21,8 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 		sum.add(pod.Spec.Resources)
 		return sum.class()
 	}
-	for role, c := range Containers(&pod.Spec) {
-		if role != RoleEphemeral {
-			sum.add(&c.Resources)
-		}
+	for _, c := range ContainersWithResources(&pod.Spec) {
+		sum.add(&c.Resources)
 	}
 	return sum.class()
 }

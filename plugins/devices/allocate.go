@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It
@@ -90,14 +92,17 @@ func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 // is a sidecar.
 func (d *Devices) allocateAll(ctx context.Context, r *reservation) error {
 	reusable := map[string]set{}
-	return eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
-		return d.allocateContainer(ctx, r, c, reusable, passesOn)
-	})
+	for role, c := range podutil.ContainersWithResources(&r.pod.Spec) {
+		if err := d.allocateContainer(ctx, r, role, c, reusable); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allocateContainer allocates the devices of one container and updates those that later containers may reuse.
-func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *corev1.Container, reusable map[string]set,
-	passesOn bool) error {
+func (d *Devices) allocateContainer(ctx context.Context, r *reservation, role podutil.Role, c *corev1.Container,
+	reusable map[string]set) error {
 	d.mu.Lock()
 	names := d.wanted(r.pod, c)
 	d.mu.Unlock()
@@ -110,7 +115,7 @@ func (d *Devices) allocateContainer(ctx context.Context, r *reservation, c *core
 			reusable[name] = set{}
 		}
 		for _, id := range ids {
-			if passesOn {
+			if role == podutil.RoleInit {
 				reusable[name][id] = true
 			} else {
 				delete(reusable[name], id)

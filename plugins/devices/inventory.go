@@ -70,8 +70,8 @@ func (v *inventory) wanted(pod *corev1.Pod, c *corev1.Container) (names []string
 
 // asks reports whether a container of the pod requests devices of a plugin. mu is held.
 func (v *inventory) asks(pod *corev1.Pod) bool {
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleEphemeral && len(v.wanted(pod, c)) > 0 {
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		if len(v.wanted(pod, c)) > 0 {
 			return true
 		}
 	}
@@ -82,31 +82,26 @@ func (v *inventory) asks(pod *corev1.Pod) bool {
 func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	need, passed := map[string]int{}, map[string]int{} // passed: devices of init containers, free for the next
 	lacks := false
-	err := eachContainer(pod, func(c *corev1.Container, passesOn bool) error {
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		for _, name := range v.wanted(pod, c) {
 			n, has := wants(c, name), v.given[pod.UID][c.Name][name]
 			switch {
 			case has == nil:
 				fresh := max(0, n-passed[name])
 				if err := v.enough(pod.UID, name, need[name], fresh); err != nil {
-					return err
+					return nil, err
 				}
 				need[name] += fresh
 			case len(has.all()) != n:
-				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name,
+				return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name,
 					len(has.all()), n)
 			}
 			lacks = lacks || has == nil || has.answer == nil
-			if passesOn {
-				passed[name] = max(passed[name], n)
-			} else {
-				passed[name] = max(0, passed[name]-n)
-			}
+			passOn(passed, role, name, n)
 		}
-		return nil
-	})
-	if err != nil || !lacks {
-		return nil, err
+	}
+	if !lacks {
+		return nil, nil
 	}
 	r := &reservation{pod: pod, near: near, need: need}
 	if near != nil {
@@ -240,16 +235,12 @@ func wants(c *corev1.Container, name string) int {
 	return int(q.Value())
 }
 
-// eachContainer calls do for the containers of a pod in the order in which they run, until one call fails. passesOn:
-// the container has terminated when the next starts.
-func eachContainer(pod *corev1.Pod, do func(c *corev1.Container, passesOn bool) error) error {
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
-		if err := do(c, role == podutil.RoleInit); err != nil {
-			return err
-		}
+// passOn updates how many devices of a resource later containers of the pod may use, after a container that has n: an
+// init container has terminated when the next starts.
+func passOn(passed map[string]int, role podutil.Role, name string, n int) {
+	if role == podutil.RoleInit {
+		passed[name] = max(passed[name], n)
+	} else {
+		passed[name] = max(0, passed[name]-n)
 	}
-	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Near reports whether the devices of a container should come from a NUMA node, so that they are close to its CPUs and
@@ -59,7 +61,7 @@ func (v *inventory) assumed(pod *corev1.Pod, name string) set {
 func (v *inventory) assume(r *reservation) {
 	r.assumed = map[string]set{}
 	passed := map[string]int{}
-	_ = eachContainer(r.pod, func(c *corev1.Container, passesOn bool) error {
+	for role, c := range podutil.ContainersWithResources(&r.pod.Spec) {
 		for _, name := range v.wanted(r.pod, c) {
 			n := wants(c, name)
 			free, err := v.unused(name)
@@ -75,14 +77,9 @@ func (v *inventory) assume(r *reservation) {
 			for _, id := range free[:min(len(free), max(0, n-passed[name]))] {
 				r.assumed[name][id] = true
 			}
-			if passesOn {
-				passed[name] = max(passed[name], n)
-			} else {
-				passed[name] = max(0, passed[name]-n)
-			}
+			passOn(passed, role, name, n)
 		}
-		return nil
-	})
+	}
 }
 
 // sortNear sorts devices: first those of the NUMA nodes that the container prefers, then those of others, then those

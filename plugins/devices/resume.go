@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // registerTimeout is how long a pod that has devices, and of which nothing runs, waits until its plugins have
@@ -47,7 +49,7 @@ func awaitUsable(ctx context.Context, d *Devices, pod *corev1.Pod) error {
 // usable returns an error, as the kubelet's, unless the plugins of all devices of a pod have reported these as healthy.
 // mu is held.
 func (v *inventory) usable(pod *corev1.Pod) error {
-	return eachContainer(pod, func(c *corev1.Container, _ bool) error {
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
 		for _, name := range v.wanted(pod, c) {
 			a := v.given[pod.UID][c.Name][name]
 			if a == nil {
@@ -62,6 +64,6 @@ func (v *inventory) usable(pod *corev1.Pod) error {
 				}
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }

@@ -68,10 +68,10 @@ func (e *explanation) blamePod(p Pod) {
 
 func (e *explanation) blameContainers(pod *corev1.Pod, containers map[string]int64) {
 	var names, usage []string
-	for role, c := range podutil.Containers(&pod.Spec) {
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
 		used, known := containers[c.Name]
 		request := c.Resources.Requests[corev1.ResourceName(e.starved)]
-		if role == podutil.RoleEphemeral || !known || used <= request.Value() {
+		if !known || used <= request.Value() {
 			continue
 		}
 		uses := resource.NewQuantity(used, resource.BinarySI).String()

@@ -95,10 +95,7 @@ func (p *Policy) divide(pod *corev1.Pod, all cpuset.CPUSet) (map[string]cpuset.C
 	parts := map[string]cpuset.CPUSet{}
 	var sharing []string
 	left := all // what sidecars, and then app containers, leave
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		n := p.Exclusive(pod, c)
 		switch {
 		case n == 0 && role == podutil.RoleInit:
@@ -127,10 +124,7 @@ func (p *Policy) divide(pod *corev1.Pod, all cpuset.CPUSet) (map[string]cpuset.C
 func (p *Policy) leavesShared(pod *corev1.Pod) error {
 	total := p.exclusiveOfPod(pod)
 	running, sharing := 0, false
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		n := p.Exclusive(pod, c)
 		switch {
 		case role == podutil.RoleInit && n == 0 && running >= total:

@@ -265,10 +265,7 @@ func (p *Policy) divide(pod *corev1.Pod, total request) (map[string]request, err
 	var sharing []string
 	left := request{}
 	maps.Copy(left, total)
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		r, err := p.of(pod, c)
 		if err != nil {
 			return nil, err
@@ -308,10 +305,7 @@ func (r request) positive() request {
 // leavesShared returns an error if the containers with memory of their own leave none to those that share.
 func (p *Policy) leavesShared(pod *corev1.Pod, total request) error {
 	running, sharing := request{}, false
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		r, err := p.of(pod, c)
 		if err != nil {
 			return err

@@ -75,10 +75,7 @@ func (a *admission) countError(resource, source string) {
 // for itself; countParts returns how many have.
 func (a *admission) countParts(resource string, own func(*corev1.Container) bool) int {
 	exclusive := 0
-	for role, c := range podutil.Containers(&a.pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for _, c := range podutil.ContainersWithResources(&a.pod.Spec) {
 		assignment := podShared
 		if own(c) {
 			assignment = podExclusive

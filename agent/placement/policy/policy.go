@@ -110,10 +110,7 @@ func (a *admission) whole(near numa.Hint) error {
 	if !a.PodResources || !resourcehelper.IsPodLevelResourcesSet(a.pod) {
 		return a.containers(same)
 	}
-	for role, c := range podutil.Containers(&a.pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&a.pod.Spec) {
 		a.near(c, near)
 		if err := a.devices.allocate(role, c, near.Nodes); err != nil {
 			return err
@@ -164,10 +161,7 @@ func (a *admission) wholeMemory(near numa.Hint) error {
 
 // containers gives each container what it asks for, near the nodes that near returns.
 func (a *admission) containers(near func(podutil.Role, *corev1.Container) (numa.Hint, error)) error {
-	for role, c := range podutil.Containers(&a.pod.Spec) {
-		if role == podutil.RoleEphemeral {
-			continue
-		}
+	for role, c := range podutil.ContainersWithResources(&a.pod.Spec) {
 		hint, err := near(role, c)
 		if err != nil {
 			return err
