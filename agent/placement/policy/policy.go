@@ -92,7 +92,7 @@ func (a *admission) decide() error {
 	if a.Topology == nil || !a.PodScope {
 		return a.containers(a.nearContainer)
 	}
-	near, ok := a.Topology.Merge(a.devices.podHints(a.pod), a.cpuPodHints(), a.memoryPodHints())
+	near, ok := a.Topology.Merge(a.podHints()...)
 	if !ok {
 		a.misaligned(AlignedPodNode)
 		return a.unaligned("pod with pod-level resources failed admission under pod-scope topology manager")
@@ -106,7 +106,7 @@ func (a *admission) decide() error {
 
 // whole gives the pod what it asks for near these nodes.
 func (a *admission) whole(near numa.Hint) error {
-	same := func(podutil.Role, *corev1.Container) (numa.Hint, error) { return near, nil }
+	same := func(*corev1.Container) (numa.Hint, error) { return near, nil }
 	if !a.PodResources || !resourcehelper.IsPodLevelResourcesSet(a.pod) {
 		return a.containers(same)
 	}
@@ -160,9 +160,9 @@ func (a *admission) wholeMemory(near numa.Hint) error {
 }
 
 // containers gives each container what it asks for, near the nodes that near returns.
-func (a *admission) containers(near func(podutil.Role, *corev1.Container) (numa.Hint, error)) error {
+func (a *admission) containers(near func(*corev1.Container) (numa.Hint, error)) error {
 	for role, c := range podutil.ContainersWithResources(&a.pod.Spec) {
-		hint, err := near(role, c)
+		hint, err := near(c)
 		if err != nil {
 			return err
 		}
@@ -178,11 +178,11 @@ func (a *admission) containers(near func(podutil.Role, *corev1.Container) (numa.
 }
 
 // nearContainer returns from which nodes a container gets its resources.
-func (a *admission) nearContainer(_ podutil.Role, c *corev1.Container) (numa.Hint, error) {
+func (a *admission) nearContainer(c *corev1.Container) (numa.Hint, error) {
 	if a.Topology == nil {
 		return numa.Hint{}, nil
 	}
-	near, ok := a.Topology.Merge(a.devices.hints(c), a.cpuHints(c), a.memoryHints(c))
+	near, ok := a.Topology.Merge(a.hints(c)...)
 	if !ok {
 		a.misaligned(AlignedNode)
 		return near, a.unaligned("pod with pod-level resources failed admission with a container-level topology manager")
@@ -260,32 +260,28 @@ func (a *admission) unaligned(podLevel string) error {
 	return &numa.Refusal{Reason: "TopologyAffinityError", Message: message}
 }
 
-func (a *admission) cpuHints(c *corev1.Container) numa.Hints {
-	if a.CPU == nil {
-		return nil
+// hints returns from which nodes a container can get its devices, CPUs and memory.
+func (a *admission) hints(c *corev1.Container) []numa.Hints {
+	all := []numa.Hints{a.devices.hints(c)}
+	if a.CPU != nil {
+		all = append(all, a.CPU.Hints(&a.State.CPU, a.pod, c, a.cpus))
 	}
-	return a.CPU.Hints(&a.State.CPU, a.pod, c, a.cpus)
+	if a.Memory != nil {
+		all = append(all, a.Memory.Hints(&a.State.Memory, a.pod, c, a.memory))
+	}
+	return all
 }
 
-func (a *admission) memoryHints(c *corev1.Container) numa.Hints {
-	if a.Memory == nil {
-		return nil
+// podHints returns from which nodes the pod can get the devices, CPUs and memory of all its containers.
+func (a *admission) podHints() []numa.Hints {
+	all := []numa.Hints{a.devices.podHints(a.pod)}
+	if a.CPU != nil {
+		all = append(all, a.CPU.PodHints(&a.State.CPU, a.pod))
 	}
-	return a.Memory.Hints(&a.State.Memory, a.pod, c, a.memory)
-}
-
-func (a *admission) cpuPodHints() numa.Hints {
-	if a.CPU == nil {
-		return nil
+	if a.Memory != nil {
+		all = append(all, a.Memory.PodHints(&a.State.Memory, a.pod))
 	}
-	return a.CPU.PodHints(&a.State.CPU, a.pod)
-}
-
-func (a *admission) memoryPodHints() numa.Hints {
-	if a.Memory == nil {
-		return nil
-	}
-	return a.Memory.PodHints(&a.State.Memory, a.pod)
+	return all
 }
 
 // Start returns the state to begin with: s, or the initial state for parts of s that are the zero value. An error says
