@@ -5,12 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -116,97 +114,4 @@ func (a *allocations) save(pod *corev1.Pod, held *allocation) {
 		a.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
 	}
-}
-
-// resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
-type resizer struct {
-	cfg     *Config
-	table   *table
-	workers *dispatcher
-}
-
-// judge decides about all of them whose own admission is complete, in the order of admission.ResizeBefore.
-func (z *resizer) judge() {
-	var all []*entry
-	for _, e := range z.table.workers {
-		if e.resources.resizing && e.asking == nil {
-			all = append(all, e)
-		}
-	}
-	slices.SortFunc(all, func(a, b *entry) int {
-		switch {
-		case admission.ResizeBefore(a.source, b.source, a.resources.pod, b.resources.pod):
-			return -1
-		case admission.ResizeBefore(b.source, a.source, b.resources.pod, a.resources.pod):
-			return 1
-		}
-		return 0
-	})
-	for _, e := range all {
-		z.resize(e)
-	}
-}
-
-// resize allocates what a pod asks for, or says why not.
-func (z *resizer) resize(e *entry) {
-	pod, node := e.source, z.cfg.Node()
-	r := &e.resources
-	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	others, ending := z.table.others(pod.UID)
-	others = append(others, ending...)
-	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
-	old := r.pending
-	switch {
-	case pending == nil:
-		r.resize(pod)
-		z.event(pod, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
-	case old != nil && *pending == *old:
-		return
-	case old == nil || old.Reason != pending.Reason || old.Generation != pending.Generation:
-		z.event(pod, corev1.EventTypeWarning, "Resize"+pending.Reason, "Pod resize "+pending.Reason, pending.Message)
-	}
-	r.pending = pending
-	z.workers.allocations.save(pod, r.allocated)
-	z.workers.send(e)
-}
-
-func (z *resizer) event(pod *corev1.Pod, eventType, reason, what, trouble string) {
-	summary := resizeSummary(pod, pod.Generation, trouble)
-	z.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+summary)
-}
-
-// staticResources returns the resources that Guaranteed pods have for themselves.
-func staticResources(m spec.Managers) (all []admission.Static) {
-	if m.StaticCPU {
-		all = append(all, admission.StaticCPU)
-	}
-	if m.StaticMemory {
-		all = append(all, admission.StaticMemory)
-	}
-	return all
-}
-
-// resizeSummary is the kubelet's form of what a resize is about.
-func resizeSummary(pod *corev1.Pod, generation int64, trouble string) string {
-	type container struct {
-		Name      string                      `json:"name"`
-		Resources corev1.ResourceRequirements `json:"resources"`
-	}
-	var summary struct {
-		Inits      []container `json:"initContainers,omitempty"`
-		Containers []container `json:"containers,omitempty"`
-		Generation int64       `json:"generation"`
-		Error      string      `json:"error,omitempty"`
-	}
-	summary.Generation, summary.Error = generation, trouble
-	for role, c := range podutil.Containers(&pod.Spec) {
-		switch role {
-		case podutil.RoleInit, podutil.RoleSidecar:
-			summary.Inits = append(summary.Inits, container{c.Name, c.Resources})
-		case podutil.RoleApp:
-			summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
-		}
-	}
-	text, _ := json.Marshal(summary) // strings and quantities always encode
-	return string(text)
 }

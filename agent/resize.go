@@ -1,32 +1,112 @@
 package agent
 
 import (
+	"encoding/json"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
+
+// resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
+type resizer struct {
+	cfg     *Config
+	table   *table
+	workers *dispatcher
+}
+
+// judge decides about all of them whose own admission is complete, in the order of admission.CompareResizes.
+func (z *resizer) judge() {
+	var all []*entry
+	for _, e := range z.table.workers {
+		if e.resources.resizing && e.asking == nil {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return admission.CompareResizes(a.source, b.source, a.resources.pod, b.resources.pod)
+	})
+	for _, e := range all {
+		z.resize(e)
+	}
+}
+
+// resize allocates what a pod asks for, or says why not.
+func (z *resizer) resize(e *entry) {
+	pod, node := e.source, z.cfg.Node()
+	r := &e.resources
+	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
+	others, ending := z.table.others(pod.UID)
+	others = append(others, ending...)
+	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
+	old := r.pending
+	switch {
+	case pending == nil:
+		r.resize(pod)
+		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
+	case old != nil && *pending == *old:
+		return
+	case old == nil || old.Reason != pending.Reason || old.Generation != pending.Generation:
+		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeWarning, "Resize"+pending.Reason,
+			"Pod resize "+pending.Reason, pending.Message)
+	}
+	r.pending = pending
+	z.workers.allocations.save(pod, r.allocated)
+	z.workers.send(e)
+}
+
+// staticResources returns the resources that Guaranteed pods have for themselves.
+func staticResources(m spec.Managers) (all []admission.Static) {
+	if m.StaticCPU {
+		all = append(all, admission.StaticCPU)
+	}
+	if m.StaticMemory {
+		all = append(all, admission.StaticMemory)
+	}
+	return all
+}
+
+// resizeEvent records an event about the resize that a generation of the spec asks for, in the kubelet's form. trouble
+// is why it is not done, or empty.
+func (c *Config) resizeEvent(pod *corev1.Pod, generation int64, eventType, reason, what, trouble string) {
+	type container struct {
+		Name      string                      `json:"name"`
+		Resources corev1.ResourceRequirements `json:"resources"`
+	}
+	var summary struct {
+		Inits      []container `json:"initContainers,omitempty"`
+		Containers []container `json:"containers,omitempty"`
+		Generation int64       `json:"generation"`
+		Error      string      `json:"error,omitempty"`
+	}
+	summary.Generation, summary.Error = generation, trouble
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
+		if one := (container{c.Name, c.Resources}); role == podutil.RoleApp {
+			summary.Containers = append(summary.Containers, one)
+		} else {
+			summary.Inits = append(summary.Inits, one)
+		}
+	}
+	text, _ := json.Marshal(summary) // strings and quantities always encode
+	c.Events.PodEvent(pod, "", eventType, reason, what+": "+string(text))
+}
 
 // resizeEvents records an event when a resize has completed or failed.
 func (w *worker) resizeEvents(st *corev1.PodStatus) {
 	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Allocation == nil {
 		return
 	}
-	before, now := resizeCondition(w.memory.Reported), resizeCondition(st)
-	record := func(eventType, reason, what, trouble string, generation int64) {
-		pod := w.desired.Pod
-		w.cfg.Events.PodEvent(pod, "", eventType, reason, what+": "+resizeSummary(pod, generation, trouble))
-	}
+	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)
+	now := podutil.Condition(st.Conditions, corev1.PodResizeInProgress)
 	switch {
 	case before != nil && now == nil:
-		record(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", before.ObservedGeneration)
+		w.cfg.resizeEvent(w.desired.Pod, before.ObservedGeneration, corev1.EventTypeNormal, "ResizeCompleted",
+			"Pod resize completed", "")
 	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
-		record(corev1.EventTypeWarning, "ResizeError", "Pod resize error", now.Message, now.ObservedGeneration)
+		w.cfg.resizeEvent(w.desired.Pod, now.ObservedGeneration, corev1.EventTypeWarning, "ResizeError",
+			"Pod resize error", now.Message)
 	}
-}
-
-func resizeCondition(st *corev1.PodStatus) *corev1.PodCondition {
-	for i := range st.Conditions {
-		if c := &st.Conditions[i]; c.Type == corev1.PodResizeInProgress {
-			return c
-		}
-	}
-	return nil
 }

@@ -1,11 +1,11 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -18,29 +18,20 @@ import (
 // that Guaranteed pods have for themselves, with the names of the managers and their policies.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
 	swappable func(*corev1.Pod, *corev1.Container) bool, static []Static) *podstate.PendingResize {
+	pending := func(reason, message string) *podstate.PendingResize {
+		return &podstate.PendingResize{Generation: wanted.Generation, Reason: reason, Message: message}
+	}
 	if swapChanges(wanted, allocated, swappable) {
-		return &podstate.PendingResize{
-			Generation: wanted.Generation,
-			Reason:     corev1.PodReasonInfeasible,
-			Message:    "In-place resize of containers with swap is not supported.",
-		}
+		return pending(corev1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.")
 	}
 	for _, s := range static {
-		if podutil.QOS(wanted) == corev1.PodQOSGuaranteed && requestChanges(wanted, allocated, s.Resource) {
-			return &podstate.PendingResize{
-				Generation: wanted.Generation,
-				Reason:     corev1.PodReasonInfeasible,
-				Message: fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q", s.Manager,
-					s.Policy),
-			}
+		if podutil.QOS(wanted) == corev1.PodQOSGuaranteed && requestChanges(wanted, allocated, s.Resource, always) {
+			return pending(corev1.PodReasonInfeasible, fmt.Sprintf(
+				"Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q", s.Manager, s.Policy))
 		}
 	}
 	if short := shortages(wanted, allocatable, others); len(short) > 0 {
-		return &podstate.PendingResize{
-			Generation: wanted.Generation,
-			Reason:     corev1.PodReasonDeferred,
-			Message:    short[0].rejection().Message,
-		}
+		return pending(corev1.PodReasonDeferred, short[0].rejection().Message)
 	}
 	return nil
 }
@@ -57,53 +48,53 @@ var (
 	StaticMemory = Static{corev1.ResourceMemory, "Memory", "Static"}
 )
 
-// requestChanges reports whether a container would request another amount of a resource.
-func requestChanges(wanted, allocated *corev1.Pod, name corev1.ResourceName) bool {
-	for role, c := range podutil.Containers(&wanted.Spec) {
+// requestChanges reports whether a container, for which counts reports true, would request another amount of a
+// resource. has is the container with its allocated resources.
+func requestChanges(wanted, allocated *corev1.Pod, name corev1.ResourceName,
+	counts func(has, wants *corev1.Container) bool) bool {
+	for _, c := range podutil.ContainersWithResources(&wanted.Spec) {
 		_, has := podutil.Container(&allocated.Spec, c.Name)
-		if role == podutil.RoleEphemeral || has == nil {
+		if has == nil {
 			continue
 		}
 		before, after := has.Resources.Requests[name], c.Resources.Requests[name]
-		if before.Cmp(after) != 0 {
+		if before.Cmp(after) != 0 && counts(has, c) {
 			return true
 		}
 	}
 	return false
 }
+
+func always(_, _ *corev1.Container) bool { return true }
 
 // swapChanges reports whether the memory request of a container that may swap would change. The container's swap limit
 // depends on that request.
 func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
-	for role, c := range podutil.Containers(&wanted.Spec) {
-		_, has := podutil.Container(&allocated.Spec, c.Name)
-		if role == podutil.RoleEphemeral || has == nil {
-			continue
-		}
-		before, after := has.Resources.Requests[corev1.ResourceMemory], c.Resources.Requests[corev1.ResourceMemory]
-		if before.Cmp(after) != 0 && !restartsFor(has, corev1.ResourceMemory) &&
-			(swappable(wanted, c) || swappable(allocated, has)) {
-			return true
-		}
-	}
-	return false
+	return requestChanges(wanted, allocated, corev1.ResourceMemory, func(has, wants *corev1.Container) bool {
+		return !restartsFor(has, corev1.ResourceMemory) && (swappable(wanted, wants) || swappable(allocated, has))
+	})
 }
 
-// ResizeBefore reports whether the resize of a is decided before that of b: first the pods that request no more than
-// they have, then by priority and QoS class, then those that have waited longest.
-func ResizeBefore(a, b, allocatedA, allocatedB *corev1.Pod) bool {
-	if upA, upB := wantsMore(a, allocatedA), wantsMore(b, allocatedB); upA != upB {
-		return upB
+// CompareResizes orders resizes by when they are decided: first the pods that request no more than they have, then by
+// priority and QoS class, then those that have waited longest.
+func CompareResizes(a, b, allocatedA, allocatedB *corev1.Pod) int {
+	return cmp.Or(
+		trueFirst(!wantsMore(a, allocatedA), !wantsMore(b, allocatedB)),
+		cmp.Compare(podutil.Priority(b), podutil.Priority(a)),
+		trueFirst(podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed),
+		trueFirst(waitsLonger(a, b), waitsLonger(b, a)),
+	)
+}
+
+// trueFirst orders a before b if only a has a property.
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
 	}
-	if priorityA, priorityB := podutil.Priority(a), podutil.Priority(b); priorityA != priorityB {
-		return priorityA > priorityB
-	}
-	sureA, sureB := podutil.QOS(a) == corev1.PodQOSGuaranteed, podutil.QOS(b) == corev1.PodQOSGuaranteed
-	if sureA != sureB {
-		return sureA
-	}
-	sinceA, sinceB := pendingSince(a), pendingSince(b)
-	return sinceA != nil && (sinceB == nil || sinceA.Before(sinceB))
+	return 1
 }
 
 func wantsMore(wanted, allocated *corev1.Pod) bool {
@@ -113,11 +104,11 @@ func wantsMore(wanted, allocated *corev1.Pod) bool {
 	return more(want.Cpu(), has.Cpu()) || more(want.Memory(), has.Memory())
 }
 
-func pendingSince(pod *corev1.Pod) *metav1.Time {
-	if c := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending); c != nil {
-		return &c.LastTransitionTime
-	}
-	return nil
+// waitsLonger reports whether a resize of a has been pending for longer than one of b.
+func waitsLonger(a, b *corev1.Pod) bool {
+	pending := podutil.Condition(a.Status.Conditions, corev1.PodResizePending)
+	other := podutil.Condition(b.Status.Conditions, corev1.PodResizePending)
+	return pending != nil && (other == nil || pending.LastTransitionTime.Before(&other.LastTransitionTime))
 }
 
 // restartsFor reports whether a container must be restarted to get another amount of the resource.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,7 @@ func TestAdmitResize(t *testing.T) {
 	}
 }
 
-func TestResizeBefore(t *testing.T) {
+func TestCompareResizes(t *testing.T) {
 	named := func(name string, cpu int64, more string) *corev1.Pod {
 		p := podOf(t, more)
 		p.Name = name
@@ -97,8 +98,8 @@ func TestResizeBefore(t *testing.T) {
 	}
 	for i := range order {
 		for j := range order {
-			if got := ResizeBefore(order[i], order[j], has, has); got != (i < j) {
-				t.Errorf("%s before %s: got %v, want %v", order[i].Name, order[j].Name, got, i < j)
+			if got := CompareResizes(order[i], order[j], has, has); cmp.Compare(got, 0) != cmp.Compare(i, j) {
+				t.Errorf("%s against %s: got %d, want %d", order[i].Name, order[j].Name, got, cmp.Compare(i, j))
 			}
 		}
 	}
