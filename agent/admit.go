@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +23,6 @@ const notListed = "the container runtime has not listed its pods yet"
 // uses it.
 type admitter struct {
 	cfg     *Config
-	log     *slog.Logger
 	loop    *loop
 	table   *table
 	workers *dispatcher
@@ -148,7 +146,7 @@ func (a *admitter) judge(pod *corev1.Pod) (v admission.Verdict, wait bool) {
 func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 	for _, pod := range v.Preempt {
 		victim := a.table.workers[pod.UID]
-		a.log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
+		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
 		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podstate.ReasonPreempting, podstate.MessagePreempted)
@@ -216,7 +214,7 @@ func (a *admitter) discardFitting() {
 			continue
 		}
 		if v, _ := a.judge(e.pod()); v.Rejection == nil {
-			a.log.Info("refused static pod fits now, admitting it",
+			a.cfg.Log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false
 			e.discard()

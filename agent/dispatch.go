@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 // dispatcher begins the workers of pods and sends them their orders. Only the loop uses it.
 type dispatcher struct {
 	cfg         *Config
-	log         *slog.Logger
 	loop        *loop
 	table       *table
 	allocations *allocations
@@ -116,7 +114,7 @@ func (d *dispatcher) released(e *entry) <-chan struct{} {
 // adopt starts a worker that ends a pod that no source knows, or goes on with what an earlier run of the agent has
 // begun.
 func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) {
-	d.log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
+	d.cfg.Log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
 	e := d.begin(ctx, pod)
 	if record := d.cfg.recordedStop(pod); record != nil {
 		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopOrphaned))

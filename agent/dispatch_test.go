@@ -49,7 +49,6 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 	}.complete()
 	d := &dispatcher{
 		cfg:         cfg,
-		log:         cfg.Log,
 		table:       newTable(cfg.PodFiles),
 		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
 	}

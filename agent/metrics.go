@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,23 +60,13 @@ func (w *worker) synced(began time.Time) {
 	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
-// containersEnded counts the containers that have ended since the last status, or the first one that the API showed.
+// containersEnded counts the containers that have ended since the last status.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
-	before := w.memory.Reported
-	if before == nil {
-		before = &w.desired.Pod.Status
-	}
-	for _, lists := range [][2][]corev1.ContainerStatus{
-		{before.InitContainerStatuses, now.InitContainerStatuses}, {before.ContainerStatuses, now.ContainerStatuses},
-		{before.EphemeralContainerStatuses, now.EphemeralContainerStatuses},
-	} {
-		for _, c := range lists[1] {
-			had := slices.ContainsFunc(lists[0], func(old corev1.ContainerStatus) bool {
-				return old.Name == c.Name && old.State.Terminated != nil
-			})
-			if c.State.Terminated != nil && !had {
-				w.cfg.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
-			}
+	before := w.lastStatus()
+	for c := range podutil.ContainerStatuses(now) {
+		old := podutil.ContainerStatus(before, c.Name)
+		if c.State.Terminated != nil && (old == nil || old.State.Terminated == nil) {
+			w.cfg.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -94,7 +95,7 @@ func (w *worker) observeDisk(o *podstate.Observed) error {
 }
 
 // read turns a snapshot into facts.
-func (f *runtimeFacts) read(s *cri.Snapshot, log interface{ Warn(string, ...any) }) {
+func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 	f.sandboxes = make([]podstate.Sandbox, len(s.Sandboxes))
 	for i, box := range s.Sandboxes {
 		f.sandboxes[i] = sandboxFact(box)
@@ -122,6 +123,22 @@ func (w *worker) verdicts() map[string]podstate.Verdict {
 		return nil
 	}
 	return w.cfg.Probes.Verdicts(w.desired.Pod.UID)
+}
+
+// deviceHealth returns the health of the devices of a pod, by container: nil for a pod without devices, an empty health
+// for what is not known yet.
+func (c *Config) deviceHealth(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
+	if !c.DeviceHealth {
+		return nil
+	}
+	all := c.Devices.Health(pod.UID)
+	for container, claimed := range c.Claims.Health(pod) {
+		if all == nil {
+			all = map[string][]corev1.ResourceStatus{}
+		}
+		all[container] = append(all[container], claimed...)
+	}
+	return all
 }
 
 // forget drops what was read of instances that no longer exist.

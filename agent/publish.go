@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // reported is what was published last about a pod, so that only changes are published.
@@ -122,58 +120,4 @@ func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
 	}
 	w.reported.probed = probed
 	w.cfg.Probes.Set(w.desired.Pod, address, targets)
-}
-
-// deadlineEvent records that the pod has ended at its active deadline.
-func (w *worker) deadlineEvent(st *corev1.PodStatus) {
-	before := &w.desired.Pod.Status
-	if w.memory.Reported != nil {
-		before = w.memory.Reported
-	}
-	if st.Reason == podstate.ReasonDeadlineExceeded && before.Reason != st.Reason {
-		w.cfg.Events.PodEvent(w.desired.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
-	}
-}
-
-// imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
-// refers to the pod, not to the container.
-func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
-	pod := w.desired.Pod
-	image, container := c.Image, c.Name
-	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
-		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
-			image, container = f.Image, ""
-		}
-	}
-	w.cfg.Events.PodEvent(pod, container, corev1.EventTypeNormal, "BackOff",
-		fmt.Sprintf("Back-off pulling image %q", image))
-}
-
-// backoffEvents records, once for each back-off, that a container waits before it is tried again.
-func (w *worker) backoffEvents(st *corev1.PodStatus) {
-	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			c := &list[i]
-			waiting := c.State.Waiting
-			if waiting == nil {
-				delete(w.reported.backoffs, c.Name)
-				continue
-			}
-			key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
-			if w.reported.backoffs[c.Name] == key {
-				continue
-			}
-			w.reported.backoffs[c.Name] = key
-			pod := w.desired.Pod
-			switch waiting.Reason {
-			case podstate.ReasonCrashLoopBackOff:
-				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
-					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
-			case podstate.ReasonImagePullBackOff:
-				w.imageBackoffEvent(c)
-				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed",
-					"Error: "+waiting.Reason)
-			}
-		}
-	}
 }

@@ -93,20 +93,3 @@ func (c *Config) resizeEvent(pod *corev1.Pod, generation int64, eventType, reaso
 	text, _ := json.Marshal(summary) // strings and quantities always encode
 	c.Events.PodEvent(pod, "", eventType, reason, what+": "+string(text))
 }
-
-// resizeEvents records an event when a resize has completed or failed.
-func (w *worker) resizeEvents(st *corev1.PodStatus) {
-	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Allocation == nil {
-		return
-	}
-	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)
-	now := podutil.Condition(st.Conditions, corev1.PodResizeInProgress)
-	switch {
-	case before != nil && now == nil:
-		w.cfg.resizeEvent(w.desired.Pod, before.ObservedGeneration, corev1.EventTypeNormal, "ResizeCompleted",
-			"Pod resize completed", "")
-	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
-		w.cfg.resizeEvent(w.desired.Pod, now.ObservedGeneration, corev1.EventTypeWarning, "ResizeError",
-			"Pod resize error", now.Message)
-	}
-}

@@ -103,7 +103,7 @@ func (a *admitter) resumeStop(e *entry) {
 		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopEvicted))
 	default:
 		if err := a.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
-			a.log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
+			a.cfg.Log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
 				"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
 		}
 	}

@@ -53,7 +53,6 @@ func NewSupervisor(c Config) *Supervisor {
 	}
 	s.workers = &dispatcher{
 		cfg:         cfg,
-		log:         cfg.Log,
 		loop:        s.loop,
 		table:       s.table,
 		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
@@ -63,7 +62,6 @@ func NewSupervisor(c Config) *Supervisor {
 	}
 	s.admission = &admitter{
 		cfg:       cfg,
-		log:       cfg.Log,
 		loop:      s.loop,
 		table:     s.table,
 		workers:   s.workers,

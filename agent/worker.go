@@ -305,3 +305,9 @@ func shownMoved(a, b *corev1.Pod) bool {
 		!slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same) ||
 		!slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same)
 }
+
+// claimsMoved reports whether the names of the objects behind the pod's resource claims have changed.
+func claimsMoved(a, b *corev1.Pod) bool {
+	return !equality.Semantic.DeepEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) ||
+		!equality.Semantic.DeepEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus)
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// lastStatus returns the status that was published last, or before the first one that which the API showed.
+func (w *worker) lastStatus() *corev1.PodStatus { return cmp.Or(w.memory.Reported, &w.desired.Pod.Status) }
+
+// deadlineEvent records that the pod has ended at its active deadline.
+func (w *worker) deadlineEvent(st *corev1.PodStatus) {
+	if st.Reason == podstate.ReasonDeadlineExceeded && w.lastStatus().Reason != st.Reason {
+		w.cfg.Events.PodEvent(w.desired.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
+	}
+}
+
+// imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
+// refers to the pod, not to the container.
+func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
+	pod := w.desired.Pod
+	image, container := c.Image, c.Name
+	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
+		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
+			image, container = f.Image, ""
+		}
+	}
+	w.cfg.Events.PodEvent(pod, container, corev1.EventTypeNormal, "BackOff",
+		fmt.Sprintf("Back-off pulling image %q", image))
+}
+
+// backoffEvents records, once for each back-off, that a container waits before it is tried again.
+func (w *worker) backoffEvents(st *corev1.PodStatus) {
+	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			waiting := c.State.Waiting
+			if waiting == nil {
+				delete(w.reported.backoffs, c.Name)
+				continue
+			}
+			key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
+			if w.reported.backoffs[c.Name] == key {
+				continue
+			}
+			w.reported.backoffs[c.Name] = key
+			pod := w.desired.Pod
+			switch waiting.Reason {
+			case podstate.ReasonCrashLoopBackOff:
+				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
+					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
+			case podstate.ReasonImagePullBackOff:
+				w.imageBackoffEvent(c)
+				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed",
+					"Error: "+waiting.Reason)
+			}
+		}
+	}
+}
+
+// resizeEvents records an event when a resize has completed or failed.
+func (w *worker) resizeEvents(st *corev1.PodStatus) {
+	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Allocation == nil {
+		return
+	}
+	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)
+	now := podutil.Condition(st.Conditions, corev1.PodResizeInProgress)
+	switch {
+	case before != nil && now == nil:
+		w.cfg.resizeEvent(w.desired.Pod, before.ObservedGeneration, corev1.EventTypeNormal, "ResizeCompleted",
+			"Pod resize completed", "")
+	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
+		w.cfg.resizeEvent(w.desired.Pod, now.ObservedGeneration, corev1.EventTypeWarning, "ResizeError",
+			"Pod resize error", now.Message)
+	}
+}
