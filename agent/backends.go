@@ -156,7 +156,7 @@ type Config struct {
 	Watchers Watchers
 	// Clock returns the time of the wall clock, without a monotonic reading. Nil: that of the machine.
 	Clock func() time.Time
-	// BackoffFirst and BackoffMax bound the crash-loop back-off; zero means the kubelet's 10 s and five minutes.
+	// BackoffFirst and BackoffMax are the first and the longest crash-loop back-off.
 	BackoffFirst, BackoffMax time.Duration
 	Log                      *slog.Logger
 }

@@ -306,6 +306,8 @@ func (w *world) begin() {
 		Clock:       func() time.Time { return time.Now().Round(0).Add(time.Duration(w.clockMoved.Load())) },
 		RefreshNode: func(context.Context) { w.refreshNode() },
 		RuntimeName: func() string { return "containerd" },
+		BackoffFirst: 10 * time.Second,
+		BackoffMax:   5 * time.Minute,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
 			return admission.Admit(pod, admission.Node{
 				Object:      w.nodeObject(),

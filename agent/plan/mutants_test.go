@@ -106,7 +106,7 @@ var mutants = map[string]mutant{
 	}),
 	"the back-off never grows": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.CreateContainer); ok {
-			c.Backoff = podstate.DefaultBackoffFirst
+			c.Backoff = backoffFirst
 			return c
 		}
 		return s

@@ -37,7 +37,7 @@ func newResized(t *testing.T, a, b [2]int64) *resized {
 		{name: a, image: x}, {name: b, image: x, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]}}`)
 	r := &resized{
 		d:      podstate.Desired{Pod: pod},
-		o:      podstate.Observed{Now: time.Unix(1000, 0), Node: podstate.Node{RuntimeName: "cri"}},
+		o:      podstate.Observed{Now: time.Unix(1000, 0), Node: nodeWith()},
 		memory: podstate.NewMemory(),
 	}
 	r.o.Memory = r.memory.Recall()

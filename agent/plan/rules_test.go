@@ -466,7 +466,7 @@ func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 }
 
 func doubled(delay time.Duration) time.Duration {
-	return min(max(podstate.DefaultBackoffFirst, 2*delay), podstate.DefaultBackoffMax)
+	return min(max(backoffFirst, 2*delay), backoffMax)
 }
 
 // backoffKept checks that the delays double from ten seconds to the limit, and start over after a long run or for a new
@@ -485,7 +485,7 @@ func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, cha
 		delay = 0
 	case !known:
 		delay = s.Backoff / 2
-		if s.Backoff == podstate.DefaultBackoffFirst {
+		if s.Backoff == backoffFirst {
 			delay = 0
 		}
 	}
@@ -503,7 +503,7 @@ func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, cha
 	if known && s.Backoff != want && !(also && s.Attempt-1 > last.attempt && s.Backoff == doubled(counted)) {
 		ru.breaks("%s sets a back-off of %s, want %s", s, s.Backoff, want)
 	}
-	if s.Backoff < podstate.DefaultBackoffFirst && want > 0 || s.Backoff > podstate.DefaultBackoffMax {
+	if s.Backoff < backoffFirst && want > 0 || s.Backoff > backoffMax {
 		ru.breaks("%s sets a back-off of %s", s, s.Backoff)
 	}
 	ru.delays[this] = s.Backoff

@@ -331,7 +331,7 @@ func TestContainerStates(t *testing.T) {
 				Sandboxes:  inHere,
 				Containers: tt.facts,
 				Memory:     m.Recall(),
-				Node:       podstate.Node{RuntimeName: "cri"},
+				Node:       nodeWith(),
 			}
 			lines := strings.SplitN(statusText(Pod(podstate.Desired{Pod: pod}, o).Status), "\n", 3)
 			if lines[2] != tt.want {
@@ -497,7 +497,7 @@ func TestEnds(t *testing.T) {
 				Sandboxes:  tt.sandboxes,
 				Containers: tt.facts,
 				Memory:     m.Recall(),
-				Node:       podstate.Node{RuntimeName: "cri"},
+				Node:       nodeWith(),
 			}
 			if got := statusText(Pod(tt.desired, o).Status); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -576,7 +576,7 @@ func TestAddresses(t *testing.T) {
 			st := Pod(podstate.Desired{Pod: pod}, podstate.Observed{
 				Now:       epoch,
 				Sandboxes: []podstate.Sandbox{tt.sandbox},
-				Node:      podstate.Node{HostIPs: tt.node},
+				Node:      nodeWith(tt.node...),
 			}).Status
 			var all []string
 			for _, ip := range st.PodIPs {

@@ -73,10 +73,21 @@ type call struct {
 	effectAt, endAt time.Time
 }
 
+// backoffFirst and backoffMax are the first and the longest crash-loop back-off of the node.
+const (
+	backoffFirst = 10 * time.Second
+	backoffMax   = 5 * time.Minute
+)
+
+// nodeWith returns the facts of a node with addresses.
+func nodeWith(ips ...string) podstate.Node {
+	return podstate.Node{RuntimeName: "cri", HostIPs: ips, BackoffFirst: backoffFirst, BackoffMax: backoffMax}
+}
+
 func newWorld(desired podstate.Desired, now time.Time) *world {
 	return &world{
 		now: now, desired: desired, memory: podstate.NewMemory(),
-		node:     podstate.Node{RuntimeName: "cri", HostIPs: []string{"192.0.2.1"}},
+		node:     nodeWith("192.0.2.1"),
 		verdicts: map[string]podstate.Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{},
 		volumes: map[string]bool{},
 		made:    map[string]int{}, decide: Pod,

@@ -10,10 +10,10 @@ func (s *Slot) HasPostStart() bool {
 // HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
 // succeeded.
 func (s *Slot) HookDue() bool {
-	if !s.HasPostStart() || !s.memory.Started(s.Last.ID) {
+	if !s.HasPostStart() || !s.state.Memory.Started(s.Last.ID) {
 		return false
 	}
-	h, ended := s.memory.Hook(s.Last.ID)
+	h, ended := s.state.Memory.Hook(s.Last.ID)
 	return !ended || h.Failure != ""
 }
 
@@ -22,7 +22,7 @@ func (s *Slot) HookDue() bool {
 // has failed, is not on its way before it is tried again.
 func (s *Slot) HookAhead(planned []Step) bool {
 	return s.HasPostStart() &&
-		(slices.ContainsFunc(planned, s.leadsToHook) || slices.ContainsFunc(s.memory.Running(), s.leadsToHook))
+		(slices.ContainsFunc(planned, s.leadsToHook) || slices.ContainsFunc(s.state.Memory.Running(), s.leadsToHook))
 }
 
 // leadsToHook reports whether a step is one of those from the images of the container to its postStart hook.

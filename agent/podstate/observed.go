@@ -45,11 +45,8 @@ type Node struct {
 	RecursiveReadOnly bool
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
-	// BackoffFirst is the first crash-loop back-off; zero means the kubelet's 10 s.
-	BackoffFirst time.Duration
-	// BackoffMax is the longest crash-loop back-off (KubeletConfiguration
-	// crashLoopBackOff.maxContainerRestartPeriod); zero means DefaultBackoffMax.
-	BackoffMax time.Duration
+	// BackoffFirst and BackoffMax are the first and the longest crash-loop back-off.
+	BackoffFirst, BackoffMax time.Duration
 }
 
 // Sandbox is one instance of the pod's sandbox.

@@ -62,7 +62,7 @@ func (s *Slot) remade() bool {
 
 // actual returns the resources that an instance was created with or last resized to; nil if they are not known.
 func (s *Slot) actual() *corev1.ResourceRequirements {
-	if r, ok := s.memory.Resized(s.Last.ID); ok {
+	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
 		return &r
 	}
 	return s.Last.Made
@@ -93,7 +93,7 @@ func (s *Slot) ResizesInPlace() bool {
 	}
 	// After a resize the numbers of the runtime no longer count: it may round them, and the resize would repeat
 	// forever.
-	_, set := s.memory.Resized(s.Last.ID)
+	_, set := s.state.Memory.Resized(s.Last.ID)
 	return !set && s.Last.Size != nil && s.Last.Size.Normal() != g.Size.Normal()
 }
 

@@ -5,33 +5,27 @@ import (
 	"time"
 )
 
-const (
-	// DefaultBackoffMax is the longest crash-loop back-off, the kubelet's.
-	DefaultBackoffMax = 5 * time.Minute
-	// DefaultBackoffFirst is the first crash-loop back-off, the kubelet's.
-	DefaultBackoffFirst = 10 * time.Second
-	// BackoffReset is how long an instance must have run before the back-off of its container starts over.
-	BackoffReset = 10 * time.Minute
-)
+// BackoffReset is how long an instance must have run before the back-off of its container starts over.
+const BackoffReset = 10 * time.Minute
 
 // CrashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
 // changed: with more memory, a container may not crash again.
 func (s *Slot) CrashDelay() time.Duration {
-	if s.Changed() || s.remade() || s.replaced() || s.removedForReset() {
+	if s.Changed() || s.remade() || s.stopped().Replaces() || s.removedForReset() {
 		return 0
 	}
 	last, node := s.Last, &s.state.Node
 	if last.ran() >= BackoffReset {
 		return 0
 	}
-	if delay, known := s.memory.Backoff(Instance{last.Name, last.Attempt}); known {
+	if delay, known := s.state.Memory.Backoff(Instance{last.Name, last.Attempt}); known {
 		return delay
 	}
 	if last.Attempt == 0 {
 		return 0 // the first restart is immediate
 	}
 	// This run of the agent has not seen the earlier restarts, so it counts all of them as crashes.
-	return doubled(node.backoffFirst(), int(last.Attempt)-1, node.backoffMax())
+	return doubled(node.BackoffFirst, int(last.Attempt)-1, node.BackoffMax)
 }
 
 // RestartDelay returns how long after the end of the newest instance the next may be created. It is the crash delay,
@@ -39,7 +33,7 @@ func (s *Slot) CrashDelay() time.Duration {
 // a probe has failed, or if its sandbox has ended, as in a reboot.
 func (s *Slot) RestartDelay() time.Duration {
 	delay := s.CrashDelay()
-	if stop, _ := s.memory.Stopped(s.Last.ID); (stop.Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
+	if (s.stopped().Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
 		return 0
 	}
 	return delay
@@ -54,25 +48,11 @@ func (s *Slot) NextDelay() time.Duration {
 	if s.Last == nil || s.Changed() || s.remade() {
 		return 0
 	}
-	if stop, _ := s.memory.Stopped(s.Last.ID); stop.Replaces() || stop.Unhealthy() && s.Last.Attempt == 0 {
+	if stop := s.stopped(); stop.Replaces() || stop.Unhealthy() && s.Last.Attempt == 0 {
 		return 0
 	}
 	node := &s.state.Node
-	return min(max(node.backoffFirst(), 2*s.CrashDelay()), node.backoffMax())
-}
-
-func (n *Node) backoffFirst() time.Duration {
-	if n.BackoffFirst > 0 {
-		return n.BackoffFirst
-	}
-	return DefaultBackoffFirst
-}
-
-func (n *Node) backoffMax() time.Duration {
-	if n.BackoffMax > 0 {
-		return n.BackoffMax
-	}
-	return DefaultBackoffMax
+	return min(max(node.BackoffFirst, 2*s.CrashDelay()), node.BackoffMax)
 }
 
 // ran returns how long an exited instance ran.

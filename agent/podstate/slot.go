@@ -29,9 +29,8 @@ type Slot struct {
 	Reported *corev1.ContainerStatus
 
 	// gone is the instance in the reported status if the runtime no longer has it; nil otherwise.
-	gone   *Container
-	memory Recall
-	state  *State
+	gone  *Container
+	state *State
 }
 
 // findLost finds out whether the runtime no longer has the instance in the reported status. Last is that instance then,
@@ -248,15 +247,15 @@ func (s *Slot) RestartsAfter(exitCode int32) bool {
 // StoppedToRestart reports whether the agent has stopped the newest instance so that another follows, whatever its exit
 // code: to replace it, or, unless its restart policy is Never, because its startup or liveness probe has failed.
 func (s *Slot) StoppedToRestart() bool {
-	stop, _ := s.memory.Stopped(s.Last.ID)
+	stop := s.stopped()
 	return stop.Replaces() || stop.Unhealthy() &&
 		podutil.RestartPolicy(&s.state.Pod.Spec, s.Spec, s.Role) != corev1.RestartPolicyNever
 }
 
-// replaced reports whether the agent has stopped the newest instance in order to replace it.
-func (s *Slot) replaced() bool {
-	stop, _ := s.memory.Stopped(s.Last.ID)
-	return stop.Replaces()
+// stopped returns the last stop by which the agent itself ended the newest instance; the zero value if there was none.
+func (s *Slot) stopped() StopContainer {
+	stop, _ := s.state.Memory.Stopped(s.Last.ID)
+	return stop
 }
 
 func (s *Slot) removedForReset() bool { return s.Last.Reason == ReasonRestartingAll }

@@ -72,7 +72,6 @@ func (s *State) fillSlots() {
 			Last:     Newest(s.Containers, c.Name),
 			Reported: podutil.ContainerStatus(s.Reported, c.Name),
 			state:    s,
-			memory:   s.Memory,
 		}
 		slot.findLost(s.Containers)
 		slot.InCurrentSandbox = slot.Last != nil && s.Current != nil && slot.Last.SandboxID == s.Current.ID

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Step is one action on the node. The set of steps is fixed: agent/execute.go has one type switch over all of them.
+// Step is one action on the node. The set of steps is fixed: agent/execute has one type switch over all of them.
 // Steps are comparable values.
 type Step interface {
 	// Key identifies what the step acts on. While a step is in flight, no other step with the same key begins (but see
