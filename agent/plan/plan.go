@@ -85,10 +85,8 @@ type planner struct {
 // step adds a step that may begin now. If it is in flight, in back-off or has just succeeded, it adds a wait instead.
 func (p *planner) step(s podstate.Step) {
 	if running := p.Memory.InFlight(s); running != nil && !podstate.Overtakes(s, running) {
-		if image, ensures := running.(podstate.EnsureImage); ensures {
-			if image.Look = false; s != podstate.Step(image) { // it ensures an image that is not needed any more
-				p.plan.Cancel = append(p.plan.Cancel, s.Key())
-			}
+		if superseded(running, s) {
+			p.plan.Cancel = append(p.plan.Cancel, s.Key())
 		}
 		p.inProgress(running)
 		return
@@ -107,6 +105,14 @@ func (p *planner) step(s podstate.Step) {
 		return
 	}
 	p.plan.Steps = append(p.plan.Steps, s)
+}
+
+// superseded reports whether a step in flight ensures an image that is not needed any more: next, with the same key,
+// ensures another one.
+func superseded(running, next podstate.Step) bool {
+	image, ensures := running.(podstate.EnsureImage)
+	image.Look = false
+	return ensures && next != podstate.Step(image)
 }
 
 // later makes a step that must not begin yet into a wait.

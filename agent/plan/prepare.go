@@ -9,7 +9,7 @@ import (
 // prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all resource claims
 // prepared. It waits for steps in flight that take that away: they began when the pod had to end, before the clock was
 // set back or the spec changed.
-func (p *planner) prepare() (volumesReady bool) {
+func (p *planner) prepare() (ready bool) {
 	for _, step := range p.Memory.Running() {
 		if takesAway(step) {
 			p.inProgress(step)
@@ -20,10 +20,10 @@ func (p *planner) prepare() (volumesReady bool) {
 		p.step(podstate.Prepare{})
 		return false
 	}
-	volumesReady = p.prepareClaims()
+	ready = p.prepareClaims()
 	for vol := range p.Volumes() {
 		v, mounted := p.Memory.Volume(vol.Name)
-		volumesReady = volumesReady && mounted
+		ready = ready && mounted
 		if mounted && !v.Stale && (v.RefreshAt.IsZero() || p.Now.Before(v.RefreshAt)) {
 			p.wakeAt(v.RefreshAt)
 			continue
@@ -34,11 +34,11 @@ func (p *planner) prepare() (volumesReady bool) {
 			p.step(mount)
 		}
 	}
-	return volumesReady
+	return ready
 }
 
 // partsReady reports whether no volume is being refreshed of which a container mounts a part.
-func partsReady(p *planner, slot *podstate.Slot) bool {
+func (p *planner) partsReady(slot *podstate.Slot) bool {
 	for vol := range p.Volumes() {
 		mount := podstate.Mount{Volume: vol.Name}
 		busy := p.Memory.InFlight(mount) != nil || slices.Contains(p.plan.Steps, podstate.Step(mount))
@@ -62,15 +62,9 @@ func takesAway(step podstate.Step) bool {
 // after that. So if there is a sandbox, an earlier run of the agent or another agent has prepared them, unless the
 // record of that is lost.
 func (p *planner) prepareClaims() bool {
-	if !p.hasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
+	if !p.HasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
 		return true
 	}
 	p.step(podstate.PrepareClaims{})
 	return false
-}
-
-// hasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
-// scheduler has made a claim.
-func (p *planner) hasClaims() bool {
-	return len(p.Pod.Spec.ResourceClaims) > 0 || p.Pod.Status.ExtendedResourceClaimStatus != nil
 }

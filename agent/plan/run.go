@@ -12,7 +12,7 @@ import (
 // syncRunning plans what leads towards a running pod.
 func (p *planner) syncRunning() {
 	p.wakeAt(p.ActiveDeadline())
-	volumesReady := p.prepare()
+	ready := p.prepare()
 	if p.Resetting {
 		p.reset()
 		return
@@ -23,10 +23,8 @@ func (p *planner) syncRunning() {
 	} else {
 		p.removeOld()
 	}
-	if _, grows := p.PodGrows(); grows {
-		volumesReady = false
-	}
-	p.syncContainers(volumesReady)
+	_, grows := p.PodGrows()
+	p.syncContainers(ready && !grows)
 	p.resize()
 }
 
@@ -40,7 +38,7 @@ func (p *planner) createSandbox() {
 			held = true
 		}
 	}
-	claimsReady := p.Memory.ClaimsPrepared() || !p.hasClaims()
+	claimsReady := p.Memory.ClaimsPrepared() || !p.HasClaims()
 	if held || p.stopSandboxes(p.Sandboxes) || !p.Memory.Prepared() || !claimsReady || p.Memory.MountFails() {
 		return
 	}
@@ -57,10 +55,11 @@ func (p *planner) removeOld() {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		kept[c.SandboxID] = true
+		slot := p.SlotOf(c)
 		switch {
-		case p.SlotOf(c) != nil && !p.tooLate(c), p.keepsPrevious(c):
+		case slot != nil && !p.tooLate(slot), p.KeepsPrevious(c):
 		case c.Alive():
-			p.stopInstance(c, podstate.CauseEnd, stoppingReason(c.Name))
+			p.end(c)
 		default:
 			p.remove(c)
 		}
@@ -81,57 +80,45 @@ func (p *planner) remove(c *podstate.Container) {
 	p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
 }
 
-// tooLate reports whether c is an instance of an init container that must not start any more: a later container has
+// tooLate reports whether the newest instance of an init container must not start any more: a later container has
 // started before it was created.
-func (p *planner) tooLate(c *podstate.Container) bool {
-	return p.SlotOf(c).Passed && c.State == podstate.ContainerCreated && !p.Memory.Starting(c.ID)
+func (p *planner) tooLate(slot *podstate.Slot) bool {
+	return slot.Passed && slot.Last.State == podstate.ContainerCreated && !p.Memory.Starting(slot.Last.ID)
 }
 
-// keepsPrevious reports whether c is the newest exited instance of a container whose newest instance has
-// not exited. It is kept for its log and its end, which the status shows.
-func (p *planner) keepsPrevious(c *podstate.Container) bool {
-	for _, slot := range p.Slots {
-		if slot.Spec.Name == c.Name && slot.Last != nil && slot.Last.State != podstate.ContainerExited {
-			before := slot.Previous()
-			return before != nil && before.ID == c.ID && c.State == podstate.ContainerExited
-		}
-	}
-	return false
-}
-
-// syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one
-// after the other with sidecars among them, then all the others at the same time, except where a postStart hook holds
-// back those after it.
-func (p *planner) syncContainers(volumesReady bool) {
+// syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other
+// with sidecars among them, then all the others at the same time, except where a postStart hook holds back those after
+// it. ready reports whether what all of them need is there.
+func (p *planner) syncContainers(ready bool) {
 	held := false
 	for _, slot := range p.Slots {
 		switch slot.Role {
 		case podutil.RoleEphemeral:
 			if p.Current != nil && (slot.Last == nil || slot.Last.State != podstate.ContainerExited) {
-				p.next(slot, volumesReady)
+				p.next(slot, ready)
 			}
 		case podutil.RoleInit:
 			if p.Initialized || slot.Passed {
 				if slot.Alive() && !slot.Running() {
-					p.next(slot, volumesReady) // its end
+					p.next(slot, ready) // its end
 				}
 				// The runtime forgot it while what comes after it had already begun.
 				p.heldUpBy(slot, "runs once more beside the containers that come after it")
 			} else if !held && !slot.InitDone() {
-				p.next(slot, volumesReady)
+				p.next(slot, ready)
 				p.heldUpBy(slot, "runs, and what comes after it waits for its end")
 				held = true
 			}
 		case podutil.RoleSidecar:
 			if !held {
-				p.next(slot, volumesReady)
+				p.next(slot, ready)
 				if held = !p.Initialized && !slot.InitDone(); held {
 					p.heldUpBy(slot, "runs, and what comes after it waits until it has started")
 				}
 			}
 		case podutil.RoleApp:
 			if p.Initialized || !held && p.Current == nil && !p.HasInit() {
-				p.next(slot, volumesReady)
+				p.next(slot, ready)
 			}
 		}
 	}
@@ -147,15 +134,15 @@ func (p *planner) heldUpBy(slot *podstate.Slot, why string) {
 // next plans the one next step of a container. While that leads to the container's postStart hook, the containers after
 // it wait: the kubelet starts one after the other and waits for each hook, and pods depend on that. A proxy whose hook
 // waits until it serves comes before the containers that need it.
-func (p *planner) next(slot *podstate.Slot, volumesReady bool) {
+func (p *planner) next(slot *podstate.Slot, ready bool) {
 	last := slot.Last
 	switch {
 	case last == nil || last.State == podstate.ContainerExited:
-		p.create(slot, volumesReady)
+		p.create(slot, ready)
 	case last.State == podstate.ContainerCreated:
 		p.start(slot)
 	case !slot.InCurrentSandbox:
-		p.stopInstance(last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
+		p.end(last)
 	case last.State == podstate.ContainerUnknown:
 		p.stopInstance(last, podstate.CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
 	default:
@@ -192,7 +179,7 @@ func (p *planner) start(slot *podstate.Slot) {
 }
 
 // create plans the next instance of a container: its images at once, the instance when all that it needs is there.
-func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
+func (p *planner) create(slot *podstate.Slot, ready bool) {
 	if p.OtherMayRun(slot.Spec.Name) {
 		return // it is being stopped or removed, and there must never be two
 	}
@@ -207,7 +194,7 @@ func (p *planner) create(slot *podstate.Slot, volumesReady bool) {
 		}
 	}
 	attempt := slot.NextAttempt()
-	if p.ensureImages(slot, attempt) && volumesReady && partsReady(p, slot) && p.Current != nil && !p.heldBack(slot) {
+	if p.ensureImages(slot, attempt) && ready && p.partsReady(slot) && p.Current != nil && !p.heldBack(slot) {
 		p.step(podstate.CreateContainer{
 			Name:      slot.Spec.Name,
 			Attempt:   attempt,
@@ -261,9 +248,9 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 	case hook.Failure != "":
 		p.replace(slot, podstate.CauseHook, "FailedPostStartHook", nil)
 	case verdict.Startup == podstate.ProbeFailure:
-		p.replace(slot, podstate.CauseProbe, p.failedProbe(slot, "startup"), slot.Spec.StartupProbe)
+		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "startup"), slot.Spec.StartupProbe)
 	case verdict.Liveness == podstate.ProbeFailure:
-		p.replace(slot, podstate.CauseProbe, p.failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
+		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
 	case slot.HookDue():
 		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})
 	}
@@ -286,9 +273,9 @@ func (p *planner) probe(slot *podstate.Slot, readinessOnly bool) {
 }
 
 // failedProbe is the message for a container that a probe ends.
-func (p *planner) failedProbe(slot *podstate.Slot, probe string) string {
+func failedProbe(slot *podstate.Slot, probe string) string {
 	reason := "Container " + slot.Spec.Name + " failed " + probe + " probe"
-	if podutil.RestartPolicy(&p.Pod.Spec, slot.Spec, slot.Role) == corev1.RestartPolicyNever {
+	if slot.NeverRestarts() {
 		return reason
 	}
 	return reason + ", will be restarted"

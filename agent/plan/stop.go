@@ -8,15 +8,13 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-func stoppingReason(container string) string { return "Stopping container " + container }
-
 // tearDown plans the end of a pod: containers, sidecars in reverse order, sandbox and volumes, cgroup;
 // then, for one that no source knows any more, its traces.
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
 	busy := p.stopContainers()
 	if busy {
-		renew(p)
+		p.renew()
 	}
 	if busy || waiting {
 		return
@@ -49,7 +47,7 @@ func (p *planner) tearDown() {
 }
 
 // renew plans the renewal of tokens and certificates, which may expire while the containers of the pod end.
-func renew(p *planner) {
+func (p *planner) renew() {
 	for vol := range p.Volumes() {
 		if v, expires := p.Expiring(vol.Name); expires && p.Now.Before(v.RefreshAt) {
 			p.wakeAt(v.RefreshAt)
@@ -113,7 +111,7 @@ func (p *planner) stopContainers() bool {
 			continue
 		}
 		if slot.Role != podutil.RoleSidecar {
-			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
+			p.end(slot.Last)
 			busy = true
 		}
 		if slot.Spec.ReadinessProbe != nil {
@@ -128,7 +126,7 @@ func (p *planner) stopContainers() bool {
 			p.preStop(slot)
 			p.wakeAt(p.Stop.Deadline)
 		} else {
-			p.stopInstance(slot.Last, podstate.CauseEnd, stoppingReason(slot.Spec.Name))
+			p.end(slot.Last)
 		}
 		busy = true
 	}
@@ -151,11 +149,16 @@ func (p *planner) preStop(slot *podstate.Slot) {
 func (p *planner) stopUnknown() (busy bool) {
 	for i := range p.Containers {
 		if c := &p.Containers[i]; c.Alive() && p.SlotOf(c) == nil {
-			p.stopInstance(c, podstate.CauseEnd, stoppingReason(c.Name))
+			p.end(c)
 			busy = true
 		}
 	}
 	return busy
+}
+
+// end stops an instance of a pod that ends, or one that is not the instance that should run.
+func (p *planner) end(c *podstate.Container) {
+	p.stopInstance(c, podstate.CauseEnd, "Stopping container "+c.Name)
 }
 
 // stopInstance stops an instance within the grace period of the pod, or what is left of it.

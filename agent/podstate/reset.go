@@ -33,12 +33,15 @@ func ParseResetMark(content string) ResetMark {
 // AsksForReset reports whether the exit of an instance requests a reset by its container's restart rules. In a reset
 // all containers of the pod restart (RestartAllContainers, KEP-5532).
 func AsksForReset(spec *corev1.Container, c *Container) bool {
-	if c == nil || c.State != ContainerExited || c.Reason == ReasonRestartingAll {
+	if c == nil || c.State != ContainerExited || c.removedForReset() {
 		return false
 	}
 	rule := podutil.RestartRule(spec, c.ExitCode)
 	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
+
+// removedForReset reports whether a reset has removed the instance.
+func (c *Container) removedForReset() bool { return c.Reason == ReasonRestartingAll }
 
 // findReset determines whether a reset is in progress: the exit of an instance requests it, the marker file says that
 // instances are being removed, or without such a file the reported status says so. Instances that the runtime no longer
@@ -82,14 +85,12 @@ func alreadyReset(shown *corev1.ContainerStatus) bool {
 // RemovedByReset reports whether a reset removes an instance. If only the status shows the reset, an instance that is
 // newer than the status was created after the reset.
 func (s *State) RemovedByReset(c *Container) bool {
-	for _, slot := range s.Slots {
-		if slot.Spec.Name != c.Name || slot.Role == podutil.RoleEphemeral {
-			continue
-		}
-		return s.resetAsked || slot.Reported == nil ||
-			c.Attempt <= uint32(slot.Reported.RestartCount) && !alreadyReset(slot.Reported)
+	slot := s.slot(c.Name)
+	if slot == nil || slot.Role == podutil.RoleEphemeral {
+		return false
 	}
-	return false
+	return s.resetAsked || slot.Reported == nil ||
+		c.Attempt <= uint32(slot.Reported.RestartCount) && !alreadyReset(slot.Reported)
 }
 
 // ResetUnreported reports whether the API may not show yet that a reset has removed a container whose next instance has

@@ -11,7 +11,7 @@ const BackoffReset = 10 * time.Minute
 // CrashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
 // changed: with more memory, a container may not crash again.
 func (s *Slot) CrashDelay() time.Duration {
-	if s.Changed() || s.remade() || s.stopped().Replaces() || s.removedForReset() {
+	if s.Changed() || s.remade() || s.stopped().Replaces() || s.Last.removedForReset() {
 		return 0
 	}
 	last, node := s.Last, &s.state.Node

@@ -238,7 +238,7 @@ func (s *Slot) RestartsAfter(exitCode int32) bool {
 	switch {
 	case s.state.Resetting && s.Role != podutil.RoleEphemeral:
 		return true
-	case s.Last != nil && (s.StoppedToRestart() || s.removedForReset()):
+	case s.Last != nil && (s.StoppedToRestart() || s.Last.removedForReset()):
 		return true
 	}
 	return podutil.ShouldRestart(&s.state.Pod.Spec, s.Spec, s.Role, exitCode)
@@ -248,8 +248,12 @@ func (s *Slot) RestartsAfter(exitCode int32) bool {
 // code: to replace it, or, unless its restart policy is Never, because its startup or liveness probe has failed.
 func (s *Slot) StoppedToRestart() bool {
 	stop := s.stopped()
-	return stop.Replaces() || stop.Unhealthy() &&
-		podutil.RestartPolicy(&s.state.Pod.Spec, s.Spec, s.Role) != corev1.RestartPolicyNever
+	return stop.Replaces() || stop.Unhealthy() && !s.NeverRestarts()
+}
+
+// NeverRestarts reports whether the restart policy of the container is Never.
+func (s *Slot) NeverRestarts() bool {
+	return podutil.RestartPolicy(&s.state.Pod.Spec, s.Spec, s.Role) == corev1.RestartPolicyNever
 }
 
 // stopped returns the last stop by which the agent itself ended the newest instance; the zero value if there was none.
@@ -257,8 +261,6 @@ func (s *Slot) stopped() StopContainer {
 	stop, _ := s.state.Memory.Stopped(s.Last.ID)
 	return stop
 }
-
-func (s *Slot) removedForReset() bool { return s.Last.Reason == ReasonRestartingAll }
 
 // Changed reports whether the newest instance was created from a spec other than the current one. It is false if that
 // is not known.

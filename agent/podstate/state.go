@@ -127,6 +127,27 @@ func (s *State) SlotOf(c *Container) *Slot {
 	return nil
 }
 
+// slot returns the slot of the named container; nil if the spec has none.
+func (s *State) slot(name string) *Slot {
+	for _, slot := range s.Slots {
+		if slot.Spec.Name == name {
+			return slot
+		}
+	}
+	return nil
+}
+
+// KeepsPrevious reports whether c is the newest exited instance of a container whose newest instance has not exited. It
+// is kept for its log and its end, which the status shows.
+func (s *State) KeepsPrevious(c *Container) bool {
+	slot := s.slot(c.Name)
+	if slot == nil || slot.Last == nil || slot.Last.State == ContainerExited || c.State != ContainerExited {
+		return false
+	}
+	before := slot.Previous()
+	return before != nil && before.ID == c.ID
+}
+
 // OtherMayRun reports whether an instance of a container that is not the newest has processes, or may get some: one
 // that was created in the current sandbox may be being started, also for an earlier run of the agent.
 func (s *State) OtherMayRun(name string) bool {
@@ -199,6 +220,12 @@ func (s *State) ownStop() *Stop {
 		}
 	}
 	return &Stop{Cause: StopEvicted, Deadline: deadline}
+}
+
+// HasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
+// scheduler has made a claim.
+func (s *State) HasClaims() bool {
+	return len(s.Pod.Spec.ResourceClaims) > 0 || s.Pod.Status.ExtendedResourceClaimStatus != nil
 }
 
 // ActiveDeadline returns when the pod must end by spec.activeDeadlineSeconds; zero if it has no deadline.
