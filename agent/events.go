@@ -11,7 +11,9 @@ import (
 )
 
 // lastStatus returns the status that was published last, or before the first one that which the API showed.
-func (w *worker) lastStatus() *corev1.PodStatus { return cmp.Or(w.memory.Reported, &w.desired.Pod.Status) }
+func (w *worker) lastStatus() *corev1.PodStatus {
+	return cmp.Or(w.memory.Reported, &w.desired.Pod.Status)
+}
 
 // deadlineEvent records that the pod has ended at its active deadline.
 func (w *worker) deadlineEvent(st *corev1.PodStatus) {

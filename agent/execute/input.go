@@ -36,18 +36,18 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		return nil, err
 	}
 	in := &spec.ContainerInput{
-		Node:        x.Node(),
-		Pod:         t.Pod,
-		Container:   c,
-		Attempt:     s.Attempt,
-		Image:       spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
-		PodIPs:      t.podIPs(),
-		Objects:     objs,
-		Volumes:     volumeFacts(t),
-		TargetID:    target(t, c.Name),
-		ExtraGroups: extraGroups(t.mounts),
+		Node:              x.Node(),
+		Pod:               t.Pod,
+		Container:         c,
+		Attempt:           s.Attempt,
+		Image:             spec.Image{Ref: t.image.ID, UID: t.image.UID, Username: t.image.Username},
+		PodIPs:            t.podIPs(),
+		Objects:           objs,
+		Volumes:           volumeFacts(t),
+		TargetID:          target(t, c.Name),
+		ExtraGroups:       extraGroups(t.mounts),
+		RecursiveReadOnly: x.sandboxes.handlerOf(t.Sandbox).GetRecursiveReadOnlyMounts(),
 	}
-	in.RecursiveReadOnly = x.sandboxes.handlerOf(t.Sandbox).GetRecursiveReadOnlyMounts()
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
 		return nil, err
 	}

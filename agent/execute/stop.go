@@ -54,12 +54,12 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	left := time.Until(s.Deadline)
-	if h := preStopHook(t, s.ID, s.Name); h != nil && !s.HookRan && left > 0 {
+	if c, h := preStopHook(t, s.ID, s.Name); h != nil && !s.HookRan && left > 0 {
 		hook, cancel := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			x.preStop(hook, t, s.ID, s.Name, h)
+			x.preStop(hook, t, s.ID, c, h)
 		}()
 		defer func() {
 			cancel()
@@ -80,34 +80,31 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 
 // preStopEarly runs the preStop hook of a container that is stopped after others.
 func (x *hooks) preStopEarly(ctx context.Context, t *Task, s podstate.PreStop) {
-	if h := preStopHook(t, s.ID, s.Name); h != nil {
-		x.preStop(ctx, t, s.ID, s.Name, h)
+	if c, h := preStopHook(t, s.ID, s.Name); h != nil {
+		x.preStop(ctx, t, s.ID, c, h)
 	}
 }
 
-// preStopHook returns the preStop hook of a running container: from its spec, or from the runtime's annotations for an
-// orphan. It is nil if there is none.
-func preStopHook(t *Task, id, name string) *corev1.LifecycleHandler {
+// preStopHook returns a running container and its preStop hook: from the spec, or from the runtime's annotations for an
+// orphan. The hook is nil if there is none.
+func preStopHook(t *Task, id, name string) (*corev1.Container, *corev1.LifecycleHandler) {
 	if i := t.instance(id); i == nil || i.State != podstate.ContainerRunning {
-		return nil
+		return nil, nil
 	}
-	if _, c := podutil.Container(&t.Pod.Spec, name); c != nil {
-		if c.Lifecycle == nil {
-			return nil
-		}
-		return c.Lifecycle.PreStop
+	_, c := podutil.Container(&t.Pod.Spec, name)
+	switch {
+	case c == nil:
+		return &corev1.Container{Name: name, Ports: t.Made.Ports}, t.Made.PreStop
+	case c.Lifecycle == nil:
+		return c, nil
 	}
-	return t.Made.PreStop
+	return c, c.Lifecycle.PreStop
 }
 
 // preStop runs the preStop hook of a container.
-func (x *hooks) preStop(ctx context.Context, t *Task, id, name string, h *corev1.LifecycleHandler) {
-	_, c := podutil.Container(&t.Pod.Spec, name)
-	if c == nil {
-		c = &corev1.Container{Name: name, Ports: t.Made.Ports}
-	}
+func (x *hooks) preStop(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) {
 	if err := x.run(ctx, t, id, c, h); err != nil {
-		t.Log.Warn("preStop hook failed", "container", name, "err", err)
-		x.Events.PodEvent(t.Pod, name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		t.Log.Warn("preStop hook failed", "container", c.Name, "err", err)
+		x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

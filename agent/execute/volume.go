@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -22,7 +23,7 @@ type mounts struct {
 // external volume counts for a shorter time: its disk may first have to be attached or provisioned, which does not
 // load this node.
 func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volumes.Mounted, err error) {
-	v := volumeOf(t.Pod, s.Volume)
+	v := podutil.Volume(&t.Pod.Spec, s.Volume)
 	if v == nil {
 		return m, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
 	}
@@ -39,15 +40,6 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 
 func (x *mounts) unmount(ctx context.Context, t *Task) error {
 	return x.Volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
-}
-
-func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.Name == name {
-			return v
-		}
-	}
-	return nil
 }
 
 func (x *mounts) request(pod *corev1.Pod, v *corev1.Volume) volumes.Request {

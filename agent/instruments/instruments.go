@@ -143,10 +143,8 @@ func outcomeOf(p *podstate.Problem) string {
 }
 
 func plugin(pod *corev1.Pod, volume string) string {
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.Name == volume {
-			return pluginname.Of(v)
-		}
+	if v := podutil.Volume(&pod.Spec, volume); v != nil {
+		return pluginname.Of(v)
 	}
 	return pluginname.CSI // a volume that is known only from the disk has the name of its PersistentVolume
 }

@@ -34,8 +34,8 @@ func (s *State) VolumesMounted() bool {
 // Expiring returns a mounted volume with tokens or certificates, which have to be renewed as long as a container runs.
 func (s *State) Expiring(name string) (v Volume, expires bool) {
 	v, _ = s.Memory.Volume(name)
-	projected := func(v corev1.Volume) bool { return v.Name == name && v.Projected != nil }
-	return v, !v.RefreshAt.IsZero() && slices.ContainsFunc(s.Pod.Spec.Volumes, projected)
+	source := podutil.Volume(&s.Pod.Spec, name)
+	return v, !v.RefreshAt.IsZero() && source != nil && source.Projected != nil
 }
 
 // PartStarts reports whether a container that mounts a part of a volume has been created and not started: a refresh of

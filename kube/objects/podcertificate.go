@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -105,13 +107,11 @@ func (p *podCertificates) current(
 }
 
 func projection(pod *corev1.Pod, volume string, index int) *corev1.PodCertificateProjection {
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if v.Name == volume && v.Projected != nil && index < len(v.Projected.Sources) {
-			return v.Projected.Sources[index].PodCertificate
-		}
+	v := podutil.Volume(&pod.Spec, volume)
+	if v == nil || v.Projected == nil || index >= len(v.Projected.Sources) {
+		return nil
 	}
-	return nil
+	return v.Projected.Sources[index].PodCertificate
 }
 
 // get returns the certificate of a source. If none is known, it is what the volume shows.

@@ -21,6 +21,16 @@ func UsedVolumes(spec *corev1.PodSpec) iter.Seq[*corev1.Volume] {
 	}
 }
 
+// Volume returns the volume of that name; nil where the spec has none.
+func Volume(spec *corev1.PodSpec, name string) *corev1.Volume {
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Name == name {
+			return &spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
 // VolumeUse reports whether containers mount a volume, and whether they use it as a device.
 func VolumeUse(spec *corev1.PodSpec, volume string) (mounted, device bool) {
 	for _, c := range Containers(spec) {
