@@ -37,17 +37,17 @@ type entry struct {
 	discard context.CancelFunc
 }
 
-// Order is the desired state of a pod for its worker, and the API object that gets the pod's status. It is never
+// order is the desired state of a pod for its worker, and the API object that gets the pod's status. It is never
 // changed.
-type Order struct {
+type order struct {
 	podstate.Desired
 	// Publish is the API object that gets the status: the pod itself, or a static pod's mirror. Nil if there is none.
 	Publish *corev1.Pod
 }
 
 // order computes the worker's order from the entry and the node's facts.
-func (e *entry) order(node *spec.Node) Order {
-	o := Order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
+func (e *entry) order(node *spec.Node) order {
+	o := order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
 	if e.resources.allocated != nil {
 		o.Allocation, o.Hashes = e.resources.forPlan(node), hashes(e.source)
 	}

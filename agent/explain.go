@@ -71,7 +71,8 @@ type End struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-func explanation(o *Order, p plan.Plan, memory podstate.Recall) *Explanation {
+// explain returns what follows from a plan.
+func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 	e := o.explanation()
 	e.Phase = p.Status.Phase
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
@@ -156,7 +157,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 }
 
 // explanation names the pod and why it is being ended.
-func (o *Order) explanation() *Explanation {
+func (o *order) explanation() *Explanation {
 	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
 	if o.Stop != nil {
 		e.Stopping = o.Stop.Cause.String()
@@ -233,7 +234,7 @@ func (s *Supervisor) explanations() []*Explanation {
 
 // waiting explains a pod that has not begun.
 func waiting(pod *corev1.Pod, w Wait) *Explanation {
-	x := (&Order{Desired: podstate.Desired{Pod: pod}}).explanation()
+	x := (&order{Desired: podstate.Desired{Pod: pod}}).explanation()
 	x.Phase, x.Waits = corev1.PodPending, []Wait{w}
 	return x
 }

@@ -40,7 +40,7 @@ func (w *worker) publish(p plan.Plan) {
 			w.cfg.Status.Set(publish, p.Status)
 		}
 	}
-	w.explained.Store(explanation(&w.desired, p, w.memory.Recall()))
+	w.explained.Store(explain(&w.desired, p, w.memory.Recall()))
 	w.setResult(&p.Status)
 	w.cfg.Watchers.Changed(w.desired.Pod.UID)
 	if p.Released && !isClosed(w.released) {

@@ -46,14 +46,14 @@ type worker struct {
 	cfg *Config
 	log *slog.Logger
 
-	inbox   latest.Value[Order]
+	inbox   latest.Value[order]
 	hints   atomic.Uint32
 	wake    latest.Signal
 	results chan execute.Outcome
 	timer   *time.Timer
 	milestones
 
-	desired Order
+	desired order
 	memory  podstate.Memory
 	running
 	// left is what the pod's steps have left for later ones.
@@ -87,7 +87,7 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 	w := &worker{
 		cfg:     cfg,
 		log:     cfg.Log,
-		inbox:   latest.NewValue[Order](),
+		inbox:   latest.NewValue[order](),
 		wake:    latest.NewSignal(),
 		results: make(chan execute.Outcome),
 		timer:   time.NewTimer(time.Hour),
@@ -171,7 +171,7 @@ func (w *worker) drain() {
 }
 
 // take replaces the worker's order by a newer one.
-func (w *worker) take(o Order) {
+func (w *worker) take(o order) {
 	if old := w.desired.Pod; old != nil && (shownMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
 		w.memory.Stale()
 	}

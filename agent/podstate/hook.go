@@ -2,15 +2,15 @@ package podstate
 
 import "slices"
 
-// HasPostStart reports whether the container has a postStart hook.
-func (s *Slot) HasPostStart() bool {
+// hasPostStart reports whether the container has a postStart hook.
+func (s *Slot) hasPostStart() bool {
 	return s.Spec.Lifecycle != nil && s.Spec.Lifecycle.PostStart != nil
 }
 
 // HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
 // succeeded.
 func (s *Slot) HookDue() bool {
-	if !s.HasPostStart() || !s.state.Memory.Started(s.Last.ID) {
+	if !s.hasPostStart() || !s.state.Memory.Started(s.Last.ID) {
 		return false
 	}
 	h, ended := s.state.Memory.Hook(s.Last.ID)
@@ -21,7 +21,7 @@ func (s *Slot) HookDue() bool {
 // there is in flight, or among planned, the steps that begin now. A container that has failed to start, or whose hook
 // has failed, is not on its way before it is tried again.
 func (s *Slot) HookAhead(planned []Step) bool {
-	return s.HasPostStart() &&
+	return s.hasPostStart() &&
 		(slices.ContainsFunc(planned, s.leadsToHook) || slices.ContainsFunc(s.state.Memory.Running(), s.leadsToHook))
 }
 

@@ -119,8 +119,8 @@ func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 	return delay, known
 }
 
-// SandboxStopped reports whether this run of the agent has stopped a sandbox, which releases its network.
-func (r Recall) SandboxStopped(id string) bool { return r.memory().StoppedSandboxes[id] }
+// sandboxStopped reports whether this run of the agent has stopped a sandbox, which releases its network.
+func (r Recall) sandboxStopped(id string) bool { return r.memory().StoppedSandboxes[id] }
 
 // Stopped returns the last stop by which the agent itself ended a container.
 func (r Recall) Stopped(id string) (stop StopContainer, stopped bool) {
@@ -145,8 +145,8 @@ func (r Recall) Resized(id string) (to corev1.ResourceRequirements, resized bool
 // Reported returns the status that was published last; nil at first. The caller must not change it.
 func (r Recall) Reported() *corev1.PodStatus { return r.memory().Reported }
 
-// ReportedContainer returns a container's status in the pod status that was published last; nil if there is none.
-func (r Recall) ReportedContainer(name string) *corev1.ContainerStatus {
+// reportedContainer returns a container's status in the pod status that was published last; nil if there is none.
+func (r Recall) reportedContainer(name string) *corev1.ContainerStatus {
 	if r.Reported() == nil {
 		return nil
 	}

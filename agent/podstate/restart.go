@@ -8,9 +8,9 @@ import (
 // BackoffReset is how long an instance must have run before the back-off of its container starts over.
 const BackoffReset = 10 * time.Minute
 
-// CrashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
+// crashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
 // changed: with more memory, a container may not crash again.
-func (s *Slot) CrashDelay() time.Duration {
+func (s *Slot) crashDelay() time.Duration {
 	if s.Changed() || s.remade() || s.stopped().Replaces() || s.Last.removedForReset() {
 		return 0
 	}
@@ -32,7 +32,7 @@ func (s *Slot) CrashDelay() time.Duration {
 // or zero if the instance did not end by itself and ran for at least that long. An instance does not end by itself if
 // a probe has failed, or if its sandbox has ended, as in a reboot.
 func (s *Slot) RestartDelay() time.Duration {
-	delay := s.CrashDelay()
+	delay := s.crashDelay()
 	if (s.stopped().Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
 		return 0
 	}
@@ -52,7 +52,7 @@ func (s *Slot) NextDelay() time.Duration {
 		return 0
 	}
 	node := &s.state.Node
-	return min(max(node.BackoffFirst, 2*s.CrashDelay()), node.BackoffMax)
+	return min(max(node.BackoffFirst, 2*s.crashDelay()), node.BackoffMax)
 }
 
 // ran returns how long an exited instance ran.
@@ -77,6 +77,6 @@ func (c *Container) Alive() bool { return c.State == ContainerRunning || c.State
 // BackoffMessage returns the kubelet's message for a container that waits for its crash-loop back-off.
 func (s *Slot) BackoffMessage() string {
 	pod := s.state.Pod
-	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", s.CrashDelay(), s.Spec.Name,
+	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", s.crashDelay(), s.Spec.Name,
 		pod.Name, pod.Namespace, pod.UID)
 }

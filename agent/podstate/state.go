@@ -162,7 +162,7 @@ func (s *State) OtherMayRun(name string) bool {
 func (s *State) SandboxHeld() bool { return slices.ContainsFunc(s.Sandboxes, s.Holds) }
 
 // Holds reports whether this sandbox may still hold its network.
-func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.SandboxStopped(box.ID) }
+func (s *State) Holds(box Sandbox) bool { return box.Ready || !s.Memory.sandboxStopped(box.ID) }
 
 // EverRan reports whether there is or was an instance of one of the pod's containers.
 func (s *State) EverRan() bool {

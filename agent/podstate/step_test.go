@@ -62,7 +62,7 @@ func TestOvertakes(t *testing.T) {
 func TestEmptyRecall(t *testing.T) {
 	var r Recall
 	if _, failed := r.Failure(Prepare{}); failed || r.Prepared() || r.InFlight(Prepare{}) != nil || r.Reported() != nil ||
-		len(r.Running()) > 0 || r.MountFails() || r.ReportedContainer("app") != nil {
+		len(r.Running()) > 0 || r.MountFails() || r.reportedContainer("app") != nil {
 		t.Error("got something from an empty memory, want nothing")
 	}
 }
