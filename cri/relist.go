@@ -35,7 +35,7 @@ type PodSummary struct {
 // Relist lists the pods that have sandboxes or containers, by UID, with two calls for the whole node. It leaves out
 // sandboxes and containers without the label io.kubernetes.pod.uid: they belong to other programs.
 func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
-	sandboxes, containers, err := c.list(ctx, "", nil)
+	sandboxes, containers, err := c.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the runtime's pods: %w", err)
 	}

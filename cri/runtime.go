@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -106,6 +107,18 @@ func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 		return nil, &Error{Verb: "PodSandboxStatus", Object: id, Err: errNoStatus}
 	}
 	return resp.GetStatus(), err
+}
+
+// SandboxImage returns the image of a sandbox, as containerd and CRI-O report it in the verbose status; empty for other
+// runtimes.
+func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
+	resp, err := do(ctx, c.caller, "PodSandboxStatus", id, c.runtime.PodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	var info struct {
+		Image string `json:"image"`
+	}
+	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
+	return info.Image, err
 }
 
 // podObject returns the name of a sandbox for messages.

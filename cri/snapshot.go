@@ -84,6 +84,11 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 	return s, nil
 }
 
+// List lists all sandboxes and containers of the node, by two concurrent calls.
+func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	return c.list(ctx, "", nil)
+}
+
 // list lists sandboxes and containers concurrently.
 func (c *Client) list(ctx context.Context, object string, labels map[string]string) (
 	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
