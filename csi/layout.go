@@ -76,22 +76,25 @@ func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error
 		return err
 	}
 	if v.Block {
-		return f.writeDeviceData(v, node, rec.SELinux)
+		return f.writeData(dataDir(v.Name), dataOf(v, node, rec.SELinux))
 	}
 	return f.writeData(filepath.Dir(rec.Staging), volData{Handle: v.Handle, Driver: v.Driver, SELinux: rec.SELinux})
 }
 
-// writeDeviceData writes the kubelet's file about a block volume.
-func (f files) writeDeviceData(v *Volume, node, selinux string) error {
-	return f.writeData(filepath.Join(devicesDir, v.Name, "data"), volData{
+// dataOf returns what the kubelet's file says of a volume on a node.
+func dataOf(v *Volume, node, selinux string) volData {
+	return volData{
 		SpecVolID:    v.Name,
 		Handle:       v.Handle,
 		Driver:       v.Driver,
 		NodeName:     node,
 		AttachmentID: pluginname.Attachment(v.Driver, v.Handle, node),
 		SELinux:      selinux,
-	})
+	}
 }
+
+// dataDir returns the directory of the kubelet's file about a block volume.
+func dataDir(volume string) string { return filepath.Join(devicesDir, volume, "data") }
 
 // beforePublish creates the directories around a target; the driver creates the target itself.
 func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node string) error {
@@ -100,24 +103,17 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 		if err := f.mkdir(around); err != nil {
 			return err
 		}
-		if err := f.writeDeviceData(v, node, ""); err != nil {
+		if err := f.writeData(dataDir(v.Name), dataOf(v, node, "")); err != nil {
 			return err
 		}
 		return f.linkDevice(pluginname.CSI, u)
 	}
-	lifecycle := "Persistent"
+	data := dataOf(v, node, rec.SELinux)
+	data.Lifecycle = "Persistent"
 	if v.Ephemeral {
-		lifecycle = "Ephemeral"
+		data.Lifecycle = "Ephemeral"
 	}
-	return f.writeData(around, volData{
-		SpecVolID:    v.Name,
-		Handle:       v.Handle,
-		Driver:       v.Driver,
-		NodeName:     node,
-		AttachmentID: pluginname.Attachment(v.Driver, v.Handle, node),
-		Lifecycle:    lifecycle,
-		SELinux:      rec.SELinux,
-	})
+	return f.writeData(around, data)
 }
 
 func (csiLayout) aroundTarget(rec *record, u *use) []string {
@@ -136,7 +132,7 @@ func (csiLayout) aroundStaging(rec *record) []string {
 	device := filepath.Join(devicesDir, name)
 	return slices.Concat(
 		[]string{rec.Staging, filepath.Join(devicesDir, "publish", name)},
-		withData(filepath.Join(device, "data")),
+		withData(dataDir(name)),
 		[]string{filepath.Join(device, "dev"), device},
 	)
 }

@@ -59,18 +59,15 @@ func (c *CSI) target(pod types.UID, v *Volume) string {
 	return c.files.abs(c.records.get(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
-// Has reports whether a volume is certainly published for a pod: then Publish needs no secrets, no attachment and no
-// driver, unless the driver requires republishing.
+// Has reports whether a volume is certainly published for a pod, by the record and, if there is a mount, by the kernel.
+// Then Publish needs no secrets, no attachment and no driver, unless the driver requires republishing.
 func (c *CSI) Has(pod types.UID, v *Volume) bool {
 	rec := c.records.get(v.key())
-	return rec != nil && rec.Uses[useID(pod, v.Name)] != nil && c.published(pod, v)
-}
-
-// published reports whether a volume is published for a pod: by the record and, if there is a mount, by the kernel.
-func (c *CSI) published(pod types.UID, v *Volume) bool {
-	rec := c.records.get(v.key())
+	if rec == nil || rec.Boot != c.cfg.BootID {
+		return false
+	}
 	u := rec.Uses[useID(pod, v.Name)]
-	if u.Publish != done || rec.Boot != c.cfg.BootID {
+	if u == nil || u.Publish != done {
 		return false
 	}
 	if u.Mounted {

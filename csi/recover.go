@@ -172,7 +172,7 @@ func (r *recovery) findDevices() error {
 		if name == "staging" || name == "publish" {
 			continue
 		}
-		d, ok := r.data(filepath.Join(devicesDir, name, "data"))
+		d, ok := r.data(dataDir(name))
 		if !ok {
 			continue
 		}
