@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,7 +47,7 @@ func NewDriver(c DriverConfig) *Driver {
 	return &Driver{
 		store:   store{filepath.Join(c.Dir, "sandboxes")},
 		bins:    c.BinDirs,
-		limit:   c.CallLimit,
+		limit:   cmp.Or(c.CallLimit, callLimit),
 		observe: c.Observe,
 	}
 }

@@ -76,11 +76,7 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 }
 
 func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []string, call *Call) ([]byte, error) {
-	limit := r.limit
-	if limit <= 0 {
-		limit = callLimit
-	}
-	timed, cancel := context.WithTimeout(ctx, limit)
+	timed, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	timed, kill := context.WithCancelCause(timed)
 	defer kill(nil)
@@ -104,7 +100,7 @@ func (r *runner) run(ctx context.Context, path string, stdin []byte, environ []s
 		return nil, fmt.Errorf("plugin %s printed more than %d bytes for %s", call.Plugin, maxOutput, call.Verb)
 	case timed.Err() != nil:
 		return nil, fmt.Errorf("plugin %s did not finish %s within %s and was killed with all that it had started%s",
-			call.Plugin, call.Verb, limit, complaint(stderr))
+			call.Plugin, call.Verb, r.limit, complaint(stderr))
 	case err != nil:
 		return nil, pluginError(call, err, stdout, stderr)
 	case call.Verb == "ADD":

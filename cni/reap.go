@@ -61,7 +61,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	for _, id := range ids {
 		rec, err := d.store.read(id)
 		errs = append(errs, err)
-		d.collect(networks, rec)
+		collect(networks, rec)
 		if _, known := alive.Sandboxes[id]; known {
 			use(inUse, rec)
 			continue
@@ -106,7 +106,7 @@ func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[str
 }
 
 // collect adds the networks of a record.
-func (d *Driver) collect(networks map[string]*Network, rec *Record) {
+func collect(networks map[string]*Network, rec *Record) {
 	if rec == nil {
 		return
 	}
