@@ -102,8 +102,7 @@ func (s *Server) Allocated(ctx context.Context) ([]*corev1.Pod, error) {
 		return nil, server.NotFound("404: Page Not Found")
 	}
 	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
-		ended := v.Status.Phase == corev1.PodSucceeded || v.Status.Phase == corev1.PodFailed
-		if !v.Desired || !v.Admitted() || ended {
+		if !v.Desired || !v.Admitted() || podutil.IsTerminal(v.Status.Phase) {
 			return nil
 		}
 		return v.Pod

@@ -96,24 +96,26 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 // Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the
 // intent stays.
 func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
-	if err := s.Add(ctx, image, ref, c); err != nil {
+	err := s.Add(ctx, image, ref, c)
+	s.end(image)
+	if err != nil {
 		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err",
 			err)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.end(image)
 		return
 	}
-	s.Failed(image)
+	s.removeIntent(image)
 }
 
 // Failed ends a pull that brought no image.
 func (s *Store) Failed(image string) {
+	s.end(image)
+	s.removeIntent(image)
+}
+
+// removeIntent removes the intent of an image, unless a pull of it is under way.
+func (s *Store) removeIntent(image string) {
 	unlock, _ := s.images.Lock(context.Background(), image) // held for the time of a file operation
 	defer unlock()
-	s.mu.Lock()
-	s.end(image)
-	s.mu.Unlock()
 	if s.underWay(image) {
 		return
 	}
@@ -124,14 +126,16 @@ func (s *Store) Failed(image string) {
 
 // Unknown ends a pull that may or may not have brought the image: the intent stays, and Unresolved has the image.
 func (s *Store) Unknown(image string) {
+	s.end(image)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(image)
 	s.unresolved = append(s.unresolved, image)
 }
 
-// end takes a pull off those under way. mu is held.
+// end takes a pull off those under way.
 func (s *Store) end(image string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.pulls[image]--; s.pulls[image] <= 0 {
 		delete(s.pulls, image)
 	}
@@ -175,10 +179,7 @@ func (s *Store) Resolve(ctx context.Context, image, ref string) {
 		s.log.Warn("cannot record that an image was pulled", "image", image, "err", err)
 		return
 	}
-	s.mu.Lock()
-	s.pulls[image]++
-	s.mu.Unlock()
-	s.Failed(image)
+	s.removeIntent(image)
 }
 
 func (s *Store) resolved(image string) {
