@@ -27,19 +27,18 @@ const (
 
 // CollectorOptions are the KubeletConfiguration's settings of image garbage collection.
 type CollectorOptions struct {
-	// HighPercent is how full the disk must be for images to go (imageGCHighThresholdPercent); 100 means never for that.
-	// LowPercent is down to where they go (imageGCLowThresholdPercent).
+	// HighPercent is the usage of the disk from which on images are removed (imageGCHighThresholdPercent); 100 turns that
+	// off. LowPercent is the usage at which the removal ends (imageGCLowThresholdPercent).
 	HighPercent, LowPercent int
 	// MinimumAge is how long an image stays after it was first seen, or a pod asked for it (imageMinimumGCAge).
 	MinimumAge time.Duration
-	// MaximumAge is how long an image may lie unused, however empty the disk (imageMaximumGCAge); 0 means for ever.
+	// MaximumAge is how long an image may be unused, whatever the usage of the disk (imageMaximumGCAge); 0: no limit.
 	MaximumAge time.Duration
 	// Event records an event about the node.
 	Event func(eventType, reason, message string)
 	// Removed is called when images have been removed. Nil: it is not called.
 	Removed func()
-	// Collected is called for each image that was removed, with the reason: age or space. Nil: it is
-	// not called.
+	// Collected is called for each image that was removed, with the reason: age or space. Nil: it is not called.
 	Collected func(reason string)
 	// Log logs each image that is removed.
 	Log *slog.Logger
@@ -105,7 +104,7 @@ func (c *Collector) Wanted(id string) {
 	r.used, r.wanted = now, now
 }
 
-// note is the record of an image, made at first sight. c.mu is held.
+// note returns the record of an image, and makes one for a new image. c.mu is held.
 func (c *Collector) note(id string, now time.Time) *record {
 	r := c.known[id]
 	if r == nil {
@@ -201,7 +200,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// candidate is an image that may go.
+// candidate is an image that may be removed.
 type candidate struct {
 	*runtimeapi.Image
 	record
@@ -246,7 +245,7 @@ func inUse(i *runtimeapi.Image, used map[string]bool) bool {
 		slices.ContainsFunc(i.RepoDigests, func(n string) bool { return used[n] })
 }
 
-// removeOld removes the images that have lain unused for longer than the maximum age, and gives the others.
+// removeOld removes the images that have been unused for longer than the maximum age, and returns the others.
 func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidate) (rest []candidate, err error) {
 	if c.o.MaximumAge == 0 || now.Sub(c.began) <= c.o.MaximumAge {
 		return all, nil
@@ -263,8 +262,8 @@ func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidat
 	return rest, err
 }
 
-// remove removes images in order, for a reason, until so many bytes are free. An image that could not be removed does
-// not keep the others.
+// remove removes images in order, for a reason, until it has freed so many bytes. It continues after an image that
+// cannot be removed.
 func (c *Collector) remove(ctx context.Context, now time.Time, reason string, all []candidate, want uint64) (
 	freed uint64, err error) {
 	var errs []error
@@ -272,7 +271,7 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 		if freed >= want || ctx.Err() != nil {
 			break
 		}
-		if !c.mayGo(i.Id, now) {
+		if !c.mayRemove(i.Id, now) {
 			continue
 		}
 		if err := c.runtime.RemoveImage(ctx, i.Id); err != nil {
@@ -290,8 +289,8 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 	return freed, errors.Join(errs...)
 }
 
-// mayGo reports whether the image is old enough and has not been used since it was chosen.
-func (c *Collector) mayGo(id string, now time.Time) bool {
+// mayRemove reports whether the image is old enough and has not been used since it was chosen.
+func (c *Collector) mayRemove(id string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.known[id]
@@ -304,7 +303,7 @@ func (c *Collector) forget(id string) {
 	delete(c.known, id)
 }
 
-// disk is the file system that holds the images.
+// disk returns the size of the file system that holds the images, and how much of it is available.
 func (c *Collector) disk(ctx context.Context) (capacity, available uint64, err error) {
 	info, err := c.runtime.ImageFsInfo(ctx)
 	if err != nil {

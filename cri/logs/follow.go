@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOld is how long a file is read after the runtime has opened the next one: a line may be incomplete, because the
-// runtime switches one stream after the other.
+// keepOld is how long a file is still read after the runtime has opened the next one: the runtime switches one stream
+// after the other, so a line of the other may be incomplete.
 const keepOld = 5 * time.Second
 
 // pollEvery is how often a log is read that cannot be watched: the kernel allows a user few inotify instances, and

@@ -13,17 +13,17 @@ const (
 	timeOut = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
-// head is what stands before the content of a line.
+// head is what precedes the content of a line.
 type head struct {
 	at     time.Time
 	stream string // stdout or stderr
-	// partial: the next line of this stream goes on where this one ends.
+	// partial: the next line of this stream continues this one.
 	partial bool
 }
 
 var errFormat = errors.New("neither a line of the CRI's log format nor of Docker's")
 
-// maxHead is more than the head of any line takes.
+// maxHead is longer than the head of any line.
 const maxHead = 256
 
 // parseCRI reads the head of "2016-10-06T00:17:09.669794202Z stdout P content" (CRI logging format; tags are separated

@@ -14,8 +14,8 @@ import (
 
 // Options select what to read of a log.
 type Options struct {
-	// Follow goes on until the container has Ended and all that was written by then is read, or the context ends. Where it
-	// has not ended, the channel is closed when that may have changed. Nil: it never ends.
+	// Follow reads on until the container has Ended and all that was written by then is read, or until the context ends.
+	// While the container has not ended, the channel is closed when that may have changed. Nil: it never ends.
 	Follow bool
 	Ended  func() (ended bool, moved <-chan struct{})
 	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the
@@ -30,9 +30,9 @@ type Options struct {
 }
 
 const (
-	// bufferSize is small, for hundreds of readers may wake at the same line.
+	// bufferSize is small, because hundreds of readers may wake at the same line.
 	bufferSize = 8 << 10
-	// maxJSON bounds a line of Docker's format, which must be had whole. Lines of the CRI's format may be of any length.
+	// maxJSON bounds a line of Docker's format, which must be read as a whole. Lines of the CRI's may be of any length.
 	maxJSON = 1 << 20
 )
 
@@ -172,7 +172,7 @@ func (r *reading) pass(ctx context.Context, last bool) error {
 	return nil
 }
 
-// source is the file from where the reading stands; a compressed one is read in one go.
+// source returns the file from the position of the reading. A compressed file is read once, from start to end.
 func (r *reading) source() io.Reader {
 	if r.unpacked != nil {
 		return r.unpacked

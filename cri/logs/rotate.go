@@ -199,7 +199,7 @@ func (d *rotation) tidy(keep int) ([]string, error) {
 	return old, nil
 }
 
-// compress puts a rotated log into a file with the suffix gz; it appears under that name only when it is whole.
+// compress puts a rotated log into a file with the suffix gz; it has that name only when it is complete.
 func (d *rotation) compress(ctx context.Context, name string) (err error) {
 	if strings.HasSuffix(name, gz) {
 		return nil
