@@ -83,10 +83,10 @@ func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(hintRuntime, pod) 
 func (s *Supervisor) ObjectsChanged(pods []types.UID) { s.notify(hintObjects, pods...) }
 
 // VerdictChanged notifies the pod's worker that a probe has another result.
-func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(hintVerdict, pod) }
+func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(hintOther, pod) }
 
 // HealthChanged notifies the workers of pods that the health of one of their devices may have changed.
-func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintHealth, pods...) }
+func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintOther, pods...) }
 
 // NodeMoved notifies the workers of all pods that the addresses of the node have changed: the statuses show them. It
 // does not block.
@@ -144,7 +144,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 		case set := <-s.sets:
 			s.take(ctx, set)
 		case <-s.moved:
-			s.notifyAll(hintNode)
+			s.notifyAll(hintOther)
 		case <-s.ready:
 			s.notifyAll(hintReady)
 		case call := <-s.loop.calls:

@@ -22,7 +22,7 @@ func TestHintsAreCollected(t *testing.T) {
 	for range 1000 {
 		w.notify(hintObjects)
 		w.notify(hintRuntime)
-		w.notify(hintVerdict)
+		w.notify(hintOther)
 	}
 	if len(w.wake) != 1 {
 		t.Errorf("got %d wake-ups wait, want 1", len(w.wake))

@@ -27,14 +27,10 @@ const (
 	hintRuntime hint = 1 << iota
 	// hintObjects: an object that the pod's volumes or containers use has changed.
 	hintObjects
-	// hintVerdict: a probe has a new result.
-	hintVerdict
-	// hintHealth: the health of a device has changed.
-	hintHealth
-	// hintNode: the addresses of the node have changed.
-	hintNode
 	// hintReady: the runtime and its network have become ready.
 	hintReady
+	// hintOther: what each sync reads has changed: the result of a probe, the health of a device, an address of the node.
+	hintOther
 )
 
 // observeRetry is the time until a worker asks the runtime again after an error.
