@@ -67,6 +67,8 @@ func (inTreeLayout) beforePublish(f files, rec *record, u *use, v *Volume, _ str
 	return f.mkdir(u.Target)
 }
 
+func (inTreeLayout) held(u *use) string { return u.Target }
+
 func (inTreeLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
 		return []string{u.Target, deviceLink(rec.Driver, u.Pod, u.Name)}

@@ -20,6 +20,8 @@ type layout interface {
 	// beforeStage and beforePublish create what a driver finds when it is called, and the kubelet's files.
 	beforeStage(f files, rec *record, v *Volume, node string) error
 	beforePublish(f files, rec *record, u *use, v *Volume, node string) error
+	// held is where a kubelet holds the device of a block volume for a pod.
+	held(u *use) string
 	// aroundStaging and aroundTarget return what to remove after the driver has taken the volume down, in this order.
 	aroundStaging(rec *record) []string
 	aroundTarget(rec *record, u *use) []string
@@ -116,9 +118,11 @@ func (csiLayout) beforePublish(f files, rec *record, u *use, v *Volume, node str
 	return f.writeData(around, data)
 }
 
-func (csiLayout) aroundTarget(rec *record, u *use) []string {
+func (csiLayout) held(u *use) string { return filepath.Join(devicesDir, u.Name, "dev", string(u.Pod)) }
+
+func (l csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
-		return []string{u.Target, deviceLink(pluginname.CSI, u.Pod, u.Name)}
+		return []string{u.Target, deviceLink(pluginname.CSI, u.Pod, u.Name), l.held(u)}
 	}
 	return append([]string{u.Target}, withData(filepath.Dir(u.Target))...)
 }

@@ -1,4 +1,4 @@
-// Package mounts reports where something is mounted, and removes mounts on top of each other.
+// Package mounts reports where something is mounted, and removes mounts on top of each other and those of devices.
 //
 // It owns nothing and mounts nothing; it reads no mount table. The packages that mount volumes call it. Linux 5.8 is
 // needed.

@@ -286,30 +286,7 @@ func (d *Driver) device(ctx context.Context, l *LUN) (string, error) {
 // NodeUnpublishVolume unmounts a LUN for a pod.
 func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (
 	*csipb.NodeUnpublishVolumeResponse, error) {
-	if err := d.dropLoops(in.TargetPath); err != nil {
-		return nil, err
-	}
 	return &csipb.NodeUnpublishVolumeResponse{}, unmount(in.TargetPath)
-}
-
-// dropLoops detaches the loop devices by which a kubelet holds a device that it has published.
-func (v *devices) dropLoops(path string) error {
-	files, _ := filepath.Glob(filepath.Join(v.cfg.Sys, "block/loop*/loop/backing_file"))
-	for _, file := range files {
-		if value(file) != path {
-			continue
-		}
-		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		loop, err := os.Open(filepath.Join(v.cfg.Dev, name))
-		if err != nil {
-			return err
-		}
-		_, err = unix.IoctlRetInt(int(loop.Fd()), unix.LOOP_CLR_FD)
-		if err = errors.Join(err, loop.Close()); err != nil {
-			return fmt.Errorf("iscsi: detach loop device %s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // unmount unmounts everything that is mounted at a path.

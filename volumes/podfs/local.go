@@ -176,6 +176,26 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 	return rmdir(dir, on.Name)
 }
 
+// leaveBlockDevices takes away what a kubelet has made of the pod's block volumes. This agent leaves nothing of them.
+func (d *PodDirs) leaveBlockDevices(uid types.UID, pod *os.File) error {
+	local := pluginname.Directory(pluginname.Local)
+	return inDir(pod, filepath.Join("volumeDevices", local), func(links *os.File) error {
+		names, err := links.Readdirnames(-1)
+		for _, name := range names {
+			all := filepath.Join(filepath.Dir(d.podsDir), "plugins", local, "volumeDevices", name)
+			own := filepath.Join(all, string(uid))
+			if err := mounts.Release(own); err != nil {
+				return err
+			}
+			if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			_ = os.Remove(all) // unless other pods use the volume
+		}
+		return err
+	})
+}
+
 // elsewhere returns where another pod has the volume mounted, or "". A mount that is not the volume's is passed over: a
 // PersistentVolume of the same name, which has been deleted, may be mounted yet.
 func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) bool) (string, error) {

@@ -311,3 +311,41 @@ func TestDeviceOfKubelet(t *testing.T) {
 		t.Errorf("after the last pod: got %v for the mount, want it gone", err)
 	}
 }
+
+// TestBlockDeviceOfKubelet checks that the mount of a block volume and the loop device by which a kubelet holds it go
+// with the pod.
+func TestBlockDeviceOfKubelet(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	device, link := loopDevice(t), filepath.Join(v.podsDir, "one/volumeDevices/kubernetes.io~local-volume/pv")
+	all := filepath.Join(filepath.Dir(v.podsDir), "plugins/kubernetes.io~local-volume/volumeDevices/pv")
+	held := filepath.Join(all, "one")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(link), 0o750),
+		os.Symlink(device, link),
+		os.MkdirAll(all, 0o750),
+		os.WriteFile(held, nil, 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	bindMount(t, device, held)
+	out, err := exec.Command("losetup", "--find", "--show", held).CombinedOutput()
+	if err != nil {
+		t.Fatalf("losetup: %v: %s", err, out)
+	}
+	err = v.RemovePodDir(t.Context(), "one")
+	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil { // a process that another test forks has it open
+		time.Sleep(10 * time.Millisecond)
+		err = v.RemovePodDir(t.Context(), "one")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	backing := filepath.Join("/sys/block", filepath.Base(strings.TrimSpace(string(out))), "loop/backing_file")
+	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
+		t.Errorf("got %s attached, want it detached", backing)
+	}
+	if _, err := os.Lstat(all); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v for the directory of the volume, want it removed", err)
+	}
+}

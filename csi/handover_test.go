@@ -1,0 +1,46 @@
+package csi_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/csi/fake"
+)
+
+// TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds
+// it go with the pod: else the driver could not detach the device.
+func TestBlockVolumeOfKubelet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *fake.Config) { c.Loop = true })
+	v := w.volume("a")
+	v.Block = true
+	image := filepath.Join(w.state, "volumes/vol-a.img")
+	if err := errors.Join(os.Remove(image), os.WriteFile(image, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p := w.publish("pod-1", v)
+	held := filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices", v.Name, "dev/pod-1")
+	if err := os.MkdirAll(filepath.Dir(held), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	write(t, held, "")
+	if err := unix.Mount(p.Path, held, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", held).CombinedOutput()
+	if err != nil {
+		t.Fatalf("losetup: %v: %s", err, out)
+	}
+	backing := filepath.Join("/sys/block", filepath.Base(strings.TrimSpace(string(out))), "loop/backing_file")
+	w.unpublish("pod-1", v)
+	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
+		t.Fatalf("got %s attached, want it detached", backing)
+	}
+	w.nothingLeft()
+}
