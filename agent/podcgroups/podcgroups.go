@@ -37,7 +37,12 @@ func New(tree *cgroups.Tree, node func() *spec.Node) *Cgroups {
 func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	node := c.node()
 	want := spec.PodCgroup(pod, node)
-	r := cgroups.Resources{CPUShares: uint64(want.CPUShares), HugePages: want.Hugepages, Unified: want.Unified}
+	r := cgroups.Resources{
+		CPUShares: uint64(want.CPUShares),
+		Pids:      noBound, // the removal of an earlier pod with this UID may have left 0
+		HugePages: want.Hugepages,
+		Unified:   want.Unified,
+	}
 	if want.CPUQuota != nil {
 		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)
 	}

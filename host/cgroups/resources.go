@@ -48,7 +48,7 @@ func (t *Tree) spec(r Resources) *cgroups.Resources {
 		Memory:          r.Memory,
 		HugetlbLimit:    t.hugePages(r.HugePages),
 	}
-	if r.Pids != 0 {
+	if r.Pids > 0 || r.Pids < 0 && t.countsPids {
 		out.PidsLimit = &r.Pids
 	}
 	if t.v2 {

@@ -60,14 +60,15 @@ var errV1 = errors.New("the machine has cgroup v1, and failCgroupV1 is true: " +
 
 // Tree is the pods' part of the cgroup hierarchy. Safe for concurrent use for different pods.
 type Tree struct {
-	pods      names.Name        // kubepods
-	mounts    map[string]string // v1: where each controller is mounted
-	unified   string            // where cgroup v2 is mounted
-	systemd   atomic.Bool       // the driver in use
-	v2        bool
-	protect   bool // Config.Protect
-	hugetlb   bool
-	pageSizes []int64
+	pods    names.Name        // kubepods
+	mounts  map[string]string // v1: where each controller is mounted
+	unified string            // where cgroup v2 is mounted
+	systemd atomic.Bool       // the driver in use
+	v2      bool
+	protect bool // Config.Protect
+	// hugetlb and countsPids: the machine has the controllers hugetlb and pids.
+	hugetlb, countsPids bool
+	pageSizes           []int64
 
 	changing chan struct{} // semaphore of the calls that change the hierarchy: see atOnce
 
@@ -135,7 +136,8 @@ func (t *Tree) detect() error {
 	t.pageSizes = parsePageSizes(cgroups.HugePageSizes())
 	if t.v2 {
 		raw, err := os.ReadFile(filepath.Join(t.unified, "cgroup.controllers"))
-		t.hugetlb = slices.Contains(strings.Fields(string(raw)), "hugetlb")
+		controllers := strings.Fields(string(raw))
+		t.hugetlb, t.countsPids = slices.Contains(controllers, "hugetlb"), slices.Contains(controllers, "pids")
 		return err
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/", Resources: &cgroups.Resources{SkipDevices: true}}, nil)
@@ -144,6 +146,7 @@ func (t *Tree) detect() error {
 	}
 	t.mounts = m.GetPaths()
 	_, t.hugetlb = t.mounts["hugetlb"]
+	_, t.countsPids = t.mounts["pids"]
 	return nil
 }
 

@@ -1,0 +1,83 @@
+package podcgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/cgroups"
+)
+
+// TestPidsAfterRemoval checks that a pod may start processes although the removal of the cgroup of an earlier one with
+// its UID, such as a static pod, has forbidden that and was not completed.
+func TestPidsAfterRemoval(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
+	}
+	root := fmt.Sprintf("/nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+	tree, err := cgroups.New(cgroups.Config{Root: root, Driver: cgroups.DriverCgroupfs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts := tree.Mounts()
+	if tree.Version() == 2 {
+		mounts = map[string]string{"pids": "/sys/fs/cgroup"}
+	}
+	for _, mount := range mounts {
+		t.Cleanup(func() { removeCgroups(t, filepath.Join(mount, root)) })
+	}
+	if err := tree.Ensure(cgroups.Resources{CPUShares: 1024}); err != nil {
+		t.Fatal(err)
+	}
+	c := New(tree, func() *spec.Node { return &spec.Node{} })
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "again"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+	}
+	parent, err := tree.PodParent(nameOf(pod))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := filepath.Join(mounts["pids"], parent, "pids.max")
+	for range 2 {
+		if _, err := c.Prepare(pod); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(limit); err != nil || strings.TrimSpace(string(got)) != "max" {
+			t.Errorf("%s: got %q, %v, want max", limit, got, err)
+		}
+		if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// removeCgroups removes a cgroup and those below it, which have no processes.
+func removeCgroups(t *testing.T, root string) {
+	t.Helper()
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // not in every controller of v1
+		t.Error(err)
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
