@@ -118,11 +118,13 @@ func TestRuntimeHandler(t *testing.T) {
 		}
 		want("", "")
 		want("gvisor", "runsc")
-		want("gvisor", "runsc")
-		b.wantRequests("get runtimeclasses /gvisor")
+		b.server.Delete("runtimeclasses", "", "gvisor")
+		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc-kvm"})
+		want("gvisor", "runsc-kvm") // it was made again
+		b.wantRequests("get runtimeclasses /gvisor", "get runtimeclasses /gvisor")
 		time.Sleep(time.Hour)
 		b.server.Intercept(down)
-		want("gvisor", "runsc")
+		want("gvisor", "runsc-kvm")
 		b.server.Intercept(nil)
 		b.server.Delete("runtimeclasses", "", "gvisor")
 		_, err := b.o.RuntimeHandler(b.Context(), "gvisor")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,23 +11,16 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// classFresh is how long a runtime class is not read again. Its handler cannot change while it exists.
-const classFresh = time.Minute
-
-// classes remembers the handlers of runtime classes by name.
+// classes remembers the handlers of runtime classes by name, for outages of the API server.
 type classes struct {
 	mu    sync.Mutex
-	known map[string]class
-}
-
-type class struct {
-	handler string
-	read    time.Time
+	known map[string]string
 }
 
 // RuntimeHandler returns the handler of a RuntimeClass, the name by which the runtime knows it. The empty name is the
 // default class, whose handler is empty. If the class does not exist, the error satisfies apierrors.IsNotFound and has
-// the text of the kubelet's. While the API server does not answer, what was last read is returned.
+// the text of the kubelet's. While the API server does not answer, what was last read is returned; otherwise a class
+// that was made again under the same name counts at once.
 func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -36,9 +28,6 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	o.classes.mu.Lock()
 	known, ok := o.classes.known[name]
 	o.classes.mu.Unlock()
-	if ok && time.Since(known.read) < classFresh {
-		return known.handler, nil
-	}
 	bound, cancel := ctx, context.CancelFunc(func() {})
 	if ok {
 		bound, cancel = context.WithTimeout(ctx, recallAfter)
@@ -53,7 +42,7 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 		o.classes.forget(name)
 		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), name)
 	case err != nil && ok && noAnswer(err):
-		return known.handler, nil
+		return known, nil
 	case err != nil:
 		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, err)
 	}
@@ -65,9 +54,9 @@ func (c *classes) keep(name, handler string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
-		c.known = map[string]class{}
+		c.known = map[string]string{}
 	}
-	c.known[name] = class{handler, time.Now()}
+	c.known[name] = handler
 }
 
 func (c *classes) forget(name string) {
