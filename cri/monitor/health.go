@@ -31,7 +31,7 @@ func (m *Monitor) Health() error {
 // CgroupDriver returns the cgroup driver of the runtime, which the agent has to use too (KEP-4033). It is the
 // configured one if the runtime does not say. It waits for an answer and fails only when ctx ends.
 func (m *Monitor) CgroupDriver(ctx context.Context, configured string) (string, error) {
-	for {
+	for logged := ""; ; {
 		answer, err := m.cfg.Client.RuntimeConfig(ctx)
 		switch {
 		case cri.IsUnimplemented(err):
@@ -48,6 +48,11 @@ func (m *Monitor) CgroupDriver(ctx context.Context, configured string) (string, 
 					"driver", driver, "configured", configured)
 			}
 			return driver, nil
+		}
+		if text := err.Error(); text != logged && ctx.Err() == nil {
+			logged = text
+			m.cfg.Log.Warn("cannot ask the container runtime for its cgroup driver; no pod starts until it answers",
+				"err", err, "retryIn", RetryInterval)
 		}
 		if !backoff.Sleep(ctx, RetryInterval) {
 			return "", ctx.Err()

@@ -102,6 +102,28 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 	})
 }
 
+// TestCgroupDriverIsAwaited checks that the log says once that pods wait for the runtime's cgroup driver.
+func TestCgroupDriverIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		m, rt := run(t, nil, func() {})
+		m.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		answered := make(chan string)
+		go func() {
+			driver, _ := m.CgroupDriver(t.Context(), "systemd")
+			answered <- driver
+		}()
+		time.Sleep(time.Minute)
+		rt.Start()
+		if got := <-answered; got != "systemd" {
+			t.Errorf("driver: got %q, want systemd", got)
+		}
+		if got := strings.Count(log.String(), "cannot ask the container runtime for its cgroup driver"); got != 1 {
+			t.Errorf("got %d lines, want one:\n%s", got, &log)
+		}
+	})
+}
+
 // TestSlowCallsDoNotDelayStatus checks that a runtime that lists its images or takes its configuration slowly is
 // still asked for its status on time. Otherwise the node would turn NotReady after 30 s without a good answer.
 func TestSlowCallsDoNotDelayStatus(t *testing.T) {
