@@ -181,11 +181,25 @@ func (c *Collector) Collect(ctx context.Context) error {
 	freed, err := c.remove(ctx, now, "space", all, want)
 	if err == nil && freed < want {
 		//nolint:staticcheck // the kubelet's message
-		err = fmt.Errorf("Failed to garbage collect required amount of images. "+
-			"Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
+		err = fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
+			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+			usage, size(capacity), freed)
 		c.o.Event("Warning", "FreeDiskSpaceFailed", err.Error())
 	}
 	return err
+}
+
+// size returns a number of bytes as the kubelet writes it in the message above, such as 19.6 GiB.
+func size(bytes uint64) string {
+	unit, n := 0, float64(bytes)
+	for ; n >= 1024 && unit < 4; unit++ {
+		n /= 1024
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	return fmt.Sprintf("%.1f %ciB", n, "KMGT"[unit-1])
 }
 
 // RemoveUnused removes all images that no container uses and that are not too young, because the disk is needed.

@@ -151,10 +151,11 @@ func TestCollect(t *testing.T) {
 		d.collect("")
 		d.check("with one in use", "a")
 		d.other = 800
-		d.collect("Attempted to free 104857600 bytes, but only found 0 bytes eligible to free.")
+		d.collect("Insufficient free disk space on the node's image filesystem (90% of 1000.0 MiB used). " +
+			"Failed to free sufficient space by deleting unused images (freed 0 bytes). " +
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.")
 		d.check("in the end", "a")
-		if len(d.events) != 1 ||
-			!strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Failed to garbage collect required amount of images.") {
+		if len(d.events) != 1 || !strings.HasPrefix(d.events[0], "FreeDiskSpaceFailed: Insufficient free disk space") {
 			d.t.Errorf("events: got %q, want FreeDiskSpaceFailed alone", d.events)
 		}
 	})
@@ -165,14 +166,14 @@ func TestCollect(t *testing.T) {
 func TestCollectSpares(t *testing.T) {
 	onDisk(t, usual, "a b", func(d *disk) {
 		d.other = 700
-		d.collect("only found 0 bytes")
+		d.collect("(freed 0 bytes)")
 		d.check("at first sight", "a b")
 		time.Sleep(2 * time.Minute)
 		d.Wanted("sha256:a")
 		d.collect("")
 		d.check("later", "a")
 		d.other = 800
-		d.collect("only found 0 bytes")
+		d.collect("(freed 0 bytes)")
 		d.check("wanted just now", "a")
 		time.Sleep(2 * time.Minute)
 		d.collect("")
