@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -46,6 +47,24 @@ func portOf(t *testing.T, addr string) intstr.IntOrString {
 		t.Fatal(err)
 	}
 	return intstr.FromInt(n)
+}
+
+// refusing returns an address that refuses connections until the test ends: its port is taken, and nothing listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(own.(*unix.SockaddrInet4).Port))
 }
 
 func httpGet(t *testing.T, s *httptest.Server, path string, headers ...corev1.HTTPHeader) corev1.ProbeHandler {
@@ -200,8 +219,9 @@ func TestTCP(t *testing.T) {
 			t.Errorf("port %s: got %s, %s, want Succeeded", p.String(), got, text)
 		}
 	}
-	l.Close()
+	addr = refusing(t)
 	want := "dial tcp " + addr + ": connect: connection refused"
+	port = portOf(t, addr)
 	if got, text := try(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}); got != Failed ||
 		text != want {
 		t.Errorf("got %s %q, want %q", got, text, want)
@@ -295,12 +315,7 @@ func TestGRPCTimeout(t *testing.T) {
 
 // TestGRPCRefused checks that a probe of a server that does not listen does not wait for its timeout, an hour here.
 func TestGRPCRefused(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	action := &corev1.GRPCAction{Port: portOf(t, closed.Addr().String()).IntVal}
+	action := &corev1.GRPCAction{Port: portOf(t, refusing(t)).IntVal}
 	got, text := tryWithin(t, 3600, corev1.ProbeHandler{GRPC: action})
 	if got != Failed || !strings.Contains(text, "connection refused") {
 		t.Errorf("got %s %q, want %s with the cause", got, text, Failed)
