@@ -87,7 +87,8 @@ func parseFlags(args []string) (flagValues, error) {
 			return nil, fmt.Errorf("unexpected argument %q: name a configuration file with --config=%[1]s (see --help)",
 				fs.Arg(0))
 		}
-		return nil, fmt.Errorf("unexpected argument %q: a command must come before all flags (see --help)", fs.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: flags begin with \"--\", and a command must come before them "+
+			"(see --help)", fs.Arg(0))
 	}
 	for name, request := range map[string]*TextRequest{"help": {Help: true}, "help-all": {Text: helpAllText()}} {
 		if asked, err := fs.GetBool(name); err == nil && asked {

@@ -101,39 +101,50 @@ func (i *Installer) systemctl(ctx context.Context, args ...string) error {
 // must be empty. Otherwise, or with separate, nodelet.service is written, enabled and started with flags as its
 // arguments. If nodelet does not become ready in time, Install undoes what it did.
 func (i *Installer) Install(ctx context.Context, separate bool, flags []string) error {
-	own, err := i.Check(ctx, separate, flags)
+	kubelet, err := i.replaces(ctx, separate, flags)
 	switch {
 	case err != nil:
 		return err
-	case own:
+	case kubelet == nil:
 		return i.installOwn(ctx, slices.Concat(flags, i.Flags))
 	}
-	return i.replaceKubelet(ctx)
+	return i.replaceKubelet(ctx, kubelet)
 }
 
-// Check returns why Install would refuse, and whether it would write nodelet.service rather than replace the kubelet.
-func (i *Installer) Check(ctx context.Context, separate bool, flags []string) (own bool, err error) {
+// Check returns why Install would refuse.
+func (i *Installer) Check(ctx context.Context, separate bool, flags []string) error {
+	_, err := i.replaces(ctx, separate, flags)
+	return err
+}
+
+// replaces returns the kubelet that Install would replace; nil if it would write nodelet.service. An error says why
+// Install would refuse.
+func (i *Installer) replaces(ctx context.Context, separate bool, flags []string) (kubelet *command, err error) {
 	if err := i.Booted(); err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := i.checkProgram(); err != nil {
-		return false, err
+		return nil, err
 	}
-	kubelet, err := properties(ctx, kubeletUnit)
+	p, err := properties(ctx, kubeletUnit)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if state := kubelet["LoadState"]; separate || state == "not-found" || state == "masked" {
-		return true, i.checkFlags(flags)
+	if state := p["LoadState"]; separate || state == "not-found" || state == "masked" {
+		return nil, i.checkFlags(flags)
 	}
 	if len(flags) > 0 {
-		return false, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
+		return nil, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
 			kubeletUnit, strings.Join(flags, " "))
 	}
 	if i.Replaced() {
-		return false, fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
+		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
 	}
-	return false, nil
+	unit, err := systemctl(ctx, "cat", kubeletUnit)
+	if err != nil {
+		return nil, err
+	}
+	return i.kubeletCommand(unit)
 }
 
 // checkFlags checks flags for the file with the environment of nodelet.service, which are split at blanks.
@@ -177,15 +188,7 @@ func (i *Installer) checkProgram() error {
 }
 
 // replaceKubelet makes nodelet the program of kubelet.service. If nodelet does not start, the kubelet is restored.
-func (i *Installer) replaceKubelet(ctx context.Context) error {
-	unit, err := systemctl(ctx, "cat", kubeletUnit)
-	if err != nil {
-		return err
-	}
-	kubelet, err := i.kubeletCommand(unit)
-	if err != nil {
-		return err
-	}
+func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error {
 	if err := i.write(i.dropIn(), takeOver(kubelet, i.Program, i.Flags...)); err != nil {
 		return err
 	}
@@ -223,13 +226,17 @@ func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 			return err
 		}
 	}
+	kubelet, err := properties(ctx, kubeletUnit)
+	if err != nil {
+		return err
+	}
 	if err := i.systemctl(ctx, "enable", ownUnit); err != nil {
 		return err
 	}
 	if err := i.restart(ctx, ownUnit); err != nil {
 		ctx = context.WithoutCancel(ctx)
 		stop := i.systemctl(ctx, "disable", "--now", "--no-block", ownUnit)
-		_, start := i.startKubelet(ctx)
+		_, start := i.startKubelet(ctx, kubelet["ActiveState"] == "active")
 		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop, start)
 	}
 	if !i.DryRun {
@@ -292,7 +299,7 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	started, err := i.startKubelet(ctx)
+	started, err := i.startKubelet(ctx, false)
 	switch {
 	case err != nil || i.DryRun:
 	case started:
@@ -303,11 +310,11 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	return err
 }
 
-// startKubelet starts the kubelet, which nodelet.service has stopped, if the machine starts it at boot. It reports
-// whether it does.
-func (i *Installer) startKubelet(ctx context.Context) (started bool, err error) {
+// startKubelet starts the kubelet, which nodelet.service has stopped, if it ran before that or the machine starts it at
+// boot. It reports whether it does.
+func (i *Installer) startKubelet(ctx context.Context, ran bool) (started bool, err error) {
 	p, err := properties(ctx, kubeletUnit)
-	if err != nil || p["UnitFileState"] != "enabled" {
+	if err != nil || !ran && p["UnitFileState"] != "enabled" {
 		return false, err
 	}
 	return true, i.systemctl(ctx, "start", "--no-block", kubeletUnit)

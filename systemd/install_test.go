@@ -16,11 +16,13 @@ type machine struct {
 	t     *testing.T
 	out   bytes.Buffer
 	calls string
+	// boot is the UnitFileState that systemctl shows after a call of states.
+	boot string
 }
 
 func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	t.Helper()
-	m := &machine{t: t, calls: filepath.Join(t.TempDir(), "calls")}
+	m := &machine{t: t, calls: filepath.Join(t.TempDir(), "calls"), boot: "enabled"}
 	m.Installer = &Installer{Program: "/usr/bin/nodelet", Out: &m.out, Root: t.TempDir()}
 	for _, dir := range []string{"etc/systemd/system", "etc/default", "usr/bin"} {
 		if err := os.MkdirAll(filepath.Join(m.Root, dir), 0o755); err != nil {
@@ -129,7 +131,7 @@ func (m *machine) states(all ...string) {
 	m.t.Helper()
 	dir := m.t.TempDir()
 	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\n" +
-		"show) echo LoadState=loaded; echo UnitFileState=enabled\n" +
+		"show) echo LoadState=loaded; echo UnitFileState=" + m.boot + "\n" +
 		"n=$(cat " + dir + "/n 2>/dev/null || echo 1); set -- " + strings.Join(all, " ") + "\n" +
 		"eval echo ActiveState=\\${$n}; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
 		"cat) echo ExecStart=/usr/bin/kubelet --v=2;;\nesac\nexit 0\n"
@@ -256,6 +258,24 @@ func TestOnlyAKubeletIsReplaced(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", command, err, want)
 		}
 		m.check(m.dropIn(), "")
+	}
+}
+
+// TestKubeletThatDoesNotStartAtBoot checks that a kubelet that ran, and that the machine does not start at boot, runs
+// again if nodelet.service fails.
+func TestKubeletThatDoesNotStartAtBoot(t *testing.T) {
+	for before, want := range map[string]bool{"active": true, "inactive": false} {
+		m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+		m.boot = "disabled"
+		m.states(before, before, "failed")
+		m.Wait = time.Hour
+		if err := m.Install(t.Context(), true, []string{"--config=/c"}); err == nil {
+			t.Errorf("%s kubelet: got no error, want that nodelet.service failed", before)
+		}
+		calls, err := os.ReadFile(m.calls)
+		if got := strings.Contains(string(calls), "start --no-block kubelet.service\n"); err != nil || got != want {
+			t.Errorf("%s kubelet: got that it was started: %v, %v, want %v; calls %q", before, got, err, want, calls)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ type command struct {
 
 // takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
 // environment and everything else; flags are appended. Removing the drop-in restores the kubelet.
-func takeOver(kubelet command, program string, flags ...string) string {
+func takeOver(kubelet *command, program string, flags ...string) string {
 	return fmt.Sprintf(takeOverComment+`[Unit]
 StartLimitIntervalSec=0
 [Service]
@@ -64,24 +64,24 @@ ExecStart=%s%s %s
 
 // kubeletCommand returns the command of kubelet.service. It is an error if that is not the kubelet itself, because then
 // its arguments are not those of the kubelet. unit is the output of `systemctl cat kubelet.service`.
-func (i *Installer) kubeletCommand(unit string) (command, error) {
+func (i *Installer) kubeletCommand(unit string) (*command, error) {
 	text, err := execStart(unit)
 	if err != nil {
-		return command{}, err
+		return nil, err
 	}
 	rest := strings.TrimLeft(text, "-@:+!|")
-	c := command{prefix: text[:len(text)-len(rest)]}
+	c := &command{prefix: text[:len(text)-len(rest)]}
 	c.program, c.args, _ = strings.Cut(rest, " ")
 	c.args = strings.TrimSpace(c.args)
 	switch {
 	case strings.Contains(c.prefix, "@"):
-		return c, errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
+		return nil, errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
 	case filepath.Base(c.program) != "kubelet":
-		return c, fmt.Errorf("kubelet.service starts %s, not a program called kubelet, so the kubelet's flags are "+
+		return nil, fmt.Errorf("kubelet.service starts %s, not a program called kubelet, so the kubelet's flags are "+
 			"not known: replace it manually", c.program)
 	case isScript(i.path(c.program)):
-		return c, fmt.Errorf("kubelet.service starts the kubelet through %s, which is a script, so the kubelet's flags are "+
-			"not known: replace it manually", c.program)
+		return nil, fmt.Errorf("kubelet.service starts the kubelet through %s, which is a script, so the kubelet's flags "+
+			"are not known: replace it manually", c.program)
 	}
 	return c, nil
 }

@@ -58,7 +58,7 @@ func (m *Machine) All(ctx context.Context) []Result {
 	var all []Result
 	for _, check := range []func(context.Context) []Result{
 		m.user, m.kernel, m.cgroups, m.runtime, m.network, m.tools, m.ports, m.limits, m.swap, m.clock, m.disk,
-		m.identity, m.manifests,
+		m.identity, m.files, m.manifests,
 	} {
 		all = append(all, check(ctx)...)
 	}
@@ -164,7 +164,7 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 	if len(c.Args) > 0 && !takeover {
 		return c.Args, nil, nil
 	}
-	i := &systemd.Installer{Root: c.Root}
+	i := &systemd.Installer{Program: c.Program, Root: c.Root}
 	if err := i.Booted(); err != nil && !takeover {
 		return nil, nil, nil
 	} else if err != nil {
@@ -186,6 +186,10 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 		found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
 		if takeover {
 			found = append(found, version(c.Context, a)...)
+			if err := i.Check(c.Context, false, nil); err != nil {
+				found = append(found, result("install", Problem, err.Error(),
+					"until then `nodelet systemd install` refuses to replace the kubelet")...)
+			}
 		}
 		return args, found, nil
 	}

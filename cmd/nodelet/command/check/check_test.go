@@ -73,6 +73,20 @@ func TestManifests(t *testing.T) {
 	want(t, "good manifests", m.manifests(t.Context()), "ok /m")
 }
 
+// TestFiles checks that files are named without which the agent does not start, or starts no pod.
+func TestFiles(t *testing.T) {
+	args := []string{
+		"--tls-cert-file=/tls.crt", "--tls-private-key-file=/tls.key", "--client-ca-file=/ca.crt",
+		"--image-credential-provider-config=/providers.yaml", "--image-credential-provider-bin-dir=/bin",
+	}
+	want(t, "missing", newMachine(t, nil, args...).files(t.Context()), "problem tlsCertFile, tlsPrivateKeyFile: open ",
+		"problem authentication.x509.clientCAFile: open ", "problem resolvConf: stat ",
+		"problem credential providers: --image-credential-provider-config: ")
+	there := newMachine(t, map[string]string{"/etc/resolv.conf": "", "/ca.crt": "?"}, "--client-ca-file=/ca.crt")
+	want(t, "no CA", there.files(t.Context()), "problem authentication.x509.clientCAFile: /ca.crt has no certificate")
+	want(t, "none", newMachine(t, map[string]string{"/etc/resolv.conf": ""}).files(t.Context()))
+}
+
 func TestKernel(t *testing.T) {
 	for release, line := range map[string]string{
 		"4.18.0-553.el8": "problem 4.18.0-553.el8 is too old",

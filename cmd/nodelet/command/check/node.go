@@ -2,9 +2,12 @@ package check
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -17,6 +20,7 @@ import (
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
@@ -202,6 +206,42 @@ func notAfter(text []byte) (time.Time, bool) {
 			return c.NotAfter, true
 		}
 	}
+}
+
+// files reads the files that settings name, as the agent does when it starts.
+func (m *Machine) files(context.Context) []Result {
+	var all []Result
+	check := func(setting string, err error) {
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // for that, user gives advice
+			all = append(all, result("files", Problem, setting+": "+err.Error(),
+				"correct it, or remove the setting: without it no pod starts")...)
+		}
+	}
+	k := &m.Config.Kubelet
+	if k.TLSCertFile != "" {
+		_, err := tls.LoadX509KeyPair(m.path(k.TLSCertFile), m.path(k.TLSPrivateKeyFile))
+		check("tlsCertFile, tlsPrivateKeyFile", err)
+	}
+	if file := k.Authentication.X509.ClientCAFile; file != "" {
+		text, err := os.ReadFile(m.path(file))
+		if _, ok := notAfter(text); err == nil && !ok {
+			err = fmt.Errorf("%s has no certificate", file)
+		}
+		check("authentication.x509.clientCAFile", err)
+	}
+	if file := *k.ResolverConfig; file != "" {
+		_, err := os.Stat(m.path(file))
+		check("resolvConf", err)
+	}
+	if c := m.Config.Providers; c.Config != "" {
+		_, err := provider.New(provider.Options{
+			Config: m.path(c.Config),
+			BinDir: m.path(c.BinDir),
+			Tokens: m.Config.Gate("KubeletServiceAccountTokenForCredentialProviders"),
+		})
+		check("credential providers", err)
+	}
+	return all
 }
 
 func (m *Machine) manifests(context.Context) []Result {

@@ -79,7 +79,7 @@ func (o installOptions) run(c command.Call) error {
 	if len(*o.accept) > 0 {
 		i.Flags = []string{"--accept-missing=" + strings.Join(*o.accept, ",")}
 	}
-	if _, err := i.Check(c.Context, *o.separate, c.Args); err != nil {
+	if err := i.Check(c.Context, *o.separate, c.Args); err != nil {
 		return fmt.Errorf("install nodelet: %w", err)
 	}
 	cfg, err := o.configuration(c, i)
@@ -169,7 +169,7 @@ func checkFlags(args []string) error {
 	var wrong *config.UsageError
 	var text *config.TextRequest
 	if _, err := config.Load(args); errors.As(err, &wrong) {
-		return wrong
+		return command.Usagef("systemd install: %w", wrong)
 	} else if errors.As(err, &text) {
 		return command.Usagef("systemd install: %s is not for a service", strings.Join(args, " "))
 	}
