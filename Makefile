@@ -120,12 +120,12 @@ e2e: build programs ## long tests on real components; RUN=regexp selects tests
 	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
 .PHONY: conformance
-conformance: build ## the upstream node conformance tests; AGENT=kubelet, FOCUS=, SKIP= and LABEL= select others
+conformance: build ## the upstream suite; AGENT=kubelet, SUITE=, FOCUS=, SKIP=, LABEL=; ARGS=-help lists more
 	@echo "==> the Kubernetes test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance $(ARGS)
 
 .PHONY: node-e2e
-node-e2e: build ## the upstream suite for one node, which also restarts the agent; AGENT=kubelet, FOCUS=, SKIP=, LABEL=
+node-e2e: build ## the upstream suite for one node, which also restarts the agent; the same variables
 	@echo "==> the Kubernetes node test suite (the first run builds it: some minutes)"
 	@go run ./test/conformance -node -name node$(if $(filter kubelet,$(AGENT)),k) $(ARGS)
 

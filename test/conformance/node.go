@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -87,16 +86,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 	if strings.Contains(o.focus, proxySpecs) {
 		args = append(args, "--cri-proxy-enabled")
 	}
-	cmd := r.command(ctx, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // the specs then clean up
-	cmd.WaitDelay = 2 * time.Minute
-	interrupted := context.AfterFunc(ctx, func() {
-		time.Sleep(cmd.WaitDelay)
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the suite's API server may outlast its runner
-	})
-	defer interrupted()
-	return results(o, cmd)
+	return results(ctx, o, r.command(ctx, args...))
 }
 
 // command returns a command on the node, with the shims before the programs of the machine.

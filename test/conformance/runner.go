@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -24,8 +25,6 @@ func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*re
 		"--provider=skeleton", "--num-nodes="+fmt.Sprint(o.testbed.Nodes),
 		"--dns-domain=cluster.local", "--disable-log-dump", "--e2e-output-dir="+o.reports)
 	cmd := exec.CommandContext(ctx, filepath.Join(suite, "ginkgo"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the specs then clean up
-	cmd.WaitDelay = 2 * time.Minute
 	cmd.Env = os.Environ()
 	if tb != nil {
 		n := tb.Nodes[0]
@@ -33,7 +32,7 @@ func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*re
 		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.Runtime.Endpoint,
 			"--kubelet-root-dir="+n.RootDir)
 	}
-	return results(o, cmd)
+	return results(ctx, o, cmd)
 }
 
 // runnerArgs are the arguments of the suite's runner. With -v it says of each spec how it ended.
@@ -49,8 +48,27 @@ func (o options) runnerArgs() []string {
 	return append(args, o.more...)
 }
 
-// results runs the suite's runner and reads its report.
-func results(o options, cmd *exec.Cmd) (*report, error) {
+// patience is how long an interrupted suite may take to clean up and to write its report.
+const patience = 2 * time.Minute
+
+// interruptible makes the end of ctx an interrupt of all processes of the suite, and kills those that outlast their
+// patience; stop ends that. The processes get no other signal: the runner passes none on to its specs, and after a
+// second one, such as that of the terminal, they write no report.
+func interruptible(ctx context.Context, cmd *exec.Cmd) (stop func() bool) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = patience
+	return context.AfterFunc(ctx, func() {
+		time.Sleep(patience)
+		if cmd.Process != nil { // it was started
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the suite's API server may outlast its runner
+		}
+	})
+}
+
+// results runs the suite's runner and reads its report, also when ctx has ended meanwhile.
+func results(ctx context.Context, o options, cmd *exec.Cmd) (*report, error) {
+	defer interruptible(ctx, cmd)()
 	runErr, err := follow(cmd, filepath.Join(o.reports, "suite.log"), o.listOnly)
 	if err != nil {
 		return nil, err
