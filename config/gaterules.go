@@ -34,7 +34,7 @@ var gateRules = map[string]gateRule{
 	"AllBeta":  {},
 	"AllowDNSOnlyNodeCSR": {behavesAsOff,
 		"the serving certificate is requested when the node has an address"},
-	"AtomicWriteVolumeUserFields":  {behavesAsOff, notThere},
+	"AtomicWriteVolumeUserFields":  {behavesAsOn, asServed},
 	"CPUManagerPolicyAlphaOptions": {},
 	"CPUManagerPolicyBetaOptions":  {},
 	"CRIListStreaming":             {},

@@ -28,6 +28,7 @@ func projectedCertificates(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {
 	var errs []error
+	d := defaultsOf(s.DefaultMode, s.DefaultUser)
 	for i, source := range s.Sources {
 		if source.PodCertificate == nil {
 			continue
@@ -35,7 +36,7 @@ func projectedCertificates(
 		shown, renew := currentCertificate(current, source.PodCertificate)
 		c, renew, err := o.PodCertificate(ctx, r.Pod, r.Volume.Name, i, shown, renew)
 		if err == nil {
-			perSource[i], err = certificateFiles(r.Pod, source.PodCertificate, c, renew, fileMode(s.DefaultMode))
+			perSource[i], err = certificateFiles(r.Pod, source.PodCertificate, c, renew, d)
 		}
 		if err != nil {
 			errs = append(errs, inSource(i, "podCertificate", err))
@@ -52,7 +53,7 @@ func projectedCertificates(
 // certificateFiles are a key and the chain that was issued to it, in one file or in two. The time to renew it is
 // not in them, so it is stored beside them.
 func certificateFiles(
-	pod *corev1.Pod, s *corev1.PodCertificateProjection, c *tls.Certificate, renew time.Time, mode uint32,
+	pod *corev1.Pod, s *corev1.PodCertificateProjection, c *tls.Certificate, renew time.Time, d defaults,
 ) (payload, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	if err != nil {
@@ -72,7 +73,7 @@ func certificateFiles(
 		if f.path == "" {
 			continue
 		}
-		own := ownFile(pod, f.data, mode)
+		own := ownFile(pod, f.data, d, s.User)
 		own.note = renew.UTC().Format(time.RFC3339)
 		if err := files.set(f.path, own); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package podfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,8 @@ import (
 func (v *FS) mountConfigMap(
 	ctx context.Context, r Request, s *corev1.ConfigMapVolumeSource, o Objects,
 ) (Mounted, error) {
-	files, err := configMapFiles(ctx, o, r.Pod.Namespace, keysOf(s.Name, s.Items, s.DefaultMode, s.Optional))
+	k := keysOf(s.Name, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser), s.Optional)
+	files, err := configMapFiles(ctx, o, r.Pod.Namespace, k)
 	if err != nil {
 		return Mounted{}, err
 	}
@@ -26,7 +28,8 @@ func (v *FS) mountConfigMap(
 func (v *FS) mountSecret(
 	ctx context.Context, r Request, s *corev1.SecretVolumeSource, o Objects,
 ) (Mounted, error) {
-	files, err := secretFiles(ctx, o, r.Pod.Namespace, keysOf(s.SecretName, s.Items, s.DefaultMode, s.Optional))
+	k := keysOf(s.SecretName, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser), s.Optional)
+	files, err := secretFiles(ctx, o, r.Pod.Namespace, k)
 	if err != nil {
 		return Mounted{}, err
 	}
@@ -37,12 +40,12 @@ func (v *FS) mountSecret(
 type keys struct {
 	name     string
 	items    []corev1.KeyToPath
-	mode     uint32
+	defaults defaults
 	optional bool // neither the object nor an item's key has to be there
 }
 
-func keysOf(name string, items []corev1.KeyToPath, defaultMode *int32, optional *bool) keys {
-	return keys{name: name, items: items, mode: fileMode(defaultMode), optional: ptr.Deref(optional, false)}
+func keysOf(name string, items []corev1.KeyToPath, d defaults, optional *bool) keys {
+	return keys{name: name, items: items, defaults: d, optional: ptr.Deref(optional, false)}
 }
 
 func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
@@ -86,7 +89,7 @@ func (k keys) files(data map[string][]byte, missing func(key string) error) (pay
 	if len(k.items) == 0 {
 		var errs []error
 		for key, value := range data {
-			errs = append(errs, files.set(key, file{data: value, mode: k.mode}))
+			errs = append(errs, files.set(key, k.defaults.file(value, nil, nil)))
 		}
 		return files, errors.Join(errs...)
 	}
@@ -98,21 +101,29 @@ func (k keys) files(data map[string][]byte, missing func(key string) error) (pay
 			}
 			return nil, missing(item.Key)
 		}
-		f := file{data: value, mode: k.mode}
-		if item.Mode != nil {
-			f.mode = uint32(*item.Mode)
-		}
-		if err := files.set(item.Path, f); err != nil {
+		if err := files.set(item.Path, k.defaults.file(value, item.Mode, item.User)); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
 }
 
-// fileMode returns a volume's defaultMode. The API server sets it; a manifest may lack it.
-func fileMode(mode *int32) uint32 {
-	if mode == nil {
-		return uint32(corev1.ConfigMapVolumeSourceDefaultMode)
+// defaults are the mode and the owner of files whose items do not name them.
+type defaults struct {
+	mode uint32
+	user *int64 // nil: root
+}
+
+// defaultsOf returns those of a volume. The API server sets defaultMode; a manifest may lack it.
+func defaultsOf(mode *int32, user *int64) defaults {
+	return defaults{uint32(ptr.Deref(mode, corev1.ConfigMapVolumeSourceDefaultMode)), user}
+}
+
+// file makes data a file with the mode and the owner of its item, where that names them.
+func (d defaults) file(data []byte, mode *int32, user *int64) file {
+	f := file{data: data, mode: d.mode, uid: cmp.Or(user, d.user)}
+	if mode != nil {
+		f.mode = uint32(*mode)
 	}
-	return uint32(*mode)
+	return f
 }

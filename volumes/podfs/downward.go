@@ -12,14 +12,14 @@ import (
 )
 
 func (v *FS) mountDownwardAPI(ctx context.Context, r Request, s *corev1.DownwardAPIVolumeSource) (Mounted, error) {
-	files, err := downwardFiles(r, s.Items, fileMode(s.DefaultMode))
+	files, err := downwardFiles(r, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser))
 	if err != nil {
 		return Mounted{}, err
 	}
 	return v.show(ctx, r, pluginname.DownwardAPI, files)
 }
 
-func downwardFiles(r Request, items []corev1.DownwardAPIVolumeFile, mode uint32) (payload, error) {
+func downwardFiles(r Request, items []corev1.DownwardAPIVolumeFile, d defaults) (payload, error) {
 	files := payload{}
 	var errs []error
 	for _, item := range items {
@@ -28,11 +28,7 @@ func downwardFiles(r Request, items []corev1.DownwardAPIVolumeFile, mode uint32)
 			errs = append(errs, err)
 			continue
 		}
-		f := file{data: []byte(value), mode: mode}
-		if item.Mode != nil {
-			f.mode = uint32(*item.Mode)
-		}
-		if err := files.set(item.Path, f); err != nil {
+		if err := files.set(item.Path, d.file([]byte(value), item.Mode, item.User)); err != nil {
 			errs = append(errs, err)
 		}
 	}

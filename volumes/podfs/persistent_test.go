@@ -108,7 +108,7 @@ func TestPersistentRefused(t *testing.T) {
 		"fc": {
 			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{FSType: "xfs"}},
 			false,
-			"kind fc is unsupported by this node agent",
+			"kind fc is unsupported by this node agent: use a PersistentVolume of a CSI driver",
 		},
 		"hostPath type": {
 			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: file,

@@ -1,6 +1,7 @@
 package podfs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,21 +56,21 @@ func earlier(a, b time.Time) time.Time {
 func (v *FS) projectedObjects(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
 ) ([]payload, error) {
-	perSource := make([]payload, len(s.Sources))
+	perSource, d := make([]payload, len(s.Sources)), defaultsOf(s.DefaultMode, s.DefaultUser)
 	var errs []error
 	for i, source := range s.Sources {
 		var err error
 		switch {
 		case source.Secret != nil:
 			p := source.Secret
-			perSource[i], err = secretFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, s.DefaultMode, p.Optional))
+			perSource[i], err = secretFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, d, p.Optional))
 		case source.ConfigMap != nil:
 			p := source.ConfigMap
-			perSource[i], err = configMapFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, s.DefaultMode, p.Optional))
+			perSource[i], err = configMapFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, d, p.Optional))
 		case source.DownwardAPI != nil:
-			perSource[i], err = downwardFiles(r, source.DownwardAPI.Items, fileMode(s.DefaultMode))
+			perSource[i], err = downwardFiles(r, source.DownwardAPI.Items, d)
 		case source.ClusterTrustBundle != nil:
-			perSource[i], err = bundleFiles(ctx, r, source.ClusterTrustBundle, o, fileMode(s.DefaultMode))
+			perSource[i], err = bundleFiles(ctx, r, source.ClusterTrustBundle, o, d)
 			err = inSource(i, "clusterTrustBundle", err)
 		}
 		if err != nil {
@@ -84,6 +85,7 @@ func (v *FS) projectedTokens(
 	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
 ) (refresh time.Time, err error) {
 	var errs []error
+	d := defaultsOf(s.DefaultMode, s.DefaultUser)
 	for i, source := range s.Sources {
 		if source.ServiceAccountToken == nil {
 			continue
@@ -95,7 +97,7 @@ func (v *FS) projectedTokens(
 		}
 		refresh = earlier(refresh, due)
 		perSource[i] = payload{}
-		f := ownFile(r.Pod, []byte(token), fileMode(s.DefaultMode))
+		f := ownFile(r.Pod, []byte(token), d, source.ServiceAccountToken.User)
 		if err := perSource[i].set(source.ServiceAccountToken.Path, f); err != nil {
 			errs = append(errs, err)
 		}
@@ -103,14 +105,15 @@ func (v *FS) projectedTokens(
 	return refresh, utilerrors.NewAggregate(errs)
 }
 
-// ownFile makes a token, a certificate or a trust bundle a file of the user as which all containers run; no other user
-// can read it. With an fsGroup the group may read it, too (the whole volume gets 0640).
-func ownFile(pod *corev1.Pod, data []byte, mode uint32) file {
-	user := singleUser(pod)
-	if sc := pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
-		mode = 0o600
+// ownFile makes a token, a certificate or a trust bundle a file of the user that the source or the volume names, or as
+// which all containers run; no other user can read it. With an fsGroup the group may read it, too (the whole volume
+// gets 0640).
+func ownFile(pod *corev1.Pod, data []byte, d defaults, user *int64) file {
+	f := d.file(data, nil, cmp.Or(user, d.user, singleUser(pod)))
+	if sc := pod.Spec.SecurityContext; f.uid != nil || sc != nil && sc.FSGroup != nil {
+		f.mode = 0o600
 	}
-	return file{data: data, mode: mode, uid: user}
+	return f
 }
 
 // inSource adds the source of a projected volume to an error.

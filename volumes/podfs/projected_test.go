@@ -87,6 +87,41 @@ func TestProjectedErrorsAreCollected(t *testing.T) {
 	}
 }
 
+// TestFileUsers checks that the user of an item owns its file, and that of the volume the others.
+func TestFileUsers(t *testing.T) {
+	t.Parallel()
+	v, o := newVolumes(t), accessObjects(func() time.Time { return testNow })
+	pod := testPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7))}
+	wants := func(source corev1.VolumeSource, name string, want map[string]uint32) {
+		t.Helper()
+		m := mustMount(t, v, request(pod, name, source), o)
+		for file, uid := range want {
+			if st := statPath(t, filepath.Join(m.HostPath, "..data", file)); st.Uid != uid {
+				t.Errorf("%s of volume %s: got owner %d, want %d", file, name, st.Uid, uid)
+			}
+		}
+	}
+	user := new(int64(5))
+	wants(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred", DefaultUser: user}}, "all",
+		map[string]uint32{"user": 5, "pass": 5})
+	wants(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "cfg"},
+		Items:                []corev1.KeyToPath{{Key: "a.conf", Path: "a", User: new(int64(6))}, {Key: "b.conf", Path: "b"}},
+		DefaultUser:          user,
+	}}, "items", map[string]uint32{"a": 6, "b": 5})
+	wants(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+		{Path: "own", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}, User: new(int64(6))},
+		{Path: "none", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}},
+	}}}, "downward", map[string]uint32{"own": 6, "none": 0})
+	projected := apiAccess()
+	wants(projected, "run", map[string]uint32{"token": 7, "ca.crt": 0})
+	projected.Projected.DefaultUser = user
+	wants(projected, "default", map[string]uint32{"token": 5, "ca.crt": 5, "namespace": 5})
+	projected.Projected.Sources[0].ServiceAccountToken.User = new(int64(0))
+	wants(projected, "token", map[string]uint32{"token": 0, "ca.crt": 5})
+}
+
 func TestTokenOwner(t *testing.T) {
 	t.Parallel()
 	user := func(uid int64) *corev1.SecurityContext { return &corev1.SecurityContext{RunAsUser: &uid} }

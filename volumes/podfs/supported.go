@@ -63,7 +63,8 @@ func unsupported(source any) error {
 		return fmt.Errorf("kind %s is %w by this node agent: use a PersistentVolume of CSI driver %s",
 			kind, ErrUnsupported, driver)
 	}
-	return fmt.Errorf("kind %s is %w by this node agent", kind, ErrUnsupported)
+	return fmt.Errorf("kind %s is %w by this node agent: use a PersistentVolume of a CSI driver for this storage",
+		kind, ErrUnsupported)
 }
 
 func supportedSources(sources []corev1.VolumeProjection) error {

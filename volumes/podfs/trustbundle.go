@@ -16,7 +16,7 @@ import (
 // bundleFiles is the file of a clusterTrustBundle source: each certificate of the bundles once, and nothing else of
 // them. An optional source without a bundle gives an empty file.
 func bundleFiles(
-	ctx context.Context, r Request, s *corev1.ClusterTrustBundleProjection, o Objects, mode uint32,
+	ctx context.Context, r Request, s *corev1.ClusterTrustBundleProjection, o Objects, d defaults,
 ) (payload, error) {
 	optional := ptr.Deref(s.Optional, false)
 	bundles, err := o.TrustBundles(ctx, s)
@@ -32,7 +32,7 @@ func bundleFiles(
 	}
 	anchors = shuffled(anchors, string(r.Pod.UID)+"/"+r.Volume.Name+"/"+s.Path)
 	files := payload{}
-	return files, files.set(s.Path, ownFile(r.Pod, encodeCertificates(anchors), mode))
+	return files, files.set(s.Path, ownFile(r.Pod, encodeCertificates(anchors), d, s.User))
 }
 
 // shuffled returns each certificate once, in an order that depends on the seed alone, so that pods cannot rely on it.
