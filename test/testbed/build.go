@@ -249,7 +249,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 			return err
 		}
 	}
-	temp, err := os.MkdirTemp(c.dir, ".build-")
+	temp, err := c.workDir()
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error
 }
 
 func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
-	temp, err := os.MkdirTemp(c.dir, ".build-")
+	temp, err := c.workDir()
 	if err != nil {
 		return err
 	}

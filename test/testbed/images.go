@@ -125,7 +125,7 @@ func (b imageBuilder) compileC(ctx context.Context, text []byte) ([]byte, error)
 	if err := installDebian(ctx, b.cache.progress, cgoNeeds()[:2]); err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp(b.cache.dir, ".build-")
+	temp, err := b.cache.workDir()
 	if err != nil {
 		return nil, err
 	}

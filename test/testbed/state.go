@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,6 +90,24 @@ func (c *Cache) lock(what string) (unlock func(), err error) {
 		return nil, err
 	}
 	return flock(f, func() { fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what) })
+}
+
+// noBuild is longer than any build takes.
+const noBuild = 24 * time.Hour
+
+// workDir makes a directory for a build, and removes those that killed builds have left.
+func (c *Cache) workDir() (string, error) {
+	const name = ".build-"
+	left, err := filepath.Glob(filepath.Join(c.dir, name+"*"))
+	for _, dir := range left {
+		if info, statErr := os.Stat(dir); statErr == nil && time.Since(info.ModTime()) > noBuild {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("remove what killed builds have left: %w", err)
+	}
+	return os.MkdirTemp(c.dir, name)
 }
 
 // lockDir locks a directory itself, so that no lock file is left when the directory is removed.

@@ -330,7 +330,7 @@ func (b imageBuilder) bootstrap(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp(b.cache.dir, ".build-")
+	temp, err := b.cache.workDir()
 	if err != nil {
 		return err
 	}

@@ -421,6 +421,31 @@ func TestCgroupPath(t *testing.T) {
 	}
 }
 
+// TestWorkDir checks that a build removes what killed builds have left, and nothing of builds that may still run.
+func TestWorkDir(t *testing.T) {
+	c := &Cache{dir: t.TempDir()}
+	old, young := filepath.Join(c.dir, ".build-1"), filepath.Join(c.dir, ".build-2")
+	for _, dir := range []string{old, young} {
+		if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now().Add(-2 * noBuild)
+	if err := os.Chtimes(old, before, before); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := c.workDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := filepath.Glob(filepath.Join(c.dir, ".build-*"))
+	want := []string{young, dir}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
 // TestSuiteReferences checks that the suite's own lists of images give the references, also several of one name.
 func TestSuiteReferences(t *testing.T) {
 	b := imageBuilder{&Cache{}}
