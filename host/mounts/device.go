@@ -24,10 +24,7 @@ func Release(path string) error {
 	if err := detachLoops(path); err != nil {
 		return err
 	}
-	if err := UnmountAll(func() error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }); err != nil {
-		return fmt.Errorf("unmount %s: %w", path, err)
-	}
-	return nil
+	return Unmount(path)
 }
 
 // detachLoops detaches the loop devices behind which a file is.

@@ -54,3 +54,11 @@ func UnmountAll(unmount func() error) error {
 	}
 	return fmt.Errorf("more than %d mounts on top of each other", maxStacked)
 }
+
+// Unmount unmounts everything that is mounted on a path.
+func Unmount(path string) error {
+	if err := UnmountAll(func() error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }); err != nil {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}

@@ -156,7 +156,7 @@ func (d *Driver) path(ctx context.Context, l *LUN, portal string, s *session, se
 func (d *Driver) NodeUnstageVolume(ctx context.Context, in *csipb.NodeUnstageVolumeRequest, _ ...grpc.CallOption) (
 	*csipb.NodeUnstageVolumeResponse, error) {
 	staging := in.StagingTargetPath
-	if err := unmount(staging); err != nil {
+	if err := mounts.Unmount(staging); err != nil {
 		return nil, err
 	}
 	l, err := d.load(staging)
@@ -286,14 +286,5 @@ func (d *Driver) device(ctx context.Context, l *LUN) (string, error) {
 // NodeUnpublishVolume unmounts a LUN for a pod.
 func (d *Driver) NodeUnpublishVolume(_ context.Context, in *csipb.NodeUnpublishVolumeRequest, _ ...grpc.CallOption) (
 	*csipb.NodeUnpublishVolumeResponse, error) {
-	return &csipb.NodeUnpublishVolumeResponse{}, unmount(in.TargetPath)
-}
-
-// unmount unmounts everything that is mounted at a path.
-func unmount(path string) error {
-	err := mounts.UnmountAll(func() error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) })
-	if err != nil {
-		return fmt.Errorf("iscsi: unmount %s: %w", path, err)
-	}
-	return nil
+	return &csipb.NodeUnpublishVolumeResponse{}, mounts.Unmount(in.TargetPath)
 }

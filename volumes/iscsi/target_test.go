@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // The tests of this file also run with a real target: see test/vm.
@@ -197,7 +199,7 @@ func TestTargetBusy(t *testing.T) {
 	if w.sessions() != 1 {
 		t.Error("the session of a mounted LUN: got none, want it still there")
 	}
-	w.must(unmount(elsewhere))
+	w.must(mounts.Unmount(elsewhere))
 	w.unstage(l, false)
 	w.nothing()
 }
