@@ -17,39 +17,50 @@ const lookupLimit = 2 * time.Second
 
 // findIPs returns the node's addresses: those of --node-ip if this machine can use them; else the node's name if it is
 // an address; else what the name resolves to; else the address of the interface with the default route. wanted may
-// hold one unspecified address, which selects the address family. While DNS does not answer, those that are known stay.
-func findIPs(ctx context.Context, name string, wanted, known []netip.Addr) ([]netip.Addr, error) {
+// hold one unspecified address, which selects the address family. resolved are those that an earlier call has found by
+// the name, as byName says: they stay while DNS does not answer.
+func findIPs(ctx context.Context, name string, wanted, resolved []netip.Addr) (
+	ips []netip.Addr, byName bool, err error) {
 	if len(wanted) > 0 && !wanted[0].IsUnspecified() {
 		for _, ip := range wanted {
 			if err := usable(ip); err != nil {
-				return nil, fmt.Errorf("use the address of --node-ip: %w", err)
+				return nil, false, fmt.Errorf("use the address of --node-ip: %w", err)
 			}
 		}
-		return wanted, nil
+		return wanted, false, nil
 	}
 	prefer4 := len(wanted) == 0 || wanted[0].Is4()
 	if ip, err := netip.ParseAddr(name); err == nil {
-		return []netip.Addr{ip}, nil
+		return []netip.Addr{ip}, false, nil
 	}
 	switch ip, err := lookup(ctx, name, prefer4); {
 	case ip.IsValid():
-		return []netip.Addr{ip}, nil
-	case err != nil && len(known) > 0:
-		return known, nil
+		return []netip.Addr{ip}, true, nil
+	case err != nil && len(resolved) > 0:
+		return resolved, true, nil
 	}
+	ip, err := routed(prefer4)
+	if err != nil {
+		return nil, false, fmt.Errorf("find the node's address by the default route: %w", err)
+	}
+	return []netip.Addr{ip}, false, nil
+}
+
+// routed returns the address of the interface with the default route.
+func routed(prefer4 bool) (netip.Addr, error) {
 	var bind net.IP
 	if !prefer4 {
 		bind = net.IPv6zero
 	}
 	found, err := utilnet.ResolveBindAddress(bind)
 	if err != nil {
-		return nil, fmt.Errorf("find the node's address by the default route: %w; set it with --node-ip", err)
+		return netip.Addr{}, fmt.Errorf("%w; set it with --node-ip", err)
 	}
 	ip, ok := netip.AddrFromSlice(found)
 	if !ok {
-		return nil, fmt.Errorf("find the node's address by the default route: %v is not an address", found)
+		return netip.Addr{}, fmt.Errorf("%v is not an address", found)
 	}
-	return []netip.Addr{ip.Unmap()}, nil
+	return ip.Unmap(), nil
 }
 
 // lookup resolves the node's name. It returns the first usable address of the preferred family, else of the other one,

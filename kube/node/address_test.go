@@ -77,31 +77,31 @@ func TestUsableWithNonlocalBind(t *testing.T) {
 
 func TestFindIPs(t *testing.T) {
 	ip := hostIP(t)
-	got, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip}, nil)
+	got, _, err := findIPs(t.Context(), "no-such-name.invalid", []netip.Addr{ip}, nil)
 	if err != nil || len(got) != 1 || got[0] != ip {
 		t.Errorf("with --node-ip %v: got %v, %v, want one", ip, got, err)
 	}
-	if _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}, nil); err == nil {
+	if _, _, err := findIPs(t.Context(), "n", []netip.Addr{netip.MustParseAddr("192.0.2.77")}, nil); err == nil {
 		t.Error("with --node-ip of another machine: got no error")
 	}
-	if got, err := findIPs(t.Context(), "192.0.2.5", nil, nil); err != nil || got[0].String() != "192.0.2.5" {
+	if got, _, err := findIPs(t.Context(), "192.0.2.5", nil, nil); err != nil || got[0].String() != "192.0.2.5" {
 		t.Errorf("with the node name 192.0.2.5: got %v, %v", got, err)
 	}
-	got, err = findIPs(t.Context(), "no-such-name.invalid", nil, nil)
+	got, _, err = findIPs(t.Context(), "no-such-name.invalid", nil, nil)
 	if err == nil && usable(got[0]) != nil {
 		t.Errorf("by the default route: got %v, which is not usable: %v", got, usable(got[0]))
 	}
 	t.Logf("by the default route: %v, %v", got, err)
 }
 
-// TestKnownAddressesStay checks that a node keeps its address while DNS does not answer.
-func TestKnownAddressesStay(t *testing.T) {
+// TestResolvedAddressesStay checks that a node keeps the address that its name has while DNS does not answer.
+func TestResolvedAddressesStay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	known := []netip.Addr{netip.MustParseAddr("192.0.2.6")}
-	got, err := findIPs(ctx, "no-such-name.invalid", nil, known)
-	if err != nil || !slices.Equal(got, known) {
-		t.Errorf("got %v, %v, want %v", got, err, known)
+	resolved := []netip.Addr{netip.MustParseAddr("192.0.2.6")}
+	got, byName, err := findIPs(ctx, "no-such-name.invalid", nil, resolved)
+	if err != nil || !slices.Equal(got, resolved) || !byName {
+		t.Errorf("got %v, by name %v, %v, want %v by name", got, byName, err, resolved)
 	}
 }
 
@@ -117,20 +117,25 @@ func TestAddressesAreFollowed(t *testing.T) {
 	for _, step := range []struct {
 		after       time.Duration
 		found, want netip.Addr // found is invalid if nothing is
+		byName      bool       // it is found by the name of the node
+		resolved    int        // the addresses that count as found by the name before
 	}{
-		{0, first, first},
-		{addressInterval / 2, second, first},
-		{addressInterval / 2, second, second},
-		{addressInterval, netip.Addr{}, second},
-		{addressInterval, lost, lost},
-		{time.Second, first, first},
+		{0, first, first, true, 0},
+		{addressInterval / 2, second, first, true, 0},
+		{addressInterval / 2, second, second, false, 1},
+		{addressInterval, netip.Addr{}, second, false, 0},
+		{addressInterval, lost, lost, true, 0},
+		{time.Second, first, first, false, 0},
 	} {
 		now = now.Add(step.after)
-		r.findIPs = func(context.Context, string, []netip.Addr, []netip.Addr) ([]netip.Addr, error) {
-			if !step.found.IsValid() {
-				return nil, errors.New("no default route")
+		r.findIPs = func(_ context.Context, _ string, _, resolved []netip.Addr) ([]netip.Addr, bool, error) {
+			if len(resolved) != step.resolved {
+				t.Errorf("found %v: got %v as resolved before, want %d", step.found, resolved, step.resolved)
 			}
-			return []netip.Addr{step.found}, nil
+			if !step.found.IsValid() {
+				return nil, false, errors.New("no default route")
+			}
+			return []netip.Addr{step.found}, step.byName, nil
 		}
 		r.refreshIPs(t.Context(), now)
 		if !slices.Equal(r.state.ips, []netip.Addr{step.want}) {

@@ -27,6 +27,7 @@ type reportState struct {
 	failed      int       // failed attempts to send in a row
 	retryAt     time.Time // the earliest time of the next attempt after a failure
 	ips         []netip.Addr
+	byName      bool      // the name of the node resolves to ips
 	ipsFound    time.Time // when they were looked for
 	addressErr  string    // the last error, so that it is logged once
 	machineRead time.Time
@@ -292,13 +293,16 @@ func (r *Reporter) refreshIPs(ctx context.Context, now time.Time) {
 	if r.cfg.ExternalCloud && len(r.cfg.IPs) == 0 {
 		return // the cloud controller manager sets them
 	}
-	ips, err := r.findIPs(ctx, r.cfg.Name, r.cfg.IPs, known)
+	if !r.state.byName {
+		known = nil
+	}
+	ips, byName, err := r.findIPs(ctx, r.cfg.Name, r.cfg.IPs, known)
 	r.state.ipsFound = now
 	text := ""
 	if err != nil {
 		text = err.Error()
 	} else {
-		r.state.ips = ips
+		r.state.ips, r.state.byName = ips, byName
 	}
 	if text != "" && text != r.state.addressErr {
 		r.log.Warn("cannot find the node's address, trying again", "err", err)

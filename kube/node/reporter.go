@@ -103,7 +103,7 @@ type Reporter struct {
 	gone     latest.Signal
 	wake     latest.Signal
 	outdated chan chan struct{} // channels to be closed when the object has been read again
-	findIPs  func(ctx context.Context, name string, wanted, known []netip.Addr) ([]netip.Addr, error)
+	findIPs  func(ctx context.Context, name string, wanted, resolved []netip.Addr) ([]netip.Addr, bool, error)
 
 	mu    sync.Mutex // guards in
 	in    inputs
