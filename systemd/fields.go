@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -40,14 +41,15 @@ var messageIDs = map[string]string{
 	"cannot observe the pod, retrying":       "5c1f0a3e6c3b4a7ab0f2a2d8a6f3c90a",
 }
 
-// fields is a handler that sends records to journald with fields. What journald does not take goes to fallback.
-type fields struct {
-	conn     net.Conn
-	fallback slog.Handler
-	text     slog.Handler // writes to line
-	line     *lockedBuffer
-	set      []slog.Attr // of WithAttrs, outside of groups
-	grouped  bool
+// journal is a handler that sends records to journald with fields. What journald does not take goes to standard error,
+// in one write with a priority in front, see sd-daemon(3). journald adds time and level itself.
+type journal struct {
+	conn    net.Conn // nil without journald
+	stderr  io.Writer
+	text    slog.Handler // writes to line
+	line    *lockedBuffer
+	set     []slog.Attr // of WithAttrs, outside of groups
+	grouped bool
 }
 
 type lockedBuffer struct {
@@ -55,41 +57,47 @@ type lockedBuffer struct {
 	bytes.Buffer
 }
 
-// newFields returns a handler for the socket of journald, or fallback if there is none.
-func newFields(socket string, fallback slog.Handler, level slog.Leveler) slog.Handler {
-	conn, err := net.Dial("unixgram", socket)
-	if err != nil {
-		return fallback
-	}
+func newJournal(socket string, stderr io.Writer, level slog.Leveler) *journal {
 	line := &lockedBuffer{}
-	return &fields{conn: conn, fallback: fallback, text: plainText(&line.Buffer, level), line: line}
+	j := &journal{stderr: stderr, text: plainText(&line.Buffer, level), line: line}
+	if conn, err := net.Dial("unixgram", socket); err == nil {
+		j.conn = conn
+	}
+	return j
 }
 
 // Enabled reports whether records of the level are logged.
-func (f *fields) Enabled(ctx context.Context, l slog.Level) bool { return f.fallback.Enabled(ctx, l) }
+func (j *journal) Enabled(ctx context.Context, l slog.Level) bool { return j.text.Enabled(ctx, l) }
 
-// sendLimit is how long journald may take for a record before the fallback gets it.
-const sendLimit = 100 * time.Millisecond
-
-// Handle is part of slog.Handler. The record is one datagram; one that is too large for a datagram, or that journald
-// does not take, goes to the fallback. Its writer notices a journald that hangs.
-func (f *fields) Handle(ctx context.Context, r slog.Record) error {
-	f.line.Lock()
-	f.line.Reset()
-	err := f.text.Handle(ctx, r)
-	message := strings.TrimSuffix(f.line.String(), "\n")
-	f.line.Unlock()
-	if err != nil {
+// Handle is part of slog.Handler.
+func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+	j.line.Lock()
+	j.line.Reset()
+	err := j.text.Handle(ctx, r)
+	message := strings.TrimSuffix(j.line.String(), "\n")
+	j.line.Unlock()
+	if err != nil || j.send(r, message) {
 		return err
 	}
-	_ = f.conn.SetWriteDeadline(time.Now().Add(sendLimit)) // fails with a closed socket, as does the write
-	if _, err := f.conn.Write(f.datagram(r, message)); err != nil {
-		return f.fallback.Handle(ctx, r)
-	}
-	return nil
+	_, err = fmt.Fprintf(j.stderr, "<%s>%s\n", priority(r.Level), message)
+	return err
 }
 
-func (f *fields) datagram(r slog.Record, message string) []byte {
+// sendLimit is how long journald may take for a record.
+const sendLimit = 100 * time.Millisecond
+
+// send sends a record as one datagram, and reports whether journald has taken it. The writer to standard error notices
+// a journald that hangs.
+func (j *journal) send(r slog.Record, message string) bool {
+	if j.conn == nil {
+		return false
+	}
+	_ = j.conn.SetWriteDeadline(time.Now().Add(sendLimit)) // fails with a closed socket, as does the write
+	_, err := j.conn.Write(j.datagram(r, message))
+	return err == nil
+}
+
+func (j *journal) datagram(r slog.Record, message string) []byte {
 	var out bytes.Buffer
 	put(&out, "MESSAGE", message)
 	put(&out, "PRIORITY", priority(r.Level))
@@ -103,10 +111,10 @@ func (f *fields) datagram(r slog.Record, message string) []byte {
 		}
 		return true
 	}
-	for _, a := range f.set {
+	for _, a := range j.set {
 		putAttr(a)
 	}
-	if !f.grouped {
+	if !j.grouped {
 		r.Attrs(putAttr)
 	}
 	return out.Bytes()
@@ -139,21 +147,20 @@ func priority(l slog.Level) string {
 }
 
 // WithAttrs is part of slog.Handler.
-func (f *fields) WithAttrs(as []slog.Attr) slog.Handler {
-	g := *f
-	g.fallback, g.text = f.fallback.WithAttrs(as), f.text.WithAttrs(as)
-	if !f.grouped {
-		g.set = append(slices.Clip(f.set), as...)
+func (j *journal) WithAttrs(as []slog.Attr) slog.Handler {
+	k := *j
+	k.text = j.text.WithAttrs(as)
+	if !j.grouped {
+		k.set = append(slices.Clip(j.set), as...)
 	}
-	return &g
+	return &k
 }
 
 // WithGroup is part of slog.Handler.
-func (f *fields) WithGroup(name string) slog.Handler {
-	g := *f
-	g.fallback, g.text = f.fallback.WithGroup(name), f.text.WithGroup(name)
-	g.grouped = true
-	return &g
+func (j *journal) WithGroup(name string) slog.Handler {
+	k := *j
+	k.text, k.grouped = j.text.WithGroup(name), true
+	return &k
 }
 
 // plainText writes records without time and level, which journald has itself.

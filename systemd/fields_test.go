@@ -49,7 +49,7 @@ func receive(t *testing.T, conn *net.UnixConn) map[string]string {
 func TestJournalFields(t *testing.T) {
 	socket, conn := listenJournal(t)
 	var fallback bytes.Buffer
-	log := slog.New(newFields(socket, newJournal(&fallback, slog.LevelInfo), slog.LevelInfo))
+	log := slog.New(newJournal(socket, &fallback, slog.LevelInfo))
 	log.Debug("below the level")
 	log.With("pod", "default/web").Warn("step failed", "podUID", "u-1", "err", "two\nlines", "took", 3)
 	want := map[string]string{
@@ -78,7 +78,7 @@ func TestJournalFields(t *testing.T) {
 // TestNoJournal checks that without journald's socket the log goes to standard error.
 func TestNoJournal(t *testing.T) {
 	var out bytes.Buffer
-	slog.New(newFields(filepath.Join(t.TempDir(), "none"), newJournal(&out, slog.LevelInfo), slog.LevelInfo)).Info("here")
+	slog.New(newJournal(filepath.Join(t.TempDir(), "none"), &out, slog.LevelInfo)).Info("here")
 	if out.String() != "<6>msg=here\n" {
 		t.Errorf("got %q", out.String())
 	}

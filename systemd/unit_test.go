@@ -132,7 +132,7 @@ func TestKeep(t *testing.T) {
 
 func TestJournalHandler(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(newJournal(&out, slog.LevelInfo)).With("a", 1)
+	log := slog.New(newJournal(filepath.Join(t.TempDir(), "none"), &out, slog.LevelInfo)).With("a", 1)
 	log.Debug("below the level")
 	log.Info("one", "b", "x\ny")
 	log.WithGroup("g").Warn("two", "c", 3)
