@@ -23,7 +23,8 @@ var Private = []netip.Prefix{
 }
 
 // Masquerade gives packets from the pod ranges the address of the node, unless they go to one of the ranges in except,
-// to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent.
+// to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent, and
+// removes the rules for ranges that the node does not have any more.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
 	var errs []error
 	for _, six := range []bool{false, true} {
@@ -44,19 +45,17 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 	for _, r := range append(append([]netip.Prefix{}, ranges...), except...) {
 		fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, r)
 	}
-	fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n-A %s -j MASQUERADE\nCOMMIT\n", masqueradeChain, multicast, masqueradeChain)
+	fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, multicast)
+	for _, r := range ranges {
+		fmt.Fprintf(&b, "-A %s -s %s -j MASQUERADE\n", masqueradeChain, r)
+	}
+	b.WriteString("COMMIT\n")
 	tool := toolOf(six)
 	if err := tool.Restore(ctx, b.String()); err != nil {
 		return err
 	}
-	for _, r := range ranges {
-		err := tool.Ensure(ctx, "nat", "-A", "POSTROUTING", "-s", r.String(), "-m", "comment", "--comment",
-			"nodelet: pods to the outside", "-j", masqueradeChain)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return tool.Ensure(ctx, "nat", "-A", "POSTROUTING", "-m", "comment", "--comment", "nodelet: pods to the outside",
+		"-j", masqueradeChain)
 }
 
 // AllowForwarding lets packets from and to the pod ranges pass a firewall that drops forwarded packets by default. It

@@ -191,18 +191,19 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 
 func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 	t.Helper()
-	for range 2 {
-		if err := Masquerade(context.Background(), ranges, Private); err != nil {
+	earlier := netip.MustParsePrefix("10.54.0.0/29")
+	for _, pods := range [][]netip.Prefix{append(slices.Clone(ranges), earlier), ranges} {
+		if err := Masquerade(context.Background(), pods, Private); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for tool, want := range map[string]string{
-		"iptables-save":  "-A POSTROUTING -s 10.55.0.0/29 ",
-		"ip6tables-save": "-A POSTROUTING -s fd55::/64 ",
+		"iptables-save":  "-A NODELET-MASQ -s 10.55.0.0/29 -j MASQUERADE",
+		"ip6tables-save": "-A NODELET-MASQ -s fd55::/64 -j MASQUERADE",
 	} {
 		out := sh(t, tool, "-t", "nat")
-		if strings.Count(out, want) != 1 || strings.Count(out, "-A NODELET-MASQ -j MASQUERADE") != 1 {
-			t.Errorf("%s: want the rule and one MASQUERADE, got\n%s", tool, out)
+		if strings.Count(out, want) != 1 || strings.Count(out, "-j NODELET-MASQ") != 1 || strings.Contains(out, "10.54.") {
+			t.Errorf("%s: want one rule of POSTROUTING, and %q, and none for earlier pods, got\n%s", tool, want, out)
 		}
 	}
 	if dropsForwarded(t.Context(), iptables.IPv4) {
