@@ -76,6 +76,7 @@ type script struct {
 
 var commands = map[string]func(*script){
 	"pod":   (*script).pod,    // a new pod from YAML, on a clean node
+	"up":    (*script).up,     // "pod" and "run", of which only the end is printed: a pod that has started before
 	"spec":  (*script).spec,   // the pod has changed: its new YAML
 	"shown": (*script).status, // what the API shows of the pod, in YAML
 	// what is on the node: sandbox <attempt>, container <name> <attempt> running|exit=<n>, volume <name>
@@ -233,6 +234,14 @@ func (s *script) pod() {
 	s.w = newWorld(podstate.Desired{Pod: pod, Hashes: hashesOf(pod)}, epoch)
 	s.shown = nil
 	s.turn()
+}
+
+func (s *script) up() {
+	s.pod()
+	s.run()
+	s.out.Reset()
+	s.shown = nil
+	s.print(&s.w.plan)
 }
 
 // hashesOf replaces the hashes of agent/spec: in these tests only images change.
