@@ -307,7 +307,8 @@ func TestSourceKeepsRanges(t *testing.T) {
 		b.plugin(plugin, pass)
 	}
 	start := func() *Source {
-		return NewSource(SourceConfig{Dir: filepath.Join(b.dir, "state"), BinDirs: []string{b.dir}, Log: discard()})
+		return NewSource(SourceConfig{Dir: filepath.Join(b.dir, "state"), BinDirs: []string{b.dir}, Log: discard(),
+			Changed: func() {}})
 	}
 	s := start()
 	if _, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no pod range yet") {

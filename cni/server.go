@@ -36,7 +36,7 @@ const (
 	codeInternal     = 999
 )
 
-// ServerConfig is what a Server needs.
+// ServerConfig is what a Server needs. All fields are required.
 type ServerConfig struct {
 	// Socket is the path on which it listens; only root can connect.
 	Socket string
@@ -135,7 +135,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		log.Warn("CNI call failed", "err", err)
 		first, out = shim.Failed, failure(versionOf(r.Config), err)
-		if s.Incomplete != nil && (r.Command == "ADD" || r.Command == "DEL") {
+		if r.Command == "ADD" || r.Command == "DEL" {
 			s.Incomplete()
 		}
 	} else if r.Command != "STATUS" {
@@ -220,7 +220,7 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 		return nil, err
 	}
 	err = s.Driver.Attach(ctx, rec, wanted)
-	if err != nil && s.Failed != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		s.Failed(ctx)
 		if strings.Contains(err.Error(), noAddresses) {
 			err = s.Driver.Attach(ctx, rec, wanted)
@@ -236,9 +236,7 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Driver.Detach(context.WithoutCancel(ctx), r.ContainerID, r.NetNS, nil))
 	}
-	if s.Attached != nil {
-		s.Attached(rec)
-	}
+	s.Attached(rec)
 	return out, nil
 }
 

@@ -86,6 +86,15 @@ func run(t testing.TB, server *Server) (stop func()) {
 func begin(server *Server) (serving <-chan error, stop func()) {
 	outcomes := make(chan error, 10)
 	server.Serving = func(err error) { outcomes <- err }
+	if server.Attached == nil {
+		server.Attached = func(*Record) {}
+	}
+	if server.Failed == nil {
+		server.Failed = func(context.Context) {}
+	}
+	if server.Incomplete == nil {
+		server.Incomplete = func() {}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -171,9 +171,7 @@ func (s *Source) refresh() {
 	case beforeErr != nil || before != nil:
 		s.Log.Info("the node's pod network has changed", "network", n.Name)
 	}
-	if s.Changed != nil {
-		s.Changed()
-	}
+	s.Changed()
 }
 
 func (s *Source) look() (n *Network, err error) {

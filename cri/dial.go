@@ -69,6 +69,9 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.Done == nil {
 		o.Done = func(string, time.Duration, error) {}
 	}
+	if o.Connect == nil {
+		o.Connect = dialUnix
+	}
 	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
 	c.streams.Store(o.StreamLists)
 	if c.timeout == 0 {
@@ -104,9 +107,6 @@ func (c *Client) connect(what, endpoint string, dial dialer) (*grpc.ClientConn, 
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if dial == nil {
-		dial = dialUnix
 	}
 	conn, err := grpc.NewClient("passthrough:///"+path, append(dialOptions(), grpc.WithContextDialer(dial))...)
 	if err != nil {
