@@ -12,20 +12,20 @@ import (
 
 // lastStatus returns the status that was published last, or before the first one that which the API showed.
 func (w *worker) lastStatus() *corev1.PodStatus {
-	return cmp.Or(w.memory.Reported, &w.desired.Pod.Status)
+	return cmp.Or(w.memory.Reported, &w.order.Pod.Status)
 }
 
 // deadlineEvent records that the pod has ended at its active deadline.
 func (w *worker) deadlineEvent(st *corev1.PodStatus) {
 	if st.Reason == podstate.ReasonDeadlineExceeded && w.lastStatus().Reason != st.Reason {
-		w.cfg.Events.PodEvent(w.desired.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
+		w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
 	}
 }
 
 // imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
 // refers to the pod, not to the container.
 func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
-	pod := w.desired.Pod
+	pod := w.order.Pod
 	image, container := c.Image, c.Name
 	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
 		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
@@ -51,7 +51,7 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 				continue
 			}
 			w.reported.backoffs[c.Name] = key
-			pod := w.desired.Pod
+			pod := w.order.Pod
 			switch waiting.Reason {
 			case podstate.ReasonCrashLoopBackOff:
 				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
@@ -67,17 +67,17 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 
 // resizeEvents records an event when a resize has completed or failed.
 func (w *worker) resizeEvents(st *corev1.PodStatus) {
-	if w.memory.Reported == nil || w.desired.Stop != nil || w.desired.Allocation == nil {
+	if w.memory.Reported == nil || w.order.Stop != nil || w.order.Allocation == nil {
 		return
 	}
 	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)
 	now := podutil.Condition(st.Conditions, corev1.PodResizeInProgress)
 	switch {
 	case before != nil && now == nil:
-		w.cfg.resizeEvent(w.desired.Pod, before.ObservedGeneration, corev1.EventTypeNormal, "ResizeCompleted",
+		w.cfg.resizeEvent(w.order.Pod, before.ObservedGeneration, corev1.EventTypeNormal, "ResizeCompleted",
 			"Pod resize completed", "")
 	case now != nil && now.Reason == corev1.PodReasonError && (before == nil || before.Message != now.Message):
-		w.cfg.resizeEvent(w.desired.Pod, now.ObservedGeneration, corev1.EventTypeWarning, "ResizeError",
+		w.cfg.resizeEvent(w.order.Pod, now.ObservedGeneration, corev1.EventTypeWarning, "ResizeError",
 			"Pod resize error", now.Message)
 	}
 }

@@ -170,8 +170,8 @@ func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
 // explainObserving publishes that the worker asks the runtime about the pod, which may take long, and the steps in
 // progress. err is the error of the last attempt, or nil.
 func (w *worker) explainObserving(err error) {
-	e := w.desired.explanation()
-	e.Phase = cmp.Or(w.desired.Pod.Status.Phase, corev1.PodPending)
+	e := w.order.explanation()
+	e.Phase = cmp.Or(w.order.Pod.Status.Phase, corev1.PodPending)
 	if before := w.explained.Load(); before != nil {
 		e.Phase, e.Ready = before.Phase, before.Ready
 		e.Reason, e.Message = before.Reason, before.Message

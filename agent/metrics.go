@@ -48,12 +48,12 @@ type startup struct {
 func (w *worker) synced(began time.Time) {
 	kind := "sync"
 	switch {
-	case w.desired.Stop != nil:
+	case w.order.Stop != nil:
 		kind = "terminate"
 	case !w.startup.synced:
 		kind = "create"
 		if w.startup.fresh {
-			w.cfg.Metrics.Created(w.desired.Pod, began.Sub(w.startup.seen))
+			w.cfg.Metrics.Created(w.order.Pod, began.Sub(w.startup.seen))
 		}
 	}
 	w.startup.synced = true
@@ -66,7 +66,7 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 	for c := range podutil.ContainerStatuses(now) {
 		old := podutil.ContainerStatus(before, c.Name)
 		if c.State.Terminated != nil && (old == nil || old.State.Terminated == nil) {
-			w.cfg.Metrics.Ended(w.desired.Pod, c.Name, c.State.Terminated)
+			w.cfg.Metrics.Ended(w.order.Pod, c.Name, c.State.Terminated)
 		}
 	}
 }
@@ -81,10 +81,10 @@ func (w *worker) ran(st *corev1.PodStatus) {
 	if phase == corev1.PodFailed && !hasStarted(st) {
 		return
 	}
-	w.log.Log(context.Background(), loglevel.Pods, "pod started", "podUID", w.desired.Pod.UID, "phase", phase,
+	w.log.Log(context.Background(), loglevel.Pods, "pod started", "podUID", w.order.Pod.UID, "phase", phase,
 		"took", time.Since(w.startup.seen), "pulling", w.startup.pulling)
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
-		w.cfg.Metrics.Running(w.desired.Pod, w.startup.seen, w.startup.pulling)
+		w.cfg.Metrics.Running(w.order.Pod, w.startup.seen, w.startup.pulling)
 	}
 }
 
@@ -102,6 +102,6 @@ func hasStarted(st *corev1.PodStatus) bool {
 // logEnd logs that the pod has ended, if this run of the agent has seen it before that.
 func (w *worker) logEnd(phase corev1.PodPhase) {
 	if !w.startup.over {
-		w.log.Log(context.Background(), loglevel.Pods, "pod ended", "podUID", w.desired.Pod.UID, "phase", phase)
+		w.log.Log(context.Background(), loglevel.Pods, "pod ended", "podUID", w.order.Pod.UID, "phase", phase)
 	}
 }

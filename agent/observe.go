@@ -41,12 +41,12 @@ func newRuntimeFacts() runtimeFacts {
 func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if w.stale {
 		w.explainObserving(nil)
-		snapshot, err := w.cfg.Runtime.Snapshot(ctx, w.desired.Pod.UID, w.snapshot)
+		snapshot, err := w.cfg.Runtime.Snapshot(ctx, w.order.Pod.UID, w.snapshot)
 		if err != nil {
 			return podstate.Observed{}, err
 		}
-		if w.snapshot == nil && len(snapshot.Containers) > 0 && w.desired.Stop == nil {
-			w.cfg.Objects(w.desired.Pod).Prime(w.desired.Pod.UID)
+		if w.snapshot == nil && len(snapshot.Containers) > 0 && w.order.Stop == nil {
+			w.cfg.Objects(w.order.Pod).Prime(w.order.Pod.UID)
 		}
 		w.snapshot, w.stale = snapshot, false
 		w.facts.read(snapshot, w.log)
@@ -60,11 +60,11 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(newestReady(w.facts.sandboxes)),
 	}
-	o.ClaimsHeld = w.cfg.Claims.Holds(w.desired.Pod.UID)
-	o.DeviceHealth = w.cfg.deviceHealth(w.desired.Pod)
-	o.NetworkProblem = w.cfg.NetworkProblem(w.desired.Pod.UID)
-	if podutil.RestartsAll(&w.desired.Pod.Spec) {
-		mark, marked, err := w.cfg.PodFiles.ResetMark(w.desired.Pod.UID)
+	o.ClaimsHeld = w.cfg.Claims.Holds(w.order.Pod.UID)
+	o.DeviceHealth = w.cfg.deviceHealth(w.order.Pod)
+	o.NetworkProblem = w.cfg.NetworkProblem(w.order.Pod.UID)
+	if podutil.RestartsAll(&w.order.Pod.Spec) {
+		mark, marked, err := w.cfg.PodFiles.ResetMark(w.order.Pod.UID)
 		if err != nil {
 			return o, err
 		}
@@ -72,7 +72,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 			o.ResetMark = podstate.ParseResetMark(mark)
 		}
 	}
-	if plan.Stopping(w.desired.Desired, o) {
+	if plan.Stopping(w.order.Desired, o) {
 		return o, w.observeDisk(&o)
 	}
 	return o, nil
@@ -80,7 +80,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 
 // observeDisk adds what the pod has on the disk and in the cgroup tree. Only the end of a pod needs that.
 func (w *worker) observeDisk(o *podstate.Observed) error {
-	pod := w.desired.Pod
+	pod := w.order.Pod
 	var err error
 	if o.VolumesOnDisk, err = w.cfg.Steps.ListVolumes(pod.UID, &w.left); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (w *worker) verdicts() map[string]podstate.Verdict {
 	if len(w.reported.probed) == 0 {
 		return nil
 	}
-	return w.cfg.Probes.Verdicts(w.desired.Pod.UID)
+	return w.cfg.Probes.Verdicts(w.order.Pod.UID)
 }
 
 // deviceHealth returns the health of the devices of a pod, by container: nil for a pod without devices, an empty health

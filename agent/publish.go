@@ -32,19 +32,19 @@ func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(&p.Status)
 	w.resizeEvents(&p.Status)
-	if publish := w.desired.Publish; publish != nil && !w.desired.Stop.Is(podstate.StopOrphaned) {
+	if publish := w.order.Publish; publish != nil && !w.order.Stop.Is(podstate.StopOrphaned) {
 		w.forget(publish.UID)
-		if p.Released && w.desired.Stop.Is(podstate.StopDeleted) {
+		if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
 			w.cfg.Status.SetGone(publish, p.Status)
 		} else {
 			w.cfg.Status.Set(publish, p.Status)
 		}
 	}
-	w.explained.Store(explain(&w.desired, p, w.memory.Recall()))
+	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
 	w.setResult(&p.Status)
-	w.cfg.Watchers.Changed(w.desired.Pod.UID)
+	w.cfg.Watchers.Changed(w.order.Pod.UID)
 	if p.Released && !isClosed(w.released) {
-		if err := w.cfg.Steps.FreeIDs(w.desired.Pod.UID); err != nil {
+		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
 		}
 		close(w.released)
@@ -76,10 +76,10 @@ func isClosed(c <-chan struct{}) bool {
 
 // leave removes the pod from probes, objects and statuses.
 func (w *worker) leave() {
-	w.cfg.Probes.Set(w.desired.Pod, "", nil)
-	w.cfg.Objects(w.desired.Pod).Drop(w.desired.Pod.UID)
+	w.cfg.Probes.Set(w.order.Pod, "", nil)
+	w.cfg.Objects(w.order.Pod).Drop(w.order.Pod.UID)
 	w.forget("")
-	w.cfg.Metrics.Gone(w.desired.Pod)
+	w.cfg.Metrics.Gone(w.order.Pod)
 }
 
 // forget drops the status of the object that was published before, if next is another one: a mirror pod may be
@@ -94,7 +94,7 @@ func (w *worker) forget(next types.UID) {
 // use sets the objects that the pod refers to, if its spec may have changed, or if something that a container needs
 // from them is now missing or no longer missing.
 func (w *worker) use() {
-	pod, lacking := w.desired.Pod, w.memory.LacksObjects()
+	pod, lacking := w.order.Pod, w.memory.LacksObjects()
 	old := w.reported.uses
 	same := old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero()
 	if same && w.reported.lacking == lacking {
@@ -107,7 +107,7 @@ func (w *worker) use() {
 // probe sets the probe targets and their address, if they have changed. shown is the address of the pod in its status.
 // On the host network that never changes, so the present one of the node comes first, if it is known.
 func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
-	address := cmp.Or(w.cfg.Node().PodAddress(w.desired.Pod, []string{shown}), shown)
+	address := cmp.Or(w.cfg.Node().PodAddress(w.order.Pod, []string{shown}), shown)
 	probed := make([]string, len(targets))
 	for i, t := range targets {
 		probed[i] = t.ContainerID + " at " + address
@@ -119,5 +119,5 @@ func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
 		return
 	}
 	w.reported.probed = probed
-	w.cfg.Probes.Set(w.desired.Pod, address, targets)
+	w.cfg.Probes.Set(w.order.Pod, address, targets)
 }

@@ -56,7 +56,7 @@ func (c *Config) writeStop(pod types.UID, record stopRecord) error {
 
 // recordStop records once how the pod has to end.
 func (w *worker) recordStop() {
-	stop, pod := w.desired.Stop, w.desired.Pod
+	stop, pod := w.order.Stop, w.order.Pod
 	if stop == nil || stop.Is(podstate.StopEvicted) && podutil.IsStatic(pod) {
 		return
 	}

@@ -23,7 +23,7 @@ func (w *worker) traced(ctx context.Context, steps []podstate.Step) context.Cont
 	}
 	if name := w.spanName(steps); name != w.name {
 		w.span.End(nil)
-		pod := w.desired.Pod
+		pod := w.order.Pod
 		_, w.span = w.cfg.Tracer.Root(ctx, name,
 			"k8s.pod.uid", string(pod.UID), "k8s.pod", pod.Namespace+"/"+pod.Name, "k8s.pod.name", pod.Name,
 			"k8s.namespace.name", pod.Namespace)
@@ -35,7 +35,7 @@ func (w *worker) traced(ctx context.Context, steps []podstate.Step) context.Cont
 // spanName returns the kubelet's name: a pod is synced, it is terminating while something of it may run, and terminated
 // when only its files and cgroups are left.
 func (w *worker) spanName(steps []podstate.Step) string {
-	if w.desired.Stop == nil {
+	if w.order.Stop == nil {
 		return "syncPod"
 	}
 	for _, s := range steps {

@@ -49,8 +49,8 @@ type worker struct {
 	timer   *time.Timer
 	milestones
 
-	desired order
-	memory  podstate.Memory
+	order  order
+	memory podstate.Memory
 	running
 	// left is what the pod's steps have left for later ones.
 	left execute.Results
@@ -131,7 +131,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.timer.C:
 		}
 		w.drain()
-		if w.desired.Pod == nil {
+		if w.order.Pod == nil {
 			continue // hints came before the first order, while the pod waits for its admission
 		}
 		if w.sync(ctx) {
@@ -168,15 +168,15 @@ func (w *worker) drain() {
 
 // take replaces the worker's order by a newer one.
 func (w *worker) take(o order) {
-	if old := w.desired.Pod; old != nil && (shownMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
+	if old := w.order.Pod; old != nil && (shownMoved(old, o.Pod) || claimsMoved(old, o.Pod)) {
 		w.memory.Stale()
 	}
-	if w.desired.Pod == nil {
+	if w.order.Pod == nil {
 		w.log = w.log.With("pod", o.Pod.Namespace+"/"+o.Pod.Name)
 		w.startup.fresh = o.Pod.Status.StartTime == nil
 		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}
-	w.desired = o
+	w.order = o
 	w.use()
 }
 
@@ -214,7 +214,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		return false
 	}
 	w.unobserved = false
-	p := plan.Pod(w.desired.Desired, o)
+	p := plan.Pod(w.order.Desired, o)
 	w.publish(p)
 	w.memory.Report(&p.Status)
 	for _, key := range p.Cancel {
@@ -230,7 +230,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.endSpan()
 	w.timer.Stop()
 	switch {
-	case p.Released && w.desired.Stop.Is(podstate.StopDeleted):
+	case p.Released && w.order.Stop.Is(podstate.StopDeleted):
 		w.timer.Reset(deleteAgain)
 	case !p.Wake.IsZero():
 		w.timer.Reset(max(0, time.Until(p.Wake)))
@@ -273,7 +273,7 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 	t := &execute.Task{
 		Log:       w.log,
 		Step:      step,
-		Pod:       w.desired.Pod,
+		Pod:       w.order.Pod,
 		Sandbox:   newestReady(w.facts.sandboxes),
 		Instances: w.facts.containers,
 	}

@@ -77,14 +77,14 @@ func SettingsOf(c *config.Config) Settings {
 
 // off reports whether no policy does anything.
 func (s *Settings) off() bool {
-	return s.CPUPolicy != policyStatic && s.MemoryPolicy != policyMemoryStatic && s.TopologyPolicy == policyNone
+	return s.CPUPolicy != policyStatic && s.MemoryPolicy != policyMemoryStatic && s.TopologyPolicy == numa.PolicyNone
 }
 
 // build returns the policies on a machine. reservation is what Node Allocatable keeps from pods.
 func (s *Settings) build(m *topology.Machine, reservation corev1.ResourceList) (*policy.Policy, error) {
 	p := &policy.Policy{PodScope: s.TopologyScope == scopePod, PodResources: s.Gate(gatePodResources)}
 	var err error
-	if s.TopologyPolicy != policyNone {
+	if s.TopologyPolicy != numa.PolicyNone {
 		if p.Topology, err = s.topology(m); err != nil {
 			return nil, err
 		}
