@@ -60,31 +60,25 @@ func mayShareSwap(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 		request.Cmp(*limit) != 0
 }
 
-// setMemoryQoS protects requested memory, and throttles a container before it reaches its limit (KEP-2570). Without
-// MemoryQoS a resize removes the throttling of a container that was created with it.
+// setMemoryQoS protects requested memory, and throttles a container before it reaches its limit (KEP-2570).
 func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *corev1.Container, node *Node) {
 	if !node.CgroupV2 {
 		return
 	}
 	qos := node.MemoryQoS
-	if qos == nil {
-		setUnified(out, map[string]string{memoryHigh: "max"})
-		return
-	}
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
-	unified := map[string]string{}
+	unified := map[string]string{memoryHigh: notThrottled}
+	if limit != 0 || !hasMemoryLimit(pod) { // else the pod's cgroup throttles
+		unified[memoryHigh] = qos.high(request, cmp.Or(limit, node.Allocatable.Memory().Value()))
+	}
 	switch {
+	case qos == nil:
 	case request == 0 || !qos.Tiered:
 		unified[memoryMin], unified[memoryLow] = "0", "0"
 	case podutil.QOS(pod) == corev1.PodQOSGuaranteed:
 		unified[memoryMin] = strconv.FormatInt(request, 10)
 	default:
 		unified[memoryLow] = strconv.FormatInt(request, 10)
-	}
-	if limit != 0 || !hasMemoryLimit(pod) { // else the pod's cgroup throttles
-		if high := qos.high(request, cmp.Or(limit, node.Allocatable.Memory().Value())); high != "" {
-			unified[memoryHigh] = high
-		}
 	}
 	setUnified(out, unified)
 }
@@ -94,16 +88,20 @@ func hasMemoryLimit(pod *corev1.Pod) bool {
 	return pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Memory().IsZero()
 }
 
-// high returns where throttling begins, in bytes and whole pages, or "" if the memory is not throttled:
+// notThrottled is written to memory.high of what is not throttled: it may have been, with another size or before the
+// configuration was changed.
+const notThrottled = "max"
+
+// high returns where throttling begins, in bytes and whole pages, or notThrottled:
 //
 //	memory.high = request + (limit - request) * throttling factor
 func (q *MemoryQoS) high(request, limit int64) string {
-	if q.ThrottlingFactor == 0 || limit == 0 || request == limit {
-		return ""
+	if q == nil || q.ThrottlingFactor == 0 || limit == 0 || request == limit {
+		return notThrottled
 	}
 	pages := wholePages(float64(request)+float64(limit-request)*q.ThrottlingFactor, q.PageSize)
 	if pages <= request {
-		return ""
+		return notThrottled
 	}
 	return strconv.FormatInt(pages, 10)
 }

@@ -78,13 +78,12 @@ func podHugepages(requests corev1.ResourceList) map[int64]int64 {
 
 // podMemoryQoS returns the files of cgroup v2 that protect and throttle the memory of the whole pod (KEP-2570), or nil.
 func podMemoryQoS(pod *corev1.Pod, requests, limits corev1.ResourceList, node *Node) map[string]string {
-	qos := node.MemoryQoS
-	if qos == nil || !node.CgroupV2 {
+	if !node.CgroupV2 {
 		return nil
 	}
-	out := map[string]string{}
+	qos, out := node.MemoryQoS, map[string]string{}
 	request := requests.Memory().Value()
-	if qos.Tiered && request > 0 {
+	if qos != nil && qos.Tiered && request > 0 {
 		file := memoryLow
 		if podutil.QOS(pod) == corev1.PodQOSGuaranteed {
 			file = memoryMin
@@ -92,9 +91,7 @@ func podMemoryQoS(pod *corev1.Pod, requests, limits corev1.ResourceList, node *N
 		out[file] = strconv.FormatInt(request, 10)
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) && podutil.Limits(&pod.Spec, corev1.ResourceMemory) {
-		if high := qos.high(request, limits.Memory().Value()); high != "" {
-			out[memoryHigh] = high
-		}
+		out[memoryHigh] = qos.high(request, limits.Memory().Value())
 	}
 	if len(out) == 0 {
 		return nil

@@ -201,7 +201,8 @@ func TestMemoryQoS(t *testing.T) {
 			low:       "1073741824",
 			high:      "2040107008",
 		},
-		"guaranteed": {resources: requirements("1", "1Gi", "1", "1Gi"), tiered: true, min: "1073741824"},
+		"guaranteed": {resources: requirements("1", "1Gi", "1", "1Gi"), tiered: true, min: "1073741824",
+			high: "max"},
 		"limit alone": {
 			resources: requirements("", "", "", "1Gi"),
 			tiered:    true,
@@ -209,7 +210,8 @@ func TestMemoryQoS(t *testing.T) {
 			low:       "0",
 			high:      "966365184",
 		},
-		"request beyond the node": {resources: requirements("", "8Gi", "", ""), tiered: true, low: "8589934592"},
+		"request beyond the node": {resources: requirements("", "8Gi", "", ""), tiered: true, low: "8589934592",
+			high: "max"},
 	} {
 		pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
 		node.MemoryQoS.Tiered = c.tiered
@@ -230,24 +232,26 @@ func TestMemoryQoS(t *testing.T) {
 	if wholePages(8191, 4096) != 4096 || wholePages(8191, 0) != 8191 {
 		t.Error("got a partial page, want whole pages")
 	}
-	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
-	node.Allocatable = nil
-	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
-		t.Errorf("unknown node: got memory.high %s, want none", high)
-	}
-	node.Allocatable, node.MemoryQoS.ThrottlingFactor = list("1", "7Gi"), 0
-	pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
-	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
-		t.Errorf("no throttling: got memory.high %s, want none", high)
-	}
-	node.MemoryQoS.ThrottlingFactor = 0.9
-	pod.Spec.Resources = new(requirements("", "", "", "4Gi"))
-	if high, ok := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; ok {
-		t.Errorf("the pod has the limit: got memory.high %s of the container, want none", high)
-	}
-	node.MemoryQoS = nil
-	if high := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; high != "max" {
-		t.Errorf("gate off: got memory.high %q, want max, so that a resize removes the throttling", high)
+}
+
+// TestNotThrottled checks that memory.high of a container that is not throttled is reset, so that a resize ends the
+// throttling of its earlier size or configuration.
+func TestNotThrottled(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod, *Node){
+		"unknown node":          func(_ *corev1.Pod, n *Node) { n.Allocatable = nil },
+		"no throttling":         func(_ *corev1.Pod, n *Node) { n.MemoryQoS.ThrottlingFactor = 0 },
+		"gate off":              func(_ *corev1.Pod, n *Node) { n.MemoryQoS = nil },
+		"the pod has the limit": func(p *corev1.Pod, _ *Node) { p.Spec.Resources = new(requirements("", "", "", "4Gi")) },
+		"the request is its limit": func(p *corev1.Pod, _ *Node) {
+			p.Spec.Containers[0].Resources = requirements("", "1Gi", "", "1Gi")
+		},
+	} {
+		pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
+		pod.Spec.Containers[0].Resources = requirements("", "1Gi", "", "")
+		change(pod, node)
+		if high := ContainerResources(pod, &pod.Spec.Containers[0], node).Unified["memory.high"]; high != "max" {
+			t.Errorf("%s: got memory.high %q, want max", name, high)
+		}
 	}
 }
 
@@ -261,14 +265,18 @@ func TestPodMemoryHigh(t *testing.T) {
 	}{
 		"no limit of the pod":   {factor: 0.9},
 		"limit of the pod":      {pod: new(requirements("", "1Gi", "", "2Gi")), factor: 0.9, want: "2040107008"},
-		"request equals limit":  {pod: new(requirements("", "1Gi", "", "1Gi")), factor: 0.9},
-		"no throttling":         {pod: new(requirements("", "1Gi", "", "2Gi"))},
+		"request equals limit":  {pod: new(requirements("", "1Gi", "", "1Gi")), factor: 0.9, want: "max"},
+		"no throttling":         {pod: new(requirements("", "1Gi", "", "2Gi")), want: "max"},
 		"request without limit": {pod: new(requirements("", "1Gi", "", "")), factor: 0.9},
 	} {
 		pod.Spec.Resources, node.MemoryQoS.ThrottlingFactor = c.pod, c.factor
 		if got := PodCgroup(pod, node).Unified["memory.high"]; got != c.want {
 			t.Errorf("%s: got memory.high %q, want %q", name, got, c.want)
 		}
+	}
+	pod.Spec.Resources, node.MemoryQoS = new(requirements("", "1Gi", "", "2Gi")), nil
+	if got := PodCgroup(pod, node).Unified["memory.high"]; got != "max" {
+		t.Errorf("gate off: got memory.high %q, want max", got)
 	}
 }
 
