@@ -2,6 +2,7 @@ package main
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/agent"
@@ -25,7 +26,7 @@ type apiServer struct {
 
 // newAPIServer makes the clients of the API server, which have separate rate limits. Without a kubeconfig there are
 // none: statuses are not published, and events are only logged.
-func newAPIServer(p *process) (*apiServer, error) {
+func newAPIServer(p *process, l *links) (*apiServer, error) {
 	a := &apiServer{status: status.None{}}
 	var events rest.Interface
 	var err error
@@ -54,7 +55,12 @@ func newAPIServer(p *process) (*apiServer, error) {
 		a.status = publisher
 		p.Start(publisher.Run)
 	}
-	a.recorder = status.NewRecorder(status.RecorderConfig{Client: events, Node: p.cfg.Node.Name, Log: p.log})
+	a.recorder = status.NewRecorder(status.RecorderConfig{
+		Client:  events,
+		Node:    p.cfg.Node.Name,
+		NodeUID: func() types.UID { return l.node.Node().UID },
+		Log:     p.log,
+	})
 	p.Start(a.recorder.Run)
 	return a, nil
 }

@@ -60,7 +60,7 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	e.AddFeatures(cfg.Gate)
 	p = &process{cfg: cfg, output: out, metrics: e, meter: instruments.New(e)}
 	x := parts{links: &links{}}
-	if x.api, err = newAPIServer(p); err != nil {
+	if x.api, err = newAPIServer(p, x.links); err != nil {
 		return nil, nil, err
 	}
 	if x.runtime, err = newRuntime(p, x.api, x.links); err != nil {

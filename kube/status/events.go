@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,7 @@ type Ref struct {
 	Kind      string // Pod or Node
 	Namespace string // empty for a Node
 	Name      string
-	UID       types.UID // of a static pod: the UID that the node gave it; of a Node: its name
+	UID       types.UID // of a static pod: the UID that the node gave it
 	FieldPath string    // which part of the object, like spec.containers{app}; may be empty
 }
 
@@ -47,6 +48,8 @@ type RecorderConfig struct {
 	Client rest.Interface
 	// Node is the node's name, the source host of each event.
 	Node string
+	// NodeUID returns the UID of the Node object, empty while it is not known. Nil: it never is.
+	NodeUID func() types.UID
 	// Log receives each event: at level info in standalone mode, otherwise at level debug.
 	Log *slog.Logger
 }
@@ -63,6 +66,9 @@ type Recorder struct {
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(cfg RecorderConfig) *Recorder {
+	if cfg.NodeUID == nil {
+		cfg.NodeUID = func() types.UID { return "" }
+	}
 	if cfg.Client == nil {
 		return &Recorder{cfg: cfg, level: slog.LevelInfo}
 	}
@@ -113,9 +119,11 @@ func refOf(pod *corev1.Pod, container string) Ref {
 	}
 }
 
-// NodeEvent records that something happened to the node.
+// NodeEvent records that something happened to the node. Before the UID of its object is known, the name takes its
+// place: kubectl looks for events with either.
 func (r *Recorder) NodeEvent(eventType, reason, message string) {
-	r.Event(Ref{Kind: "Node", Name: r.cfg.Node, UID: types.UID(r.cfg.Node)}, eventType, reason, message)
+	uid := cmp.Or(r.cfg.NodeUID(), types.UID(r.cfg.Node))
+	r.Event(Ref{Kind: "Node", Name: r.cfg.Node, UID: uid}, eventType, reason, message)
 }
 
 // fieldPath returns the path of a container in the form that events have: spec.containers{app}. It is empty for a

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var podRef = Ref{Kind: "Pod", Namespace: "ns", Name: "a", UID: "a-uid", FieldPath: "spec.containers{app}"}
@@ -106,15 +107,23 @@ func TestExpiredEventIsCreatedAgain(t *testing.T) {
 	})
 }
 
-func TestNodeEventsGoToDefault(t *testing.T) {
+// TestNodeEvents checks that events about the node are in the default namespace, and have the UID of the Node object
+// from when it is known, by which tools find them.
+func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
+		uid := types.UID("")
 		r := runRecorder(t, api)
-		r.Event(Ref{Kind: "Node", Name: "node-1", UID: "node-1"}, "Normal", "Starting", "Starting kubelet.")
-		written()
-		if list := api.eventList(); len(list) != 1 || list[0].Namespace != "default" ||
-			list[0].InvolvedObject.Namespace != "" {
-			t.Errorf("events: got %+v, want one in default", list)
+		r.cfg.NodeUID = func() types.UID { return uid }
+		for _, want := range []types.UID{"node-1", "node-uid"} {
+			r.NodeEvent("Normal", "Starting", "Starting kubelet.")
+			written()
+			list := api.eventList()
+			about := list[len(list)-1].InvolvedObject
+			if list[len(list)-1].Namespace != "default" || about.Namespace != "" || about.UID != want {
+				t.Errorf("events: got %+v, want the last one in default and about the UID %s", list, want)
+			}
+			uid = "node-uid"
 		}
 	})
 }
