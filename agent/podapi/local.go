@@ -26,8 +26,8 @@ type Local struct {
 	Supervisor *agent.Supervisor
 	// Node returns the Node object.
 	Node func() *corev1.Node
-	// Configuration is the configuration in use, without secrets.
-	Configuration any
+	// Configuration returns the configuration in use, without secrets.
+	Configuration func() any
 	// Pods answers about pods.
 	Pods *Server
 }
@@ -58,7 +58,9 @@ func (l *Local) handler() http.Handler {
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
-	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Configuration, nil) })
+	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, l.Configuration(), nil)
+	})
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {
 		all, err := l.Pods.Pods(r.Context())
 		answer(w, all, err)

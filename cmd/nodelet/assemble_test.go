@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -67,6 +68,24 @@ func TestEventQPS(t *testing.T) {
 		if got := eventQPS(configured); got != want {
 			t.Errorf("%d: got %v events a second, want %v", configured, got, want)
 		}
+	}
+}
+
+// TestConfigurationInUse checks that the configuration in use has the cgroup driver of the runtime, once that is known.
+func TestConfigurationInUse(t *testing.T) {
+	tree, err := cgroups.New(cgroups.Config{Driver: cgroups.DriverSystemd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, x := &process{cfg: &config.Config{}}, parts{machine: &machine{cgroups: tree}}
+	if got := inUse(p, x).CgroupDriver; got != cgroups.DriverSystemd {
+		t.Errorf("before the runtime has answered: got the driver %q, want the configured one", got)
+	}
+	if err := tree.Use(cgroups.DriverCgroupfs); err != nil {
+		t.Fatal(err)
+	}
+	if got := inUse(p, x).CgroupDriver; got != cgroups.DriverCgroupfs {
+		t.Errorf("got the driver %q, want that of the runtime", got)
 	}
 }
 

@@ -44,7 +44,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	local := &podapi.Local{
 		Supervisor:    x.links.supervisor,
 		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },
-		Configuration: p.cfg.Kubelet.Masked(),
+		Configuration: func() any { return inUse(p, x) },
 		Pods:          api,
 	}
 	p.Start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
@@ -53,6 +53,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	own := endpoints.Settings(p.cfg)
 	own.Healthz = healthz
+	own.Configuration = local.Configuration
 	own.Logs = logs.New("/var/log")
 	own.Verbosity = p.verbosity
 	mounts := slices.Concat(endpoints.Mounts(own, p.metrics.Mounts()), p.metrics.Mounts())
@@ -65,6 +66,13 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	p.Start(s.Run)
 	return nil
+}
+
+// inUse returns the configuration in use, without secrets. The cgroup driver is the runtime's, once that is known.
+func inUse(p *process, x parts) config.KubeletConfiguration {
+	c := p.cfg.Kubelet.Masked()
+	c.CgroupDriver = x.machine.cgroups.Driver()
+	return c
 }
 
 // newRotator makes the rotation of the pods' logs.

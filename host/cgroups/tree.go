@@ -130,6 +130,14 @@ func (t *Tree) Use(driver string) error {
 	return nil
 }
 
+// Driver returns the driver in use.
+func (t *Tree) Driver() string {
+	if t.systemd.Load() {
+		return DriverSystemd
+	}
+	return DriverCgroupfs
+}
+
 // detect finds the mounted controllers and the sizes of huge pages. New calls it once: they do not change while the
 // machine runs.
 func (t *Tree) detect() error {

@@ -13,8 +13,8 @@ import (
 type Config struct {
 	// Healthz answers /healthz and what is below it.
 	Healthz http.Handler
-	// Configuration is what /configz shows, without secrets.
-	Configuration any
+	// Configuration returns what /configz shows, without secrets.
+	Configuration func() any
 	// SystemLogs turns /logs/ on, SystemLogQuery its queries for journals. Logs is the log directory of the machine.
 	SystemLogs     bool
 	SystemLogQuery bool
@@ -57,10 +57,10 @@ func Mounts(c Config, others []server.Mount) []server.Mount {
 	return all
 }
 
-func configHandler(configuration any) http.Handler {
+func configHandler(configuration func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"kubeletconfig": configuration})
+		_ = json.NewEncoder(w).Encode(map[string]any{"kubeletconfig": configuration()})
 	})
 }
 

@@ -3,9 +3,12 @@ package endpoints
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/kube/server"
 )
 
 // TestPagesNegotiate checks which format a client gets: text, or the object of config.k8s.io that it asks for.
@@ -38,6 +41,19 @@ func TestPagesNegotiate(t *testing.T) {
 		if deprecated := w.Header().Get("Warning") != ""; deprecated != strings.Contains(accept, "v1alpha1") {
 			t.Errorf("Accept %q: got warning %q", accept, w.Header().Get("Warning"))
 		}
+	}
+}
+
+// TestConfigz checks that /configz shows the configuration of the moment.
+func TestConfigz(t *testing.T) {
+	driver := "cgroupfs"
+	mounts := Mounts(Config{Configuration: func() any { return map[string]string{"cgroupDriver": driver} }}, nil)
+	i := slices.IndexFunc(mounts, func(m server.Mount) bool { return m.Path == "/configz" })
+	driver = "systemd" // as the runtime says later
+	w := httptest.NewRecorder()
+	mounts[i].Handler.ServeHTTP(w, httptest.NewRequest("GET", "/configz", nil))
+	if want := `{"kubeletconfig":{"cgroupDriver":"systemd"}}`; strings.TrimSpace(w.Body.String()) != want {
+		t.Errorf("/configz: got %s, want %s", w.Body, want)
 	}
 }
 

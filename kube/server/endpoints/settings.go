@@ -6,11 +6,11 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// Settings returns what Mounts needs of the configuration. The caller adds Healthz, Logs and Verbosity.
+// Settings returns what Mounts needs of the configuration. The caller adds Healthz, Configuration, Logs and
+// Verbosity.
 func Settings(c *config.Config) Config {
 	k := &c.Kubelet
 	return Config{
-		Configuration:  k.Masked(),
 		SystemLogs:     *k.EnableSystemLogHandler,
 		SystemLogQuery: ptr.Deref(k.EnableSystemLogQuery, false),
 		DebugFlags:     *k.EnableDebugFlagsHandler,
