@@ -29,7 +29,6 @@ var differences = map[string]string{
 	"failCgroupV1":              "only a written true refuses; the kubelet's default does too",
 	"failSwapOn":                "only a written true refuses; the kubelet's default does too",
 	"featureGates":              "an unknown or locked gate is a warning; the kubelet refuses to start",
-	"eventRecordQPS":            "0 means no limit, as documented; the kubelet's client takes 5 instead",
 	"nodeStatusReportFrequency": "its default follows nodeStatusUpdateFrequency in drop-in files too",
 	"registryBurst":             "counts only if it or registryPullQPS is written",
 	"registryPullQPS":           "counts only if it or registryBurst is written; pulls wait instead of failing",
