@@ -30,7 +30,7 @@ func TestEventReasons(t *testing.T) {
 	if len(kubelet) < 50 {
 		t.Errorf("got %d constants of the kubelet, want more than 50", len(kubelet))
 	}
-	call := regexp.MustCompile(`(?:Event|Eventf)\([^"\n]*EventType\w+, "(\w+)"`)
+	call := regexp.MustCompile(`(?:Event|Eventf|EventFunc)\([^"\n]*EventType\w+, "(\w+)"`)
 	all := sources(t, filepath.Join(dir, "pkg/kubelet"))
 	for _, source := range all {
 		for _, found := range call.FindAllStringSubmatch(source, -1) {
