@@ -61,7 +61,7 @@ func (d *Driver) reapHostPorts(
 	for _, pair := range found {
 		name, id := pair[0], pair[1]
 		n := networks[name]
-		if _, known := live[id]; known || n == nil || slices.Contains(recorded, id) {
+		if live[id] || n == nil || slices.Contains(recorded, id) {
 			continue
 		}
 		config, err := flatten(n, nil)

@@ -38,7 +38,7 @@ type Reaped struct {
 
 // Alive describes what is in use.
 type Alive struct {
-	// Sandboxes are all sandboxes of the runtime, in any state, listed before the call.
+	// Sandboxes is the set of all sandboxes of the runtime, in any state, listed before the call.
 	Sandboxes map[string]bool
 	// Own is the network to which nodelet attaches sandboxes, all with records. Nil in mode "runtime".
 	Own *Network
@@ -62,7 +62,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		rec, err := d.store.read(id)
 		errs = append(errs, err)
 		collect(networks, rec)
-		if _, known := alive.Sandboxes[id]; known {
+		if alive.Sandboxes[id] {
 			use(inUse, rec)
 			continue
 		}
@@ -177,7 +177,7 @@ func (d *Driver) freeAddresses(
 			continue
 		}
 		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
-			if _, known := live[id]; known || inUse[addr] || foreign && id != "" && !sandboxID.MatchString(id) {
+			if live[id] || inUse[addr] || foreign && id != "" && !sandboxID.MatchString(id) {
 				return nil
 			}
 			if fi, err := os.Lstat(file); err != nil || foreign && time.Since(fi.ModTime()) < abandoned {

@@ -80,12 +80,12 @@ func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardReq
 	return resp.GetUrl(), err
 }
 
-// SandboxIDs returns the IDs of all sandboxes in any state, and whether each is ready.
+// SandboxIDs returns the set of the IDs of all sandboxes, in any state.
 func (c *Client) SandboxIDs(ctx context.Context) (map[string]bool, error) {
 	all, err := c.listSandboxes(ctx, "", nil)
 	ids := make(map[string]bool, len(all))
 	for _, s := range all {
-		ids[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		ids[s.Id] = true
 	}
 	return ids, err
 }

@@ -37,7 +37,7 @@ const cleanupRetry = time.Minute
 type Runtime interface {
 	// Info returns the verbose part of the runtime's status.
 	Info(ctx context.Context) (map[string]string, error)
-	// SandboxIDs returns the IDs of all sandboxes.
+	// SandboxIDs returns the set of the IDs of all sandboxes.
 	SandboxIDs(ctx context.Context) (map[string]bool, error)
 }
 
