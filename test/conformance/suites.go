@@ -85,8 +85,9 @@ var suites = map[string]suite{
 	},
 	"single-dra": {
 		title: "`e2e_node`: drivers of dynamic resources (DRA)",
-		focus: `Feature:DynamicResourceAllocation`,
+		focus: `\[DRA\] \[Feature:DynamicResourceAllocation\]`,
 		label: "!Flaky",
+		skip:  `OffByDefault`,
 		node:  true,
 	},
 	"single-runtime": {
