@@ -38,7 +38,8 @@ var gateRules = map[string]gateRule{
 	"CPUManagerPolicyAlphaOptions": {},
 	"CPUManagerPolicyBetaOptions":  {},
 	"CRIListStreaming":             {},
-	"CSIVolumeHealth":              {},
+	"CSIVolumeHealth": {note: "reported by a metric and an event, not in " +
+		"status.volumeHealth of the pod or status.storageHealth of the CSINode"},
 	"ChangeContainerStatusOnKubeletRestart": {behavesAsOff,
 		"a restart of the agent leaves started and ready as they were"},
 	"ClusterTrustBundle":                      {},
@@ -177,6 +178,9 @@ func (r gateRule) verdict(g gate) Verdict {
 			return Acts
 		}
 		return NoEffect
+	}
+	if r.note != "" {
+		return Differs
 	}
 	return Acts
 }
