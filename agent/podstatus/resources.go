@@ -14,7 +14,7 @@ import (
 func (b *builder) resources() {
 	st := &b.st
 	if b.Allocation != nil {
-		b.grantedResources()
+		b.allocatedResources()
 		return
 	}
 	own := b.Memory.Reported()
@@ -28,11 +28,11 @@ func (b *builder) resources() {
 	st.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// grantedResources fills in the allocated resources. The limits of a running pod are those of its cgroup.
-func (b *builder) grantedResources() {
-	st, g := &b.st, b.Allocation
-	st.AllocatedResources = g.Requests
-	st.Resources = &corev1.ResourceRequirements{Requests: g.Requests, Limits: g.Limits}
+// allocatedResources fills in the allocated resources. The limits of a running pod are those of its cgroup.
+func (b *builder) allocatedResources() {
+	st, allocated := &b.st, b.Allocation
+	st.AllocatedResources = allocated.Requests
+	st.Resources = &corev1.ResourceRequirements{Requests: allocated.Requests, Limits: allocated.Limits}
 	if b.Reported.Phase != corev1.PodRunning {
 		return
 	}
@@ -46,8 +46,8 @@ func (b *builder) grantedResources() {
 			delete(st.Resources.Limits, name)
 		}
 	}
-	without(corev1.ResourceCPU, g.Pod.Quota)
-	without(corev1.ResourceMemory, g.Pod.Memory)
+	without(corev1.ResourceCPU, allocated.Pod.Quota)
+	without(corev1.ResourceMemory, allocated.Pod.Memory)
 }
 
 // resizeConditions adds the conditions for a pending resize and for a resize in progress.
