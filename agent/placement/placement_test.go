@@ -23,6 +23,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/topology"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices"
@@ -268,7 +269,7 @@ func TestPolicyTurnedOn(t *testing.T) {
 func TestSecondPolicyTurnedOn(t *testing.T) {
 	w := newWorld(t)
 	w.settings.CPUPolicy, w.settings.MemoryPolicy = "none", "Static"
-	w.settings.ReservedMemory = []placement.MemoryReservation{
+	w.settings.ReservedMemory = []config.NUMAMemory{
 		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
 	pod := guaranteed("one", "2")
 	w.admitPod(w.must(), pod)
@@ -318,7 +319,7 @@ func TestUnknownNodes(t *testing.T) {
 func TestPodResources(t *testing.T) {
 	w := newWorld(t)
 	w.settings.MemoryPolicy = "Static"
-	w.settings.ReservedMemory = []placement.MemoryReservation{
+	w.settings.ReservedMemory = []config.NUMAMemory{
 		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
 	w.settings.TopologyPolicy, w.settings.TopologyScope = "best-effort", "pod"
 	w.settings.Gate = func(name string) bool { return name == "PodLevelResourceManagers" }
@@ -354,7 +355,7 @@ func TestPodResources(t *testing.T) {
 func TestMemoryInPodScope(t *testing.T) {
 	w := newWorld(t)
 	w.settings.MemoryPolicy = "Static"
-	w.settings.ReservedMemory = []placement.MemoryReservation{
+	w.settings.ReservedMemory = []config.NUMAMemory{
 		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
 	w.settings.TopologyPolicy, w.settings.TopologyScope = "best-effort", "pod"
 	m := w.must()
@@ -473,7 +474,7 @@ func TestSettings(t *testing.T) {
 	w.settings.MemoryPolicy = "Static"
 	for want, limits := range map[string]string{"is not equal to the value": "2Gi", "": "1Gi"} {
 		w.root = t.TempDir()
-		w.settings.ReservedMemory = []placement.MemoryReservation{{
+		w.settings.ReservedMemory = []config.NUMAMemory{{
 			Limits: corev1.ResourceList{"memory": resource.MustParse(limits)},
 		}}
 		m, err := w.manager()

@@ -39,9 +39,9 @@ type Settings struct {
 	CPUPolicy       string // none or static
 	CPUOptions      map[string]string
 	ReconcilePeriod time.Duration
-	ReservedCPUs    cpuset.CPUSet // reservedSystemCPUs
-	MemoryPolicy    string        // None or Static
-	ReservedMemory  []MemoryReservation
+	ReservedCPUs    cpuset.CPUSet       // reservedSystemCPUs
+	MemoryPolicy    string              // None or Static
+	ReservedMemory  []config.NUMAMemory // which containers do not get
 	TopologyPolicy  string
 	TopologyScope   string
 	TopologyOptions map[string]string
@@ -49,30 +49,21 @@ type Settings struct {
 	Gate func(string) bool
 }
 
-// MemoryReservation is memory of one NUMA node that containers do not get.
-type MemoryReservation struct {
-	Node   int
-	Limits corev1.ResourceList
-}
-
 // SettingsOf returns the settings of a configuration.
 func SettingsOf(c *config.Config) Settings {
 	k := &c.Kubelet
-	s := Settings{
+	return Settings{
 		CPUPolicy:       k.CPUManagerPolicy,
 		CPUOptions:      k.CPUManagerPolicyOptions,
 		ReconcilePeriod: k.CPUManagerReconcilePeriod.Duration,
 		ReservedCPUs:    c.Reserved().CPUs,
 		MemoryPolicy:    k.MemoryManagerPolicy,
+		ReservedMemory:  k.ReservedMemory,
 		TopologyPolicy:  k.TopologyManagerPolicy,
 		TopologyScope:   k.TopologyManagerScope,
 		TopologyOptions: k.TopologyManagerPolicyOptions,
 		Gate:            c.Gate,
 	}
-	for _, r := range k.ReservedMemory {
-		s.ReservedMemory = append(s.ReservedMemory, MemoryReservation{Node: int(r.NumaNode), Limits: r.Limits})
-	}
-	return s
 }
 
 // off reports whether no policy does anything.
@@ -122,11 +113,12 @@ func (s *Settings) cpus(m *topology.Machine, reservation corev1.ResourceList) (*
 func (s *Settings) memory(m *topology.Machine, reservation corev1.ResourceList) (*memory.Policy, error) {
 	reserved, sums := memory.Reserved{}, corev1.ResourceList{}
 	for _, r := range s.ReservedMemory {
-		if reserved[r.Node] == nil {
-			reserved[r.Node] = map[corev1.ResourceName]uint64{}
+		node := int(r.NumaNode)
+		if reserved[node] == nil {
+			reserved[node] = map[corev1.ResourceName]uint64{}
 		}
 		for kind, q := range r.Limits {
-			reserved[r.Node][kind] = uint64(q.Value())
+			reserved[node][kind] = uint64(q.Value())
 			sum := sums[kind]
 			sum.Add(q)
 			sums[kind] = sum
