@@ -76,7 +76,7 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 	e := o.explanation()
 	e.Phase = p.Status.Phase
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
-	e.Ends = ends(&p.Status, memory)
+	e.Ends = ends(p.Status, memory)
 	for _, c := range p.Status.Conditions {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
@@ -84,14 +84,14 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		e.Waits = append(e.Waits, inProgress(s.String()))
 	}
 	for _, w := range p.Waits {
-		next := Wait{For: w.For, Why: w.Why}
+		next := Wait{For: w.For.String(), Why: w.Why}
 		if !w.Until.IsZero() {
 			next.Next = &w.Until
 		}
 		e.Waits = append(e.Waits, next)
 	}
 	if o.Stop == nil && p.Status.Phase == corev1.PodRunning {
-		e.explainUnready(o.Pod, &p.Status)
+		e.explainUnready(o.Pod, p.Status)
 		if resize := podutil.Condition(p.Status.Conditions, corev1.PodResizePending); resize != nil {
 			e.Waits = append(e.Waits, Wait{For: "resize", Why: resize.Reason + ": " + resize.Message})
 		}

@@ -65,9 +65,9 @@ func (v PodView) Latest() (PodView, <-chan struct{}) {
 		return v, nil
 	}
 	now := v.worker.result.Load()
-	v.Status, v.Runtime = now.status, now.snapshot
-	if now.snapshot == nil {
-		v.Status = v.Pod.Status
+	v.Status, v.Runtime = v.Pod.Status, now.snapshot
+	if now.snapshot != nil {
+		v.Status = *now.status
 	}
 	select {
 	case <-v.worker.gone:

@@ -30,18 +30,18 @@ type reported struct {
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
 func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
-	w.backoffEvents(&p.Status)
-	w.resizeEvents(&p.Status)
+	w.backoffEvents(p.Status)
+	w.resizeEvents(p.Status)
 	if publish := w.order.Publish; publish != nil && !w.order.Stop.Is(podstate.StopOrphaned) {
 		w.forget(publish.UID)
 		if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
-			w.cfg.Status.SetGone(publish, p.Status)
+			w.cfg.Status.SetGone(publish, *p.Status)
 		} else {
-			w.cfg.Status.Set(publish, p.Status)
+			w.cfg.Status.Set(publish, *p.Status)
 		}
 	}
 	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
-	w.setResult(&p.Status)
+	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
 	if p.Released && !isClosed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
@@ -54,9 +54,9 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Reclaimed && !isClosed(w.reclaimed) {
 		close(w.reclaimed)
 	}
-	w.deadlineEvent(&p.Status)
-	w.containersEnded(&p.Status)
-	w.ran(&p.Status)
+	w.deadlineEvent(p.Status)
+	w.containersEnded(p.Status)
+	w.ran(p.Status)
 	if p.Done {
 		w.leave()
 	}

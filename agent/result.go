@@ -11,8 +11,8 @@ import (
 
 // syncResult is the result of a sync for other goroutines. It is never changed.
 type syncResult struct {
-	status corev1.PodStatus
-	// snapshot is the state of the pod in the runtime; nil before the first sync.
+	// status and snapshot, the state of the pod in the runtime, are nil before the first sync.
+	status   *corev1.PodStatus
 	snapshot *cri.Snapshot
 	// mounted are the paths of the mounted volumes, of block volumes those of the devices, by name.
 	mounted map[string]string
@@ -23,7 +23,7 @@ type syncResult struct {
 // setResult publishes the result of a sync, and wakes the goroutines that wait for it.
 func (w *worker) setResult(status *corev1.PodStatus) {
 	before := w.result.Swap(&syncResult{
-		status:   *status,
+		status:   status,
 		snapshot: w.snapshot,
 		mounted:  w.left.Paths(w.result.Load().mounted),
 		replaced: make(chan struct{}),

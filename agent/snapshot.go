@@ -54,7 +54,7 @@ func (s *Supervisor) snapshot() []*PodFacts {
 		if now.snapshot == nil {
 			continue
 		}
-		c := &PodFacts{Pod: e.pod(), Status: &now.status, Stop: e.stop, Rejected: e.rejected != nil,
+		c := &PodFacts{Pod: e.pod(), Status: now.status, Stop: e.stop, Rejected: e.rejected != nil,
 			Containers: map[podstate.ContainerState]int{}, Mounted: now.mounted}
 		for _, sandbox := range now.snapshot.Sandboxes {
 			c.Sandbox = c.Sandbox || sandbox.State == runtimeapi.PodSandboxState_SANDBOX_READY

@@ -216,7 +216,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.unobserved = false
 	p := plan.Pod(w.order.Desired, o)
 	w.publish(p)
-	w.memory.Report(&p.Status)
+	w.memory.Report(p.Status)
 	for _, key := range p.Cancel {
 		if cancel := w.cancels[key]; cancel != nil {
 			cancel()

@@ -146,7 +146,7 @@ var mutants = map[string]mutant{
 		for _, step := range o.Memory.Running() {
 			mount, is := step.(podstate.Mount)
 			unmount := podstate.Unmount{Volume: mount.Volume}
-			if is && Stopping(d, o) && !someAlive(o) && o.Memory.InFlight(unmount) == nil {
+			if is && Stopping(d, o) && !someAlive(o) && o.Memory.InFlight(unmount.Key()) == nil {
 				p.Steps = append(p.Steps, unmount)
 			}
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,8 +19,8 @@ type Plan struct {
 	Cancel []podstate.Key
 	// Probes are the containers to probe from now on.
 	Probes []ProbeTarget
-	// Status is the pod's status as it should be published.
-	Status corev1.PodStatus
+	// Status is the pod's status as it should be published. It is never modified.
+	Status *corev1.PodStatus
 	// Waits says what the pod is waiting for, most important first; empty when it waits for nothing.
 	Waits []Wait
 	// Wake is when to plan again though nothing has happened; zero for never.
@@ -47,13 +48,18 @@ type ProbeTarget struct {
 
 // Wait is one thing a pod waits for.
 type Wait struct {
-	// For names it, for example "volume data" or "container app".
-	For string
+	// For names it: a step, or "container app".
+	For fmt.Stringer
 	// Why says what is going on, with the last error where there is one.
 	Why string
 	// Until is when it is tried again; zero if something else must happen first.
 	Until time.Time
 }
+
+// container is the name of a container that a pod waits for.
+type container string
+
+func (c container) String() string { return "container " + string(c) }
 
 // Stopping reports whether the pod is to be torn down, for which the disk must be observed too.
 func Stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }
@@ -84,14 +90,14 @@ type planner struct {
 
 // step adds a step that may begin now. If it is in flight, in back-off or has just succeeded, it adds a wait instead.
 func (p *planner) step(s podstate.Step) {
-	if running := p.Memory.InFlight(s); running != nil && !podstate.Overtakes(s, running) {
+	if running := p.Memory.InFlight(s.Key()); running != nil && !podstate.Overtakes(s, running) {
 		if superseded(running, s) {
 			p.plan.Cancel = append(p.plan.Cancel, s.Key())
 		}
 		p.inProgress(running)
 		return
 	}
-	if f, failed := p.Memory.Failure(s); failed && f.Holds(s) && p.Now.Before(f.Retry()) {
+	if f, failed := p.Memory.Failure(s.Key()); failed && f.Holds(s) && p.Now.Before(f.Retry()) {
 		p.later(s, f.Message, f.Retry())
 		look, at := f.Look(s, p.Now)
 		p.wakeAt(at)
@@ -118,15 +124,15 @@ func superseded(running, next podstate.Step) bool {
 // later makes a step that must not begin yet into a wait.
 func (p *planner) later(s podstate.Step, why string, until time.Time) {
 	p.wakeAt(until)
-	p.wait(Wait{For: s.String(), Why: why, Until: until})
+	p.wait(Wait{For: s, Why: why, Until: until})
 }
 
-func (p *planner) inProgress(s podstate.Step) { p.wait(Wait{For: s.String(), Why: "in progress"}) }
+func (p *planner) inProgress(s podstate.Step) { p.wait(Wait{For: s, Why: "in progress"}) }
 
 // cancel gives up a step in flight; its outcome must be seen first.
 func (p *planner) cancel(s podstate.Step) {
 	p.plan.Cancel = append(p.plan.Cancel, s.Key())
-	p.wait(Wait{For: s.String(), Why: "being given up"})
+	p.wait(Wait{For: s, Why: "being given up"})
 }
 
 func (p *planner) wait(w Wait) { p.plan.Waits = append(p.plan.Waits, w) }

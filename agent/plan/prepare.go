@@ -29,7 +29,7 @@ func (p *planner) prepare() (ready bool) {
 			continue
 		}
 		if mount := (podstate.Mount{Volume: vol.Name}); mounted && p.PartStarts(vol) {
-			p.wait(Wait{For: mount.String(), Why: "a container that mounts a part of it is being started"})
+			p.wait(Wait{For: mount, Why: "a container that mounts a part of it is being started"})
 		} else {
 			p.step(mount)
 		}
@@ -41,7 +41,7 @@ func (p *planner) prepare() (ready bool) {
 func (p *planner) partsReady(slot *podstate.Slot) bool {
 	for vol := range p.Volumes() {
 		mount := podstate.Mount{Volume: vol.Name}
-		busy := p.Memory.InFlight(mount) != nil || slices.Contains(p.plan.Steps, podstate.Step(mount))
+		busy := p.Memory.InFlight(mount.Key()) != nil || slices.Contains(p.plan.Steps, podstate.Step(mount))
 		if busy && podstate.MountsPart(slot.Spec, vol) {
 			return false
 		}

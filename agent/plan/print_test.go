@@ -63,7 +63,7 @@ func containerText(c corev1.ContainerStatus) string {
 }
 
 // statusText returns a status in a few lines.
-func statusText(st corev1.PodStatus) string {
+func statusText(st *corev1.PodStatus) string {
 	lines := []string{strings.TrimSpace(string(st.Phase) + " " + withMessage(st.Reason, st.Message)),
 		conditionsText(st.Conditions)}
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,

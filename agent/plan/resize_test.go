@@ -80,8 +80,8 @@ func (r *resized) allocate(generation int64, a, b [2]int64) {
 // plan returns the next plan and records its status as reported.
 func (r *resized) plan() Plan {
 	p := Pod(r.d, r.o)
-	r.memory.Report(&p.Status)
-	r.d.Pod.Status = p.Status
+	r.memory.Report(p.Status)
+	r.d.Pod.Status = *p.Status
 	return p
 }
 
@@ -157,7 +157,7 @@ func TestResizeOrder(t *testing.T) {
 				for _, s := range p.Steps {
 					got = append(got, s.String())
 				}
-				if wantCondition := len(p.Steps) > 0; (condition(&p.Status, corev1.PodResizeInProgress) != nil) != wantCondition {
+				if wantCondition := len(p.Steps) > 0; (condition(p.Status, corev1.PodResizeInProgress) != nil) != wantCondition {
 					t.Errorf("%d steps left: got conditions %s", len(p.Steps), conditionsText(p.Status.Conditions))
 				}
 				r.do(p)
@@ -188,7 +188,7 @@ func TestResizeRestarts(t *testing.T) {
 	b.State = podstate.ContainerExited
 	b.ExitCode, b.FinishedAt = 137, r.o.Now
 	p := r.check(t, "ensure image x () for b attempt 1")
-	if condition(&p.Status, corev1.PodResizeInProgress) != nil {
+	if condition(p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("a container that does not run: got condition PodResizeInProgress, want none")
 	}
 	r.do(p)
@@ -209,7 +209,7 @@ func TestResizeStatus(t *testing.T) {
 	if st.Resources.Limits.Cpu().MilliValue() != 200 || st.AllocatedResources.Cpu().MilliValue() != 300 {
 		t.Errorf("pod: got %v, allocated %v", st.Resources, st.AllocatedResources)
 	}
-	if c := condition(&st, corev1.PodResizeInProgress); c == nil || c.ObservedGeneration != 3 || c.Reason != "" {
+	if c := condition(st, corev1.PodResizeInProgress); c == nil || c.ObservedGeneration != 3 || c.Reason != "" {
 		t.Errorf("got conditions %+v", st.Conditions)
 	}
 }
@@ -224,14 +224,14 @@ func TestResizeFails(t *testing.T) {
 	r.memory.Began(p.Steps[0])
 	r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: &podstate.Problem{Message: "in use"}}, r.o.Now)
 	p = r.check(t)
-	c := condition(&p.Status, corev1.PodResizeInProgress)
+	c := condition(p.Status, corev1.PodResizeInProgress)
 	if c == nil || c.Reason != corev1.PodReasonError || c.Message != "in use" || p.Wake != r.o.Now.Add(time.Second) {
 		t.Errorf("got condition %+v, wake %v", c, p.Wake)
 	}
 	r.allocate(3, [2]int64{100, 60}, [2]int64{100, 100})
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 62914560")
 	r.allocate(4, [2]int64{100, 100}, [2]int64{100, 100})
-	if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
+	if p = r.check(t); condition(p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("the resize was withdrawn: got its condition, want none")
 	}
 }
@@ -247,7 +247,7 @@ func TestFailedPodResize(t *testing.T) {
 		r.memory.Began(p.Steps[0])
 		r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: &podstate.Problem{Message: "no answer"}}, r.o.Now)
 		p = r.check(t, "prepare directories and cgroup")
-		if c := condition(&p.Status, corev1.PodResizeInProgress); c == nil || c.Message != "no answer" {
+		if c := condition(p.Status, corev1.PodResizeInProgress); c == nil || c.Message != "no answer" {
 			t.Errorf("got condition %+v, want no answer", c)
 		}
 		has := before
@@ -258,7 +258,7 @@ func TestFailedPodResize(t *testing.T) {
 		r.memory.Ended(podstate.Result{Step: p.Steps[0], PodSize: &has}, r.o.Now)
 		if done {
 			r.do(r.check(t, "resize container a (a.0) to "+sizeFor(200, 200).String()))
-			if p = r.check(t); condition(&p.Status, corev1.PodResizeInProgress) != nil {
+			if p = r.check(t); condition(p.Status, corev1.PodResizeInProgress) != nil {
 				t.Error("got condition PodResizeInProgress after the resize, want none")
 			}
 			continue

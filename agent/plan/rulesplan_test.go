@@ -160,7 +160,7 @@ func (ru *rules) goesOn(w *world, p *Plan) {
 		}
 	}
 	for _, wait := range p.Waits {
-		if wait.For == "" || wait.Why == "" {
+		if wait.For == nil || wait.Why == "" {
 			ru.breaks("a wait without an object or a reason: %+v", wait)
 		}
 	}

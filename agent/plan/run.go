@@ -127,7 +127,7 @@ func (p *planner) syncContainers(ready bool) {
 // heldUpBy names a running container that others wait for.
 func (p *planner) heldUpBy(slot *podstate.Slot, why string) {
 	if slot.Running() {
-		p.wait(Wait{For: "container " + slot.Spec.Name, Why: why})
+		p.wait(Wait{For: container(slot.Spec.Name), Why: why})
 	}
 }
 
@@ -160,7 +160,7 @@ func (p *planner) heldBack(slot *podstate.Slot) bool {
 		return false
 	}
 	p.wait(Wait{
-		For: "container " + slot.Spec.Name,
+		For: container(slot.Spec.Name),
 		Why: "starts after container " + p.hook.Spec.Name + " and its postStart hook",
 	})
 	return true
@@ -189,7 +189,7 @@ func (p *planner) create(slot *podstate.Slot, ready bool) {
 		}
 		if until := slot.RestartAt(); p.Now.Before(until) {
 			p.wakeAt(until)
-			p.wait(Wait{For: "container " + slot.Spec.Name, Why: slot.BackoffMessage(), Until: until})
+			p.wait(Wait{For: container(slot.Spec.Name), Why: slot.BackoffMessage(), Until: until})
 			return
 		}
 	}
@@ -287,7 +287,7 @@ func (p *planner) replace(slot *podstate.Slot, cause podstate.Cause, reason stri
 	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 		grace = podutil.Grace(*probe.TerminationGracePeriodSeconds)
 	}
-	if running := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}); running != nil {
+	if running := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}.Key()); running != nil {
 		p.inProgress(running)
 		return
 	}

@@ -49,7 +49,7 @@ func TestSimulation(t *testing.T) {
 	if *simEvery > 0 {
 		kinds = []time.Duration{*simEvery}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(6400)) // some 300 MiB; more collections take a fifth of the time
+	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // some 70 MiB; with more collections it takes longer
 	for _, every := range kinds {
 		t.Run(every.String(), func(t *testing.T) { simulateKind(t, every, runs) })
 	}

@@ -66,7 +66,7 @@ const startPatience = 15 * time.Second
 // when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
 	patience := p.Stop.Deadline.Add(startPatience)
-	inUse := slices.ContainsFunc(p.Containers, func(c podstate.Container) bool { return c.Alive() })
+	inUse := podstate.Some(p.Containers, (*podstate.Container).Alive)
 	for _, step := range p.Memory.Running() {
 		switch step := step.(type) {
 		case podstate.StartContainer:
@@ -97,7 +97,7 @@ func (p *planner) giveUp() (waiting bool) {
 }
 
 func alive(all []podstate.Container, id string) bool {
-	return slices.ContainsFunc(all, func(c podstate.Container) bool { return c.ID == id && c.Alive() })
+	return podstate.Some(all, func(c *podstate.Container) bool { return c.ID == id && c.Alive() })
 }
 
 // stopContainers stops app containers first, then sidecars, the last of them first. When the grace period has ended, no
@@ -137,7 +137,7 @@ func (p *planner) stopContainers() bool {
 // only the signals come in order.
 func (p *planner) preStop(slot *podstate.Slot) {
 	hook := slot.Spec.Lifecycle != nil && slot.Spec.Lifecycle.PreStop != nil
-	stopping := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}) != nil
+	stopping := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}.Key()) != nil
 	if !hook || stopping || p.Memory.PreStopped(slot.Last.ID) || slot.Last.State != podstate.ContainerRunning {
 		return
 	}
@@ -164,7 +164,7 @@ func (p *planner) end(c *podstate.Container) {
 // stopInstance stops an instance within the grace period of the pod, or what is left of it.
 func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reason string) {
 	deadline := p.Now.Add(podutil.GracePeriod(p.Pod))
-	running, stopping := p.Memory.InFlight(podstate.StopContainer{ID: c.ID}).(podstate.StopContainer)
+	running, stopping := p.Memory.InFlight(podstate.StopContainer{ID: c.ID}.Key()).(podstate.StopContainer)
 	switch {
 	case p.Stop != nil:
 		deadline = p.Stop.Deadline
@@ -177,7 +177,7 @@ func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reas
 // stopBy plans the stop of an instance. It waits for a preStop hook that runs by a step of its own, but not longer than
 // until the deadline. From then on the hook has as long as its container.
 func (p *planner) stopBy(deadline time.Time, c *podstate.Container, cause podstate.Cause, reason string) {
-	hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}).(podstate.PreStop)
+	hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}.Key()).(podstate.PreStop)
 	if runs && p.Now.Before(hook.Deadline) && p.Now.Before(deadline) {
 		p.inProgress(hook)
 		p.wakeAt(hook.Deadline)

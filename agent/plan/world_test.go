@@ -96,10 +96,11 @@ func newWorld(desired podstate.Desired, now time.Time) *world {
 
 func (w *world) observe() podstate.Observed {
 	w.memory.See(w.containers)
+	w.seeEnds()
 	o := podstate.Observed{
 		Now:          w.now,
 		Sandboxes:    w.sandboxes,
-		Containers:   slices.Clone(w.containers),
+		Containers:   w.containers,
 		DirOnDisk:    w.dir,
 		CgroupExists: w.cgroup,
 		ResetMark:    w.resetMark,
@@ -112,30 +113,40 @@ func (w *world) observe() podstate.Observed {
 		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
 	}
 	slices.Sort(o.VolumesOnDisk)
-	for i := range o.Containers {
-		if c := &o.Containers[i]; c.State == podstate.ContainerExited {
+	if w.bend != nil {
+		return w.bent(o)
+	}
+	return o
+}
+
+// seeEnds measures when containers have ended.
+func (w *world) seeEnds() {
+	for i := range w.containers {
+		if c := &w.containers[i]; c.State == podstate.ContainerExited {
 			if _, seen := w.ends[c.ID]; !seen {
 				w.ends[c.ID] = w.now.Add(-max(0, w.now.Sub(c.FinishedAt)))
 			}
 			c.EndedAt = w.ends[c.ID]
 		}
 	}
-	if w.bend != nil {
-		remembered := w.memory
-		w.bend(&o, &remembered)
-		o.Memory = remembered.Recall()
-	}
+}
+
+// bent returns an observation without the facts that bend removes.
+func (w *world) bent(o podstate.Observed) podstate.Observed {
+	remembered := w.memory
+	o.Containers = slices.Clone(o.Containers)
+	w.bend(&o, &remembered)
+	o.Memory = remembered.Recall()
 	return o
 }
 
 // turn is one turn of the agent's loop: look, plan, publish. The steps do not begin by themselves.
 func (w *world) turn() {
-	plan := w.decide(w.desired, w.observe()) // a separate plan each time, because the memory keeps its status
-	w.plan = plan
+	w.plan = w.decide(w.desired, w.observe())
 	if w.watch != nil {
 		w.watch.planned(w, &w.plan)
 	}
-	w.memory.Report(&plan.Status)
+	w.memory.Report(w.plan.Status)
 	if !w.apiBehind {
 		w.publish()
 	}

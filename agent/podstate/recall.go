@@ -32,19 +32,19 @@ func (r Recall) Prepared() bool { return r.memory().Prepared }
 // ClaimsPrepared reports whether this run of the agent has prepared the pod's resource claims.
 func (r Recall) ClaimsPrepared() bool { return r.memory().ClaimsPrepared }
 
-// InFlight returns the step in flight with the same key as step; nil if there is none.
-func (r Recall) InFlight(step Step) Step { return r.memory().InFlight[step.Key()] }
+// InFlight returns the step in flight with that key; nil if there is none.
+func (r Recall) InFlight(key Key) Step { return r.memory().InFlight[key] }
 
 // Starting reports whether a container is being started.
-func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: id}) != nil }
+func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: id}.Key()) != nil }
 
 // Removing reports whether the removal of a container has begun. It may take effect at any later time, also if it has
 // failed.
 func (r Recall) Removing(id string) bool {
 	removal := RemoveContainer{ID: id}
-	_, failed := r.Failure(removal)
+	_, failed := r.Failure(removal.Key())
 	_, done := r.Done(removal)
-	return failed || done || r.InFlight(removal) != nil
+	return failed || done || r.InFlight(removal.Key()) != nil
 }
 
 // Running returns the steps in flight, in the order of their keys.
@@ -55,9 +55,19 @@ func (r Recall) Running() []Step {
 	return all
 }
 
-// Failure returns the last failure of a step with the same key as step, unless such a step has succeeded since.
-func (r Recall) Failure(step Step) (f Failure, failed bool) {
-	f, failed = r.memory().Failures[step.Key()]
+// Runs reports whether a step of a kind is in flight.
+func (r Recall) Runs(kind Kind) bool {
+	for key := range r.memory().InFlight {
+		if key.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// Failure returns the last failure of a step with that key, unless such a step has succeeded since.
+func (r Recall) Failure(key Key) (f Failure, failed bool) {
+	f, failed = r.memory().Failures[key]
 	return f, failed
 }
 
@@ -74,11 +84,11 @@ func (r Recall) MountFails() bool {
 // FailedImage returns the failure of an image that a container needs: its own image, or that of an image volume that it
 // mounts.
 func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, failed bool) {
-	if f, failed = r.Failure(EnsureImage{Container: c.Name}); failed && f.Image == c.Image {
+	if f, failed = r.Failure(EnsureImage{Container: c.Name}.Key()); failed && f.Image == c.Image {
 		return f, true
 	}
 	for vol := range ImageVolumes(pod, c) {
-		if f, failed = r.Failure(EnsureImage{Volume: vol.Name}); failed && f.Image == vol.Image.Reference {
+		if f, failed = r.Failure(EnsureImage{Volume: vol.Name}.Key()); failed && f.Image == vol.Image.Reference {
 			return f, true
 		}
 	}

@@ -1,8 +1,6 @@
 package podstate
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -71,7 +69,7 @@ func (s *State) findReset() {
 		}
 	}
 	s.Resetting = s.ResetMark == ResetRemoving ||
-		due && slices.ContainsFunc(s.Containers, func(c Container) bool { return s.RemovedByReset(&c) })
+		due && Some(s.Containers, s.RemovedByReset)
 }
 
 // alreadyReset reports whether, by its status, the container waits to restart after a reset or has never run. It is
@@ -105,7 +103,7 @@ func (s *Slot) ResetUnreported() bool {
 
 // started reports whether the runtime has an instance of the container that was started.
 func (s *Slot) started() bool {
-	return slices.ContainsFunc(s.state.Containers, func(c Container) bool {
+	return Some(s.state.Containers, func(c *Container) bool {
 		return c.Name == s.Spec.Name && c.State != ContainerCreated
 	})
 }

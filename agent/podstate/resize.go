@@ -16,7 +16,7 @@ func (s *State) PodGrows() (size Size, grows bool) {
 		return Size{}, false
 	}
 	wider := pod.Wider(s.Allocation.Pod)
-	return wider, wider != pod.Normal() || s.Memory.InFlight(ResizePod{}) != nil
+	return wider, wider != pod.Normal() || s.Memory.InFlight(ResizePod{}.Key()) != nil
 }
 
 // PodSizeDiffers reports whether the pod's cgroup has a size other than the allocated one. After a change of its size
@@ -24,7 +24,7 @@ func (s *State) PodGrows() (size Size, grows bool) {
 func (s *State) PodSizeDiffers() bool {
 	pod, known := s.Memory.PodSize()
 	if !known {
-		_, failed := s.Memory.Failure(ResizePod{})
+		_, failed := s.Memory.Failure(ResizePod{}.Key())
 		return failed
 	}
 	return pod.Normal() != s.Allocation.Pod.Normal()

@@ -63,12 +63,7 @@ func (s *State) findPassed() {
 }
 
 func contains(all []Container, id string) bool {
-	for i := range all {
-		if id != "" && all[i].ID == id {
-			return true
-		}
-	}
-	return false
+	return id != "" && Some(all, func(c *Container) bool { return c.ID == id })
 }
 
 // MessageNotLocated is the kubelet's message for a container whose end was not observed.

@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -35,12 +36,15 @@ type State struct {
 
 // New returns the state that follows from the facts about one pod. The State refers to d and o, and changes neither.
 func New(d Desired, o Observed) *State {
-	s := &State{Desired: d, Observed: o, Sandboxes: slices.Clone(o.Sandboxes), Reported: &d.Pod.Status}
+	s := &State{Desired: d, Observed: o, Sandboxes: o.Sandboxes, Reported: &d.Pod.Status}
 	if own := o.Memory.Reported(); own != nil &&
 		(podutil.IsTerminal(own.Phase) || !podutil.IsTerminal(d.Pod.Status.Phase)) {
 		s.Reported = own
 	}
-	slices.SortFunc(s.Sandboxes, func(a, b Sandbox) int { return int(b.Attempt) - int(a.Attempt) })
+	if len(s.Sandboxes) > 1 {
+		s.Sandboxes = slices.Clone(s.Sandboxes)
+		slices.SortFunc(s.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(b.Attempt, a.Attempt) })
+	}
 	s.Current = s.usableSandbox()
 	s.fillSlots()
 	s.findPassed()
@@ -64,9 +68,11 @@ func (s *State) usableSandbox() *Sandbox {
 }
 
 func (s *State) fillSlots() {
-	s.Slots = make([]*Slot, 0, podutil.Count(&s.Pod.Spec))
+	all := make([]Slot, podutil.Count(&s.Pod.Spec))
+	s.Slots = make([]*Slot, 0, len(all))
 	for role, c := range podutil.Containers(&s.Pod.Spec) {
-		slot := &Slot{
+		slot := &all[len(s.Slots)]
+		*slot = Slot{
 			Spec:     c,
 			Role:     role,
 			Last:     Newest(s.Containers, c.Name),
@@ -90,6 +96,16 @@ func Newest(all []Container, name string) *Container {
 	return found
 }
 
+// Some reports whether is holds for one of the instances.
+func Some(all []Container, is func(*Container) bool) bool {
+	for i := range all {
+		if is(&all[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // HasInit reports whether the pod has init containers or sidecars.
 func (s *State) HasInit() bool { return len(s.Slots) > 0 && s.Slots[0].Role <= podutil.RoleSidecar }
 
@@ -111,7 +127,7 @@ func (s *State) pastInit() bool {
 // startedInCurrent reports whether an instance of a container was started in the current sandbox, or is
 // being started.
 func (s *State) startedInCurrent(name string) bool {
-	return slices.ContainsFunc(s.Containers, func(c Container) bool {
+	return Some(s.Containers, func(c *Container) bool {
 		return c.Name == name && c.SandboxID == s.Current.ID &&
 			(c.State != ContainerCreated || s.Memory.Starting(c.ID))
 	})
@@ -151,9 +167,9 @@ func (s *State) KeepsPrevious(c *Container) bool {
 // OtherMayRun reports whether an instance of a container that is not the newest has processes, or may get some: one
 // that was created in the current sandbox may be being started, also for an earlier run of the agent.
 func (s *State) OtherMayRun(name string) bool {
-	return slices.ContainsFunc(s.Containers, func(c Container) bool {
+	return Some(s.Containers, func(c *Container) bool {
 		startable := c.State == ContainerCreated && s.Current != nil && c.SandboxID == s.Current.ID
-		return c.Name == name && (c.Alive() || startable) && s.SlotOf(&c) == nil
+		return c.Name == name && (c.Alive() || startable) && s.SlotOf(c) == nil
 	})
 }
 
@@ -172,15 +188,8 @@ func (s *State) EverRan() bool {
 // Quiescent reports whether the pod must end, no container of it runs or can still start, and it holds neither a
 // network nor resource claims.
 func (s *State) Quiescent() bool {
-	if s.Stop == nil || s.SandboxHeld() || s.ClaimsHeld {
-		return false
-	}
-	for _, step := range s.Memory.Running() {
-		if step.Key().Kind == KindStartContainer {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(s.Containers, func(c Container) bool { return c.Alive() })
+	return s.Stop != nil && !s.SandboxHeld() && !s.ClaimsHeld && !s.Memory.Runs(KindStartContainer) &&
+		!Some(s.Containers, (*Container).Alive)
 }
 
 // effectiveStop returns why the pod must not run any more; nil while it should run. The deletion of the pod by its

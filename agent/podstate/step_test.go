@@ -61,7 +61,8 @@ func TestOvertakes(t *testing.T) {
 // TestEmptyRecall checks that the zero Recall can be used and is empty.
 func TestEmptyRecall(t *testing.T) {
 	var r Recall
-	if _, failed := r.Failure(Prepare{}); failed || r.Prepared() || r.InFlight(Prepare{}) != nil || r.Reported() != nil ||
+	key := Prepare{}.Key()
+	if _, failed := r.Failure(key); failed || r.Prepared() || r.InFlight(key) != nil || r.Reported() != nil ||
 		len(r.Running()) > 0 || r.MountFails() || r.reportedContainer("app") != nil {
 		t.Error("got something from an empty memory, want nothing")
 	}

@@ -46,13 +46,13 @@ func (s *State) PartStarts(v *corev1.Volume) bool {
 
 // starts reports whether an instance of a container is being created, or will start as it is.
 func starts(s *Slot) bool {
-	if s.state.Memory.InFlight(CreateContainer{Name: s.Spec.Name}) != nil {
+	if s.state.Memory.InFlight(CreateContainer{Name: s.Spec.Name}.Key()) != nil {
 		return true
 	}
 	if !s.InCurrentSandbox || s.Last.State != ContainerCreated {
 		return false
 	}
-	_, failed := s.state.Memory.Failure(StartContainer{ID: s.Last.ID})
+	_, failed := s.state.Memory.Failure(StartContainer{ID: s.Last.ID}.Key())
 	return !failed || s.state.Memory.Starting(s.Last.ID)
 }
 

@@ -9,34 +9,40 @@ import (
 
 // addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.
 func (b *builder) addresses() {
-	st, old := &b.st, b.Reported
+	st, old := b.st, b.Reported
 	st.HostIP, st.HostIPs = old.HostIP, old.HostIPs
 	if ips := b.Node.HostIPs; len(ips) > 0 {
-		st.HostIP, st.HostIPs = ips[0], nil
-		for _, ip := range ips[:min(2, len(ips))] {
-			st.HostIPs = append(st.HostIPs, corev1.HostIP{IP: ip})
-		}
+		st.HostIP, st.HostIPs = ips[0], listed(old.HostIPs, ips[:min(2, len(ips))])
 	}
 	if b.Pod.Spec.HostNetwork {
 		b.hostAddresses()
 		return
 	}
+	st.PodIPs = old.PodIPs
 	if len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready {
-		for _, ip := range b.podIPs(b.Sandboxes[0].IPs) {
-			st.PodIPs = append(st.PodIPs, corev1.PodIP{IP: ip})
-		}
-	} else {
-		st.PodIPs = old.PodIPs
+		st.PodIPs = listed(old.PodIPs, b.podIPs(b.Sandboxes[0].IPs))
 	}
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP
 	}
 }
 
+// listed returns addresses as a status lists them: as the old list, if they are the same.
+func listed[T corev1.PodIP | corev1.HostIP](old []T, ips []string) []T {
+	if slices.EqualFunc(old, ips, func(a T, ip string) bool { return a == T(corev1.PodIP{IP: ip}) }) {
+		return old
+	}
+	var all []T
+	for _, ip := range ips {
+		all = append(all, T(corev1.PodIP{IP: ip}))
+	}
+	return all
+}
+
 // hostAddresses fills in the node's addresses for a pod on the host network. The first address does not change once
 // it is set; the second one may be added later.
 func (b *builder) hostAddresses() {
-	st := &b.st
+	st := b.st
 	st.PodIP, st.PodIPs = b.Reported.PodIP, b.Reported.PodIPs
 	ips := b.Node.HostIPs
 	if st.PodIP == "" && len(ips) > 0 {

@@ -50,7 +50,7 @@ func (b *builder) foreignConditions() {
 // conditions fills in the pod's conditions. The phase of the status must be set before. The conditions of other owners
 // come first.
 func (b *builder) conditions() {
-	b.st.Conditions = make([]corev1.PodCondition, 0, max(6, len(b.Pod.Status.Conditions)))
+	b.st.Conditions = make([]corev1.PodCondition, 0, max(5, len(b.Pod.Status.Conditions)))
 	b.foreignConditions()
 	if b.quiescent && !podutil.IsTerminal(b.Pod.Status.Phase) {
 		b.disruption()
@@ -171,7 +171,7 @@ func (b *builder) initialized() corev1.PodCondition {
 	}
 	var incomplete []string
 	for _, slot := range b.Slots {
-		status := podutil.ContainerStatus(&b.st, slot.Spec.Name)
+		status := podutil.ContainerStatus(b.st, slot.Spec.Name)
 		done := slot.Role > podutil.RoleSidecar || slot.Role == podutil.RoleInit && status.Ready ||
 			slot.Role == podutil.RoleSidecar && status.Started != nil && *status.Started
 		if !done {
@@ -203,7 +203,7 @@ func (b *builder) containersReady() corev1.PodCondition {
 	}
 	var unready []string
 	for _, slot := range b.Slots {
-		status := podutil.ContainerStatus(&b.st, slot.Spec.Name)
+		status := podutil.ContainerStatus(b.st, slot.Spec.Name)
 		counts := slot.Role == podutil.RoleSidecar || slot.Role == podutil.RoleApp
 		if counts && status != nil && !status.Ready {
 			unready = append(unready, slot.Spec.Name)

@@ -110,7 +110,7 @@ func TestConditions(t *testing.T) {
 				}
 			}
 			b := build(pod, podstate.Observed{})
-			b.st = *st
+			b.st = st
 			b.conditions()
 			if got := conditionsText(b.st.Conditions); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)

@@ -13,7 +13,7 @@ import (
 // containerStatuses fills in one status for each container of the spec: init containers in the order of the spec, all
 // others sorted by name.
 func (b *builder) containerStatuses() {
-	st, spec := &b.st, &b.Pod.Spec
+	st, spec := b.st, &b.Pod.Spec
 	st.ContainerStatuses = slices.Grow(st.ContainerStatuses, len(spec.Containers))
 	st.InitContainerStatuses = slices.Grow(st.InitContainerStatuses, len(spec.InitContainers))
 	for _, slot := range b.Slots {
@@ -91,7 +91,7 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
 		return slot
 	}
-	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID})
+	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID}.Key())
 	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.Starting(slot.Last.ID)
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
 	before := slot.Preceding()
@@ -103,11 +103,15 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 
 // waiting returns the state of a container that has not started yet.
 func (b *builder) waiting() corev1.ContainerState {
-	reason := podstate.ReasonContainerCreating
-	if b.HasInit() {
-		reason = podstate.ReasonPodInitializing
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: notStarted(b.State)}}
+}
+
+// notStarted returns the reason of that state.
+func notStarted(s *podstate.State) string {
+	if s.HasInit() {
+		return podstate.ReasonPodInitializing
 	}
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	return podstate.ReasonContainerCreating
 }
 
 func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
@@ -286,7 +290,7 @@ func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
 // closeContainers sets the final container statuses of a pod that has ended. A container that was expected to run,
 // and did not, has failed.
 func (b *builder) closeContainers() {
-	st := &b.st
+	st := b.st
 	if b.wasInitialized() {
 		closeAll(st.ContainerStatuses)
 	}

@@ -41,7 +41,7 @@ func ptr[T any](v T) *T { return &v }
 
 // build returns a builder for a pod and the facts about it.
 func build(pod *corev1.Pod, o podstate.Observed) *builder {
-	return &builder{State: podstate.New(podstate.Desired{Pod: pod}, o)}
+	return &builder{State: podstate.New(podstate.Desired{Pod: pod}, o), st: &corev1.PodStatus{}}
 }
 
 // phasePod returns a pod with containers in the given states: "init=ok" is an init container, "side=up" a sidecar; all
@@ -162,7 +162,7 @@ func TestPhase(t *testing.T) {
 				pod.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 			}
 			b := build(pod, podstate.Observed{})
-			b.st, b.quiescent = *st, strings.Contains(tt.facts, "quiescent")
+			b.st, b.quiescent = st, strings.Contains(tt.facts, "quiescent")
 			for _, slot := range b.Slots {
 				slot.InCurrentSandbox = slot.Role == podutil.RoleApp && strings.Contains(tt.facts, "begun")
 			}

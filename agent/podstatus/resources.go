@@ -12,7 +12,7 @@ import (
 
 // resources fills in the resources of the whole pod. It computes them once for each generation of the spec.
 func (b *builder) resources() {
-	st := &b.st
+	st := b.st
 	if b.Allocation != nil {
 		b.allocatedResources()
 		return
@@ -30,7 +30,7 @@ func (b *builder) resources() {
 
 // allocatedResources fills in the allocated resources. The limits of a running pod are those of its cgroup.
 func (b *builder) allocatedResources() {
-	st, allocated := &b.st, b.Allocation
+	st, allocated := b.st, b.Allocation
 	st.AllocatedResources = allocated.Requests
 	st.Resources = &corev1.ResourceRequirements{Requests: allocated.Requests, Limits: allocated.Limits}
 	if b.Reported.Phase != corev1.PodRunning {
@@ -86,12 +86,12 @@ func (b *builder) resizeCondition(t corev1.PodConditionType, generation int64, r
 
 // resizeFailure returns the message of a resize that has failed; empty if none has.
 func (b *builder) resizeFailure() string {
-	if f, failed := b.Memory.Failure(podstate.ResizePod{}); failed {
+	if f, failed := b.Memory.Failure(podstate.ResizePod{}.Key()); failed {
 		return f.Message
 	}
 	for _, slot := range b.Slots {
 		if slot.Last != nil {
-			if f, failed := b.Memory.Failure(podstate.Resize{ID: slot.Last.ID}); failed {
+			if f, failed := b.Memory.Failure(podstate.Resize{ID: slot.Last.ID}.Key()); failed {
 				return f.Message
 			}
 		}

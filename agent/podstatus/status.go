@@ -21,10 +21,10 @@ type Progress struct {
 
 // Build returns the pod's status as it should be published. The status may share values with the facts in s, so the
 // caller must change neither.
-func Build(s *podstate.State, progress Progress) corev1.PodStatus {
+func Build(s *podstate.State, progress Progress) *corev1.PodStatus {
 	b := &builder{State: s, released: progress.Released, quiescent: !progress.Cancelling && s.Quiescent()}
 	api := &s.Pod.Status
-	b.st = corev1.PodStatus{
+	b.st = &corev1.PodStatus{
 		ObservedGeneration:                   max(s.Pod.Generation, s.Reported.ObservedGeneration),
 		StartTime:                            b.startTime(),
 		QOSClass:                             podutil.QOS(s.Pod),
@@ -44,7 +44,7 @@ func Build(s *podstate.State, progress Progress) corev1.PodStatus {
 // builder computes the status that follows from a state.
 type builder struct {
 	*podstate.State
-	st                  corev1.PodStatus
+	st                  *corev1.PodStatus
 	quiescent, released bool
 }
 
@@ -80,12 +80,13 @@ func (b *builder) admitted() {
 	b.containerStatuses()
 	b.addresses()
 	b.resources()
-	b.st.Phase, _, _ = b.phase(false)
+	phase, reason, message := b.phase(false)
+	b.st.Phase = phase
 	b.conditions()
 	if b.released {
 		b.closeContainers()
+		phase, reason, message = b.phase(true)
 	}
-	phase, reason, message := b.phase(b.released)
 	if old := b.Reported; !b.quiescent && podutil.IsTerminal(phase) && !podutil.IsTerminal(old.Phase) {
 		phase = old.Phase
 		reason, message = old.Reason, old.Message
@@ -147,7 +148,7 @@ func (b *builder) phaseByContainers() corev1.PodPhase {
 // count counts the statuses. initialized reports whether an app container was created in the current sandbox.
 func (b *builder) count() (t tally, initialized bool) {
 	for _, slot := range b.Slots {
-		switch c := podutil.ContainerStatus(&b.st, slot.Spec.Name); slot.Role {
+		switch c := podutil.ContainerStatus(b.st, slot.Spec.Name); slot.Role {
 		case podutil.RoleInit:
 			t.countInit(slot, c)
 		case podutil.RoleSidecar:

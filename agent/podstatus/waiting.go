@@ -50,7 +50,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
 	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts()):
 		// It must not be shown as terminated: its restart policy may forbid that a terminated container runs again.
-		return b.waiting().Waiting.Reason, ""
+		return notStarted(b.State), ""
 	}
 	return reason, message
 }
@@ -70,7 +70,7 @@ func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
 // failure returns the last failure of a step that the next instance needs.
 func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	if last := slot.Last; last != nil {
-		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}); failed {
+		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}.Key()); failed {
 			return cmp.Or(f.Reason, podstate.ReasonRunContainer), f.Message
 		}
 		switch last.State {
@@ -82,7 +82,7 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 			}
 		}
 	}
-	creation, notCreated := b.Memory.Failure(podstate.CreateContainer{Name: slot.Spec.Name})
+	creation, notCreated := b.Memory.Failure(podstate.CreateContainer{Name: slot.Spec.Name}.Key())
 	image, noImage := b.Memory.FailedImage(b.Pod, slot.Spec)
 	switch {
 	case noImage && !creation.At.After(image.At): // after a failed creation the image is ensured again

@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"cmp"
 	"iter"
 	"strings"
 
@@ -11,11 +10,14 @@ import (
 // ContainerStatus is the status of the named container, whatever its role; nil where the pod's status has
 // none. Containers of one pod never share a name.
 func ContainerStatus(st *corev1.PodStatus, name string) *corev1.ContainerStatus {
-	return cmp.Or(
-		StatusIn(st.ContainerStatuses, name),
-		StatusIn(st.InitContainerStatuses, name),
-		StatusIn(st.EphemeralContainerStatuses, name),
-	)
+	for _, list := range [...][]corev1.ContainerStatus{
+		st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses,
+	} {
+		if c := StatusIn(list, name); c != nil {
+			return c
+		}
+	}
+	return nil
 }
 
 // ContainerStatuses returns the statuses of all containers: init containers, app containers, ephemeral containers.
