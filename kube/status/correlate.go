@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,25 +33,28 @@ type occurrence struct {
 }
 
 // correlator decides whether an occurrence becomes a new event, increases the count of an earlier one, or is dropped.
-// It has no lock: Recorder.Run owns it.
+// It has no lock: Recorder.Run owns it. Its memories hold hashes instead of texts: they outlive the pods.
 type correlator struct {
 	node     string
+	seed     maphash.Seed
 	similar  memory[similarity]
 	seen     memory[sent]
 	budget   memory[bucket]
 	lastName int64
 }
 
+func newCorrelator(node string) *correlator { return &correlator{node: node, seed: maphash.MakeSeed()} }
+
 type similarity struct {
-	messages map[string]struct{}
+	messages []uint64
 	last     time.Time
 }
 
-// sent is an event that was sent to the API server, or is about to be.
+// sent is an event that was sent to the API server, or is about to be. number makes its name unique.
 type sent struct {
-	name  string
-	first time.Time
-	count int32
+	number int64
+	first  time.Time
+	count  int32
 }
 
 // bucket holds tokens as of at.
@@ -61,14 +66,16 @@ type bucket struct {
 // observe returns the event to write, and whether it was written before with a lower count; nil if the object has used
 // up its budget.
 func (c *correlator) observe(o occurrence) (event *corev1.Event, again bool) {
-	object := strings.Join([]string{o.ref.Kind, o.ref.Namespace, o.ref.Name, string(o.ref.UID), o.kind}, "\x00")
-	key := strings.Join([]string{object, o.reason, o.ref.FieldPath, o.message}, "\x00")
-	if group := object + "\x00" + o.reason; c.combine(group, o) {
+	about := []string{o.ref.Kind, o.ref.Namespace, o.ref.Name, string(o.ref.UID), o.kind}
+	object, group := c.key(about), c.key(about, o.reason)
+	key := c.key(about, o.reason, o.ref.FieldPath, o.message)
+	if c.combine(group, o) {
 		key, o.message = group, combinedPrefix+o.message
 	}
 	s, known := c.seen.get(key)
 	if !known {
-		s = sent{name: c.name(o), first: o.at}
+		c.lastName = max(o.at.UnixNano(), c.lastName+1)
+		s = sent{number: c.lastName, first: o.at}
 	}
 	s.count++
 	c.seen.put(key, s)
@@ -78,25 +85,37 @@ func (c *correlator) observe(o occurrence) (event *corev1.Event, again bool) {
 	return c.event(o, s), known
 }
 
+// key returns a hash of texts.
+func (c *correlator) key(about []string, more ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	for _, text := range slices.Concat(about, more) {
+		_, _ = h.WriteString(text) // never fails
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}
+
 // combine reports whether there are so many occurrences with the reason of o and other messages that they share one
 // event.
-func (c *correlator) combine(group string, o occurrence) bool {
+func (c *correlator) combine(group uint64, o occurrence) bool {
 	s, ok := c.similar.get(group)
 	if !ok || o.at.Sub(s.last) > similarWindow {
-		s = similarity{messages: map[string]struct{}{}}
+		s = similarity{}
 	}
 	s.last = o.at
-	_, said := s.messages[o.message]
+	message := c.key(nil, o.message)
+	said := slices.Contains(s.messages, message)
 	many := !said && len(s.messages) >= similarLimit-1
 	if !said && !many {
-		s.messages[o.message] = struct{}{}
+		s.messages = append(s.messages, message)
 	}
 	c.similar.put(group, s)
 	return many
 }
 
 // spend takes one token of the object's budget, and reports whether there was one.
-func (c *correlator) spend(object string, now time.Time) bool {
+func (c *correlator) spend(object uint64, now time.Time) bool {
 	b, ok := c.budget.get(object)
 	if !ok {
 		b = bucket{tokens: spamBurst, at: now}
@@ -111,11 +130,9 @@ func (c *correlator) spend(object string, now time.Time) bool {
 	return enough
 }
 
-// name returns a name that no earlier event of this process has: the object's name and a time.
-func (c *correlator) name(o occurrence) string {
-	c.lastName = max(o.at.UnixNano(), c.lastName+1)
-	suffix := fmt.Sprintf(".%x", c.lastName)
-	name := o.ref.Name
+// eventName returns the name of an event: that of its object, and a number that no other event of this process has.
+func eventName(object string, number int64) string {
+	suffix, name := fmt.Sprintf(".%x", number), object
 	if limit := maxEventName - len(suffix); len(name) > limit {
 		name = strings.TrimRight(name[:limit], "-.")
 	}
@@ -128,7 +145,11 @@ func (c *correlator) event(o occurrence, s sent) *corev1.Event {
 		namespace = metav1.NamespaceDefault
 	}
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: namespace, Annotations: o.annotations},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        eventName(o.ref.Name, s.number),
+			Namespace:   namespace,
+			Annotations: o.annotations,
+		},
 		InvolvedObject: corev1.ObjectReference{
 			Kind:       o.ref.Kind,
 			APIVersion: "v1",
@@ -151,9 +172,9 @@ func (c *correlator) event(o occurrence, s sent) *corev1.Event {
 
 // memory is a map that drops what has not been used for long, so that it stays bounded: it has two generations of at
 // most memoryKeys/2 keys.
-type memory[V any] struct{ young, old map[string]V }
+type memory[V any] struct{ young, old map[uint64]V }
 
-func (m *memory[V]) get(key string) (V, bool) {
+func (m *memory[V]) get(key uint64) (V, bool) {
 	v, ok := m.young[key]
 	if !ok {
 		v, ok = m.old[key]
@@ -161,12 +182,12 @@ func (m *memory[V]) get(key string) (V, bool) {
 	return v, ok
 }
 
-func (m *memory[V]) put(key string, v V) {
+func (m *memory[V]) put(key uint64, v V) {
 	if _, ok := m.young[key]; !ok && len(m.young) >= memoryKeys/2 {
 		m.old, m.young = m.young, nil
 	}
 	if m.young == nil {
-		m.young = map[string]V{}
+		m.young = map[uint64]V{}
 	}
 	m.young[key] = v
 }

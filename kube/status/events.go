@@ -143,7 +143,7 @@ func fieldPath(pod *corev1.Pod, container string) string {
 // together with those that followed: its repetitions cost no request of their own, and its request does not compete
 // with the start of its pod.
 func (r *Recorder) Run(ctx context.Context) {
-	c := &correlator{node: r.cfg.Node}
+	c := newCorrelator(r.cfg.Node)
 	var held batch
 	for {
 		var due <-chan time.Time

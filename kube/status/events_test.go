@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -286,9 +287,13 @@ func TestServerErrorOfOneEvent(t *testing.T) {
 }
 
 func TestEventNamesFitAndDiffer(t *testing.T) {
-	c := &correlator{}
-	o := occurrence{ref: Ref{Name: strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)}, at: time.Now()}
-	first, second := c.name(o), c.name(o)
+	c := newCorrelator("node")
+	name := func(message string) string {
+		object := strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)
+		event, _ := c.observe(occurrence{ref: Ref{Name: object}, message: message, at: time.Unix(1, 0)})
+		return event.Name
+	}
+	first, second := name("first"), name("second")
 	if len(first) > maxEventName || first == second || strings.Contains(first, "..") {
 		t.Errorf("names: got %q and %q, want different valid ones", first, second)
 	}
@@ -297,13 +302,13 @@ func TestEventNamesFitAndDiffer(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory[int]
 	for i := range 100 * memoryKeys {
-		m.put(fmt.Sprint(i), i)
-		m.put("used", i)
+		m.put(uint64(i), i)
+		m.put(math.MaxUint64, i)
 	}
 	if n := len(m.young) + len(m.old); n > memoryKeys {
 		t.Errorf("got %d keys, want at most %d", n, memoryKeys)
 	}
-	if v, ok := m.get("used"); !ok || v != 100*memoryKeys-1 {
+	if v, ok := m.get(math.MaxUint64); !ok || v != 100*memoryKeys-1 {
 		t.Error("a key in use was forgotten")
 	}
 }
