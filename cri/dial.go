@@ -139,7 +139,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithWriteBufferSize(8 << 10),
 		grpc.WithStaticStreamWindowSize(1 << 20),
 		grpc.WithStaticConnWindowSize(4 << 20),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(newCodec(buffers()))),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: 5 * time.Second,
 			Backoff: backoff.Config{
