@@ -49,8 +49,6 @@ type Table struct {
 	first, size uint32 // the pool, counted in ranges
 
 	mu sync.Mutex
-	// taken counts the pods that use each position of the pool.
-	taken map[uint32]int
 	// ranges has the ranges of pods, including those outside the pool.
 	ranges map[types.UID]Range
 	next   uint32
@@ -59,7 +57,7 @@ type Table struct {
 // New checks the pool and reads the ranges of the pods on the disk. For each file that cannot be used New returns an
 // error beside the table; only the pod of that file is affected: Of returns the error again.
 func New(cfg Config, pods []types.UID) (*Table, []error, error) {
-	t := &Table{cfg: cfg, taken: map[uint32]int{}, ranges: map[types.UID]Range{}}
+	t := &Table{cfg: cfg, ranges: map[types.UID]Range{}}
 	if err := t.setPool(); err != nil {
 		return nil, nil, err
 	}
@@ -107,11 +105,10 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
-	at, ok := t.free()
+	r, ok := t.free()
 	if !ok {
 		return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: all %d ranges are in use", pod, t.size)
 	}
-	r = Range{First: (t.first + at) * t.cfg.IDsPerPod, Length: t.cfg.IDsPerPod}
 	content, err := json.Marshal(fileOf(r))
 	if err == nil {
 		err = t.cfg.Write(pod, content)
@@ -119,21 +116,22 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	if err != nil {
 		return Range{}, fmt.Errorf("write the user namespace of pod %s: %w", pod, err)
 	}
-	t.next = at + 1
-	t.take(pod, r)
+	t.next = r.First/t.cfg.IDsPerPod - t.first + 1
+	t.ranges[pod] = r
 	return r, nil
 }
 
-// free returns a position that no pod uses. It starts after the last one allocated, so that the IDs of a removed pod
-// are not used again at once.
-func (t *Table) free() (uint32, bool) {
-	for i := uint32(0); i < t.size && i <= uint32(len(t.taken)); i++ {
+// free returns a range of the pool that no pod uses. It starts after the last one allocated, so that the IDs of a
+// removed pod are not used again at once.
+func (t *Table) free() (Range, bool) {
+	for i := range t.size {
 		at := (t.next + i) % t.size
-		if t.taken[at] == 0 {
-			return at, true
+		r := Range{First: (t.first + at) * t.cfg.IDsPerPod, Length: t.cfg.IDsPerPod}
+		if _, taken := t.holder(r); !taken {
+			return r, true
 		}
 	}
-	return 0, false
+	return Range{}, false
 }
 
 // Release frees the range of a pod of which nothing runs any more, and removes its file: the range belongs to another
@@ -141,19 +139,13 @@ func (t *Table) free() (uint32, bool) {
 func (t *Table) Release(pod types.UID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, known := t.ranges[pod]
-	if !known {
+	if _, known := t.ranges[pod]; !known {
 		return nil
 	}
 	if err := t.cfg.Remove(pod); err != nil {
 		return fmt.Errorf("free the user namespace of pod %s: %w", pod, err)
 	}
 	delete(t.ranges, pod)
-	for at := range t.span(r) {
-		if t.taken[at]--; t.taken[at] == 0 {
-			delete(t.taken, at)
-		}
-	}
 	return nil
 }
 
@@ -167,39 +159,22 @@ func (t *Table) read(pod types.UID) (Range, error) {
 	if err != nil {
 		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: %w", pod, File, err)
 	}
-	for other, has := range t.ranges {
-		if other != pod && overlap(has, r) {
-			return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: pod %s already has the IDs from %d",
-				pod, File, other, has.First)
-		}
+	if other, taken := t.holder(r); taken && other != pod {
+		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: pod %s already has the IDs from %d",
+			pod, File, other, t.ranges[other].First)
 	}
-	t.take(pod, r)
+	t.ranges[pod] = r
 	return r, nil
 }
 
-func (t *Table) take(pod types.UID, r Range) {
-	t.ranges[pod] = r
-	for at := range t.span(r) {
-		t.taken[at]++
-	}
-}
-
-func overlap(a, b Range) bool {
-	return uint64(a.First) < b.end() && uint64(b.First) < a.end()
-}
-
-// span yields the positions of the pool that a range overlaps. The length of the range differs from idsPerPod if the
-// configuration has changed.
-func (t *Table) span(r Range) func(yield func(uint32) bool) {
-	return func(yield func(uint32) bool) {
-		n := uint64(t.cfg.IDsPerPod)
-		first, last := uint64(r.First)/n, (r.end()-1)/n
-		for p := max(first, uint64(t.first)); p <= last && p < uint64(t.first)+uint64(t.size); p++ {
-			if !yield(uint32(p) - t.first) {
-				return
-			}
+// holder returns a pod whose range overlaps r, if there is one.
+func (t *Table) holder(r Range) (pod types.UID, taken bool) {
+	for pod, has := range t.ranges {
+		if uint64(has.First) < r.end() && uint64(r.First) < has.end() {
+			return pod, true
 		}
 	}
+	return "", false
 }
 
 // file is the content of File, in the kubelet's format.

@@ -159,8 +159,8 @@ func TestWriteFails(t *testing.T) {
 	if r, err := table.Of("unwritable"); err == nil {
 		t.Errorf("got %v, which a restart would give to another pod", r)
 	}
-	if len(table.taken) != 0 {
-		t.Errorf("taken: got %v, want none", table.taken)
+	if len(table.ranges) != 0 {
+		t.Errorf("taken: got %v, want none", table.ranges)
 	}
 }
 
