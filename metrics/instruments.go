@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -9,33 +10,40 @@ import (
 	"time"
 )
 
+// number is a value that many goroutines can change.
+type number struct{ bits atomic.Uint64 }
+
+// Add adds v, which must not be negative for a counter.
+func (n *number) Add(v float64) {
+	for {
+		old := n.bits.Load()
+		if n.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
+			return
+		}
+	}
+}
+
+func (n *number) load() float64 { return math.Float64frombits(n.bits.Load()) }
+
+func (n *number) write(t *Text, rendered string) { t.Rendered(n.load(), 0, rendered) }
+
 // Counter is a value that only increases.
-type Counter struct{ bits atomic.Uint64 }
+type Counter struct{ number }
 
 // Inc adds one.
 func (c *Counter) Inc() { c.Add(1) }
 
-// Add adds v, which must not be negative.
-func (c *Counter) Add(v float64) { addFloat(&c.bits, v) }
-
-func (c *Counter) write(t *Text, rendered string) { t.Rendered(loadFloat(&c.bits), 0, rendered) }
-
 // Gauge is a value that can increase and decrease.
-type Gauge struct{ bits atomic.Uint64 }
+type Gauge struct{ number }
 
 // Set replaces the value.
 func (g *Gauge) Set(v float64) { g.bits.Store(math.Float64bits(v)) }
-
-// Add adds to the value.
-func (g *Gauge) Add(v float64) { addFloat(&g.bits, v) }
-
-func (g *Gauge) write(t *Text, rendered string) { t.Rendered(loadFloat(&g.bits), 0, rendered) }
 
 // Histogram counts observed values in buckets.
 type Histogram struct {
 	bounds []float64
 	counts []atomic.Uint64 // one more than bounds: the last has no bound
-	sum    atomic.Uint64
+	sum    number
 }
 
 func newHistogram(bounds []float64) *Histogram {
@@ -46,30 +54,26 @@ func newHistogram(bounds []float64) *Histogram {
 func (h *Histogram) Observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v) // a value equal to a bound belongs to its bucket
 	h.counts[i].Add(1)
-	addFloat(&h.sum, v)
+	h.sum.Add(v)
 }
 
 // Took counts a duration, in seconds.
 func (h *Histogram) Took(d time.Duration) { h.Observe(d.Seconds()) }
 
+// write writes cumulative buckets, sum and count.
 func (h *Histogram) write(t *Text, rendered string) {
-	counts := make([]uint64, len(h.counts))
+	var all uint64
 	for i := range h.counts {
-		counts[i] = h.counts[i].Load()
-	}
-	t.histogram(h.bounds, counts, loadFloat(&h.sum), rendered)
-}
-
-func addFloat(bits *atomic.Uint64, v float64) {
-	for {
-		old := bits.Load()
-		if bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
-			return
+		all += h.counts[i].Load()
+		bound := math.Inf(1)
+		if i < len(h.bounds) {
+			bound = h.bounds[i]
 		}
+		t.line("_bucket", float64(all), 0, rendered, "le", formatFloat(bound))
 	}
+	t.line("_sum", h.sum.load(), 0, rendered)
+	t.line("_count", float64(all), 0, rendered)
 }
-
-func loadFloat(bits *atomic.Uint64) float64 { return math.Float64frombits(bits.Load()) }
 
 // instrument is a Counter, Gauge or Histogram. A Vec has one for each set of label values.
 type instrument interface {
@@ -91,8 +95,14 @@ type labelled[I instrument] struct {
 	instrument I
 }
 
-func newVec[I instrument](fresh func() I, names []string) *Vec[I] {
-	return &Vec[I]{names: names, make: fresh, all: map[string]*labelled[I]{}}
+// newVec adds a family of instruments to a registry.
+func newVec[I instrument](r *Registry, name, help string, kind Kind, fresh func() I, labels []string) *Vec[I] {
+	v := &Vec[I]{names: labels, make: fresh, all: map[string]*labelled[I]{}}
+	r.Func(func(_ context.Context, t *Text) {
+		t.Family(name, help, kind)
+		v.write(t)
+	})
+	return v
 }
 
 // With gives the instrument for these label values, in the order of the label names. The first call

@@ -31,53 +31,30 @@ func (r *Registry) Write(ctx context.Context, t *Text) {
 	}
 }
 
-func (r *Registry) family(name, help string, kind Kind, write func(*Text)) {
-	r.Func(func(_ context.Context, t *Text) {
-		t.Family(name, help, kind)
-		write(t)
-	})
-}
-
 // Counter adds a counter without labels.
-func (r *Registry) Counter(name, help string) *Counter {
-	c := &Counter{}
-	r.family(name, help, KindCounter, func(t *Text) { c.write(t, "") })
-	return c
-}
+func (r *Registry) Counter(name, help string) *Counter { return r.Counters(name, help).With() }
 
 // Counters adds a family of counters with these label names.
 func (r *Registry) Counters(name, help string, labels ...string) *Vec[*Counter] {
-	v := newVec(func() *Counter { return &Counter{} }, labels)
-	r.family(name, help, KindCounter, v.write)
-	return v
+	return newVec(r, name, help, KindCounter, func() *Counter { return &Counter{} }, labels)
 }
 
 // Gauge adds a gauge without labels.
-func (r *Registry) Gauge(name, help string) *Gauge {
-	g := &Gauge{}
-	r.family(name, help, KindGauge, func(t *Text) { g.write(t, "") })
-	return g
-}
+func (r *Registry) Gauge(name, help string) *Gauge { return r.Gauges(name, help).With() }
 
 // Gauges adds a family of gauges with these label names.
 func (r *Registry) Gauges(name, help string, labels ...string) *Vec[*Gauge] {
-	v := newVec(func() *Gauge { return &Gauge{} }, labels)
-	r.family(name, help, KindGauge, v.write)
-	return v
+	return newVec(r, name, help, KindGauge, func() *Gauge { return &Gauge{} }, labels)
 }
 
 // Histogram adds a histogram without labels. bounds are the upper bounds of its buckets, ascending.
 func (r *Registry) Histogram(name, help string, bounds []float64) *Histogram {
-	h := newHistogram(bounds)
-	r.family(name, help, KindHistogram, func(t *Text) { h.write(t, "") })
-	return h
+	return r.Histograms(name, help, bounds).With()
 }
 
 // Histograms adds a family of histograms with these label names.
 func (r *Registry) Histograms(name, help string, bounds []float64, labels ...string) *Vec[*Histogram] {
-	v := newVec(func() *Histogram { return newHistogram(bounds) }, labels)
-	r.family(name, help, KindHistogram, v.write)
-	return v
+	return newVec(r, name, help, KindHistogram, func() *Histogram { return newHistogram(bounds) }, labels)
 }
 
 // Handler serves scrapes of the registry, with gzip compression if the client accepts it.

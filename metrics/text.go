@@ -58,20 +58,20 @@ func Flag(on bool) float64 {
 }
 
 // Sample writes a sample of the family with labels as alternating names and values.
-func (t *Text) Sample(value float64, labels ...string) {
-	t.open()
-	t.buf = append(t.buf, t.family...)
-	t.labels("", "", labels)
-	t.value(value)
-	t.buf = append(t.buf, '\n')
-}
+func (t *Text) Sample(value float64, labels ...string) { t.line("", value, 0, "", labels...) }
 
 // Rendered writes a sample with labels that Labels has rendered, followed by more as alternating names and values. at
 // is the timestamp in milliseconds since 1970; 0 writes none.
 func (t *Text) Rendered(value float64, at int64, rendered string, more ...string) {
+	t.line("", value, at, rendered, more...)
+}
+
+// line is Rendered for a name that ends with suffix.
+func (t *Text) line(suffix string, value float64, at int64, rendered string, more ...string) {
 	t.open()
 	t.buf = append(t.buf, t.family...)
-	t.labels(rendered, "", more)
+	t.buf = append(t.buf, suffix...)
+	t.labels(rendered, more)
 	t.value(value)
 	if at != 0 {
 		t.buf = append(t.buf, ' ')
@@ -97,38 +97,9 @@ func (t *Text) open() {
 	t.buf = append(t.buf, '\n')
 }
 
-// histogram writes one histogram: cumulative buckets, sum and count. rendered are its labels.
-func (t *Text) histogram(bounds []float64, counts []uint64, sum float64, rendered string) {
-	t.open()
-	var all uint64
-	for i, n := range counts {
-		all += n
-		bound := math.Inf(1)
-		if i < len(bounds) {
-			bound = bounds[i]
-		}
-		t.buf = append(t.buf, t.family...)
-		t.buf = append(t.buf, "_bucket"...)
-		t.labels(rendered, formatFloat(bound), nil)
-		t.buf = append(t.buf, ' ')
-		t.buf = strconv.AppendUint(t.buf, all, 10)
-		t.buf = append(t.buf, '\n')
-	}
-	for _, part := range []struct {
-		suffix string
-		value  float64
-	}{{"_sum", sum}, {"_count", float64(all)}} {
-		t.buf = append(t.buf, t.family...)
-		t.buf = append(t.buf, part.suffix...)
-		t.labels(rendered, "", nil)
-		t.value(part.value)
-		t.buf = append(t.buf, '\n')
-	}
-}
-
-// labels writes the labels in braces, if there are any. le is the bound of a histogram's bucket.
-func (t *Text) labels(rendered, le string, more []string) {
-	if rendered == "" && le == "" && len(more) == 0 {
+// labels writes the labels in braces, if there are any.
+func (t *Text) labels(rendered string, more []string) {
+	if rendered == "" && len(more) == 0 {
 		return
 	}
 	t.buf = append(t.buf, '{')
@@ -137,9 +108,6 @@ func (t *Text) labels(rendered, le string, more []string) {
 	for i := 0; i+1 < len(more); i += 2 {
 		t.buf = appendLabel(t.buf, comma, more[i], more[i+1])
 		comma = true
-	}
-	if le != "" {
-		t.buf = appendLabel(t.buf, comma, "le", le)
 	}
 	t.buf = append(t.buf, '}')
 }
