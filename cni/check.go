@@ -2,11 +2,14 @@ package cni
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -149,38 +152,25 @@ func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 
 // watchAddresses is WatchTrouble until an error.
 func watchAddresses(ctx context.Context, trouble func()) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err == nil {
-		defer unix.Close(fd)
-		err = unix.Bind(fd, &unix.SockaddrNetlink{
-			Family: unix.AF_NETLINK,
-			Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
-		})
-	}
-	var end [2]int
-	if err == nil {
-		err = unix.Pipe2(end[:], unix.O_CLOEXEC)
-	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
-	defer unix.Close(end[0])
-	stop := context.AfterFunc(ctx, func() { unix.Close(end[1]) })
-	defer func() {
-		if stop() {
-			unix.Close(end[1])
-		}
-	}()
+	socket := os.NewFile(uintptr(fd), "rtnetlink")
+	defer socket.Close()
+	err = unix.Bind(fd, &unix.SockaddrNetlink{
+		Family: unix.AF_NETLINK,
+		Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+	})
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
 	buffer := make([]byte, 16<<10)
 	for {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(end[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR || fds[1].Revents != 0 {
-			return err
-		}
-		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
+		n, err := socket.Read(buffer)
 		switch {
-		case err == unix.EAGAIN || err == unix.EINTR:
-		case err == unix.ENOBUFS || err == nil && lostAddress(buffer[:n]): // ENOBUFS: messages were lost
+		case errors.Is(err, unix.ENOBUFS) || err == nil && lostAddress(buffer[:n]): // ENOBUFS: messages were lost
 			trouble()
 		case err != nil:
 			return fmt.Errorf("read the kernel's messages about addresses: %w", err)
@@ -188,18 +178,8 @@ func watchAddresses(ctx context.Context, trouble func()) error {
 	}
 }
 
-// lostAddress reports whether netlink messages contain RTM_DELADDR. Each begins with its length (4 bytes) and type (2
-// bytes) in the byte order of the machine, and is padded to a multiple of 4.
+// lostAddress reports whether netlink messages contain RTM_DELADDR.
 func lostAddress(b []byte) bool {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(b))
-		if kind := binary.NativeEndian.Uint16(b[4:]); kind == unix.RTM_DELADDR {
-			return true
-		}
-		if size = (size + 3) &^ 3; size < unix.NLMSG_HDRLEN || size > len(b) {
-			return false
-		}
-		b = b[size:]
-	}
-	return false
+	messages, _ := syscall.ParseNetlinkMessage(b) // the kernel writes no others
+	return slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool { return m.Header.Type == unix.RTM_DELADDR })
 }
