@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
@@ -191,25 +192,15 @@ func (s *Selection) taken(n *Network) error {
 
 // capabilities returns the capability arguments of the selection, by the names in the CNI conventions.
 func (s *Selection) capabilities() map[string]any {
-	all := map[string]any{}
-	if s.MAC != "" {
-		all["mac"] = s.MAC
+	all := map[string]any{
+		"mac":            s.MAC,
+		"ips":            s.IPs,
+		"infinibandGUID": s.InfinibandGUID,
+		"portMappings":   s.PortMappings,
+		"bandwidth":      s.Bandwidth,
+		"deviceID":       s.DeviceID,
 	}
-	if len(s.IPs) > 0 {
-		all["ips"] = s.IPs
-	}
-	if s.InfinibandGUID != "" {
-		all["infinibandGUID"] = s.InfinibandGUID
-	}
-	if len(s.PortMappings) > 0 {
-		all["portMappings"] = s.PortMappings
-	}
-	if len(s.Bandwidth) > 0 {
-		all["bandwidth"] = s.Bandwidth
-	}
-	if s.DeviceID != "" {
-		all["deviceID"] = s.DeviceID
-	}
+	maps.DeleteFunc(all, func(_ string, argument any) bool { return isEmpty(argument) })
 	return all
 }
 

@@ -136,12 +136,17 @@ func onlyIfAsked(p *libcni.PluginConfig) bool {
 
 func asksFor(p *libcni.PluginConfig, capabilities map[string]any) bool {
 	for name, declared := range p.Network.Capabilities {
-		text, err := json.Marshal(capabilities[name])
-		if declared && (err != nil || !slices.Contains([]string{"null", "[]", "{}", `""`}, string(text))) {
+		if declared && !isEmpty(capabilities[name]) {
 			return true
 		}
 	}
 	return false
+}
+
+// isEmpty reports whether a capability argument asks for nothing.
+func isEmpty(argument any) bool {
+	text, err := json.Marshal(argument)
+	return err == nil && slices.Contains([]string{"null", "[]", "{}", `""`}, string(text))
 }
 
 // missing returns an error that names the first plugin of a network that is in none of the directories. more are
