@@ -156,7 +156,8 @@ func bindDir(path string, dir *os.File, isMount bool) error {
 }
 
 // leaveDevice unmounts a local device where a kubelet has mounted it once for all pods, if no other pod uses it. This
-// agent mounts a device for each pod.
+// agent mounts a device for each pod. That of this pod is unmounted already: of two pods that end at the same moment,
+// the later one finds none. Its directory is still there: after a crash, Unmount is called again.
 func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 	dir, err := os.Open(filepath.Join(filepath.Dir(v.podsDir), "plugins", on.Plugin, "mounts"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -287,21 +287,28 @@ func TestLocalDeviceKept(t *testing.T) {
 	}
 }
 
-// TestDeviceOfKubelet checks that the mount of a device that a kubelet has made for all pods goes with the last one.
-func TestDeviceOfKubelet(t *testing.T) {
-	t.Parallel()
-	v := newVolumes(t)
-	global := filepath.Join(filepath.Dir(v.podsDir), "plugins/kubernetes.io/local-volume/mounts/pv")
+// bindKubelet mounts a device as a kubelet does: once for the node, which it returns, and from there for each pod.
+func bindKubelet(t *testing.T, v *FS, pods ...types.UID) (global string) {
+	t.Helper()
 	bind := func(source, target string) {
 		if err := os.MkdirAll(target, 0o750); err != nil {
 			t.Fatal(err)
 		}
 		bindMount(t, source, target)
 	}
+	global = filepath.Join(filepath.Dir(v.podsDir), "plugins/kubernetes.io/local-volume/mounts/pv")
 	bind(t.TempDir(), global)
-	for _, pod := range []string{"one", "two"} {
-		bind(global, filepath.Join(v.podsDir, pod, "volumes/kubernetes.io~local-volume/pv"))
+	for _, pod := range pods {
+		bind(global, v.hostPath(pod, OnDisk{pluginname.Local, "pv"}))
 	}
+	return global
+}
+
+// TestDeviceOfKubelet checks that the mount of a device that a kubelet has made for all pods goes with the last one.
+func TestDeviceOfKubelet(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	global := bindKubelet(t, v, "one", "two")
 	unmountLocal(t, v, "one")
 	if !isMountPoint(t, global) {
 		t.Error("while another pod uses it: got the device unmounted, want it mounted")
@@ -309,6 +316,24 @@ func TestDeviceOfKubelet(t *testing.T) {
 	unmountLocal(t, v, "two")
 	if _, err := os.Lstat(global); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after the last pod: got %v for the mount, want it gone", err)
+	}
+}
+
+// TestDeviceOfKubeletAtOnce checks the same of pods that end at the same moment.
+func TestDeviceOfKubeletAtOnce(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	pods := []types.UID{"one", "two", "three", "four"}
+	for range 10 {
+		global := bindKubelet(t, v, pods...)
+		var ended sync.WaitGroup
+		for _, pod := range pods {
+			ended.Go(func() { unmountLocal(t, v, pod) })
+		}
+		ended.Wait()
+		if _, err := os.Lstat(global); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("got %v for the mount, want it gone", err)
+		}
 	}
 }
 

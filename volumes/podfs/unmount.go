@@ -44,16 +44,14 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		if err := forgetReady(ctx, pod, on); err != nil {
 			return err
 		}
-		if on.Plugin == pluginname.Local {
-			if err := v.leaveDevice(uid, on); err != nil {
-				return err
-			}
-		}
 		return inDir(pod, filepath.Dir(on.path()), func(plugin *os.File) (err error) {
 			if on.Plugin == pluginname.NFS {
 				err = v.unmountShare(ctx, plugin, on.Name)
 			} else {
 				err = unmount(plugin, on.Name)
+			}
+			if err == nil && on.Plugin == pluginname.Local {
+				err = v.leaveDevice(uid, on)
 			}
 			if err != nil {
 				return err
