@@ -374,7 +374,7 @@ func TestUnfinishedDataFile(t *testing.T) {
 }
 
 // TestUnrecordedDirectory checks that the directory of a volume without a record is removed, if nothing says that a
-// driver knows the volume.
+// driver knows the volume. Otherwise the error says what to do.
 func TestUnrecordedDirectory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -393,12 +393,13 @@ func TestUnrecordedDirectory(t *testing.T) {
 		for _, file := range files {
 			write(t, filepath.Join(dir(name), file), "{")
 		}
-		if err := w.csi.Unpublish(t.Context(), "pod-1", name); err != nil {
-			t.Errorf("volume %s: got error %v, want none", name, err)
+		err, known := w.csi.Unpublish(t.Context(), "pod-1", name), name == "kept"
+		if got := err != nil && strings.Contains(err.Error(), dir(name)+"/vol_data.json is damaged"); got != known {
+			t.Errorf("volume %s: got error %v, want an error about a damaged file: %t", name, err, known)
 		}
-		_, err := os.Stat(dir(name))
-		if got, want := os.IsNotExist(err), name != "kept"; got != want {
-			t.Errorf("volume %s: got removed=%v (%v), want %v", name, got, err, want)
+		_, err = os.Stat(dir(name))
+		if got := os.IsNotExist(err); got == known {
+			t.Errorf("volume %s: got removed=%v (%v), want %v", name, got, err, !known)
 		}
 	}
 }

@@ -34,13 +34,19 @@ func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
 }
 
 // removeUnrecorded removes the directory of a volume that no record and no vol_data.json names. An agent that ended, or
-// a disk that failed, before the first record has left it; no driver was called for it.
+// a disk that failed, before the first record has left it; no driver was called for it. A vol_data.json without a
+// record is one that recovery could not read: a driver was called, and nobody knows which.
 func (c *CSI) removeUnrecorded(pod types.UID, name string) error {
 	dir := podVolumeDir(pod, name)
-	if _, err := c.files.root.Lstat(filepath.Join(dir, dataFile)); !errors.Is(err, fs.ErrNotExist) {
+	_, err := c.files.root.Lstat(filepath.Join(dir, dataFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
+	case err != nil:
 		return err
 	}
-	return c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
+	return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : its driver is not known, because %s is damaged: "+
+		"unmount what is mounted beside that file, and remove its directory", name, c.files.abs(filepath.Join(dir, dataFile)))
 }
 
 func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) error {
