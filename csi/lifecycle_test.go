@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/csi/fake"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // TestTwoPodsOneVolume checks that a volume is staged once for two pods, published for each, and goes with the last
@@ -344,6 +345,22 @@ func TestStageSecrets(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
+// TestSlowStageSecrets checks that another pod can begin and end its use of a volume while the secrets are read.
+func TestSlowStageSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	v.StageSecrets = func(ctx context.Context) (map[string]string, error) {
+		bound, cancel := context.WithTimeout(ctx, waittest.Limit)
+		defer cancel()
+		other := w.volume("a")
+		return nil, errors.Join(w.csi.Use(bound, "pod-2", other), w.csi.Unpublish(bound, "pod-2", other.Name))
+	}
+	w.publish("pod-1", v)
+	w.unpublish("pod-1", v)
 	w.nothingLeft()
 }
 

@@ -82,6 +82,13 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		return nil
 	}
 	k := v.key()
+	if c.staged(k) {
+		return nil
+	}
+	secrets, err := v.stageSecrets(ctx) // which may take long: it must not delay other pods that use the volume
+	if err != nil {
+		return err
+	}
 	unlock, err := c.locks.Lock(ctx, k.String())
 	if err != nil {
 		return err
@@ -90,10 +97,6 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	rec := c.records.get(k)
 	if c.staged(k) {
 		return nil
-	}
-	secrets, err := v.stageSecrets(ctx)
-	if err != nil {
-		return err
 	}
 	if !c.files.mounted(rec.Staging) {
 		if err := layoutOf(v.Driver).beforeStage(c.files, rec, v, c.cfg.NodeName); err != nil {

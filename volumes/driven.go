@@ -22,7 +22,7 @@ type driven struct {
 	driver *storagev1.CSIDriver
 	volume *csi.Volume
 	pv     *corev1.PersistentVolume // nil: a volume of the pod itself
-	// prepare waits for the attachment and reads the secrets. It is called if the driver has to be called.
+	// prepare waits for the attachment and reads the secrets for publishing. It is called if the driver has to be called.
 	prepare func(ctx context.Context) error
 }
 
@@ -126,7 +126,7 @@ const (
 	tokenSeconds = 3600
 )
 
-// addTokens adds the service account tokens that the driver asks for. Each call gets new ones.
+// addTokens adds the service account tokens that the driver asks for.
 func (d *driven) addTokens(ctx context.Context) error {
 	if len(d.driver.Spec.TokenRequests) == 0 {
 		return nil
