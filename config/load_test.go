@@ -88,6 +88,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"maxPods: many", nil, `config.yaml: maxPods: "many" is not a whole number of 32 bits`},
 		{"maxPods: [1]", nil, `maxPods: a list is not a whole number of 32 bits`},
 		{"clusterDNS: 10.0.0.1", nil, `clusterDNS: "10.0.0.1" is not a list`},
+		{"staticPodURLHeader: {Authorization: Bearer x}", nil,
+			"staticPodURLHeader[Authorization]: the value (not shown) is not a list"},
 		{"systemReserved: {cpu: 1}", nil, `systemReserved[cpu]: 1 is not text; put it in quotes: "1"`},
 		{"syncFrequency: 10", nil, `syncFrequency: 10 is not a duration such as 30s, 5m or 1h30m`},
 		{"reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", nil,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -129,14 +130,22 @@ func Fields(t reflect.Type) map[string][]int {
 	return fields
 }
 
+// secret matches the fields whose values may be secrets: the headers of requests, and the environment of programs.
+var secret = regexp.MustCompile(`(^|\.)(staticPodURLHeader|env)\b`)
+
 func wrongType(tree any, t reflect.Type, path string) []*Error {
+	value, quoted := describe(tree), fmt.Sprintf(`: "%v"`, tree)
+	hidden := secret.MatchString(path)
+	if hidden {
+		value, quoted = "the value (not shown)", ""
+	}
 	hint := ""
 	_, isNumber := tree.(json.Number)
 	_, isBool := tree.(bool)
 	if t.Kind() == reflect.String && (isNumber || isBool) { // YAML reads 8080, 1.10, yes and on as numbers and booleans
-		hint = fmt.Sprintf(`; put it in quotes: "%v"`, tree)
+		hint = "; put it in quotes" + quoted
 	}
-	return []*Error{{Path: path, Text: describe(tree) + " is not " + wanted(t) + hint, HasValue: true}}
+	return []*Error{{Path: path, Text: value + " is not " + wanted(t) + hint, HasValue: !hidden}}
 }
 
 func describe(tree any) string {

@@ -1,8 +1,9 @@
 // Package strict reads what users write in YAML or JSON, and accepts no field that is unknown or does not fit its type.
 //
 // It owns the texts of these errors: each names the path of its field as Kubernetes does, what is allowed, and the name
-// that was probably meant. It opens no file, and it is pure, so a crash leaves nothing behind. config calls it for the
-// KubeletConfiguration, cri/images/provider for that of credential providers, kube/pods/manifest for manifests.
+// that was probably meant; none has a value that may be secret. It opens no file, and it is pure, so a crash leaves
+// nothing behind. config calls it for the KubeletConfiguration, cri/images/provider for that of credential providers,
+// kube/pods/manifest for manifests.
 package strict
 
 import (

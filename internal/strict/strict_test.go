@@ -26,6 +26,8 @@ func TestCheck(t *testing.T) {
 			`a quantity such as 500Mi`,
 		"spec: {containers: [{ports: [{containerPort: 5000000000}]}]}": `spec.containers[0].ports[0].containerPort: ` +
 			`5000000000 is not a whole number of 32 bits`,
+		"spec: {containers: [{env: [{name: KEY, value: 1234}]}]}": `spec.containers[0].env[0].value: ` +
+			`the value (not shown) is not text; put it in quotes`,
 		"spec: {containers: [{livenessProbe: {tcpSocket: {port: [1]}}}]}": `spec.containers[0].livenessProbe.` +
 			`tcpSocket.port: a list is not a whole number or text`,
 	} {
