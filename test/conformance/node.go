@@ -86,7 +86,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 	if strings.Contains(o.focus, proxySpecs) {
 		args = append(args, "--cri-proxy-enabled")
 	}
-	return results(ctx, o, r.command(ctx, args...))
+	return results(o, r.command(ctx, args...))
 }
 
 // command returns a command on the node, with the shims before the programs of the machine.

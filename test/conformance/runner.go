@@ -32,7 +32,7 @@ func run(ctx context.Context, o options, suite string, tb *testbed.Testbed) (*re
 		cmd.Args = append(cmd.Args, "--kubeconfig="+tb.Kubeconfig, "--container-runtime-endpoint="+n.Runtime.Endpoint,
 			"--kubelet-root-dir="+n.RootDir)
 	}
-	return results(ctx, o, cmd)
+	return results(o, cmd)
 }
 
 // runnerArgs are the arguments of the suite's runner. With -v it says of each spec how it ended.
@@ -51,24 +51,30 @@ func (o options) runnerArgs() []string {
 // patience is how long an interrupted suite may take to clean up and to write its report.
 const patience = 2 * time.Minute
 
-// interruptible makes the end of ctx an interrupt of all processes of the suite, and kills those that outlast their
-// patience; stop ends that. The processes get no other signal: the runner passes none on to its specs, and after a
-// second one, such as that of the terminal, they write no report.
-func interruptible(ctx context.Context, cmd *exec.Cmd) (stop func() bool) {
+// interruptible makes the end of the command's context an interrupt of all processes of the suite, and kills those that
+// outlast their patience; stop ends that. The processes get no other signal: the runner passes none on to its specs,
+// and after a second one, such as that of the terminal, they write no report.
+func interruptible(cmd *exec.Cmd) (stop func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	ended := make(chan struct{})
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		go func() {
+			select {
+			case <-ended: // another process may have this number
+			case <-time.After(patience):
+				_ = syscall.Kill(group, syscall.SIGKILL) // the suite's API server may outlast its runner
+			}
+		}()
+		return syscall.Kill(group, syscall.SIGINT)
+	}
 	cmd.WaitDelay = patience
-	return context.AfterFunc(ctx, func() {
-		time.Sleep(patience)
-		if cmd.Process != nil { // it was started
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the suite's API server may outlast its runner
-		}
-	})
+	return func() { close(ended) }
 }
 
-// results runs the suite's runner and reads its report, also when ctx has ended meanwhile.
-func results(ctx context.Context, o options, cmd *exec.Cmd) (*report, error) {
-	defer interruptible(ctx, cmd)()
+// results runs the suite's runner and reads its report, also when it was interrupted.
+func results(o options, cmd *exec.Cmd) (*report, error) {
+	defer interruptible(cmd)()
 	runErr, err := follow(cmd, filepath.Join(o.reports, "suite.log"), o.listOnly)
 	if err != nil {
 		return nil, err
