@@ -24,7 +24,7 @@ var Private = []netip.Prefix{
 
 // Masquerade gives packets from the pod ranges the address of the node, unless they go to one of the ranges in except,
 // to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent, and
-// removes the rules for ranges that the node does not have any more.
+// removes the rules for ranges that the node does not have any more, if it still has others of their family.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
 	var errs []error
 	for _, six := range []bool{false, true} {
