@@ -210,6 +210,7 @@ func TestTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
 	addr := l.Addr().String()
 	port := portOf(t, addr)
 	named := corev1.ContainerPort{Name: "db", ContainerPort: port.IntVal}
