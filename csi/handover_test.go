@@ -2,13 +2,16 @@ package csi_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/test/csi/fake"
 )
@@ -41,6 +44,34 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 	w.unpublish("pod-1", v)
 	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
 		t.Fatalf("got %s attached, want it detached", backing)
+	}
+	w.nothingLeft()
+}
+
+// TestBlockVolumeForManyPods checks that pods that begin to use a block volume at the same moment do not disturb each
+// other: they share the kubelet's file about it.
+func TestBlockVolumeForManyPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *fake.Config) { c.Loop = true })
+	v := w.volume("a")
+	v.Block = true
+	image := filepath.Join(w.state, "volumes/vol-a.img")
+	if err := errors.Join(os.Remove(image), os.WriteFile(image, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.publish("pod", v)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			_, err := w.csi.Publish(t.Context(), types.UID(fmt.Sprint("pod-", i)), v)
+			if err != nil && !strings.Contains(err.Error(), "already in progress") { // the driver may refuse two at a time
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, pod := range w.csi.Pods() {
+		w.unpublish(pod, v)
 	}
 	w.nothingLeft()
 }

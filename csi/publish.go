@@ -154,8 +154,14 @@ func (c *CSI) staged(k key) bool {
 // publish publishes the volume for one pod.
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
+	unlock, err := c.locks.Lock(ctx, k.String()) // the kubelet has one file about a block volume for all its pods
+	if err != nil {
+		return err
+	}
 	rec := c.records.get(k)
-	if err := layoutOf(v.Driver).beforePublish(c.files, rec, rec.Uses[id], v, c.cfg.NodeName); err != nil {
+	err = layoutOf(v.Driver).beforePublish(c.files, rec, rec.Uses[id], v, c.cfg.NodeName)
+	unlock()
+	if err != nil {
 		return err
 	}
 	if !again {
@@ -164,7 +170,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 		}
 	}
 	target := rec.Uses[id].Target
-	err := d.call(ctx, "NodePublishVolume", func(ctx context.Context) error {
+	err = d.call(ctx, "NodePublishVolume", func(ctx context.Context) error {
 		_, err := d.node.NodePublishVolume(ctx, c.publishRequest(d, rec, target, v))
 		return err
 	})
