@@ -87,6 +87,29 @@ func TestFiles(t *testing.T) {
 	want(t, "none", newMachine(t, map[string]string{"/etc/resolv.conf": ""}).files(t.Context()))
 }
 
+// TestTakeoverRefused checks that a takeover names what the installation would refuse.
+func TestTakeoverRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the program must belong to it")
+	}
+	systemctl := fmt.Sprintf("#!/bin/sh\ncase $1 in\nshow) echo LoadState=loaded; echo MainPID=%d;;\n"+
+		"cat) echo ExecStart=/usr/bin/kubelet;;\nesac\n", os.Getpid())
+	m := newMachine(t, map[string]string{
+		"/bin/systemctl": systemctl, "/usr/bin/nodelet": "", "/run/systemd/system/x": "",
+	})
+	t.Setenv("PATH", m.path("/bin")+":"+os.Getenv("PATH"))
+	for program, lines := range map[string][]string{
+		"/usr/bin/nodelet": {"ok kubelet.service runs"},
+		"/tmp/nodelet":     {"ok kubelet.service runs", "problem /tmp/nodelet is not installed"},
+	} {
+		_, got, err := m.arguments(command.Call{Context: t.Context(), Program: program, Root: m.Root}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, program, got, lines...)
+	}
+}
+
 func TestKernel(t *testing.T) {
 	for release, line := range map[string]string{
 		"4.18.0-553.el8": "problem 4.18.0-553.el8 is too old",
