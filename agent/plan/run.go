@@ -83,7 +83,8 @@ func (p *planner) remove(c *podstate.Container) {
 // tooLate reports whether the newest instance of an init container must not start any more: a later container has
 // started before it was created.
 func (p *planner) tooLate(slot *podstate.Slot) bool {
-	return slot.Passed && slot.Last.State == podstate.ContainerCreated && !p.Memory.Starting(slot.Last.ID)
+	return slot.Role == podutil.RoleInit && slot.Passed && slot.Last.State == podstate.ContainerCreated &&
+		!p.Memory.Starting(slot.Last.ID)
 }
 
 // syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other

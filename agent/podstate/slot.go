@@ -17,8 +17,9 @@ type Slot struct {
 	Last *Container
 	// InCurrentSandbox: Last was created in the current sandbox.
 	InCurrentSandbox bool
-	// Passed: an init container that has succeeded in the current sandbox, because a later container was started there.
-	// The runtime may have lost the record of that, and another instance may have run since.
+	// Passed: a container that comes after this init container or sidecar was started in the current sandbox. So an init
+	// container has succeeded there, and a sidecar has started. The runtime may have lost the record of that, and another
+	// instance may have run since.
 	Passed bool
 	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
 	Lost bool
@@ -51,13 +52,14 @@ func (s *Slot) findLost(all []Container) {
 	}
 }
 
-// findPassed finds the init containers ahead of a container that was started in the current sandbox: it was started
-// after they had succeeded there. Like the kubelet, State does not look at their instances then: the start of the later
-// container may have taken effect only after the runtime had lost an instance and the init container had run again.
+// findPassed finds the init containers and sidecars ahead of a container that was started in the current sandbox. Like
+// the kubelet, State does not look at the instances of an init container then: the start of the later container may have
+// taken effect only after the runtime had lost an instance and the init container had run again. A sidecar that has
+// crashed since restarts beside those that come after it.
 func (s *State) findPassed() {
 	later := false
 	for _, slot := range slices.Backward(s.Slots) {
-		slot.Passed = later && slot.Role == podutil.RoleInit
+		slot.Passed = later && slot.Role <= podutil.RoleSidecar
 		later = later || s.Current != nil && slot.Role != podutil.RoleEphemeral && s.startedInCurrent(slot.Spec.Name)
 	}
 }
@@ -180,7 +182,7 @@ func (s *Slot) InitDone() bool {
 	case podutil.RoleInit:
 		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && s.Last.ExitCode == 0
 	case podutil.RoleSidecar:
-		return s.Running() && s.Started()
+		return s.Passed || s.Running() && s.Started()
 	}
 	return true
 }

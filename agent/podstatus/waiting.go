@@ -34,7 +34,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerUnknown:
 			return "", ""
 		case podstate.ContainerExited:
-			if slot.Passed || slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0 ||
+			if slot.Role == podutil.RoleInit && (slot.Passed || slot.Last.ExitCode == 0) ||
 				!slot.Restarts() && !slot.Followed() {
 				return "", ""
 			}
