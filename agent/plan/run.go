@@ -145,7 +145,7 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 	case !slot.InCurrentSandbox:
 		p.end(last)
 	case last.State == podstate.ContainerUnknown:
-		p.stopInstance(last, podstate.CauseUnknown, `Container is in "unknown" state, try killing it before restart`)
+		p.stopInstance(last, podstate.CauseUnknown, titleOf(slot)+` is in "unknown" state, try killing it before restart`)
 	default:
 		p.syncContainer(slot)
 	}
@@ -243,7 +243,7 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 	hook, _ := p.Memory.Hook(slot.Last.ID)
 	switch {
 	case slot.Outdated():
-		p.replace(slot, podstate.CauseSpec, "Container "+name+" definition changed, will be restarted", nil)
+		p.replace(slot, podstate.CauseSpec, endMessage(slot, "definition changed", true), nil)
 	case slot.ResizeRestarts():
 		p.replace(slot, podstate.CauseResize, "Container "+name+" resize requires restart", nil)
 	case hook.Failure != "":
@@ -275,11 +275,25 @@ func (p *planner) probe(slot *podstate.Slot, readinessOnly bool) {
 
 // failedProbe is the message for a container that a probe ends.
 func failedProbe(slot *podstate.Slot, probe string) string {
-	reason := "Container " + slot.Spec.Name + " failed " + probe + " probe"
-	if slot.NeverRestarts() {
-		return reason
+	return endMessage(slot, "failed "+probe+" probe", !slot.NeverRestarts())
+}
+
+// endMessage is the kubelet's message for the end of a running container, after which it may restart. Of a sidecar it
+// does not say that.
+func endMessage(slot *podstate.Slot, why string, restarts bool) string {
+	message := titleOf(slot) + " " + slot.Spec.Name + " " + why
+	if restarts && slot.Role != podutil.RoleSidecar {
+		message += ", will be restarted"
 	}
-	return reason + ", will be restarted"
+	return message
+}
+
+// titleOf returns what the kubelet's messages about the end of a container call it.
+func titleOf(slot *podstate.Slot) string {
+	if slot.Role <= podutil.RoleSidecar {
+		return "Init container"
+	}
+	return "Container"
 }
 
 // replace stops a running container so that the next instance can follow. A probe may have a grace period of its own.
