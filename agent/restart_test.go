@@ -182,6 +182,25 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
+// TestMissingPullSecret checks that a pull secret that does not exist is an event only if the image cannot be pulled.
+func TestMissingPullSecret(t *testing.T) {
+	for image, events := range map[string]int{"public:1": 0, "private:1": 2} {
+		t.Run(image, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Publish(fake.RemoteImage{Name: "public:1"})
+				w.run(apiPod("web", func(pod *corev1.Pod) {
+					pod.Spec.Containers[0].Image = image
+					pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
+				}))
+				w.sleep(15 * time.Second)
+				if got := w.eventsWith("FailedToRetrieveImagePullSecret"); len(got) != events {
+					t.Errorf("got events %q, want %d", got, events)
+				}
+			})
+		})
+	}
+}
+
 // commandsEnd sets the outcome of all later commands in containers.
 func (w *world) commandsEnd(o fake.ExecOutcome) {
 	w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return o })

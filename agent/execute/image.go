@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,11 +26,15 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 	if s.Look {
 		policy = corev1.PullNever
 	}
+	var missing []string
 	got, err := x.Images.Ensure(ctx, images.Request{
-		Image:   s.Image,
-		Policy:  policy,
-		Pod:     t.Pod,
-		Secrets: func(ctx context.Context) []*corev1.Secret { return x.secrets(ctx, t) },
+		Image:  s.Image,
+		Policy: policy,
+		Pod:    t.Pod,
+		Secrets: func(ctx context.Context) (found []*corev1.Secret) {
+			found, missing = x.secrets(ctx, t)
+			return found
+		},
 		Sandbox: func() (*runtimeapi.PodSandboxConfig, error) { return x.sandboxes.config(t.Pod, 0, x.Node()) },
 		Event: func(reason, message string) { // about the container that needs it, or about the pod for an image volume
 			x.Events.PodEvent(t.Pod, s.Container, corev1.EventTypeNormal, reason, message)
@@ -38,19 +43,28 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 	if err == nil && got.Pulled {
 		x.Metrics.Pulled(got.Size, got.Took)
 	}
+	if len(missing) > 0 && pullFailed(err) { // without them the image may still be public
+		x.Events.PodEvent(t.Pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+			strings.Join(missing, ", ")))
+	}
 	return got.Image, err
 }
 
-// secrets reads the pod's pull secrets. Missing ones are an event: the image may be public.
-func (x *pulls) secrets(ctx context.Context, t *Task) []*corev1.Secret {
-	secrets, err := x.Objects(t.Pod).PullSecrets(ctx, t.Pod)
+// pullFailed reports whether err says that an image could not be pulled.
+func pullFailed(err error) bool {
+	var reason *images.Reason
+	return errors.As(err, &reason) && reason.Reason == images.ReasonErrImagePull
+}
+
+// secrets reads the pod's pull secrets, and returns the names of those that it could not read.
+func (x *pulls) secrets(ctx context.Context, t *Task) (found []*corev1.Secret, missing []string) {
+	found, err := x.Objects(t.Pod).PullSecrets(ctx, t.Pod)
 	if err != nil {
 		t.Log.Info("cannot read all pull secrets", "err", err)
-		x.Events.PodEvent(t.Pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
-			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
-			strings.Join(missingSecrets(t.Pod, secrets), ", ")))
+		missing = missingSecrets(t.Pod, found)
 	}
-	return secrets
+	return found, missing
 }
 
 // missingSecrets returns the names of the pull secrets that were not found.
