@@ -157,6 +157,34 @@ func TestResizeIsDeferred(t *testing.T) {
 	})
 }
 
+// TestDeferredResizeIsTriedAgain checks that a deferred resize is done when another pod has ended or the node has got
+// more CPUs, without news from the API server.
+func TestDeferredResizeIsTriedAgain(t *testing.T) {
+	for name, enough := range map[string]func(w *world){
+		"a pod has ended": func(w *world) { w.exit("job", 0) },
+		"the node has more CPUs": func(w *world) {
+			list := w.allocatable.DeepCopy()
+			list["cpu"] = resource.MustParse("8")
+			w.grown.Store(&list)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := apiPod("a", wants("2", "1Gi"), withRestart(corev1.RestartPolicyNever))
+				a.Spec.Containers[0].Name = "job"
+				b := apiPod("b", wants("1", "1Gi"))
+				w.run(a, b)
+				w.sleep(time.Second)
+				w.resize(b, "3", "1Gi")
+				w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+				enough(w)
+				w.sleep(2 * time.Minute)
+				w.checkSize(b, 3000, "1Gi")
+			})
+		})
+	}
+}
+
 // TestResizeWhileTheAgentIsAway checks that a resize that is requested while the agent does not run goes through
 // admission, because the allocation is recorded. If that file cannot be read, the agent uses the status.
 func TestResizeWhileTheAgentIsAway(t *testing.T) {

@@ -58,7 +58,7 @@ func NewSupervisor(c Config) *Supervisor {
 		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
 		running:     &s.running,
 		reconcile:   s.reconcile,
-		onRelease:   func() { s.admission.discardFitting() },
+		onRelease:   s.retry,
 	}
 	s.admission = &admitter{
 		cfg:       cfg,
@@ -200,6 +200,12 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	}
 }
 
+// retry decides again about what did not fit the node: refused static pods and deferred resizes.
+func (s *Supervisor) retry() {
+	s.admission.discardFitting()
+	s.resizes.judge()
+}
+
 // publish passes on what follows from the workers. Before the runtime's first list no pod has a worker, and nothing
 // follows from that.
 func (s *Supervisor) publish() {
@@ -222,7 +228,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 			e.worker.notify(hintRuntime)
 		}
 	}
-	s.admission.discardFitting() // something may have changed without an event
+	s.retry() // something may have changed without an event
 	if before == nil {
 		s.reconcile(ctx) // all pods have waited for this
 	}

@@ -91,7 +91,8 @@ type world struct {
 	refreshNode func()
 	// allocatable are the resources that pods of the node may use.
 	allocatable corev1.ResourceList
-	// hostIPs are the addresses of the node once they have changed.
+	// grown are the allocatable resources of the node once they have changed, hostIPs its addresses.
+	grown   atomic.Pointer[corev1.ResourceList]
 	hostIPs atomic.Pointer[[]string]
 	// noDNS: the DNS settings of the node have never been read.
 	noDNS atomic.Bool
@@ -218,12 +219,14 @@ func (w *world) begin() {
 	l.status = &statuses{world: w, known: map[types.UID]corev1.PodStatus{}}
 	first := w.node()
 	node := func() *spec.Node {
+		now := *first
 		if ips := w.hostIPs.Load(); ips != nil {
-			moved := *first
-			moved.HostIPs = *ips
-			return &moved
+			now.HostIPs = *ips
 		}
-		return first
+		if list := w.grown.Load(); list != nil {
+			now.Allocatable = *list
+		}
+		return &now
 	}
 	tree, err := logs.NewTree(w.path("logs"), w.path("links"))
 	if err != nil {
