@@ -243,6 +243,11 @@ func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
 		st.ContainerID, st.ImageID = old.ContainerID, old.ImageID
 		return
 	}
+	if slot.Last != nil && !slot.Restarts() {
+		st.ContainerID, st.ImageID = old.ContainerID, old.ImageID
+		st.State = corev1.ContainerState{Terminated: terminated(slot.Last, b.Node.RuntimeName)}
+		return
+	}
 	st.LastTerminationState = corev1.ContainerState{Terminated: unknownEnd(
 		"The container could not be located when the pod was deleted.  The container used to be Running")}
 	if b.Pod.DeletionTimestamp == nil {
