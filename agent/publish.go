@@ -19,7 +19,7 @@ type reported struct {
 	lacking bool
 	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
-	// probed are the instances being probed, with the address of the pod.
+	// probed are the instances being probed, with the address of the pod and whether they are known to have started.
 	probed []string
 	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
@@ -111,6 +111,9 @@ func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
 	probed := make([]string, len(targets))
 	for i, t := range targets {
 		probed[i] = t.ContainerID + " at " + address
+		if t.Started {
+			probed[i] += " started"
+		}
 		if t.ReadinessOnly {
 			probed[i] += " readiness"
 		}

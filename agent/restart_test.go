@@ -283,6 +283,49 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
+// TestStaticPodStaysReady checks that a static pod stays Ready, and that its startup probe does not run again, when the
+// next run of the agent gets its mirror pod late.
+func TestStaticPodStaysReady(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{Takes: 700 * time.Millisecond})
+		pod := staticPod("web", "0123", func(pod *corev1.Pod) {
+			c := &pod.Spec.Containers[0]
+			c.StartupProbe, c.ReadinessProbe = execProbe("up"), execProbe("ready")
+			c.StartupProbe.FailureThreshold = 1
+		})
+		mirror := apiPod("web", func(m *corev1.Pod) { m.Annotations["kubernetes.io/config.mirror"] = "0123" })
+		mirrors := func(all ...*corev1.Pod) {
+			w.change(func(set *pods.Set) {
+				set.Pods[pod.UID], set.Mirrors = pod, map[types.NamespacedName]*corev1.Pod{}
+				for _, m := range all {
+					set.Mirrors[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
+				}
+			})
+		}
+		mirrors(mirror)
+		w.sleep(time.Minute)
+		shown := mirror.DeepCopy()
+		shown.Status = w.status(mirror)
+		w.end()
+		mirrors()
+		w.commandsEnd(fake.ExecOutcome{Takes: 700 * time.Millisecond, ExitCode: 1})
+		w.begin()
+		w.sleep(100 * time.Millisecond)
+		mirrors(shown)
+		for range 20 {
+			w.sleep(100 * time.Millisecond)
+			if st := w.status(mirror); !ready(st) || !st.StartTime.Equal(shown.Status.StartTime) {
+				t.Fatalf("after the restart of the agent: got status %+v, want it Ready as before", st)
+			}
+		}
+		w.sleep(time.Minute)
+		if ready(w.status(mirror)) {
+			t.Error("its readiness probe fails: got the pod Ready, want it not ready")
+		}
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestStartupGate checks that other probes, and the containers after a sidecar, wait for the startup probe.
 func TestStartupGate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -176,6 +176,9 @@ func (w *worker) take(o order) {
 		w.startup.fresh = o.Pod.Status.StartTime == nil
 		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}
+	if o.Publish != nil && w.reported.published == "" && o.Publish.Status.Phase != "" {
+		w.memory.Resume() // the mirror pod, which was not known before, shows what an earlier run of the agent has seen
+	}
 	w.order = o
 	w.use()
 }

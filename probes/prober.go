@@ -32,7 +32,7 @@ const (
 // Result is the result of a probe with its thresholds applied.
 type Result int8
 
-// The results. A probe begins as with the kubelet: readiness as failed, liveness as succeeded, startup as unknown.
+// The results. A liveness probe begins as succeeded, as with the kubelet, the others as unknown.
 const (
 	Unknown Result = iota
 	Success
@@ -142,7 +142,8 @@ func New(cfg Config) *Prober {
 }
 
 // Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind)
-// keeps its rhythm and its counts, with the new settings. Attempts of removed targets are cancelled and do not count.
+// keeps its rhythm and its counts, with the new settings. A startup probe without a result ends if it is known now that
+// the container has started. Attempts of removed targets are cancelled and do not count.
 func (p *Prober) Set(pod types.UID, targets []Target) {
 	now := time.Now()
 	p.mu.Lock()
@@ -152,6 +153,9 @@ func (p *Prober) Set(pod types.UID, targets []Target) {
 	for _, t := range targets {
 		pr := find(old, t.ContainerID, t.Kind)
 		if pr == nil {
+			pr = newProbe(pod, t)
+		} else if t.Kind == Startup && t.Known == Success && !pr.count.held {
+			p.end(pr)
 			pr = newProbe(pod, t)
 		}
 		pr.target = t

@@ -178,6 +178,22 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 	})
 }
 
+// TestStartIsKnownLater checks that a startup probe ends when it becomes known that an earlier process has seen the
+// container start.
+func TestStartIsKnownLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) { return 1, nil }
+		started := execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 2, FailureThreshold: 3})
+		ready := execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 2})
+		b.p.Set("pod", []Target{started, ready})
+		expect(t, b.after(3*time.Second), "0s try c1", "2s try c1")
+		started.Known, ready.Known = Success, Success
+		b.p.Set("pod", []Target{started, ready})
+		expect(t, b.after(15*time.Second), "3s try c1", "13s try c1", "13s Readiness of c1: failure")
+	})
+}
+
 func TestSetAgainGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)

@@ -34,15 +34,10 @@ func (c *count) add(kind Kind, probe *corev1.Probe, now, attempt Result) Result 
 
 // initial returns the result of a probe before its first attempt.
 func initial(kind Kind, known Result) Result {
-	switch {
-	case known != Unknown:
-		return known
-	case kind == Readiness:
-		return Failure
-	case kind == Liveness:
+	if known == Unknown && kind == Liveness {
 		return Success
 	}
-	return Unknown
+	return known
 }
 
 func orDefault(v, otherwise int32) int32 {

@@ -16,13 +16,13 @@ func TestThresholds(t *testing.T) {
 		attempts, results string // s and f; what the probe says after each, u for unknown
 		held              bool
 	}{
-		{"readiness begins failed", Readiness, Unknown, 1, 3, "", "f", false},
+		{"readiness begins unknown", Readiness, Unknown, 1, 3, "", "u", false},
 		{"liveness begins well", Liveness, Unknown, 1, 3, "", "s", false},
 		{"startup begins unknown", Startup, Unknown, 1, 3, "", "u", false},
-		{"readiness at once", Readiness, Unknown, 1, 3, "s", "fs", false},
-		{"readiness needs two", Readiness, Unknown, 2, 3, "ssffsfff", "ffssssssf", false},
-		{"readiness survives single failures", Readiness, Unknown, 1, 3, "sffsff", "fssssss", false},
-		{"readiness falls and rises", Readiness, Unknown, 1, 2, "sffs", "fssfs", false},
+		{"readiness at once", Readiness, Unknown, 1, 3, "s", "us", false},
+		{"readiness needs two", Readiness, Unknown, 2, 3, "ssffsfff", "uussssssf", false},
+		{"readiness survives single failures", Readiness, Unknown, 1, 3, "sffsff", "ussssss", false},
+		{"readiness falls and rises", Readiness, Unknown, 1, 2, "sffs", "ussfs", false},
 		{"known ready stands until the threshold", Readiness, Success, 1, 3, "fff", "sssf", false},
 		{"liveness fails and is held", Liveness, Unknown, 1, 3, "fff", "sssf", true},
 		{"liveness counts in a row", Liveness, Unknown, 1, 3, "ffsff", "ssssss", false},

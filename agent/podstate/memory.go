@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Memory is what one run of the agent remembers of a pod. The pod's worker owns it and changes it through its methods.
@@ -174,6 +176,14 @@ func NewMemory() Memory {
 
 // Report records that a status was published.
 func (m *Memory) Report(st *corev1.PodStatus) { m.Reported = st }
+
+// Resume makes the status in the API the one on which the next status is based, as at the start of the agent, unless the
+// pod has ended since. The agent has published none before.
+func (m *Memory) Resume() {
+	if m.Reported != nil && !podutil.IsTerminal(m.Reported.Phase) {
+		m.Reported = nil
+	}
+}
 
 // Began records that step is in flight.
 func (m *Memory) Began(step Step) {
