@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
@@ -30,7 +31,12 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 		if !s.Sandbox || s.Rejected {
 			continue
 		}
-		p := usage.Pod{Pod: s.Pod, Volumes: volumes.Usage(s.Pod, s.Mounted), Cgroup: cgroups.Path(s.Pod)}
+		p := usage.Pod{
+			Pod:      s.Pod,
+			Cgroup:   cgroups.Path(s.Pod),
+			Orphaned: s.Stop.Is(podstate.StopOrphaned),
+			Volumes:  volumes.Usage(s.Pod, s.Mounted),
+		}
 		if s.Status.StartTime != nil {
 			p.Started = s.Status.StartTime.Time
 		}

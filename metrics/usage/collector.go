@@ -39,6 +39,8 @@ type Pod struct {
 	Cgroup string
 	// Started is the time at which the agent started to manage the pod.
 	Started time.Time
+	// Orphaned: no source knows the pod any more, so that another may have its name.
+	Orphaned bool
 	// Volumes has the volumes that are separate file systems or devices, by their names in the spec.
 	Volumes map[string]Volume
 }

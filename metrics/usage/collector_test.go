@@ -40,6 +40,8 @@ type fakeRuntime struct {
 	hangs bool
 	// noStats: it has no statistics of containers.
 	noStats bool
+	// more are containers besides those of the pod.
+	more []*runtimeapi.Container
 }
 
 // answer returns the error of a call; a call to a runtime that hangs waits until ctx ends.
@@ -55,7 +57,7 @@ func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*ru
 	r.lists++
 	labels := map[string]string{podutil.LabelContainerName: "app"}
 	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
-		[]*runtimeapi.Container{{
+		append([]*runtimeapi.Container{{
 			Id:        appID,
 			Labels:    labels,
 			CreatedAt: 1e18,
@@ -65,7 +67,7 @@ func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*ru
 			Id:     endedID,
 			Labels: labels,
 			State:  runtimeapi.ContainerState_CONTAINER_EXITED,
-		}}, r.answer(ctx)
+		}}, r.more...), r.answer(ctx)
 }
 
 func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
@@ -340,6 +342,44 @@ func TestResource(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestResourceOncePerName checks that a container is not reported twice under one name: neither a pod that is removed
+// beside its successor, nor an instance of which processes are left beside the next.
+func TestResourceOncePerName(t *testing.T) {
+	const nextID = "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"
+	w := newWorld(t, true)
+	for _, dir := range []string{"kubepods/pod1/" + endedID, "kubepods/pod2", "kubepods/pod2/" + nextID} {
+		tree(t, w.cfg.Hierarchy.unified, v2Files(dir))
+		tree(t, w.cfg.Hierarchy.unified, map[string]string{dir + "/cpu.stat": "usage_usec 9000000\n"})
+	}
+	w.runtime.more = []*runtimeapi.Container{{
+		Id:     nextID,
+		Labels: map[string]string{podutil.LabelContainerName: "app"},
+		State:  runtimeapi.ContainerState_CONTAINER_RUNNING,
+	}}
+	const container, pod = `container_cpu_usage_seconds_total{container="app",namespace="default",pod="web"} `,
+		`pod_cpu_usage_seconds_total{namespace="default",pod="web"} `
+	expect := func(when, cpu string) {
+		t.Helper()
+		text := w.text(w.WriteResource)
+		for _, series := range []string{container, pod} {
+			if strings.Count(text, series) != 1 || !strings.Contains(text, series+cpu) {
+				t.Errorf("%s: want one sample %s%s, got\n%s", when, series, cpu, text)
+			}
+		}
+	}
+	expect("an instance is left", "2")
+	pods, err := w.cfg.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, next := pods[0], pods[0]
+	old.Orphaned, next.Cgroup = true, "/kubepods/pod2"
+	for _, all := range [][]Pod{{old, next}, {next, old}} {
+		w.cfg.Pods = func(context.Context) ([]Pod, error) { return all, nil }
+		expect("the pod has a successor", "9")
+	}
 }
 
 // TestWorkingSets checks that only the containers of the pod are measured, not its sandbox.

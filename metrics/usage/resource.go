@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -61,20 +63,40 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 	}
 }
 
-// rowsOf returns the rows of the pods with containers that run, and of these containers.
+// rowsOf returns the rows of the pods with containers that run, and of these containers. The labels do not have what
+// tells two pods of one name apart, or two instances of a container: each name has one row.
 func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
-	for i := range pods {
-		p := &pods[i]
-		for j := range p.containers {
-			one := &p.containers[j]
+	for _, p := range byName(pods) {
+		newest := map[string]*containerUse{}
+		for i := range p.containers {
+			one := &p.containers[i]
+			if other := newest[one.name]; other == nil || one.created.After(other.created) {
+				newest[one.name] = one
+			}
+		}
+		for name, one := range newest {
 			ofContainers = append(ofContainers,
-				row{metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
+				row{metrics.Labels("container", name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
 		}
 		if p.known && len(p.containers) > 0 {
 			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
 		}
 	}
 	return ofPods, ofContainers
+}
+
+// byName returns the pods without those that no source knows any more and that have a successor of their name. A pod
+// that was deleted by force may be ending for long, for example because of a file server that does not answer.
+func byName(pods []podUse) map[types.NamespacedName]*podUse {
+	all := make(map[types.NamespacedName]*podUse, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if other := all[key]; other == nil || other.Orphaned {
+			all[key] = p
+		}
+	}
+	return all
 }
 
 // WriteVolumes writes the families of /metrics about disks: PersistentVolumeClaims and the logs of containers.
