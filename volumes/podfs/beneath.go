@@ -16,7 +16,12 @@ import (
 
 // openDir opens a directory of the tree that only this agent writes.
 func openDir(dir *os.File, path string) (*os.File, error) {
-	f, err := beneath.Open(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, beneath.NoLinks)
+	return openDirFor(unix.O_RDONLY, dir, path)
+}
+
+// openDirFor is openDir with a mode of access: O_RDONLY or, for a directory that root may not read, O_PATH.
+func openDirFor(access int, dir *os.File, path string) (*os.File, error) {
+	f, err := beneath.Open(dir, path, access|unix.O_DIRECTORY, beneath.NoLinks)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%w: a symbolic link does not belong there, remove it", err)
 	}
@@ -171,8 +176,8 @@ func within(dir *os.File, err error, do func(*os.File) error) error {
 
 var errOutside = errors.New("is not below the directory of the pods")
 
-// openBelow opens a directory of a pod by its path on the host. An error has errOutside in its chain if it is not below
-// the directory of the pods.
+// openBelow opens a directory of a pod by its path on the host, as O_PATH: root may not be allowed to read it. An error
+// has errOutside in its chain if it is not below the directory of the pods.
 func (d *PodDirs) openBelow(hostPath string) (*os.File, error) {
 	rel, err := filepath.Rel(d.podsDir, hostPath)
 	if err != nil || !filepath.IsLocal(rel) {
@@ -183,7 +188,7 @@ func (d *PodDirs) openBelow(hostPath string) (*os.File, error) {
 		return nil, err
 	}
 	defer pods.Close()
-	return openDir(pods, rel)
+	return openDirFor(unix.O_PATH, pods, rel)
 }
 
 // checkName returns an error for a name that is not one path element: UIDs and names come from manifests and from the

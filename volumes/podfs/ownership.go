@@ -25,7 +25,7 @@ type groupOwner struct {
 	readOnly bool   // containers only read the volume: no write bit for the group
 	skip     bool   // fsGroupChangePolicy OnRootMismatch: leave the tree alone if its root is right
 	log      *slog.Logger
-	refused  *error // the first file that cannot be changed; set by apply
+	refused  *error // of the first file that cannot be changed or read; set by apply
 }
 
 func (v *FS) ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
@@ -43,8 +43,9 @@ func (v *FS) ownerOf(pod *corev1.Pod, readOnly bool) groupOwner {
 }
 
 // apply changes dir and everything below it. The root comes last: if it has the group, so had everything when apply
-// returned. Links are not followed, wherever a container puts them meanwhile. Files that root may not change stay as
-// they are: a server of NFS may let nobody change them, and snapshots of a volume cannot be changed.
+// returned. Links are not followed, wherever a container puts them meanwhile. Files that root may not change, and
+// directories that root may not read, stay as they are: a server of NFS may let nobody do that, and snapshots of a
+// volume cannot be changed.
 func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
 	if o.gid == nil {
 		return nil
@@ -67,10 +68,25 @@ func (o groupOwner) apply(ctx context.Context, dir *os.File) error {
 	return nil
 }
 
+// applyBelow changes everything below a directory that root may read.
 func (o groupOwner) applyBelow(ctx context.Context, dir *os.File, depth int) error {
-	if depth == maxDepth {
-		return fmt.Errorf("%s is nested too deep, more than %d directories", dir.Name(), maxDepth)
+	err := o.applyToAll(ctx, dir, depth)
+	if errors.Is(err, unix.EACCES) {
+		o.note("read", dir, unix.EACCES)
+		return nil
 	}
+	return err
+}
+
+func (o groupOwner) applyToAll(ctx context.Context, at *os.File, depth int) error {
+	if depth == maxDepth {
+		return fmt.Errorf("%s is nested too deep, more than %d directories", at.Name(), maxDepth)
+	}
+	dir, err := openDir(at, ".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -104,12 +120,7 @@ func (o groupOwner) applyTo(ctx context.Context, dir *os.File, name string, dept
 		return err
 	}
 	if fileType(st) == unix.S_IFDIR {
-		sub, err := openDir(f, ".")
-		if err != nil {
-			return err
-		}
-		defer sub.Close()
-		if err := o.applyBelow(ctx, sub, depth+1); err != nil {
+		if err := o.applyBelow(ctx, f, depth+1); err != nil {
 			return err
 		}
 	}
@@ -135,7 +146,7 @@ func (o groupOwner) change(f *os.File, st unix.Statx_t) {
 	}
 }
 
-// note keeps the first error of a change.
+// note keeps the first error of a change or a read.
 func (o groupOwner) note(op string, f *os.File, err error) {
 	if err != nil && *o.refused == nil {
 		*o.refused = pathError(op, f, "", err)

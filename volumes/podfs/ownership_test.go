@@ -161,6 +161,36 @@ func TestGroupIsRefused(t *testing.T) {
 	}
 }
 
+// TestGroupOfUnreadable checks that a directory that root may not read, as on NFS with root_squash, is left as it is,
+// also if it is the volume itself.
+func TestGroupOfUnreadable(t *testing.T) {
+	t.Parallel()
+	newVolumes(t) // root only
+	for _, private := range []string{"data", "."} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "data/files"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Chmod(filepath.Join(root, private), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := os.NewFile(uintptr(fd), root)
+		defer dir.Close()
+		var log bytes.Buffer
+		o := groupOwner{gid: new(int64(4000)), log: slog.New(slog.NewTextHandler(&log, nil))}
+		if err := asNobody(t, func() error { return o.apply(t.Context(), dir) }); err != nil {
+			t.Errorf("%s cannot be read: got %v, want the volume used as it is", private, err)
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+			t.Errorf("%s cannot be read: got the log %q, want one warning", private, log.String())
+		}
+	}
+}
+
 // asNobody calls do with the rights of a user to whom no file belongs.
 func asNobody(t *testing.T, do func() error) error {
 	t.Helper()
