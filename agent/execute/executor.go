@@ -28,14 +28,15 @@ type Executor struct {
 func New(backends Backends) *Executor {
 	b, l := &backends, newLimiters()
 	boxes := &sandboxes{b, l}
-	in := &inputs{b, &deviceInputs{b}, boxes}
+	volumes := &mounts{b, l}
+	in := &inputs{b, volumes, &deviceInputs{b}, boxes}
 	return &Executor{
 		backends:   b,
 		sandboxes:  boxes,
 		containers: &containers{b, in, &containerFiles{b}, boxes},
 		hooks:      &hooks{b},
 		pulls:      &pulls{b, boxes},
-		mounts:     &mounts{b, l},
+		mounts:     volumes,
 		resizes:    &resizes{b},
 		dirs:       &podDirs{b},
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -22,6 +23,7 @@ import (
 // inputs collects the input of a container's configuration: objects, mounted volumes, sub-paths, devices, addresses.
 type inputs struct {
 	*Backends
+	mounts    *mounts
 	devices   *deviceInputs
 	sandboxes *sandboxes
 }
@@ -30,6 +32,9 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil {
 		return nil, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
+	}
+	if err := x.lookAtHostPaths(ctx, t, c); err != nil {
+		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}
 	objs, err := x.environment(ctx, t, c)
 	if err != nil {
@@ -59,6 +64,21 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}
 	return in, nil
+}
+
+// lookAtHostPaths checks that the paths of the node that a container mounts are still of the types that their volumes
+// ask for: the runtime makes a directory of a path that has gone, and a socket could not come back there.
+func (x *inputs) lookAtHostPaths(ctx context.Context, t *Task, c *corev1.Container) error {
+	for _, m := range c.VolumeMounts {
+		v := podutil.Volume(&t.Pod.Spec, m.Name)
+		if v == nil || v.HostPath == nil || ptr.Deref(v.HostPath.Type, corev1.HostPathUnset) == corev1.HostPathUnset {
+			continue
+		}
+		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t.Pod, v), x.Objects(t.Pod)); err != nil {
+			return fmt.Errorf("volume %q: %w", v.Name, err)
+		}
+	}
+	return nil
 }
 
 // environment reads the objects that the environment of a container refers to, side by side: an API server that does

@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -262,5 +263,36 @@ func TestServicesAreReadOnce(t *testing.T) {
 	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
 	if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != 0 || err != nil {
 		t.Errorf("after a read that failed: got %d services, %v, want 0", len(got), err)
+	}
+}
+
+// changedNode has paths that are not of the type of their volume.
+type changedNode struct{ Volumes }
+
+func (changedNode) Mount(context.Context, volumes.Request, volumes.Objects) (volumes.Mounted, error) {
+	return volumes.Mounted{}, errors.New("not a socket file")
+}
+
+// TestHostPathIsLookedAtAgain checks that a container does not start again when the path of the node that it mounts is
+// no longer what the volume says: the runtime would make a directory there.
+func TestHostPathIsLookedAtAgain(t *testing.T) {
+	for _, c := range []struct {
+		volume  string
+		refused bool
+	}{{"socket", true}, {"any", false}, {"data", false}} {
+		task, x, app := envTask(t, []string{"all"}, []string{"one"})
+		x.Volumes = changedNode{}
+		socket := corev1.HostPathSocket
+		task.Pod.Spec.Volumes = append(task.Pod.Spec.Volumes, corev1.Volume{Name: "socket", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/run/x.sock", Type: &socket},
+		}}, corev1.Volume{Name: "any", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/run/x.sock"},
+		}})
+		app.VolumeMounts = []corev1.VolumeMount{{Name: c.volume, MountPath: "/x"}}
+		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
+		var got *spec.Reason
+		if is := errors.As(err, &got) && got.Reason == spec.ReasonCreateContainerConfig; is != c.refused || !is && err != nil {
+			t.Errorf("volume %s: got error %v, want one: %t", c.volume, err, c.refused)
+		}
 	}
 }
