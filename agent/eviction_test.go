@@ -39,6 +39,7 @@ type shortage struct {
 
 	mu        sync.Mutex
 	pressures []policy.Pressure
+	known     []policy.Pressure // with each of pressures
 	events    []string
 }
 
@@ -117,10 +118,10 @@ func (s *shortage) RemoveUnused(context.Context) error {
 	return nil
 }
 
-func (s *shortage) SetPressure(p node.Pressure) {
+func (s *shortage) SetPressure(p, known node.Pressure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pressures = append(s.pressures, policy.Pressure(p))
+	s.pressures, s.known = append(s.pressures, policy.Pressure(p)), append(s.known, policy.Pressure(known))
 }
 
 func (s *shortage) NodeEvent(_, reason, message string) {
@@ -190,8 +191,12 @@ func TestEvictor(t *testing.T) {
 			t.Errorf("got %d events about evictions, want 2", n)
 		}
 		w.sleep(2 * time.Minute)
-		if want := []policy.Pressure{{Memory: true}, {}}; !slices.Equal(s.pressures, want) {
+		if want := []policy.Pressure{{}, {}, {Memory: true}, {}}; !slices.Equal(s.pressures, want) {
 			t.Errorf("pressures: got %+v, want %+v", s.pressures, want)
+		}
+		whole := policy.Pressure{Memory: true, Disk: true, PID: true}
+		if want := []policy.Pressure{{Disk: true, PID: true}, whole, whole, whole}; !slices.Equal(s.known, want) {
+			t.Errorf("known of which: got %+v, want %+v", s.known, want)
 		}
 		s.looks.Store(0)
 		w.sleep(time.Hour)

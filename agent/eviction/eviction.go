@@ -54,8 +54,8 @@ type Images interface {
 
 // Reporter publishes what the evictor finds and does.
 type Reporter interface {
-	// SetPressure takes which conditions hold; it is called when they have changed.
-	SetPressure(p node.Pressure)
+	// SetPressure takes which conditions hold, and of which that is known; it is called when either has changed.
+	SetPressure(p, known node.Pressure)
 	NodeEvent(eventType, reason, message string)
 	AnnotatedPodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string)
 	// Evicted counts the eviction of a pod because of a signal.
@@ -86,8 +86,9 @@ type Evictor struct {
 	// there, may take long, and memory cannot wait.
 	watches []*watch
 
-	mu       sync.Mutex
-	pressure policy.Pressure
+	mu sync.Mutex
+	// pressure has the conditions that hold, known those that have been judged or have no threshold.
+	pressure, known policy.Pressure
 }
 
 // New makes an evictor; Run lets it work.
@@ -132,26 +133,40 @@ func (e *Evictor) Run(ctx context.Context) {
 	if e.cfg.EnforceLimits {
 		all.Go(func() { e.watchLimits(ctx) })
 	}
+	e.mu.Lock()
+	e.report()
+	e.mu.Unlock()
 	for _, w := range e.watches {
 		all.Go(func() { w.run(ctx) })
 	}
 }
 
-// publish takes what a watch has found, and reports the pressure of all of them if it has changed.
+// publish takes what a watch has found.
 func (e *Evictor) publish(w *watch, found policy.Pressure) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.pressure = found
-	var sum policy.Pressure
+	w.pressure, w.looked = found, true
+	e.report()
+}
+
+// report reports what all watches have found, if that has changed. e.mu is held.
+func (e *Evictor) report() {
+	var sum, unknown policy.Pressure
 	for _, w := range e.watches {
 		sum = sum.Or(w.pressure)
+		if !w.looked {
+			unknown = unknown.Or(policy.About(w.thresholds))
+		}
 	}
-	if sum == e.pressure {
+	known := policy.Pressure{Memory: !unknown.Memory, Disk: !unknown.Disk, PID: !unknown.PID}
+	if sum == e.pressure && known == e.known {
 		return
 	}
-	e.pressure = sum
-	e.cfg.Log.Info("node pressure has changed", "memory", sum.Memory, "disk", sum.Disk, "pid", sum.PID)
-	e.cfg.Reporter.SetPressure(node.Pressure(sum))
+	if sum != e.pressure {
+		e.cfg.Log.Info("node pressure has changed", "memory", sum.Memory, "disk", sum.Disk, "pid", sum.PID)
+	}
+	e.pressure, e.known = sum, known
+	e.cfg.Reporter.SetPressure(node.Pressure(sum), node.Pressure(known))
 }
 
 // evict begins to end a pod, with an event and a count.

@@ -37,8 +37,9 @@ type watch struct {
 	// when it should have.
 	ending  <-chan struct{}
 	overdue time.Time
-	// pressure is what this watch has found; Evictor.mu guards it.
+	// pressure is what this watch has found, if it has looked; Evictor.mu guards both.
 	pressure policy.Pressure
+	looked   bool
 }
 
 func (w *watch) run(ctx context.Context) {

@@ -27,7 +27,7 @@ func (w *world) Active(context.Context) []*corev1.Pod                 { return [
 func (w *world) Staying(context.Context, time.Duration) []*corev1.Pod { return []*corev1.Pod{w.pod} }
 func (w *world) RemoveEnded(context.Context)                          {}
 func (w *world) RemoveUnused(context.Context) error                   { return nil }
-func (w *world) SetPressure(node.Pressure)                            {}
+func (w *world) SetPressure(_, _ node.Pressure)                       {}
 func (w *world) NodeEvent(string, string, string)                     {}
 func (w *world) Evicted(string)                                       {}
 func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {

@@ -84,7 +84,8 @@ type health struct {
 	runtime  Runtime   // the last good answer; the zero value before the first
 	answered time.Time // the time of that answer; zero before the first
 	pressure Pressure
-	shutdown error // set while the node shuts down
+	judged   Pressure // of which resources the pressure is known
+	shutdown error    // set while the node shuts down
 }
 
 // problems returns why the node is not Ready, with the kubelet's messages; nil if it is Ready.
@@ -120,7 +121,7 @@ type nodeEvent struct{ kind, reason, message string }
 // the event about a change to that state.
 type conditionText struct{ reason, message, event string }
 
-// pressures are the three conditions that eviction sets. They are False without pressure.
+// pressures are the three conditions that eviction sets. They are False without pressure, and stay until it is known.
 var pressures = []struct {
 	condition corev1.NodeConditionType
 	under     func(Pressure) bool
@@ -171,7 +172,11 @@ func conditions(
 		list = append(list, c)
 	}
 	for _, p := range pressures {
-		if p.under(h.pressure) {
+		under := p.under(h.pressure)
+		if before := find(old, p.condition); !p.under(h.judged) {
+			under = before != nil && before.Status == corev1.ConditionTrue
+		}
+		if under {
 			add(p.condition, corev1.ConditionTrue, p.bad)
 		} else {
 			add(p.condition, corev1.ConditionFalse, p.good)

@@ -91,6 +91,9 @@ func testConfig(t testing.TB) Config {
 	}
 }
 
+// judged: all pressures are known.
+var judged = Pressure{Memory: true, Disk: true, PID: true}
+
 // start runs a Reporter until the test ends. Call it in a synctest bubble.
 func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {
 	t.Helper()

@@ -207,11 +207,13 @@ func (r *Reporter) setRuntime(s Runtime) {
 	})
 }
 
-// SetPressure sets which resources are under pressure. A change is sent at once.
-func (r *Reporter) SetPressure(p Pressure) {
+// SetPressure sets which resources are under pressure, and of which ones that is known. Before, the object keeps its
+// conditions: the scheduler is not to send pods to a node that is short because the agent restarts. A change is sent at
+// once.
+func (r *Reporter) SetPressure(p, known Pressure) {
 	r.set(func(in *inputs) bool {
-		changed := in.health.pressure != p
-		in.health.pressure = p
+		changed := in.health.pressure != p || in.health.judged != known
+		in.health.pressure, in.health.judged = p, known
 		return changed
 	})
 }

@@ -46,6 +46,40 @@ func TestRestartKeepsReady(t *testing.T) {
 	})
 }
 
+// TestRestartKeepsPressure checks that a restarted agent shows a pressure that the node had until it knows better, so
+// that the scheduler sends no pods in between, and that it knows one without the other.
+func TestRestartKeepsPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		since := metav1.NewTime(time.Unix(1000, 0))
+		old := existing(corev1.ConditionTrue)
+		for _, c := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure} {
+			old.Status.Conditions = append(old.Status.Conditions,
+				corev1.NodeCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: since})
+		}
+		api := &fakeAPI{}
+		api.store(old)
+		b := start(t, api, nil)
+		b.setRuntime(readyRuntime)
+		expect := func(when string, memory, disk, pid corev1.ConditionStatus) {
+			t.Helper()
+			settle(time.Minute)
+			all := b.api.get().Status.Conditions
+			for c, want := range map[corev1.NodeConditionType]corev1.ConditionStatus{
+				corev1.NodeMemoryPressure: memory, corev1.NodeDiskPressure: disk, corev1.NodePIDPressure: pid,
+			} {
+				if got := find(all, c); got.Status != want || want == corev1.ConditionTrue && !got.LastTransitionTime.Equal(&since) {
+					t.Errorf("%s: got %+v, want %s", when, got, want)
+				}
+			}
+		}
+		expect("nothing is known", corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)
+		b.SetPressure(Pressure{Memory: true}, Pressure{Memory: true, PID: true})
+		expect("memory is known", corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)
+		b.SetPressure(Pressure{}, judged)
+		expect("all is known", corev1.ConditionFalse, corev1.ConditionFalse, corev1.ConditionFalse)
+	})
+}
+
 // TestIdleRequests checks that an idle node sends a patch every five minutes, renews the lease every ten seconds, and
 // sends nothing else.
 func TestIdleRequests(t *testing.T) {
@@ -107,7 +141,7 @@ func TestPressureAndShutdown(t *testing.T) {
 		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		b.reasons()
-		b.SetPressure(Pressure{Memory: true, PID: true})
+		b.SetPressure(Pressure{Memory: true, PID: true}, judged)
 		settle(time.Millisecond)
 		n := b.api.get()
 		memory := find(n.Status.Conditions, corev1.NodeMemoryPressure)
@@ -207,7 +241,7 @@ func TestFailedPatchIsRetried(t *testing.T) {
 		settle(time.Second)
 		b.reasons()
 		broken.Store(true)
-		b.SetPressure(Pressure{Disk: true})
+		b.SetPressure(Pressure{Disk: true}, judged)
 		settle(3 * time.Second)
 		if len(b.reasons()) != 0 {
 			t.Error("got an event about a change that was not sent")

@@ -75,6 +75,21 @@ func (p Pressure) Or(q Pressure) Pressure {
 // Any reports whether any resource runs short.
 func (p Pressure) Any() bool { return p.Memory || p.Disk || p.PID }
 
+// About returns the conditions that thresholds are about.
+func About(all []Threshold) (p Pressure) {
+	for _, t := range all {
+		switch conditionOf(t.Signal) {
+		case memoryPressure:
+			p.Memory = true
+		case diskPressure:
+			p.Disk = true
+		case pidPressure:
+			p.PID = true
+		}
+	}
+	return p
+}
+
 // condition is which part of Pressure a signal belongs to.
 type condition int
 
