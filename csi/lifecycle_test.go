@@ -53,6 +53,45 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	}
 }
 
+// TestAttachedAgain checks that a volume that was detached from the node and attached again is unstaged before another
+// pod gets it, and that this waits for the pods that have it still: what is staged is a device that has gone.
+func TestAttachedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	old := w.volume("a")
+	old.Attachment = "uid-1"
+	w.publish("pod-1", old)
+	w.publish("pod-2", old)
+	if n := w.calls("NodeStageVolume"); n != 1 {
+		t.Errorf("with one attachment: staged %d times, want once", n)
+	}
+	w.restart()
+	again := w.volume("a")
+	again.Attachment = "uid-2"
+	for _, pod := range []types.UID{"pod-1", "pod-2"} {
+		if _, err := w.csi.Publish(t.Context(), "pod-3", again); err == nil ||
+			!strings.Contains(err.Error(), "attached again") || w.calls("NodeUnstageVolume") != 0 {
+			t.Errorf("beside %s: got %v and the calls %q, want an error and no unstaging", pod, err, w.driver.Calls())
+		}
+		w.unpublish(pod, old)
+	}
+	w.publish("pod-3", again)
+	if w.calls("NodeUnstageVolume") != 1 || w.calls("NodeStageVolume") != 2 {
+		t.Errorf("afterwards: got the calls %q, want the volume staged again", w.driver.Calls())
+	}
+	w.publish("pod-4", again)
+	w.reboot()
+	again.Attachment = "uid-3"
+	before := w.calls("NodeUnstageVolume")
+	w.publish("pod-3", again)
+	if n := w.calls("NodeUnstageVolume"); n != before {
+		t.Errorf("after a reboot: unstaged %d times, want %d: nothing is left to unstage", n, before)
+	}
+	w.unpublish("pod-3", again)
+	w.unpublish("pod-4", again)
+	w.nothingLeft()
+}
+
 // TestNoLongerAttachable checks that a volume in use whose CSIDriver changes to attachRequired: false stays
 // published, and leaves volumesInUse, so that it can be detached. A restart of the agent does not change that.
 func TestNoLongerAttachable(t *testing.T) {

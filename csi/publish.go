@@ -43,7 +43,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	}
 	p := Published{Path: c.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
 	if !published {
-		if err := c.stage(ctx, d, v); err != nil {
+		if err := c.stage(ctx, d, pod, v); err != nil {
 			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
 		}
 	}
@@ -77,7 +77,7 @@ func (c *CSI) Has(pod types.UID, v *Volume) bool {
 }
 
 // stage stages a volume, once for all pods that use it.
-func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
+func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) error {
 	if v.Ephemeral || !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
@@ -94,6 +94,9 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 		return err
 	}
 	defer unlock()
+	if err := c.leaveAttachment(ctx, pod, v); err != nil {
+		return err
+	}
 	rec := c.records.get(k)
 	if c.staged(k) {
 		return nil
@@ -106,7 +109,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, v *Volume) error {
 	before := rec.Stage
 	err = c.records.update(k, survivePowerLoss, func(r *record) {
 		r.Stage, r.StageMounted = intent, false
-		r.Boot = c.cfg.BootID
+		r.Boot, r.Attachment = c.cfg.BootID, v.Attachment
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,8 @@ type record struct {
 	SELinux string `json:"selinux,omitempty"`
 	// Size is the size in bytes that the volume has on this node; 0: not known.
 	Size int64 `json:"size,omitempty"`
+	// Attachment identifies the attachment with which the volume was staged; empty: not known.
+	Attachment types.UID `json:"attachment,omitempty"`
 	// Staging is the path that the volume is staged at, below the root directory.
 	Staging string `json:"staging"`
 	Stage   state  `json:"stage,omitempty"`

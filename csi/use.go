@@ -73,3 +73,24 @@ func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, err
 	}
 	return none, nil
 }
+
+// leaveAttachment unstages a volume that was detached from this node and attached again since it was staged, as happens
+// to a node that was cut off: the device that is staged has gone. Pods that have the volume from then must have
+// ended. The caller holds the volume's lock.
+func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) error {
+	rec := c.records.get(v.key())
+	if rec.Stage == none || rec.Boot != c.cfg.BootID ||
+		rec.Attachment == "" || v.Attachment == "" || rec.Attachment == v.Attachment {
+		return nil
+	}
+	for _, u := range rec.Uses {
+		if u.Pod != pod && u.Publish != none {
+			return fmt.Errorf("volume %q was detached from this node and attached again: "+
+				"waiting for pod %s, which has used it before", v.Name, u.Pod)
+		}
+	}
+	if err := c.takeDown(ctx, rec); err != nil {
+		return fmt.Errorf("unstage what was staged before volume %q was attached again: %w", v.Name, err)
+	}
+	return c.records.update(v.key(), surviveCrash, func(r *record) { r.Stage = none })
+}

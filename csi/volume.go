@@ -34,6 +34,9 @@ type Volume struct {
 	SELinuxLabel string
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
+	// Attachment identifies the attachment of the volume to the node; another one means that it was detached meanwhile.
+	// Empty: not known, or none is needed.
+	Attachment types.UID
 	// PublishContext is what the controller's attach call returned.
 	PublishContext map[string]string
 	// StageSecrets returns the secrets for NodeStageVolume. It is called before that alone. Nil: none. Secrets are never

@@ -21,7 +21,7 @@ type Cluster interface {
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Secret(ctx context.Context, namespace, name string) (map[string]string, error)
 	Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (
-		map[string]string, error)
+		storage.Attachment, error)
 	AttachedInTree(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) error
 	Growing(ctx context.Context, c *storage.Claim) error
 	Grown(ctx context.Context, c *storage.Claim, size resource.Quantity) error
@@ -49,8 +49,8 @@ func (noCluster) Secret(context.Context, string, string) (map[string]string, err
 }
 
 func (noCluster) Attached(context.Context, types.UID, corev1.UniqueVolumeName, string, string) (
-	map[string]string, error) {
-	return nil, errNoAPIServer
+	storage.Attachment, error) {
+	return storage.Attachment{}, errNoAPIServer
 }
 
 func (noCluster) AttachedInTree(context.Context, types.UID, corev1.UniqueVolumeName) error {

@@ -72,11 +72,12 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 			return err
 		}
 		name := csi.UniqueName(v.Driver, v.Handle)
-		v.PublishContext, err = d.cfg.Cluster.Attached(ctx, d.Pod.UID, name, v.Driver, v.Handle)
+		at, err := d.cfg.Cluster.Attached(ctx, d.Pod.UID, name, v.Driver, v.Handle)
 		if err != nil {
 			d.limited(ctx, err)
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
+		v.Attachment, v.PublishContext = at.UID, at.Context
 	}
 	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
 	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)

@@ -20,9 +20,9 @@ type fullNode struct {
 	err error
 }
 
-func (c *fullNode) Attached(context.Context, types.UID, corev1.UniqueVolumeName, string, string) (map[string]string,
-	error) {
-	return nil, c.err
+func (c *fullNode) Attached(context.Context, types.UID, corev1.UniqueVolumeName, string, string) (
+	storage.Attachment, error) {
+	return storage.Attachment{}, c.err
 }
 
 // TestLimitExceeded checks that a pod is given up if its volume cannot be attached for long because of the driver's

@@ -57,12 +57,12 @@ type migration struct {
 }
 
 func (m *migration) Attached(_ context.Context, _ types.UID, name corev1.UniqueVolumeName, driver, handle string) (
-	map[string]string, error) {
+	storage.Attachment, error) {
 	m.attached = driver + " " + handle
 	if name != csi.UniqueName(driver, handle) {
-		return nil, errors.New("the volume has the name " + string(name))
+		return storage.Attachment{}, errors.New("the volume has the name " + string(name))
 	}
-	return nil, nil
+	return storage.Attachment{}, nil
 }
 
 func newMigration(t *testing.T) *migration {

@@ -44,19 +44,26 @@ func isAttached(n *corev1.Node, name corev1.UniqueVolumeName) bool {
 		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })
 }
 
-// Attached waits until a volume is attached to this node, and returns its publish context. name is the volume's name in
+// Attachment is a volume's attachment to this node. A volume that was detached and attached again has another UID.
+type Attachment struct {
+	UID types.UID
+	// Context is the publish context.
+	Context map[string]string
+}
+
+// Attached waits until a volume is attached to this node, and returns how. name is the volume's name in
 // the Node's status; it must already be in use. After a while the wait ends with an error that says what is missing;
 // the pod is woken when the volume is attached.
 func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (
-	map[string]string, error) {
+	Attachment, error) {
 	shown, err := s.shown(ctx, pod, name)
 	switch {
 	case err != nil:
-		return nil, err
+		return Attachment{}, err
 	case shown:
-		return s.publishContext(ctx, driver, handle)
+		return s.attachment(ctx, driver, handle)
 	}
-	return nil, s.notAttached(ctx, driver, handle)
+	return Attachment{}, s.notAttached(ctx, driver, handle)
 }
 
 // AttachedInTree does the same for a volume of an in-tree driver. It has no VolumeAttachment: the controller manager
@@ -97,18 +104,18 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	}
 }
 
-func (s *Storage) publishContext(ctx context.Context, driver, handle string) (map[string]string, error) {
+func (s *Storage) attachment(ctx context.Context, driver, handle string) (Attachment, error) {
 	va, name := &storagev1.VolumeAttachment{}, pluginname.Attachment(driver, handle, s.cfg.NodeName)
 	if err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va); err != nil {
-		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
+		return Attachment{}, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
 	}
 	switch {
 	case va.DeletionTimestamp != nil:
-		return nil, detaching(va, handle)
+		return Attachment{}, detaching(va, handle)
 	case !va.Status.Attached:
-		return nil, unattached(va, handle)
+		return Attachment{}, unattached(va, handle)
 	}
-	return va.Status.AttachmentMetadata, nil
+	return Attachment{va.UID, va.Status.AttachmentMetadata}, nil
 }
 
 // notAttached returns an error that says what the attachment waits for.

@@ -233,8 +233,8 @@ func TestAuthorizerBehind(t *testing.T) {
 func TestAttached(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		type answer struct {
-			context map[string]string
-			err     error
+			storage.Attachment
+			err error
 		}
 		got := make(chan answer, 1)
 		go func() {
@@ -248,13 +248,13 @@ func TestAttached(t *testing.T) {
 			t.Errorf("asked meanwhile: got %q, want none", r)
 		}
 		va := &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: vaName},
+			ObjectMeta: metav1.ObjectMeta{Name: vaName, UID: "va-uid"},
 			Status: storagev1.VolumeAttachmentStatus{
 				Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"}},
 		}
 		w.server.Put(va)
 		w.see(func(n *corev1.Node) { n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}} })
-		if a := <-got; a.err != nil || a.context["device"] != "sdb" {
+		if a := <-got; a.err != nil || a.Context["device"] != "sdb" || a.UID != "va-uid" {
 			t.Errorf("got %+v", a)
 		}
 	})
