@@ -4,10 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/test/registry"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -91,7 +86,7 @@ providers:
 // of a service account. With a wrong login or none the pull fails, and the pod reports it. Other tests use the same
 // image under another name, so the test removes the names that it adds.
 func TestCredentialProvider(t *testing.T) {
-	at := lockedRegistry(t, "node", "open-sesame")
+	at := lockedRegistry(t, "node")
 	var pods strings.Builder
 	for _, name := range []string{"right", "wrong", "broken", "by.token"} {
 		if err := node().Runtime.Mirror(name+".nodelet.test", at); err != nil {
@@ -152,47 +147,4 @@ func startWithProvider(t *testing.T) {
 	}
 	t.Cleanup(func() { restart(program) })
 	restart(start)
-}
-
-// lockedRegistry serves the images of the testbed until the test ends. It requires the user name and the password.
-func lockedRegistry(t *testing.T, user, password string) (at string) {
-	t.Helper()
-	cache, err := testbed.OpenCache(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	archives, err := cache.Images(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := registry.Open(archives)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() })
-	open, stop, err := r.Serve("127.0.0.1:0", "registry.k8s.io")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stop() })
-	behind, err := url.Parse(open)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(tb.HostIP(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pass := httputil.NewSingleHostReverseProxy(behind)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if u, p, ok := req.BasicAuth(); !ok || u != user || p != password {
-			w.Header().Set("WWW-Authenticate", `Basic realm="nodelet.test"`)
-			http.Error(w, "login required", http.StatusUnauthorized)
-			return
-		}
-		pass.ServeHTTP(w, req)
-	})}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return "http://" + listener.Addr().String()
 }

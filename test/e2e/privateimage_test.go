@@ -27,7 +27,7 @@ const privatePod = `---
 // secret, before and after a restart of the agent.
 func TestPrivateImage(t *testing.T) {
 	const host = "private.nodelet.test"
-	if err := node().Runtime.Mirror(host, lockedRegistry(t, "me", "open-sesame")); err != nil {
+	if err := node().Runtime.Mirror(host, lockedRegistry(t, "me")); err != nil {
 		t.Fatal(err)
 	}
 	image := strings.Replace(testbed.BusyboxImage, "registry.k8s.io", host, 1)

@@ -242,6 +242,13 @@ func (r *Runtime) ForgetNames(ctx context.Context, domain string) error {
 	return nil
 }
 
+// Push pushes an image of the node's containerd to a registry without TLS, host:port, under its own path.
+func (r *Runtime) Push(ctx context.Context, image, registry, user, password string) error {
+	_, path, _ := strings.Cut(image, "/")
+	_, err := r.ctrImages(ctx, "push", "--local", "--plain-http", "--user", user+":"+password, registry+"/"+path, image)
+	return err
+}
+
 func (r *Runtime) ctrImages(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--address", r.socket(), "--namespace", "k8s.io", "images"}, args...)
 	return run(ctx, filepath.Join(r.node.tb.bins.containerd, "ctr"), args...)
