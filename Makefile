@@ -273,6 +273,11 @@ rollout: deb ## run the commands of docs/rollout.md in the machine of vm2, on a 
 	@echo "==> the rollout guide in User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb -rollout
 
+.PHONY: fleet
+fleet: deb ## test the script and the Ansible role of packaging/rollout on a cluster of two machines made of namespaces
+	@echo "==> a cluster of kubeadm, ssh and Ansible (the first run builds a disk, kubeadm and etcd: some minutes)"
+	@go run ./test/vm -deb bin/nodelet.deb -fleet
+
 .PHONY: kubeadm
 kubeadm: deb ## test kubeadm with nodelet as the kubelet: init, join, upgrade, reset, on two machines made of namespaces
 	@echo "==> two machines and kubeadm (the first run builds kubeadm and etcd: some minutes)"

@@ -29,25 +29,20 @@ type cluster struct {
 	one, two *scenario
 	ignore   []string // kubeadm's preflight checks that these machines cannot pass, and nothing else
 	version  string
-	skip     *regexp.Regexp
 }
 
 func newCluster(ctx context.Context, machines []box, skip *regexp.Regexp) *cluster {
 	began := time.Now()
 	return &cluster{
-		ctx:  ctx,
-		skip: skip,
-		one:  &scenario{m: machines[0], began: began},
-		two:  &scenario{m: machines[1], began: began, images: "{pause,busybox,kubeadm1-pause}-*"}, // no control plane
+		ctx: ctx,
+		one: &scenario{m: machines[0], began: began, skip: skip},
+		two: &scenario{m: machines[1], began: began, images: "{pause,busybox,kubeadm1-pause}-*"}, // no control plane
 	}
 }
 
-// prove runs the steps; of a failure it prints what helps to understand it.
+// prove proves kubeadm's commands.
 func (c *cluster) prove() error {
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
+	return c.inOrder([]step{
 		{"boot two machines", c.boot}, {"install nodelet as the kubelet", c.install}, {"kubeadm init", c.init},
 		{"what init left", c.afterInit},
 		{"the control plane's pods", c.controlPlaneRuns}, {"kubeadm join", c.join},
@@ -55,20 +50,16 @@ func (c *cluster) prove() error {
 		{"kubeadm upgrade", c.upgrade}, {"reboot of the control plane", c.reboot},
 		{"kubeadm reset and join again", c.joinAgain},
 		{"kubeadm reset of the control plane", c.resetOne}, {"remove the package", c.remove},
-	} {
-		if c.skip != nil && c.skip.MatchString(step.name) {
-			c.one.say("left out: %s", step.name)
-			continue
-		}
-		if err := step.do(); err != nil {
-			if c.version != "" { // both have booted
-				c.show()
-			}
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
-		c.one.say("ok: %s", step.name)
+	})
+}
+
+// inOrder runs steps until one fails; of a failure it prints what helps to understand it.
+func (c *cluster) inOrder(steps []step) error {
+	err := c.one.inOrder(steps)
+	if err != nil && c.version != "" { // both have booted
+		c.show()
 	}
-	return nil
+	return err
 }
 
 func (c *cluster) show() {
@@ -115,21 +106,24 @@ func (c *cluster) link() error {
 	return link(c.ctx, c.one.m.(*nsMachine), addrOne, c.two.m.(*nsMachine), addrTwo)
 }
 
-// install does what a user does: two packages, and kubeadm with the drop-in of its own package. No file is edited.
-func (c *cluster) install() error {
-	for _, s := range []*scenario{c.one, c.two} {
-		err := s.need("cp /payload/kubeadm /payload/kubectl /usr/bin/",
-			"install -D -m 644 /payload/10-kubeadm.conf /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf",
-			"dpkg -i /payload/nodelet.deb /payload/nodelet-kubelet.deb", "systemctl is-enabled -q kubelet",
-			"! systemctl is-active -q kubelet",
-			"dpkg -s nodelet-kubelet | grep -q '^Provides: kubelet'")
-		if err != nil {
-			return err
-		}
-		out, err := s.sh("kubelet --version")
-		if err != nil || !strings.HasPrefix(out, "Kubernetes "+c.version+"+nodelet") {
-			return fmt.Errorf("kubelet --version says %q, error %v", out, err)
-		}
+// installKubeadm is kubeadm with the drop-in of its own package.
+const installKubeadm = "cp /payload/kubeadm /payload/kubectl /usr/bin/ && " +
+	"install -D -m 644 /payload/10-kubeadm.conf /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf"
+
+func (c *cluster) install() error { return cmp.Or(c.installOn(c.one), c.installOn(c.two)) }
+
+// installOn does what a user does: two packages, and kubeadm. No file is edited.
+func (c *cluster) installOn(s *scenario) error {
+	err := s.need(installKubeadm,
+		"dpkg -i /payload/nodelet.deb /payload/nodelet-kubelet.deb", "systemctl is-enabled -q kubelet",
+		"! systemctl is-active -q kubelet",
+		"dpkg -s nodelet-kubelet | grep -q '^Provides: kubelet'")
+	if err != nil {
+		return err
+	}
+	out, err := s.sh("kubelet --version")
+	if err != nil || !strings.HasPrefix(out, "Kubernetes "+c.version+"+nodelet") {
+		return fmt.Errorf("kubelet --version says %q, error %v", out, err)
 	}
 	return nil
 }

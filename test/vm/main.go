@@ -4,7 +4,8 @@
 // and it can lose its power. One of namespaces starts the same disk on this machine's kernel: fast, and several can be
 // joined by a cable. One of User-Mode Linux has a kernel of its own with cgroup v2, which runs as a process of this
 // machine: it boots in seconds. `make vm` proves the service on the first kind, `make vm-storage` volumes that need a
-// server, `make kubeadm` a cluster of two machines of the second, `make vm2` a node on cgroup v2 on the third;
+// server, `make kubeadm` a cluster of two machines of the second, `make fleet` the tools of packaging/rollout on such a
+// cluster, `make vm2` a node on cgroup v2 on the third;
 // `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names,
 // T=kubeadm what `make kubeadm` does, on two of the third.
 //
@@ -42,6 +43,8 @@ func main() {
 	flag.StringVar(&o.machine, "machine", "qemu", "the machine's kind: qemu, namespaces or uml")
 	flag.BoolVar(&o.kubeadm, "kubeadm", false,
 		"prove a cluster that kubeadm makes, on machines of namespaces; with -machine uml on cgroup v2")
+	flag.BoolVar(&o.fleet, "fleet", false,
+		"prove packaging/rollout on a cluster that kubeadm makes, on machines of namespaces")
 	flag.BoolVar(&o.storage, "storage", false, "prove volumes of nfs and iscsi, on qemu's machine")
 	flag.BoolVar(&o.v2, "v2", false, "prove a node on cgroup v2, on a machine of User-Mode Linux")
 	flag.BoolVar(&o.rollout, "rollout", false, "run the commands of docs/rollout.md, on a machine of User-Mode Linux")
@@ -73,18 +76,20 @@ func main() {
 type options struct {
 	deb, machine, inside, skip string
 	kubeadm, storage, v2       bool
-	rollout                    bool
+	rollout, fleet             bool
 }
 
 func (o options) parts(ctx context.Context) (*parts, error) {
 	if o.machine == "uml" {
 		return getUMLParts(ctx)
 	}
-	kind := ""
-	if o.storage {
-		kind = "storage"
+	switch {
+	case o.storage:
+		return getParts(ctx, "storage")
+	case o.fleet:
+		return getParts(ctx, "fleet")
 	}
-	return getParts(ctx, kind)
+	return getParts(ctx, "")
 }
 
 // gatherer returns the files that one kind of proof needs.
@@ -95,6 +100,10 @@ func (o options) files(dir string) gatherer {
 	switch {
 	case o.kubeadm:
 		return clusterFiles
+	case o.fleet:
+		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+			return fleetFiles(ctx, cache, dir)
+		}
 	case o.storage:
 		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
 			return storageFiles(ctx, cache, dir)
@@ -151,8 +160,11 @@ func prove(o options) error {
 		case <-ended:
 		}
 	}()
-	if o.kubeadm {
+	switch {
+	case o.kubeadm:
 		return newCluster(ctx, machines, skipped).prove()
+	case o.fleet:
+		return (&fleet{newCluster(ctx, machines, skipped)}).prove()
 	}
 	s := &scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped, staying: len(pods)}
 	switch {
@@ -183,7 +195,7 @@ func newMachines(ctx context.Context, p *parts, o options, dir, payload string) 
 	switch {
 	case o.kubeadm && o.machine == "uml":
 		return newUMLCluster(p, dir, payload)
-	case o.kubeadm:
+	case o.kubeadm, o.fleet:
 		one, err := newNSMachine(p, "one", dir, payload)
 		if err != nil {
 			return nil, err

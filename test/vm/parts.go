@@ -24,6 +24,10 @@ var debian = map[string]string{
 // insideStorage is what a machine to prove volumes in has besides: both ends of iSCSI and of NFS.
 const insideStorage = ",udev,e2fsprogs,open-iscsi,tgt,nfs-kernel-server,nfs-common"
 
+// insideFleet is what the machines of an operator have besides: a way to reach each other, and Ansible. debootstrap does
+// not find cffi by itself, because Ansible depends on it by a virtual package.
+const insideFleet = ",openssh-server,openssh-client,ansible-core,python3-cffi-backend"
+
 // insideDebian is what the machine has installed.
 const insideDebian = "systemd,systemd-sysv,dbus,iproute2,iptables,kmod,procps,libseccomp2"
 
@@ -68,7 +72,7 @@ var debianUML = map[string]string{
 // parts are the files that machines start from, kept outside of the tree.
 type parts struct {
 	dir, disk, kernel, initrd string
-	kind                      string // of disk: "", "storage" with what volumes need, or "uml"
+	kind                      string // of disk: "", "storage" with what volumes need, "fleet" with Ansible, or "uml"
 }
 
 func run(ctx context.Context, dir, name string, args ...string) error {
@@ -150,7 +154,7 @@ func (p *parts) diskSum(ctx context.Context) (string, error) {
 
 // packages are what the machine has installed, as debootstrap takes them.
 func (p *parts) packages() string {
-	return insideDebian + map[string]string{"storage": insideStorage, "uml": insideUML}[p.kind]
+	return insideDebian + map[string]string{"storage": insideStorage, "fleet": insideFleet, "uml": insideUML}[p.kind]
 }
 
 func buildOnce(ctx context.Context, file string, build func(context.Context) error) error {

@@ -1,0 +1,235 @@
+// Package rollout_test checks nodelet-rollout beside stand-ins for kubectl and ssh, which record what is asked of them;
+// `make fleet` runs it, and the Ansible role, on a real cluster.
+package rollout_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// kubectl answers for a node from files in $CLUSTER: NODE.agent, NODE.ready and NODE.pods.
+const kubectl = `#!/bin/bash
+case "$*" in
+  "get pods "*) node=${4#*spec.nodeName=}; cat "$CLUSTER/${node%%,*}.pods" ;;
+  *kubeletVersion*) cat "$CLUSTER/$3.agent" ;;
+  *) cat "$CLUSTER/$3.ready" ;;
+esac
+`
+
+// ssh records the command, and does to the files of the node what the command does to a node. NODE.SCRIPT is sourced
+// after each command, with the command as $2.
+const ssh = `#!/bin/bash
+node=$1; shift
+echo "$node: $*" >> "$CLUSTER/log"
+case "$*" in
+  cat*) cat > "$CLUSTER/$node.package" ;;
+  "nodelet systemd install"*) echo v1.37.2+nodelet.1 > "$CLUSTER/$node.agent" ;;
+  "nodelet systemd uninstall"*) echo v1.37.2 > "$CLUSTER/$node.agent" ;;
+  "test -e"*) grep -q nodelet "$CLUSTER/$node.agent" || exit 1 ;;
+esac
+[ ! -e "$CLUSTER/$node.after" ] || . "$CLUSTER/$node.after" "$node" "$*"
+`
+
+// cluster is a directory with what the stand-ins know.
+type cluster struct {
+	t   *testing.T
+	dir string
+}
+
+const webPod = "pod u1 default/web\ncontainer u1 default/web app containerd://1\n"
+
+func newCluster(t *testing.T, nodes ...string) *cluster {
+	c := &cluster{t: t, dir: t.TempDir()}
+	c.write("kubectl", kubectl)
+	c.write("ssh", ssh)
+	c.write("nodelet.deb", "the package")
+	for _, n := range nodes {
+		c.write(n+".agent", "v1.37.2\n")
+		c.write(n+".ready", "True")
+		c.write(n+".pods", webPod)
+	}
+	return c
+}
+
+func (c *cluster) write(name, text string) {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) read(name string) string {
+	text, err := os.ReadFile(filepath.Join(c.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		c.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// run runs the script and returns what it printed and its exit code.
+func (c *cluster) run(args ...string) (string, int) {
+	c.t.Helper()
+	cmd := exec.Command("./nodelet-rollout", args...)
+	cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "PATH="+c.dir+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		c.t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func (c *cluster) takeOver(args ...string) (string, int) {
+	return c.run(append([]string{"take-over", "--package=" + filepath.Join(c.dir, "nodelet.deb"), "--watch=0", "--settle=0", "--ssh=ssh"},
+		args...)...)
+}
+
+// commands returns the commands that nodes got, without those about the package.
+func (c *cluster) commands() (all []string) {
+	for line := range strings.Lines(c.read("log")) {
+		if !strings.Contains(line, "nodelet-rollout.deb") {
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
+}
+
+func TestTakeOver(t *testing.T) {
+	c := newCluster(t, "a", "b", "c")
+	out, code := c.takeOver("--batches=1,2", "--install=--accept-missing=qosReserved", "a", "b", "c")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	var want []string
+	for _, n := range []string{"a", "b", "c"} {
+		want = append(want, n+": nodelet check --takeover",
+			n+": nodelet systemd install --wait=2m --accept-missing=qosReserved")
+	}
+	if got := strings.Join(c.commands(), "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("got commands\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	for _, batch := range []string{"batch: a\n", "batch: b c\n", "done: 3 nodes run nodelet"} {
+		if !strings.Contains(out, batch) {
+			t.Errorf("got %s\nwant %q in it", out, batch)
+		}
+	}
+	if got, want := c.read("c.package"), "the package"; got != want {
+		t.Errorf("got package %q, want %q", got, want)
+	}
+}
+
+// TestUpgrade: a node that runs nodelet gets the package and nothing else.
+func TestUpgrade(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("a.agent", "v1.37.2+nodelet.0")
+	if out, code := c.takeOver("a"); code != 0 || len(c.commands()) > 0 || c.read("a.package") == "" {
+		t.Errorf("got exit code %d, commands %q: %s", code, c.commands(), out)
+	}
+}
+
+// TestStops: each problem ends the rollout before the next node, and restores the kubelet where it was replaced.
+func TestStops(t *testing.T) {
+	const restored = "b: nodelet systemd uninstall --wait=2m"
+	install := `case "$2" in "nodelet systemd install"*) `
+	for name, test := range map[string]struct {
+		after, says string
+		restores    bool
+	}{
+		"package":   {`case "$2" in dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
+		"check":     {`case "$2" in *check*) exit 2 ;; esac`, "solve these problems first", false},
+		"install":   {install + `echo v1.37.2 > "$CLUSTER/b.agent"; exit 1 ;; esac`, "nodelet did not take over", false},
+		"not ready": {install + `echo False > "$CLUSTER/b.ready" ;; esac`, "node b is not Ready", true},
+		"restarted": {install + `sed -i s/1$/2/ "$CLUSTER/b.pods" ;; esac`,
+			"pod default/web: container app was Ready, and is not Ready now or has restarted", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, "a", "b", "c")
+			c.write("b.after", test.after)
+			out, code := c.takeOver("a", "b", "c")
+			log := c.read("log")
+			if code != 1 || !strings.Contains(out, test.says) || strings.Contains(log, "c: ") {
+				t.Errorf("got exit code %d, commands\n%s\n%s", code, log, out)
+			}
+			if got := strings.Contains(log, restored); got != test.restores {
+				t.Errorf("kubelet restored: got %t, want %t: %s", got, test.restores, log)
+			}
+			if strings.Contains(log, "a: nodelet systemd uninstall") {
+				t.Errorf("node a of an earlier batch was rolled back: %s", log)
+			}
+		})
+	}
+}
+
+// TestPodsThatEnd: pods that are gone or being deleted do not stop a rollout.
+func TestPodsThatEnd(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("a.after", `case "$2" in "nodelet systemd install"*) echo > "$CLUSTER/a.pods" ;; esac`)
+	if out, code := c.takeOver("a"); code != 0 {
+		t.Errorf("got exit code %d: %s", code, out)
+	}
+}
+
+// TestWatch: a container that restarts while its batch is watched stops the rollout.
+func TestWatch(t *testing.T) {
+	c := newCluster(t, "a", "b")
+	c.write("kubectl", kubectl+`[[ $* != "get pods "* ]] || [[ $(cat "$CLUSTER/a.agent") != *+nodelet* ]] ||
+	sed -i s/1$/2/ "$CLUSTER/a.pods"
+`)
+	out, code := c.takeOver("--watch=1", "a", "b")
+	log := c.read("log")
+	if code != 1 || !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: ") {
+		t.Errorf("got exit code %d, commands\n%s\n%s", code, log, out)
+	}
+}
+
+// TestCompare: the snapshot may come from standard input, as the Ansible role has it.
+func TestCompare(t *testing.T) {
+	c := newCluster(t, "a")
+	for input, want := range map[string]int{webPod: 0, strings.ReplaceAll(webPod, "//1", "//0"): 1} {
+		cmd := exec.Command("./nodelet-rollout", "compare", "--settle=0", "a", "-")
+		cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "PATH="+c.dir+":"+os.Getenv("PATH"))
+		cmd.Stdin = strings.NewReader(input)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != want {
+			t.Errorf("compare with %q: got exit code %d, want %d: %s", input, got, want, out)
+		}
+	}
+}
+
+func TestRollBack(t *testing.T) {
+	c := newCluster(t, "a", "b")
+	c.write("a.agent", "v1.37.2+nodelet.1")
+	if out, code := c.run("roll-back", "--ssh=ssh", "a", "b"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	if log := c.read("log"); !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: nodelet") {
+		t.Errorf("got commands %s", log)
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	c := newCluster(t, "a")
+	for want, args := range map[string][]string{
+		"which command?":                    {},
+		`unknown command "install"`:         {"install", "a"},
+		"unknown flag --batch=1":            {"take-over", "--batch=1", "a"},
+		"which nodes?":                      {"roll-back"},
+		"--package= is not a file":          {"take-over", "a"},
+		`--batches=1,x: "x" is not a`:       {"take-over", "--package=" + c.dir + "/nodelet.deb", "--batches=1,x", "a"},
+		"--watch=10m is not a number":       {"take-over", "--watch=10m", "a"},
+		"/kubectl is neither .deb nor .rpm": {"take-over", "--package=" + c.dir + "/kubectl", "a"},
+	} {
+		if out, code := c.run(args...); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("%q: got exit code %d, %q, want 2 and %q", args, code, out, want)
+		}
+	}
+	if out, code := c.run("take-over", "--help"); code != 0 || !strings.HasPrefix(out, "usage:") {
+		t.Errorf("--help: got exit code %d, %q", code, out)
+	}
+	if log := c.read("log"); log != "" {
+		t.Errorf("misuse reached nodes: %s", log)
+	}
+}
