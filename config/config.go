@@ -50,7 +50,7 @@ type Node struct {
 // Network says which component sets up the pod network, and how.
 type Network struct {
 	Mode          string   // runtime, agent or auto
-	Conf          string   // the network configuration with agent: a file or directory; empty: made from the pod range
+	Conf          string   // the network configuration with agent: a file or directory; empty: made from the pod CIDR
 	ConfDir       string   // where the runtime looks for its own; empty: ask it
 	BinDirs       []string // where plugins are; empty: ask the runtime
 	NetworksDir   string   // additional networks

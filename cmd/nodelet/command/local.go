@@ -36,7 +36,7 @@ func Count(n int, noun string) string {
 
 // RootDirFlag declares --root-dir, which says where the socket of the running agent is.
 func RootDirFlag(flags *pflag.FlagSet) *string {
-	return flags.String("root-dir", "/var/lib/kubelet", "the agent's --root-dir, a `DIR`")
+	return flags.String("root-dir", "/var/lib/kubelet", "root directory `DIR` of the running agent")
 }
 
 // IsTerminal reports whether a stream of a Call is a terminal.

@@ -22,7 +22,7 @@ type Output struct {
 // OutputFlag declares -o with these formats; json and yaml are always allowed.
 func OutputFlag(flags *pflag.FlagSet, more ...string) *Output {
 	o := &Output{allowed: append([]string{"json", "yaml"}, more...)}
-	flags.VarP(o, "output", "o", "print `"+strings.Join(o.allowed, "|")+"` instead of text")
+	flags.VarP(o, "output", "o", "output `"+strings.Join(o.allowed, "|")+"`; the default is text")
 	return o
 }
 

@@ -55,7 +55,7 @@ Usage: nodelet [flags]
 Commands:
 ` + command.List(slices.Concat(root.Sub, []*command.Command{{
 		Name:  "help",
-		Short: "print this text, or the usage of the command that follows",
+		Short: "print this text, or the usage of a command: nodelet help COMMAND",
 	}})) + config.FlagHelp()
 }
 
@@ -66,7 +66,9 @@ func completion(root *command.Command) *command.Command {
 		MaxArgs: 1,
 		Values:  command.Shells,
 		Short:   "print the completion script for a shell (default bash)",
-		Long: `  bash  nodelet completion bash > /usr/share/bash-completion/completions/nodelet
+		Long: `Install the script with:
+
+  bash  nodelet completion bash > /usr/share/bash-completion/completions/nodelet
   zsh   nodelet completion zsh > /usr/share/zsh/vendor-completions/_nodelet
   fish  nodelet completion fish > /usr/share/fish/vendor_completions.d/nodelet.fish
 

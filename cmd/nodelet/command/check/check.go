@@ -105,11 +105,13 @@ func Command() *command.Command {
 		Name:       "check",
 		Args:       "[FLAG]...",
 		AgentFlags: true,
-		Short:      "look for what would keep nodelet from running this node, and say what to do",
-		Long: `Checks the kernel, cgroups, the container runtime and its known flaws, the pod network, tools, ports, limits,
-swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It changes nothing.
+		Short:      "check whether nodelet can run this node, and say how to solve each problem",
+		Long: `It checks the kernel, cgroups, the container runtime and its known flaws, the pod network, tools, ports,
+limits, swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It changes
+nothing.
 
-The configuration is that of the FLAGs; without them that of the agent that systemd runs now; otherwise the defaults.`,
+It checks the configuration of the FLAGs; without FLAGs, that of the agent that systemd runs now; without an agent,
+the defaults.`,
 		Exit: exitCodes,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			takeover := flags.Bool("takeover", false, "check whether nodelet can replace the kubelet that systemd runs now")

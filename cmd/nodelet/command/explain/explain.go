@@ -42,14 +42,14 @@ func Command() *command.Command {
 		Args:    "[NAMESPACE/POD | POD]...",
 		MaxArgs: -1,
 		Short:   "show what each pod on this node is doing, what it waits for, and how its containers ended",
-		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is there if the agent cannot tell, such as while
-the container runtime does not answer.`,
+		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is set if the agent cannot answer, for example
+because the container runtime does not answer.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			o := options{
 				rootDir:   command.RootDirFlag(flags),
 				namespace: flags.StringP("namespace", "n", "", "only pods of this `NAMESPACE`"),
 				notReady:  flags.Bool("not-ready", false, "only pods that are not ready and have not succeeded"),
-				watch:     flags.BoolP("watch", "w", false, "print again what changes, until interrupted"),
+				watch:     flags.BoolP("watch", "w", false, "print each change, until interrupted"),
 				output:    command.OutputFlag(flags),
 			}
 			all := flags.BoolP("all-namespaces", "A", false, "pods of all namespaces, the default")

@@ -169,9 +169,9 @@ func logs() *command.Command {
 			container := flags.StringP("container", "c", "", "`NAME` of the container (default: the first)")
 			o := &corev1.PodLogOptions{}
 			flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the container ends")
-			flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the instance before")
+			flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the previous instance")
 			flags.BoolVar(&o.Timestamps, "timestamps", false, "print the time of each line")
-			tail := flags.Int64("tail", -1, "print only this `NUMBER` of lines")
+			tail := flags.Int64("tail", -1, "print only the last `NUMBER` of lines; -1 prints all")
 			return func(c command.Call) error {
 				if len(c.Args) == 0 {
 					return command.Usagef("logs: which pod? (nodelet pods lists them)")

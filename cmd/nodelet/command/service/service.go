@@ -31,7 +31,7 @@ import (
 func Command() *command.Command {
 	return &command.Command{
 		Name:  "systemd",
-		Short: "make nodelet the agent of this node under systemd, undo that, show which agent manages the node",
+		Short: "install or remove nodelet as the agent of this node under systemd, show which agent manages the node",
 		Sub:   []*command.Command{install(), uninstall(), status(), unit()},
 	}
 }

@@ -32,7 +32,7 @@ func view() *command.Command {
 		Name:       "view",
 		Args:       "[FLAG]...",
 		AgentFlags: true,
-		Short:      "print the KubeletConfiguration that the FLAGs and their files make, with all defaults",
+		Short:      "print the KubeletConfiguration of the FLAGs and of the files that they name, with all defaults",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			running := flags.Bool("running", false, "print that of the running agent, whose --root-dir is the only FLAG")
 			output := command.OutputFlag(flags)

@@ -41,7 +41,7 @@ func Command() *command.Command {
 		Name:    "support",
 		Args:    "[FILE]",
 		MaxArgs: 1,
-		Short:   "collect what helps to understand a problem in one archive, without secrets",
+		Short:   "write an archive for a problem report, without secrets",
 		Long: `The archive has: versions, nodelet status and explain, the Node object, the pods without their environment,
 arguments and annotations, the configuration, the results of nodelet check, the journal of the units, and the
 mount table, pressure and limits of the machine. It has no Secrets, keys, kubeconfigs or manifests. Look at it
