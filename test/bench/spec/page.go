@@ -22,7 +22,7 @@ var charted = []struct {
 		"create to Ready, 40 at once, ms",
 		"delete to gone, 40 at once, ms",
 	}},
-	{"throughput", "Pods that come and go for a minute", []string{"create to Ready, ms", "delete to gone, ms"}},
+	{"throughput", "Pods created and deleted for a minute", []string{"create to Ready, ms", "delete to gone, ms"}},
 	{"probes", "110 pods with three probes each", []string{
 		"create to Ready, one at a time, ms",
 		"create to Ready, one at a time, beside 110 pods with three probes each, ms",
@@ -69,11 +69,14 @@ const pageHead = `# Performance
 
 <!-- written by "make performance" from the records in docs/performance; do not edit -->
 
-Each table is one run of the benchmark on one machine. Figures of different runs do not compare, because machines
-differ; the ratios within a run do. *floor* makes only the CRI calls of a pod, without an API server. *null* is an agent
-that watches pods, makes the same CRI calls, patches one status a pod, and does nothing else. All agents get the same
-configuration file. Times are from the request at the API server to the event that shows the result. The records hold
-all samples. [SPECIFICATION.md](../SPECIFICATION.md) has the promises, and the commands that measure them.
+How fast nodelet is, how much memory and CPU it uses, and the same for the kubelet.
+[SPECIFICATION.md](../SPECIFICATION.md) has the figures that nodelet promises, and the command that measures them.
+
+Each table is one run of the benchmark on one machine. Compare only ratios within a run: figures of different runs
+differ because machines do. *floor* makes only the CRI calls of a pod, without an API server. *null* is an agent that
+watches pods, makes the same CRI calls, patches one status per pod, and does nothing else. All agents get the same
+configuration file. Times are from the request at the API server to the event that shows the result. The records in
+docs/performance have all samples.
 `
 
 // describe says what was measured where.
