@@ -54,7 +54,7 @@ func (l *loop) do(ctx context.Context, f func()) bool {
 	return isClosed(done)
 }
 
-var errEnding = errors.New("the agent is stopping; try again when it is back")
+var errEnding = errors.New("the agent is stopping; try again when it has restarted")
 
 // ask is do for a caller who needs an answer: an error says why there is none, at once if the loop cannot begin yet.
 func (l *loop) ask(ctx context.Context, f func()) error {

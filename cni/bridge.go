@@ -18,7 +18,7 @@ const ownBridge = "nodelet"
 const maxBridges = 8
 
 // bridge is a bridge of a generated network. Sandboxes keep the bridge to which they were attached, with the address of
-// their gateway, when the node gets other pod ranges. The network of the new ranges has another bridge then.
+// their gateway, when the node gets other pod CIDRs. The network of the new ranges has another bridge then.
 type bridge struct {
 	index  int
 	ranges []netip.Prefix
@@ -95,7 +95,7 @@ func masters() (map[int]bool, error) {
 	return found, nil
 }
 
-// chooseBridge returns the name of the bridge for the pod ranges: the one that has them already, or else the first to
+// chooseBridge returns the name of the bridge for the pod CIDRs: the one that has them already, or else the first to
 // which no sandbox is attached.
 func chooseBridge(ranges []netip.Prefix) (string, error) {
 	all, err := bridges()
@@ -113,12 +113,12 @@ func chooseBridge(ranges []netip.Prefix) (string, error) {
 		}
 	}
 	if free == "" {
-		return "", errors.New("all bridges are used by pods of earlier pod ranges: delete those pods")
+		return "", errors.New("all bridges are used by pods of earlier pod CIDRs: delete those pods")
 	}
 	return free, nil
 }
 
-// earlierRanges returns the pod ranges of the sandboxes that are attached to other bridges than current. It removes the
+// earlierRanges returns the pod CIDRs of the sandboxes that are attached to other bridges than current. It removes the
 // bridges to which none is attached any more: their ranges may belong to other nodes now.
 func earlierRanges(current string) (ranges []netip.Prefix, err error) {
 	all, err := bridges()

@@ -14,18 +14,18 @@ const hostLocal = "host-local"
 // ownName is the name of the generated network, and of the network in the configuration for the runtime.
 const ownName = "nodelet"
 
-// Default generates the network of a node without a configuration: the bridge with an address from each pod range, host
+// Default generates the network of a node without a configuration: the bridge with an address from each pod CIDR, host
 // ports and bandwidth limits. host-local stores addresses below dir.
 func Default(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
 	if len(ranges) == 0 {
-		return nil, errors.New("the node has no pod range yet " +
+		return nil, errors.New("the node has no pod CIDR yet " +
 			"(spec.podCIDRs of the Node object, podCIDR of the configuration)")
 	}
 	var sets []any
 	var routes []any
 	for _, r := range ranges {
 		if r != r.Masked() || !usable(r) {
-			return nil, fmt.Errorf("pod range %s is not usable: "+
+			return nil, fmt.Errorf("pod CIDR %s is not usable: "+
 				"want a network of at least four addresses, such as 10.244.0.0/24", r)
 		}
 		sets = append(sets, []any{map[string]any{"subnet": r.String()}})

@@ -22,7 +22,7 @@ var Private = []netip.Prefix{
 	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// Masquerade gives packets from the pod ranges the address of the node, unless they go to one of the ranges in except,
+// Masquerade gives packets from the pod CIDRs the address of the node, unless they go to one of the ranges in except,
 // to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent, and
 // removes the rules for ranges that the node does not have any more, if it still has others of their family.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
@@ -58,7 +58,7 @@ func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) er
 		"-j", masqueradeChain)
 }
 
-// AllowForwarding lets packets from and to the pod ranges pass a firewall that drops forwarded packets by default. It
+// AllowForwarding lets packets from and to the pod CIDRs pass a firewall that drops forwarded packets by default. It
 // is idempotent, and does nothing with another firewall. Docker makes the firewall so when it starts, perhaps long
 // after the pods got their networks.
 func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {

@@ -214,7 +214,7 @@ func firstNetwork(dir string) (*Network, error) {
 	if len(wrong) == 0 {
 		wrong = append(wrong, fmt.Errorf("no network configuration (*.conflist, *.conf, *.json) in %s: "+
 			"install a network add-on, "+
-			"or let nodelet be the network by --network=agent", dir))
+			"or let nodelet set up the network with --network=agent", dir))
 	}
 	return nil, errors.Join(wrong...)
 }

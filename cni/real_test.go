@@ -143,7 +143,7 @@ func realPlugins(t *testing.T) {
 	masqueradeTwice(t, ranges)
 }
 
-// otherRanges checks that new sandboxes get a network after the node has got another pod range, as it does when its
+// otherRanges checks that new sandboxes get a network after the node has got another pod CIDR, as it does when its
 // Node object is deleted and made again, and that a sandbox of the old range keeps its own. When that is gone, nothing
 // is left of the old range.
 func otherRanges(t *testing.T, d *Driver, dir string) {

@@ -300,7 +300,7 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	}
 }
 
-// TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod ranges of before.
+// TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod CIDRs of before.
 func TestSourceKeepsRanges(t *testing.T) {
 	b := newBench(t)
 	for _, plugin := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
@@ -311,7 +311,7 @@ func TestSourceKeepsRanges(t *testing.T) {
 			Changed: func() {}})
 	}
 	s := start()
-	if _, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no pod range yet") {
+	if _, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no pod CIDR yet") {
 		t.Fatalf("without a range: got %v, want an error that says so", err)
 	}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24"), netip.MustParsePrefix("fd55::/64")}

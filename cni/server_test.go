@@ -351,10 +351,10 @@ func TestRefusedCalls(t *testing.T) {
 			t.Errorf("standard input %q: got %v, %v, want code 7", stdin, result, err)
 		}
 	}
-	s.ownErr = fmt.Errorf("no pod range yet")
+	s.ownErr = fmt.Errorf("no pod CIDR yet")
 	if result, err := s.call("ADD", "s1", nil); err == nil || result["code"] != float64(11) ||
-		!strings.Contains(err.Error(), "no pod range yet") {
-		t.Errorf("not ready: got %v, %v, want code 11 and no pod range yet", result, err)
+		!strings.Contains(err.Error(), "no pod CIDR yet") {
+		t.Errorf("not ready: got %v, %v, want code 11 and no pod CIDR yet", result, err)
 	}
 	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
 		t.Errorf("not ready: got %v, %v, want code 50", result, err)

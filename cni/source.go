@@ -22,7 +22,7 @@ import (
 // ownFile contains the node's own network, for a DEL without the agent.
 const ownFile = "own.conflist"
 
-// rangesFile contains the node's pod ranges as a JSON list. Without it, a node that starts while its API server is away
+// rangesFile contains the node's pod CIDRs as a JSON list. Without it, a node that starts while its API server is away
 // would have no network, and static pods, which may be the API server itself, would wait for one.
 const rangesFile = "pod-ranges.json"
 
@@ -32,7 +32,7 @@ const settle = 100 * time.Millisecond
 // lookAnyway is the longest time between two looks at files that cannot be watched.
 const lookAnyway = 10 * time.Second
 
-// Source provides the node's own network: the user's configuration, or one generated from the pod ranges. It follows
+// Source provides the node's own network: the user's configuration, or one generated from the pod CIDRs. It follows
 // changes of both.
 type Source struct {
 	SourceConfig
@@ -49,7 +49,7 @@ type SourceConfig struct {
 	// Dir is <root-dir>/cni.
 	Dir string
 	// Conf is the user's configuration: a file, or a directory whose first configuration is used. Empty: generated from
-	// the pod ranges.
+	// the pod CIDRs.
 	Conf string
 	// BinDirs are the directories of plugins.
 	BinDirs []string
@@ -58,7 +58,7 @@ type SourceConfig struct {
 	Log     *slog.Logger
 }
 
-// NewSource returns a Source with the pod ranges that were last known.
+// NewSource returns a Source with the pod CIDRs that were last known.
 func NewSource(c SourceConfig) *Source {
 	s := &Source{SourceConfig: c}
 	s.ranges = s.keptRanges()
@@ -73,7 +73,7 @@ func (s *Source) Now() (*Network, error) {
 	return s.now, s.err
 }
 
-// SetRanges sets the node's pod ranges and stores them for the next start. It ignores an empty list: the ranges are not
+// SetRanges sets the node's pod CIDRs and stores them for the next start. It ignores an empty list: the ranges are not
 // known yet.
 func (s *Source) SetRanges(ranges []netip.Prefix) {
 	s.mu.Lock()
@@ -86,19 +86,19 @@ func (s *Source) SetRanges(ranges []netip.Prefix) {
 		return
 	}
 	if err := s.keepRanges(ranges); err != nil {
-		s.Log.Warn("cannot keep the node's pod ranges for a start without API server", "err", err)
+		s.Log.Warn("cannot store the node's pod CIDRs for a start without the API server", "err", err)
 	}
 	s.refresh()
 }
 
-// Ranges returns the node's pod ranges, or nil.
+// Ranges returns the node's pod CIDRs, or nil.
 func (s *Source) Ranges() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ranges
 }
 
-// AllRanges returns the node's pod ranges, and the earlier ones of sandboxes that are still there. It removes the
+// AllRanges returns the node's pod CIDRs, and the earlier ones of sandboxes that are still there. It removes the
 // bridges of the others.
 func (s *Source) AllRanges() ([]netip.Prefix, error) {
 	s.mu.Lock()
@@ -130,7 +130,7 @@ func (s *Source) keptRanges() []netip.Prefix {
 		err = json.Unmarshal(text, &ranges)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.Log.Warn("cannot read the node's stored pod ranges; waiting for the API server", "err", err)
+		s.Log.Warn("cannot read the node's stored pod CIDRs, waiting for the API server", "err", err)
 	}
 	if err != nil {
 		return nil
@@ -196,7 +196,7 @@ func (s *Source) look() (n *Network, err error) {
 	return n, nil
 }
 
-// generate returns the network for the pod ranges.
+// generate returns the network for the pod CIDRs.
 func (s *Source) generate() (*Network, error) {
 	bridge, err := chooseBridge(s.ranges)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Source) keep(n *Network) {
 		err = atomicfile.Write(filepath.Join(s.Dir, ownFile), text, 0o600)
 	}
 	if err != nil {
-		s.Log.Warn("cannot keep the network's configuration for when the agent is away", "err", err)
+		s.Log.Warn("cannot store the network configuration for calls while the agent is down", "err", err)
 	}
 }
 

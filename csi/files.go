@@ -74,7 +74,7 @@ func (f files) remove(path string) error {
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%s is not empty although its volume is gone: check what is in it and remove it", f.abs(path))
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%s is still mounted although its driver has taken the volume down: unmount it", f.abs(path))
+		return fmt.Errorf("%s is still mounted although its driver has released the volume: unmount it", f.abs(path))
 	}
 	return err
 }

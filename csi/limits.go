@@ -68,6 +68,6 @@ func (c *CSI) refreshLimits(ctx context.Context, d *driver) error {
 	c.drivers.mu.Lock()
 	d.info = info
 	c.drivers.mu.Unlock()
-	c.log.Info("CSI driver has changed what it says about the node", "driver", d.name, "maxVolumes", info.MaxVolumes)
+	c.log.Info("CSI driver reports other information about the node", "driver", d.name, "maxVolumes", info.MaxVolumes)
 	return nil
 }

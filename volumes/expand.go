@@ -62,7 +62,8 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 	case errors.As(err, &refused), errors.Is(err, block.ErrNotGrown):
 		noteErr := m.cfg.Cluster.NotGrown(ctx, claim, errors.Unwrap(err), refused != nil && refused.Never)
 		if noteErr != nil {
-			m.log().Warn("cannot write to the claim's status that its volume did not grow", "volume", name, "err", noteErr)
+			m.log().Warn("cannot report a failed expansion in the status of the PersistentVolumeClaim",
+				"volume", name, "err", noteErr)
 		}
 	}
 	return err

@@ -39,7 +39,7 @@ func (e *Evictor) enforceLimits(ctx context.Context) {
 	}
 	use, err := e.cfg.Node.Storage(ctx, limited)
 	if err != nil {
-		e.cfg.Log.Warn("limits of ephemeral storage cannot be enforced, trying again", "err", err, "retryIn", levelsEvery)
+		e.cfg.Log.Warn("cannot enforce the limits of ephemeral storage, trying again", "err", err, "retryIn", levelsEvery)
 		return
 	}
 	for i, pod := range limited {

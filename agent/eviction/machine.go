@@ -75,7 +75,7 @@ func (l *levels) put(signal string, level pressure.Level, err error) {
 		}
 	case l.unread[signal] != err.Error():
 		l.unread[signal] = err.Error()
-		l.cfg.Log.Warn("eviction signal cannot be read, its thresholds have no effect", "signal", signal, "err", err)
+		l.cfg.Log.Warn("cannot read an eviction signal, its thresholds have no effect", "signal", signal, "err", err)
 	}
 }
 

@@ -137,7 +137,7 @@ func (w *watch) reclaim(ctx context.Context, signal string) {
 		return
 	}
 	if err := w.cfg.Images.RemoveUnused(ctx); err != nil {
-		w.cfg.Log.Warn("some unused images could not be removed", "err", err)
+		w.cfg.Log.Warn("cannot remove some unused images", "err", err)
 	}
 }
 

@@ -120,7 +120,7 @@ func (m *Manager) Resume(pod *corev1.Pod) {
 	}
 	d := m.policy.Admit(pod, m.state, nil)
 	if d.Refusal != nil {
-		m.cfg.Log.Warn("cannot give CPUs and memory of its own to a pod that was admitted without, recreate the pod",
+		m.cfg.Log.Warn("cannot give exclusive CPUs and memory to a pod that was admitted without them, recreate the pod",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Refusal)
 		return
 	}

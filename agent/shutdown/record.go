@@ -34,7 +34,7 @@ func (s *Shutdown) load() (r record) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		s.cfg.Log.Warn("cannot read how far the node shutdown has come, going on with the first group",
+		s.cfg.Log.Warn("cannot read the state of the node shutdown, beginning with the first group",
 			"file", s.path(), "err", err)
 		return record{}
 	}
@@ -48,7 +48,7 @@ func (s *Shutdown) save(r record) {
 		err = atomicfile.Write(s.path(), text, 0o644)
 	}
 	if err != nil {
-		s.cfg.Log.Warn("state of the node shutdown cannot be kept, an agent that restarts begins with the first group",
+		s.cfg.Log.Warn("cannot store the state of the node shutdown, a restarted agent begins with the first group",
 			"err", err)
 	}
 }

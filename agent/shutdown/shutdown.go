@@ -234,6 +234,6 @@ func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	backoff.Sleep(ctx, statusDelay)
 	s.cfg.Log.Info("pods have ended, letting the machine shut down", "took", kept.EndTime.Sub(kept.StartTime))
 	if err := bus.Release(); err != nil {
-		s.cfg.Log.Warn("delay lock cannot be released", "err", err)
+		s.cfg.Log.Warn("cannot release the delay lock of logind", "err", err)
 	}
 }

@@ -156,7 +156,7 @@ func TestSecondAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("another agent (pid %d) works in %s: end it first", os.Getpid(), root)
+	want := fmt.Sprintf("another agent (pid %d) works in %s: stop it first", os.Getpid(), root)
 	if _, err := self.LockRoot(root); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
@@ -181,7 +181,7 @@ func TestKubeletInRoot(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	t.Chdir(root)
-	if _, err := self.LockRoot("."); err == nil || !strings.Contains(err.Error(), "a kubelet works in .: end it first") {
+	if _, err := self.LockRoot("."); err == nil || !strings.Contains(err.Error(), "a kubelet works in .: stop it first") {
 		t.Errorf("got error %v, want one that names the kubelet", err)
 	}
 	if err := l.Close(); err != nil {

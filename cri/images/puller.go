@@ -221,7 +221,7 @@ func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credenti
 	}
 	ofProviders.sort()
 	for _, problem := range problems {
-		p.log.Warn("some registry credentials cannot be used", "image", r.Image, "problem", problem)
+		p.log.Warn("cannot use some registry credentials", "image", r.Image, "problem", problem)
 	}
 	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository),
 		ofProviders.lookup(n.repository)), problems

@@ -62,7 +62,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		}
 		if !found {
-			k.log.Info("the machine has no iptables, the chain " + hintChain + " is not made")
+			k.log.Info("the machine has no iptables, not creating the chain " + hintChain)
 			return
 		}
 		select {
@@ -81,7 +81,7 @@ func (k *Keeper) keep(ctx context.Context, f *family) {
 		f.failed = ""
 	case err.Error() != f.failed:
 		f.failed = err.Error()
-		k.log.Warn("cannot make the iptables chains that other programs expect, trying again", "err", err, "retryIn", every)
+		k.log.Warn("cannot create the iptables chains that other programs expect, trying again", "err", err, "retryIn", every)
 	}
 }
 

@@ -61,7 +61,7 @@ func apply(dir string, log *slog.Logger) {
 			err = os.WriteFile(s.file(dir), []byte(strconv.Itoa(s.want)), 0)
 		}
 		if err != nil {
-			log.Warn("kernel setting cannot be set, set it in /etc/sysctl.d", "setting", s.name, "want", s.want, "err", err)
+			log.Warn("cannot change a kernel setting, set it in /etc/sysctl.d", "setting", s.name, "want", s.want, "err", err)
 			continue
 		}
 		log.Info("kernel setting changed", "setting", s.name, "from", got, "to", s.want)

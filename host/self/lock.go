@@ -38,12 +38,12 @@ func LockRoot(root string) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("another agent (pid %s) works in %s: end it first, or give this one another --root-dir",
+		return nil, fmt.Errorf("another agent (pid %s) works in %s: stop it first, or give this one another --root-dir",
 			strings.TrimSpace(string(holder)), root)
 	}
 	if listens(filepath.Join(root, "pod-resources", "kubelet.sock")) {
 		_ = f.Close()
-		return nil, fmt.Errorf("a kubelet works in %s: end it first, such as with systemctl stop kubelet, or give "+
+		return nil, fmt.Errorf("a kubelet works in %s: stop it first, such as with systemctl stop kubelet, or give "+
 			"this agent another --root-dir", root)
 	}
 	if err := f.Truncate(0); err == nil {

@@ -29,11 +29,11 @@ func (w *LogWriter) Write(record []byte) (int, error) {
 // stuckAfter is how long a write may take. The kubelet allows its log to be as late.
 const stuckAfter = 2 * time.Minute
 
-// Health returns an error if the log has not been taken for two minutes.
+// Health returns an error if a write of the log has taken more than two minutes.
 func (w *LogWriter) Health() error {
 	began := w.writing.Load()
 	if took := time.Since(time.Unix(0, began)); began != 0 && took > stuckAfter {
-		return fmt.Errorf("the log has not been taken for %v", took.Truncate(time.Second))
+		return fmt.Errorf("the log could not be written for %v", took.Truncate(time.Second))
 	}
 	return nil
 }

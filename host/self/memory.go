@@ -43,11 +43,11 @@ func BoundMemory() {
 // precedence. Nothing of it is worth a refusal to start.
 func Protect(oomScoreAdj int, log *slog.Logger) {
 	if err := SetOOMScoreAdj(oomScoreAdj); err != nil {
-		log.Warn("OOM score of the agent not set, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
+		log.Warn("cannot set the OOM score of the agent, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
 	}
 	limit, err := memoryLimit()
 	if err != nil {
-		log.Warn("memory limit of the agent not read, the garbage collector does not know it", "err", err)
+		log.Warn("cannot read the memory limit of the agent, the garbage collector ignores it", "err", err)
 	}
 	if limitHeap(limit) {
 		log.Info("memory of the agent is limited", "bytes", limit)

@@ -185,10 +185,10 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	d.mu.Unlock()
 	if !same {
 		if len(repeated) > 0 {
-			d.log.Warn("device plugin has sent devices more than once; each counts once, as unhealthy if it is so once",
+			d.log.Warn("device plugin lists devices several times; each counts once, as unhealthy if one entry says so",
 				"resource", p.resource, "devices", repeated)
 		}
-		d.log.Info("device plugin has sent its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
+		d.log.Info("devices of a device plugin have changed", "resource", p.resource, "all", len(next), "healthy", healthy)
 		d.keep()
 		d.notify()
 	}

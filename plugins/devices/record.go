@@ -68,7 +68,7 @@ func (d *Devices) load() error {
 	for _, e := range entries {
 		a := &allocation{ids: e.DeviceIDs, answer: &api.ContainerAllocateResponse{}}
 		if err := proto.Unmarshal(e.AllocResp, a.answer); err != nil {
-			d.log.Warn("stored answer of a device plugin cannot be decoded, calling it again when the container restarts",
+			d.log.Warn("cannot decode the stored answer of a device plugin, calling it again when the container restarts",
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName, "err", err)
 			a.answer, a.unread = nil, e.AllocResp
 		}

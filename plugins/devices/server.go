@@ -43,7 +43,7 @@ func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string) {
 			}
 			return listener.Unix(filepath.Join(dir, socketName), dirMode, 0)
 		}, server.Serve, func(err error, retryIn time.Duration) {
-			d.log.Error("cannot serve a socket for devices; remove what is in the way",
+			d.log.Error("cannot serve a socket for device plugins, remove what is in its place",
 				"dir", dir, "err", err, "retryIn", retryIn)
 		})
 	})

@@ -400,7 +400,7 @@ func (tb *Testbed) startAll(ctx context.Context, images []string) error {
 	return tb.startAgents(ctx)
 }
 
-// startAgents starts the agents one after the other, so that node i gets the i-th pod range from the
+// startAgents starts the agents one after the other, so that node i gets the i-th pod CIDR from the
 // controller-manager. The CNI configuration of the node already has this range.
 func (tb *Testbed) startAgents(ctx context.Context) error {
 	for _, n := range tb.Nodes {

@@ -133,7 +133,7 @@ func (d *Driver) choose(ctx context.Context, l *LUN, names []string, errs []erro
 	}
 	for i, err := range errs {
 		if err != nil {
-			d.cfg.Log.Warn("iSCSI portal is not used",
+			d.cfg.Log.Warn("cannot use an iSCSI portal, using the others",
 				"portal", l.Portals[i], "target", l.Iqn, "lun", l.Lun, "err", err)
 		}
 	}

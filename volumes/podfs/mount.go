@@ -82,8 +82,8 @@ func (fs memoryFS) isOn(dir *os.File) (bool, error) {
 		return false, pathError("statfs", dir, "", err)
 	}
 	if int64(sfs.Type) != fs.magic || fs.pageSize != 0 && int64(sfs.Bsize) != fs.pageSize {
-		return false, fmt.Errorf("something else than the wanted %s (%s) is mounted on %s: unmount it first",
-			fs.fstype, fs.options, dir.Name())
+		return false, fmt.Errorf("unexpected mount on %s, want %s (%s): unmount it first",
+			dir.Name(), fs.fstype, fs.options)
 	}
 	return true, nil
 }

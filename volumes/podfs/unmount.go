@@ -86,7 +86,7 @@ func (v *FS) unmountShare(ctx context.Context, plugin *os.File, name string) err
 	if mounts.On(plugin, name) {
 		return fmt.Errorf("unmount %s: not done after %s", path, v.serverPatience)
 	}
-	v.log.Warn("server of a share does not answer: what its pod wrote last may be lost", "path", path)
+	v.log.Warn("server of a network share does not answer, the last writes of the pod may be lost", "path", path)
 	return nil
 }
 

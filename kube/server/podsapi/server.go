@@ -73,7 +73,7 @@ func (s *Server) Run(ctx context.Context) {
 	defer stop()
 	listener.Serve(ctx, func() (net.Listener, error) { return listener.Unix(socketPath(s.cfg.Root), dirMode, 0) },
 		server.Serve, func(err error, retryIn time.Duration) {
-			s.cfg.Log.Error("cannot serve the local pods API; remove what is in the way",
+			s.cfg.Log.Error("cannot serve the local pods API, remove what is in the place of its socket",
 				"err", err, "retryIn", retryIn)
 		})
 }
