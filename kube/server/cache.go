@@ -2,10 +2,10 @@ package server
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 const (
@@ -21,17 +21,11 @@ const (
 type memory[V any] struct {
 	asking  singleflight.Group
 	places  chan struct{}
-	mu      sync.Mutex
-	answers map[string]answer[V]
-}
-
-type answer[V any] struct {
-	value V
-	until time.Time
+	answers *cache.LRUExpireCache // of V
 }
 
 func newMemory[V any]() *memory[V] {
-	return &memory[V]{answers: map[string]answer[V]{}, places: make(chan struct{}, maxAsking)}
+	return &memory[V]{answers: cache.NewLRUExpireCache(maxRemembered), places: make(chan struct{}, maxAsking)}
 }
 
 // get returns the answer to a question from the cache or from ask, which also returns how long its answer is valid.
@@ -39,8 +33,8 @@ func newMemory[V any]() *memory[V] {
 func (m *memory[V]) get(
 	ctx context.Context, key string, ask func(context.Context) (V, time.Duration, error),
 ) (V, error) {
-	if v, ok := m.known(key); ok {
-		return v, nil
+	if v, ok := m.answers.Get(key); ok {
+		return v.(V), nil
 	}
 	got := m.asking.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
@@ -53,7 +47,7 @@ func (m *memory[V]) get(
 		}
 		v, holds, err := ask(ctx)
 		if err == nil {
-			m.remember(key, answer[V]{v, time.Now().Add(holds)})
+			m.answers.Add(key, v, holds)
 		}
 		return v, err
 	})
@@ -67,42 +61,5 @@ func (m *memory[V]) get(
 	case <-ctx.Done():
 		var none V
 		return none, ctx.Err()
-	}
-}
-
-func (m *memory[V]) known(key string) (V, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a, ok := m.answers[key]
-	if ok && time.Now().After(a.until) {
-		delete(m.answers, key)
-		ok = false
-	}
-	return a.value, ok
-}
-
-func (m *memory[V]) remember(key string, a answer[V]) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.answers) >= maxRemembered {
-		m.forget()
-	}
-	m.answers[key] = a
-}
-
-// forget removes answers that have expired and, if more than half are left, any others until half are left. m.mu is
-// held.
-func (m *memory[V]) forget() {
-	now := time.Now()
-	for k, a := range m.answers {
-		if now.After(a.until) {
-			delete(m.answers, k)
-		}
-	}
-	for k := range m.answers {
-		if len(m.answers) <= maxRemembered/2 {
-			return
-		}
-		delete(m.answers, k)
 	}
 }
