@@ -10,9 +10,9 @@ import (
 
 // authFilter authenticates and authorizes requests.
 type authFilter struct {
-	authn    *authenticator
-	authz    authorizer
-	refusals *refusals
+	authn     *authenticator
+	authorize authorizer
+	refusals  *refusals
 }
 
 // pass reports whether a request may reach its route. If not, it has answered: 401 if the caller could not be
@@ -28,7 +28,7 @@ func (f *authFilter) pass(w http.ResponseWriter, r *http.Request, to found) bool
 	if verb == "" {
 		verb = verbs[r.Method]
 	}
-	allowed, err := f.authz.allows(r.Context(), who, verb, to.access)
+	allowed, err := f.authorize(r.Context(), who, verb, to.access)
 	switch {
 	case err != nil:
 		text := fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
@@ -73,8 +73,6 @@ type refusals struct {
 	count   int
 	skipped int
 }
-
-func newRefusals(log *slog.Logger) *refusals { return &refusals{out: log} }
 
 // log leaves out the query, which may contain a command, and the headers, which contain credentials.
 func (l *refusals) log(r *http.Request, code int, user string, why error) {

@@ -12,40 +12,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// authorizer decides what callers may do.
-type authorizer interface {
-	// allows reports whether a caller may do verb with one of the subresources of this node.
-	allows(ctx context.Context, who *identity, verb string, subresources []string) (bool, error)
-}
+// authorizer reports whether a caller may do verb with one of the subresources of this node.
+type authorizer func(ctx context.Context, who *identity, verb string, subresources []string) (bool, error)
 
 func newAuthorizer(cfg *Config) authorizer {
 	switch {
 	case cfg.AlwaysAllow:
-		return alwaysAllow{}
+		return func(context.Context, *identity, string, []string) (bool, error) { return true, nil }
 	case cfg.Access == nil:
-		return standalone{}
+		return func(context.Context, *identity, string, []string) (bool, error) {
+			return false, errors.New("no API server to authorize the request; authorization.mode AlwaysAllow needs none")
+		}
 	}
-	return &reviewer{
+	r := &reviewer{
 		node:    cfg.Node,
 		access:  cfg.Access,
 		allowed: cfg.AllowedTTL,
 		denied:  cfg.DeniedTTL,
 		known:   newMemory[bool](),
 	}
-}
-
-// alwaysAllow allows everything.
-type alwaysAllow struct{}
-
-func (alwaysAllow) allows(context.Context, *identity, string, []string) (bool, error) {
-	return true, nil
-}
-
-// standalone is the authorizer of a node without an API server.
-type standalone struct{}
-
-func (standalone) allows(context.Context, *identity, string, []string) (bool, error) {
-	return false, errors.New("no API server to authorize the request; authorization.mode AlwaysAllow needs none")
+	return r.allows
 }
 
 // reviewer asks the API server what callers may do (SubjectAccessReview).

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,21 +71,17 @@ func (p *pipe) serve(w http.ResponseWriter, r *http.Request) error {
 
 func (p *pipe) dial(ctx context.Context) (net.Conn, error) {
 	d := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
-	host := p.target.Host
+	hostOn := func(port string) string {
+		return net.JoinHostPort(p.target.Hostname(), cmp.Or(p.target.Port(), port))
+	}
 	switch p.target.Scheme {
 	case "http":
-		if p.target.Port() == "" {
-			host = net.JoinHostPort(p.target.Hostname(), "80")
-		}
-		return d.DialContext(ctx, "tcp", host)
+		return d.DialContext(ctx, "tcp", hostOn("80"))
 	case "https":
-		if p.target.Port() == "" {
-			host = net.JoinHostPort(p.target.Hostname(), "443")
-		}
 		// The runtime's certificate is self-signed. The runtime returned this address over its socket, with a token for this
 		// stream only.
 		t := &tls.Dialer{NetDialer: d, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
-		return t.DialContext(ctx, "tcp", host)
+		return t.DialContext(ctx, "tcp", hostOn("443"))
 	}
 	return nil, fmt.Errorf("the runtime serves streams at %q, which is neither http nor https", p.target.Scheme)
 }

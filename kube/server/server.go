@@ -152,7 +152,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.auth = &authFilter{authn: authn, authz: newAuthorizer(&cfg), refusals: newRefusals(cfg.Log)}
+	s.auth = &authFilter{authn: authn, authorize: newAuthorizer(&cfg), refusals: &refusals{out: cfg.Log}}
 	s.sessions = &sessions{
 		all:    cmp.Or(cfg.Sessions.All, maxSessions),
 		perPod: cmp.Or(cfg.Sessions.PerPod, maxPodSessions),
