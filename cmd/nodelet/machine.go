@@ -46,10 +46,11 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 		}
 	}
 	var heartbeats *rest.Config
+	var renew func() error
 	if api.identity != nil {
-		heartbeats = api.identity.HeartbeatConfig()
+		heartbeats, renew = api.identity.Heartbeats()
 	}
-	if m.node, err = node.New(c, api.client, heartbeats); err != nil {
+	if m.node, err = node.New(c, api.client, heartbeats, renew); err != nil {
 		return nil, err
 	}
 	l.node = m.node

@@ -66,7 +66,7 @@ type Client struct {
 }
 
 // NewClient reads the files and determines whether the node has an identity or must request one. It sends nothing:
-// connections of Config and HeartbeatConfig wait until Run has an identity. The error says which file is wrong, and
+// connections of Config and Heartbeats wait until Run has an identity. The error says which file is wrong, and
 // why.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Kubeconfig == "" {
@@ -112,8 +112,10 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // Config returns the configuration for the clients of the agent.
 func (c *Client) Config() *rest.Config { return c.main.Config(c.host) }
 
-// HeartbeatConfig returns the configuration for heartbeats, which have connections of their own.
-func (c *Client) HeartbeatConfig() *rest.Config { return c.beats.Config(c.host) }
+// Heartbeats returns the configuration for heartbeats, which have a connection of their own, and what replaces it.
+func (c *Client) Heartbeats() (config *rest.Config, renew func() error) {
+	return c.beats.Config(c.host), c.beats.Renew
+}
 
 // Expires returns when the certificate in use expires; zero if there is none.
 func (c *Client) Expires() time.Time { return expires(&c.leaf) }

@@ -36,7 +36,8 @@ func TestBootstrap(t *testing.T) {
 	if err := <-early; err != nil {
 		t.Fatalf("a request that waited for the identity: got %v, want no error", err)
 	}
-	if err := get(t, id.HeartbeatConfig()); err != nil {
+	heartbeats, _ := id.Heartbeats()
+	if err := get(t, heartbeats); err != nil {
 		t.Error(err)
 	}
 	if c.users[nodeUser] == 0 {

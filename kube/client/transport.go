@@ -101,7 +101,11 @@ func (t *Transport) route(rc *rest.Config) (*route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse the address of the API server %q: %w", rc.Host, err)
 	}
-	dialer := connrotation.NewDialer(t.dial)
+	dial := t.dial
+	if rc.Dial != nil {
+		dial = rc.Dial
+	}
+	dialer := connrotation.NewDialer(dial)
 	own := rest.CopyConfig(rc)
 	own.Dial = dialer.DialContext
 	c, err := own.TransportConfig() // with the credential plugin, if there is one: it wraps the dialer too

@@ -108,7 +108,7 @@ func TestResolvedAddressesStay(t *testing.T) {
 // TestAddressesAreFollowed checks when the addresses are found again: those that this machine has lost at once, others
 // now and then.
 func TestAddressesAreFollowed(t *testing.T) {
-	r, err := New(testConfig(t), nil, nil)
+	r, err := New(testConfig(t), nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/pipe"
 )
 
@@ -77,12 +78,8 @@ func (n *halfOpenNetwork) stopForwarding() (connections int) {
 
 // TestLongOutageIsLoggedOnce checks that the log of a long outage of the API server has only its beginning and its end.
 func TestLongOutageIsLoggedOnce(t *testing.T) {
-	b, err := newBeat(&rest.Config{Host: "https://192.0.2.1"}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var log strings.Builder
-	l := &lease{duration: 40 * time.Second, beat: b, log: slog.New(slog.NewTextHandler(&log, nil))}
+	l := &lease{duration: 40 * time.Second, renew: (&fakeAPI{}).renew, log: slog.New(slog.NewTextHandler(&log, nil))}
 	for range 1000 {
 		l.note(errors.New("connection refused"))
 	}
@@ -113,11 +110,16 @@ func TestHalfOpenTLS(t *testing.T) {
 		}
 		server.StartTLS()
 		defer server.Close()
-		b, err := newBeat(&rest.Config{
+		transport := client.NewTransport(time.Second)
+		err := transport.Use(&rest.Config{
 			Host:            "https://api.example.com",
 			TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			Dial:            network.dial,
-		}, "test")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := client.New(transport.Config(""), -1, 0, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,6 +128,7 @@ func TestHalfOpenTLS(t *testing.T) {
 			name:     testNode,
 			duration: 40 * time.Second,
 			beat:     b,
+			renew:    transport.Renew,
 			node:     func() *corev1.Node { return node },
 			log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 			renewed:  time.Now(),

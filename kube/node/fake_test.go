@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,6 +42,13 @@ type fakeAPI struct {
 	// before, if set, is called before each request without the lock. An error is the response: a Status, or else a
 	// broken connection.
 	before func(r *http.Request) error
+	// renewed counts how often the connection of heartbeats was replaced.
+	renewed atomic.Int64
+}
+
+func (f *fakeAPI) renew() error {
+	f.renewed.Add(1)
+	return nil
 }
 
 func (f *fakeAPI) config() *rest.Config { return &rest.Config{Host: "http://api.test", Transport: f} }

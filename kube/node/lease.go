@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // connectionFailures is the number of failures in a row after which the lease replaces its connection.
@@ -26,7 +27,8 @@ const connectionFailures = 2
 type lease struct {
 	name     string
 	duration time.Duration
-	beat     *beat
+	beat     *client.Client
+	renew    func() error        // replaces the connection
 	node     func() *corev1.Node // returns the newest Node object, the lease's owner; nil while there is none
 	appeared <-chan struct{}     // closed when there is a Node object
 	log      *slog.Logger
@@ -95,7 +97,7 @@ func (l *lease) note(err error) {
 			level = slog.LevelInfo
 		}
 		l.log.Log(context.Background(), level, "replacing the connection for heartbeats", "failures", l.failed)
-		if renewErr := l.beat.renew(); renewErr != nil {
+		if renewErr := l.renew(); renewErr != nil {
 			err = errors.Join(err, renewErr)
 		}
 	}
@@ -151,7 +153,7 @@ func (l *lease) attempt(ctx context.Context) error {
 
 func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	got := &coordinationv1.Lease{}
-	err := l.request(l.beat.api().Coordination.Get()).Name(l.name).Do(ctx).Into(got)
+	err := l.request(l.beat.Coordination.Get()).Name(l.name).Do(ctx).Into(got)
 	if err != nil {
 		return nil, fmt.Errorf("get lease: %w", err)
 	}
@@ -165,7 +167,7 @@ func (l *lease) create(ctx context.Context) error {
 	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name, Namespace: corev1.NamespaceNodeLease}}
 	l.fill(fresh)
 	got := &coordinationv1.Lease{}
-	err := l.request(l.beat.api().Coordination.Post()).Body(fresh).Do(ctx).Into(got)
+	err := l.request(l.beat.Coordination.Post()).Body(fresh).Do(ctx).Into(got)
 	if err != nil {
 		return fmt.Errorf("create lease: %w", err)
 	}
@@ -177,7 +179,7 @@ func (l *lease) update(ctx context.Context) error {
 	next := l.held.DeepCopy()
 	l.fill(next)
 	got := &coordinationv1.Lease{}
-	err := l.request(l.beat.api().Coordination.Put()).Name(l.name).Body(next).Do(ctx).Into(got)
+	err := l.request(l.beat.Coordination.Put()).Name(l.name).Body(next).Do(ctx).Into(got)
 	if err != nil {
 		return fmt.Errorf("update lease: %w", err)
 	}

@@ -70,10 +70,10 @@ func TestHalfOpenConnection(t *testing.T) {
 		b := start(t, api, nil)
 		b.setRuntime(readyRuntime)
 		settle(time.Second)
-		before := b.beat.api()
+		before := api.renewed.Load()
 		dead.Store(true)
 		settle(9*time.Second + 12*time.Second) // the next renewal, and two attempts of 5 s
-		if b.beat.api() == before {
+		if api.renewed.Load() == before {
 			t.Error("after two attempts: got the old connection, want a new one")
 		}
 		if b.Health() != nil {
@@ -115,10 +115,10 @@ func TestAnswersDoNotReplaceTheConnection(t *testing.T) {
 				b := start(t, api, nil)
 				b.setRuntime(readyRuntime)
 				settle(time.Second)
-				before := b.beat.api()
+				before := api.renewed.Load()
 				broken.Store(true)
 				settle(20 * time.Second)
-				if got := b.beat.api() != before; got != c.want {
+				if got := api.renewed.Load() != before; got != c.want {
 					t.Errorf("new connection: got %v, want %v", got, c.want)
 				}
 			})

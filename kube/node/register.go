@@ -158,7 +158,7 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	nodes := r.beat.api().Core
+	nodes := r.beat.Core
 	now := time.Now()
 	fresh := r.updateLocal(ctx, now)
 	if r.cfg.Register {

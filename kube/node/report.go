@@ -91,7 +91,7 @@ func (r *Reporter) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	found := &corev1.Node{}
-	err := r.beat.api().Core.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
+	err := r.beat.Core.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
 	switch {
 	case err == nil:
 		r.take(found)
@@ -238,7 +238,7 @@ func (r *Reporter) send(ctx context.Context, old, wanted *corev1.Node) (*corev1.
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StatusInterval)
 	defer cancel()
 	updated := &corev1.Node{}
-	err = r.beat.api().Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.cfg.Name).SubResource("status").
+	err = r.beat.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.cfg.Name).SubResource("status").
 		Body(patch).Do(ctx).Into(updated)
 	if apierrors.IsNotFound(err) {
 		return nil, errors.Join(err, errors.New("the Node object is gone; restart the agent to register it again"))

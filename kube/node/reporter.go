@@ -89,8 +89,12 @@ type Reporter struct {
 	cfg Config
 	api *client.Client // for the watch
 	// work keeps the object up to date until the context ends.
-	work  func(context.Context)
-	beat  *beat
+	work func(context.Context)
+	// beat is the client for heartbeats, with a connection of its own. client-go shares one HTTP/2 connection between all
+	// clients of one configuration. If that is half open (packets are lost without an error), the lease would not be
+	// renewed either, and the control plane would treat a healthy node as lost. So lease replaces beat's connection when it
+	// does not work.
+	beat  *client.Client
 	lease *lease
 	log   *slog.Logger
 
@@ -126,9 +130,9 @@ type inputs struct {
 	devices, healthy corev1.ResourceList
 }
 
-// New reads the machine and prepares the connections; it sends nothing. Without an API server (api is nil) the Reporter
-// only answers calls of its methods.
-func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, error) {
+// New reads the machine and prepares the connections; it sends nothing. renew replaces the connection of heartbeats.
+// Without an API server (api is nil) the Reporter only answers calls of its methods.
+func New(cfg Config, api *client.Client, heartbeats *rest.Config, renew func() error) (*Reporter, error) {
 	if cfg.MachineRoot == "" {
 		cfg.MachineRoot = "/"
 	}
@@ -153,15 +157,15 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, er
 		return r, nil
 	}
 	r.work = connected(r)
-	b, err := newBeat(heartbeats, cfg.UserAgent)
-	if err != nil {
-		return nil, err
+	var err error
+	if r.beat, err = client.New(heartbeats, -1, 0, cfg.UserAgent); err != nil { // no heartbeat waits for a rate limit
+		return nil, fmt.Errorf("set up the connection for heartbeats: %w", err)
 	}
-	r.beat = b
 	r.lease = &lease{
 		name:     cfg.Name,
 		duration: cfg.LeaseDuration,
-		beat:     b,
+		beat:     r.beat,
+		renew:    renew,
 		node:     r.newest.Load,
 		appeared: r.appeared,
 		log:      cfg.Log,

@@ -191,7 +191,7 @@ func TestStandalone(t *testing.T) {
 		cfg := testConfig(t)
 		changes := make(chan *corev1.Node, 100)
 		cfg.Changed = func(n *corev1.Node) { changes <- n }
-		r, err := New(cfg, nil, nil)
+		r, err := New(cfg, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

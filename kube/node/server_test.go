@@ -75,9 +75,13 @@ func TestRealServer(t *testing.T) {
 	}
 }
 
-func runReal(t *testing.T, cfg Config, api *client.Client, heartbeats *rest.Config) (*Reporter, func()) {
+func runReal(t *testing.T, cfg Config, api *client.Client, conn *rest.Config) (*Reporter, func()) {
 	t.Helper()
-	r, err := New(cfg, api, heartbeats)
+	heartbeats := client.NewTransport(5 * time.Second)
+	if err := heartbeats.Use(conn); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg, api, heartbeats.Config(""), heartbeats.Renew)
 	if err != nil {
 		t.Fatal(err)
 	}
