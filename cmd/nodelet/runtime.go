@@ -50,7 +50,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		},
 		Ready: func() { l.supervisor.RuntimeReady() },
 		Images: func(all []*runtimeapi.Image, requested time.Time) {
-			l.node.SetImages(node.ImagesOf(all))
+			l.node.SetImages(all)
 			r.puller.Listed(all, requested)
 		},
 		Log: p.log,

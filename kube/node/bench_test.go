@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // BenchmarkIdleSync measures what an idle node does each 10 s: it computes and compares the status, and sends nothing.
@@ -13,12 +15,12 @@ func BenchmarkIdleSync(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var images []Image
+	var images []*runtimeapi.Image
 	for i := range 60 {
-		images = append(images, Image{
-			Digests: []string{fmt.Sprintf("registry.k8s.io/image-%d@sha256:%064d", i, i)},
-			Tags:    []string{fmt.Sprintf("registry.k8s.io/image-%d:v1", i)},
-			Bytes:   int64(i),
+		images = append(images, &runtimeapi.Image{
+			RepoDigests: []string{fmt.Sprintf("registry.k8s.io/image-%d@sha256:%064d", i, i)},
+			RepoTags:    []string{fmt.Sprintf("registry.k8s.io/image-%d:v1", i)},
+			Size:        uint64(i),
 		})
 	}
 	r.SetImages(images)

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,10 +20,10 @@ type Runtime struct {
 	Name, Version string
 	// Ready and Network are the CRI conditions RuntimeReady and NetworkReady.
 	Ready, Network RuntimeCondition
-	// Handlers are the runtime handlers that a RuntimeClass can name; the default one has an empty name.
-	Handlers []RuntimeHandler
-	// SupplementalGroupsPolicy reports whether the runtime supports supplementalGroupsPolicy; nil if unknown.
-	SupplementalGroupsPolicy *bool
+	// Handlers are the runtime handlers that a RuntimeClass can name, by name; the default one has an empty name.
+	Handlers []corev1.NodeRuntimeHandler
+	// Features says what the runtime supports; nil if unknown.
+	Features *corev1.NodeFeatures
 }
 
 // runtimeOf converts what the container runtime answers about its version and status.
@@ -37,14 +39,17 @@ func runtimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runt
 		}
 	}
 	for _, h := range s.GetRuntimeHandlers() {
-		r.Handlers = append(r.Handlers, RuntimeHandler{
-			Name:                    h.Name,
-			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
-			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+		r.Handlers = append(r.Handlers, corev1.NodeRuntimeHandler{
+			Name: h.Name,
+			Features: &corev1.NodeRuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: new(h.GetFeatures().GetRecursiveReadOnlyMounts()),
+				UserNamespaces:          new(h.GetFeatures().GetUserNamespaces()),
+			},
 		})
 	}
+	slices.SortFunc(r.Handlers, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	if f := s.GetFeatures(); f != nil {
-		r.SupplementalGroupsPolicy = &f.SupplementalGroupsPolicy
+		r.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &f.SupplementalGroupsPolicy}
 	}
 	return r
 }
@@ -65,12 +70,6 @@ func (r Runtime) withNetwork(problem error) Runtime {
 type RuntimeCondition struct {
 	OK              bool
 	Reason, Message string
-}
-
-// RuntimeHandler is one runtime handler with its features.
-type RuntimeHandler struct {
-	Name                                    string
-	RecursiveReadOnlyMounts, UserNamespaces bool
 }
 
 // Pressure reports which resources are under pressure, as eviction sees it.

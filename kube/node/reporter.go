@@ -229,7 +229,7 @@ func (r *Reporter) SetShutdown(err error) {
 }
 
 // SetImages sets the list of all images on the node. Before the first call the object keeps its list.
-func (r *Reporter) SetImages(images []Image) {
+func (r *Reporter) SetImages(images []*runtimeapi.Image) {
 	list := imageList(images, r.cfg.MaxImages)
 	r.set(func(in *inputs) bool {
 		changed := !equality.Semantic.DeepEqual(in.images, list)

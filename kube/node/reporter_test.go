@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // TestRestartKeepsReady checks that an object that is Ready stays Ready until the runtime has answered, but not longer
@@ -258,10 +259,10 @@ func TestImagesInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, func(c *Config) { c.MaxImages = 2 })
 		b.setRuntime(readyRuntime)
-		b.SetImages([]Image{
-			{Digests: []string{"a@sha256:1"}, Tags: []string{"a:1"}, Bytes: 10},
-			{Tags: []string{"b:1", "b:2", "b:3", "b:4", "b:5", "b:6"}, Bytes: 30},
-			{Tags: []string{"c:1"}, Bytes: 20},
+		b.SetImages([]*runtimeapi.Image{
+			{RepoDigests: []string{"a@sha256:1"}, RepoTags: []string{"a:1"}, Size: 10},
+			{RepoTags: []string{"b:1", "b:2", "b:3", "b:4", "b:5", "b:6"}, Size: 30},
+			{RepoTags: []string{"c:1"}, Size: 20},
 		})
 		settle(time.Second)
 		got := b.api.get().Status.Images

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"k8s.io/client-go/rest"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/waittest"
@@ -56,7 +57,7 @@ func TestRealServer(t *testing.T) {
 	}
 	began = time.Now()
 	r.SetPressure(Pressure{Memory: true}, judged)
-	r.SetImages([]Image{{Tags: []string{"registry.k8s.io/pause:3.10"}, Bytes: 500000}})
+	r.SetImages([]*runtimeapi.Image{{RepoTags: []string{"registry.k8s.io/pause:3.10"}, Size: 500000}})
 	awaitCondition(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	t.Logf("pressure seen after %v", time.Since(began))
 	lease := &coordinationv1.Lease{}

@@ -47,10 +47,8 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 	}
 	s.NodeInfo = c.nodeInfo(s.NodeInfo, f)
 	if !f.health.answered.IsZero() {
-		s.RuntimeHandlers = runtimeHandlers(f.health.runtime.Handlers)
-		if policy := f.health.runtime.SupplementalGroupsPolicy; policy != nil {
-			s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: policy}
-		}
+		s.RuntimeHandlers = f.health.runtime.Handlers
+		s.Features = cmp.Or(f.health.runtime.Features, s.Features)
 	}
 	own, events := conditions(c.Name, old.Status.Conditions, f.health, f.keepReady, now)
 	s.Conditions = mergeConditions(slices.Clone(s.Conditions), own)
@@ -77,19 +75,6 @@ func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemI
 		info.Swap = &corev1.NodeSwapStatus{Capacity: &m.Swap}
 	}
 	return info
-}
-
-func runtimeHandlers(handlers []RuntimeHandler) []corev1.NodeRuntimeHandler {
-	sorted := slices.SortedFunc(slices.Values(handlers), func(a, b RuntimeHandler) int {
-		return cmp.Compare(a.Name, b.Name)
-	})
-	var list []corev1.NodeRuntimeHandler
-	for _, h := range sorted {
-		list = append(list, corev1.NodeRuntimeHandler{Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts, UserNamespaces: &h.UserNamespaces,
-		}})
-	}
-	return list
 }
 
 // mergeConditions replaces the conditions of the types in own, and appends those of new types.
