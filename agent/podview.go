@@ -6,8 +6,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // PodView is what the agent knows of one pod at one time. It is read only: workers and readers share it.
@@ -17,16 +20,47 @@ type PodView struct {
 	Pod, Mirror *corev1.Pod
 	// Desired is false for a pod that is being removed: no source has it any more.
 	Desired bool
+	// Stop is how the pod is being stopped; nil if it is not. Rejected: it was refused at admission.
+	Stop     *podstate.Stop
+	Rejected bool
 	// Status is the newest status, or that of Pod before the first sync of the pod.
 	Status corev1.PodStatus
 	// Runtime is what the runtime has of the pod; nil before the first sync.
 	Runtime *cri.Snapshot
+	// Mounted are the paths of the mounted volumes, by name.
+	Mounted map[string]string
 
 	worker *worker // nil while the pod waits for an earlier one to end
 }
 
 // Admitted reports whether the pod has been admitted or refused; its predecessor may still be ending otherwise.
 func (v PodView) Admitted() bool { return v.worker != nil }
+
+// ReadySandbox returns the ID of the pod's ready sandbox, or "".
+func (v PodView) ReadySandbox() string {
+	if v.Runtime == nil {
+		return ""
+	}
+	for _, s := range v.Runtime.Sandboxes { // the newest first
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return s.Id
+		}
+	}
+	return ""
+}
+
+// Running returns the running containers of the pod.
+func (v PodView) Running() (all []cri.Container) {
+	if v.Runtime == nil {
+		return nil
+	}
+	for _, c := range v.Runtime.Containers {
+		if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			all = append(all, c)
+		}
+	}
+	return all
+}
 
 // PodViews returns all pods, ordered by namespace, name and UID.
 func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
@@ -44,12 +78,30 @@ func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	return all, nil
 }
 
+// Snapshot returns the pods that have been synced.
+func (s *Supervisor) Snapshot(ctx context.Context) ([]PodView, error) {
+	all, err := s.PodViews(ctx)
+	return slices.DeleteFunc(all, func(v PodView) bool { return v.Runtime == nil }), err
+}
+
+// Unfinished returns the pods on the node that were not refused and have not ended.
+func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err error) {
+	views, err := s.Snapshot(ctx)
+	for _, v := range views {
+		if !v.Rejected && !podutil.IsTerminal(v.Status.Phase) {
+			all = append(all, v.Pod)
+		}
+	}
+	return all, err
+}
+
 // podViews runs in the supervisor's loop.
 func (s *Supervisor) podViews() []PodView {
 	all := make([]PodView, 0, len(s.table.workers))
 	for uid, e := range s.table.workers {
-		_, desired := s.table.set.Pods[uid]
-		v, _ := PodView{Pod: e.pod(), Mirror: e.mirror, Desired: desired, worker: e.worker}.Latest()
+		v := PodView{Pod: e.pod(), Mirror: e.mirror, Stop: e.stop, Rejected: e.rejected != nil, worker: e.worker}
+		_, v.Desired = s.table.set.Pods[uid]
+		v, _ = v.Latest()
 		all = append(all, v)
 	}
 	for _, pod := range s.table.pending() {
@@ -65,7 +117,7 @@ func (v PodView) Latest() (PodView, <-chan struct{}) {
 		return v, nil
 	}
 	now := v.worker.result.Load()
-	v.Status, v.Runtime = v.Pod.Status, now.snapshot
+	v.Status, v.Runtime, v.Mounted = v.Pod.Status, now.snapshot, now.mounted
 	if now.snapshot != nil {
 		v.Status = *now.status
 	}

@@ -3,6 +3,8 @@ package instruments
 import (
 	"context"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/kube/pluginname"
@@ -13,7 +15,7 @@ import (
 
 // Pods are the pods of the node: the agent's supervisor.
 type Pods interface {
-	Snapshot(ctx context.Context) ([]*agent.PodFacts, error)
+	Snapshot(ctx context.Context) ([]agent.PodView, error)
 }
 
 // AddPods adds the numbers of pods, containers and volumes, and the version of the cgroup hierarchy.
@@ -39,7 +41,7 @@ type counted struct {
 	active, desired [2]int
 	working         map[workingPod]int
 	running         int
-	containers      map[podstate.ContainerState]int
+	containers      map[runtimeapi.ContainerState]int
 	volumes         map[string][2]int
 	// resizing has the pods whose resize is in progress, resizes those that wait, by reason and priority.
 	resizing int
@@ -49,11 +51,11 @@ type counted struct {
 }
 
 // containerStates are the kubelet's names of the states of containers.
-var containerStates = map[podstate.ContainerState]string{
-	podstate.ContainerCreated: "created",
-	podstate.ContainerRunning: "running",
-	podstate.ContainerExited:  "exited",
-	podstate.ContainerUnknown: "unknown",
+var containerStates = map[runtimeapi.ContainerState]string{
+	runtimeapi.ContainerState_CONTAINER_CREATED: "created",
+	runtimeapi.ContainerState_CONTAINER_RUNNING: "running",
+	runtimeapi.ContainerState_CONTAINER_EXITED:  "exited",
+	runtimeapi.ContainerState_CONTAINER_UNKNOWN: "unknown",
 }
 
 func (c *counted) write(t *metrics.Text) {
@@ -69,7 +71,7 @@ func (c *counted) write(t *metrics.Text) {
 	t.Gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
 	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
-		if n := c.containers[state]; n > 0 || state == podstate.ContainerRunning {
+		if n := c.containers[state]; n > 0 || state == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			t.Sample(float64(n), "container_state", name)
 		}
 	}
@@ -80,10 +82,10 @@ func (c *counted) write(t *metrics.Text) {
 	}
 }
 
-func count(all []*agent.PodFacts) counted {
+func count(all []agent.PodView) counted {
 	c := counted{
 		working:    map[workingPod]int{},
-		containers: map[podstate.ContainerState]int{},
+		containers: map[runtimeapi.ContainerState]int{},
 		volumes:    map[string][2]int{},
 		resizes:    map[[2]string]int{},
 		waiting:    map[string]int{},
@@ -101,13 +103,13 @@ func count(all []*agent.PodFacts) counted {
 		if !s.Rejected && !ended {
 			c.active[kind]++
 		}
-		if s.Sandbox {
+		if s.ReadySandbox() != "" {
 			c.running++
 		}
 		c.addResizes(s)
 		c.addWaits(s)
-		for state, k := range s.Containers {
-			c.containers[state] += k
+		for _, container := range s.Runtime.Containers {
+			c.containers[container.State]++
 		}
 		for v := range podutil.UsedVolumes(&s.Pod.Spec) {
 			of := c.volumes[pluginname.Of(v)]

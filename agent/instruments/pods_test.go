@@ -9,16 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/metrics/exporter"
 )
 
 // snapshot are pods that do not change.
-type snapshot []*agent.PodFacts
+type snapshot []agent.PodView
 
-func (c snapshot) Snapshot(context.Context) ([]*agent.PodFacts, error) { return c, nil }
+func (c snapshot) Snapshot(context.Context) ([]agent.PodView, error) { return c, nil }
 
 // TestMetrics checks that /metrics has the numbers of pods and what was counted, under the kubelet's names.
 func TestMetrics(t *testing.T) {
@@ -26,18 +28,24 @@ func TestMetrics(t *testing.T) {
 	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{"kubernetes.io/config.source": "file"},
 	}}
-	containers := map[podstate.ContainerState]int{podstate.ContainerRunning: 2}
+	runs := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+		State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+	}}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Volumes: []corev1.Volume{
 			{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		},
 		Containers: []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}},
 	}}
-	running := &corev1.PodStatus{Phase: corev1.PodRunning}
+	running := corev1.PodStatus{Phase: corev1.PodRunning}
 	AddPods(e, snapshot{
-		{Pod: static, Status: running, Sandbox: true, Containers: containers},
-		{Pod: pod, Status: running, Mounted: map[string]string{"data": "/data"}},
-		{Pod: pod, Status: &corev1.PodStatus{Phase: corev1.PodFailed}, Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
+		{Pod: static, Status: running, Runtime: &cri.Snapshot{
+			Sandboxes:  []*runtimeapi.PodSandboxStatus{{Id: "s"}}, // it is ready
+			Containers: []cri.Container{runs, runs},
+		}},
+		{Pod: pod, Status: running, Runtime: &cri.Snapshot{}, Mounted: map[string]string{"data": "/data"}},
+		{Pod: pod, Status: corev1.PodStatus{Phase: corev1.PodFailed}, Runtime: &cri.Snapshot{},
+			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	m := New(e)
 	m.Rejected("OutOfcpu")

@@ -21,13 +21,13 @@ func TestProtection(t *testing.T) {
 		}
 		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Resources: r}}}}
 	}
-	running := &corev1.PodStatus{Phase: corev1.PodRunning}
+	running := corev1.PodStatus{Phase: corev1.PodRunning}
 	pods := snapshot{
 		{Pod: pod("4Ki", true), Status: running},
 		{Pod: pod("1Ki", false), Status: running},
 		{Pod: pod("2Ki", false), Status: running},
 		{Pod: pod("64Ki", false), Status: running, Rejected: true},
-		{Pod: pod("64Ki", true), Status: &corev1.PodStatus{Phase: corev1.PodSucceeded}},
+		{Pod: pod("64Ki", true), Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
 	}
 	for protected, want := range map[bool][2]string{true: {"4096", "3072"}, false: {"0", "0"}} {
 		e := exporter.New("node-1")

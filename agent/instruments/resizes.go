@@ -13,7 +13,7 @@ import (
 )
 
 // addResizes counts the in-place resizes of a pod by its conditions (KEP-1287).
-func (c *counted) addResizes(s *agent.PodFacts) {
+func (c *counted) addResizes(s agent.PodView) {
 	for _, condition := range s.Status.Conditions {
 		switch condition.Type {
 		case corev1.PodResizeInProgress:

@@ -7,12 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/metrics"
 )
 
 // TestWaits checks the classes of pods whose resize waits, those in progress, and the containers that wait.
 func TestWaits(t *testing.T) {
-	var all []*agent.PodFacts
+	var all []agent.PodView
 	for _, c := range []struct {
 		priority int32
 		kind     corev1.PodConditionType
@@ -29,9 +30,10 @@ func TestWaits(t *testing.T) {
 		status := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: c.kind, Reason: c.reason}}}
 		status.ContainerStatuses = make([]corev1.ContainerStatus, 2)
 		status.ContainerStatuses[1].State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}
-		all = append(all, &agent.PodFacts{
-			Pod:    &corev1.Pod{Spec: corev1.PodSpec{Priority: &c.priority}},
-			Status: &status,
+		all = append(all, agent.PodView{
+			Pod:     &corev1.Pod{Spec: corev1.PodSpec{Priority: &c.priority}},
+			Status:  status,
+			Runtime: &cri.Snapshot{},
 		})
 	}
 	counts, text := count(all), &metrics.Text{}

@@ -28,7 +28,7 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 	}
 	out := make([]usage.Pod, 0, len(all))
 	for _, s := range all {
-		if !s.Sandbox || s.Rejected {
+		if s.ReadySandbox() == "" || s.Rejected {
 			continue
 		}
 		p := usage.Pod{

@@ -10,8 +10,8 @@ import (
 )
 
 // addWaits counts the containers of a pod that wait, by the reason in their status.
-func (c *counted) addWaits(s *agent.PodFacts) {
-	for st := range podutil.ContainerStatuses(s.Status) {
+func (c *counted) addWaits(s agent.PodView) {
+	for st := range podutil.ContainerStatuses(&s.Status) {
 		if w := st.State.Waiting; w != nil && w.Reason != "" {
 			c.waiting[w.Reason]++
 		}

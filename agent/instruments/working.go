@@ -14,7 +14,7 @@ type workingPod struct{ lifecycle, config, static string }
 
 // working returns the labels of a pod. A pod that nodelet has found in the runtime without a source is an orphan too:
 // there is no "runtime_only".
-func working(s *agent.PodFacts) workingPod {
+func working(s agent.PodView) workingPod {
 	w := workingPod{lifecycle: "sync", config: "desired"}
 	switch {
 	case s.Rejected || podutil.IsTerminal(s.Status.Phase):
@@ -24,7 +24,7 @@ func working(s *agent.PodFacts) workingPod {
 	}
 	if s.Stop.Is(podstate.StopOrphaned) {
 		w.config = "orphan"
-		if s.Sandbox || s.Containers[podstate.ContainerRunning] > 0 {
+		if s.ReadySandbox() != "" || len(s.Running()) > 0 {
 			w.lifecycle = "terminating"
 		}
 	}

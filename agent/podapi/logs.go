@@ -142,7 +142,7 @@ func (s *Server) RunningLogs(ctx context.Context) ([]logs.Log, error) {
 	}
 	var all []logs.Log
 	for _, v := range views {
-		for _, c := range running(v) {
+		for _, c := range v.Running() {
 			if c.LogPath != "" {
 				all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
 			}

@@ -143,42 +143,15 @@ func (s *Server) Running(ctx context.Context) ([]*corev1.Pod, error) {
 	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
 		meta := metav1.ObjectMeta{Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID}
 		pod := &corev1.Pod{ObjectMeta: meta}
-		for _, c := range running(v) {
+		for _, c := range v.Running() {
 			pod.Spec.Containers = append(pod.Spec.Containers,
 				corev1.Container{Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage()})
 		}
-		if len(pod.Spec.Containers) == 0 && readySandbox(v) == "" {
+		if len(pod.Spec.Containers) == 0 && v.ReadySandbox() == "" {
 			return nil
 		}
 		return pod
 	})
-}
-
-// running returns the running containers of a pod.
-func running(v agent.PodView) []cri.Container {
-	if v.Runtime == nil {
-		return nil
-	}
-	var all []cri.Container
-	for _, c := range v.Runtime.Containers {
-		if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
-// readySandbox returns the ID of the pod's ready sandbox, or "".
-func readySandbox(v agent.PodView) string {
-	if v.Runtime == nil {
-		return ""
-	}
-	for _, s := range v.Runtime.Sandboxes { // the newest first
-		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-			return s.Id
-		}
-	}
-	return ""
 }
 
 // find returns the pod with the name, and the UID if one is given: the pod's own, or that of its mirror pod. If several
@@ -293,7 +266,7 @@ func (s *Server) PortForward(ctx context.Context, to server.Container, ports []i
 	if err != nil {
 		return "", err
 	}
-	id := readySandbox(v)
+	id := v.ReadySandbox()
 	if id == "" {
 		return "", fmt.Errorf("pod %s/%s has no ready sandbox", to.Namespace, to.Pod)
 	}
