@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -74,29 +72,15 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 			f = &file{}
 			d.files[path] = f
 		}
-		known := f.good
-		if f.load(path, manifest.Origin{NodeName: d.cfg.NodeName, Source: string(SourceFile), Where: path}, now) {
+		origin := manifest.Origin{NodeName: d.cfg.NodeName, Source: string(SourceFile), Where: path}
+		if f.load(path, origin, d.running, now) {
 			again = true
 		}
-		d.adopt(f, known, now)
 	}
 	d.synced, state.synced = true, true
 	state.problems = problems
 	d.assemble(&state)
 	return state, again
-}
-
-// adopt records when new pods of f were first seen, and adopts those that run already.
-func (d *directory) adopt(f *file, known manifest.File, now time.Time) {
-	for _, p := range f.good.Pods {
-		if slices.ContainsFunc(known.Pods, func(k manifest.Pod) bool { return k.Pod == p.Pod }) {
-			continue
-		}
-		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
-		if r, runs := d.running[nameOf(p.Pod)]; runs && r.Source == SourceFile {
-			r.adopt(p, !f.changed.IsZero() && f.changed.Before(r.Seen))
-		}
-	}
 }
 
 // assemble fills state with the valid objects of all files, and with the problems of all.
@@ -149,7 +133,7 @@ func (c *owners) owns(kind string, o metav1.Object, path string, files map[strin
 	holder, ok := c.next[key]
 	if !ok {
 		holder = path
-		if before, had := c.owner[key]; had && files[before] != nil && files[before].holds(key) {
+		if before, had := c.owner[key]; had && files[before] != nil && files[before].holds(kind, o) {
 			holder = before
 		}
 		c.next[key] = holder
@@ -161,16 +145,14 @@ func (c *owners) owns(kind string, o metav1.Object, path string, files map[strin
 	return holder == path
 }
 
-// holds reports whether the valid content of f has the object.
-func (f *file) holds(key string) bool {
-	kind, name, _ := strings.Cut(key, "/")
-	ns, name, _ := strings.Cut(name, "/")
+// holds reports whether the valid content of f has an object of this kind and name.
+func (f *file) holds(kind string, o metav1.Object) bool {
 	switch kind {
 	case "Pod":
-		return slices.ContainsFunc(f.good.Pods, func(p manifest.Pod) bool { return p.Namespace == ns && p.Name == name })
+		return has(f.good.Pods, o.GetNamespace(), o.GetName())
 	case "ConfigMap":
-		return has(f.good.ConfigMaps, ns, name)
+		return has(f.good.ConfigMaps, o.GetNamespace(), o.GetName())
 	default:
-		return has(f.good.Secrets, ns, name)
+		return has(f.good.Secrets, o.GetNamespace(), o.GetName())
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/boundedfile"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -29,14 +31,13 @@ type stamp struct {
 	mtime, ctime   unix.Timespec
 }
 
-// file is one manifest file: its last valid content, and what is wrong with it now.
+// file is one manifest file, or what a URL serves: its last valid content, and what is wrong with it now.
 type file struct {
 	stamp   stamp
 	good    manifest.File
 	goodSum [sha256.Size]byte // of the bytes that good was read from
 	everOK  bool
 	errs    []error
-	changed time.Time // ctime, in the kernel's wall clock; zero where links make it meaningless
 }
 
 // listFiles returns the manifest files at path, a directory or a file, and problems with its other entries. Hidden
@@ -80,7 +81,8 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 	return files, problems, nil
 }
 
-// stampOf returns the stamp of the file at path, links followed, and the time of its last change (ctime).
+// stampOf returns the stamp of the file at path, links followed, and the time of its last change: ctime, in the kernel's
+// wall clock, zero where links make it meaningless.
 func stampOf(path string) (stamp, time.Time, error) {
 	var st, link unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -93,9 +95,10 @@ func stampOf(path string) (stamp, time.Time, error) {
 	return s, time.Unix(st.Ctim.Unix()), nil
 }
 
-// load updates f from the file at path. It does not read a file that has not changed. It reports whether the file
-// changed while it was read: then it must be read again soon, and f stays as it was.
-func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) {
+// load updates f from the file at path. It does not read a file that has not changed. New pods that run already are
+// adopted. It reports whether the file changed while it was read: then it must be read again soon, and f stays as it was.
+func (f *file) load(path string, o manifest.Origin, running map[types.NamespacedName]Running, now time.Time) (
+	again bool) {
 	s, changed, err := stampOf(path)
 	if err == nil && s == f.stamp {
 		return false
@@ -111,32 +114,35 @@ func (f *file) load(path string, o manifest.Origin, now time.Time) (again bool) 
 		f.stamp, f.errs = stamp{}, []error{err}
 		return false
 	}
-	f.stamp, f.errs = s, nil
+	f.stamp = s
 	if now.Sub(time.Unix(s.ctime.Unix())) < racy {
 		f.stamp = stamp{}
 	}
-	sum := sha256.Sum256(data)
-	if f.everOK && sum == f.goodSum {
-		return false
-	}
-	var got manifest.File
-	if got, f.errs = manifest.Parse(data, o); len(f.errs) == 0 {
-		f.good, f.goodSum = f.keepSame(got), sum
-		f.everOK = true
-		f.changed = changed
-	}
+	f.parse(data, o, running, changed, now)
 	return false
 }
 
-// keepSame returns got with those of the earlier pods whose manifests have not changed: they keep their UIDs and the
-// time when they were first seen.
-func (f *file) keepSame(got manifest.File) manifest.File {
+// parse makes data the content of f if it is valid.
+func (f *file) parse(data []byte, o manifest.Origin, running map[types.NamespacedName]Running, changed, now time.Time) {
+	f.errs = nil
+	sum := sha256.Sum256(data)
+	if f.everOK && sum == f.goodSum {
+		return
+	}
+	got, errs := manifest.Parse(data, o)
+	if f.errs = errs; len(errs) > 0 {
+		return
+	}
 	for i, p := range got.Pods {
-		for _, old := range f.good.Pods {
-			if old.Hash == p.Hash {
-				got.Pods[i] = old
-			}
+		same := func(known manifest.Pod) bool { return known.Hash == p.Hash }
+		if known := slices.IndexFunc(f.good.Pods, same); known >= 0 {
+			got.Pods[i] = f.good.Pods[known] // it keeps its UID and the time when it was first seen
+			continue
+		}
+		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
+		if r, runs := running[nameOf(p.Pod)]; runs && string(r.Source) == o.Source {
+			r.adopt(p, !changed.IsZero() && changed.Before(r.Seen))
 		}
 	}
-	return got
+	f.good, f.goodSum, f.everOK = got, sum, true
 }

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,11 +8,9 @@ import (
 	"net/url"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/internal/latest"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
@@ -22,14 +19,12 @@ const urlTimeout = 10 * time.Second
 
 // urlSource is the state of the manifests at a URL.
 type urlSource struct {
+	file
 	cfg    Config
 	client *http.Client
-	data   []byte // of the last valid answer
-	good   manifest.File
 	refs   references
 	// running are the static pods that an earlier agent has left running, of all sources.
 	running map[types.NamespacedName]Running
-	synced  bool
 	last    *delivery
 }
 
@@ -64,25 +59,24 @@ func (u *urlSource) run(ctx context.Context, out latest.Value[delivery]) {
 
 // check reads the URL and returns the state. While it cannot be read, or has no valid manifest, the pods keep running.
 func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
-	var errs []error
 	data, err := u.get(ctx)
 	switch {
 	case err != nil:
-		errs = []error{err}
+		u.errs = []error{err}
 	case len(data) == 0: // no pods, as in the kubelet
-		u.data, u.good = nil, manifest.File{}
-		u.synced = true
-	case !bytes.Equal(data, u.data) || !u.synced:
-		errs = u.read(data, now)
+		u.file = file{everOK: true}
+	default:
+		origin := manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL}
+		u.parse(data, origin, u.running, time.Time{}, now)
 	}
-	state := delivery{source: SourceHTTP, synced: u.synced, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
+	state := delivery{source: SourceHTTP, synced: u.everOK, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
 	where := redacted(u.cfg.URL)
-	for _, err := range errs {
+	for _, err := range u.errs {
 		state.problems = append(state.problems, Problem{
 			Source:  SourceHTTP,
 			File:    where,
 			Message: err.Error(),
-			Unknown: !u.synced,
+			Unknown: !u.everOK,
 		})
 	}
 	pods := make([]filePod, 0, len(u.good.Pods))
@@ -91,31 +85,6 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	}
 	u.refs.admit(&state, pods)
 	return state
-}
-
-func (u *urlSource) read(data []byte, now time.Time) []error {
-	origin := manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL}
-	got, errs := manifest.Parse(data, origin)
-	if len(errs) > 0 {
-		return errs
-	}
-	seen := map[string]*corev1.Pod{}
-	for _, p := range u.good.Pods {
-		seen[p.Hash] = p.Pod
-	}
-	for i, p := range got.Pods {
-		if old := seen[p.Hash]; old != nil {
-			got.Pods[i].Pod = old
-			continue
-		}
-		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
-		if r, runs := u.running[nameOf(p.Pod)]; runs && r.Source == SourceHTTP {
-			r.adopt(p, false)
-		}
-	}
-	u.data, u.good = data, got
-	u.synced = true
-	return nil
 }
 
 func (u *urlSource) get(ctx context.Context) ([]byte, error) {
