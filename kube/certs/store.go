@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/util/keyutil"
+
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
@@ -113,24 +115,15 @@ func (s store) point(path string) error {
 }
 
 func parseKey(text []byte) (crypto.Signer, error) {
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		var key any
-		var err error
-		switch block.Type {
-		case "EC PRIVATE KEY":
-			key, err = x509.ParseECPrivateKey(block.Bytes)
-		case "PRIVATE KEY":
-			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-		case "RSA PRIVATE KEY":
-			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
-		default:
-			continue
-		}
-		if signer, ok := key.(crypto.Signer); ok && err == nil {
-			return signer, nil
-		}
+	key, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.New("no private key found")
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign", key)
+	}
+	return signer, nil
 }
 
 func keyPEM(key crypto.Signer) ([]byte, error) {

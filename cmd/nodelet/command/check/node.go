@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/cert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cni"
@@ -177,34 +177,20 @@ func (m *Machine) identity(context.Context) []Result {
 	if err != nil {
 		return result("identity", OK, "kubeconfig "+p.Kubeconfig, "")
 	}
-	end, ok := notAfter(text)
-	left := end.Sub(m.Now)
-	switch {
-	case !ok:
+	all, err := cert.ParseCertsPEM(text)
+	if err != nil {
 		return result("identity", Problem, file+" has no certificate", "remove it and join the cluster again")
+	}
+	end := all[0].NotAfter
+	switch left := end.Sub(m.Now); {
 	case left < 0:
 		return result("identity", Problem, "the client certificate expired at "+end.Format(time.RFC3339),
 			"give the node a bootstrap token, such as with kubeadm join")
 	case left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates:
 		return result("identity", Warning, "the client certificate expires at "+end.Format(time.RFC3339),
 			"set rotateCertificates: true")
-	}
-	return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
-}
-
-// notAfter returns the end of the first certificate of a PEM file.
-func notAfter(text []byte) (time.Time, bool) {
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return time.Time{}, false
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			return c.NotAfter, true
-		}
+	default:
+		return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
 	}
 }
 
@@ -224,7 +210,7 @@ func (m *Machine) files(context.Context) []Result {
 	}
 	if file := k.Authentication.X509.ClientCAFile; file != "" {
 		text, err := os.ReadFile(m.path(file))
-		if _, ok := notAfter(text); err == nil && !ok {
+		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
 			err = fmt.Errorf("%s has no certificate", file)
 		}
 		check("authentication.x509.clientCAFile", err)

@@ -5,8 +5,6 @@
 package status
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -144,15 +143,11 @@ func certificates(dir string) []certificate {
 	var all []certificate
 	for _, name := range []string{"client", "server"} {
 		text, err := os.ReadFile(filepath.Join(dir, "kubelet-"+name+"-current.pem"))
-		for err == nil {
-			var block *pem.Block
-			if block, text = pem.Decode(text); block == nil {
-				break
-			}
-			if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
-				all = append(all, certificate{name, c.NotAfter})
-				break
-			}
+		if err != nil {
+			continue
+		}
+		if chain, err := cert.ParseCertsPEM(text); err == nil {
+			all = append(all, certificate{name, chain[0].NotAfter})
 		}
 	}
 	return all
