@@ -11,8 +11,6 @@ import (
 // shownFlags returns the values of all flags by name, as /flagz shows them: what was given, or the default. Values of
 // headers, which may be secret, are left out.
 func shownFlags(given flagValues) map[string]string {
-	defaults := &KubeletConfiguration{}
-	setDefaults(defaults)
 	all := map[string]string{}
 	for _, k := range knobs {
 		if k.flag == "" {
@@ -23,12 +21,12 @@ func shownFlags(given flagValues) map[string]string {
 		switch {
 		case secret:
 			all[k.flag] = fmt.Sprintf("%d headers, masked", len(headers))
-		case !written && k.kind == kList && (k.field == "" || textAt(defaults, k.field) == "null"):
+		case !written && k.kind == kList && (k.field == "" || textAt(defaults(), k.field) == "null"):
 			all[k.flag] = "[]"
 		case written:
 			all[k.flag] = flagText(value)
 		case k.field != "":
-			all[k.flag] = flagText(json.RawMessage(textAt(defaults, k.field)))
+			all[k.flag] = flagText(json.RawMessage(textAt(defaults(), k.field)))
 		default:
 			all[k.flag] = k.def
 		}

@@ -48,11 +48,15 @@ func fieldAt(c *KubeletConfiguration, path string, create bool) reflect.Value {
 
 // setField sets the field at path to a value that has the same JSON.
 func setField(c *KubeletConfiguration, path string, value any) error {
+	return set(fieldAt(c, path, true), path, value)
+}
+
+// set sets a field, the one at path, to a value that has the same JSON.
+func set(field reflect.Value, path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encode the value of %s: %w", path, err)
 	}
-	field := fieldAt(c, path, true)
 	fresh := reflect.New(field.Type())
 	if err := json.Unmarshal(text, fresh.Interface()); err != nil {
 		return fmt.Errorf("set %s to %s: %w", path, text, err)

@@ -70,9 +70,7 @@ func Settings() []Setting {
 func defaultText(k knob) string {
 	text := k.def
 	if k.field != "" {
-		defaults := &KubeletConfiguration{}
-		setDefaults(defaults)
-		text = strings.Trim(textAt(defaults, k.field), `"`)
+		text = strings.Trim(textAt(defaults(), k.field), `"`)
 	}
 	switch text {
 	case "", "null", "false", "0", "{}", "[]", "0s":
