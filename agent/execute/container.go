@@ -12,11 +12,10 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 )
 
-// containers creates and starts instances of containers, and removes those that have exited.
+// containers creates and starts instances of containers with their files, and removes those that have exited.
 type containers struct {
 	*Backends
 	inputs    *inputs
-	files     *containerFiles
 	sandboxes *sandboxes
 }
 
@@ -34,7 +33,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if err != nil {
 		return err
 	}
-	if err := x.files.make(t, s); err != nil {
+	if err := x.makeFiles(t, s); err != nil {
 		return err
 	}
 	if _, err := x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
@@ -50,7 +49,7 @@ func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContain
 	}
 	x.Placement.Started(t.Pod, s.Name)
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
-	if err := x.files.linkLog(t, s.Name, s.ID); err != nil {
+	if err := x.linkLog(t, s.Name, s.ID); err != nil {
 		t.Log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
 	}
 	return nil
@@ -64,16 +63,11 @@ func (x *containers) remove(ctx context.Context, t *Task, s podstate.RemoveConta
 	if s.KeepLog {
 		return nil
 	}
-	return x.files.removeLog(t, s.Name, s.ID)
+	return x.removeLog(t, s.Name, s.ID)
 }
 
-// containerFiles makes the files of instances in the directories of their pods and of their logs.
-type containerFiles struct {
-	*Backends
-}
-
-// make creates the files of an instance: the hosts file, the termination message, and the log directory.
-func (x *containerFiles) make(t *Task, s podstate.CreateContainer) error {
+// makeFiles creates the files of an instance: the hosts file, the termination message, and the log directory.
+func (x *containers) makeFiles(t *Task, s podstate.CreateContainer) error {
 	if err := x.Logs.Make(filepath.Dir(x.logPath(t.Pod, s.Name, s.Attempt))); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}
@@ -90,7 +84,7 @@ func (x *containerFiles) make(t *Task, s podstate.CreateContainer) error {
 }
 
 // linkLog links the log of an instance for log collectors; the name of the link identifies the container.
-func (x *containerFiles) linkLog(t *Task, container, id string) error {
+func (x *containers) linkLog(t *Task, container, id string) error {
 	c := t.instance(id)
 	if c == nil {
 		return nil
@@ -98,7 +92,7 @@ func (x *containerFiles) linkLog(t *Task, container, id string) error {
 	return x.Logs.Link(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id))
 }
 
-func (x *containerFiles) removeLog(t *Task, container, id string) error {
+func (x *containers) removeLog(t *Task, container, id string) error {
 	c := t.instance(id)
 	if c == nil {
 		return nil
@@ -110,7 +104,7 @@ func (x *containerFiles) removeLog(t *Task, container, id string) error {
 }
 
 // logPath returns the path of the log of one instance.
-func (x *containerFiles) logPath(pod *corev1.Pod, container string, attempt uint32) string {
+func (x *containers) logPath(pod *corev1.Pod, container string, attempt uint32) string {
 	return filepath.Join(x.Node().PodLogDir(pod.Namespace, pod.Name, pod.UID), spec.LogPath(container, attempt))
 }
 

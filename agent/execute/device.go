@@ -11,14 +11,9 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 )
 
-// deviceInputs collects what device plugins and resource claims add to containers.
-type deviceInputs struct {
-	*Backends
-}
-
-// of returns what they add to a container that is about to be created.
-func (x *deviceInputs) of(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Devices, err error) {
-	if out, err = x.ofPlugins(ctx, pod, c); err != nil {
+// devices returns what device plugins and resource claims add to a container that is about to be created.
+func (x *inputs) devices(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Devices, err error) {
+	if out, err = x.pluginDevices(ctx, pod, c); err != nil {
 		return out, err
 	}
 	claimed, err := x.Claims.Devices(pod, c)
@@ -26,7 +21,7 @@ func (x *deviceInputs) of(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return out, err
 }
 
-func (x *deviceInputs) ofPlugins(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Devices, error) {
+func (x *inputs) pluginDevices(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Devices, error) {
 	given, err := x.Devices.Container(ctx, pod, c)
 	if err != nil || given == nil {
 		return spec.Devices{}, err

@@ -29,11 +29,11 @@ func New(backends Backends) *Executor {
 	b, l := &backends, newLimiters()
 	boxes := &sandboxes{b, l}
 	volumes := &mounts{b, l}
-	in := &inputs{b, volumes, &deviceInputs{b}, boxes}
+	in := &inputs{b, volumes, boxes}
 	return &Executor{
 		backends:   b,
 		sandboxes:  boxes,
-		containers: &containers{b, in, &containerFiles{b}, boxes},
+		containers: &containers{b, in, boxes},
 		hooks:      &hooks{b},
 		pulls:      &pulls{b, boxes},
 		mounts:     volumes,

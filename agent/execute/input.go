@@ -24,7 +24,6 @@ import (
 type inputs struct {
 	*Backends
 	mounts    *mounts
-	devices   *deviceInputs
 	sandboxes *sandboxes
 }
 
@@ -60,7 +59,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		return nil, err
 	}
 	in.CPUs, in.MemoryNodes = x.Placement.Created(t.Pod.UID, c.Name)
-	if in.Devices, err = x.devices.of(ctx, t.Pod, c); err != nil {
+	if in.Devices, err = x.devices(ctx, t.Pod, c); err != nil {
 		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}
 	return in, nil

@@ -89,8 +89,8 @@ func (claimed) Devices(*corev1.Pod, *corev1.Container) ([]string, error) {
 
 // TestClaimedDevices checks that a container is made with the devices of its resource claims.
 func TestClaimedDevices(t *testing.T) {
-	x := &deviceInputs{&Backends{Devices: noDevices{}, Claims: claimed{}}}
-	got, err := x.of(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})
+	x := &inputs{Backends: &Backends{Devices: noDevices{}, Claims: claimed{}}}
+	got, err := x.devices(t.Context(), &corev1.Pod{}, &corev1.Container{Name: "app"})
 	if err != nil || !slices.Equal(got.CDI, []string{"x.com/y=1"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
