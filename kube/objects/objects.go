@@ -111,7 +111,8 @@ type Objects struct {
 	// priming is held during Prime, so that objects are read one after the other.
 	priming  sync.Mutex
 	services services
-	classes  classes
+	// classes has the handlers of runtime classes by name, for outages of the API server.
+	classes sync.Map
 
 	certificates podCertificates
 }

@@ -3,19 +3,12 @@ package objects
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodelet/nodelet/kube/client"
 )
-
-// classes remembers the handlers of runtime classes by name, for outages of the API server.
-type classes struct {
-	mu    sync.Mutex
-	known map[string]string
-}
 
 // RuntimeHandler returns the handler of a RuntimeClass, the name by which the runtime knows it. The empty name is the
 // default class, whose handler is empty. If the class does not exist, the error satisfies apierrors.IsNotFound and has
@@ -25,9 +18,7 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	if name == "" {
 		return "", nil
 	}
-	o.classes.mu.Lock()
-	known, ok := o.classes.known[name]
-	o.classes.mu.Unlock()
+	known, ok := o.classes.Load(name)
 	bound, cancel := ctx, context.CancelFunc(func() {})
 	if ok {
 		bound, cancel = context.WithTimeout(ctx, recallAfter)
@@ -39,28 +30,13 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		o.classes.forget(name)
+		o.classes.Delete(name)
 		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), name)
 	case err != nil && ok && noAnswer(err):
-		return known, nil
+		return known.(string), nil
 	case err != nil:
 		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, err)
 	}
-	o.classes.keep(name, got.Handler)
+	o.classes.Store(name, got.Handler)
 	return got.Handler, nil
-}
-
-func (c *classes) keep(name, handler string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = map[string]string{}
-	}
-	c.known[name] = handler
-}
-
-func (c *classes) forget(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.known, name)
 }
