@@ -165,23 +165,19 @@ func (l *lease) create(ctx context.Context) error {
 		return errNoNode
 	}
 	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name, Namespace: corev1.NamespaceNodeLease}}
-	l.fill(fresh)
-	got := &coordinationv1.Lease{}
-	err := l.request(l.beat.Coordination.Post()).Body(fresh).Do(ctx).Into(got)
-	if err != nil {
-		return fmt.Errorf("create lease: %w", err)
-	}
-	l.held = got
-	return nil
+	return l.write(ctx, "create", l.beat.Coordination.Post(), fresh)
 }
 
 func (l *lease) update(ctx context.Context) error {
-	next := l.held.DeepCopy()
+	return l.write(ctx, "update", l.beat.Coordination.Put().Name(l.name), l.held.DeepCopy())
+}
+
+// write sends a lease with the fields that this agent owns.
+func (l *lease) write(ctx context.Context, verb string, r *rest.Request, next *coordinationv1.Lease) error {
 	l.fill(next)
 	got := &coordinationv1.Lease{}
-	err := l.request(l.beat.Coordination.Put()).Name(l.name).Body(next).Do(ctx).Into(got)
-	if err != nil {
-		return fmt.Errorf("update lease: %w", err)
+	if err := l.request(r).Body(next).Do(ctx).Into(got); err != nil {
+		return fmt.Errorf("%s lease: %w", verb, err)
 	}
 	l.held = got
 	return nil
