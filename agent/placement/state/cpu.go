@@ -16,16 +16,14 @@ type CPUManagerCheckpoint struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
 	Entries       map[string]map[string]string `json:"entries,omitempty"`
-	Checksum      Checksum                     `json:"checksum"`
+	Checksum      Checksum                     `json:"checksum,omitempty"`
 }
 
-// cpuData is what kubelet 1.37 reads.
+// cpuData is what kubelet 1.37 reads. It has the same fields without their checksum, and more.
 type cpuData struct {
-	PolicyName    string                            `json:"policyName"`
-	DefaultCPUSet string                            `json:"defaultCpuSet"`
-	Entries       map[string]map[string]string      `json:"entries,omitempty"`
-	PodEntries    map[string]cpuPod                 `json:"podEntries,omitempty"`
-	Baselines     map[string]map[string]cpuBaseline `json:"baselines,omitempty"`
+	CPUManagerCheckpoint
+	PodEntries map[string]cpuPod                 `json:"podEntries,omitempty"`
+	Baselines  map[string]map[string]cpuBaseline `json:"baselines,omitempty"`
 }
 
 // cpuPod are the CPUs of a pod that has them as a whole.
@@ -47,26 +45,19 @@ type cpuFile struct {
 
 // MarshalCPU returns the content of the file cpu_manager_state.
 func MarshalCPU(policy string, s cpu.State) ([]byte, error) {
-	data := cpuData{
-		PolicyName:    policy,
-		DefaultCPUSet: s.Shared.String(),
-		Entries:       make(map[string]map[string]string, len(s.Containers)),
-		PodEntries:    make(map[string]cpuPod, len(s.Pods)),
-	}
+	entries := make(map[string]map[string]string, len(s.Containers))
+	fields := CPUManagerCheckpoint{PolicyName: policy, DefaultCPUSet: s.Shared.String(), Entries: entries}
+	data := cpuData{CPUManagerCheckpoint: fields, PodEntries: make(map[string]cpuPod, len(s.Pods))}
 	for uid, of := range s.Containers {
-		data.Entries[string(uid)] = make(map[string]string, len(of))
+		entries[string(uid)] = make(map[string]string, len(of))
 		for name, set := range of {
-			data.Entries[string(uid)][name] = set.String()
+			entries[string(uid)][name] = set.String()
 		}
 	}
 	for uid, set := range s.Pods {
 		data.PodEntries[string(uid)] = cpuPod{set.String()}
 	}
-	f := cpuFile{CPUManagerCheckpoint: CPUManagerCheckpoint{
-		PolicyName:    policy,
-		DefaultCPUSet: data.DefaultCPUSet,
-		Entries:       data.Entries,
-	}}
+	f := cpuFile{CPUManagerCheckpoint: fields}
 	if err := f.seal(data); err != nil {
 		return nil, err
 	}
@@ -111,10 +102,9 @@ func cpuDataOf(content []byte) (data cpuData, err error) {
 	if there, err := f.open(&data); there {
 		return data, err
 	}
-	old := f.CPUManagerCheckpoint
-	if old.Entries == nil {
-		old.Entries = map[string]map[string]string{}
+	data.CPUManagerCheckpoint = f.CPUManagerCheckpoint
+	if data.Entries == nil {
+		data.Entries = map[string]map[string]string{}
 	}
-	data = cpuData{PolicyName: old.PolicyName, DefaultCPUSet: old.DefaultCPUSet, Entries: old.Entries}
-	return data, verify(&old, &old.Checksum)
+	return data, verify(&data.CPUManagerCheckpoint, &data.Checksum)
 }

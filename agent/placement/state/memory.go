@@ -12,15 +12,13 @@ type MemoryManagerCheckpoint struct {
 	PolicyName   string                            `json:"policyName"`
 	MachineState memory.NUMANodeMap                `json:"machineState"`
 	Entries      memory.ContainerMemoryAssignments `json:"entries,omitempty"`
-	Checksum     Checksum                          `json:"checksum"`
+	Checksum     Checksum                          `json:"checksum,omitempty"`
 }
 
-// memoryData is what kubelet 1.37 reads.
+// memoryData is what kubelet 1.37 reads. It has the same fields without their checksum, and more.
 type memoryData struct {
-	PolicyName   string                            `json:"policyName"`
-	MachineState memory.NUMANodeMap                `json:"machineState"`
-	Entries      memory.ContainerMemoryAssignments `json:"entries,omitempty"`
-	PodEntries   map[string]memoryPod              `json:"podEntries,omitempty"`
+	MemoryManagerCheckpoint
+	PodEntries map[string]memoryPod `json:"podEntries,omitempty"`
 }
 
 // memoryPod is the memory of a pod that has it as a whole.
@@ -37,20 +35,12 @@ type memoryFile struct {
 // MarshalMemory returns the content of the file memory_manager_state.
 func MarshalMemory(policy string, s memory.State) ([]byte, error) {
 	s = s.Clone() // without nil maps
-	data := memoryData{
-		PolicyName:   policy,
-		MachineState: s.Machine,
-		Entries:      s.Containers,
-		PodEntries:   make(map[string]memoryPod, len(s.Pods)),
-	}
+	fields := MemoryManagerCheckpoint{PolicyName: policy, MachineState: s.Machine, Entries: s.Containers}
+	data := memoryData{MemoryManagerCheckpoint: fields, PodEntries: make(map[string]memoryPod, len(s.Pods))}
 	for uid, blocks := range s.Pods {
 		data.PodEntries[uid] = memoryPod{blocks}
 	}
-	f := memoryFile{MemoryManagerCheckpoint: MemoryManagerCheckpoint{
-		PolicyName:   policy,
-		MachineState: s.Machine,
-		Entries:      s.Containers,
-	}}
+	f := memoryFile{MemoryManagerCheckpoint: fields}
 	if err := f.seal(data); err != nil {
 		return nil, err
 	}
@@ -81,13 +71,12 @@ func memoryDataOf(content []byte) (data memoryData, err error) {
 	if there, err := f.open(&data); there {
 		return data, err
 	}
-	old := f.MemoryManagerCheckpoint
-	if old.MachineState == nil {
-		old.MachineState = memory.NUMANodeMap{}
+	data.MemoryManagerCheckpoint = f.MemoryManagerCheckpoint
+	if data.MachineState == nil {
+		data.MachineState = memory.NUMANodeMap{}
 	}
-	if old.Entries == nil {
-		old.Entries = memory.ContainerMemoryAssignments{}
+	if data.Entries == nil {
+		data.Entries = memory.ContainerMemoryAssignments{}
 	}
-	data = memoryData{PolicyName: old.PolicyName, MachineState: old.MachineState, Entries: old.Entries}
-	return data, verify(&old, &old.Checksum)
+	return data, verify(&data.MemoryManagerCheckpoint, &data.Checksum)
 }
