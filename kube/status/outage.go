@@ -46,9 +46,9 @@ func suggestedDelay(err error) time.Duration {
 }
 
 // retryLater queues the entry for another attempt after its own back-off.
-func (p *Publisher) retryLater(e *entry, j job, err error) {
+func (p *Publisher) retryLater(e *entry, j entry, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
-	if j.delete {
+	if j.gone {
 		e.queued = urgent
 	}
 	first, most := podRetryFirst, podRetryMax

@@ -22,44 +22,23 @@ const requestTimeout = 30 * time.Second
 // errPodGone is the cause of an error that says that the API server no longer has the pod's UID.
 var errPodGone = errors.New("pod is gone")
 
-// job is a copy of what one request needs, so that Set may change the entry meanwhile.
-type job struct {
-	uid             types.UID
-	namespace, name string
-	node            string
-	from, to        corev1.PodStatus
-	delete          bool
-	gen             uint64
-	since           time.Time
-}
-
-// job returns what is to be sent for e now.
-func (e *entry) job() job {
-	j := job{
-		uid:       e.uid,
-		namespace: e.namespace,
-		name:      e.name,
-		node:      e.node,
-		from:      e.base,
-		to:        e.base,
-		delete:    e.gone,
-		gen:       e.gen,
-		since:     e.since,
-	}
+// job returns a copy of e with what is to be sent now, so that Set may change e meanwhile.
+func (e *entry) job() entry {
+	j := *e
 	e.since = time.Time{}
-	if e.want != nil {
-		j.to = *e.want
+	if j.want == nil {
+		j.want = &j.base
 	}
 	return j
 }
 
 // send sends one job: a patch if the status differs, then a delete if nothing of the pod is left on the node.
-func (p *Publisher) send(ctx context.Context, e *entry, j job) {
+func (p *Publisher) send(ctx context.Context, e *entry, j entry) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	start := time.Now()
 	pod, err := p.patch(ctx, j)
-	if err == nil && j.delete {
+	if err == nil && j.gone {
 		err = p.delete(ctx, j)
 	}
 	if apierrors.IsConflict(err) && p.replaced(ctx, j) {
@@ -76,8 +55,8 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 }
 
 // patch sends the status of j and returns the pod as the API server has it then; nil if nothing differed.
-func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
-	body, err := patchFor(j.uid, &j.from, &j.to)
+func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
+	body, err := patchFor(j.uid, &j.base, j.want)
 	if err != nil {
 		return nil, fmt.Errorf("encode status of pod %s/%s: %w", j.namespace, j.name, err)
 	}
@@ -94,7 +73,7 @@ func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
 }
 
 // delete removes the pod from the API server immediately, unless a new pod of the same name has replaced it.
-func (p *Publisher) delete(ctx context.Context, j job) error {
+func (p *Publisher) delete(ctx context.Context, j entry) error {
 	now := int64(0)
 	uid := j.uid
 	err := p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).
@@ -121,7 +100,7 @@ func goneOr(err error) error {
 // replaced reports whether the API server no longer has the pod of j, after a conflict. Only the text of a conflict
 // says whether it is about the UID or about something else, and that text contains names that users choose, so the pod
 // is read. A list is allowed to a node whichever node a new pod of this name is bound to.
-func (p *Publisher) replaced(ctx context.Context, j job) bool {
+func (p *Publisher) replaced(ctx context.Context, j entry) bool {
 	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
 	found := &corev1.PodList{}
 	err := p.cfg.Client.Get().Namespace(j.namespace).Resource("pods").
@@ -144,7 +123,7 @@ func metadataUIDCause(err error) (metav1.StatusCause, bool) {
 }
 
 // finished records the result of j and queues e again if there is more to send.
-func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
+func (p *Publisher) finished(e *entry, j entry, pod *corev1.Pod, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake.Set()
@@ -156,7 +135,7 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 	if p.pods[j.uid] != e { // forgotten meanwhile
 		return
 	}
-	if errors.Is(err, errPodGone) || (err == nil && j.delete) {
+	if errors.Is(err, errPodGone) || (err == nil && j.gone) {
 		p.noteServer(e, nil)
 		p.drop(e)
 		return
