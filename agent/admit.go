@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,23 +20,14 @@ const notListed = "the container runtime has not listed its pods yet"
 
 // admitter decides, by asking those who know, which pods that are new to this run of the agent may run. Only the loop
 // uses it.
-type admitter struct {
-	cfg     *Config
-	loop    *loop
-	table   *table
-	workers *dispatcher
-	// running counts the goroutines that Run of the supervisor waits for.
-	running *sync.WaitGroup
-	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete.
-	reconcile func(context.Context)
-}
+type admitter struct{ *dispatcher }
 
 // admitPending starts workers for the pods that need not wait, and decides which of them are admitted.
 func (a *admitter) admitPending(ctx context.Context) {
 	for _, pod := range a.table.pending() {
 		if a.waitsFor(pod) == nil {
-			e := a.workers.begin(ctx, pod)
-			a.workers.allocations.update(e, pod) // the next pods are judged beside what this one holds
+			e := a.begin(ctx, pod)
+			a.allocations.update(e, pod) // the next pods are judged beside what this one holds
 			a.admit(ctx, e)
 		}
 	}
@@ -152,7 +142,7 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 			podstate.ReasonPreempting, podstate.MessagePreempted)
 		a.cfg.Metrics.Preempted(string(v.Short))
 		victim.preemptor = e
-		a.workers.evict(victim, Eviction{
+		a.evict(victim, Eviction{
 			Reason:  podstate.ReasonPreempting,
 			Message: podstate.MessagePreempted,
 			Grace:   podutil.GracePeriod(pod),
@@ -162,7 +152,7 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
 	var ending []<-chan struct{}
 	for _, victim := range a.table.workers {
 		if victim.preemptor != nil && !victim.worker.isReleased() {
-			ending = append(ending, a.workers.released(victim))
+			ending = append(ending, a.released(victim))
 			limit = max(limit, podutil.GracePeriod(victim.source)*3/2)
 		}
 	}

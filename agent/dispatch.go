@@ -19,7 +19,8 @@ type dispatcher struct {
 	allocations *allocations
 	// running counts the goroutines that Run of the supervisor waits for.
 	running *sync.WaitGroup
-	// reconcile brings the workers in line with the sources; it is called in the loop when a worker has ended.
+	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
+	// when a worker has ended.
 	reconcile func(context.Context)
 	// onRelease is called in the loop when a pod has released all its resources.
 	onRelease func()

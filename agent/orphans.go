@@ -11,11 +11,7 @@ import (
 
 // orphans finds what pods that no source knows have left on the node, and starts workers that remove it. Only the loop
 // uses it.
-type orphans struct {
-	cfg     *Config
-	table   *table
-	workers *dispatcher
-}
+type orphans struct{ *dispatcher }
 
 // adoptListed starts workers that end the pods of the runtime which must not run: those that no source knows, and
 // static pods whose name a newer one has taken.
@@ -24,7 +20,7 @@ func (o *orphans) adoptListed(ctx context.Context) {
 		if o.table.workers[uid] == nil && (o.table.unwanted(uid) || o.table.superseded(pod)) {
 			orphan := unknownPod(uid, pod.Namespace, pod.Name)
 			orphan.Spec.TerminationGracePeriodSeconds = pod.Grace
-			o.workers.adopt(ctx, orphan)
+			o.adopt(ctx, orphan)
 		}
 	}
 }
@@ -48,7 +44,7 @@ func (o *orphans) adoptFromDisk(ctx context.Context) {
 	dirs = append(dirs, o.cfg.Claims.Pods()...)
 	for _, uid := range dirs {
 		if o.table.workers[uid] == nil && o.table.unwanted(uid) {
-			o.workers.adopt(ctx, unknownPod(uid, "", ""))
+			o.adopt(ctx, unknownPod(uid, "", ""))
 		}
 	}
 }

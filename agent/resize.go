@@ -12,11 +12,7 @@ import (
 )
 
 // resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
-type resizer struct {
-	cfg     *Config
-	table   *table
-	workers *dispatcher
-}
+type resizer struct{ *dispatcher }
 
 // judge decides about all of them whose own admission is complete, in the order of admission.CompareResizes.
 func (z *resizer) judge() {
@@ -54,8 +50,8 @@ func (z *resizer) resize(e *entry) {
 			"Pod resize "+pending.Reason, pending.Message)
 	}
 	r.pending = pending
-	z.workers.allocations.save(pod, r.allocated)
-	z.workers.send(e)
+	z.allocations.save(pod, r.allocated)
+	z.send(e)
 }
 
 // staticResources returns the resources that Guaranteed pods have for themselves.

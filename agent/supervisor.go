@@ -60,16 +60,9 @@ func NewSupervisor(c Config) *Supervisor {
 		reconcile:   s.reconcile,
 		onRelease:   s.retry,
 	}
-	s.admission = &admitter{
-		cfg:       cfg,
-		loop:      s.loop,
-		table:     s.table,
-		workers:   s.workers,
-		running:   &s.running,
-		reconcile: s.reconcile,
-	}
-	s.resizes = &resizer{cfg: cfg, table: s.table, workers: s.workers}
-	s.orphans = &orphans{cfg: cfg, table: s.table, workers: s.workers}
+	s.admission = &admitter{s.workers}
+	s.resizes = &resizer{s.workers}
+	s.orphans = &orphans{s.workers}
 	return s
 }
 
