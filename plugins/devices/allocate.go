@@ -41,8 +41,7 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 // Release releases the devices of a pod that is gone.
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()
-	_, has := d.given[pod]
-	delete(d.given, pod)
+	has := d.free(func(uid types.UID) bool { return uid == pod })
 	delete(d.reserved, pod)
 	d.mu.Unlock()
 	if has {
@@ -64,9 +63,9 @@ var errTakenBack = errors.New("the devices of the pod were released; the pod is 
 func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 	pod := r.pod.UID
 	d.mu.Lock()
-	before := containers{}
-	for name, of := range d.given[pod] {
-		before[name] = maps.Clone(of)
+	before := map[slot]*allocation{}
+	for _, s := range d.slotsOf(pod) {
+		before[s] = d.given[s]
 	}
 	d.mu.Unlock()
 	err := d.allocateAll(ctx, r)
@@ -80,10 +79,8 @@ func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 	}
 	delete(d.reserved, pod)
 	if err != nil {
-		d.given[pod] = before
-		if len(before) == 0 {
-			delete(d.given, pod)
-		}
+		d.free(func(uid types.UID) bool { return uid == pod })
+		maps.Copy(d.given, before)
 	}
 	return err
 }
@@ -134,7 +131,7 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	}
 	defer leave()
 	d.mu.Lock()
-	has := d.given[r.pod.UID][c.Name][name]
+	has := d.given[slot{r.pod.UID, c.Name, name}]
 	d.mu.Unlock()
 	if has == nil {
 		if has, err = d.choose(ctx, r, c, name, reusable); err != nil {

@@ -60,7 +60,7 @@ func (d *Devices) of(pod types.UID, container string, names []string) map[string
 	defer d.mu.Unlock()
 	has := map[string]*allocation{}
 	for _, name := range names {
-		a := d.given[pod][container][name]
+		a := d.given[slot{pod, container, name}]
 		if a == nil || a.answer == nil {
 			return nil
 		}

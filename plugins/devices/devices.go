@@ -131,7 +131,7 @@ func New(cfg Config) (*Devices, error) {
 		inventory: inventory{
 			resources: map[string]*resource{},
 			withdrawn: map[string]bool{},
-			given:     map[types.UID]containers{},
+			given:     map[slot]*allocation{},
 			reserved:  map[types.UID]*reservation{},
 			changed:   make(chan struct{}),
 		},

@@ -1,7 +1,6 @@
 package devices
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,22 +13,20 @@ import (
 func (d *Devices) Health(pod types.UID) map[string][]corev1.ResourceStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	given := d.given[pod]
+	given := d.slotsOf(pod)
 	if len(given) == 0 {
 		return nil
 	}
-	all := make(map[string][]corev1.ResourceStatus, len(given))
-	for container, of := range given {
-		for _, name := range slices.Sorted(maps.Keys(of)) {
-			one := corev1.ResourceStatus{Name: corev1.ResourceName(name)}
-			for _, id := range of[name].all() {
-				one.Resources = append(one.Resources, corev1.ResourceHealth{
-					ResourceID: corev1.ResourceID(id),
-					Health:     d.resources[name].health(id),
-				})
-			}
-			all[container] = append(all[container], one)
+	all := map[string][]corev1.ResourceStatus{}
+	for _, s := range given {
+		one := corev1.ResourceStatus{Name: corev1.ResourceName(s.resource)}
+		for _, id := range d.given[s].all() {
+			one.Resources = append(one.Resources, corev1.ResourceHealth{
+				ResourceID: corev1.ResourceID(id),
+				Health:     d.resources[s.resource].health(id),
+			})
 		}
+		all[s.container] = append(all[s.container], one)
 	}
 	return all
 }
@@ -55,13 +52,11 @@ func (r *resource) health(id string) corev1.ResourceHealthStatus {
 
 // holders returns the pods that have devices of a resource. mu is held.
 func (v *inventory) holders(name string) (pods []types.UID) {
-	for pod, given := range v.given {
-		for _, of := range given {
-			if of[name] != nil {
-				pods = append(pods, pod)
-				break
-			}
+	for s := range v.given {
+		if s.resource == name {
+			pods = append(pods, s.pod)
 		}
 	}
-	return pods
+	slices.Sort(pods)
+	return slices.Compact(pods)
 }

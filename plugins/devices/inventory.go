@@ -1,7 +1,9 @@
 package devices
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,15 +19,22 @@ type inventory struct {
 	resources map[string]*resource
 	// withdrawn are resources whose plugins have been gone for longer than the grace period.
 	withdrawn map[string]bool
-	given     map[types.UID]containers
+	given     map[slot]*allocation
 	// reserved are the pods whose plugins are being called.
 	reserved map[types.UID]*reservation
 	// changed is closed and replaced when a plugin has sent its devices.
 	changed chan struct{}
 }
 
-// containers are the allocations of a pod, by container and resource.
-type containers map[string]map[string]*allocation
+// slot is what a container can have of a resource.
+type slot struct {
+	pod                 types.UID
+	container, resource string
+}
+
+func (s slot) compare(o slot) int {
+	return cmp.Or(cmp.Compare(s.pod, o.pod), cmp.Compare(s.container, o.container), cmp.Compare(s.resource, o.resource))
+}
 
 // set is a set of device IDs.
 type set map[string]bool
@@ -46,11 +55,9 @@ func (v *inventory) known(name string) bool {
 	if v.resources[name] != nil {
 		return true
 	}
-	for _, pod := range v.given {
-		for _, of := range pod {
-			if of[name] != nil {
-				return true
-			}
+	for s := range v.given {
+		if s.resource == name {
+			return true
 		}
 	}
 	return false
@@ -84,7 +91,7 @@ func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	lacks := false
 	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		for _, name := range v.wanted(pod, c) {
-			n, has := wants(c, name), v.given[pod.UID][c.Name][name]
+			n, has := wants(c, name), v.given[slot{pod.UID, c.Name, name}]
 			switch {
 			case has == nil:
 				fresh := max(0, n-passed[name])
@@ -166,13 +173,12 @@ func (v *inventory) candidates(pod types.UID, name string, n int, reusable set) 
 // taken returns the allocated devices of a resource. mu is held.
 func (v *inventory) taken(name string) set {
 	taken := set{}
-	for _, pod := range v.given {
-		for _, of := range pod {
-			if a := of[name]; a != nil {
-				for _, id := range a.all() {
-					taken[id] = true
-				}
-			}
+	for s, a := range v.given {
+		if s.resource != name {
+			continue
+		}
+		for _, id := range a.all() {
+			taken[id] = true
 		}
 	}
 	return taken
@@ -198,27 +204,26 @@ func (v *inventory) insert(r *reservation, container, resource string, a *alloca
 	if v.reserved[r.pod.UID] != r {
 		return errTakenBack
 	}
-	v.note(r.pod.UID, container, resource, a)
+	v.given[slot{r.pod.UID, container, resource}] = a
 	return nil
 }
 
-func (v *inventory) note(pod types.UID, container, resource string, a *allocation) {
-	if v.given[pod] == nil {
-		v.given[pod] = containers{}
-	}
-	if v.given[pod][container] == nil {
-		v.given[pod][container] = map[string]*allocation{}
-	}
-	v.given[pod][container][resource] = a
-}
-
-// free releases the devices of the pods that are finished. mu is held.
-func (v *inventory) free(finished func(types.UID) bool) {
-	for pod := range v.given {
-		if finished(pod) {
-			delete(v.given, pod)
+// slotsOf returns what the containers of a pod have, sorted. mu is held.
+func (v *inventory) slotsOf(pod types.UID) (all []slot) {
+	for s := range v.given {
+		if s.pod == pod {
+			all = append(all, s)
 		}
 	}
+	slices.SortFunc(all, slot.compare)
+	return all
+}
+
+// free releases the devices of the pods that are finished, and reports whether there were any. mu is held.
+func (v *inventory) free(finished func(types.UID) bool) bool {
+	before := len(v.given)
+	maps.DeleteFunc(v.given, func(s slot, _ *allocation) bool { return finished(s.pod) })
+	return len(v.given) < before
 }
 
 // claimed reports whether the pod has a ResourceClaim for what its container requests of a resource.

@@ -74,16 +74,16 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	given := d.slotsOf(pod.UID)
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if role != podutil.RoleSidecar && role != podutil.RoleApp {
 			continue
 		}
 		own := d.cfg.Exclusive.OfContainer(pod, c)
 		one := &podresources.ContainerResources{Name: c.Name, CpuIds: own.CPUs, Memory: own.Memory}
-		given := d.given[pod.UID][c.Name]
-		for _, name := range slices.Sorted(maps.Keys(given)) {
-			if given[name].settled() {
-				one.Devices = append(one.Devices, containerDevices(name, given[name].ids)...)
+		for _, s := range given {
+			if a := d.given[s]; s.container == c.Name && a.settled() {
+				one.Devices = append(one.Devices, containerDevices(s.resource, a.ids)...)
 			}
 		}
 		one.DynamicResources = d.cfg.Claims(pod, c)

@@ -72,7 +72,7 @@ func (d *Devices) load() error {
 				"pod", e.PodUID, "container", e.ContainerName, "resource", e.ResourceName, "err", err)
 			a.answer, a.unread = nil, e.AllocResp
 		}
-		d.note(types.UID(e.PodUID), e.ContainerName, e.ResourceName, a)
+		d.given[slot{types.UID(e.PodUID), e.ContainerName, e.ResourceName}] = a
 	}
 	for name, ids := range registered {
 		r := &resource{devices: map[string]device{}}
@@ -112,22 +112,17 @@ func (d *Devices) marshal() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	entries := []checkpoint.PodDevicesEntry{}
-	for _, pod := range slices.Sorted(maps.Keys(d.given)) {
-		for _, container := range slices.Sorted(maps.Keys(d.given[pod])) {
-			of := d.given[pod][container]
-			for _, name := range slices.Sorted(maps.Keys(of)) {
-				if !of[name].settled() {
-					continue // after a crash the pod is admitted again
-				}
-				answer, err := of[name].wire()
-				if err != nil {
-					return nil, err
-				}
-				entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(pod), ContainerName: container,
-					ResourceName: name,
-					DeviceIDs:    of[name].ids, AllocResp: answer})
-			}
+	for _, s := range slices.SortedFunc(maps.Keys(d.given), slot.compare) {
+		a := d.given[s]
+		if !a.settled() {
+			continue // after a crash the pod is admitted again
 		}
+		answer, err := a.wire()
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, checkpoint.PodDevicesEntry{PodUID: string(s.pod), ContainerName: s.container,
+			ResourceName: s.resource, DeviceIDs: a.ids, AllocResp: answer})
 	}
 	registered := map[string][]string{}
 	for name, r := range d.resources {

@@ -51,7 +51,7 @@ func awaitUsable(ctx context.Context, d *Devices, pod *corev1.Pod) error {
 func (v *inventory) usable(pod *corev1.Pod) error {
 	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
 		for _, name := range v.wanted(pod, c) {
-			a := v.given[pod.UID][c.Name][name]
+			a := v.given[slot{pod.UID, c.Name, name}]
 			if a == nil {
 				continue
 			}
