@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 const (
@@ -23,44 +22,35 @@ const (
 	pemCertificate = "CERTIFICATE"
 )
 
-// projectedCertificates adds the files of the podCertificate sources, and returns when to look at them again.
-func projectedCertificates(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
-) (refresh time.Time, err error) {
-	var errs []error
-	d := defaultsOf(s.DefaultMode, s.DefaultUser)
-	for i, source := range s.Sources {
-		if source.PodCertificate == nil {
-			continue
-		}
-		shown, renew := currentCertificate(current, source.PodCertificate)
-		c, renew, err := o.PodCertificate(ctx, r.Pod, r.Volume.Name, i, shown, renew)
-		if err == nil {
-			perSource[i], err = certificateFiles(r.Pod, source.PodCertificate, c, renew, d)
-		}
-		if err != nil {
-			errs = append(errs, inSource(i, "podCertificate", err))
-			continue
-		}
-		if soon := r.Now.Add(certificateRetry); renew.Before(soon) {
-			renew = soon
-		}
-		refresh = earlier(refresh, renew)
+// certificate makes the files of a podCertificate source, and returns when to look at them again.
+func (c *content) certificate(ctx context.Context, i int, source *corev1.VolumeProjection) (payload, time.Time, error) {
+	s := source.PodCertificate
+	if s == nil {
+		return nil, never, nil
 	}
-	return refresh, utilerrors.NewAggregate(errs)
+	shown, renew := currentCertificate(c.current, s)
+	issued, renew, err := c.objects.PodCertificate(ctx, c.Pod, c.Volume.Name, i, shown, renew)
+	if err != nil {
+		return nil, never, inSource(i, "podCertificate", err)
+	}
+	files, err := c.certificateFiles(s, issued, renew)
+	if soon := c.Now.Add(certificateRetry); renew.Before(soon) {
+		renew = soon
+	}
+	return files, renew, inSource(i, "podCertificate", err)
 }
 
 // certificateFiles are a key and the chain that was issued to it, in one file or in two. The time to renew it is
 // not in them, so it is stored beside them.
-func certificateFiles(
-	pod *corev1.Pod, s *corev1.PodCertificateProjection, c *tls.Certificate, renew time.Time, d defaults,
+func (c *content) certificateFiles(
+	s *corev1.PodCertificateProjection, issued *tls.Certificate, renew time.Time,
 ) (payload, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	der, err := x509.MarshalPKCS8PrivateKey(issued.PrivateKey)
 	if err != nil {
 		return nil, fmt.Errorf("encode the key: %w", err)
 	}
 	key := pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der})
-	chain := encodeCertificates(c.Certificate)
+	chain := encodeCertificates(issued.Certificate)
 	files := payload{}
 	for _, f := range []struct {
 		path string
@@ -73,7 +63,7 @@ func certificateFiles(
 		if f.path == "" {
 			continue
 		}
-		own := ownFile(pod, f.data, d, s.User)
+		own := c.ownFile(f.data, s.User)
 		own.note = renew.UTC().Format(time.RFC3339)
 		if err := files.set(f.path, own); err != nil {
 			return nil, err

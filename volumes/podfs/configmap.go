@@ -10,46 +10,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
-
-	"github.com/nodelet/nodelet/kube/pluginname"
 )
-
-func (v *FS) mountConfigMap(
-	ctx context.Context, r Request, s *corev1.ConfigMapVolumeSource, o Objects,
-) (Mounted, error) {
-	k := keysOf(s.Name, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser), s.Optional)
-	files, err := configMapFiles(ctx, o, r.Pod.Namespace, k)
-	if err != nil {
-		return Mounted{}, err
-	}
-	return v.show(ctx, r, pluginname.ConfigMap, files)
-}
-
-func (v *FS) mountSecret(
-	ctx context.Context, r Request, s *corev1.SecretVolumeSource, o Objects,
-) (Mounted, error) {
-	k := keysOf(s.SecretName, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser), s.Optional)
-	files, err := secretFiles(ctx, o, r.Pod.Namespace, k)
-	if err != nil {
-		return Mounted{}, err
-	}
-	return v.show(ctx, r, pluginname.Secret, files)
-}
 
 // keys selects the keys of an object that become files: the items, or all if there are none.
 type keys struct {
 	name     string
 	items    []corev1.KeyToPath
-	defaults defaults
-	optional bool // neither the object nor an item's key has to be there
+	optional *bool // neither the object nor an item's key has to be there
 }
 
-func keysOf(name string, items []corev1.KeyToPath, d defaults, optional *bool) keys {
-	return keys{name: name, items: items, defaults: d, optional: ptr.Deref(optional, false)}
-}
-
-func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
-	cm, err := o.ConfigMap(ctx, namespace, k.name)
+func (c *content) configMap(ctx context.Context, k keys) (payload, error) {
+	cm, err := c.objects.ConfigMap(ctx, c.Pod.Namespace, k.name)
 	if err != nil {
 		return k.without("configmap", err)
 	}
@@ -58,17 +29,17 @@ func configMapFiles(ctx context.Context, o Objects, namespace string, k keys) (p
 	for key, value := range cm.Data {
 		data[key] = []byte(value)
 	}
-	return k.files(data, func(key string) error {
+	return c.files(k, data, func(key string) error {
 		return fmt.Errorf("configmap references non-existent config key: %s", key)
 	})
 }
 
-func secretFiles(ctx context.Context, o Objects, namespace string, k keys) (payload, error) {
-	secret, err := o.Secret(ctx, namespace, k.name)
+func (c *content) secret(ctx context.Context, k keys) (payload, error) {
+	secret, err := c.objects.Secret(ctx, c.Pod.Namespace, k.name)
 	if err != nil {
 		return k.without("secret", err)
 	}
-	return k.files(secret.Data, func(key string) error {
+	return c.files(k, secret.Data, func(key string) error {
 		return fmt.Errorf("references non-existent secret key: %s", key)
 	})
 }
@@ -78,30 +49,30 @@ func (k keys) without(kind string, err error) (payload, error) {
 	switch {
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("get %s %q: %w", kind, k.name, err)
-	case k.optional:
+	case ptr.Deref(k.optional, false):
 		return payload{}, nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource(kind), k.name)
 }
 
-func (k keys) files(data map[string][]byte, missing func(key string) error) (payload, error) {
+func (c *content) files(k keys, data map[string][]byte, missing func(key string) error) (payload, error) {
 	files := payload{}
 	if len(k.items) == 0 {
 		var errs []error
 		for key, value := range data {
-			errs = append(errs, files.set(key, k.defaults.file(value, nil, nil)))
+			errs = append(errs, files.set(key, c.defaults.file(value, nil, nil)))
 		}
 		return files, errors.Join(errs...)
 	}
 	for _, item := range k.items {
 		value, ok := data[item.Key]
 		if !ok {
-			if k.optional {
+			if ptr.Deref(k.optional, false) {
 				continue
 			}
 			return nil, missing(item.Key)
 		}
-		if err := files.set(item.Path, k.defaults.file(value, item.Mode, item.User)); err != nil {
+		if err := files.set(item.Path, c.defaults.file(value, item.Mode, item.User)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,34 +1,24 @@
 package podfs
 
 import (
-	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-func (v *FS) mountDownwardAPI(ctx context.Context, r Request, s *corev1.DownwardAPIVolumeSource) (Mounted, error) {
-	files, err := downwardFiles(r, s.Items, defaultsOf(s.DefaultMode, s.DefaultUser))
-	if err != nil {
-		return Mounted{}, err
-	}
-	return v.show(ctx, r, pluginname.DownwardAPI, files)
-}
-
-func downwardFiles(r Request, items []corev1.DownwardAPIVolumeFile, d defaults) (payload, error) {
+func (c *content) downward(items []corev1.DownwardAPIVolumeFile) (payload, error) {
 	files := payload{}
 	var errs []error
 	for _, item := range items {
-		value, err := downwardValue(r, item)
+		value, err := downwardValue(c.Request, item)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if err := files.set(item.Path, d.file([]byte(value), item.Mode, item.User)); err != nil {
+		if err := files.set(item.Path, c.defaults.file([]byte(value), item.Mode, item.User)); err != nil {
 			errs = append(errs, err)
 		}
 	}

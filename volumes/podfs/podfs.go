@@ -133,15 +133,8 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 		return v.mountNFS(ctx, r.Pod, r.Volume.Name, s.NFS, nil, s.NFS.ReadOnly)
 	case s.Image != nil:
 		return Mounted{ReadOnly: true, SELinuxRelabel: true}, nil
-	case s.ConfigMap != nil:
-		return v.mountConfigMap(ctx, r, s.ConfigMap, objects)
-	case s.Secret != nil:
-		return v.mountSecret(ctx, r, s.Secret, objects)
-	case s.DownwardAPI != nil:
-		return v.mountDownwardAPI(ctx, r, s.DownwardAPI)
-	default: // supported left nothing else
-		return v.mountProjected(ctx, r, s.Projected, objects)
 	}
+	return v.mountContent(ctx, r, objects) // supported left nothing else
 }
 
 // OnDisk is one directory below pods/<uid>/volumes.

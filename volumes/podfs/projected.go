@@ -14,37 +14,84 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-func (v *FS) mountProjected(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
-) (Mounted, error) {
-	perSource, err := v.projectedObjects(ctx, r, s, o)
+// content makes the files of one volume.
+type content struct {
+	*FS
+	Request
+	objects  Objects
+	defaults defaults
+	current  *os.File // the volume as its containers see it; nil if it is not there yet
+}
+
+// never is the time to make files again that do not change.
+var never time.Time
+
+// mountContent mounts a volume whose files come from objects.
+func (v *FS) mountContent(ctx context.Context, r Request, o Objects) (Mounted, error) {
+	c := &content{FS: v, Request: r, objects: o}
+	plugin, files, refresh, err := c.make(ctx)
 	if err != nil {
 		return Mounted{}, err
 	}
-	// Certificates come after all objects, and tokens last: while an object is missing, each retry would request new ones
-	// for nothing.
-	current := v.openCurrent(r)
-	if current != nil {
-		defer current.Close()
-	}
-	renew, err := projectedCertificates(ctx, r, s, o, current, perSource)
-	if err != nil {
-		return Mounted{}, err
-	}
-	refresh, err := v.projectedTokens(ctx, r, s, o, current, perSource)
-	if err != nil {
-		return Mounted{}, err
-	}
-	files := payload{}
-	for _, p := range perSource {
-		maps.Copy(files, p) // a later source wins
-	}
-	m, err := v.show(ctx, r, pluginname.Projected, files)
-	m.RefreshAt = earlier(refresh, renew)
+	m, err := v.show(ctx, r, plugin, files)
+	m.RefreshAt = refresh
 	return m, err
 }
 
-// earlier returns the earlier of two times. A zero time means never.
+// make makes the files, and returns the plugin of the volume and when to do it again.
+func (c *content) make(ctx context.Context) (plugin string, files payload, refresh time.Time, err error) {
+	switch s := c.Volume.VolumeSource; {
+	case s.ConfigMap != nil:
+		c.defaults = defaultsOf(s.ConfigMap.DefaultMode, s.ConfigMap.DefaultUser)
+		files, err = c.configMap(ctx, keys{s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional})
+		return pluginname.ConfigMap, files, never, err
+	case s.Secret != nil:
+		c.defaults = defaultsOf(s.Secret.DefaultMode, s.Secret.DefaultUser)
+		files, err = c.secret(ctx, keys{s.Secret.SecretName, s.Secret.Items, s.Secret.Optional})
+		return pluginname.Secret, files, never, err
+	case s.DownwardAPI != nil:
+		c.defaults = defaultsOf(s.DownwardAPI.DefaultMode, s.DownwardAPI.DefaultUser)
+		files, err = c.downward(s.DownwardAPI.Items)
+		return pluginname.DownwardAPI, files, never, err
+	default:
+		c.defaults = defaultsOf(s.Projected.DefaultMode, s.Projected.DefaultUser)
+		files, refresh, err = c.projected(ctx, s.Projected.Sources)
+		return pluginname.Projected, files, refresh, err
+	}
+}
+
+// projected makes the files of all sources, and returns when to do it again. Certificates come after all objects, and
+// tokens last: while an object is missing, each retry would request new ones for nothing.
+func (c *content) projected(ctx context.Context, sources []corev1.VolumeProjection) (payload, time.Time, error) {
+	if c.current = c.openCurrent(c.Request); c.current != nil {
+		defer c.current.Close()
+	}
+	bySource, refresh := make([]payload, len(sources)), never
+	for _, step := range []func(context.Context, int, *corev1.VolumeProjection) (payload, time.Time, error){
+		c.object, c.certificate, c.token,
+	} {
+		var errs []error
+		for i := range sources {
+			files, due, err := step(ctx, i, &sources[i])
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case files != nil:
+				bySource[i], refresh = files, earlier(refresh, due)
+			}
+		}
+		if len(errs) > 0 {
+			return nil, never, utilerrors.NewAggregate(errs)
+		}
+	}
+	all := payload{}
+	for _, files := range bySource {
+		maps.Copy(all, files) // a later source wins
+	}
+	return all, refresh, nil
+}
+
+// earlier returns the earlier of two times, either of which may be never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -52,65 +99,30 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// projectedObjects adds the files of all sources but certificates and tokens.
-func (v *FS) projectedObjects(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects,
-) ([]payload, error) {
-	perSource, d := make([]payload, len(s.Sources)), defaultsOf(s.DefaultMode, s.DefaultUser)
-	var errs []error
-	for i, source := range s.Sources {
-		var err error
-		switch {
-		case source.Secret != nil:
-			p := source.Secret
-			perSource[i], err = secretFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, d, p.Optional))
-		case source.ConfigMap != nil:
-			p := source.ConfigMap
-			perSource[i], err = configMapFiles(ctx, o, r.Pod.Namespace, keysOf(p.Name, p.Items, d, p.Optional))
-		case source.DownwardAPI != nil:
-			perSource[i], err = downwardFiles(r, source.DownwardAPI.Items, d)
-		case source.ClusterTrustBundle != nil:
-			perSource[i], err = bundleFiles(ctx, r, source.ClusterTrustBundle, o, d)
-			err = inSource(i, "clusterTrustBundle", err)
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
+// object makes the files of a source that is neither a certificate nor a token.
+func (c *content) object(
+	ctx context.Context, i int, s *corev1.VolumeProjection,
+) (files payload, _ time.Time, err error) {
+	switch {
+	case s.Secret != nil:
+		files, err = c.secret(ctx, keys{s.Secret.Name, s.Secret.Items, s.Secret.Optional})
+	case s.ConfigMap != nil:
+		files, err = c.configMap(ctx, keys{s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional})
+	case s.DownwardAPI != nil:
+		files, err = c.downward(s.DownwardAPI.Items)
+	case s.ClusterTrustBundle != nil:
+		files, err = c.bundle(ctx, s.ClusterTrustBundle)
+		err = inSource(i, "clusterTrustBundle", err)
 	}
-	return perSource, utilerrors.NewAggregate(errs)
-}
-
-// projectedTokens adds the files of the token sources, and returns when the first token is due.
-func (v *FS) projectedTokens(
-	ctx context.Context, r Request, s *corev1.ProjectedVolumeSource, o Objects, current *os.File, perSource []payload,
-) (refresh time.Time, err error) {
-	var errs []error
-	d := defaultsOf(s.DefaultMode, s.DefaultUser)
-	for i, source := range s.Sources {
-		if source.ServiceAccountToken == nil {
-			continue
-		}
-		token, due, err := v.token(ctx, r, source.ServiceAccountToken, o, current)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		refresh = earlier(refresh, due)
-		perSource[i] = payload{}
-		f := ownFile(r.Pod, []byte(token), d, source.ServiceAccountToken.User)
-		if err := perSource[i].set(source.ServiceAccountToken.Path, f); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return refresh, utilerrors.NewAggregate(errs)
+	return files, never, err
 }
 
 // ownFile makes a token, a certificate or a trust bundle a file of the user that the source or the volume names, or as
 // which all containers run; no other user can read it. With an fsGroup the group may read it, too (the whole volume
 // gets 0640).
-func ownFile(pod *corev1.Pod, data []byte, d defaults, user *int64) file {
-	f := d.file(data, nil, cmp.Or(user, d.user, singleUser(pod)))
-	if sc := pod.Spec.SecurityContext; f.uid != nil || sc != nil && sc.FSGroup != nil {
+func (c *content) ownFile(data []byte, user *int64) file {
+	f := c.defaults.file(data, nil, cmp.Or(user, c.defaults.user, singleUser(c.Pod)))
+	if sc := c.Pod.Spec.SecurityContext; f.uid != nil || sc != nil && sc.FSGroup != nil {
 		f.mode = 0o600
 	}
 	return f

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
@@ -29,33 +30,43 @@ const (
 	tokenDefaultLifetime = 3600 // seconds, as the API server fills in
 )
 
-// token returns the content of a token source, and when to request the next one. The token on disk is used until it is
-// due, so that a restart of the agent requests none.
-func (v *FS) token(
-	ctx context.Context, r Request, s *corev1.ServiceAccountTokenProjection, o Objects, current *os.File,
+// token makes the file of a token source, and returns when to request the next token. The token on disk is used until
+// it is due, so that a restart of the agent requests none.
+func (c *content) token(ctx context.Context, _ int, source *corev1.VolumeProjection) (payload, time.Time, error) {
+	s := source.ServiceAccountToken
+	if s == nil {
+		return nil, never, nil
+	}
+	token, refresh, err := c.requestToken(ctx, s)
+	if err != nil {
+		return nil, never, err
+	}
+	files := payload{}
+	return files, refresh, files.set(s.Path, c.ownFile([]byte(token), s.User))
+}
+
+func (c *content) requestToken(
+	ctx context.Context, s *corev1.ServiceAccountTokenProjection,
 ) (token string, refresh time.Time, err error) {
-	jitter := jitterOf(r, s)
-	old, oldToken := currentToken(current, s.Path)
-	fits := old.fits(r.Pod, s.Audience)
-	if fits && !old.due(r.Now, jitter) {
-		return oldToken, old.refreshAt(r.Now, jitter), nil
+	jitter := jitterOf(c.Request, s)
+	old, oldToken := currentToken(c.current, s.Path)
+	fits := old.fits(c.Pod, s.Audience)
+	if fits && !old.due(c.Now, jitter) {
+		return oldToken, old.refreshAt(c.Now, jitter), nil
 	}
-	seconds := int64(tokenDefaultLifetime)
-	if s.ExpirationSeconds != nil {
-		seconds = *s.ExpirationSeconds
-	}
-	fresh, expires, err := o.Token(ctx, r.Pod, s.Audience, seconds)
+	seconds := ptr.Deref(s.ExpirationSeconds, tokenDefaultLifetime)
+	fresh, expires, err := c.objects.Token(ctx, c.Pod, s.Audience, seconds)
 	switch {
 	case err == nil:
-		return fresh, newClaims(fresh, expires, seconds).refreshAt(r.Now, jitter), nil
+		return fresh, newClaims(fresh, expires, seconds).refreshAt(c.Now, jitter), nil
 	case !fits:
-		return "", time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
-	case !r.Now.Before(old.expires):
-		return "", time.Time{}, fmt.Errorf("token expired and refresh failed: %w", err)
+		return "", never, fmt.Errorf("failed to fetch token: %w", err)
+	case !c.Now.Before(old.expires):
+		return "", never, fmt.Errorf("token expired and refresh failed: %w", err)
 	}
-	v.log.Warn("cannot renew the service account token, keeping the old one",
-		"pod", r.Pod.Namespace+"/"+r.Pod.Name, "volume", r.Volume.Name, "expires", old.expires, "err", err)
-	return oldToken, r.Now.Add(tokenRetry), nil
+	c.log.Warn("cannot renew the service account token, keeping the old one",
+		"pod", c.Pod.Namespace+"/"+c.Pod.Name, "volume", c.Volume.Name, "expires", old.expires, "err", err)
+	return oldToken, c.Now.Add(tokenRetry), nil
 }
 
 // claims is what a service account token says about itself.

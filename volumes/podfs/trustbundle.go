@@ -13,13 +13,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// bundleFiles is the file of a clusterTrustBundle source: each certificate of the bundles once, and nothing else of
-// them. An optional source without a bundle gives an empty file.
-func bundleFiles(
-	ctx context.Context, r Request, s *corev1.ClusterTrustBundleProjection, o Objects, d defaults,
-) (payload, error) {
+// bundle makes the file of a clusterTrustBundle source: each certificate of the bundles once, and nothing else of them.
+// An optional source without a bundle gives an empty file.
+func (c *content) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjection) (payload, error) {
 	optional := ptr.Deref(s.Optional, false)
-	bundles, err := o.TrustBundles(ctx, s)
+	bundles, err := c.objects.TrustBundles(ctx, s)
 	switch {
 	case err != nil && !(optional && apierrors.IsNotFound(err)):
 		return nil, err
@@ -30,9 +28,9 @@ func bundleFiles(
 	for _, b := range bundles {
 		anchors = append(anchors, certificates([]byte(b))...)
 	}
-	anchors = shuffled(anchors, string(r.Pod.UID)+"/"+r.Volume.Name+"/"+s.Path)
+	anchors = shuffled(anchors, string(c.Pod.UID)+"/"+c.Volume.Name+"/"+s.Path)
 	files := payload{}
-	return files, files.set(s.Path, ownFile(r.Pod, encodeCertificates(anchors), d, s.User))
+	return files, files.set(s.Path, c.ownFile(encodeCertificates(anchors), s.User))
 }
 
 // shuffled returns each certificate once, in an order that depends on the seed alone, so that pods cannot rely on it.
