@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -67,7 +66,7 @@ func (r *reading) round(ctx context.Context, last bool) error {
 		if err := r.drainOld(ctx, last || time.Since(r.left) > keepOld); err != nil {
 			return err
 		}
-		if err := r.drain(ctx, false); err != nil {
+		if err := r.drain(ctx, r.file, false); err != nil {
 			return err
 		}
 		renamed, err := r.renamed()
@@ -75,7 +74,7 @@ func (r *reading) round(ctx context.Context, last bool) error {
 			return errors.Join(err, r.finish(ctx, last))
 		}
 		// It may have grown before it was renamed; and the place of what follows is found by what was read.
-		if err := r.drain(ctx, false); err != nil {
+		if err := r.drain(ctx, r.file, false); err != nil {
 			return err
 		}
 		next, err := r.successor()
@@ -83,7 +82,7 @@ func (r *reading) round(ctx context.Context, last bool) error {
 			return errors.Join(err, r.finish(ctx, last))
 		}
 		if err := r.drainOld(ctx, true); err != nil { // the runtime is two files on: nothing more comes
-			next.file.Close()
+			next.Close()
 			return err
 		}
 		r.change(next)
@@ -95,7 +94,7 @@ func (r *reading) finish(ctx context.Context, last bool) error {
 	if !last {
 		return nil
 	}
-	return r.drain(ctx, true)
+	return r.drain(ctx, r.file, true)
 }
 
 // drainOld reads what was still added to the previous file, and closes it when nothing more can follow.
@@ -103,38 +102,22 @@ func (r *reading) drainOld(ctx context.Context, over bool) error {
 	if r.old == nil {
 		return nil
 	}
-	err := r.old.drain(ctx, over)
+	err := r.drain(ctx, r.old, over)
 	if over {
-		r.old.close()
+		r.old.Close()
 		r.old = nil
 	}
 	return err
 }
 
-// opened is the file to continue with.
-type opened struct {
-	file     *os.File
-	info     os.FileInfo
-	name     string
-	unpacked io.Reader
-}
-
-// change continues with the next file. The previous one is kept for a moment.
-func (r *reading) change(next *opened) {
-	before := &reading{file: r.file, info: r.info, at: r.at, inside: r.inside, out: r.out, lines: r.lines}
-	if r.unpacked != nil { // it was complete
-		before.close()
-		before = nil
+// change continues with the next file. The previous one is kept for a moment, unless it was complete.
+func (r *reading) change(next *logFile) {
+	if r.file.unpacked != nil {
+		r.file.Close()
+		r.file = nil
 	}
-	r.old, r.left = before, time.Now()
-	r.file, r.info = next.file, next.info
-	r.unpacked = next.unpacked
-	r.at = 0
-	r.inside = nil
-	r.key = ""
-	if next.name != r.name {
-		r.key = next.name
-	}
+	r.old, r.left = r.file, time.Now()
+	r.file = next
 }
 
 // renamed reports whether the present file is no longer the newest. It also notices when the file was truncated.
@@ -145,18 +128,18 @@ func (r *reading) renamed() (bool, error) {
 		return true, nil
 	case err != nil:
 		return false, err
-	case !os.SameFile(live, r.info):
+	case !os.SameFile(live, r.file.info):
 		return true, nil
 	}
-	r.key = ""
-	if live.Size() < r.at {
-		r.at, r.inside = 0, nil
+	r.file.key = ""
+	if live.Size() < r.file.at {
+		r.file.at, r.file.inside = 0, nil
 	}
 	return false, nil
 }
 
 // successor opens the file that follows the present one; nil while there is none.
-func (r *reading) successor() (*opened, error) {
+func (r *reading) successor() (*logFile, error) {
 	r.moving.RLock() // no rotation changes a name while the files are looked through
 	defer r.moving.RUnlock()
 	rotated, err := r.rotated()
@@ -171,34 +154,33 @@ func (r *reading) successor() (*opened, error) {
 	if i < len(rotated) {
 		name = rotated[i]
 	}
-	next := &opened{name: name}
-	next.file, next.info, err = regular(r.dir, name)
+	next, err := r.open(name)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil // the runtime has not opened it yet
-	case err != nil:
-		return nil, fmt.Errorf("follow log: %w", err)
-	case os.SameFile(next.info, r.info): // it has its name back
-		next.file.Close()
+	case err == nil && os.SameFile(next.info, r.file.info): // it has its name back
+		next.Close()
 		return nil, nil
 	}
-	if next.unpacked, err = unpack(next.file, name); err != nil {
-		next.file.Close()
-		return nil, err
-	}
-	return next, nil
+	return next, err
 }
 
-// unpack reads a compressed file; it returns nil for one that is not compressed.
-func unpack(f *os.File, name string) (io.Reader, error) {
-	if !strings.HasSuffix(name, gz) {
-		return nil, nil
-	}
-	z, err := gzip.NewReader(bufio.NewReader(f))
+// open opens a file of the log.
+func (r *reading) open(name string) (*logFile, error) {
+	file, info, err := regular(r.dir, name)
 	if err != nil {
-		return nil, fmt.Errorf("follow log: unpack %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("follow log: %w", err)
 	}
-	return z, nil
+	f := &logFile{File: file, info: info}
+	if name != r.name {
+		f.key = name
+	}
+	if strings.HasSuffix(name, gz) {
+		if f.unpacked, err = gzip.NewReader(bufio.NewReader(file)); err != nil {
+			return nil, errors.Join(fmt.Errorf("follow log: unpack %s: %w", file.Name(), err), file.Close())
+		}
+	}
+	return f, nil
 }
 
 // stat returns the state of an entry of the directory, nil if there is none.
@@ -238,15 +220,15 @@ func rotatedOf(name string, entries []fs.DirEntry) []string {
 
 // place returns the index of the rotated file that follows the present one.
 func (r *reading) place(rotated []string) (int, error) {
-	if r.key == "" {
+	if r.file.key == "" {
 		for _, name := range rotated {
-			if info, err := r.stat(name); err == nil && os.SameFile(info, r.info) {
-				r.key = name
+			if info, err := r.stat(name); err == nil && os.SameFile(info, r.file.info) {
+				r.file.key = name
 			}
 		}
 	}
-	if r.key != "" {
-		stem := strings.TrimSuffix(r.key, gz)
+	if r.file.key != "" {
+		stem := strings.TrimSuffix(r.file.key, gz)
 		i, found := slices.BinarySearchFunc(rotated, stem, func(a, b string) int {
 			return strings.Compare(strings.TrimSuffix(a, gz), b)
 		})
@@ -263,7 +245,7 @@ func (r *reading) place(rotated []string) (int, error) {
 // read, or than the reading itself. The present file may have one line alone, which is then also the last that was
 // read.
 func (r *reading) placeByTime(rotated []string) (int, error) {
-	own, err := timeOfFirst(&reading{file: r.file, info: r.info})
+	own, err := timeOfFirst(&logFile{File: r.file.File})
 	if err != nil {
 		return 0, err
 	}
@@ -281,21 +263,17 @@ func (r *reading) placeByTime(rotated []string) (int, error) {
 
 // firstTime returns the time of the first line of a rotated file, zero if it has none.
 func (r *reading) firstTime(name string) (time.Time, error) {
-	f, info, err := regular(r.dir, name)
+	f, err := r.open(name)
 	if err != nil {
 		return time.Time{}, err
 	}
 	defer f.Close()
-	probe := &reading{file: f, info: info}
-	if probe.unpacked, err = unpack(f, name); err != nil {
-		return time.Time{}, err
-	}
-	return timeOfFirst(probe)
+	return timeOfFirst(f)
 }
 
 // timeOfFirst returns the time of the first line of a file, zero if it has none.
-func timeOfFirst(r *reading) (time.Time, error) {
-	r.out, r.lines = newOutput(&Options{Limit: -1}, nil, nil), 1
-	err := r.drain(context.Background(), true)
+func timeOfFirst(f *logFile) (time.Time, error) {
+	r := &reading{out: newOutput(&Options{Limit: -1}, nil, nil), lines: 1}
+	err := r.drain(context.Background(), f, true)
 	return r.out.newest, err
 }

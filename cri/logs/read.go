@@ -84,30 +84,37 @@ type reading struct {
 	out   *output
 	watch *watcher
 
-	file *os.File
+	file *logFile
+	// old is the file before this one, kept for a moment after it was left: see follow.
+	old  *logFile
+	left time.Time
+	// began is when the reading began.
+	began  time.Time
+	moving *sync.RWMutex
+	// lines are how many more may be read; negative: any.
+	lines int64
+}
+
+// logFile is an open file of a log.
+type logFile struct {
+	*os.File
 	info os.FileInfo
 	// unpacked reads a compressed file.
 	unpacked io.Reader
 	// key is the name that the file was rotated to, once that is known; empty for the newest.
 	key string
-	// old is the file before this one, kept for a moment after it was left: see follow.
-	old  *reading
-	left time.Time
-	// began is when the reading began.
-	began  time.Time
-	moving *sync.RWMutex
 	// at is the place in the file up to which lines are done.
 	at int64
-	// lines are how many more may be read; negative: any.
-	lines int64
 	// inside is the line that is being read in pieces.
 	inside *head
 }
 
 func (r *reading) begin() (err error) {
-	if r.file, r.info, err = regular(r.dir, r.name); err != nil {
+	file, info, err := regular(r.dir, r.name)
+	if err != nil {
 		return err
 	}
+	r.file = &logFile{File: file, info: info}
 	r.lines = -1
 	if r.o.Tail < 0 {
 		return nil
@@ -115,7 +122,7 @@ func (r *reading) begin() (err error) {
 	if !r.o.Follow {
 		r.lines = r.o.Tail
 	}
-	r.at, err = tailStart(r.file, r.o.Tail)
+	r.file.at, err = tailStart(file, r.o.Tail)
 	return err
 }
 
@@ -124,29 +131,29 @@ func (r *reading) close() {
 		r.file.Close()
 	}
 	if r.old != nil {
-		r.old.close()
+		r.old.Close()
 	}
 }
 
 func (r *reading) run(ctx context.Context) error {
 	if !r.o.Follow {
-		return r.drain(ctx, true)
+		return r.drain(ctx, r.file, true)
 	}
 	return r.follow(ctx)
 }
 
-// drain reads to the present end of the file. last: nothing follows a line that has no end.
-func (r *reading) drain(ctx context.Context, last bool) error {
-	err := r.pass(ctx, last)
+// drain reads to the present end of a file. last: nothing follows a line that has no end.
+func (r *reading) drain(ctx context.Context, f *logFile, last bool) error {
+	err := r.pass(ctx, f, last)
 	if ctx.Err() != nil {
 		return err
 	}
 	return errors.Join(err, r.out.flush()) // may take long, so no buffer waits for it
 }
 
-func (r *reading) pass(ctx context.Context, last bool) error {
+func (r *reading) pass(ctx context.Context, f *logFile, last bool) error {
 	b := buffers.Get().(*bufio.Reader)
-	b.Reset(r.source())
+	b.Reset(f.source())
 	defer func() {
 		b.Reset(nil)
 		buffers.Put(b)
@@ -156,32 +163,32 @@ func (r *reading) pass(ctx context.Context, last bool) error {
 			return err
 		}
 		piece, err := b.ReadSlice('\n')
-		if r.inside == nil && len(piece) > 0 && piece[0] == '{' && err == bufio.ErrBufferFull {
-			piece, err = r.whole(b, piece)
+		if f.inside == nil && len(piece) > 0 && piece[0] == '{' && err == bufio.ErrBufferFull {
+			piece, err = whole(b, piece)
 		}
 		switch {
 		case err == io.EOF && (len(piece) == 0 || !last):
 			return nil // a line without an end is read when it has one
 		case err != nil && err != bufio.ErrBufferFull && err != io.EOF:
-			return fmt.Errorf("read log %s: %w", r.file.Name(), err)
+			return fmt.Errorf("read log %s: %w", f.Name(), err)
 		}
-		if err := r.take(piece, err != bufio.ErrBufferFull); err != nil {
+		if err := r.take(f, piece, err != bufio.ErrBufferFull); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// source returns the file from the position of the reading. A compressed file is read once, from start to end.
-func (r *reading) source() io.Reader {
-	if r.unpacked != nil {
-		return r.unpacked
+// source returns the file from where it was read up to. A compressed file is read once, from start to end.
+func (f *logFile) source() io.Reader {
+	if f.unpacked != nil {
+		return f.unpacked
 	}
-	return io.NewSectionReader(r.file, r.at, 1<<62-r.at)
+	return io.NewSectionReader(f, f.at, 1<<62-f.at)
 }
 
 // whole reads the rest of a line of Docker's format. A line longer than maxJSON ends the reading.
-func (r *reading) whole(b *bufio.Reader, piece []byte) ([]byte, error) {
+func whole(b *bufio.Reader, piece []byte) ([]byte, error) {
 	line := append([]byte(nil), piece...)
 	for {
 		more, err := b.ReadSlice('\n')
@@ -196,20 +203,20 @@ func (r *reading) whole(b *bufio.Reader, piece []byte) ([]byte, error) {
 }
 
 // take writes a piece of a line: its beginning, or what follows. end: the line ends with it.
-func (r *reading) take(piece []byte, end bool) error {
-	r.at += int64(len(piece))
+func (r *reading) take(f *logFile, piece []byte, end bool) error {
+	f.at += int64(len(piece))
 	content := piece
-	if r.inside == nil {
+	if f.inside == nil {
 		h, rest, err := parse(piece)
 		if err != nil {
-			r.inside = &head{} // what cannot be read is left out, up to its end
+			f.inside = &head{} // what cannot be read is left out, up to its end
 		} else {
-			r.inside, content = &h, rest
+			f.inside, content = &h, rest
 		}
 	}
-	h := r.inside
+	h := f.inside
 	if end {
-		r.inside = nil
+		f.inside = nil
 		if r.lines > 0 {
 			r.lines--
 		}
