@@ -345,9 +345,7 @@ func (w *world) userNS(dirs *podfs.FS) *userns.Table {
 	table, bad, err := userns.New(userns.Config{
 		IDsPerPod: userns.Unit,
 		Pool:      w.ids,
-		Read:      func(pod types.UID) ([]byte, error) { return dirs.ReadPodFile(pod, userns.File) },
-		Write:     func(pod types.UID, content []byte) error { return dirs.WritePodFile(pod, userns.File, content) },
-		Remove:    func(pod types.UID) error { return dirs.RemovePodFile(pod, userns.File) },
+		Files:     dirs,
 	}, uids)
 	if err != nil || len(bad) > 0 {
 		w.t.Fatal(err, bad)

@@ -29,9 +29,7 @@ func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Tab
 		IDsPerPod: idsPerPod,
 		Pool:      pool,
 		MaxPods:   maxPods,
-		Read:      func(pod types.UID) ([]byte, error) { return files.ReadPodFile(pod, File) },
-		Write:     func(pod types.UID, content []byte) error { return files.WritePodFile(pod, File, content) },
-		Remove:    func(pod types.UID) error { return files.RemovePodFile(pod, File) },
+		Files:     files,
 	}, pods)
 	for _, err := range bad {
 		log.Warn("cannot read a pod's user namespace; its containers keep running, but no new ones start", "err", err)

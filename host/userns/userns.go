@@ -36,11 +36,7 @@ type Config struct {
 	Pool Range
 	// MaxPods is the number of pods for which the pool must be large enough.
 	MaxPods int
-	// Read, Write and Remove access the file of a pod. If there is no file, the error of Read is fs.ErrNotExist, and
-	// Remove does nothing.
-	Read   func(pod types.UID) ([]byte, error)
-	Write  func(pod types.UID, content []byte) error
-	Remove func(pod types.UID) error
+	Files   PodFiles
 }
 
 // Table allocates ranges. It is safe for use by many goroutines.
@@ -111,7 +107,7 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	}
 	content, err := json.Marshal(fileOf(r))
 	if err == nil {
-		err = t.cfg.Write(pod, content)
+		err = t.cfg.Files.WritePodFile(pod, File, content)
 	}
 	if err != nil {
 		return Range{}, fmt.Errorf("write the user namespace of pod %s: %w", pod, err)
@@ -142,7 +138,7 @@ func (t *Table) Release(pod types.UID) error {
 	if _, known := t.ranges[pod]; !known {
 		return nil
 	}
-	if err := t.cfg.Remove(pod); err != nil {
+	if err := t.cfg.Files.RemovePodFile(pod, File); err != nil {
 		return fmt.Errorf("free the user namespace of pod %s: %w", pod, err)
 	}
 	delete(t.ranges, pod)
@@ -151,7 +147,7 @@ func (t *Table) Release(pod types.UID) error {
 
 // read adds the range in the file of a pod to the table.
 func (t *Table) read(pod types.UID) (Range, error) {
-	content, err := t.cfg.Read(pod)
+	content, err := t.cfg.Files.ReadPodFile(pod, File)
 	if err != nil {
 		return Range{}, err
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,27 +17,33 @@ import (
 type disk map[types.UID]string
 
 func (d disk) config(c Config) Config {
-	c.Read = func(pod types.UID) ([]byte, error) {
-		if text, ok := d[pod]; ok {
-			return []byte(text), nil
-		}
-		return nil, fs.ErrNotExist
-	}
-	c.Write = func(pod types.UID, content []byte) error {
-		if pod == "unwritable" {
-			return errors.New("disk full")
-		}
-		d[pod] = string(content)
-		return nil
-	}
-	c.Remove = func(pod types.UID) error {
-		if pod == "stuck" {
-			return errors.New("input/output error")
-		}
-		delete(d, pod)
-		return nil
-	}
+	c.Files = d
 	return c
+}
+
+func (d disk) Pods() ([]types.UID, error) { return slices.Collect(maps.Keys(d)), nil }
+
+func (d disk) ReadPodFile(pod types.UID, _ string) ([]byte, error) {
+	if text, ok := d[pod]; ok {
+		return []byte(text), nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (d disk) WritePodFile(pod types.UID, _ string, content []byte) error {
+	if pod == "unwritable" {
+		return errors.New("disk full")
+	}
+	d[pod] = string(content)
+	return nil
+}
+
+func (d disk) RemovePodFile(pod types.UID, _ string) error {
+	if pod == "stuck" {
+		return errors.New("input/output error")
+	}
+	delete(d, pod)
+	return nil
 }
 
 func newTable(t *testing.T, d disk, c Config, pods ...types.UID) *Table {
