@@ -99,7 +99,7 @@ func newPodsAPI(p *process, l *links) agent.Watchers {
 	s := podsapi.New(podsapi.Config{
 		Root:  p.cfg.Paths.Root,
 		Pods:  func(ctx context.Context) ([]*corev1.Pod, error) { return l.podAPI.LocalPods(ctx) },
-		Asked: p.metrics.AddPodsAPI().Asked,
+		Asked: p.metrics.AddPodsAPI(),
 		Log:   p.log,
 	})
 	p.Start(s.Run)

@@ -105,7 +105,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Pods:          func(ctx context.Context) ([]*corev1.Pod, error) { return x.links.supervisor.Unfinished(ctx) },
 		Claims:        h.dra.Resources,
 		Exclusive:     x.placement,
-		Asked:         p.metrics.AddPodResources().Asked,
+		Asked:         p.metrics.AddPodResources(),
 		Meter:         p.metrics.AddDevicePlugins(),
 	}
 	if h.devices, err = devices.New(d); err != nil {
