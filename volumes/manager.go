@@ -39,8 +39,9 @@ type Config struct {
 	Cluster Cluster
 	// Health asks CSI drivers for the condition of volumes beside their usage.
 	Health bool
-	// Metrics counts what happens. Nil: nothing is counted.
-	Metrics Metrics
+	// SELinux counts a volume. If applies is false, volumes of its access mode are not mounted with a label, and the
+	// result is a warning only. Nil: nothing is counted.
+	SELinux func(result SELinuxResult, driver, accessMode string, applies bool)
 	// Event records an event about a pod.
 	Event func(pod *corev1.Pod, eventType, reason, message string)
 	// LimitExceeded receives a pod that cannot have a volume because the node has as many as a driver allows, and why. It
@@ -69,8 +70,8 @@ func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 	if cfg.Cluster == nil {
 		cfg.Cluster = noCluster{}
 	}
-	if cfg.Metrics == nil {
-		cfg.Metrics = noMetrics{}
+	if cfg.SELinux == nil {
+		cfg.SELinux = func(SELinuxResult, string, string, bool) {}
 	}
 	m := &Manager{cfg: cfg}
 	c, err := csi.New(csi.Config{

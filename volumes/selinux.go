@@ -37,17 +37,6 @@ const (
 	SELinuxConflict SELinuxResult = "conflict"
 )
 
-// Metrics counts what happens to volumes. It is called from many goroutines and must not block.
-type Metrics interface {
-	// SELinux counts a volume. If applies is false, volumes of its access mode are not mounted with a label, and the
-	// result is a warning only.
-	SELinux(result SELinuxResult, driver, accessMode string, applies bool)
-}
-
-type noMetrics struct{}
-
-func (noMetrics) SELinux(SELinuxResult, string, string, bool) {}
-
 // seLinuxLabel returns the label that the volume is mounted with for the pod (KEP-1710), so that the runtime need not
 // relabel its files one by one; empty if it is mounted without. Conflicting labels keep the pod from running only if
 // volumes of this access mode are mounted with a label.
@@ -62,7 +51,7 @@ func (d *driven) seLinuxLabel() (string, error) {
 	}
 	applies := d.SELinux.EveryMode || onlyOnePod(d.pv)
 	if err != nil {
-		d.cfg.Metrics.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
+		d.cfg.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
 	}
 	switch {
 	case !applies:
@@ -79,9 +68,9 @@ func (d *driven) seLinuxLabel() (string, error) {
 func (d *driven) countSELinux(p csi.Published, err error) {
 	switch conflict := (*csi.LabelError)(nil); {
 	case errors.As(err, &conflict):
-		d.cfg.Metrics.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
+		d.cfg.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
 	case p.Changed && p.Labelled:
-		d.cfg.Metrics.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
+		d.cfg.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
 	}
 }
 

@@ -129,7 +129,7 @@ func TestSELinuxLabel(t *testing.T) {
 	} {
 		ear := &verdicts{}
 		m := &mounting{
-			Manager: &Manager{cfg: Config{Metrics: ear}},
+			Manager: &Manager{cfg: Config{SELinux: ear.SELinux}},
 			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&c.node, c.pod)},
 		}
 		got, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinuxLabel()
@@ -183,7 +183,7 @@ func TestSELinuxMount(t *testing.T) {
 	t.Cleanup(driver.Close)
 	heard := &verdicts{}
 	cluster := &oneVolume{driver: labelDriver("d", true)}
-	manager := newTestManager(t, Config{Root: dir, Metrics: heard, Cluster: cluster}, nil)
+	manager := newTestManager(t, Config{Root: dir, SELinux: heard.SELinux, Cluster: cluster}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := plugins.New(plugins.Config{
 		Root:     dir,

@@ -22,8 +22,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// Metrics counts what the agent and its volumes do. It implements agent.Metrics, execute.Metrics and volumes.Metrics,
-// which describe each method.
+// Metrics counts what the agent and its volumes do. It implements agent.Metrics and execute.Metrics, which describe
+// each method.
 type Metrics struct {
 	exporter *exporter.Exporter
 	agent    *metrics.Agent
@@ -212,7 +212,7 @@ func (m *Metrics) Rejected(reason string) { m.agent.Admission.With(reason).Inc()
 // Preempted implements agent.Metrics.
 func (m *Metrics) Preempted(resource string) { m.agent.Preemptions.With(resource).Inc() }
 
-// SELinux implements volumes.Metrics.
+// SELinux counts a volume for volumes.Config.
 func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
 	s, plugin := m.agent.SELinux, driver
 	if driver != pluginname.ISCSI {

@@ -37,7 +37,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Log:      p.log,
 		Pods:     s.files,
 		Health:   p.cfg.Gate("CSIVolumeHealth"),
-		Metrics:  p.meter,
+		SELinux:  p.meter.SELinux,
 		Event:    api.podEvent,
 		InUse:    m.node.SetVolumesInUse,
 		Wake:     l.wake,
