@@ -61,59 +61,55 @@ func connect(ctx context.Context, name, endpoint string, timeout time.Duration) 
 }
 
 func (d *driver) ask(ctx context.Context) error {
-	err := d.call(ctx, "NodeGetCapabilities", func(ctx context.Context) error {
-		r, err := d.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{}, grpc.WaitForReady(true))
-		for _, capability := range r.GetCapabilities() {
-			d.can[capability.GetRpc().GetType()] = true
-		}
-		return err
-	})
+	r, err := call(ctx, d, "NodeGetCapabilities", d.node.NodeGetCapabilities, &csipb.NodeGetCapabilitiesRequest{},
+		grpc.WaitForReady(true))
 	if err != nil {
 		return err
+	}
+	for _, capability := range r.GetCapabilities() {
+		d.can[capability.GetRpc().GetType()] = true
 	}
 	d.info, err = d.nodeInfo(ctx)
 	return err
 }
 
 // nodeInfo asks the driver about the node.
-func (d *driver) nodeInfo(ctx context.Context) (info DriverInfo, err error) {
-	err = d.call(ctx, "NodeGetInfo", func(ctx context.Context) error {
-		r, err := d.node.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
-		info = DriverInfo{
-			Name:       d.name,
-			NodeID:     r.GetNodeId(),
-			MaxVolumes: r.GetMaxVolumesPerNode(),
-			Topology:   r.GetAccessibleTopology().GetSegments(),
-		}
-		if err == nil && info.NodeID == "" {
-			err = errors.New("the driver returned no node ID")
-		}
-		return err
-	})
-	return info, err
+func (d *driver) nodeInfo(ctx context.Context) (DriverInfo, error) {
+	r, err := call(ctx, d, "NodeGetInfo", d.node.NodeGetInfo, &csipb.NodeGetInfoRequest{})
+	if err == nil && r.NodeId == "" {
+		err = fmt.Errorf("CSI driver %s: NodeGetInfo: the driver returned no node ID", d.name)
+	}
+	return DriverInfo{
+		Name:       d.name,
+		NodeID:     r.GetNodeId(),
+		MaxVolumes: r.GetMaxVolumesPerNode(),
+		Topology:   r.GetAccessibleTopology().GetSegments(),
+	}, err
 }
 
-// call makes one call to the driver. Errors name the call, but never contain the request, which may hold secrets.
-func (d *driver) call(ctx context.Context, verb string, do func(ctx context.Context) error) error {
+// call makes one call to a driver. Errors name the call, but never contain the request, which may hold secrets.
+func call[Req, Resp any](ctx context.Context, d *driver, verb string,
+	do func(context.Context, Req, ...grpc.CallOption) (Resp, error), r Req, opts ...grpc.CallOption) (Resp, error) {
 	if inTree(d.name) { // it limits its own work: a repair must not be cut short
-		if err := do(ctx); err != nil {
-			return &callError{err, err.Error()}
+		resp, err := do(ctx, r, opts...)
+		if err != nil {
+			err = &callError{err, err.Error()}
 		}
-		return nil
+		return resp, err
 	}
 	bound, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	began := time.Now()
-	err := do(bound)
+	resp, err := do(bound, r, opts...)
 	late := time.Since(began) >= d.timeout-d.timeout/10 // the driver's deadline may be a little earlier
 	switch {
 	case err == nil:
-		return nil
+		return resp, nil
 	case ctx.Err() == nil && late && status.Code(err) == codes.DeadlineExceeded:
-		return &callError{err, fmt.Sprintf("CSI driver %s did not answer %s within %s; it may still be working on it",
+		return resp, &callError{err, fmt.Sprintf("CSI driver %s did not answer %s within %s; it may still be working on it",
 			d.name, verb, d.timeout)}
 	}
-	return &callError{err, fmt.Sprintf("CSI driver %s: %s: %v", d.name, verb, err)}
+	return resp, &callError{err, fmt.Sprintf("CSI driver %s: %s: %v", d.name, verb, err)}
 }
 
 // callError is the error of a call to a driver.

@@ -73,11 +73,7 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 	if rec.Stage != none {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
-	err = d.call(ctx, "NodeExpandVolume", func(ctx context.Context) error {
-		_, err := d.node.NodeExpandVolume(ctx, r)
-		return err
-	})
-	if err == nil {
+	if _, err = call(ctx, d, "NodeExpandVolume", d.node.NodeExpandVolume, r); err == nil {
 		_, err = c.setSize(ctx, v.key(), func(int64) int64 { return size })
 		return err
 	}

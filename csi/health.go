@@ -43,11 +43,7 @@ func (d *driver) health(ctx context.Context, asked *csipb.NodeGetVolumeStatsRequ
 		VolumePublishPath: asked.VolumePath,
 		StagingTargetPath: asked.StagingTargetPath,
 	}
-	var got *csipb.NodeGetVolumeHealthResponse
-	err := d.call(ctx, "NodeGetVolumeHealth", func(ctx context.Context) (err error) {
-		got, err = d.node.NodeGetVolumeHealth(ctx, r)
-		return err
-	})
+	got, err := call(ctx, d, "NodeGetVolumeHealth", d.node.NodeGetVolumeHealth, r)
 	if err != nil {
 		return nil, err
 	}

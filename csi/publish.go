@@ -114,16 +114,13 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 	if err != nil {
 		return err
 	}
-	err = d.call(ctx, "NodeStageVolume", func(ctx context.Context) error {
-		_, err := d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
-			VolumeId:          v.Handle,
-			PublishContext:    v.PublishContext,
-			StagingTargetPath: c.files.abs(rec.Staging),
-			VolumeCapability:  d.capability(v, rec.SELinux),
-			Secrets:           secrets,
-			VolumeContext:     v.Attributes,
-		})
-		return err
+	_, err = call(ctx, d, "NodeStageVolume", d.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
+		VolumeId:          v.Handle,
+		PublishContext:    v.PublishContext,
+		StagingTargetPath: c.files.abs(rec.Staging),
+		VolumeCapability:  d.capability(v, rec.SELinux),
+		Secrets:           secrets,
+		VolumeContext:     v.Attributes,
 	})
 	mounted := c.files.mounted(rec.Staging)
 	if err != nil {
@@ -173,10 +170,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 		}
 	}
 	target := rec.Uses[id].Target
-	err = d.call(ctx, "NodePublishVolume", func(ctx context.Context) error {
-		_, err := d.node.NodePublishVolume(ctx, c.publishRequest(d, rec, target, v))
-		return err
-	})
+	_, err = call(ctx, d, "NodePublishVolume", d.node.NodePublishVolume, c.publishRequest(d, rec, target, v))
 	if err != nil {
 		if rec.Uses[id].Publish == none && final(err) && !c.files.mounted(target) {
 			return errors.Join(err, c.removeTarget(rec, rec.Uses[id]), c.mark(ctx, k, id, none))

@@ -39,11 +39,7 @@ func (c *CSI) Stats(ctx context.Context, pod types.UID, name string) (s Stats, o
 	if rec.Stage != none {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
-	var got *csipb.NodeGetVolumeStatsResponse
-	err = d.call(ctx, "NodeGetVolumeStats", func(ctx context.Context) (err error) {
-		got, err = d.node.NodeGetVolumeStats(ctx, r)
-		return err
-	})
+	got, err := call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, r)
 	if err != nil {
 		return s, false, err
 	}

@@ -84,13 +84,11 @@ func (c *CSI) unpublishCall(ctx context.Context, k key, pod types.UID, u *use) e
 		return err
 	}
 	defer done()
-	return d.call(ctx, "NodeUnpublishVolume", func(ctx context.Context) error {
-		_, err := d.node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{
-			VolumeId:   k.handle,
-			TargetPath: c.files.abs(u.Target),
-		})
-		return err
+	_, err = call(ctx, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{
+		VolumeId:   k.handle,
+		TargetPath: c.files.abs(u.Target),
 	})
+	return err
 }
 
 // removeTarget removes the directories and links around a target. The driver should have removed the target itself; an
@@ -228,11 +226,9 @@ func (c *CSI) unstageCall(ctx context.Context, rec *record) error {
 	if err := c.records.update(rec.key(), survivePowerLoss, func(r *record) { r.Stage = intent }); err != nil {
 		return err
 	}
-	return d.call(ctx, "NodeUnstageVolume", func(ctx context.Context) error {
-		_, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{
-			VolumeId:          rec.Handle,
-			StagingTargetPath: c.files.abs(rec.Staging),
-		})
-		return err
+	_, err = call(ctx, d, "NodeUnstageVolume", d.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{
+		VolumeId:          rec.Handle,
+		StagingTargetPath: c.files.abs(rec.Staging),
 	})
+	return err
 }
