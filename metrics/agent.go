@@ -241,36 +241,3 @@ func ImageSize(bytes uint64) string {
 	}
 	return "GT100GB"
 }
-
-// Probes are the instruments of /metrics/probes.
-type Probes struct {
-	total *Vec[*Counter]
-	took  *Vec[*Histogram]
-}
-
-// NewProbes adds the instruments of probes to a registry.
-func NewProbes(r *Registry) *Probes {
-	return &Probes{
-		took: r.Histograms("prober_probe_duration_seconds",
-			"[ALPHA] Duration in seconds for a probe response.", DefaultBuckets, "container", "namespace", "pod",
-			"probe_type"),
-		total: r.Counters("prober_probe_total",
-			"[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", "container",
-			"namespace", "pod", "pod_uid", "probe_type", "result"),
-	}
-}
-
-// Attempt counts one run of a probe. kind is Startup, Liveness or Readiness; result is successful, warning, failed or
-// unknown.
-func (p *Probes) Attempt(namespace, pod, uid, container, kind, result string, took time.Duration) {
-	p.total.With(container, namespace, pod, uid, kind, result).Inc()
-	if result == "successful" {
-		p.took.With(container, namespace, pod, kind).Took(took)
-	}
-}
-
-// Forget removes the counts of a pod that no longer exists.
-func (p *Probes) Forget(namespace, pod, uid string) {
-	p.total.Forget(func(v []string) bool { return v[3] == uid })
-	p.took.Forget(func(v []string) bool { return v[1] == namespace && v[2] == pod })
-}

@@ -17,7 +17,10 @@ type Exporter struct {
 	// Agent are the instruments of the agent.
 	Agent *metrics.Agent
 
-	probes                            *metrics.Probes
+	// probed counts runs of probes by result, probeTook has how long those that succeeded took.
+	probed    *metrics.Vec[*metrics.Counter]
+	probeTook *metrics.Vec[*metrics.Histogram]
+
 	main, cadvisor, resource, probing metrics.Registry
 	mounts                            []server.Mount
 }
@@ -26,7 +29,12 @@ type Exporter struct {
 func New(node string) *Exporter {
 	e := &Exporter{}
 	e.Agent = metrics.NewAgent(&e.main, node)
-	e.probes = metrics.NewProbes(&e.probing)
+	e.probeTook = e.probing.Histograms("prober_probe_duration_seconds",
+		"[ALPHA] Duration in seconds for a probe response.", metrics.DefaultBuckets, "container", "namespace", "pod",
+		"probe_type")
+	e.probed = e.probing.Counters("prober_probe_total",
+		"[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.", "container",
+		"namespace", "pod", "pod_uid", "probe_type", "result")
 	metrics.AddProcessStart(&e.probing)
 	metrics.AddProcess(&e.main)
 	countRequests(&e.main)
@@ -62,7 +70,8 @@ func (e *Exporter) AddManagers() *metrics.Managers { return metrics.NewManagers(
 
 // ForgetProbes drops the counts of the probes of a pod that is gone.
 func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
-	e.probes.Forget(namespace, name, string(pod))
+	e.probed.Forget(func(v []string) bool { return v[3] == string(pod) })
+	e.probeTook.Forget(func(v []string) bool { return v[1] == namespace && v[2] == name })
 }
 
 // Mounts returns the paths of the node's API with their handlers.
@@ -70,5 +79,8 @@ func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 
 // ProbeAttempted counts an attempt of a probe.
 func (e *Exporter) ProbeAttempted(pod types.UID, a probes.Attempt) {
-	e.probes.Attempt(a.Namespace, a.Pod, string(pod), a.Container, string(a.Kind), string(a.Outcome), a.Took)
+	e.probed.With(a.Container, a.Namespace, a.Pod, string(pod), string(a.Kind), string(a.Outcome)).Inc()
+	if a.Outcome == probes.Succeeded {
+		e.probeTook.With(a.Container, a.Namespace, a.Pod, string(a.Kind)).Took(a.Took)
+	}
 }
