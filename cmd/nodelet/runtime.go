@@ -107,7 +107,6 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 
 // newNetwork makes what watches the pods' network, or is it.
 func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
-	meter := p.metrics.AddNetwork()
 	c := manager.Settings(p.cfg)
 	c.Core = api.core
 	c.Runtime = r.client
@@ -118,7 +117,7 @@ func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
 		api.recorder.Event(ref, eventType, reason, message)
 	}
 	c.PodChanged = func(uid string) { l.supervisor.VerdictChanged(types.UID(uid)) }
-	c.Called, c.Released = meter.Called, meter.Released
+	c.Called, c.Released = p.metrics.AddNetwork()
 	c.Log = p.log
 	l.network = manager.New(c)
 	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(node.PodCIDRs(o)) })

@@ -106,8 +106,8 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Claims:        h.dra.Resources,
 		Exclusive:     x.placement,
 		Asked:         p.metrics.AddPodResources(),
-		Meter:         p.metrics.AddDevicePlugins(),
 	}
+	d.Registered, d.Allocated = p.metrics.AddDevicePlugins()
 	if h.devices, err = devices.New(d); err != nil {
 		return nil, err
 	}

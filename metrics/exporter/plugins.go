@@ -1,34 +1,22 @@
 package exporter
 
 import (
+	"context"
 	"time"
 
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// DevicePlugins counts what device plugins do. It implements devices.Meter.
-type DevicePlugins struct {
-	registered *metrics.Vec[*metrics.Counter]
-	allocation *metrics.Vec[*metrics.Histogram]
-}
-
-// AddDevicePlugins adds the metrics of device plugins. Call it once.
-func (e *Exporter) AddDevicePlugins() *DevicePlugins {
-	return &DevicePlugins{
-		registered: e.main.Counters("kubelet_device_plugin_registration_total",
-			"[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
-		allocation: e.main.Histograms("kubelet_device_plugin_alloc_duration_seconds",
-			"[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
-			metrics.DefaultBuckets, "resource_name"),
-	}
-}
-
-// Registered counts a plugin that has registered.
-func (d *DevicePlugins) Registered(resource string) { d.registered.With(resource).Inc() }
-
-// Allocated counts a call of a plugin for devices.
-func (d *DevicePlugins) Allocated(resource string, took time.Duration) {
-	d.allocation.With(resource).Took(took)
+// AddDevicePlugins adds the metrics of device plugins, and returns what counts a plugin that has registered, and a call
+// of a plugin for devices. Call it once.
+func (e *Exporter) AddDevicePlugins() (registered func(resource string), allocated func(string, time.Duration)) {
+	plugins := e.main.Counters("kubelet_device_plugin_registration_total",
+		"[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name")
+	calls := e.main.Histograms("kubelet_device_plugin_alloc_duration_seconds",
+		"[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+		metrics.DefaultBuckets, "resource_name")
+	return func(resource string) { plugins.With(resource).Inc() },
+		func(resource string, took time.Duration) { calls.With(resource).Took(took) }
 }
 
 // AddImageCollection returns what counts an image that was removed, because of its age or for space. Call it once.
@@ -36,4 +24,21 @@ func (e *Exporter) AddImageCollection() func(reason string) {
 	total := e.main.Counters("kubelet_image_garbage_collected_total",
 		"[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.", "reason")
 	return func(reason string) { total.With(reason).Inc() }
+}
+
+// anyDriver is the label for all claims, whatever their drivers.
+const anyDriver = "<any>"
+
+// AddClaims adds the number of ResourceClaims in use; inUse returns it for all drivers together and by driver.
+func (e *Exporter) AddClaims(inUse func() (total int, byDriver map[string]int)) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		total, byDriver := inUse()
+		t.Family("dra_resource_claims_in_use", "[ALPHA] The number of ResourceClaims that are currently in use on the node, "+
+			"by driver name (driver_name label value) and across all drivers (special value <any> for driver_name). A claim "+
+			"may use devices of several drivers, so the sum over the drivers is not the number of claims.", metrics.KindGauge)
+		t.Sample(float64(total), "driver_name", anyDriver)
+		for name, n := range byDriver {
+			t.Sample(float64(n), "driver_name", name)
+		}
+	})
 }

@@ -148,7 +148,7 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	}
 	began := time.Now()
 	answer, err := p.allocate(ctx, ids)
-	d.cfg.Meter.Allocated(p.resource, time.Since(began))
+	d.cfg.Allocated(p.resource, time.Since(began))
 	if err != nil {
 		return nil, err
 	}

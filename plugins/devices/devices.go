@@ -50,19 +50,13 @@ type Config struct {
 	Changed func()
 	// Asked is called after each call of the pod resources API, with its version, such as v1, and its name.
 	Asked func(version, call string, err error)
-	// Meter counts what plugins do.
-	Meter Meter
+	// Registered counts a plugin that has registered, Allocated a call for devices of a resource.
+	Registered func(resource string)
+	Allocated  func(resource string, took time.Duration)
 	// HealthChanged receives the pods whose Health may have changed.
 	HealthChanged func(pods []types.UID)
 	// Wake receives the pods whose steps may succeed now.
 	Wake func(pods []types.UID)
-}
-
-// Meter counts what plugins do.
-type Meter interface {
-	// Registered counts a plugin that has registered, Allocated a call for devices of a resource.
-	Registered(resource string)
-	Allocated(resource string, took time.Duration)
 }
 
 // Share is what a container or a pod has for itself beside devices, or can get.

@@ -47,12 +47,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// noMeter counts nothing.
-type noMeter struct{}
-
-func (noMeter) Registered(string)               {}
-func (noMeter) Allocated(string, time.Duration) {}
-
 // begin starts the device manager and waits until plugins can register: those that came earlier would lose their
 // sockets.
 func (w *world) begin() {
@@ -66,7 +60,8 @@ func (w *world) begin() {
 		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },
 		Exclusive:       devices.NoneExclusive{},
 		Changed:         func() {},
-		Meter:           noMeter{},
+		Registered:      func(string) {},
+		Allocated:       func(string, time.Duration) {},
 		Log:             slog.New(slog.DiscardHandler),
 		Pods: func(context.Context) ([]*corev1.Pod, error) {
 			w.mu.Lock()

@@ -123,7 +123,7 @@ func (d *Devices) connect(ctx context.Context, name, socket string) (*plugin, er
 	if err := d.install(p); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	d.cfg.Meter.Registered(name)
+	d.cfg.Registered(name)
 	d.log.Info("device plugin is registered", "resource", name, "socket", socket)
 	return p, nil
 }
