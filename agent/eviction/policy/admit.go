@@ -2,9 +2,7 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -39,8 +37,13 @@ func (p Pressure) names() (names []corev1.NodeConditionType) {
 }
 
 func toleratesMemoryPressure(pod *corev1.Pod) bool {
-	taint := &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return t.ToleratesTaint(logr.Discard(), taint, true)
-	})
+	for _, t := range pod.Spec.Tolerations {
+		effect := t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule
+		all := t.Key == "" && t.Operator == corev1.TolerationOpExists
+		key := t.Key == corev1.TaintNodeMemoryPressure && (t.Operator == corev1.TolerationOpExists || t.Value == "")
+		if effect && (all || key) {
+			return true
+		}
+	}
+	return false
 }
