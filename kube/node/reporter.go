@@ -156,7 +156,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config, renew func() e
 		close(r.appeared)
 		return r, nil
 	}
-	r.work = r.connected
+	r.work = connected(r)
 	var err error
 	if r.beat, err = client.New(heartbeats, -1, 0, cfg.UserAgent); err != nil { // no heartbeat waits for a rate limit
 		return nil, fmt.Errorf("set up the connection for heartbeats: %w", err)
@@ -177,15 +177,17 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config, renew func() e
 // Run keeps the Node object up to date until ctx ends.
 func (r *Reporter) Run(ctx context.Context) { r.work(ctx) }
 
-// connected is the work with an API server: it registers the node, keeps its status and lease up to date, and watches
-// the object.
-func (r *Reporter) connected(ctx context.Context) {
-	r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
-	var all sync.WaitGroup
-	all.Go(func() { r.follow(ctx) })
-	all.Go(func() { r.lease.run(ctx) })
-	r.report(ctx)
-	all.Wait()
+// connected returns the work with an API server: it registers the node, keeps its status and lease up to date, and
+// watches the object.
+func connected(r *Reporter) func(context.Context) {
+	return func(ctx context.Context) {
+		r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+		var all sync.WaitGroup
+		all.Go(func() { r.follow(ctx) })
+		all.Go(func() { r.lease.run(ctx) })
+		r.report(ctx)
+		all.Wait()
+	}
 }
 
 // RuntimeAnswered sets the last answer of the runtime, and reports whether the runtime and its network are ready. A
