@@ -117,7 +117,8 @@ func (v PodView) Latest() (PodView, <-chan struct{}) {
 		return v, nil
 	}
 	now := v.worker.result.Load()
-	v.Status, v.Runtime, v.Mounted = v.Pod.Status, now.snapshot, now.mounted
+	v.Status = v.Pod.Status
+	v.Runtime, v.Mounted = now.snapshot, now.mounted
 	if now.snapshot != nil {
 		v.Status = *now.status
 	}

@@ -59,7 +59,7 @@ func TestAttachedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	old := w.volume("a")
-	old.Attachment = "uid-1"
+	old.Attachment.UID = "uid-1"
 	w.publish("pod-1", old)
 	w.publish("pod-2", old)
 	if n := w.calls("NodeStageVolume"); n != 1 {
@@ -67,7 +67,7 @@ func TestAttachedAgain(t *testing.T) {
 	}
 	w.restart()
 	again := w.volume("a")
-	again.Attachment = "uid-2"
+	again.Attachment.UID = "uid-2"
 	for _, pod := range []types.UID{"pod-1", "pod-2"} {
 		if _, err := w.csi.Publish(t.Context(), "pod-3", again); err == nil ||
 			!strings.Contains(err.Error(), "attached again") || w.calls("NodeUnstageVolume") != 0 {
@@ -81,7 +81,7 @@ func TestAttachedAgain(t *testing.T) {
 	}
 	w.publish("pod-4", again)
 	w.reboot()
-	again.Attachment = "uid-3"
+	again.Attachment.UID = "uid-3"
 	before := w.calls("NodeUnstageVolume")
 	w.publish("pod-3", again)
 	if n := w.calls("NodeUnstageVolume"); n != before {

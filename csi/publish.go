@@ -109,14 +109,14 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 	before := rec.Stage
 	err = c.records.update(k, survivePowerLoss, func(r *record) {
 		r.Stage, r.StageMounted = intent, false
-		r.Boot, r.Attachment = c.cfg.BootID, v.Attachment
+		r.Boot, r.Attachment = c.cfg.BootID, v.Attachment.UID
 	})
 	if err != nil {
 		return err
 	}
 	_, err = call(ctx, d, "NodeStageVolume", d.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
 		VolumeId:          v.Handle,
-		PublishContext:    v.PublishContext,
+		PublishContext:    v.Attachment.Context,
 		StagingTargetPath: c.files.abs(rec.Staging),
 		VolumeCapability:  d.capability(v, rec.SELinux),
 		Secrets:           secrets,
@@ -192,7 +192,7 @@ func (c *CSI) publishRequest(
 	d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
 	r := &csipb.NodePublishVolumeRequest{
 		VolumeId:         v.Handle,
-		PublishContext:   v.PublishContext,
+		PublishContext:   v.Attachment.Context,
 		TargetPath:       c.files.abs(target),
 		VolumeCapability: d.capability(v, rec.SELinux),
 		Readonly:         v.ReadOnly,

@@ -80,7 +80,7 @@ func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, err
 func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) error {
 	rec := c.records.get(v.key())
 	if rec.Stage == none || rec.Boot != c.cfg.BootID ||
-		rec.Attachment == "" || v.Attachment == "" || rec.Attachment == v.Attachment {
+		rec.Attachment == "" || v.Attachment.UID == "" || rec.Attachment == v.Attachment.UID {
 		return nil
 	}
 	for _, u := range rec.Uses {

@@ -34,11 +34,7 @@ type Volume struct {
 	SELinuxLabel string
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
-	// Attachment identifies the attachment of the volume to the node; another one means that it was detached meanwhile.
-	// Empty: not known, or none is needed.
-	Attachment types.UID
-	// PublishContext is what the controller's attach call returned.
-	PublishContext map[string]string
+	Attachment                    Attachment
 	// StageSecrets returns the secrets for NodeStageVolume. It is called before that alone. Nil: none. Secrets are never
 	// logged and never written to disk.
 	StageSecrets   func(ctx context.Context) (map[string]string, error)
@@ -50,6 +46,15 @@ type Volume struct {
 	// Prepare prepares a newly published volume for containers; path is where it is published. Nil: nothing to do. It
 	// is not called for drivers that set FSGroup themselves.
 	Prepare func(ctx context.Context, path string) error
+}
+
+// Attachment is the attachment of a volume to the node.
+type Attachment struct {
+	// UID is that of the VolumeAttachment: another one means that the volume was detached meanwhile. Empty: it is not
+	// known, or no attachment is needed.
+	UID types.UID
+	// Context is what the controller's attach call returned: the publish context of the calls to the driver.
+	Context map[string]string
 }
 
 // Published is a volume that a pod can use.

@@ -291,7 +291,8 @@ func TestHostPathIsLookedAtAgain(t *testing.T) {
 		app.VolumeMounts = []corev1.VolumeMount{{Name: c.volume, MountPath: "/x"}}
 		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
 		var got *spec.Reason
-		if is := errors.As(err, &got) && got.Reason == spec.ReasonCreateContainerConfig; is != c.refused || !is && err != nil {
+		refused := errors.As(err, &got) && got.Reason == spec.ReasonCreateContainerConfig
+		if refused != c.refused || !refused && err != nil {
 			t.Errorf("volume %s: got error %v, want one: %t", c.volume, err, c.refused)
 		}
 	}

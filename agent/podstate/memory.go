@@ -177,8 +177,8 @@ func NewMemory() Memory {
 // Report records that a status was published.
 func (m *Memory) Report(st *corev1.PodStatus) { m.Reported = st }
 
-// Resume makes the status in the API the one on which the next status is based, as at the start of the agent, unless the
-// pod has ended since. The agent has published none before.
+// Resume makes the status in the API the one on which the next status is based, as at the start of the agent, unless
+// the pod has ended since. The agent has published none before.
 func (m *Memory) Resume() {
 	if m.Reported != nil && !podutil.IsTerminal(m.Reported.Phase) {
 		m.Reported = nil

@@ -53,9 +53,9 @@ func (s *Slot) findLost(all []Container) {
 }
 
 // findPassed finds the init containers and sidecars ahead of a container that was started in the current sandbox. Like
-// the kubelet, State does not look at the instances of an init container then: the start of the later container may have
-// taken effect only after the runtime had lost an instance and the init container had run again. A sidecar that has
-// crashed since restarts beside those that come after it.
+// the kubelet, State does not look at the instances of an init container then: the start of the later container may
+// have taken effect only after the runtime had lost an instance and the init container had run again. A sidecar that
+// has crashed since restarts beside those that come after it.
 func (s *State) findPassed() {
 	later := false
 	for _, slot := range slices.Backward(s.Slots) {

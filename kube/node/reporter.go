@@ -92,8 +92,8 @@ type Reporter struct {
 	work func(context.Context)
 	// beat is the client for heartbeats, with a connection of its own. client-go shares one HTTP/2 connection between all
 	// clients of one configuration. If that is half open (packets are lost without an error), the lease would not be
-	// renewed either, and the control plane would treat a healthy node as lost. So lease replaces beat's connection when it
-	// does not work.
+	// renewed either, and the control plane would treat a healthy node as lost. So lease replaces beat's connection when
+	// it does not work.
 	beat  *client.Client
 	lease *lease
 	log   *slog.Logger

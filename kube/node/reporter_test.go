@@ -68,7 +68,8 @@ func TestRestartKeepsPressure(t *testing.T) {
 			for c, want := range map[corev1.NodeConditionType]corev1.ConditionStatus{
 				corev1.NodeMemoryPressure: memory, corev1.NodeDiskPressure: disk, corev1.NodePIDPressure: pid,
 			} {
-				if got := find(all, c); got.Status != want || want == corev1.ConditionTrue && !got.LastTransitionTime.Equal(&since) {
+				got := find(all, c)
+				if got.Status != want || want == corev1.ConditionTrue && !got.LastTransitionTime.Equal(&since) {
 					t.Errorf("%s: got %+v, want %s", when, got, want)
 				}
 			}

@@ -81,8 +81,8 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 	return files, problems, nil
 }
 
-// stampOf returns the stamp of the file at path, links followed, and the time of its last change: ctime, in the kernel's
-// wall clock, zero where links make it meaningless.
+// stampOf returns the stamp of the file at path, links followed, and the time of its last change: ctime, in the
+// kernel's wall clock, zero where links make it meaningless.
 func stampOf(path string) (stamp, time.Time, error) {
 	var st, link unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -96,7 +96,8 @@ func stampOf(path string) (stamp, time.Time, error) {
 }
 
 // load updates f from the file at path. It does not read a file that has not changed. New pods that run already are
-// adopted. It reports whether the file changed while it was read: then it must be read again soon, and f stays as it was.
+// adopted. It reports whether the file changed while it was read: then it must be read again soon, and f stays as it
+// was.
 func (f *file) load(path string, o manifest.Origin, running map[types.NamespacedName]Running, now time.Time) (
 	again bool) {
 	s, changed, err := stampOf(path)
@@ -144,5 +145,6 @@ func (f *file) parse(data []byte, o manifest.Origin, running map[types.Namespace
 			r.adopt(p, !changed.IsZero() && changed.Before(r.Seen))
 		}
 	}
-	f.good, f.goodSum, f.everOK = got, sum, true
+	f.good, f.goodSum = got, sum
+	f.everOK = true
 }

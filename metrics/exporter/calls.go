@@ -29,8 +29,8 @@ func (e *Exporter) AddPodResources() func(version, call string, err error) {
 	}
 }
 
-// AddPodsAPI adds the metrics of the local pods API (KEP-4188), and returns what counts one call of an API version, such
-// as v1alpha1, by the name of its gRPC code, such as OK. Call it once.
+// AddPodsAPI adds the metrics of the local pods API (KEP-4188), and returns what counts one call of an API version,
+// such as v1alpha1, by the name of its gRPC code, such as OK. Call it once.
 func (e *Exporter) AddPodsAPI() func(version, call, code string) {
 	const name, by = "kubelet_pod_requests_", "Broken down by server api version and status code."
 	count := func(suffix, help string) *metrics.Vec[*metrics.Counter] {

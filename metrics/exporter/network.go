@@ -2,8 +2,8 @@ package exporter
 
 import "github.com/nodelet/nodelet/cni"
 
-// AddNetwork adds the instruments of the pods' network, and returns what counts a call of a network plugin, and what was
-// released of removed sandboxes. The names are nodelet's own: the kubelet has no such metrics. Call it once.
+// AddNetwork adds the instruments of the pods' network, and returns what counts a call of a network plugin, and what
+// was released of removed sandboxes. The names are nodelet's own: the kubelet has no such metrics. Call it once.
 func (e *Exporter) AddNetwork() (called func(cni.Call), released func(cni.Reaped)) {
 	took := e.main.Histograms("nodelet_cni_plugin_duration_seconds", "Duration of a network plugin's run.",
 		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}, "plugin", "verb")

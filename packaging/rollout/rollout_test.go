@@ -82,8 +82,8 @@ func (c *cluster) run(args ...string) (string, int) {
 }
 
 func (c *cluster) takeOver(args ...string) (string, int) {
-	return c.run(append([]string{"take-over", "--package=" + filepath.Join(c.dir, "nodelet.deb"), "--watch=0", "--settle=0", "--ssh=ssh"},
-		args...)...)
+	pkg := "--package=" + filepath.Join(c.dir, "nodelet.deb")
+	return c.run(append([]string{"take-over", pkg, "--watch=0", "--settle=0", "--ssh=ssh"}, args...)...)
 }
 
 // commands returns the commands that nodes got, without those about the package.
@@ -205,7 +205,8 @@ func TestRollBack(t *testing.T) {
 	if out, code := c.run("roll-back", "--ssh=ssh", "a", "b"); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
-	if log := c.read("log"); !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: nodelet") {
+	log := c.read("log")
+	if !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: nodelet") {
 		t.Errorf("got commands %s", log)
 	}
 }

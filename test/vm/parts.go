@@ -24,8 +24,8 @@ var debian = map[string]string{
 // insideStorage is what a machine to prove volumes in has besides: both ends of iSCSI and of NFS.
 const insideStorage = ",udev,e2fsprogs,open-iscsi,tgt,nfs-kernel-server,nfs-common"
 
-// insideFleet is what the machines of an operator have besides: a way to reach each other, and Ansible. debootstrap does
-// not find cffi by itself, because Ansible depends on it by a virtual package.
+// insideFleet is what the machines of an operator have besides: a way to reach each other, and Ansible. debootstrap
+// does not find cffi by itself, because Ansible depends on it by a virtual package.
 const insideFleet = ",openssh-server,openssh-client,ansible-core,python3-cffi-backend"
 
 // insideDebian is what the machine has installed.
