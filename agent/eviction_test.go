@@ -260,7 +260,7 @@ func TestEvictorSparesCritical(t *testing.T) {
 // TestNoThresholds checks that without thresholds nothing is read at all.
 func TestNoThresholds(t *testing.T) {
 	s := &shortage{}
-	eviction.New(eviction.Config{Node: s}).Run(t.Context())
+	eviction.New(eviction.Config{Node: s, Reporter: s}).Run(t.Context())
 	if n := s.looks.Load(); n != 0 {
 		t.Errorf("levels are read %d times, want never", n)
 	}

@@ -267,8 +267,8 @@ func TestContainerStates(t *testing.T) {
 		{name: "was running and is deleted, the runtime knows nothing",
 			pod:   `{metadata: {deletionTimestamp: "2030-01-01T00:00:00Z"}, spec: {containers: [{name: app}]}}`,
 			shown: `{containerStatuses: [{name: app, containerID: "cri://x", state: {running: {}}}]}`,
-			want: "app: waiting ContainerCreating, last exit 137 ContainerStatusUnknown " +
-				"\"The container could not be located when the pod was deleted.  The container used to be Running\""},
+			want: "app: exit 137 ContainerStatusUnknown " +
+				"\"The container could not be located when the pod was terminated\""},
 		{name: "had ended, the runtime knows nothing", pod: neverIt,
 			shown: `{containerStatuses: [{name: app, containerID: "cri://x", restartCount: 5,
 				state: {terminated: {exitCode: 1}}}]}`,
