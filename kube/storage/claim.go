@@ -62,7 +62,7 @@ func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 // for etcd, is enough if it is bound to this claim; but not while the claim is expanded, when its size matters.
 func (s *Storage) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	name := claim.Spec.VolumeName
-	if len(claim.Status.AllocatedResourceStatuses) == 0 {
+	if len(claim.Status.AllocatedResourceStatuses) == 0 && !pending(claim) {
 		pv := &corev1.PersistentVolume{}
 		err := s.recall(ctx, s.cfg.Core, "persistentvolumes", "", name, pv)
 		if err == nil && boundTo(pv, claim) {

@@ -15,14 +15,33 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to.
+// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to. An
+// external-resizer without RecoverVolumeExpansionFailure asks by a condition alone.
 func (c *Claim) Growth() *resource.Quantity {
 	want := c.PV.Spec.Capacity[corev1.ResourceStorage]
 	switch c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
 	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
 		return &want
 	}
+	if has := c.PVC.Status.Capacity.Storage(); c.plain() && pending(c.PVC) && has.Cmp(want) < 0 {
+		return &want
+	}
 	return nil
+}
+
+// plain reports whether the external-resizer does not know the status of an expansion on a node: it reads nothing but
+// the size.
+func (c *Claim) plain() bool {
+	_, status := c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
+	_, allocated := c.PVC.Status.AllocatedResources[corev1.ResourceStorage]
+	return !status && !allocated
+}
+
+// pending reports whether a claim says that its file system has to be expanded.
+func pending(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending && c.Status == corev1.ConditionTrue
+	})
 }
 
 // nodeExpansionNotRequired is an annotation of the claims whose volumes the control plane has expanded wholly.
@@ -45,7 +64,7 @@ func (c *Claim) GrowthElsewhere(has int64) *resource.Quantity {
 // Growing writes to a claim's status that this node expands its volume.
 func (s *Storage) Growing(ctx context.Context, c *Claim) error {
 	const inProgress = corev1.PersistentVolumeClaimNodeResizeInProgress
-	if c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == inProgress {
+	if c.plain() || c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == inProgress {
 		return nil
 	}
 	return s.patchClaim(ctx, c, map[string]any{"allocatedResourceStatuses": map[string]any{"storage": inProgress}})
@@ -73,6 +92,9 @@ func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) e
 // as does a claim that requests another size: the control plane acts on a new request only after the node has given up
 // the old one.
 func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, never bool) error {
+	if c.plain() {
+		return nil
+	}
 	status := map[string]any{"conditions": []any{map[string]any{
 		"type": corev1.PersistentVolumeClaimNodeResizeError, "status": corev1.ConditionTrue, "message": cause.Error(),
 		"lastTransitionTime": metav1.NewTime(time.Now()),

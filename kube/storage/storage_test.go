@@ -529,6 +529,50 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
+// TestGrowthOfOldResizer checks that a volume is expanded, too, if the external-resizer is one that knows only the
+// condition of the claim, and that nothing is written for it but the result.
+func TestGrowthOfOldResizer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pvc, pv := bound()
+		pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
+		pvc.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+		w.server.Put(pv)
+		pending := []corev1.PersistentVolumeClaimCondition{
+			{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue},
+		}
+		var claim *storage.Claim
+		for _, c := range []struct {
+			conditions []corev1.PersistentVolumeClaimCondition
+			allocated  corev1.ResourceList
+			want       string
+		}{{nil, nil, ""}, {pending, pv.Spec.Capacity, ""}, {pending, nil, "2Gi"}} {
+			pvc.Status.Conditions, pvc.Status.AllocatedResources = c.conditions, c.allocated
+			w.server.Put(pvc)
+			var err error
+			if claim, err = w.Claim(t.Context(), pod(), volume()); err != nil {
+				t.Fatal(err)
+			}
+			if got := claim.Growth(); (got == nil) != (c.want == "") || got != nil && got.String() != c.want {
+				t.Fatalf("conditions %v, allocated %v: got %v, want %q", c.conditions, c.allocated, got, c.want)
+			}
+		}
+		err := errors.Join(w.Growing(t.Context(), claim), w.NotGrown(t.Context(), claim, errors.New("no"), true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := w.server.Patches(); len(p) != 0 {
+			t.Errorf("patches before the end: got %q, want none", p)
+		}
+		if err := w.Grown(t.Context(), claim, *claim.Growth()); err != nil {
+			t.Fatal(err)
+		}
+		if p := w.server.Patches(); len(p) != 1 || !strings.Contains(p[0], `"capacity":{"storage":"2Gi"}`) ||
+			!strings.Contains(p[0], `"$patch":"delete","type":"FileSystemResizePending"`) {
+			t.Errorf("patches: got %q, want the new size and no condition", p)
+		}
+	})
+}
+
 // TestNotGrown checks that a failed expansion is retried as long as the claim requests that size; when it requests
 // another one, the node marks the expansion infeasible, so that the control plane can start the new one.
 func TestNotGrown(t *testing.T) {
