@@ -12,9 +12,12 @@ import (
 const maxNames = 5
 
 // imageList returns status.images: the largest first, at most limit images (-1: all), five names each, digests first.
-// The scheduler prefers nodes that have the images of a pod.
+// The scheduler prefers nodes that have the images of a pod. An image without a name, as one whose tag has moved, is of
+// no use to it, and the API wants names.
 func imageList(images []*runtimeapi.Image, limit int) []corev1.ContainerImage {
-	sorted := slices.Clone(images)
+	sorted := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
+		return len(i.RepoDigests)+len(i.RepoTags) == 0
+	})
 	slices.SortStableFunc(sorted, func(a, b *runtimeapi.Image) int {
 		if c := cmp.Compare(b.Size, a.Size); c != 0 {
 			return c

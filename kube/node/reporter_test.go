@@ -263,6 +263,7 @@ func TestImagesInStatus(t *testing.T) {
 		b.SetImages([]*runtimeapi.Image{
 			{RepoDigests: []string{"a@sha256:1"}, RepoTags: []string{"a:1"}, Size: 10},
 			{RepoTags: []string{"b:1", "b:2", "b:3", "b:4", "b:5", "b:6"}, Size: 30},
+			{Size: 40}, // its tag went to another image; "names: null" breaks clients and kubectl edit
 			{RepoTags: []string{"c:1"}, Size: 20},
 		})
 		settle(time.Second)
