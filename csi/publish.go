@@ -82,7 +82,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		return nil
 	}
 	k := v.key()
-	if c.staged(k) && !c.attachedAgain(v) {
+	if c.staged(k) && !c.records.get(k).attachedAgain(v, c.cfg.BootID) {
 		return nil
 	}
 	secrets, err := v.stageSecrets(ctx) // which may take long: it must not delay other pods that use the volume

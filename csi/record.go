@@ -56,6 +56,13 @@ func useID(pod types.UID, name string) string { return string(pod) + "/" + name 
 
 func (r *record) empty() bool { return len(r.Uses) == 0 && r.Stage == none }
 
+// attachedAgain reports whether the volume was detached from this node and attached again since it was staged in the
+// current boot.
+func (r *record) attachedAgain(v *Volume, boot string) bool {
+	return r.Stage != none && r.Boot == boot &&
+		r.Attachment != "" && v.Attachment.UID != "" && r.Attachment != v.Attachment.UID
+}
+
 func (r *record) clone() *record {
 	c := *r
 	c.Uses = make(map[string]*use, len(r.Uses))

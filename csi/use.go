@@ -74,21 +74,14 @@ func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, err
 	return none, nil
 }
 
-// attachedAgain reports whether the volume was detached from this node and attached again since it was staged.
-func (c *CSI) attachedAgain(v *Volume) bool {
-	rec := c.records.get(v.key())
-	return rec.Stage != none && rec.Boot == c.cfg.BootID &&
-		rec.Attachment != "" && v.Attachment.UID != "" && rec.Attachment != v.Attachment.UID
-}
-
 // leaveAttachment unstages a volume that was detached from this node and attached again since it was staged, as happens
 // to a node that was cut off: the device that is staged has gone. Pods that have the volume from then must have
 // ended. The caller holds the volume's lock.
 func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) error {
-	if !c.attachedAgain(v) {
+	rec := c.records.get(v.key())
+	if !rec.attachedAgain(v, c.cfg.BootID) {
 		return nil
 	}
-	rec := c.records.get(v.key())
 	for _, u := range rec.Uses {
 		if u.Pod != pod && u.Publish != none {
 			return fmt.Errorf("volume %q was detached from this node and attached again: "+
