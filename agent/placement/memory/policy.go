@@ -98,7 +98,8 @@ func (p *Policy) empty() NUMANodeMap {
 }
 
 // Start returns the state to begin with: s, or the initial state if s is the zero value. An error says that s does not
-// fit the machine or the configuration.
+// fit the machine or the configuration. The ordinary memory of a NUMA node may have another size than in s, as after
+// most boots, if it is enough for what containers have.
 func (p *Policy) Start(s State) (State, error) {
 	if len(s.Machine) == 0 {
 		if len(s.Containers) > 0 {
@@ -107,12 +108,13 @@ func (p *Policy) Start(s State) (State, error) {
 		return State{Machine: p.empty()}.Clone(), nil
 	}
 	want := p.empty()
-	for uid, of := range s.Containers {
+	for _, uid := range slices.Sorted(maps.Keys(s.Containers)) {
+		of := s.Containers[uid]
 		if whole := s.Pods[uid]; p.podResources && len(whole) > 0 {
 			of = map[string][]Block{"": whole}
 		}
-		for name, blocks := range of {
-			for _, b := range blocks {
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			for _, b := range of[name] {
 				if !want.assign(b, b.Size) {
 					return s, fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses a NUMA node or "+
 						"memory resource that does not exist", uid, name)
@@ -120,15 +122,20 @@ func (p *Policy) Start(s State) (State, error) {
 			}
 		}
 	}
-	if !want.equals(s.Machine) {
+	if !want.serves(s.Machine) {
 		return s, errors.New("[memorymanager] the expected machine state is different from the real one")
 	}
-	return s.Clone(), nil
+	out := s.Clone()
+	if !want.sized(s.Machine) {
+		out.Machine = want
+	}
+	return out, nil
 }
 
-// equals reports whether two states of the machine are equal. How the nodes of a group share what is free does not
-// count: it depends on the order of admissions.
-func (m NUMANodeMap) equals(o NUMANodeMap) bool {
+// serves reports whether the machine has the nodes and kinds of memory of another state, with the same reservations and
+// huge pages, and gives containers what they have there. How the nodes of a group share it does not count: that depends
+// on the order of admissions.
+func (m NUMANodeMap) serves(o NUMANodeMap) bool {
 	if len(m) != len(o) {
 		return false
 	}
@@ -141,12 +148,26 @@ func (m NUMANodeMap) equals(o NUMANodeMap) bool {
 		group := numa.MaskOf(n.Cells...)
 		for kind, a := range n.MemoryMap {
 			b := other.MemoryMap[kind]
-			if b == nil || a.TotalMemSize != b.TotalMemSize || a.SystemReserved != b.SystemReserved ||
-				a.Allocatable != b.Allocatable || m.free(group, kind) != o.free(group, kind) {
+			if b == nil || a.SystemReserved != b.SystemReserved ||
+				kind != corev1.ResourceMemory && a.TotalMemSize != b.TotalMemSize {
 				return false
 			}
 			reserved := func(t *MemoryTable) uint64 { return t.Reserved }
 			if m.sum(group, kind, reserved) != o.sum(group, kind, reserved) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sized reports whether the memory of each node, of which the other state has the same kinds, has the same size there.
+func (m NUMANodeMap) sized(o NUMANodeMap) bool {
+	for id, n := range m {
+		group := numa.MaskOf(n.Cells...)
+		for kind, a := range n.MemoryMap {
+			b := o[id].MemoryMap[kind]
+			if a.TotalMemSize != b.TotalMemSize || a.Allocatable != b.Allocatable || m.free(group, kind) != o.free(group, kind) {
 				return false
 			}
 		}

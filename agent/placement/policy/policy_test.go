@@ -225,6 +225,52 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
+// TestMemoryAfterBoot checks that a state is used although a NUMA node has a little more or less memory than before, as
+// long as that is enough for what a container has of one node or of both.
+func TestMemoryAfterBoot(t *testing.T) {
+	p := setup(t, cpu.Options{}, numa.PolicyNone)
+	fresh, err := p.Start(policy.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, has := range []string{"app 1 5Gi", "app 1 9Gi"} {
+		s := p.Admit(pod("a", has), fresh, nil).State
+		for change, fits := range map[int64]bool{0: true, 1 << 16: true, -1 << 16: true, gib: true, -3 * gib: false} {
+			t.Run(fmt.Sprintf("%s/%d", has, change), func(t *testing.T) {
+				m := machine()
+				for i := range m.Nodes {
+					m.Nodes[i].Memory = uint64(int64(m.Nodes[i].Memory) + change)
+				}
+				next := *p
+				reserved := memory.Reserved{0: {corev1.ResourceMemory: gib}, 1: {corev1.ResourceMemory: gib}}
+				if next.Memory, err = memory.New(m, reserved, false); err != nil {
+					t.Fatal(err)
+				}
+				got, err := next.Start(s)
+				if (err == nil) != fits {
+					t.Fatalf("got %v, want a state that fits: %v", err, fits)
+				}
+				if !fits {
+					return
+				}
+				if show(got, "a", "app") != show(s, "a", "app") {
+					t.Errorf("got %s, want %s", show(got, "a", "app"), show(s, "a", "app"))
+				}
+				for id, n := range got.Memory.Machine {
+					of := n.MemoryMap[corev1.ResourceMemory]
+					if of.TotalMemSize != m.Nodes[id].Memory || of.Free+of.Reserved != of.Allocatable {
+						t.Errorf("node %d: got %+v, want %d bytes", id, *of, m.Nodes[id].Memory)
+					}
+				}
+				next.Release(&got, "a")
+				if again, err := next.Start(got); err != nil || again.Memory.Machine[0].NumberOfAssignments != 0 {
+					t.Errorf("after the end of the pod: got %+v, %v, want nothing assigned", again.Memory.Machine[0], err)
+				}
+			})
+		}
+	}
+}
+
 // TestStarted checks that when an app container has started, the memory of the init containers is free.
 func TestStarted(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicyNone)
