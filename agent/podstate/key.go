@@ -76,7 +76,12 @@ func (k Key) String() string {
 }
 
 // Compare orders keys by their text.
-func (k Key) Compare(other Key) int { return cmp.Compare(k.String(), other.String()) }
+func (k Key) Compare(other Key) int {
+	if k.Kind == other.Kind {
+		return cmp.Compare(k.ID, other.ID)
+	}
+	return cmp.Compare(k.String(), other.String())
+}
 
 func (Prepare) Key() Key           { return Key{Kind: KindPrepare} }
 func (PrepareClaims) Key() Key     { return Key{Kind: KindPrepareClaims} }

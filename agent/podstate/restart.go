@@ -1,9 +1,6 @@
 package podstate
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // BackoffReset is how long an instance must have run before the back-off of its container starts over.
 const BackoffReset = 10 * time.Minute
@@ -77,6 +74,6 @@ func (c *Container) Alive() bool { return c.State == ContainerRunning || c.State
 // BackoffMessage returns the kubelet's message for a container that waits for its crash-loop back-off.
 func (s *Slot) BackoffMessage() string {
 	pod := s.state.Pod
-	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", s.crashDelay(), s.Spec.Name,
-		pod.Name, pod.Namespace, pod.UID)
+	return "back-off " + s.crashDelay().String() + " restarting failed container=" + s.Spec.Name +
+		" pod=" + pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
 }

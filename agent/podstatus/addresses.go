@@ -56,20 +56,25 @@ func (b *builder) hostAddresses() {
 // podIPs returns the addresses that the runtime reports, in canonical form: at most one of each IP family, in the
 // order of the node's IP families. Before a restarted agent knows these, the order stays.
 func (b *builder) podIPs(all []string) []string {
-	first6 := ipv6(b.Reported.PodIP)
+	first := b.Reported.PodIP
 	if len(b.Node.HostIPs) > 0 {
-		first6 = ipv6(b.Node.HostIPs[0])
+		first = b.Node.HostIPs[0]
 	}
-	var found []string
-	for _, want6 := range []bool{first6, !first6} {
-		for _, ip := range all {
-			if a, err := netip.ParseAddr(ip); err == nil && ipv6(ip) == want6 {
-				found = append(found, a.Unmap().String())
-				break
-			}
+	var v4, v6 []string
+	for _, ip := range all {
+		switch a, err := netip.ParseAddr(ip); {
+		case err != nil:
+		case a.Unmap().Is6():
+			v6 = append(v6, a.String())
+		default:
+			v4 = append(v4, a.Unmap().String())
 		}
 	}
-	return found
+	v4, v6 = v4[:min(1, len(v4))], v6[:min(1, len(v6))]
+	if ipv6(first) {
+		return append(v6, v4...)
+	}
+	return append(v4, v6...)
 }
 
 // ipv6 reports whether ip is an IPv6 address.

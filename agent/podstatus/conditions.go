@@ -81,9 +81,10 @@ func (b *builder) add(c corev1.PodCondition) { b.st.Conditions = append(b.st.Con
 // dated sets the observed generation of a condition and the time of its last transition.
 func (b *builder) dated(c corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = b.Pod.Generation
-	c.LastTransitionTime = seconds(b.Now)
 	if old := podutil.Condition(b.Reported.Conditions, c.Type); old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
+	} else {
+		c.LastTransitionTime = seconds(b.Now)
 	}
 	return c
 }
@@ -181,7 +182,7 @@ func (b *builder) initialized() corev1.PodCondition {
 	// Once initialized, a pod stays so.
 	if len(incomplete) > 0 && !podutil.IsTrue(b.Reported, corev1.PodInitialized) {
 		c.Status, c.Reason = corev1.ConditionFalse, reasonContainersNotInitialized
-		c.Message = "containers with incomplete status: " + list(incomplete)
+		c.Message = list("containers with incomplete status", incomplete)
 	}
 	return c
 }
@@ -213,12 +214,12 @@ func (b *builder) containersReady() corev1.PodCondition {
 		c.Status = corev1.ConditionTrue
 		return c
 	}
-	c.Reason, c.Message = reasonContainersNotReady, "containers with unready status: "+list(unready)
+	c.Reason, c.Message = reasonContainersNotReady, list("containers with unready status", unready)
 	return c
 }
 
-// list returns names as the kubelet shows them in messages.
-func list(names []string) string { return "[" + strings.Join(names, " ") + "]" }
+// list returns a message about names, in the form of the kubelet's.
+func list(what string, names []string) string { return what + ": [" + strings.Join(names, " ") + "]" }
 
 // podReady returns the condition Ready: ContainersReady and all readiness gates must be True.
 func (b *builder) podReady(containers corev1.PodCondition, gates []corev1.PodCondition) corev1.PodCondition {

@@ -103,10 +103,13 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 
 // waiting returns the state of a container that has not started yet.
 func (b *builder) waiting() corev1.ContainerState {
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: notStarted(b.State)}}
+	if b.unstarted == nil {
+		b.unstarted = &corev1.ContainerStateWaiting{Reason: notStarted(b.State)}
+	}
+	return corev1.ContainerState{Waiting: b.unstarted}
 }
 
-// notStarted returns the reason of that state.
+// notStarted returns the reason of the state of a container that has not started yet.
 func notStarted(s *podstate.State) string {
 	if s.HasInit() {
 		return podstate.ReasonPodInitializing
@@ -162,7 +165,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	}
 	st.Resources = slot.ReportedResources()
 	st.AllocatedResources = slot.Spec.Resources.Requests
-	st.State = b.state(slot)
+	st.State = b.state(slot, id)
 	if old := slot.Reported; old != nil {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.LastTerminationState.Terminated = old.LastTerminationState.Terminated
@@ -177,7 +180,7 @@ func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	}
 	before, known := slot.Previous(), st.LastTerminationState.Terminated != nil
 	if before != nil && before.State == podstate.ContainerExited && (before.Attempt+1 == c.Attempt || !known) {
-		last := corev1.ContainerState{Terminated: terminated(before, b.Node.RuntimeName)}
+		last := corev1.ContainerState{Terminated: terminated(before, podutil.ContainerID(b.Node.RuntimeName, before.ID))}
 		keepMessage(&last, st.LastTerminationState)
 		st.LastTerminationState = last
 	}
@@ -191,7 +194,8 @@ func keepMessage(state *corev1.ContainerState, old corev1.ContainerState) {
 	}
 }
 
-func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
+// state returns the state of the newest instance, whose ID is id in statuses.
+func (b *builder) state(slot *podstate.Slot, id string) corev1.ContainerState {
 	c := slot.Last
 	switch c.State {
 	case podstate.ContainerRunning:
@@ -200,7 +204,7 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 		}
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case podstate.ContainerExited:
-		return corev1.ContainerState{Terminated: terminated(c, b.Node.RuntimeName)}
+		return corev1.ContainerState{Terminated: terminated(c, id)}
 	case podstate.ContainerUnknown:
 		if slot.Reported != nil && slot.Reported.State.Waiting == nil {
 			return corev1.ContainerState{Terminated: unknownEnd(podstate.MessageNotLocated)}
@@ -209,7 +213,8 @@ func (b *builder) state(slot *podstate.Slot) corev1.ContainerState {
 	return b.waiting()
 }
 
-func terminated(c *podstate.Container, runtime string) *corev1.ContainerStateTerminated {
+// terminated returns the state of an exited instance, whose ID is id in statuses.
+func terminated(c *podstate.Container, id string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
 		ExitCode:    c.ExitCode,
 		Signal:      c.Signal,
@@ -217,7 +222,7 @@ func terminated(c *podstate.Container, runtime string) *corev1.ContainerStateTer
 		Message:     c.Message,
 		StartedAt:   seconds(c.StartedAt),
 		FinishedAt:  seconds(c.FinishedAt),
-		ContainerID: podutil.ContainerID(runtime, c.ID),
+		ContainerID: id,
 	}
 }
 

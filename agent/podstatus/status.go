@@ -46,6 +46,8 @@ type builder struct {
 	*podstate.State
 	st                  *corev1.PodStatus
 	quiescent, released bool
+	// unstarted is the state of all containers that have not started yet; nil until it is needed.
+	unstarted *corev1.ContainerStateWaiting
 }
 
 func (b *builder) startTime() *metav1.Time {
