@@ -119,9 +119,11 @@ func (ru *rules) knowPod(pod *corev1.Pod) {
 func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 
 func (ru *rules) agentKilled() {
-	ru.delays, ru.failed = map[string]time.Duration{}, map[podstate.Key]failedAt{}
-	ru.replaced = map[string]bool{}
-	ru.unhealthy, ru.preStopped = map[string]bool{}, map[string]bool{}
+	clear(ru.delays)
+	clear(ru.failed)
+	clear(ru.replaced)
+	clear(ru.unhealthy)
+	clear(ru.preStopped)
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}

@@ -18,12 +18,11 @@ func (ru *rules) planned(w *world, p *Plan) {
 	ru.neverBack(w, p)
 	ru.freed(w, p)
 	ru.goesOn(w, p)
-	keys := map[podstate.Key]bool{}
-	for _, s := range p.Steps {
-		if keys[s.Key()] {
-			ru.breaks("two steps with the key %q in one plan", s.Key())
+	for i, s := range p.Steps {
+		key := s.Key()
+		if slices.ContainsFunc(p.Steps[:i], func(other podstate.Step) bool { return other.Key() == key }) {
+			ru.breaks("two steps with the key %q in one plan", key)
 		}
-		keys[s.Key()] = true
 	}
 }
 

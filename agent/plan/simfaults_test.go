@@ -154,8 +154,7 @@ func (l *simRun) cancelled(c *call) {
 
 // willExit decides how long a container that has been started runs, and what it exits with.
 func (l *simRun) willExit(c *podstate.Container) {
-	spec := containersOf(l.desired.Pod)[c.Name]
-	if spec == nil {
+	if l.specs[c.Name] == nil {
 		return
 	}
 	role := l.roles[c.Name]
@@ -254,7 +253,7 @@ func (l *simRun) fault() {
 // troubleInReset makes a container exit with a reset while the API is not reachable and the agent is killed soon. By
 // chance alone this combination would occur in too few runs.
 func (l *simRun) troubleInReset(c *podstate.Container) {
-	spec := containersOf(l.desired.Pod)[c.Name]
+	spec := l.specs[c.Name]
 	if l.stage == stageFaults && spec != nil && podstate.AsksForReset(spec, c) && chance(l.r, 2) {
 		l.note("API behind")
 		l.apiBehind, l.killNext = true, true
@@ -296,10 +295,10 @@ func (l *simRun) deletePod(grace time.Duration) {
 		return
 	}
 	l.note("deleted with a grace of %s", grace)
-	next := l.desired.Pod.DeepCopy()
+	next := *l.desired.Pod
 	at, seconds := metav1.NewTime(l.now), int64(grace/time.Second)
 	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &at, &seconds
-	l.desired.Pod = next
+	l.desired.Pod = &next
 	l.stop(&podstate.Stop{Cause: podstate.StopDeleted, Deadline: l.now.Add(grace)})
 }
 

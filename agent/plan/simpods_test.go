@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -127,23 +128,24 @@ func containersOf(pod *corev1.Pod) map[string]*corev1.Container {
 
 // withImage returns a copy of a pod in which one container has another image.
 func withImage(r *rand.Rand, pod *corev1.Pod, image string) *corev1.Pod {
-	next := pod.DeepCopy()
+	next := *pod
 	next.Generation++
-	list := next.Spec.Containers
+	list := &next.Spec.Containers
 	if n := len(next.Spec.InitContainers); n > 0 && chance(r, 3) {
-		list = next.Spec.InitContainers
+		list = &next.Spec.InitContainers
 	}
-	list[r.IntN(len(list))].Image = image
-	return next
+	*list = slices.Clone(*list)
+	(*list)[r.IntN(len(*list))].Image = image
+	return &next
 }
 
 // withDebugger returns a copy of a pod with one more ephemeral container.
 func withDebugger(pod *corev1.Pod) *corev1.Pod {
-	next := pod.DeepCopy()
-	next.Spec.EphemeralContainers = append(next.Spec.EphemeralContainers, corev1.EphemeralContainer{
+	next := *pod
+	next.Spec.EphemeralContainers = append(slices.Clip(pod.Spec.EphemeralContainers), corev1.EphemeralContainer{
 		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 			Name:  fmt.Sprint("debug", len(next.Spec.EphemeralContainers)),
 			Image: "image",
 		}})
-	return next
+	return &next
 }
