@@ -24,6 +24,8 @@
 //     flight.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
 //   - volumesFirst: no container is created before the pod's volumes are mounted.
+//   - imageFirst: no container is created before its image has been ensured for this attempt, and again after a failed
+//     creation.
 //   - forward: nothing starts in a pod that must end or is past its deadline.
 //   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded and the
 //     sidecars ahead of it have started.
@@ -44,6 +46,8 @@
 //   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.
 //   - neverBack: a terminal phase is final, and restart counts only grow.
 //   - freed: Released means that nothing is held any more, Done that no trace is left.
+//   - reclaimed: a pod counts as reclaimed once it is released and the runtime has nothing left of it. At rest, a pod
+//     that is to be reclaimed is.
 //   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes to rest.
 //   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for good, and a
 //     pod that has ended by itself had nothing left to do.

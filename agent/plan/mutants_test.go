@@ -160,12 +160,28 @@ var mutants = map[string]mutant{
 		m *podstate.Memory) {
 		m.ClaimsPrepared = true
 	}),
+	"containers do not wait for their images": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Images = maps.Clone(m.Images)
+		for key, step := range m.InFlight {
+			if s, ensures := step.(podstate.EnsureImage); ensures {
+				m.Images[key] = podstate.Image{Attempt: s.Attempt, Image: s.Image}
+			}
+		}
+	}),
 	"containers do not wait for volumes":    podChanged(func(d *podstate.Desired) { d.Pod.Spec.Volumes = nil }),
 	"that claims are prepared is not known": factsChanged(func(o *podstate.Observed) { o.ClaimsHeld = false }),
 	"claims go before the containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
 		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
 			p.Steps = []podstate.Step{podstate.UnprepareClaims{}}
 		}
+	}),
+	"an ended pod is not reclaimed": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
+		if p.Released && d.Reclaim {
+			p.Steps = nil
+		}
+	}),
+	"reclaimed with containers left": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
+		p.Reclaimed = p.Released && d.Reclaim
 	}),
 	"the cgroup stays": stepsDropped(
 		func(s podstate.Step) bool { _, is := s.(podstate.RemoveCgroup); return is },

@@ -36,6 +36,8 @@ type rules struct {
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
 	forgotten map[string]bool
+	// imaged are the images that this run of the agent has ensured, by container.
+	imaged map[string]podstate.Image
 	// unmounted are the volumes of which the agent cannot know that they are not mounted.
 	unmounted map[string]bool
 	// replaced are the containers, by ID, that this run of the agent has stopped to recreate them for a new spec or a
@@ -81,6 +83,7 @@ func newRules(l *simRun) *rules {
 		hooked:     map[string]bool{},
 		unhooked:   map[string]bool{},
 		forgotten:  map[string]bool{},
+		imaged:     map[string]podstate.Image{},
 		unmounted:  map[string]bool{},
 		replaced:   map[string]bool{},
 		unhealthy:  map[string]bool{},
@@ -121,6 +124,7 @@ func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 func (ru *rules) agentKilled() {
 	clear(ru.delays)
 	clear(ru.failed)
+	clear(ru.imaged)
 	clear(ru.replaced)
 	clear(ru.unhealthy)
 	clear(ru.preStopped)
@@ -231,6 +235,7 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 
 // answered records that the answer of a call has reached the agent.
 func (ru *rules) answered(c *call) {
+	ru.imageAnswered(c)
 	key := c.step.Key()
 	if s, ok := c.step.(podstate.PreStop); ok && c.problem == nil {
 		ru.preStopped[s.ID] = true
@@ -276,6 +281,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.forward(s)
 		ru.claimsFirst(s)
 		ru.volumesFirst(w, s)
+		ru.imageFirst(s)
 		ru.podHasRoom(w, s)
 		ru.hooksBefore(s, s.Name)
 		ru.creating(s)

@@ -17,6 +17,7 @@ func (ru *rules) planned(w *world, p *Plan) {
 	ru.resourcesTrue(w, p)
 	ru.neverBack(w, p)
 	ru.freed(w, p)
+	ru.reclaimed(p)
 	ru.goesOn(w, p)
 	for i, s := range p.Steps {
 		key := s.Key()
@@ -180,6 +181,7 @@ func (ru *rules) checkRest() {
 	if len(l.plan.Steps) > 0 {
 		ru.breaks("at rest with steps %v", l.plan.Steps)
 	}
+	ru.reclaimedAtRest()
 	if ru.stopping() {
 		if !l.plan.Released {
 			ru.breaks("at rest, and a pod that must end is not released; waits %v", l.plan.Waits)

@@ -230,6 +230,9 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 		l.desired.Rejected = &podstate.Rejection{Reason: "OutOfcpu", Message: "no"}
 	}
 	l.faultsEnd = epoch.Add(time.Duration(r.IntN(int(min(20*time.Minute, 30*every)/time.Second))) * time.Second)
+	if l.shortOfDisk() {
+		l.images = map[string]bool{}
+	}
 	l.maySize()
 	l.plannedFault()
 	return l

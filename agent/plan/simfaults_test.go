@@ -137,7 +137,8 @@ func (l *simRun) answer(c *call) {
 		l.hooked[hook.ID] = true
 	}
 	if !c.done && !c.effectAt.IsZero() {
-		l.calls = append(l.calls, &call{step: c.step, hash: c.hash, ghost: true, effectAt: c.effectAt, endAt: c.effectAt})
+		l.calls = append(l.calls, &call{step: c.step, hash: c.hash, image: c.image, ghost: true, effectAt: c.effectAt,
+			endAt: c.effectAt})
 	}
 }
 
@@ -205,6 +206,7 @@ func (l *simRun) probeSoon(id string) {
 // fault makes one random fault.
 func (l *simRun) fault() {
 	l.tally.faults++
+	l.freeDisk()
 	if l.killNext {
 		l.killNext = false
 		l.crashAgent()
@@ -268,12 +270,13 @@ func (l *simRun) endSomehow() {
 		l.deletePod(pick(l.r, 0, time.Second, 30*time.Second))
 	case 1:
 		if !podutil.IsStatic(l.desired.Pod) && l.desired.Stop == nil {
+			reason, message := l.evictedFor()
 			l.note("evicted")
 			l.stop(&podstate.Stop{
 				Cause:    podstate.StopEvicted,
 				Deadline: l.now.Add(l.within(time.Minute)),
-				Reason:   "Evicted",
-				Message:  "memory",
+				Reason:   reason,
+				Message:  message,
 			})
 		}
 	case 2:
@@ -311,6 +314,7 @@ func (l *simRun) orphan() {
 func (l *simRun) crashAgent() {
 	l.tally.kills++
 	l.killAgent()
+	l.desired.Reclaim = false
 	l.calls = slices.DeleteFunc(l.calls,
 		func(c *call) bool { return !c.done && (c.effectAt.IsZero() || diesWithAgent(c.step)) })
 	l.rules.agentKilled()

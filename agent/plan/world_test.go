@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // world is an in-memory node with one pod: the runtime, the disk, the pod's status in the API, and the agent's
@@ -25,6 +26,8 @@ type world struct {
 	// network holds the sandboxes that have an address to give back.
 	network map[string]bool
 	volumes map[string]bool
+	// images are the images on the node; nil if each image is always there.
+	images map[string]bool
 	// claims: resource claims are prepared for the pod, or noted for that.
 	claims      bool
 	dir, cgroup bool
@@ -57,7 +60,8 @@ type watcher interface {
 // call is a step in flight.
 type call struct {
 	step podstate.Step
-	hash string
+	// hash and image are those of the container that it creates.
+	hash, image string
 	// allocation is the allocation of the pod when the call began.
 	allocation *podstate.Allocation
 	// ghost: the agent that made the call was killed, so no one receives the answer.
@@ -168,6 +172,9 @@ func (w *world) begin(s podstate.Step) *call {
 	switch s := s.(type) {
 	case podstate.CreateContainer:
 		c.hash = w.desired.Hashes[s.Name]
+		if _, spec := podutil.Container(&w.desired.Pod.Spec, s.Name); spec != nil {
+			c.image = spec.Image
+		}
 	case podstate.RemoveContainer:
 		i := w.index(s.ID)
 		c.unstarted = i >= 0 && w.containers[i].State == podstate.ContainerCreated
@@ -213,6 +220,8 @@ func (w *world) effect(c *call) *podstate.Problem {
 		w.dir, w.volumes[s.Volume] = true, true
 	case podstate.Unmount:
 		delete(w.volumes, s.Volume)
+	case podstate.EnsureImage:
+		return w.imageEffect(s)
 	case podstate.CreateSandbox:
 		return w.createSandbox(s)
 	case podstate.StopSandbox:
@@ -311,6 +320,9 @@ func (w *world) createContainer(s podstate.CreateContainer, by *call) *podstate.
 		if c.Name == s.Name && c.Attempt == s.Attempt {
 			return &podstate.Problem{Message: fmt.Sprintf("container name is reserved for %s", c.ID)}
 		}
+	}
+	if w.lacksImage(by) {
+		return &podstate.Problem{Message: "no such image"}
 	}
 	c := podstate.Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
 		State: podstate.ContainerCreated, Image: "image", ImageID: "image@1", Hash: by.hash}

@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// shortOfDisk reports whether the node can be short of disk space in this run: its images may be removed, and what is
+// left of the pod once it has ended. In all other runs each image is always there. The choice is not random, so that
+// the other runs do not change; the seeds that once broke a rule are among those.
+func (l *simRun) shortOfDisk() bool { return l.seed%9 == 4 }
+
+// freeDisk removes all images from the node, also while a container is waiting for something else, or asks for the
+// removal of what is left of the pod. Like the supervisor it does that only when the API shows the end of the pod.
+func (l *simRun) freeDisk() {
+	if !l.shortOfDisk() {
+		return
+	}
+	switch ended := l.plan.Released && podutil.IsTerminal(l.desired.Pod.Status.Phase); {
+	case !chance(l.r, 4):
+	case ended && !l.desired.Reclaim:
+		l.note("what is left of the pod is to be removed")
+		l.desired.Reclaim = true
+	default:
+		l.note("all images are removed from the node")
+		clear(l.images)
+	}
+}
+
+// evictedFor returns the reason and the message of an eviction: pods are also preempted on a node short of disk space.
+func (l *simRun) evictedFor() (reason, message string) {
+	if l.shortOfDisk() && chance(l.r, 2) {
+		return podstate.ReasonPreempting, podstate.MessagePreempted
+	}
+	return "Evicted", "memory"
+}
+
+// reclaimed checks that a pod counts as reclaimed only when it has ended and the runtime has nothing left of it.
+func (ru *rules) reclaimed(p *Plan) {
+	if l := ru.l; p.Reclaimed && (!p.Released || len(l.sandboxes) > 0 || len(l.containers) > 0) {
+		ru.breaks("reclaimed with %d sandboxes and %d containers; released: %t", len(l.sandboxes), len(l.containers),
+			p.Released)
+	}
+}
+
+// reclaimedAtRest checks that at rest nothing is left of an ended pod that is to be reclaimed.
+func (ru *rules) reclaimedAtRest() {
+	if d := &ru.l.desired; d.Reclaim && !d.Stop.Is(podstate.StopOrphaned) && !ru.l.plan.Reclaimed {
+		ru.breaks("at rest, and the pod is not reclaimed")
+	}
+}
+
+// imageEffect brings an image to the node, or only looks whether it is there.
+func (w *world) imageEffect(s podstate.EnsureImage) *podstate.Problem {
+	switch {
+	case w.images == nil || w.images[s.Image]:
+	case s.Look:
+		return &podstate.Problem{Message: "no such image"}
+	default:
+		w.images[s.Image] = true
+	}
+	return nil
+}
+
+// lacksImage reports whether the node does not have the image of a container that is to be created.
+func (w *world) lacksImage(by *call) bool { return w.images != nil && !w.images[by.image] }
+
+// imageAnswered records which images this run of the agent has ensured. A failed creation may mean that the image is
+// not there any more.
+func (ru *rules) imageAnswered(c *call) {
+	switch s := c.step.(type) {
+	case podstate.EnsureImage:
+		if c.problem == nil {
+			ru.imaged[s.Container] = podstate.Image{Attempt: s.Attempt, Image: s.Image}
+		}
+	case podstate.CreateContainer:
+		if c.problem != nil && !c.problem.Cancelled {
+			delete(ru.imaged, s.Name)
+		}
+	}
+}
+
+// imageFirst checks that no container is created before its image has been ensured for this attempt, and again after a
+// failed creation.
+func (ru *rules) imageFirst(s podstate.CreateContainer) {
+	_, spec := podutil.Container(&ru.l.desired.Pod.Spec, s.Name)
+	if spec != nil && ru.imaged[s.Name] != (podstate.Image{Attempt: s.Attempt, Image: spec.Image}) {
+		ru.breaks("%s before its image %s has been ensured for this attempt", s, spec.Image)
+	}
+}
