@@ -88,7 +88,7 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 		}
 		after = after || c.Name == s.Name
 	}
-	if c := ru.someAlive(func(o *podstate.Container) bool { return ru.roles[o.Name] != podutil.RoleSidecar }); c != nil {
+	if c := ru.someAlive(func(o *podstate.Container) bool { return ru.roles[o.Name] == podutil.RoleApp }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
 }

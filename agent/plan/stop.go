@@ -100,19 +100,20 @@ func alive(all []podstate.Container, id string) bool {
 	return podstate.Some(all, func(c *podstate.Container) bool { return c.ID == id && c.Alive() })
 }
 
-// stopContainers stops app containers first, then sidecars, the last of them first. When the grace period has ended, no
-// sidecar waits for others any more: one after the other, each would take some seconds more. It reports whether any
-// container is still alive.
-func (p *planner) stopContainers() bool {
+// stopContainers stops app containers first, then sidecars, the last of them first. Init and ephemeral containers hold
+// up no sidecar. When the grace period has ended, no sidecar waits for others any more: one after the other, each would
+// take some seconds more. It reports whether any container is still alive.
+func (p *planner) stopContainers() (busy bool) {
 	inOrder := p.Now.Before(p.Stop.Deadline)
-	busy := p.stopUnknown()
+	held := p.stopUnknown()
+	busy = held
 	for _, slot := range p.Slots {
 		if !slot.Alive() {
 			continue
 		}
 		if slot.Role != podutil.RoleSidecar {
 			p.end(slot.Last)
-			busy = true
+			busy, held = true, held || slot.Role == podutil.RoleApp
 		}
 		if slot.Spec.ReadinessProbe != nil {
 			p.probe(slot, true)
@@ -122,13 +123,13 @@ func (p *planner) stopContainers() bool {
 		if slot.Role != podutil.RoleSidecar || !slot.Alive() {
 			continue
 		}
-		if busy && inOrder {
+		if held && inOrder {
 			p.preStop(slot)
 			p.wakeAt(p.Stop.Deadline)
 		} else {
 			p.end(slot.Last)
 		}
-		busy = true
+		busy, held = true, true
 	}
 	return busy
 }
