@@ -91,7 +91,7 @@ func New(cfg Config) (*CSI, error) {
 		changed: cfg.Changed,
 		volumes: map[key]*volume{},
 	}
-	if err := (&recovery{store: records, drivers: cfg.InTree}).run(); err != nil {
+	if err := (&recovery{store: records, drivers: cfg.InTree, journaled: map[key]bool{}}).run(); err != nil {
 		return nil, errors.Join(err, f.root.Close())
 	}
 	c := &CSI{

@@ -18,6 +18,10 @@ type recovery struct {
 	drivers []InTreeDriver
 	// unreadable is the first error of what cannot be read just now: pods may use the volumes that it hides.
 	unreadable error
+	// journaled are the volumes that have a record. hidden: something is mounted for a pod, and no file says of which
+	// volume.
+	journaled map[key]bool
+	hidden    bool
 }
 
 // run reads the journals, then the kubelet's files.
@@ -33,8 +37,13 @@ func (r *recovery) run() error {
 			rec.distrust()
 		}
 		r.volumes[rec.key()] = &volume{rec: rec}
+		r.journaled[rec.key()] = true
 	}
-	return errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
+	err = errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
+	for k, v := range r.volumes {
+		v.kept = r.hidden && !r.journaled[k] && len(v.rec.Uses) == 0
+	}
+	return err
 }
 
 // check notes an error of a read, unless it says that there is nothing to read.
@@ -136,12 +145,23 @@ func (r *recovery) findPublished() error {
 			uid := types.UID(pod)
 			d, ok := r.data(podVolumeDir(uid, name))
 			if !ok {
+				r.hide(uid, name)
 				continue
 			}
 			r.addUse(d, uid, &Volume{Name: name, Driver: d.Driver, Handle: d.Handle})
 		}
 	}
 	return nil
+}
+
+// hide notes that a pod may use a volume that only a kubelet's files name: that of the pod is damaged, and no record
+// names the volume.
+func (r *recovery) hide(pod types.UID, name string) {
+	if _, found := r.find(pod, name); !found && r.files.mounted(filepath.Join(podVolumeDir(pod, name), "mount")) {
+		r.hidden = true
+		r.log.Warn("a pod uses a CSI volume of which no file says which: volumes of a kubelet that seem unused stay staged",
+			"podUID", pod, "volume", name)
+	}
 }
 
 // addUse adds a pod's use of a volume that a file of the kubelet describes.

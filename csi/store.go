@@ -28,6 +28,8 @@ type volume struct {
 	rec *record
 	// fresh: staged by this process.
 	fresh bool
+	// kept: a pod may use it of which no file says so. It is not unstaged.
+	kept bool
 	// lines of the journal that this process has written; the volume's lock guards it.
 	lines int
 }
@@ -107,7 +109,7 @@ func (s *store) unused() []key {
 	defer s.mu.Unlock()
 	var all []key
 	for k, v := range s.volumes {
-		if len(v.rec.Uses) == 0 {
+		if v.unused() {
 			all = append(all, k)
 		}
 	}
@@ -116,9 +118,13 @@ func (s *store) unused() []key {
 
 // isUnused reports whether there is a record of a volume and no pod uses it.
 func (s *store) isUnused(k key) bool {
-	rec := s.get(k)
-	return rec != nil && len(rec.Uses) == 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.volumes[k]
+	return v != nil && v.unused()
 }
+
+func (v *volume) unused() bool { return len(v.rec.Uses) == 0 && !v.kept }
 
 func inUse(r *record) bool { return r.Attachable && !r.empty() }
 
