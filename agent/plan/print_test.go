@@ -44,9 +44,12 @@ func withMessage(reason, message string) string {
 	return fmt.Sprintf("%s %q", reason, message)
 }
 
-// containerText returns one container status in one line.
+// containerText returns one container status in one line. The end of the container normally has its ID, or none.
 func containerText(c corev1.ContainerStatus) string {
 	words := []string{c.Name + ": " + stateText(c.State)}
+	if end := c.State.Terminated; end != nil && end.ContainerID != "" && end.ContainerID != c.ContainerID {
+		words = append(words, "of "+end.ContainerID)
+	}
 	if c.Ready {
 		words = append(words, "ready")
 	}

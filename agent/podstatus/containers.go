@@ -250,7 +250,7 @@ func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	}
 	if slot.Last != nil && !slot.Restarts() {
 		st.ContainerID, st.ImageID = old.ContainerID, old.ImageID
-		st.State = corev1.ContainerState{Terminated: terminated(slot.Last, b.Node.RuntimeName)}
+		st.State = corev1.ContainerState{Terminated: terminated(slot.Last, old.ContainerID)}
 		return
 	}
 	st.LastTerminationState = corev1.ContainerState{Terminated: unknownEnd(
