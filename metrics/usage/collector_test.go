@@ -40,6 +40,8 @@ type fakeRuntime struct {
 	hangs bool
 	// noStats: it has no statistics of containers.
 	noStats bool
+	// noStatsOf is the UID of a pod whose containers have none.
+	noStatsOf string
 	// more are containers besides those of the pod.
 	more []*runtimeapi.Container
 }
@@ -95,6 +97,9 @@ func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.Con
 }
 
 func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+	if pod == r.noStatsOf {
+		return nil, errors.New("no statistics")
+	}
 	if pod != "u1" {
 		return nil, r.answer(ctx)
 	}

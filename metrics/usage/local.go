@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,24 +65,46 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time
 	}
 	sizes := c.disks.sizesOf(places, patience)
 	all := make([]Local, len(pods))
-	var running map[string]bool
-	for i, p := range pods {
+	for i := range pods {
 		all[i] = parts[i].local(sizes)
-		if layers == nil || !layers(p) {
-			continue
-		}
-		var err error
-		if running == nil {
-			running, err = c.running(ctx)
-		}
-		if err == nil {
-			all[i].Layers, err = c.layers(ctx, p, running)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the size of the writable layers of pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
+	}
+	if layers == nil || !slices.ContainsFunc(pods, layers) {
+		return all, nil
+	}
+	if err := c.addLayers(ctx, pods, all, layers); err != nil {
+		return nil, err
 	}
 	return all, nil
+}
+
+// addLayers adds the writable layers of the pods for which wanted returns true. It leaves out those of a pod for which
+// the runtime has no statistics, so that the usage of the others is known. It is an error if no pod has any.
+func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Local,
+	wanted func(*corev1.Pod) bool) error {
+	running, err := c.running(ctx)
+	if err != nil {
+		return fmt.Errorf("read the size of writable layers: %w", err)
+	}
+	measured, failed := false, error(nil)
+	for i, p := range pods {
+		if !wanted(p) {
+			continue
+		}
+		all[i].Layers, err = c.layers(ctx, p, running)
+		switch {
+		case err == nil:
+			measured = true
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		failed = fmt.Errorf("read the size of the writable layers of pod %s/%s: %w", p.Namespace, p.Name, err)
+		c.cfg.Log.Warn("the disk usage of a pod is counted without its writable layers", "err", failed)
+	}
+	if measured {
+		return nil
+	}
+	return failed
 }
 
 // running returns the IDs of the running containers of all pods.

@@ -67,6 +67,25 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestLocalWithoutOnePod checks that a pod for which the runtime has no statistics does not hide the use of others.
+func TestLocalWithoutOnePod(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	other := pod.DeepCopy()
+	other.UID = "u2"
+	w.runtime.noStatsOf = "u2"
+	got, err := w.Local(t.Context(), []*corev1.Pod{other, pod}, time.Minute, yes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Layers != nil || got[1].Layers["app"].Bytes != 4096 {
+		t.Errorf("got layers %v and %v, want none and 4096 bytes", got[0].Layers, got[1].Layers)
+	}
+	if _, err := w.Local(t.Context(), []*corev1.Pod{other}, time.Minute, yes); err == nil {
+		t.Error("got no error from a runtime that has no statistics at all")
+	}
+}
+
 // TestPodFilesCount checks that /etc/hosts, termination logs and the logs of ephemeral containers are counted, and that
 // mounts of subPaths are not.
 func TestPodFilesCount(t *testing.T) {
