@@ -106,8 +106,14 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 func TestCgroupDriverIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		m, rt := run(t, nil, func() {})
-		m.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		rt := fake.New()
+		client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rt.Close()
+		defer client.Close()
+		m := New(Config{Client: client, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		answered := make(chan string)
 		go func() {
 			driver, _ := m.CgroupDriver(t.Context(), "systemd")
