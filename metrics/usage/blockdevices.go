@@ -101,7 +101,7 @@ func ofDevice(name, help string, kind metrics.Kind, count int) family {
 	if strings.HasSuffix(name, "_seconds_total") {
 		unit = 1000
 	}
-	return family{name: name, help: help, kind: kind, each: func(t *metrics.Text, g *group) {
+	return family{name: name, help: help, kind: kind, write: func(t *metrics.Text, g *group) {
 		for i := range g.devices {
 			if d := &g.devices[i]; d.mounted {
 				t.Rendered(float64(d.counts[count])/unit, 0, g.labels, "device", d.path)

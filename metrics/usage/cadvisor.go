@@ -111,24 +111,21 @@ func nameDevices(groups []group, devices []blockDevice) {
 	}
 }
 
-// family is one family of /metrics/cadvisor. Either value or each is set.
+// family is one family of /metrics/cadvisor.
 type family struct {
 	name, help string
 	kind       metrics.Kind
-	// value returns the only value of a cgroup; ok is false if the cgroup has none.
-	value func(*group) (v float64, ok bool)
-	// each writes several values that differ in a label.
-	each func(*metrics.Text, *group)
+	// write writes the samples of a cgroup.
+	write func(*metrics.Text, *group)
 }
 
-func (f *family) write(t *metrics.Text, g *group) {
-	if f.each != nil {
-		f.each(t, g)
-		return
-	}
-	if v, ok := f.value(g); ok {
-		t.Rendered(v, 0, g.labels)
-	}
+// single returns a family with at most one sample of a cgroup; value returns false if the cgroup has none.
+func single(name, help string, kind metrics.Kind, value func(*group) (float64, bool)) family {
+	return family{name, help, kind, func(t *metrics.Text, g *group) {
+		if v, ok := value(g); ok {
+			t.Rendered(v, 0, g.labels)
+		}
+	}}
 }
 
 func (c *Collector) writeMachine(t *metrics.Text) {

@@ -20,7 +20,7 @@ var families = []family{
 		name: "container_cpu_usage_seconds_total",
 		help: "Cumulative cpu time consumed in seconds.",
 		kind: metrics.KindCounter,
-		each: func(t *metrics.Text, g *group) {
+		write: func(t *metrics.Text, g *group) {
 			if g.use.HasCPU {
 				t.Rendered(float64(g.use.CPU)/1e9, 0, g.labels, "cpu", "total")
 			}
@@ -73,10 +73,10 @@ var families = []family{
 		"Cumulative number of refaults of previously evicted anonymous pages.",
 		func(u *Usage) uint64 { return u.Events.Reclaim.RefaultedAnon }),
 	{
-		name: "container_memory_failures_total",
-		help: "Cumulative count of memory allocation failures.",
-		kind: metrics.KindCounter,
-		each: writeFaults,
+		name:  "container_memory_failures_total",
+		help:  "Cumulative count of memory allocation failures.",
+		kind:  metrics.KindCounter,
+		write: writeFaults,
 	},
 	count64("container_memory_events_high_total",
 		"Cumulative count of memory.high throttle events for the container",
@@ -111,10 +111,10 @@ var families = []family{
 	ofDevice("container_fs_io_time_weighted_seconds_total",
 		"Cumulative weighted I/O time in seconds", metrics.KindCounter, weightedTime),
 	{
-		name: "container_blkio_device_usage_total",
-		help: "Blkio Device bytes usage",
-		kind: metrics.KindCounter,
-		each: writeBlkio,
+		name:  "container_blkio_device_usage_total",
+		help:  "Blkio Device bytes usage",
+		kind:  metrics.KindCounter,
+		write: writeBlkio,
 	},
 
 	network("container_network_receive_bytes_total",
@@ -136,15 +136,15 @@ var families = []family{
 
 	size64("container_processes",
 		"Number of processes running inside the container.", func(u *Usage) uint64 { return u.Processes }),
-	{name: "container_file_descriptors", help: "Number of open file descriptors for the container.",
-		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) count { return o.Files })},
-	{name: "container_sockets", help: "Number of open sockets for the container.",
-		kind: metrics.KindGauge, value: ofFiles(func(o *OpenFiles) count { return o.Sockets })},
+	single("container_file_descriptors", "Number of open file descriptors for the container.", metrics.KindGauge,
+		ofFiles(func(o *OpenFiles) count { return o.Files })),
+	single("container_sockets", "Number of open sockets for the container.", metrics.KindGauge,
+		ofFiles(func(o *OpenFiles) count { return o.Sockets })),
 	{
 		name: "container_ulimits_soft",
 		help: "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
 		kind: metrics.KindGauge,
-		each: func(t *metrics.Text, g *group) {
+		write: func(t *metrics.Text, g *group) {
 			if g.open != nil && g.open.HasSoft {
 				t.Rendered(g.open.Soft, 0, g.labels, "ulimit", "max_open_files")
 			}
@@ -177,14 +177,14 @@ var families = []family{
 
 	birth("container_creation_time_seconds", "Container creation time since unix epoch in seconds."),
 	birth("container_start_time_seconds", "Start time of the container since unix epoch in seconds."),
-	{name: "container_last_seen", help: "Last time a container was seen by the exporter", kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.use.At.Unix()), true }},
-	{name: "container_spec_cpu_period", help: "CPU period of the container.", kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.use.Period), g.use.HasSpecs }},
-	{name: "container_spec_cpu_quota", help: "CPU quota of the container.", kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.use.Quota), g.use.HasSpecs && g.use.Quota > 0 }},
-	{name: "container_spec_cpu_shares", help: "CPU share of the container.", kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.use.Shares), g.use.HasSpecs }},
+	single("container_last_seen", "Last time a container was seen by the exporter", metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(g.use.At.Unix()), true }),
+	single("container_spec_cpu_period", "CPU period of the container.", metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(g.use.Period), g.use.HasSpecs }),
+	single("container_spec_cpu_quota", "CPU quota of the container.", metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(g.use.Quota), g.use.HasSpecs && g.use.Quota > 0 }),
+	single("container_spec_cpu_shares", "CPU share of the container.", metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(g.use.Shares), g.use.HasSpecs }),
 	size64("container_spec_memory_limit_bytes",
 		"Memory limit for the container.", func(u *Usage) uint64 { return orZero(u.MemoryLimit) }),
 	size64("container_spec_memory_reservation_limit_bytes",
@@ -212,24 +212,24 @@ func orZero(limit uint64) uint64 {
 }
 
 func cpuTime(name, help string, of func(*Usage) uint64) family {
-	return family{name: name, help: help, kind: metrics.KindCounter,
-		value: func(g *group) (float64, bool) { return float64(of(&g.use)) / float64(time.Second), g.use.HasCPU }}
+	return single(name, help, metrics.KindCounter,
+		func(g *group) (float64, bool) { return float64(of(&g.use)) / float64(time.Second), g.use.HasCPU })
 }
 
 // quota returns a counter that only cgroups with a CPU quota have.
 func quota(name, help string, of func(*Usage) float64) family {
-	return family{name: name, help: help, kind: metrics.KindCounter,
-		value: func(g *group) (float64, bool) { return of(&g.use), g.use.Quota > 0 }}
+	return single(name, help, metrics.KindCounter,
+		func(g *group) (float64, bool) { return of(&g.use), g.use.Quota > 0 })
 }
 
 func birth(name, help string) family {
-	return family{name: name, help: help, kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() }}
+	return single(name, help, metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(g.born.Unix()), !g.born.IsZero() })
 }
 
 func size64(name, help string, of func(*Usage) uint64) family {
-	return family{name: name, help: help, kind: metrics.KindGauge,
-		value: func(g *group) (float64, bool) { return float64(of(&g.use)), g.use.HasMemory }}
+	return single(name, help, metrics.KindGauge,
+		func(g *group) (float64, bool) { return float64(of(&g.use)), g.use.HasMemory })
 }
 
 func count64(name, help string, of func(*Usage) uint64) family {
@@ -239,7 +239,7 @@ func count64(name, help string, of func(*Usage) uint64) family {
 }
 
 func stalled(name, help string, of func(*Usage) *api.PSIStats, full bool) family {
-	return family{name: name, help: help, kind: metrics.KindCounter, value: func(g *group) (float64, bool) {
+	return single(name, help, metrics.KindCounter, func(g *group) (float64, bool) {
 		p := of(&g.use)
 		switch {
 		case p == nil:
@@ -248,7 +248,7 @@ func stalled(name, help string, of func(*Usage) *api.PSIStats, full bool) family
 			return float64(p.Full.Total) / 1e9, true
 		}
 		return float64(p.Some.Total) / 1e9, true
-	}}
+	})
 }
 
 func writeFaults(t *metrics.Text, g *group) {
@@ -267,7 +267,7 @@ func writeFaults(t *metrics.Text, g *group) {
 }
 
 func deviceCount(name, help string, of func(*DeviceIO) uint64) family {
-	return family{name: name, help: help, kind: metrics.KindCounter, each: func(t *metrics.Text, g *group) {
+	return family{name: name, help: help, kind: metrics.KindCounter, write: func(t *metrics.Text, g *group) {
 		for i := range g.use.IO {
 			d := &g.use.IO[i]
 			t.Rendered(float64(of(d)), 0, g.labels, "device", d.Device)
@@ -294,7 +294,7 @@ func writeBlkio(t *metrics.Text, g *group) {
 }
 
 func network(name, help string, of func(*Interface) uint64) family {
-	return family{name: name, help: help, kind: metrics.KindCounter, each: func(t *metrics.Text, g *group) {
+	return family{name: name, help: help, kind: metrics.KindCounter, write: func(t *metrics.Text, g *group) {
 		for i := range g.network {
 			t.Rendered(float64(of(&g.network[i])), 0, g.labels, "interface", g.network[i].Name)
 		}
