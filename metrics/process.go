@@ -7,6 +7,7 @@ import (
 	"runtime"
 	runtimemetrics "runtime/metrics"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,99 +31,86 @@ func AddProcessStart(r *Registry) {
 	})
 }
 
-// goGauges are the metrics of the Go runtime, under the names of the Prometheus client.
-var goGauges = []struct {
+// goMetrics are the metrics of the Go runtime, under the names of the Prometheus client: counters end with _total.
+var goMetrics = []struct {
 	name, help string
-	kind       Kind
 	of         []string // summed up
 }{
-	{"go_goroutines", "Number of goroutines that currently exist.", KindGauge, []string{"/sched/goroutines:goroutines"}},
-	{"go_gomaxprocs", "The current runtime.GOMAXPROCS setting.", KindGauge, []string{"/sched/gomaxprocs:threads"}},
+	{"go_goroutines", "Number of goroutines that currently exist.", []string{"/sched/goroutines:goroutines"}},
+	{"go_gomaxprocs", "The current runtime.GOMAXPROCS setting.", []string{"/sched/gomaxprocs:threads"}},
 	{
 		"go_gc_cycles_total_gc_cycles_total",
 		"Count of all completed GC cycles.",
-		KindCounter,
 		[]string{"/gc/cycles/total:gc-cycles"},
 	},
 	{
 		"go_memstats_alloc_bytes",
 		"Number of bytes allocated in heap and currently in use.",
-		KindGauge,
 		[]string{"/memory/classes/heap/objects:bytes"},
 	},
 	{
 		"go_memstats_alloc_bytes_total",
 		"Total number of bytes allocated in heap until now, even if released already.",
-		KindCounter,
 		[]string{"/gc/heap/allocs:bytes"},
 	},
 	{
 		"go_memstats_frees_total",
 		"Total number of heap objects frees.",
-		KindCounter,
 		[]string{"/gc/heap/frees:objects", "/gc/heap/tiny/allocs:objects"},
 	},
 	{
 		"go_memstats_heap_alloc_bytes",
 		"Number of heap bytes allocated and currently in use.",
-		KindGauge,
 		[]string{"/memory/classes/heap/objects:bytes"},
 	},
 	{
 		"go_memstats_heap_idle_bytes",
 		"Number of heap bytes waiting to be used.",
-		KindGauge,
 		[]string{"/memory/classes/heap/released:bytes", "/memory/classes/heap/free:bytes"},
 	},
 	{
 		"go_memstats_heap_inuse_bytes",
 		"Number of heap bytes that are in use.",
-		KindGauge,
 		[]string{"/memory/classes/heap/objects:bytes", "/memory/classes/heap/unused:bytes"},
 	},
 	{
 		"go_memstats_heap_objects",
 		"Number of currently allocated objects.",
-		KindGauge,
 		[]string{"/gc/heap/objects:objects"},
 	},
 	{
 		"go_memstats_heap_released_bytes",
 		"Number of heap bytes released to OS.",
-		KindGauge,
 		[]string{"/memory/classes/heap/released:bytes"},
 	},
 	{
 		"go_memstats_mallocs_total",
 		"Total number of heap objects allocated, both live and gc-ed.",
-		KindCounter,
 		[]string{"/gc/heap/allocs:objects", "/gc/heap/tiny/allocs:objects"},
 	},
 	{
 		"go_memstats_next_gc_bytes",
 		"Number of heap bytes when next garbage collection will take place.",
-		KindGauge,
 		[]string{"/gc/heap/goal:bytes"},
 	},
 	{
 		"go_memstats_stack_inuse_bytes",
 		"Number of bytes obtained from system for stack allocator in non-CGO environments.",
-		KindGauge,
 		[]string{"/memory/classes/heap/stacks:bytes"},
 	},
-	{"go_memstats_sys_bytes", "Number of bytes obtained from system.", KindGauge, []string{"/memory/classes/total:bytes"}},
+	{"go_memstats_sys_bytes", "Number of bytes obtained from system.", []string{"/memory/classes/total:bytes"}},
 }
 
 func writeGo(t *Text) {
 	var samples []runtimemetrics.Sample
-	for _, g := range goGauges {
+	for _, g := range goMetrics {
 		for _, name := range g.of {
 			samples = append(samples, runtimemetrics.Sample{Name: name})
 		}
 	}
 	runtimemetrics.Read(samples)
 	i := 0
-	for _, g := range goGauges {
+	for _, g := range goMetrics {
 		sum := 0.0
 		for range g.of {
 			if samples[i].Value.Kind() == runtimemetrics.KindUint64 {
@@ -130,7 +118,11 @@ func writeGo(t *Text) {
 			}
 			i++
 		}
-		t.Family(g.name, g.help, g.kind)
+		kind := KindGauge
+		if strings.HasSuffix(g.name, "_total") {
+			kind = KindCounter
+		}
+		t.Family(g.name, g.help, kind)
 		t.Sample(sum)
 	}
 	t.Gauge("go_info", "Information about the Go environment.", 1, "version", runtime.Version())
