@@ -85,8 +85,11 @@ type DRA struct {
 	waiting waiting.Pods[string]
 	// withdrawals are the drivers that are gone; each function cancels the deletion of its ResourceSlices.
 	withdrawals map[string]context.CancelFunc
-	claims      map[types.NamespacedName]*claim
+	claims      recorded
 }
+
+// recorded are the ResourceClaims that are recorded for pods. DRA.mu guards them.
+type recorded map[types.NamespacedName]*claim
 
 // claim is a ResourceClaim that is recorded for pods.
 type claim struct {
@@ -116,7 +119,7 @@ func New(cfg Config) (*DRA, error) {
 		drivers:     map[string][]*driver{},
 		registered:  map[string]bool{},
 		withdrawals: map[string]context.CancelFunc{},
-		claims:      map[types.NamespacedName]*claim{},
+		claims:      recorded{},
 	}
 	d.background = plugins.NewBackground(&d.mu)
 	return d, d.load()
@@ -132,28 +135,33 @@ func (d *DRA) Run(ctx context.Context) {
 func (d *DRA) Holds(pod types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.heldBy(pod)) > 0
+	return len(d.claims.heldBy(pod)) > 0
 }
 
-// Pods returns the pods for which ResourceClaims are recorded, in no order.
-func (d *DRA) Pods() (all []types.UID) {
+// Pods returns the pods for which ResourceClaims are recorded, sorted.
+func (d *DRA) Pods() []types.UID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	seen := map[string]bool{}
-	for _, c := range d.claims {
-		for uid := range c.PodUIDs {
-			if !seen[uid] {
-				seen[uid] = true
-				all = append(all, types.UID(uid))
-			}
-		}
-	}
-	return all
+	return d.claims.podsOf(func(*claim) bool { return true })
 }
 
-// heldBy returns the ResourceClaims that are recorded for a pod. mu is held.
-func (d *DRA) heldBy(pod types.UID) (keys []types.NamespacedName) {
-	for key, c := range d.claims {
+// podsOf returns the pods for which one of the chosen ResourceClaims is recorded, sorted.
+func (r recorded) podsOf(chosen func(*claim) bool) (pods []types.UID) {
+	for _, c := range r {
+		if !chosen(c) {
+			continue
+		}
+		for uid := range c.PodUIDs {
+			pods = append(pods, types.UID(uid))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
+}
+
+// heldBy returns the ResourceClaims that are recorded for a pod.
+func (r recorded) heldBy(pod types.UID) (keys []types.NamespacedName) {
+	for key, c := range r {
 		if _, has := c.PodUIDs[string(pod)]; has {
 			keys = append(keys, key)
 		}

@@ -86,7 +86,7 @@ func (d *DRA) admit(ctx context.Context, p *driver) error {
 	}
 	if !d.registered[p.name] {
 		d.registered[p.name] = true
-		pods := holders(d.claims, p.name, allDevices)
+		pods := d.claims.holders(p.name, allDevices)
 		d.background.Go(func() { d.healthChanged(pods) })
 	}
 	return nil

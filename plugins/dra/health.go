@@ -96,23 +96,12 @@ func (d *DRA) deviceHealth(driver string, device checkpoint.Device) corev1.Resou
 }
 
 // holders returns the pods that have a device of a driver that is chosen.
-func holders(claims map[types.NamespacedName]*claim, driver string,
-	chosen func(deviceKey) bool) (pods []types.UID) {
-	seen := map[string]bool{}
-	for _, c := range claims {
-		if !slices.ContainsFunc(c.DriverState[driver].Devices, func(device checkpoint.Device) bool {
+func (r recorded) holders(driver string, chosen func(deviceKey) bool) []types.UID {
+	return r.podsOf(func(c *claim) bool {
+		return slices.ContainsFunc(c.DriverState[driver].Devices, func(device checkpoint.Device) bool {
 			return chosen(deviceKey{device.PoolName, device.DeviceName})
-		}) {
-			continue
-		}
-		for uid := range c.PodUIDs {
-			if !seen[uid] {
-				seen[uid] = true
-				pods = append(pods, types.UID(uid))
-			}
-		}
-	}
-	return pods
+		})
+	})
 }
 
 // allDevices reports whether a device is chosen when all are: true.

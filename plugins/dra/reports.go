@@ -155,7 +155,7 @@ func (r *reports) change(do func(now time.Time)) {
 	if known {
 		chosen = func(key deviceKey) bool { return before[key].differs(r.devices[key]) }
 	}
-	pods := holders(d.claims, r.driver, chosen)
+	pods := d.claims.holders(r.driver, chosen)
 	d.mu.Unlock()
 	d.healthChanged(pods)
 }

@@ -21,7 +21,7 @@ func (d *DRA) Unprepare(ctx context.Context, pod types.UID) error {
 
 func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	d.mu.Lock()
-	keys := d.heldBy(pod)
+	keys := d.claims.heldBy(pod)
 	d.mu.Unlock()
 	if len(keys) == 0 {
 		return nil
