@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -177,4 +180,39 @@ func socketPath(endpoint string) (string, error) {
 			endpoint)
 	}
 	return u.Path, nil
+}
+
+// codec is gRPC's codec for protobuf with another pool. To decode a message of several frames gRPC joins them in a
+// buffer of its own pool, whatever the pool of the connection is.
+type codec struct {
+	encoding.CodecV2
+	pool mem.BufferPool
+}
+
+func newCodec(pool mem.BufferPool) codec { return codec{encoding.GetCodecV2(proto.Name), pool} }
+
+// Unmarshal decodes the message in data into v.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	joined := data.MaterializeToBuffer(c.pool)
+	defer joined.Free()
+	return c.CodecV2.Unmarshal(mem.BufferSlice{joined}, v)
+}
+
+// sockets are where container runtimes usually listen.
+var sockets = []string{
+	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
+	"/run/k3s/containerd/containerd.sock",
+}
+
+// Sockets returns the usual endpoints below root that exist, apart from endpoint. An empty root means /.
+func Sockets(root, endpoint string) []string {
+	own, _ := socketPath(endpoint)
+	var found []string
+	for _, path := range sockets {
+		info, err := os.Stat(filepath.Join("/", root, path))
+		if err == nil && info.Mode()&os.ModeSocket != 0 && path != own {
+			found = append(found, "unix://"+path)
+		}
+	}
+	return found
 }
