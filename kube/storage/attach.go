@@ -57,13 +57,10 @@ type Attachment struct {
 func (s *Storage) Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (
 	Attachment, error) {
 	shown, err := s.shown(ctx, pod, name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Attachment{}, err
-	case shown:
-		return s.attachment(ctx, driver, handle)
 	}
-	return Attachment{}, s.notAttached(ctx, driver, handle)
+	return s.attachment(ctx, driver, handle, shown)
 }
 
 // AttachedInTree does the same for a volume of an in-tree driver. It has no VolumeAttachment: the controller manager
@@ -104,37 +101,26 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	}
 }
 
-func (s *Storage) attachment(ctx context.Context, driver, handle string) (Attachment, error) {
+// attachment reads the VolumeAttachment of a volume. If the volume is not attached, or not shown as attached in the
+// Node's status, it returns an error that says what the attachment waits for.
+func (s *Storage) attachment(ctx context.Context, driver, handle string, shown bool) (Attachment, error) {
 	va, name := &storagev1.VolumeAttachment{}, pluginname.Attachment(driver, handle, s.cfg.NodeName)
-	if err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va); err != nil {
-		return Attachment{}, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
-	}
+	err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va)
 	switch {
+	case !shown && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		return Attachment{}, fmt.Errorf("volume %s of CSI driver %s is not attached to this node: the attach/detach "+
+			"controller has not requested it yet (there is no VolumeAttachment %s)", handle, driver, name)
+	case err != nil:
+		return Attachment{}, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
 	case va.DeletionTimestamp != nil:
 		return Attachment{}, detaching(va, handle)
 	case !va.Status.Attached:
 		return Attachment{}, unattached(va, handle)
-	}
-	return Attachment{va.UID, va.Status.AttachmentMetadata}, nil
-}
-
-// notAttached returns an error that says what the attachment waits for.
-func (s *Storage) notAttached(ctx context.Context, driver, handle string) error {
-	va, name := &storagev1.VolumeAttachment{}, pluginname.Attachment(driver, handle, s.cfg.NodeName)
-	err := s.get(ctx, s.cfg.Storage, "volumeattachments", "", name, va)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return fmt.Errorf("volume %s of CSI driver %s is not attached to this node: the attach/detach controller "+
-			"has not requested it yet (there is no VolumeAttachment %s)", handle, driver, name)
-	case err != nil:
-		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, name, err)
-	case va.DeletionTimestamp != nil:
-		return detaching(va, handle)
-	case va.Status.Attached:
-		return fmt.Errorf("volume %s is attached, but the Node's status does not show it "+
+	case !shown:
+		return Attachment{}, fmt.Errorf("volume %s is attached, but the Node's status does not show it "+
 			"in volumesInUse and volumesAttached yet", handle)
 	}
-	return unattached(va, handle)
+	return Attachment{va.UID, va.Status.AttachmentMetadata}, nil
 }
 
 // detaching returns an error for a volume that is still being detached, with the last failure of that.
