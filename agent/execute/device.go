@@ -31,10 +31,10 @@ func (x *inputs) pluginDevices(ctx context.Context, pod *corev1.Pod, c *corev1.C
 		out.Envs = append(out.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(given.Envs[name])})
 	}
 	for _, m := range given.Mounts {
-		out.Mounts = append(out.Mounts, spec.DeviceMount{
+		out.Mounts = append(out.Mounts, &runtimeapi.Mount{
 			HostPath:      m.HostPath,
 			ContainerPath: m.ContainerPath,
-			ReadOnly:      m.ReadOnly,
+			Readonly:      m.ReadOnly,
 		})
 	}
 	for _, d := range given.Devices {

@@ -95,7 +95,7 @@ func noUserNamespaces(handler string) error {
 }
 
 // userNS returns the pod's range of user and group IDs on the host; nil if it shares those of the node.
-func (x *sandboxes) userNS(pod *corev1.Pod) ([]spec.IDMapping, error) {
+func (x *sandboxes) userNS(pod *corev1.Pod) ([]*runtimeapi.IDMapping, error) {
 	if !podutil.HasUserNamespace(&pod.Spec) {
 		return nil, nil
 	}
@@ -103,5 +103,5 @@ func (x *sandboxes) userNS(pod *corev1.Pod) ([]spec.IDMapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []spec.IDMapping{{ContainerID: 0, HostID: r.First, Length: r.Length}}, nil
+	return []*runtimeapi.IDMapping{{ContainerId: 0, HostId: r.First, Length: r.Length}}, nil
 }

@@ -31,8 +31,8 @@ type ContainerInput struct {
 	// TargetID is the ID of the running container whose process namespace an ephemeral container joins: the current
 	// instance of its targetContainerName.
 	TargetID string
-	// UserNS is the pod's user namespace. It is required if spec.hostUsers is false.
-	UserNS []IDMapping
+	// UserNS is the pod's user namespace, for both users and groups. It is required if spec.hostUsers is false.
+	UserNS []*runtimeapi.IDMapping
 	// ExtraGroups are the supplemental groups from annotations of the pod's persistent volumes.
 	ExtraGroups []int64
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
@@ -57,16 +57,9 @@ type Image struct {
 type Devices struct {
 	Devices     []*runtimeapi.Device
 	CDI         []string
-	Mounts      []DeviceMount
+	Mounts      []*runtimeapi.Mount
 	Envs        []*runtimeapi.KeyValue
 	Annotations map[string]string
-}
-
-// DeviceMount is a mount that a device plugin requests.
-type DeviceMount struct {
-	HostPath      string
-	ContainerPath string
-	ReadOnly      bool
 }
 
 // Container returns the CRI configuration of one container instance. An error is a *Reason.

@@ -264,11 +264,11 @@ func (w *world) sandboxInput() *SandboxInput {
 	return &SandboxInput{Node: w.node, Pod: w.pod, Attempt: w.facts.Attempt, UserNS: w.userNS()}
 }
 
-func (w *world) userNS() []IDMapping {
+func (w *world) userNS() []*runtimeapi.IDMapping {
 	if w.facts.UserNS == 0 {
 		return nil
 	}
-	return []IDMapping{{HostID: w.facts.UserNS, Length: 65536}}
+	return []*runtimeapi.IDMapping{{HostId: w.facts.UserNS, Length: 65536}}
 }
 
 // containerInput returns the input for c. The sub-paths are host paths below the volumes.
@@ -298,7 +298,7 @@ func (f facts) devices() Devices {
 		d.Envs = []*runtimeapi.KeyValue{{Key: key, Value: []byte(value)}}
 	}
 	if host, container, ok := strings.Cut(f.DeviceMount, ":"); ok {
-		d.Mounts = []DeviceMount{{HostPath: host, ContainerPath: container, ReadOnly: true}}
+		d.Mounts = []*runtimeapi.Mount{{HostPath: host, ContainerPath: container, Readonly: true}}
 	}
 	if host, container, ok := strings.Cut(f.Device, ":"); ok {
 		d.Devices = []*runtimeapi.Device{{HostPath: host, ContainerPath: container, Permissions: "rw"}}

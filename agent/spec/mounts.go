@@ -67,7 +67,7 @@ func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Moun
 	lookup := lookupIn(envs)
 	var out []*runtimeapi.Mount
 	for _, m := range in.Devices.Mounts {
-		out = append(out, &runtimeapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.ReadOnly})
+		out = append(out, &runtimeapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.Readonly})
 	}
 	ownHosts := false
 	for i := range c.VolumeMounts {

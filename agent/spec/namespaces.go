@@ -11,15 +11,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// IDMapping maps a range of IDs in a container to IDs on the host, for both users and groups.
-type IDMapping struct {
-	ContainerID uint32
-	HostID      uint32
-	Length      uint32
-}
-
 // namespaces returns which namespaces the pod has and which it shares with the node.
-func namespaces(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.NamespaceOption, error) {
+func namespaces(pod *corev1.Pod, mappings []*runtimeapi.IDMapping) (*runtimeapi.NamespaceOption, error) {
 	userns, err := userNamespace(pod, mappings)
 	if err != nil {
 		return nil, err
@@ -64,27 +57,20 @@ func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error
 }
 
 // userNamespace returns the pod's user namespace. It is that of the node unless spec.hostUsers is false.
-func userNamespace(pod *corev1.Pod, mappings []IDMapping) (*runtimeapi.UserNamespace, error) {
+func userNamespace(pod *corev1.Pod, mappings []*runtimeapi.IDMapping) (*runtimeapi.UserNamespace, error) {
 	if !podutil.HasUserNamespace(&pod.Spec) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
 	}
-	out := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}
 	root := false
 	for _, m := range mappings {
-		if m.HostID == 0 || m.Length == 0 {
+		if m.HostId == 0 || m.Length == 0 {
 			return nil, fmt.Errorf("spec.hostUsers is false, but the mapping of %d IDs from %d to host ID %d is not valid: "+
-				"it is empty or maps to root of the host", m.Length, m.ContainerID, m.HostID)
+				"it is empty or maps to root of the host", m.Length, m.ContainerId, m.HostId)
 		}
-		root = root || m.ContainerID == 0
-		out.Uids = append(out.Uids, m.cri())
-		out.Gids = append(out.Gids, m.cri())
+		root = root || m.ContainerId == 0
 	}
 	if !root {
 		return nil, errors.New("spec.hostUsers is false, but no host ID is allocated for the pod's root user")
 	}
-	return out, nil
-}
-
-func (m IDMapping) cri() *runtimeapi.IDMapping {
-	return &runtimeapi.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Length}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mappings, Gids: mappings}, nil
 }

@@ -18,8 +18,8 @@ type SandboxInput struct {
 	Pod *corev1.Pod
 	// Attempt numbers the sandboxes of the pod from 0.
 	Attempt uint32
-	// UserNS is the pod's user namespace. It is required if spec.hostUsers is false.
-	UserNS []IDMapping
+	// UserNS is the pod's user namespace, for both users and groups. It is required if spec.hostUsers is false.
+	UserNS []*runtimeapi.IDMapping
 }
 
 // Sandbox returns the CRI configuration of one of the pod's sandboxes. The warnings become events of the pod. An

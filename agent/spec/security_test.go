@@ -168,14 +168,14 @@ func TestSecurityFailsClosed(t *testing.T) {
 		},
 		"no user namespace": func(in *ContainerInput) { in.Pod.Spec.HostUsers = new(false) },
 		"user namespace is host's": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{Length: 65536}}
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []*runtimeapi.IDMapping{{Length: 65536}}
 		},
 		"user namespace is empty": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{HostID: 65536}}
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []*runtimeapi.IDMapping{{HostId: 65536}}
 		},
 		"user namespace, no root": func(in *ContainerInput) {
-			in.Pod.Spec.HostUsers, in.UserNS = new(false), []IDMapping{{1,
-				65536, 10}}
+			in.Pod.Spec.HostUsers, in.UserNS = new(false), []*runtimeapi.IDMapping{{ContainerId: 1,
+				HostId: 65536, Length: 10}}
 		},
 		"stop signal": func(in *ContainerInput) {
 			in.Container.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.Signal("TERM"))}
@@ -339,7 +339,7 @@ func TestNamespaces(t *testing.T) {
 		"own users":  {func(p *corev1.Pod) { p.Spec.HostUsers = new(false) }, container, pod, pod, pod, target},
 	} {
 		in := testInput()
-		in.UserNS = []IDMapping{{0, 65536, 65536}}
+		in.UserNS = []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
 		c.change(in.Pod)
 		config, err := Container(in)
 		if err != nil {
