@@ -25,7 +25,7 @@ const (
 	notThere      = "nodelet does not have this feature"
 	loggingAlone  = "it is about the kubelet's logging library"
 	asServed      = "the API server's gate decides whether pods have the field"
-	declaredAsSet = "with the gate off, the node does not declare the feature; a pod that has it all the same gets it"
+	declaredAsSet = "with the gate off, the node does not declare the feature; a pod that uses it nevertheless gets it"
 )
 
 // gateRules has every gate that the kubelet reads, and those that nodelet reads besides.
@@ -75,9 +75,9 @@ var gateRules = map[string]gateRule{
 	"InPlacePodLevelResourcesVerticalScaling": {behavesAsOn, declaredAsSet},
 	"InPlacePodVerticalScaling":               {behaves: behavesAsOn},
 	"InPlacePodVerticalScalingExclusiveCPUs": {behavesAsOff,
-		"a container with CPUs of its own is not resized"},
+		"a container with exclusive CPUs is not resized"},
 	"InPlacePodVerticalScalingExclusiveMemory": {behavesAsOff,
-		"a container with memory of its own is not resized"},
+		"a container with exclusive memory is not resized"},
 	"InPlacePodVerticalScalingInitContainers":          {behaves: behavesAsOn},
 	"InPlacePodVerticalScalingMemoryBackedVolumes":     {behavesAsOff, "volumes in memory keep their size"},
 	"InPlacePodVerticalScalingSchedulerPreemption":     {behavesAsOff, notThere},
@@ -85,7 +85,7 @@ var gateRules = map[string]gateRule{
 	"KubeletCrashLoopBackOffMax":                       {},
 	"KubeletEnsureSecretPulledImages":                  {},
 	"KubeletFineGrainedAuthz":                          {behaves: behavesAsOn},
-	"KubeletInUserNamespace":                           {behavesAsOff, "nodelet needs the rights of root on the machine"},
+	"KubeletInUserNamespace":                           {behavesAsOff, "nodelet must be root on the machine"},
 	"KubeletPSI":                                       {behaves: behavesAsOn},
 	"KubeletPodResourcesGet":                           {behaves: behavesAsOn},
 	"KubeletPodResourcesListUseActivePods":             {behavesAsOn, "pods that have ended are never listed"},
