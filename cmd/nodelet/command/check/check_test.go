@@ -183,7 +183,7 @@ func TestPorts(t *testing.T) {
 	m := newMachine(t, nil, "--address=127.0.0.1", "--port="+port, "--healthz-port=0")
 	want(t, "in use", m.ports(t.Context()), "problem is in use by another program")
 	m.Serving = true
-	want(t, "an agent runs", m.ports(t.Context()), "ok the present agent runs")
+	want(t, "an agent runs", m.ports(t.Context()), "ok by the running agent")
 }
 
 func TestRuntimeIsAway(t *testing.T) {

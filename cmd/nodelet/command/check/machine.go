@@ -32,7 +32,7 @@ func (m *Machine) read(path string) string {
 
 func (m *Machine) user(context.Context) []Result {
 	if os.Geteuid() != 0 {
-		return result("user", Warning, "not root: some checks see less", "run it as root")
+		return result("user", Warning, "not root: some checks are incomplete", "run it as root")
 	}
 	return nil
 }
@@ -104,10 +104,10 @@ func differences(c *config.Config) []string {
 	k, m := &c.Kubelet, &Machine{Config: c}
 	var all []string
 	if m.read("/sys/fs/cgroup/cgroup.controllers") == "" && *k.FailCgroupV1 && !c.RefusesCgroupV1() {
-		all = append(all, "cgroup v1: the kubelet would not start (failCgroupV1 is on by default); nodelet goes on")
+		all = append(all, "cgroup v1: the kubelet would not start (failCgroupV1 is on by default); nodelet starts")
 	}
 	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && *k.FailSwapOn && !c.RefusesSwap() {
-		all = append(all, "swap is on: the kubelet would not start (failSwapOn is on by default); nodelet goes on")
+		all = append(all, "swap is on: the kubelet would not start (failSwapOn is on by default); nodelet starts")
 	}
 	if dir := k.StaticPodPath; dir != "" {
 		if _, err := os.Stat(dir); err != nil {
@@ -152,7 +152,7 @@ func (m *Machine) tools(context.Context) []Result {
 		}
 	}
 	if all == nil {
-		return result("tools", OK, "all programs are there", "")
+		return result("tools", OK, "all programs are installed", "")
 	}
 	return all
 }
@@ -192,10 +192,10 @@ func (m *Machine) ports(ctx context.Context) []Result {
 			_ = l.Close()
 			all = append(all, result("ports", OK, addr+" ("+e.use+") is free", "")...)
 		case errors.Is(err, unix.EADDRINUSE) && m.Serving:
-			all = append(all, result("ports", OK, addr+" ("+e.use+") is in use, the present agent runs", "")...)
+			all = append(all, result("ports", OK, addr+" ("+e.use+") is in use by the running agent", "")...)
 		case errors.Is(err, unix.EADDRINUSE):
 			all = append(all, result("ports", Problem, addr+" ("+e.use+") is in use by another program",
-				fmt.Sprintf("end that program (see ss -ltnp sport = :%d), or choose another %s", e.Port(), e.field))...)
+				fmt.Sprintf("stop that program (see ss -ltnp sport = :%d), or choose another %s", e.Port(), e.field))...)
 		default:
 			all = append(all, result("ports", Problem, fmt.Sprintf("%s (%s) cannot be opened: %v", addr, e.use, err),
 				"choose another "+e.field+" or address")...)

@@ -51,7 +51,7 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 	all = append(all, m.driver(ctx, client)...)
 	s, err := client.Status(ctx)
 	if err != nil {
-		return append(all, result("runtime", Problem, "it does not tell its status: "+err.Error(), "see its log")...)
+		return append(all, result("runtime", Problem, "it does not report its status: "+err.Error(), "see its log")...)
 	}
 	for _, c := range s.GetStatus().GetConditions() {
 		switch {
@@ -236,7 +236,7 @@ func (m *Machine) manifests(context.Context) []Result {
 		return nil
 	}
 	if _, err := os.Stat(m.path(dir)); err != nil {
-		return result("manifests", Warning, dir+" does not exist", "make it: static pods start when a manifest appears in it")
+		return result("manifests", Warning, dir+" does not exist", "create it: static pods start when a manifest appears")
 	}
 	c := pods.Settings(m.Config)
 	c.Manifests, c.API = m.path(dir), m.Config.Paths.Kubeconfig != ""
