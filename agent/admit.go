@@ -27,7 +27,7 @@ func (a *admitter) admitPending(ctx context.Context) {
 	for _, pod := range a.table.pending() {
 		if a.waitsFor(pod) == nil {
 			e := a.begin(ctx, pod)
-			a.allocations.update(e, pod) // the next pods are judged beside what this one holds
+			a.allocations.update(e, pod) // admission of the next pods counts what this one holds
 			a.admit(ctx, e)
 		}
 	}

@@ -224,8 +224,8 @@ func readProcess(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// gone reports whether the process does not run any more. One that cannot be read, for want of a file descriptor, may
-// run; so may one that was not found when the record was made.
+// gone reports whether the process does not run any more. If its state cannot be read, it may run; so may a process
+// that was not found when the record was made.
 func (p Process) gone() bool {
 	if p.PID <= 0 {
 		return false

@@ -25,7 +25,7 @@ type Config struct {
 	Log      *slog.Logger
 	// CallTimeout bounds one call to a CSI driver; zero means the kubelet's two minutes.
 	CallTimeout time.Duration
-	// Health asks drivers for the condition of volumes beside their usage.
+	// Health asks drivers for the condition of volumes in addition to their usage.
 	Health bool
 	// InTree are the drivers of in-tree kinds of volumes.
 	InTree []InTreeDriver

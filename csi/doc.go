@@ -16,12 +16,12 @@
 // In-tree kinds of volumes that are staged and published in the same way, such as iscsi, are driven like CSI drivers
 // (InTreeDriver), with the paths that they have in a kubelet.
 //
-// It never talks to the API server or the runtime (callers bring what the API says of a volume), never decides when a
-// pod needs a volume, never mounts or unmounts by itself, and removes only empty directories and its own files.
+// It never talks to the API server or the runtime (callers pass what the API says about a volume), never decides when a
+// pod needs a volume, never mounts or unmounts (drivers do), and removes only empty directories and its own files.
 //
 // Package volumes calls it, each step in its own goroutine; a slow volume delays only the pods that use it.
 //
-// After a crash the last entry of a journal may be of a call that did or did not have its effect. The next process
-// compares the records with the kubelet's files and the mount table: what is certain is used as it is, all other calls
-// are repeated (they are idempotent by the specification), and volumes without a use are unstaged.
+// A crash leaves the journals. The last entry of one may describe a call that has taken effect or not. The next process
+// compares the records with the kubelet's files and the mount table. It relies on what they confirm, repeats all other
+// calls (they are idempotent by the specification), and unstages volumes without a use.
 package csi

@@ -5,7 +5,7 @@
 // /metrics/probes write with, and the set of instruments of the agent itself (Agent). Names, labels and buckets are
 // the kubelet's, since dashboards and alerts query them.
 //
-// It never collects a value by itself: other packages count events in the instruments, and functions read current
+// It never collects a value itself: other packages count events in the instruments, and functions read current
 // values during a scrape. There is no process-wide registry: cmd creates one and passes the instruments to the
 // packages. Nothing is stored on disk; after a crash all counters start at zero, as Prometheus expects of a new
 // process.

@@ -25,7 +25,7 @@ type (
 	OnDisk = podfs.OnDisk
 	// SubPath names a path within a volume of a pod.
 	SubPath = podfs.SubPath
-	// Objects returns the API objects that volumes are made of.
+	// Objects returns the API objects that volumes show, such as ConfigMaps.
 	Objects = podfs.Objects
 )
 
@@ -37,7 +37,7 @@ type Config struct {
 	Pods     *podfs.FS
 	// Cluster is the API server's view of volumes. Nil: this node has no API server.
 	Cluster Cluster
-	// Health asks CSI drivers for the condition of volumes beside their usage.
+	// Health asks CSI drivers for the condition of volumes in addition to their usage.
 	Health bool
 	// SELinux counts a volume. If applies is false, volumes of its access mode are not mounted with a label, and the
 	// result is a warning only. Nil: nothing is counted.

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Durability is what a replaced file survives, beside a crash of the agent.
+// Durability is what a replaced file survives in addition to a crash of the agent.
 type Durability int
 
 const (

@@ -29,7 +29,7 @@ type Event struct {
 	Removed bool
 	// Moved reports that the watched file or directory has another path now.
 	Moved bool
-	// Ended reports that the kernel has removed the watch, which is not a change by itself.
+	// Ended reports that the kernel has removed the watch, which does not mean that the file has changed.
 	Ended bool
 }
 

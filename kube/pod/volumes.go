@@ -8,7 +8,7 @@ import (
 )
 
 // UsedVolumes iterates over the volumes that containers mount or use as a device. No other volume of the spec is set
-// up: what it is made of need not exist.
+// up: its source need not exist.
 func UsedVolumes(spec *corev1.PodSpec) iter.Seq[*corev1.Volume] {
 	return func(yield func(*corev1.Volume) bool) {
 		for i := range spec.Volumes {

@@ -44,7 +44,7 @@ type Config struct {
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Claims returns what a container has by ResourceClaims. It must not call back.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
-	// Exclusive says what containers have for themselves beside devices.
+	// Exclusive returns the CPUs and memory that containers have exclusively.
 	Exclusive Exclusive
 	// Changed is called after Capacity has changed, one call at a time.
 	Changed func()
@@ -59,19 +59,19 @@ type Config struct {
 	Wake func(pods []types.UID)
 }
 
-// Share is what a container or a pod has for itself beside devices, or can get.
+// Share holds the CPUs and memory that a container or a pod has exclusively, or can get.
 type Share struct {
 	CPUs   []int64
 	Memory []*podresources.ContainerMemory
 }
 
-// Exclusive says which CPUs and which memory containers and pods have for themselves.
+// Exclusive says which CPUs and which memory containers and pods have exclusively.
 type Exclusive interface {
-	// OfContainer is what a container has for itself, without what the containers of a pod share.
+	// OfContainer returns what a container has exclusively, without what the containers of a pod share.
 	OfContainer(pod *corev1.Pod, c *corev1.Container) Share
-	// OfPod is what a pod has as a whole, and divides among its containers.
+	// OfPod returns what a pod has as a whole, to divide among its containers.
 	OfPod(types.UID) Share
-	// All is what containers can get for themselves on an empty node.
+	// All returns what containers can get exclusively on an empty node.
 	All() Share
 }
 

@@ -118,7 +118,7 @@ func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	return r, nil
 }
 
-// enough returns an error unless more devices are free beside those reserved, already for this pod or for others. mu is
+// enough returns an error unless more devices are free in addition to those reserved for this pod or for others. mu is
 // held.
 func (v *inventory) enough(pod types.UID, name string, already, more int) error {
 	free, err := v.unused(name)

@@ -11,7 +11,7 @@
 // The agent calls Prepare and Unprepare, each step in its own goroutine. Only one call at a time works on a
 // ResourceClaim. A driver that hangs holds up only the pods that have a ResourceClaim on its devices.
 //
-// A crash leaves the file. The next process knows from it which ResourceClaims may be prepared, no more: a pod with a
-// sandbox keeps its devices, any other pod has its ResourceClaims prepared again (drivers must accept that), and what
-// no pod needs any more is unprepared.
+// A crash leaves the file, which says only which ResourceClaims may be prepared. In the next process a pod with a
+// sandbox keeps its devices, any other pod has its ResourceClaims prepared again (drivers must accept that), and
+// ResourceClaims that no pod needs any more are unprepared.
 package dra

@@ -12,5 +12,8 @@
 // command line or to a log.
 //
 // It runs the node's iscsiadm, and mount, fsck and mkfs through volumes/block. Package csi calls it, one call at a time
-// for each LUN. What talks to a target has a time limit; what repairs or formats a device has none.
+// for each LUN. Calls that talk to a target have a time limit; tools that repair or format a device have none.
+//
+// A crash leaves sessions, devices, mounts and the state files. Package csi repeats the call, which continues from
+// them.
 package iscsi

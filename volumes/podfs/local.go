@@ -177,7 +177,7 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 	return rmdir(dir, on.Name)
 }
 
-// leaveBlockDevices takes away what a kubelet has made of the pod's block volumes. This agent leaves nothing of them.
+// leaveBlockDevices removes what a kubelet has created for the pod's block volumes. This agent creates nothing there.
 func (d *PodDirs) leaveBlockDevices(uid types.UID, pod *os.File) error {
 	local := pluginname.Directory(pluginname.Local)
 	return inDir(pod, filepath.Join("volumeDevices", local), func(links *os.File) error {

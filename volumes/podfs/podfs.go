@@ -55,7 +55,7 @@ func New(cfg Config) (*FS, error) {
 	return v, nil
 }
 
-// Objects returns the API objects that volumes are made of. The error for a missing object satisfies
+// Objects returns the API objects that volumes show. The error for a missing object satisfies
 // apierrors.IsNotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)

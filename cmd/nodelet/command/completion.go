@@ -33,7 +33,7 @@ type word struct{ text, about string }
 type flagWord struct {
 	word
 	value string
-	// short is the letter of the flag, if it has one beside its name.
+	// short is the letter of the flag, if it has one.
 	short string
 }
 
