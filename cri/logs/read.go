@@ -184,7 +184,7 @@ func (f *logFile) source() io.Reader {
 	if f.unpacked != nil {
 		return f.unpacked
 	}
-	return io.NewSectionReader(f, f.at, 1<<62-f.at)
+	return io.NewSectionReader(f.File, f.at, 1<<62-f.at)
 }
 
 // whole reads the rest of a line of Docker's format. A line longer than maxJSON ends the reading.
