@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -209,13 +210,19 @@ func (v *inventory) insert(r *reservation, container, resource string, a *alloca
 }
 
 // slotsOf returns what the containers of a pod have, sorted. mu is held.
-func (v *inventory) slotsOf(pod types.UID) (all []slot) {
+func (v *inventory) slotsOf(pod types.UID) []slot {
+	return v.slots(func(s slot) bool { return s.pod == pod })
+}
+
+// slots returns the chosen slots with an allocation, sorted. mu is held.
+func (v *inventory) slots(chosen func(slot) bool) (all []slot) {
 	for s := range v.given {
-		if s.pod == pod {
+		if chosen(s) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, slot.compare)
+	// Not slices.SortFunc: one for this type alone would add some 14 KiB to the program.
+	sort.Slice(all, func(i, j int) bool { return all[i].compare(all[j]) < 0 })
 	return all
 }
 

@@ -112,7 +112,7 @@ func (d *Devices) marshal() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	entries := []checkpoint.PodDevicesEntry{}
-	for _, s := range slices.SortedFunc(maps.Keys(d.given), slot.compare) {
+	for _, s := range d.slots(func(slot) bool { return true }) {
 		a := d.given[s]
 		if !a.settled() {
 			continue // after a crash the pod is admitted again
