@@ -294,24 +294,16 @@ func TestStaticPodStaysReady(t *testing.T) {
 			c.StartupProbe.FailureThreshold = 1
 		})
 		mirror := apiPod("web", func(m *corev1.Pod) { m.Annotations["kubernetes.io/config.mirror"] = "0123" })
-		mirrors := func(all ...*corev1.Pod) {
-			w.change(func(set *pods.Set) {
-				set.Pods[pod.UID], set.Mirrors = pod, map[types.NamespacedName]*corev1.Pod{}
-				for _, m := range all {
-					set.Mirrors[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
-				}
-			})
-		}
-		mirrors(mirror)
+		w.runMirrored(pod, mirror)
 		w.sleep(time.Minute)
 		shown := mirror.DeepCopy()
 		shown.Status = w.status(mirror)
 		w.end()
-		mirrors()
+		w.runMirrored(pod)
 		w.commandsEnd(fake.ExecOutcome{Takes: 700 * time.Millisecond, ExitCode: 1})
 		w.begin()
 		w.sleep(100 * time.Millisecond)
-		mirrors(shown)
+		w.runMirrored(pod, shown)
 		for range 20 {
 			w.sleep(100 * time.Millisecond)
 			if st := w.status(mirror); !ready(st) || !st.StartTime.Equal(shown.Status.StartTime) {
@@ -323,6 +315,36 @@ func TestStaticPodStaysReady(t *testing.T) {
 			t.Error("its readiness probe fails: got the pod Ready, want it not ready")
 		}
 		w.checkRunning("web/app#0")
+	})
+}
+
+// TestFirstMirrorPod checks that a static pod keeps the time of its start when its first mirror pod is created long
+// after it, as on a node whose API server is such a pod. The API server makes a new pod Pending.
+func TestFirstMirrorPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := staticPod("web", "0123")
+		began := time.Now()
+		w.runMirrored(pod)
+		w.sleep(time.Hour)
+		mirror := apiPod("web", func(m *corev1.Pod) {
+			m.Annotations["kubernetes.io/config.mirror"] = "0123"
+			m.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		})
+		w.runMirrored(pod, mirror)
+		w.sleep(time.Minute)
+		if st := w.status(mirror); !ready(st) || st.StartTime.Sub(began) > time.Minute {
+			t.Errorf("got status %+v, want it Ready since %s", st, began)
+		}
+	})
+}
+
+// runMirrored runs a static pod that has these mirror pods, at most one.
+func (w *world) runMirrored(pod *corev1.Pod, mirrors ...*corev1.Pod) {
+	w.change(func(set *pods.Set) {
+		set.Pods[pod.UID], set.Mirrors = pod, map[types.NamespacedName]*corev1.Pod{}
+		for _, m := range mirrors {
+			set.Mirrors[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
+		}
 	})
 }
 

@@ -176,7 +176,7 @@ func (w *worker) take(o order) {
 		w.startup.fresh = o.Pod.Status.StartTime == nil
 		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}
-	if o.Publish != nil && w.reported.published == "" && o.Publish.Status.Phase != "" {
+	if o.Publish != nil && w.reported.published == "" && o.Publish.Status.StartTime != nil {
 		w.memory.Resume() // the mirror pod, which was not known before, shows what an earlier run of the agent has seen
 	}
 	w.order = o
