@@ -170,6 +170,8 @@ type simRun struct {
 	faultsEnd, faultAt time.Time
 	// killNext: the next fault is the death of the agent.
 	killNext bool
+	// sent is the status on its way to the API; zero if there is none.
+	sent delayed
 	// down: no agent runs until then.
 	down   time.Time
 	exits  []timedExit
@@ -233,6 +235,7 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 	if l.shortOfDisk() {
 		l.images = map[string]bool{}
 	}
+	l.lagging = l.apiLags()
 	l.maySize()
 	l.plannedFault()
 	return l
@@ -275,6 +278,7 @@ func later(a, b time.Time) time.Time {
 // agentTurn is one turn of the agent: plan, and let the steps begin.
 func (l *simRun) agentTurn() {
 	l.turn()
+	l.sendStatus()
 	if l.stage != stageFaults {
 		if l.left--; l.left < 0 {
 			l.breaks("no rest within %d plans; the last had steps %v, waits %v", restWithin, l.plan.Steps, l.plan.Waits)
@@ -318,6 +322,7 @@ func (l *simRun) nextEvent() (at time.Time, found bool) {
 	for _, v := range l.probes {
 		consider(v.at)
 	}
+	consider(l.sent.at)
 	if l.now.Before(l.down) {
 		consider(l.down)
 	} else {
@@ -363,6 +368,9 @@ func (l *simRun) happen() {
 				l.verdicts[v.id] = v.to
 			}
 		}
+	}
+	if due(l.sent.at) {
+		l.statusArrives()
 	}
 	if l.stage == stageFaults && due(l.faultAt) {
 		l.fault()

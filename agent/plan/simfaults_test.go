@@ -313,6 +313,7 @@ func (l *simRun) orphan() {
 // crashAgent kills the agent and starts it again, at once or later. Its memory is lost.
 func (l *simRun) crashAgent() {
 	l.tally.kills++
+	l.statusLost()
 	l.killAgent()
 	l.desired.Reclaim = false
 	l.calls = slices.DeleteFunc(l.calls,
@@ -378,7 +379,8 @@ func (l *simRun) jump(d time.Duration) {
 		}
 		return s
 	}
-	for _, t := range []*time.Time{&l.now, &l.down, &l.faultsEnd, &l.faultAt, &l.birth, &l.plan.Wake} {
+	for _, t := range []*time.Time{&l.now, &l.down, &l.faultsEnd, &l.faultAt, &l.sent.at, &l.birth,
+		&l.plan.Wake} {
 		move(t)
 	}
 	for _, c := range l.calls {

@@ -1,6 +1,11 @@
 package plan
 
 import (
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -87,4 +92,40 @@ func (ru *rules) imageFirst(s podstate.CreateContainer) {
 	if spec != nil && ru.imaged[s.Name] != (podstate.Image{Attempt: s.Attempt, Image: spec.Image}) {
 		ru.breaks("%s before its image %s has been ensured for this attempt", s, spec.Image)
 	}
+}
+
+// delayed is a status on its way to the API.
+type delayed struct {
+	status *corev1.PodStatus
+	at     time.Time
+}
+
+// apiLags reports whether statuses take a while to reach the API in this run. In all others the API has each status at
+// once, or none for a while. The choice is as that of shortOfDisk.
+func (l *simRun) apiLags() bool { return l.seed%11 == 4 }
+
+// sendStatus sends the newest status to the API, if none is on its way and the API does not have it.
+func (l *simRun) sendStatus() {
+	newest := l.memory.Reported
+	if !l.lagging || l.apiBehind || l.sent.status != nil || reflect.DeepEqual(&l.desired.Pod.Status, newest) {
+		return
+	}
+	l.sent = delayed{newest, l.now.Add(l.within(2 * time.Second))}
+}
+
+// statusArrives brings the status that is on its way to the API.
+func (l *simRun) statusArrives() {
+	if l.sent.status != nil && !l.apiBehind {
+		l.note("a status arrives")
+		l.desired.Pod.Status = *l.sent.status
+	}
+	l.sent = delayed{}
+}
+
+// statusLost decides what becomes of a status that is on its way when its agent is killed.
+func (l *simRun) statusLost() {
+	if l.sent.status != nil && chance(l.r, 2) {
+		l.statusArrives()
+	}
+	l.sent = delayed{}
 }

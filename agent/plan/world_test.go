@@ -45,6 +45,8 @@ type world struct {
 	bend func(*podstate.Observed, *podstate.Memory)
 	// apiBehind: the status that the agent publishes does not reach the API.
 	apiBehind bool
+	// lagging: statuses take a while to reach the API; the driver's.
+	lagging bool
 	// watch, if set, is called before each event.
 	watch watcher
 }
@@ -151,7 +153,7 @@ func (w *world) turn() {
 		w.watch.planned(w, &w.plan)
 	}
 	w.memory.Report(w.plan.Status)
-	if !w.apiBehind {
+	if !w.apiBehind && !w.lagging {
 		w.publish()
 	}
 }
