@@ -104,17 +104,17 @@ func (p *planner) syncContainers(ready bool) {
 					p.next(slot, ready) // its end
 				}
 				// The runtime forgot it while what comes after it had already begun.
-				p.heldUpBy(slot, "runs once more beside the containers that come after it")
+				p.heldUpBy(slot, "runs again, in parallel with the containers after it")
 			} else if !held && !slot.InitDone() {
 				p.next(slot, ready)
-				p.heldUpBy(slot, "runs, and what comes after it waits for its end")
+				p.heldUpBy(slot, "runs; the containers after it wait until it ends")
 				held = true
 			}
 		case podutil.RoleSidecar:
 			if !held {
 				p.next(slot, ready)
 				if held = !p.Initialized && !slot.InitDone(); held {
-					p.heldUpBy(slot, "runs, and what comes after it waits until it has started")
+					p.heldUpBy(slot, "runs; the containers after it wait until it has started")
 				}
 			}
 		case podutil.RoleApp:
