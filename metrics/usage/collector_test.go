@@ -9,12 +9,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +45,9 @@ type fakeRuntime struct {
 	noStats bool
 	// noStatsOf is the UID of a pod whose containers have none.
 	noStatsOf string
+	// silentFor are the UIDs of pods for whose containers it answers too late. late counts these calls.
+	silentFor []string
+	late      int
 	// more are containers besides those of the pod.
 	more []*runtimeapi.Container
 }
@@ -99,6 +105,10 @@ func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.Con
 func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
 	if pod == r.noStatsOf {
 		return nil, errors.New("no statistics")
+	}
+	if slices.Contains(r.silentFor, pod) {
+		r.late++
+		return nil, status.Error(codes.DeadlineExceeded, "no answer")
 	}
 	if pod != "u1" {
 		return nil, r.answer(ctx)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -78,7 +80,8 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time
 }
 
 // addLayers adds the writable layers of the pods for which wanted returns true. It leaves out those of a pod for which
-// the runtime has no statistics, so that the usage of the others is known. It is an error if no pod has any.
+// the runtime has no statistics, so that the usage of the others is known. It is an error if no pod has any, or if the
+// runtime answers for two pods not in time: with each further pod the caller would wait as long again.
 func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Local,
 	wanted func(*corev1.Pod) bool) error {
 	running, err := c.running(ctx)
@@ -86,20 +89,24 @@ func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Loc
 		return fmt.Errorf("read the size of writable layers: %w", err)
 	}
 	measured, failed := false, error(nil)
+	late := 0
 	for i, p := range pods {
 		if !wanted(p) {
 			continue
 		}
-		all[i].Layers, err = c.layers(ctx, p, running)
-		switch {
-		case err == nil:
+		if all[i].Layers, err = c.layers(ctx, p, running); err == nil {
 			measured = true
 			continue
-		case ctx.Err() != nil:
-			return ctx.Err()
 		}
 		failed = fmt.Errorf("read the size of the writable layers of pod %s/%s: %w", p.Namespace, p.Name, err)
-		c.cfg.Log.Warn("the disk usage of a pod is counted without its writable layers", "err", failed)
+		if status.Code(err) == codes.DeadlineExceeded {
+			late++
+		}
+		if late > 1 || ctx.Err() != nil {
+			return failed
+		}
+		c.cfg.Log.Warn("the disk usage of a pod is counted without its writable layers",
+			"pod", p.Namespace+"/"+p.Name, "podUID", p.UID, "err", err)
 	}
 	if measured {
 		return nil

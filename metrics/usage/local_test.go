@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func walkNow(base, below string) (Amount, error) {
@@ -83,6 +85,28 @@ func TestLocalWithoutOnePod(t *testing.T) {
 	}
 	if _, err := w.Local(t.Context(), []*corev1.Pod{other}, time.Minute, yes); err == nil {
 		t.Error("got no error from a runtime that has no statistics at all")
+	}
+}
+
+// TestLocalOfSilentRuntime checks that the usage of other pods is known if the runtime does not answer for one, and
+// that a runtime that answers for none is not asked about each pod: a call may take two minutes.
+func TestLocalOfSilentRuntime(t *testing.T) {
+	w := newWorld(t, true)
+	pods := []*corev1.Pod{w.pod(t)}
+	for _, uid := range []types.UID{"u2", "u3", "u4"} {
+		pod := pods[0].DeepCopy()
+		pod.UID = uid
+		pods = append(pods, pod)
+	}
+	slices.Reverse(pods)
+	w.runtime.silentFor = []string{"u4"}
+	got, err := w.Local(t.Context(), pods, time.Minute, yes)
+	if err != nil || got[3].Layers["app"].Bytes != 4096 {
+		t.Errorf("one pod without an answer: got %v and %v, want 4096 bytes of the last pod", got, err)
+	}
+	w.runtime.silentFor, w.runtime.late = []string{"u1", "u2", "u3", "u4"}, 0
+	if _, err := w.Local(t.Context(), pods, time.Minute, yes); err == nil || w.runtime.late != 2 {
+		t.Errorf("no answer: got error %v after %d calls, want one after 2", err, w.runtime.late)
 	}
 }
 
