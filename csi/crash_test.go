@@ -304,6 +304,9 @@ func TestDamagedDataFile(t *testing.T) {
 	if !inUse(used) {
 		t.Error("the volume of the pod: got that it is not in use, want that it is")
 	}
+	if _, err := w.csi.Publish(t.Context(), "pod-3", w.labelled("a", labelOne)); !errors.As(err, new(*csi.LabelError)) {
+		t.Errorf("with another SELinux label: got error %v, want one about the label", err)
+	}
 	w.publish("pod-3", used)
 	w.unpublish("pod-3", used)
 	w.Kill() // waits for what unstages

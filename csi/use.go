@@ -54,17 +54,18 @@ func (c *CSI) setAttachable(v *Volume) error {
 }
 
 // checkMode returns the progress of staging for a new use, which needs the volume with its SELinux label and
-// volumeMode. The label is a mount option: a volume that is staged with another one is unstaged first, unless it is in
-// use. The caller holds the volume's lock.
+// volumeMode. The label is a mount option: a volume that is staged with another one is unstaged first, unless a pod
+// uses it or may do so. The caller holds the volume's lock.
 func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, error) {
+	used := !c.records.isUnused(v.key())
 	switch {
 	case rec == nil:
 		return none, nil
 	case rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
 		return rec.Stage, nil
-	case len(rec.Uses) > 0 && rec.Block != v.Block:
+	case used && rec.Block != v.Block:
 		return none, fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
-	case len(rec.Uses) > 0:
+	case used:
 		return none, &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
 	}
 	if err := c.takeDown(ctx, rec); err != nil {
