@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
-// TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds
-// it go with the pod: else the driver could not detach the device.
-func TestBlockVolumeOfKubelet(t *testing.T) {
-	t.Parallel()
+// newBlockWorld makes a world with a block volume, which is a loop device of 1 MiB.
+func newBlockWorld(t *testing.T) (*world, *csi.Volume) {
+	t.Helper()
 	w := newWorld(t, func(c *fake.Config) { c.Loop = true })
 	v := w.volume("a")
 	v.Block = true
@@ -27,6 +27,14 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 	if err := errors.Join(os.Remove(image), os.WriteFile(image, make([]byte, 1<<20), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	return w, v
+}
+
+// TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds
+// it go with the pod: else the driver could not detach the device.
+func TestBlockVolumeOfKubelet(t *testing.T) {
+	t.Parallel()
+	w, v := newBlockWorld(t)
 	p := w.publish("pod-1", v)
 	held := filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices", v.Name, "dev/pod-1")
 	if err := os.MkdirAll(filepath.Dir(held), 0o750); err != nil {
@@ -52,13 +60,7 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 // other: they share the kubelet's file about it.
 func TestBlockVolumeForManyPods(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *fake.Config) { c.Loop = true })
-	v := w.volume("a")
-	v.Block = true
-	image := filepath.Join(w.state, "volumes/vol-a.img")
-	if err := errors.Join(os.Remove(image), os.WriteFile(image, make([]byte, 1<<20), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	w, v := newBlockWorld(t)
 	w.publish("pod", v)
 	var all sync.WaitGroup
 	for i := range 40 {
