@@ -12,7 +12,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -110,9 +109,11 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if err := testbed.Down(ctx, o.name, io.Discard); err != nil {
+	release, err := testbed.Own(ctx, o.name, os.Stderr)
+	if err != nil {
 		return err
 	}
+	defer release()
 	audit, err := newAudit()
 	if err != nil {
 		return err

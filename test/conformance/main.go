@@ -292,7 +292,8 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		tb, err = testbed.Open(ctx, o.testbed.Name, os.Stderr)
 		return tb, func() {}, err
 	}
-	if err := testbed.Down(ctx, o.testbed.Name, io.Discard); err != nil { // what an interrupted run has left
+	release, err := testbed.Own(ctx, o.testbed.Name, os.Stderr)
+	if err != nil {
 		return nil, nil, err
 	}
 	if o.agent == testbed.Nodelet {
@@ -309,6 +310,7 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		return nil, nil, err
 	}
 	down = func() {
+		defer release()
 		if o.keep {
 			return
 		}

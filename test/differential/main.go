@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -88,9 +87,11 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 	}
 	defer os.RemoveAll(temp)
 	socket := filepath.Join(temp, "cri.sock")
-	if err := testbed.Down(ctx, o.name, io.Discard); err != nil { // from an interrupted run
+	release, err := testbed.Own(ctx, o.name, os.Stderr)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	tb, err := testbed.Up(ctx, testbed.Options{
 		Name:        o.name,
 		NodeletBin:  o.bin,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/soak/record"
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // options are the command line.
@@ -123,6 +124,11 @@ func parse() (o options, list, table bool) {
 func run(ctx context.Context, o options) (violations int, err error) {
 	commit := head(ctx)
 	fmt.Printf("soak: commit %s, profile %s, seed %d, %s, testbed %q\n", commit, o.profile, o.seed, o.duration, o.name)
+	release, err := testbed.Own(ctx, o.name, os.Stderr)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	s, err := start(ctx, o)
 	if err != nil {
 		return 0, err

@@ -61,9 +61,6 @@ type soak struct {
 func start(ctx context.Context, o options) (*soak, error) {
 	s := &soak{opts: o, profile: profiles[o.profile], report: newReport()}
 	s.makeLanes()
-	if err := testbed.Down(ctx, o.name, os.Stderr); err != nil { // what an interrupted run has left
-		return nil, err
-	}
 	if s.needsBuild() {
 		o.nodelet += "-faults"
 		fmt.Println("building", o.nodelet)
