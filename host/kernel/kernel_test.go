@@ -51,7 +51,7 @@ func TestSettings(t *testing.T) {
 		strings.Contains(err.Error(), "want") {
 		t.Errorf("got %v, want an error about vm.panic_on_oom alone", err)
 	}
-	if !strings.Contains(text.String(), "cannot be set") || strings.Count(text.String(), "changed") != 4 {
+	if !strings.Contains(text.String(), "cannot change a kernel setting") || strings.Count(text.String(), "changed") != 4 {
 		t.Errorf("got log %s, want four changes and one warning", text.String())
 	}
 }
