@@ -154,17 +154,25 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	if !pr.count.held {
 		p.schedule(pr, following(pr.next, period(pr.target.Probe), now))
 	}
-	if changed && pr.target.Kind == Startup {
-		for _, sibling := range p.pods[pr.pod] {
-			if sibling.target.ContainerID == pr.target.ContainerID {
-				p.begin(sibling, now)
-			}
-		}
-	}
 	p.mu.Unlock()
 	p.cfg.Attempt(pr.pod, a)
 	if changed {
 		p.cfg.Verdict(pr.pod, verdict)
+	}
+	if changed && pr.target.Kind == Startup {
+		p.beginSiblings(pr, now)
+	}
+}
+
+// beginSiblings schedules the probes of a container that have waited for its startup probe, whose result has been
+// reported.
+func (p *Prober) beginSiblings(startup *probe, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, sibling := range p.pods[startup.pod] {
+		if sibling.target.ContainerID == startup.target.ContainerID {
+			p.begin(sibling, now)
+		}
 	}
 }
 
