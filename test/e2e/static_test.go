@@ -50,7 +50,8 @@ func mirrorName(name string) string { return name + "-" + node().Name }
 
 func mirrorReady(t *testing.T, name string, also func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	return waitPod(t, 20*time.Second, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool {
+	const limit = time.Minute // an earlier instance may have to end first
+	return waitPod(t, limit, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool {
 		return ready(p) && (also == nil || also(p))
 	})
 }
