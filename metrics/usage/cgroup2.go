@@ -120,18 +120,25 @@ func parseIOStat(text []byte) (all []DeviceIO) {
 		}
 		var d *DeviceIO
 		all, d = device(all, major, minor)
-		into := map[string]*uint64{
-			"rbytes": &d.ReadBytes,
-			"wbytes": &d.WriteBytes,
-			"rios":   &d.Reads,
-			"wios":   &d.Writes,
-			"dbytes": &d.DiscardBytes,
-			"dios":   &d.DiscardOps,
-		}
 		for _, field := range fields[1:] {
 			key, value, _ := bytes.Cut(field, []byte{'='})
-			if v, ok := parseUint(value); ok && into[string(key)] != nil {
-				*into[string(key)] = v
+			v, ok := parseUint(value)
+			if !ok {
+				continue
+			}
+			switch string(key) {
+			case "rbytes":
+				d.ReadBytes = v
+			case "wbytes":
+				d.WriteBytes = v
+			case "rios":
+				d.Reads = v
+			case "wios":
+				d.Writes = v
+			case "dbytes":
+				d.DiscardBytes = v
+			case "dios":
+				d.DiscardOps = v
 			}
 		}
 	}
