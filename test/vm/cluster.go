@@ -220,8 +220,8 @@ func (c *cluster) controlPlaneRuns() error {
 	return nil
 }
 
-// join takes the second machine in, with a bootstrap token.
-func (c *cluster) join() error {
+// joinTwo makes the second machine join, with a bootstrap token.
+func (c *cluster) joinTwo() error {
 	command, err := c.one.sh("kubeadm token create --print-join-command 2>/dev/null")
 	if err != nil {
 		return err
@@ -231,6 +231,14 @@ func (c *cluster) join() error {
 		return err
 	}
 	c.warnings(out)
+	return nil
+}
+
+// join takes the second machine in, and checks that nodelet runs it with a certificate of its own.
+func (c *cluster) join() error {
+	if err := c.joinTwo(); err != nil {
+		return err
+	}
 	if err := c.isNodelet(c.two, "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf"); err != nil {
 		return err
 	}

@@ -60,16 +60,7 @@ func (f *fleet) install() error {
 }
 
 func (f *fleet) join() error {
-	command, err := f.one.sh("kubeadm token create --print-join-command 2>/dev/null")
-	if err != nil {
-		return err
-	}
-	out, err := f.two.sh("%s%s 2>&1", command, f.ignoring())
-	if err != nil {
-		return err
-	}
-	f.warnings(out)
-	return cmp.Or(f.one.need(kubectlOne+"wait --for=create node/two --timeout=120s",
+	return cmp.Or(f.joinTwo(), f.one.need(kubectlOne+"wait --for=create node/two --timeout=120s",
 		kubectlOne+"wait --for=condition=Ready node/two --timeout=120s"), f.isAgent(false))
 }
 
