@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -279,39 +278,6 @@ func TestUnreadableDataFile(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: got %v, want the error of the read", dir, err)
 		}
-	}
-}
-
-// TestDamagedDataFile checks that a volume of a kubelet that seems unused is not unstaged while a pod may use it whose
-// file is damaged.
-func TestDamagedDataFile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	used, unused := w.volume("a"), w.volume("b")
-	w.publish("pod-1", used)
-	w.Kill()
-	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json"), "")
-	w.begin()
-	w.publish("pod-2", unused)
-	w.unpublish("pod-2", unused)
-	inUse := func(v *csi.Volume) bool {
-		return slices.Contains(w.csi.InUse(), csi.UniqueName(v.Driver, v.Handle))
-	}
-	w.Until("the other volume is unstaged", func() bool { return !inUse(unused) })
-	if !inUse(used) {
-		t.Error("the volume of the pod: got that it is not in use, want that it is")
-	}
-	if _, err := w.csi.Publish(t.Context(), "pod-3", w.labelled("a", labelOne)); !errors.As(err, new(*csi.LabelError)) {
-		t.Errorf("with another SELinux label: got error %v, want one about the label", err)
-	}
-	w.publish("pod-3", used)
-	w.unpublish("pod-3", used)
-	w.Kill() // waits for what unstages
-	if n := w.calls("NodeUnstageVolume"); n != 1 {
-		t.Errorf("unstaged %d volumes, want one", n)
 	}
 }
 

@@ -18,10 +18,7 @@ type recovery struct {
 	drivers []InTreeDriver
 	// unreadable is the first error of what cannot be read just now: pods may use the volumes that it hides.
 	unreadable error
-	// journaled are the volumes that have a record. hidden: something is mounted for a pod, and no file says of which
-	// volume.
-	journaled map[key]bool
-	hidden    bool
+	journaled  map[key]bool // the volumes that have a record
 }
 
 // run reads the journals, then the kubelet's files.
@@ -41,7 +38,7 @@ func (r *recovery) run() error {
 	}
 	err = errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
 	for k, v := range r.volumes {
-		v.kept = r.hidden && !r.journaled[k] && len(v.rec.Uses) == 0
+		v.rec.Kept = len(r.hidden) > 0 && (v.rec.Kept || !r.journaled[k])
 	}
 	return err
 }
@@ -158,8 +155,8 @@ func (r *recovery) findPublished() error {
 // names the volume.
 func (r *recovery) hide(pod types.UID, name string) {
 	if _, found := r.find(pod, name); !found && r.files.mounted(filepath.Join(podVolumeDir(pod, name), "mount")) {
-		r.hidden = true
-		r.log.Warn("a pod uses a CSI volume of which no file says which: volumes of a kubelet that seem unused stay staged",
+		r.hidden[useID(pod, name)] = true
+		r.log.Warn("a pod uses a CSI volume of which no file says which: volumes of a kubelet stay staged until it ends",
 			"podUID", pod, "volume", name)
 	}
 }

@@ -21,6 +21,8 @@ type store struct {
 
 	mu      sync.Mutex
 	volumes map[key]*volume
+	// hidden are the uses, by useID, of which no file says which volume it is: one of those with Kept.
+	hidden map[string]bool
 }
 
 // volume is a record in use. store.mu guards rec and fresh; rec is replaced, never written through.
@@ -28,8 +30,6 @@ type volume struct {
 	rec *record
 	// fresh: staged by this process.
 	fresh bool
-	// kept: a pod may use it of which no file says so. It is not unstaged.
-	kept bool
 	// lines of the journal that this process has written; the volume's lock guards it.
 	lines int
 }
@@ -109,7 +109,7 @@ func (s *store) unused() []key {
 	defer s.mu.Unlock()
 	var all []key
 	for k, v := range s.volumes {
-		if v.unused() {
+		if s.unusedNow(v.rec) {
 			all = append(all, k)
 		}
 	}
@@ -121,10 +121,21 @@ func (s *store) isUnused(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.volumes[k]
-	return v != nil && v.unused()
+	return v != nil && s.unusedNow(v.rec)
 }
 
-func (v *volume) unused() bool { return len(v.rec.Uses) == 0 && !v.kept }
+// unusedNow reports whether certainly no pod uses a volume. The caller holds store.mu.
+func (s *store) unusedNow(r *record) bool { return len(r.Uses) == 0 && !(r.Kept && len(s.hidden) > 0) }
+
+// reveal notes that a use is not hidden any more: its volume is known, or it has ended. It reports whether that was the
+// last one, so that what was kept may be unused.
+func (s *store) reveal(id string) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.hidden[id]
+	delete(s.hidden, id)
+	return was && len(s.hidden) == 0
+}
 
 func inUse(r *record) bool { return r.Attachable && !r.empty() }
 

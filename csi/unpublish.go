@@ -41,7 +41,11 @@ func (c *CSI) removeUnrecorded(pod types.UID, name string) error {
 	_, err := c.files.root.Lstat(filepath.Join(dir, dataFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
+		err := c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
+		if err == nil && c.records.reveal(useID(pod, name)) {
+			c.unstageUnused()
+		}
+		return err
 	case err != nil:
 		return err
 	}

@@ -33,7 +33,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if err != nil {
 		return err
 	}
-	return c.records.update(v.key(), memoryOnly, func(r *record) {
+	err = c.records.update(v.key(), memoryOnly, func(r *record) {
 		r.Block = v.Block
 		r.Attachable, r.OnePod = v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
@@ -42,6 +42,10 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
 	})
+	if err == nil && c.records.reveal(id) {
+		c.unstageUnused()
+	}
+	return err
 }
 
 // setAttachable updates whether a volume in use has to be attached: its CSIDriver may have been replaced, and the

@@ -1,0 +1,108 @@
+package csi_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/csi"
+)
+
+// hidePod restarts csi as after a kubelet, with the file about the volume a of pod-1 damaged. It returns that file.
+func (w *world) hidePod() (file string) {
+	w.T.Helper()
+	w.Kill()
+	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
+		w.T.Fatal(err)
+	}
+	file = filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json")
+	write(w.T, file, "")
+	w.begin()
+	return file
+}
+
+func (w *world) inUse(v *csi.Volume) bool {
+	return slices.Contains(w.csi.InUse(), csi.UniqueName(v.Driver, v.Handle))
+}
+
+// keeps: the volume a counts as used, also for a pod that needs it with another label.
+func (w *world) keeps() {
+	w.T.Helper()
+	if !w.inUse(w.volume("a")) {
+		w.T.Error("the volume of the pod: got that it is not in use, want that it is")
+	}
+	_, err := w.csi.Publish(w.T.Context(), "pod-3", w.labelled("a", labelOne))
+	if !errors.As(err, new(*csi.LabelError)) {
+		w.T.Errorf("with another SELinux label: got error %v, want one about the label", err)
+	}
+}
+
+// TestDamagedDataFile checks that a volume of a kubelet that seems unused is not unstaged while a pod may use it whose
+// file is damaged, also not after another pod has used it and the agent has restarted.
+func TestDamagedDataFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	used, unused := w.volume("a"), w.volume("b")
+	w.publish("pod-1", used)
+	w.hidePod()
+	w.publish("pod-2", unused)
+	w.unpublish("pod-2", unused)
+	w.Until("the other volume is unstaged", func() bool { return !w.inUse(unused) })
+	w.keeps()
+	w.publish("pod-3", used)
+	w.unpublish("pod-3", used)
+	w.restart()
+	w.keeps()
+	w.Kill() // waits for what unstages
+	if n := w.calls("NodeUnstageVolume"); n != 1 {
+		t.Errorf("unstaged %d volumes, want one", n)
+	}
+}
+
+// TestDamagedDataFileOfOne checks that a volume of two pods is not unstaged when the only one of them ends whose file
+// is not damaged.
+func TestDamagedDataFileOfOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.publish("pod-2", v)
+	w.hidePod()
+	w.unpublish("pod-2", v)
+	w.keeps()
+}
+
+// TestHiddenPodIsKnownAgain checks that a volume is unstaged when the pod is known that uses it, and has ended.
+func TestHiddenPodIsKnownAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	used, other := w.volume("a"), w.volume("b")
+	w.publish("pod-1", used)
+	w.publish("pod-2", other)
+	w.hidePod()
+	w.unpublish("pod-2", other)
+	w.publish("pod-1", used)
+	w.Until("the other volume is unstaged", func() bool { return !w.inUse(other) })
+	w.unpublish("pod-1", used)
+	w.nothingLeft()
+}
+
+// TestHiddenPodIsTakenDown checks that a volume is unstaged when an administrator has taken down the pod that no file
+// names.
+func TestHiddenPodIsTakenDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	file := w.hidePod()
+	w.keeps()
+	if err := errors.Join(unix.Unmount(filepath.Join(filepath.Dir(file), "mount"), 0), os.Remove(file)); err != nil {
+		t.Fatal(err)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
