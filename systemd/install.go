@@ -236,7 +236,7 @@ func (i *Installer) installOwn(ctx context.Context, flags []string) error {
 	if err := i.restart(ctx, ownUnit); err != nil {
 		ctx = context.WithoutCancel(ctx)
 		stop := i.systemctl(ctx, "disable", "--now", "--no-block", ownUnit)
-		_, start := i.startKubelet(ctx, kubelet["ActiveState"] == "active")
+		_, start := i.startKubelet(ctx, runs(kubelet["ActiveState"]))
 		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop, start)
 	}
 	if !i.DryRun {

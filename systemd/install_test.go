@@ -264,7 +264,9 @@ func TestOnlyAKubeletIsReplaced(t *testing.T) {
 // TestKubeletThatDoesNotStartAtBoot checks that a kubelet that ran, and that the machine does not start at boot, runs
 // again if nodelet.service fails.
 func TestKubeletThatDoesNotStartAtBoot(t *testing.T) {
-	for before, want := range map[string]bool{"active": true, "inactive": false} {
+	for before, want := range map[string]bool{
+		"active": true, "reloading": true, "activating": true, "inactive": false, "failed": false,
+	} {
 		m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
 		m.boot = "disabled"
 		m.states(before, before, "failed")

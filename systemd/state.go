@@ -117,6 +117,12 @@ func properties(ctx context.Context, unit string) (map[string]string, error) {
 	return p, nil
 }
 
+// runs reports whether systemd runs a unit or tries to, by its ActiveState: between two attempts to start a program
+// that crashes it is activating.
+func runs(activeState string) bool {
+	return activeState == "active" || activeState == "activating" || activeState == "reloading"
+}
+
 // systemctl runs systemctl and returns its standard output. An error contains what it printed on standard error.
 func systemctl(ctx context.Context, args ...string) (string, error) {
 	var out, stderr bytes.Buffer
