@@ -88,7 +88,9 @@ func (s *shortage) left(disk bool) map[string]policy.Level {
 
 func (s *shortage) Levels() map[string]policy.Level { return s.left(false) }
 
-func (s *shortage) DiskLevels(context.Context) map[string]policy.Level { return s.left(true) }
+func (s *shortage) DiskLevels(context.Context) (map[string]policy.Level, bool) {
+	return s.left(true), true
+}
 
 func (s *shortage) WatchMemory(ctx context.Context, short func()) error {
 	s.short = short

@@ -33,8 +33,9 @@ type Node interface {
 	// WatchMemory calls short each time memory runs short, until ctx ends. It returns an error at once where the kernel
 	// does not notify.
 	WatchMemory(ctx context.Context, short func()) error
-	// DiskLevels reads how much is left of the file systems, by signal. It may have to wait for the runtime.
-	DiskLevels(ctx context.Context) map[string]policy.Level
+	// DiskLevels reads how much is left of the file systems, by signal. It may have to wait for the runtime; complete is
+	// false if that has not said yet where its file systems are.
+	DiskLevels(ctx context.Context) (levels map[string]policy.Level, complete bool)
 	// Frees reports whether the removal of images helps against a signal.
 	Frees(ctx context.Context, signal string) bool
 	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes, and it returns
@@ -94,7 +95,9 @@ type Evictor struct {
 // New makes an evictor; Run lets it work.
 func New(cfg Config) *Evictor {
 	e := &Evictor{cfg: cfg}
-	memory := &watch{Evictor: e, levels: func(context.Context) map[string]policy.Level { return cfg.Node.Levels() }}
+	memory := &watch{Evictor: e, levels: func(context.Context) (map[string]policy.Level, bool) {
+		return cfg.Node.Levels(), true
+	}}
 	disk := &watch{Evictor: e, levels: cfg.Node.DiskLevels}
 	for _, t := range cfg.Thresholds {
 		w := memory
@@ -141,11 +144,11 @@ func (e *Evictor) Run(ctx context.Context) {
 	}
 }
 
-// publish takes what a watch has found.
-func (e *Evictor) publish(w *watch, found policy.Pressure) {
+// publish takes what a watch has found, and whether it could look everywhere.
+func (e *Evictor) publish(w *watch, found policy.Pressure, complete bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.pressure, w.looked = found, true
+	w.pressure, w.looked = found, w.looked || complete
 	e.report()
 }
 
@@ -158,7 +161,7 @@ func (e *Evictor) report() {
 			unknown = unknown.Or(policy.About(w.thresholds))
 		}
 	}
-	known := policy.Pressure{Memory: !unknown.Memory, Disk: !unknown.Disk, PID: !unknown.PID}
+	known := sum.Or(policy.Pressure{Memory: !unknown.Memory, Disk: !unknown.Disk, PID: !unknown.PID})
 	if sum == e.pressure && known == e.known {
 		return
 	}

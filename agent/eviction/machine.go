@@ -100,16 +100,17 @@ func (m *Machine) WatchMemory(ctx context.Context, short func()) error {
 }
 
 // DiskLevels implements Node.
-func (m *Machine) DiskLevels(ctx context.Context) map[string]policy.Level {
+func (m *Machine) DiskLevels(ctx context.Context) (_ map[string]policy.Level, complete bool) {
 	all := levels{m, map[string]policy.Level{}}
 	bytes, inodes, _, err := pressure.Disk(m.cfg.RootDir)
 	all.put(policy.NodeFSAvailable, bytes, err)
 	all.put(policy.NodeFSInodes, inodes, err)
 	at, err := m.storesAt(ctx)
-	if at.images == "" && err == nil {
-		return all.all // the runtime has no file system to speak of
+	complete = err == nil
+	if at.images == "" && complete {
+		return all.all, true // the runtime has no file system to speak of
 	}
-	if err == nil {
+	if complete {
 		bytes, inodes, _, err = pressure.Disk(at.images)
 	}
 	all.put(policy.ImageFSAvailable, bytes, err)
@@ -119,7 +120,7 @@ func (m *Machine) DiskLevels(ctx context.Context) map[string]policy.Level {
 	}
 	all.put(policy.ContainerFSAvailable, bytes, err)
 	all.put(policy.ContainerFSInodes, inodes, err)
-	return all.all
+	return all.all, complete
 }
 
 // stores are the directories in which the runtime keeps images and the writable layers of containers; both are empty if

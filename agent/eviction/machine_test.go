@@ -119,13 +119,17 @@ func TestMachine(t *testing.T) {
 	root := t.TempDir()
 	m := newMachine(t, root, root)
 	levels := m.Levels()
-	maps.Copy(levels, m.DiskLevels(t.Context()))
+	disks, complete := m.DiskLevels(t.Context())
+	maps.Copy(levels, disks)
 	for _, signal := range []string{
 		policy.MemoryAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.ImageFSAvailable,
 	} {
 		if l := levels[signal]; l.Capacity <= 0 || l.Available > l.Capacity {
 			t.Errorf("%s: got %+v", signal, l)
 		}
+	}
+	if !complete {
+		t.Error("levels of the disks: got that they are not complete, want that they are")
 	}
 	if !m.Frees(t.Context(), policy.NodeFSAvailable) {
 		t.Error("images on the node's file system do not help against nodefs.available, want that they do")
@@ -134,8 +138,8 @@ func TestMachine(t *testing.T) {
 	if apart.Frees(t.Context(), policy.NodeFSAvailable) || !apart.Frees(t.Context(), policy.ImageFSAvailable) {
 		t.Error("images on another file system: want them to help against imagefs.available alone")
 	}
-	silent := newMachine(t, root, "").DiskLevels(t.Context())
-	if _, known := silent[policy.ImageFSAvailable]; known || silent[policy.NodeFSAvailable].Capacity <= 0 {
+	silent, complete := newMachine(t, root, "").DiskLevels(t.Context())
+	if _, known := silent[policy.ImageFSAvailable]; known || complete || silent[policy.NodeFSAvailable].Capacity <= 0 {
 		t.Errorf("without an answer of the runtime: got %+v, want the node's file system alone", silent)
 	}
 }
@@ -199,7 +203,7 @@ func TestLayouts(t *testing.T) {
 					t.Errorf("%s: got that the removal of images helps: %t, want %t", signal, frees, want.frees)
 				}
 			}
-			levels := m.DiskLevels(t.Context())
+			levels, _ := m.DiskLevels(t.Context())
 			if got := levels[policy.ContainerFSAvailable].Capacity == other.Capacity; got != c.layersElsewhere {
 				t.Errorf("containerfs is measured elsewhere: got %t, want %t", got, c.layersElsewhere)
 			}

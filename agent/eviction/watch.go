@@ -28,7 +28,7 @@ const (
 type watch struct {
 	*Evictor
 	thresholds []policy.Threshold
-	levels     func(context.Context) map[string]policy.Level
+	levels     func(context.Context) (all map[string]policy.Level, complete bool)
 	state      policy.State
 	// stuck are the pods that were evicted at a hard threshold and have not released their resources in time: the next
 	// eviction does not choose them again.
@@ -37,7 +37,7 @@ type watch struct {
 	// when it should have.
 	ending  <-chan struct{}
 	overdue time.Time
-	// pressure is what this watch has found, if it has looked; Evictor.mu guards both.
+	// pressure is what this watch has found; looked: it has found all levels once. Evictor.mu guards both.
 	pressure policy.Pressure
 	looked   bool
 }
@@ -81,11 +81,11 @@ func (w *watch) watchMemory(ctx context.Context, short latest.Signal) {
 
 // look judges the levels once and acts on them. It returns when to look again, and whether a pod has been evicted.
 func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
-	levels := w.levels(ctx)
+	levels, complete := w.levels(ctx)
 	now := time.Now()
 	var v policy.Verdict
 	v, w.state = policy.Judge(w.thresholds, levels, w.state, w.cfg.Transition, now)
-	w.publish(w, v.Pressure)
+	w.publish(w, v.Pressure, complete)
 	again = periodic.Until(levelsEvery)
 	if !v.Again.IsZero() {
 		again = min(again, max(0, v.Again.Sub(now)))
@@ -105,7 +105,7 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	w.cfg.Reporter.NodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", policy.Attempt(t))
 	if policy.OnDisk(t.Signal) {
 		w.reclaim(ctx, t.Signal)
-		if levels = w.levels(ctx); policy.Over(t, levels) {
+		if levels, _ = w.levels(ctx); policy.Over(t, levels) {
 			return false
 		}
 	}

@@ -17,17 +17,19 @@ import (
 	"github.com/nodelet/nodelet/kube/node"
 )
 
-// world is a node with one pod, without images, that records what is evicted.
+// world is a node with one pod, without images, that records what is evicted and reported.
 type world struct {
 	pod     *corev1.Pod
 	evicted []types.UID
+	// pressure is what the node runs short of, known of which resources that is known.
+	pressure, known node.Pressure
 }
 
 func (w *world) Active(context.Context) []*corev1.Pod                 { return []*corev1.Pod{w.pod} }
 func (w *world) Staying(context.Context, time.Duration) []*corev1.Pod { return []*corev1.Pod{w.pod} }
 func (w *world) RemoveEnded(context.Context)                          {}
 func (w *world) RemoveUnused(context.Context) error                   { return nil }
-func (w *world) SetPressure(_, _ node.Pressure)                       {}
+func (w *world) SetPressure(p, known node.Pressure)                   { w.pressure, w.known = p, known }
 func (w *world) NodeEvent(string, string, string)                     {}
 func (w *world) Evicted(string)                                       {}
 func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {
@@ -62,5 +64,43 @@ func TestUnknownUseEvictsNobody(t *testing.T) {
 	runtime.err = nil
 	if _, evicted := e.watches[0].look(t.Context()); !evicted || len(w.evicted) != 1 {
 		t.Errorf("with an answer of the runtime: got %v evicted, want the pod", w.evicted)
+	}
+}
+
+// TestLateRuntimeKeepsPressure checks that the disks count as judged only when the runtime has said where its files
+// are: until then the condition of the node stays as it was before the start of the agent. Pressure that is found is
+// reported at once.
+func TestLateRuntimeKeepsPressure(t *testing.T) {
+	root := t.TempDir()
+	for name, c := range map[string]struct {
+		threshold    string
+		under, known bool // without an answer of the runtime
+	}{
+		"space on the node's disk":    {threshold: "1"},
+		"no space on the node's disk": {threshold: "4Ei", under: true, known: true},
+	} {
+		runtime, w := &runtimeStub{}, &world{pod: &corev1.Pod{}}
+		value := resource.MustParse(c.threshold)
+		e := New(Config{
+			Thresholds: []policy.Threshold{
+				{Signal: policy.NodeFSAvailable, Value: policy.Amount{Quantity: &value}},
+				{Signal: policy.ImageFSAvailable, Value: policy.Amount{Quantity: &value}},
+			},
+			Pods:     w,
+			Node:     machineWith(t, root, runtime),
+			Images:   w,
+			Reporter: w,
+			Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		e.watches[0].look(t.Context())
+		if w.pressure.Disk != c.under || w.known.Disk != c.known {
+			t.Errorf("%s, silent runtime: got pressure=%t known=%t, want %t, %t",
+				name, w.pressure.Disk, w.known.Disk, c.under, c.known)
+		}
+		runtime.dir = root
+		e.watches[0].look(t.Context())
+		if w.pressure.Disk != c.under || !w.known.Disk {
+			t.Errorf("%s: got pressure=%t known=%t, want %t, true", name, w.pressure.Disk, w.known.Disk, c.under)
+		}
 	}
 }
