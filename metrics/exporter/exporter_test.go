@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"runtime"
 	"slices"
@@ -68,6 +69,22 @@ func TestMetrics(t *testing.T) {
 	for _, m := range e.Mounts() {
 		if !m.ReadOnly || !slices.Equal(m.Access, []string{"metrics"}) {
 			t.Errorf("%s: got access %v, want metrics, read only", m.Path, m.Access)
+		}
+	}
+}
+
+// TestStepsAtGracePeriod checks that quantiles of steps tell the end of a usual grace period from minutes. 30 seconds
+// is the default, and containers that take no SIGTERM end a little later.
+func TestStepsAtGracePeriod(t *testing.T) {
+	e := New("node-1")
+	stop := e.AddSteps().With("success", "StopContainer")
+	stop.Took(30*time.Second + 400*time.Millisecond)
+	stop.Took(60*time.Second + 400*time.Millisecond)
+	text := get(t, e, "/metrics")
+	for le, want := range map[string]int{"30": 0, "35": 1, "65": 2} {
+		line := fmt.Sprintf(`_bucket{result="success",step="StopContainer",le="%s"} %d`, le, want)
+		if !strings.Contains(text, "\nnodelet_step_duration_seconds"+line+"\n") {
+			t.Errorf("/metrics: got no line %s, want it", line)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (e *Exporter) AddPodCertificates(o *objects.Objects) {
 // AddSteps adds the durations of steps of pods, by result (success or failure) and step. Call it once.
 func (e *Exporter) AddSteps() *metrics.Vec[*metrics.Histogram] {
 	return e.main.Histograms("nodelet_step_duration_seconds", "Duration of the steps of pods, by result.",
-		[]float64{.01, .1, .5, 1, 5, 30, 120}, "result", "step")
+		[]float64{.01, .1, .5, 1, 5, 30, 35, 65, 120}, "result", "step") // 30 and 60 are usual grace periods
 }
 
 // AddDroppedSpans adds the number of spans that no collector took.
