@@ -13,15 +13,18 @@ import (
 // dashboard is what the test reads of the dashboard of Grafana.
 type dashboard struct {
 	Panels []struct {
-		ID      int
-		Type    string
-		Title   string
-		GridPos struct{ H, W, X, Y int }
+		ID                       int
+		Type, Title, Description string
+		GridPos                  struct{ H, W, X, Y int }
+		FieldConfig              struct {
+			Defaults struct{ Thresholds struct{ Steps []any } }
+		}
 		Targets []struct{ Expr string }
 	}
 }
 
-// TestDashboard checks that each panel has a query that Prometheus can parse, an ID of its own and a place of its own.
+// TestDashboard checks that each panel has a description, a query that Prometheus can parse, an ID of its own and a
+// place of its own. Panels with one number need thresholds: Grafana's default makes more than 80 pods red.
 // TestLongPrometheus of test/e2e runs the queries.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("nodelet.dashboard.json")
@@ -50,6 +53,12 @@ func TestDashboard(t *testing.T) {
 		}
 		if p.Type != "row" && len(p.Targets) == 0 {
 			t.Errorf("%s: got no query, want one", p.Title)
+		}
+		if p.Type != "row" && p.Description == "" {
+			t.Errorf("%s: got no description, want one", p.Title)
+		}
+		if p.Type == "stat" && len(p.FieldConfig.Defaults.Thresholds.Steps) == 0 {
+			t.Errorf("%s: got no thresholds, want them", p.Title)
 		}
 		for i, target := range p.Targets {
 			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
