@@ -135,6 +135,7 @@ func (m *Manager) Unmount(ctx context.Context, pod types.UID, v OnDisk) error {
 		return err
 	}
 	err := m.csi.Unpublish(ctx, pod, v.Name)
+	m.tokens.forget(pod) // it needs none any more
 	if err != nil || v.Plugin == pluginname.CSI {
 		return err
 	}

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -62,4 +63,11 @@ func (t *tokens) get(k tokenKey, now time.Time, request func() (string, time.Tim
 	}
 	t.kept[k] = fresh
 	return fresh.tokenStatus, nil
+}
+
+// forget removes the tokens of a pod that ends.
+func (t *tokens) forget(pod types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.kept, func(k tokenKey, _ keptToken) bool { return k.pod == pod })
 }

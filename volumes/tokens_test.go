@@ -12,8 +12,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // issuer is an API server that issues tokens for an hour, with its own clock.
@@ -32,14 +34,18 @@ func (i *issuer) Token(_ context.Context, _ *corev1.Pod, _ string, seconds int64
 	return fmt.Sprintf("token %d", i.issued), i.now.Add(time.Duration(seconds) * time.Second), nil
 }
 
+// vaultDriver asks for a token.
+func vaultDriver() *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{
+		ServiceAccountTokenInSecrets: ptr.To(false),
+		TokenRequests:                []storagev1.TokenRequest{{Audience: "vault"}},
+	}}
+}
+
 // TestTokensAreKept checks which token a driver gets that is called again and again.
 func TestTokensAreKept(t *testing.T) {
 	t.Parallel()
-	no, began := false, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{
-		ServiceAccountTokenInSecrets: &no,
-		TokenRequests:                []storagev1.TokenRequest{{Audience: "vault"}},
-	}}
+	driver, began := vaultDriver(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	manager, server := &Manager{}, &issuer{now: began}
 	for _, step := range []struct {
 		pod  types.UID
@@ -78,5 +84,27 @@ func TestTokensAreKept(t *testing.T) {
 		if !strings.Contains(got, step.want) {
 			t.Errorf("pod %s after %s: got %s, want %s", step.pod, step.at, got, step.want)
 		}
+	}
+}
+
+// TestTokensOfEndedPod checks that the tokens of a pod are not kept until they expire if the pod ends before that.
+func TestTokensOfEndedPod(t *testing.T) {
+	t.Parallel()
+	manager, server := newTestManager(t, Config{Root: t.TempDir()}, nil), &issuer{now: time.Now()}
+	for _, uid := range []types.UID{"a", "b"} {
+		d := &driven{
+			mounting: &mounting{manager, Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}, server},
+			driver:   vaultDriver(),
+			volume:   &csi.Volume{},
+		}
+		if err := d.addTokens(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := manager.Unmount(t.Context(), "a", OnDisk{Plugin: pluginname.CSI, Name: "secrets"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := manager.tokens.kept[tokenKey{"b", "vault", tokenSeconds}]; len(manager.tokens.kept) != 1 || !kept {
+		t.Errorf("got %d tokens, want only that of pod b", len(manager.tokens.kept))
 	}
 }
