@@ -397,6 +397,26 @@ func TestResourceOncePerName(t *testing.T) {
 	}
 }
 
+// TestResourceIsSorted checks that the rows of pods and containers have the same order each time.
+func TestResourceIsSorted(t *testing.T) {
+	var pods []podUse
+	for _, name := range []string{"d", "a", "c", "b", "e"} {
+		pod := podUse{known: true, Pod: Pod{Pod: &corev1.Pod{}}}
+		for _, container := range []string{"y", "x"} {
+			pod.containers = append(pod.containers, containerUse{identity: identity{name: container}})
+		}
+		pod.Namespace, pod.Name = "default", name
+		pods = append(pods, pod)
+	}
+	ofPods, ofContainers := rowsOf(pods)
+	for want, rows := range map[int][]row{5: ofPods, 10: ofContainers} {
+		sorted := slices.IsSortedFunc(rows, func(a, b row) int { return strings.Compare(a.labels, b.labels) })
+		if len(rows) != want || !sorted {
+			t.Errorf("got %v, want %d sorted rows", rows, want)
+		}
+	}
+}
+
 // TestWorkingSets checks that only the containers of the pod are measured, not its sandbox.
 func TestWorkingSets(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {

@@ -1,7 +1,9 @@
 package usage
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -64,7 +66,8 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 }
 
 // rowsOf returns the rows of the pods with containers that run, and of these containers. The labels do not have what
-// tells two pods of one name apart, or two instances of a container: each name has one row.
+// tells two pods of one name apart, or two instances of a container: each name has one row. They are sorted by labels,
+// as with the kubelet.
 func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
 	for _, p := range byName(pods) {
 		newest := map[string]*containerUse{}
@@ -81,6 +84,9 @@ func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
 		if p.known && len(p.containers) > 0 {
 			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
 		}
+	}
+	for _, rows := range [][]row{ofPods, ofContainers} {
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.labels, b.labels) })
 	}
 	return ofPods, ofContainers
 }
