@@ -286,7 +286,7 @@ var knobs = []knob{
 	{"enableSystemLogQuery", "", nil, acts, gHidden, "serve queries for the journal at /logs", ""},
 	{"showHiddenMetricsForVersion", "", nil, noEffect, gHidden, "nodelet has no hidden metrics", ""},
 	{"volumeStatsAggPeriod", "volume-stats-agg-period", kDuration, noEffect, gHidden,
-		"volumes are measured on demand", "1m0s"},
+		"a volume is measured again on demand, at most once a minute", "1m0s"},
 
 	// The process.
 	{"logging.format", "logging-format", kFormat, acts, gProcess, "format of the log (also --log-format)", "text"},

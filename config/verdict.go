@@ -40,7 +40,7 @@ var differences = map[string]string{
 	"singleProcessOOMKill":      "false on cgroup v1 is accepted; the kubelet refuses to start",
 	"tracing.endpoint":          "incoming requests have no spans; steps of pods have",
 	"readOnlyPort":              "it is closed without a configuration file, and with enableServer: false",
-	"logging.verbosity":         "nodelet has two levels: below 4, and 4 or more",
+	"logging.verbosity":         "nodelet has three levels: below 2, below 4, and 4 or more",
 
 	"authentication.anonymous.enabled": "the default without a configuration file is false too",
 	"authentication.webhook.enabled":   "the default without a configuration file is true too",

@@ -39,10 +39,6 @@ func countRequests(r *metrics.Registry) {
 			"[ALPHA] Response size in bytes. Broken down by verb and host."),
 		TransportCacheEntries: entries{r.Gauge("rest_client_transport_cache_entries",
 			"[ALPHA] Number of transport entries in the internal cache.")},
-		TransportCreateCalls: calls{r.Counters("rest_client_transport_create_calls_total",
-			"[ALPHA] Number of calls to get a new transport, partitioned by the result of the operation hit: obtained from "+
-				"the cache, miss: created and added to the cache, miss-gc: recreated and added back to the cache after being "+
-				"garbage collected, uncacheable: created and not cached", "result")},
 	})
 }
 
@@ -56,7 +52,6 @@ type (
 	}
 	result  struct{ *metrics.Vec[*metrics.Counter] }
 	entries struct{ *metrics.Gauge }
-	calls   struct{ *metrics.Vec[*metrics.Counter] }
 )
 
 // Observe counts the duration of one request.
@@ -81,6 +76,3 @@ func (r result) IncrementRetry(_ context.Context, code, verb, host string) {
 
 // Observe sets how many transports are cached.
 func (e entries) Observe(n int) { e.Set(float64(n)) }
-
-// Increment counts a call for a transport.
-func (c calls) Increment(result string) { c.With(result).Inc() }

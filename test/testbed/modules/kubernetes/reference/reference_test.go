@@ -126,12 +126,15 @@ func current(specs featuregate.VersionedSpecs, at *version.Version) (spec featur
 func readGates(t *testing.T) map[string]bool {
 	t.Helper()
 	constant := regexp.MustCompile(`(?m)^\s*(\w+)\s*(?:(?:featuregate\.)?Feature\s*)?=\s*"(\w+)"`)
-	use := regexp.MustCompile(`(?:[fF]eatures|logsapi)\.([A-Z]\w+)|(?:Enabled\(\s*|gate := )(?:\w+\.)?([A-Z]\w+)`)
+	use := regexp.MustCompile(`(?:[fF]eatures|logsapi)\.([A-Z]\w+)|(?:\bEnabled\(\s*|gate := )(?:\w+\.)?([A-Z]\w+)`)
 	names, used := map[string]string{}, map[string]bool{}
 	for _, part := range []struct{ module, dirs string }{
 		{"k8s.io/kubernetes", "pkg/features pkg/kubelet cmd/kubelet pkg/volume pkg/probe pkg/credentialprovider pkg/util " +
-			"pkg/securitycontext pkg/security pkg/fieldpath"},
-		{"k8s.io/component-base", "logs zpages/features"},
+			"pkg/securitycontext pkg/security pkg/fieldpath pkg/apis/core/v1 pkg/apis/core/helper pkg/api/v1"},
+		{"k8s.io/component-base", "logs zpages/features metrics"},
+		{"k8s.io/apiserver", "pkg/features pkg/authentication/request/x509"},
+		{"k8s.io/client-go", "features transport rest tools/cache util/watchlist"},
+		{"k8s.io/component-helpers", "nodedeclaredfeatures"},
 	} {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", part.module).Output()
 		if err != nil {
@@ -142,7 +145,7 @@ func readGates(t *testing.T) map[string]bool {
 				for _, m := range constant.FindAllStringSubmatch(text, -1) {
 					names[m[1]] = m[2]
 				}
-				if dir == "pkg/features" {
+				if dir == "pkg/features" || dir == "features" {
 					continue // it defines the gates
 				}
 				for _, m := range use.FindAllStringSubmatch(text, -1) {
