@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ const (
 // Node holds the facts about the node that admission depends on.
 type Node struct {
 	// Object is the Node object, or one built from the agent's settings if there is no API server. If it is nil, the
-	// checks that depend on it are skipped.
+	// checks that depend on it are skipped, and it declares no features.
 	Object *corev1.Node
 	// Allocatable is what all pods together may request.
 	Allocatable corev1.ResourceList
@@ -65,7 +66,7 @@ type Verdict struct {
 // being preempted.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	for _, check := range []*podstate.Rejection{
-		wrongVolume(pod, node.Volume), forbidden(pod, &node), unsupported(pod), wrongOS(pod),
+		wrongVolume(pod, node.Volume), forbidden(pod, &node), unsupported(pod, node.Object), wrongOS(pod),
 		wrongGroupsPolicy(pod, node.Object),
 	} {
 		if check != nil {
@@ -102,13 +103,34 @@ func wrongVolume(pod *corev1.Pod, supported func(*corev1.Volume) error) *podstat
 	return nil
 }
 
-// unsupported rejects features that this agent does not support.
-func unsupported(pod *corev1.Pod) *podstate.Rejection {
+// unsupported rejects features that this agent does not support, or that the node does not declare.
+func unsupported(pod *corev1.Pod, node *corev1.Node) *podstate.Rejection {
+	var missing []string
 	if s := &pod.Spec; s.HostNetwork && podutil.HasUserNamespace(s) {
-		return reject(reasonFeatureUnsupported,
-			"Pod requires node features that are not available: UserNamespacesHostNetworkSupport")
+		missing = append(missing, "UserNamespacesHostNetworkSupport")
 	}
-	return nil
+	// Runtimes without this feature would ignore the options.
+	if declared := node != nil && slices.Contains(node.Status.DeclaredFeatures, bindMountOptions); !declared &&
+		hasBindMountOptions(pod) {
+		missing = append(missing, bindMountOptions)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return reject(reasonFeatureUnsupported,
+		"Pod requires node features that are not available: "+strings.Join(missing, ", "))
+}
+
+// bindMountOptions is the feature without which volume mounts have no options.
+const bindMountOptions = "VolumeBindMountOptions"
+
+func hasBindMountOptions(pod *corev1.Pod) bool {
+	for _, c := range podutil.Containers(&pod.Spec) {
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return len(m.BindMountOptions) > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 func wrongOS(pod *corev1.Pod) *podstate.Rejection {

@@ -267,6 +267,19 @@ func TestAdmit(t *testing.T) {
 			want: reject("PodFeatureUnsupported",
 				"Pod requires node features that are not available: UserNamespacesHostNetworkSupport"),
 		},
+		{
+			name: "options of bind mounts on a node without them",
+			pod: `{spec: {initContainers: [{name: init}, {name: app,
+				volumeMounts: [{name: a, mountPath: /a, bindMountOptions: [noexec]}]}]}}`,
+			want: reject("PodFeatureUnsupported",
+				"Pod requires node features that are not available: VolumeBindMountOptions"),
+		},
+		{
+			name: "options of bind mounts",
+			pod: `{spec: {containers: [{name: app,
+				volumeMounts: [{name: a, mountPath: /a, bindMountOptions: [noexec]}]}]}}`,
+			node: `{metadata: {name: node}, status: {declaredFeatures: [VolumeBindMountOptions]}}`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 		corev1.ResourcePods:   *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 	}
 	if disk > 0 {
-		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
+		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.DecimalSI)
 	}
 	for size, all := range m.HugePages {
 		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String()

@@ -24,6 +24,8 @@ type Runtime struct {
 	Handlers []corev1.NodeRuntimeHandler
 	// Features says what the runtime supports; nil if unknown.
 	Features *corev1.NodeFeatures
+	// MountOptions is whether the runtime can set options of bind mounts.
+	MountOptions bool
 }
 
 // runtimeOf converts what the container runtime answers about its version and status.
@@ -50,6 +52,7 @@ func runtimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runt
 	slices.SortFunc(r.Handlers, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	if f := s.GetFeatures(); f != nil {
 		r.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &f.SupplementalGroupsPolicy}
+		r.MountOptions = f.MountOptions
 	}
 	return r
 }

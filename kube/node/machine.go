@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/host/topology"
@@ -16,6 +18,8 @@ type Machine struct {
 	Memory    int64             // bytes
 	Swap      int64             // bytes; 0 without swap
 	HugePages map[uint64]uint64 // page size → all pages of this size, both in bytes
+	// UserNamespace is whether this process has other user IDs than the machine.
+	UserNamespace bool
 	machine.Identity
 }
 
@@ -43,6 +47,10 @@ func readMachine(root string) (Machine, error) {
 	}
 	if m.HugePages, err = topology.HugePages(files, "sys/kernel/mm/hugepages"); err != nil {
 		return m, fmt.Errorf("read huge pages: %w", err)
+	}
+	// Without the file, the kernel has no user namespaces.
+	if ids, err := fs.ReadFile(files, "proc/self/uid_map"); err == nil {
+		m.UserNamespace = !slices.Equal(strings.Fields(string(ids)), []string{"0", "0", "4294967295"})
 	}
 	return m, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -68,6 +69,25 @@ func TestReadMachineWithoutIdentity(t *testing.T) {
 	}
 }
 
+// TestReadUserNamespace checks that a map of user IDs that is not that of the machine is recognized.
+func TestReadUserNamespace(t *testing.T) {
+	for text, want := range map[string]bool{
+		"         0          0 4294967295\n":                                   false,
+		"         0     100000      65536\n":                                   true,
+		"         0       1000          1\n         1     100000      65536\n": true,
+		"": true,
+	} {
+		root := machineFiles(t)
+		file := filepath.Join(root, "proc/self/uid_map")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := readMachine(root); err != nil || m.UserNamespace != want {
+			t.Errorf("%q: got %v, %v, want %v", text, m.UserNamespace, err, want)
+		}
+	}
+}
+
 // TestReadThisMachine reads the real files.
 func TestReadThisMachine(t *testing.T) {
 	m, err := readMachine("/")
@@ -96,7 +116,7 @@ func TestAllocatable(t *testing.T) {
 		"cpu":               "2",
 		"memory":            "24602016Ki",
 		"pods":              "110",
-		"ephemeral-storage": "61202244Ki",
+		"ephemeral-storage": "62671097856",
 		"hugepages-2Mi":     "200Mi",
 		"hugepages-1Gi":     "0",
 	}

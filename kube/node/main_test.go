@@ -80,7 +80,10 @@ func testConfig(t testing.TB) Config {
 		MaxPods:        110,
 		MaxImages:      50,
 		KubeletVersion: "v1.36.3+nodelet.test",
-		UserAgent:      "test",
+
+		ShowUserNamespace: true,
+
+		UserAgent: "test",
 		Intervals: Intervals{
 			StatusInterval: 10 * time.Second,
 			ReportInterval: 5 * time.Minute,

@@ -45,6 +45,9 @@ func TestNewNodeIsRegisteredReady(t *testing.T) {
 		if got, want := n.Status.NodeInfo.ContainerRuntimeVersion, "containerd://2.4.2"; got != want {
 			t.Errorf("runtime version: got %q, want %q", got, want)
 		}
+		if inside := n.Status.NodeInfo.RunningInUserNamespace; inside == nil || *inside {
+			t.Errorf("in a user namespace: got %v, want false", inside)
+		}
 		if got := api.seen(); !slices.Contains(got, "POST nodes") {
 			t.Errorf("requests: got %v, want POST nodes", got)
 		}

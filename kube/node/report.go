@@ -275,6 +275,7 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 		images:       r.in.images,
 		volumesInUse: r.in.volumesInUse,
 		health:       r.in.health,
+		atStart:      !r.state.reconciled,
 		keepReady:    !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
 	}
 }

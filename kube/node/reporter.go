@@ -49,9 +49,12 @@ type Config struct {
 	MaxImages            int // -1: all
 	Reserved             []corev1.ResourceList
 	HoldBacks            []HoldBack
-	DeclaredFeatures     []string // status.declaredFeatures, sorted
-	KubeletVersion       string
-	UserAgent            string
+	// DeclaredFeatures are status.declaredFeatures, sorted, as far as the runtime has them.
+	DeclaredFeatures []string
+	// ShowUserNamespace is whether the status says if the agent is in a user namespace.
+	ShowUserNamespace bool
+	KubeletVersion    string
+	UserAgent         string
 
 	Intervals
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.

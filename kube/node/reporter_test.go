@@ -228,6 +228,47 @@ func TestStandalone(t *testing.T) {
 	})
 }
 
+// TestUserNamespaceIsShownOnce checks that the node says whether it runs in a user namespace, and does not say it again
+// and again to an API server that drops the field.
+func TestUserNamespaceIsShownOnce(t *testing.T) {
+	c := Config{ShowUserNamespace: true}
+	info := func(old *bool, f facts) *bool {
+		n := &corev1.Node{}
+		n.Status.NodeInfo.RunningInUserNamespace = old
+		status, _ := c.status(n, f, time.Now())
+		return status.NodeInfo.RunningInUserNamespace
+	}
+	inside := facts{machine: Machine{UserNamespace: true}}
+	if got := info(nil, inside); got != nil {
+		t.Errorf("the API server dropped it: got %v, want nil", *got)
+	}
+	if got := info(new(false), inside); got == nil || *got {
+		t.Errorf("the object has it: got %v, want it unchanged", got)
+	}
+	inside.atStart = true
+	if got := info(nil, inside); got == nil || !*got {
+		t.Errorf("at the start: got %v, want true", got)
+	}
+	c.ShowUserNamespace = false
+	if got := info(nil, inside); got != nil {
+		t.Errorf("with the gate off: got %v, want nil", *got)
+	}
+}
+
+// TestBindMountOptionsAreDeclared checks that the node declares them only while the runtime has them.
+func TestBindMountOptionsAreDeclared(t *testing.T) {
+	c := Config{DeclaredFeatures: []string{"A", "VolumeBindMountOptions"}}
+	for _, has := range []bool{false, true} {
+		runtime := runtimeOf(&runtimeapi.VersionResponse{}, &runtimeapi.StatusResponse{
+			Features: &runtimeapi.RuntimeFeatures{MountOptions: has},
+		})
+		status, _ := c.status(&corev1.Node{}, facts{health: health{runtime: runtime}}, time.Now())
+		if got := status.DeclaredFeatures; slices.Contains(got, "VolumeBindMountOptions") != has || got[0] != "A" {
+			t.Errorf("the runtime has them: %v: got %q declared", has, got)
+		}
+	}
+}
+
 func TestFailedPatchIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}

@@ -27,12 +27,15 @@ func Settings(c *config.Config) Config {
 		LocalStorage:     *k.LocalStorageCapacityIsolation,
 		RootDir:          c.Paths.Root,
 		DeclaredFeatures: declaredFeatures(c),
-		MaxPods:          int(k.MaxPods),
-		PodsPerCore:      int(k.PodsPerCore),
-		MaxImages:        int(*k.NodeStatusMaxImages),
-		Reserved:         []corev1.ResourceList{reserved.Kube, reserved.System},
-		KubeletVersion:   config.KubeletVersion(),
-		UserAgent:        "nodelet-heartbeat/" + config.KubeletVersion(),
+
+		ShowUserNamespace: c.Gate("KubeletInUserNamespace"),
+
+		MaxPods:        int(k.MaxPods),
+		PodsPerCore:    int(k.PodsPerCore),
+		MaxImages:      int(*k.NodeStatusMaxImages),
+		Reserved:       []corev1.ResourceList{reserved.Kube, reserved.System},
+		KubeletVersion: config.KubeletVersion(),
+		UserAgent:      "nodelet-heartbeat/" + config.KubeletVersion(),
 		Intervals: Intervals{
 			StatusInterval: k.NodeStatusUpdateFrequency.Duration,
 			ReportInterval: k.NodeStatusReportFrequency.Duration,
@@ -59,6 +62,7 @@ func declaredFeatures(c *config.Config) []string {
 		"InPlacePodLevelResourcesVerticalScaling",
 		"InPlacePodVerticalScalingInitContainers",
 		"RestartAllContainersOnContainerExits",
+		bindMountOptions,
 	}
 	return slices.DeleteFunc(known, func(name string) bool { return !c.Gate(name) })
 }

@@ -18,7 +18,6 @@ var undeclared = []string{
 	"DRAOptionalNodeOperations",
 	"InPlacePodVerticalScalingMemoryBackedVolumes",
 	"UserNamespacesHostNetworkSupport",
-	"VolumeBindMountOptions",
 }
 
 // gates are the feature gates of a configuration.

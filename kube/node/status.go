@@ -23,6 +23,7 @@ type facts struct {
 	volumesInUse []corev1.UniqueVolumeName // nil: not known yet, keep the object's list
 	health       health
 	keepReady    bool
+	atStart      bool // the agent has not updated the object yet
 }
 
 // status returns the status that the object should have, and the events about its changes. Parts that other components
@@ -38,7 +39,7 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 		s.Addresses = f.addresses
 	}
 	s.DaemonEndpoints.KubeletEndpoint.Port = c.KubeletPort
-	s.DeclaredFeatures = c.DeclaredFeatures
+	s.DeclaredFeatures = c.declared(f.health.runtime)
 	if f.images != nil {
 		s.Images = f.images
 	}
@@ -55,6 +56,17 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 	return s, append(rebooted(c.Name, old, f.machine), events...)
 }
 
+// bindMountOptions is a feature that the runtime must have too.
+const bindMountOptions = "VolumeBindMountOptions"
+
+// declared returns the features that the node declares with this runtime.
+func (c *Config) declared(r Runtime) []string {
+	if r.MountOptions {
+		return c.DeclaredFeatures
+	}
+	return slices.DeleteFunc(slices.Clone(c.DeclaredFeatures), func(name string) bool { return name == bindMountOptions })
+}
+
 func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemInfo {
 	m := f.machine
 	info := corev1.NodeSystemInfo{
@@ -67,6 +79,10 @@ func (c *Config) nodeInfo(old corev1.NodeSystemInfo, f facts) corev1.NodeSystemI
 		Architecture:            runtime.GOARCH,
 		KubeletVersion:          c.KubeletVersion,
 		ContainerRuntimeVersion: old.ContainerRuntimeVersion,
+		RunningInUserNamespace:  old.RunningInUserNamespace,
+	}
+	if f.atStart && c.ShowUserNamespace { // only then, because an older API server drops it each time
+		info.RunningInUserNamespace = &m.UserNamespace
 	}
 	if r := f.health.runtime; r.Name != "" {
 		info.ContainerRuntimeVersion = r.Name + "://" + plainVersion(r.Version)
