@@ -48,7 +48,8 @@ cmd/nodelet/command: kube/server systemd
 agent: cri internal/backoff internal/latest internal/loglevel internal/periodic kube/pod kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
-agent/execute: agent/podstate agent/spec cri host/boundedfile host/userns kube/pod probes volumes internal/trace
+agent/execute: agent/podstate agent/spec cri host/boundedfile host/mounts host/userns kube/pod probes volumes
+agent/execute: internal/trace
 agent/instruments: agent kube/pluginname kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes

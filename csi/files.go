@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,8 +40,9 @@ type volData struct {
 
 // files reads and writes below the root directory; no path leads out of it. Paths are relative to it.
 type files struct {
-	root *os.Root
-	path string
+	root  *os.Root
+	path  string
+	probe *mounts.Prober
 }
 
 func openFiles(path string) (files, error) {
@@ -48,7 +50,7 @@ func openFiles(path string) (files, error) {
 	if err != nil {
 		return files{}, fmt.Errorf("open the root directory: %w", err)
 	}
-	f := files{root: root, path: filepath.Clean(path)}
+	f := files{root: root, path: filepath.Clean(path), probe: &mounts.Prober{}}
 	if err := root.MkdirAll(recordsDir, 0o700); err != nil {
 		return files{}, errors.Join(fmt.Errorf("create the directory of CSI records: %w", err), root.Close())
 	}
@@ -155,6 +157,11 @@ func (f files) mounted(path string) bool {
 	}
 	defer parent.Close()
 	return mounts.On(parent, filepath.Base(path))
+}
+
+// works reports whether something is mounted on a path of a volume whose daemon or server has not gone.
+func (f files) works(ctx context.Context, r *record, path string) bool {
+	return f.mounted(path) && (r.Block || !f.probe.Broken(ctx, f.abs(path)))
 }
 
 // exists reports whether there is anything at a path.

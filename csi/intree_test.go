@@ -213,7 +213,7 @@ func TestKindOfKubelet(t *testing.T) {
 		if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
 			t.Errorf("block %t: got the pods %q, want pod-1", block, pods)
 		}
-		if !w.csi.Has("pod-1", kindVolume(block)) {
+		if !w.csi.Has(t.Context(), "pod-1", kindVolume(block)) {
 			t.Errorf("block %t: got an unknown volume, want it known", block)
 		}
 		w.unpublish("pod-1", kindVolume(block))

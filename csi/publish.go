@@ -24,7 +24,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 		return Published{}, err
 	}
 	defer unlock()
-	published := c.Has(pod, v)
+	published := c.Has(ctx, pod, v)
 	if published && !v.Republish {
 		p := Published{
 			Path:     c.target(pod, v),
@@ -59,9 +59,10 @@ func (c *CSI) target(pod types.UID, v *Volume) string {
 	return c.files.abs(c.records.get(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
-// Has reports whether a volume is certainly published for a pod, by the record and, if there is a mount, by the kernel.
-// Then Publish needs no secrets, no attachment and no driver, unless the driver requires republishing.
-func (c *CSI) Has(pod types.UID, v *Volume) bool {
+// Has reports whether a volume is certainly published for a pod, by the record and, if there is a mount, by the kernel
+// and the mounted file system. Then Publish needs no secrets, no attachment and no driver, unless the driver requires
+// republishing.
+func (c *CSI) Has(ctx context.Context, pod types.UID, v *Volume) bool {
 	rec := c.records.get(v.key())
 	if rec == nil || rec.Boot != c.cfg.BootID {
 		return false
@@ -71,7 +72,7 @@ func (c *CSI) Has(pod types.UID, v *Volume) bool {
 		return false
 	}
 	if u.Mounted {
-		return c.files.mounted(u.Target)
+		return c.files.works(ctx, rec, u.Target)
 	}
 	return c.files.exists(u.Target)
 }
@@ -82,7 +83,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		return nil
 	}
 	k := v.key()
-	if c.staged(k) && !c.records.get(k).attachedAgain(v, c.cfg.BootID) {
+	if c.staged(ctx, k) && !c.records.get(k).attachedAgain(v, c.cfg.BootID) {
 		return nil
 	}
 	secrets, err := v.stageSecrets(ctx) // which may take long: it must not delay other pods that use the volume
@@ -98,7 +99,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		return err
 	}
 	rec := c.records.get(k)
-	if c.staged(k) {
+	if c.staged(ctx, k) {
 		return nil
 	}
 	if !c.files.mounted(rec.Staging) {
@@ -140,13 +141,13 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 
 // staged reports whether a volume is certainly staged. Without a mount that shows it, a volume that an earlier process
 // has staged is staged again before it is published.
-func (c *CSI) staged(k key) bool {
+func (c *CSI) staged(ctx context.Context, k key) bool {
 	rec, fresh := c.records.state(k)
 	if rec.Stage != done || rec.Boot != c.cfg.BootID {
 		return false
 	}
 	if rec.StageMounted {
-		return c.files.mounted(rec.Staging)
+		return c.files.works(ctx, rec, rec.Staging)
 	}
 	return fresh
 }

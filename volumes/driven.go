@@ -29,7 +29,7 @@ type driven struct {
 // mount has the driver mount the volume, unless that is done.
 func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, err error) {
 	v := d.volume
-	if d.pv != nil && !d.csi.Has(d.Pod.UID, v) { // a mounted volume keeps its label
+	if d.pv != nil && !d.csi.Has(ctx, d.Pod.UID, v) { // a mounted volume keeps its label
 		if v.SELinuxLabel, err = d.seLinuxLabel(); err != nil {
 			return mounted, p, err
 		}
@@ -68,7 +68,7 @@ func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
 	if *spec.PodInfoOnMount {
 		v.PublishAttributes = podInfo(d.Pod, v.Ephemeral)
 	}
-	if v.Republish || !d.csi.Has(d.Pod.UID, v) { // else the driver is not called
+	if v.Republish || !d.csi.Has(ctx, d.Pod.UID, v) { // else the driver is not called
 		if err := d.prepare(ctx); err != nil {
 			return p, err
 		}

@@ -29,7 +29,7 @@ func New(backends Backends) *Executor {
 	b, l := &backends, newLimiters()
 	boxes := &sandboxes{b, l}
 	volumes := &mounts{b, l}
-	in := &inputs{b, volumes, boxes}
+	in := &inputs{Backends: b, mounts: volumes, sandboxes: boxes}
 	return &Executor{
 		backends:   b,
 		sandboxes:  boxes,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
+	hostmounts "github.com/nodelet/nodelet/host/mounts"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -25,6 +26,7 @@ type inputs struct {
 	*Backends
 	mounts    *mounts
 	sandboxes *sandboxes
+	probe     hostmounts.Prober
 }
 
 func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContainer) (*spec.ContainerInput, error) {
@@ -32,7 +34,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	if c == nil {
 		return nil, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
 	}
-	if err := x.lookAtHostPaths(ctx, t, c); err != nil {
+	if err := x.lookAtVolumes(ctx, t, c); err != nil {
 		return nil, &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: err.Error()}
 	}
 	objs, err := x.environment(ctx, t, c)
@@ -65,12 +67,11 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	return in, nil
 }
 
-// lookAtHostPaths checks that the paths of the node that a container mounts are still of the types that their volumes
-// ask for: the runtime makes a directory of a path that has gone, and a socket could not come back there.
-func (x *inputs) lookAtHostPaths(ctx context.Context, t *Task, c *corev1.Container) error {
+// lookAtVolumes mounts volumes of a container again that may have changed since they were mounted.
+func (x *inputs) lookAtVolumes(ctx context.Context, t *Task, c *corev1.Container) error {
 	for _, m := range c.VolumeMounts {
 		v := podutil.Volume(&t.Pod.Spec, m.Name)
-		if v == nil || v.HostPath == nil || ptr.Deref(v.HostPath.Type, corev1.HostPathUnset) == corev1.HostPathUnset {
+		if v == nil || !x.mayHaveChanged(ctx, t, v) {
 			continue
 		}
 		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t.Pod, v), x.Objects(t.Pod)); err != nil {
@@ -78,6 +79,17 @@ func (x *inputs) lookAtHostPaths(ctx context.Context, t *Task, c *corev1.Contain
 		}
 	}
 	return nil
+}
+
+// mayHaveChanged reports whether a mounted volume has to be looked at before a container starts. The path of a hostPath
+// volume may not be of its type any more: the runtime makes a directory of a path that has gone, and a socket could not
+// come back there. The daemon that serves the file system of a CSI driver may have restarted.
+func (x *inputs) mayHaveChanged(ctx context.Context, t *Task, v *corev1.Volume) bool {
+	if v.HostPath != nil {
+		return ptr.Deref(v.HostPath.Type, corev1.HostPathUnset) != corev1.HostPathUnset
+	}
+	path := t.mounts[v.Name].HostPath
+	return volumes.External(v) && path != "" && x.probe.Broken(ctx, path)
 }
 
 // environment reads the objects that the environment of a container refers to, side by side: an API server that does

@@ -26,8 +26,11 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	"github.com/nodelet/nodelet/test/kube/apitest"
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/volumes"
 )
+
+func TestMain(m *testing.M) { ownmounts.Main(m) }
 
 // TestReadBeneath checks that a regular file in the volume is read. Nothing else is, and nothing blocks the agent.
 func TestReadBeneath(t *testing.T) {
@@ -295,5 +298,32 @@ func TestHostPathIsLookedAtAgain(t *testing.T) {
 		if refused != c.refused || !refused && err != nil {
 			t.Errorf("volume %s: got error %v, want one: %t", c.volume, err, c.refused)
 		}
+	}
+}
+
+// TestBrokenVolumeIsMountedAgain checks that a CSI volume is mounted again before a container starts, if the daemon
+// that serves it has gone, and only then.
+func TestBrokenVolumeIsMountedAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	task, x, app := envTask(t, []string{"all"}, []string{"one"})
+	x.Volumes = changedNode{}
+	task.Pod.Spec.Volumes = append(task.Pod.Spec.Volumes, corev1.Volume{Name: "bucket", VolumeSource: corev1.VolumeSource{
+		CSI: &corev1.CSIVolumeSource{Driver: "bucket.csi.example.com"},
+	}})
+	app.VolumeMounts = []corev1.VolumeMount{{Name: "bucket", MountPath: "/x"}}
+	dir := t.TempDir()
+	task.mounts["bucket"] = volumes.Mounted{HostPath: dir}
+	collect := func() error {
+		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
+		return err
+	}
+	if err := collect(); err != nil {
+		t.Errorf("a mount that works: got %v, want that it is not mounted again", err)
+	}
+	ownmounts.FUSE(t, dir)()
+	if err := collect(); err == nil {
+		t.Error("a mount whose daemon has gone: got no error, want that of the next mount")
 	}
 }

@@ -167,3 +167,11 @@ func mounted(path string) bool {
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &st)
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
+
+// unmountBroken unmounts a file system whose daemon has gone, as drivers with such file systems do.
+func unmountBroken(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, unix.ENOTCONN) {
+		return unmount(path)
+	}
+	return nil
+}

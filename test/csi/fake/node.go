@@ -27,6 +27,9 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
+	if err := unmountBroken(r.StagingTargetPath); err != nil {
+		return nil, err
+	}
 	if r.VolumeCapability.GetBlock() != nil {
 		_, err := d.attachLoop(v.ID)
 		return &csipb.NodeStageVolumeResponse{}, err
@@ -80,7 +83,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 	if err != nil {
 		return nil, err
 	}
-	if err := d.notePublished(v, r); err != nil {
+	if err := errors.Join(unmountBroken(r.TargetPath), d.notePublished(v, r)); err != nil {
 		return nil, err
 	}
 	resp := &csipb.NodePublishVolumeResponse{}

@@ -1,0 +1,53 @@
+package csi_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
+)
+
+// breakMount puts a file system in the place of a mount whose daemon has gone.
+func breakMount(t *testing.T, path string) {
+	t.Helper()
+	if err := unix.Unmount(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	ownmounts.FUSE(t, path)()
+}
+
+// TestBrokenMount checks that a volume is published again whose file system has lost its daemon, and staged again for
+// the next pod.
+func TestBrokenMount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	data := filepath.Join(w.state, "volumes/vol-a.img/data")
+	write(t, data, "precious")
+	p := w.publish("pod-1", v)
+	if w.publish("pod-1", v); w.calls("NodePublishVolume") != 1 {
+		t.Errorf("published %d times, want once", w.calls("NodePublishVolume"))
+	}
+	breakMount(t, p.Path)
+	if got := w.publish("pod-1", v); !got.Changed || read(t, filepath.Join(got.Path, "data")) != "precious" {
+		t.Errorf("got %+v, want the volume again", got)
+	}
+	for _, m := range w.mounts() {
+		if strings.HasSuffix(m, "/globalmount") {
+			breakMount(t, m)
+		}
+	}
+	if got := w.publish("pod-2", v); read(t, filepath.Join(got.Path, "data")) != "precious" {
+		t.Errorf("got %+v, want the volume for another pod", got)
+	}
+	if n := w.calls("NodeStageVolume"); n != 2 {
+		t.Errorf("staged %d times, want twice", n)
+	}
+	breakMount(t, p.Path)
+	w.unpublish("pod-1", v)
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
