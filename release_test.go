@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodelet/nodelet/internal/release"
@@ -34,6 +35,32 @@ func TestOneKubernetesVersion(t *testing.T) {
 			if found == nil || string(found[1]) != version {
 				t.Errorf("%s: got %s %q, want %s", file, module, found, version)
 			}
+		}
+	}
+}
+
+// TestManagersCanBeBuilt checks that test/managers, which builds nodelet's policies beside the kubelet's, requires no
+// older version of a library than nodelet does: Go refuses to build it then. "go mod tidy" there mends it.
+func TestManagersCanBeBuilt(t *testing.T) {
+	versions := func(file string) map[string]string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, found := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`).FindAllSubmatch(text, -1) {
+			all[string(found[1])] = string(found[2])
+		}
+		return all
+	}
+	own := versions("go.mod")
+	if len(own) < 50 {
+		t.Fatalf("go.mod: got %d libraries, want 50 or more", len(own))
+	}
+	for library, has := range versions("test/managers/go.mod") {
+		least, shared := own[library]
+		if shared && version.MustParseSemantic(has).LessThan(version.MustParseSemantic(least)) {
+			t.Errorf("test/managers/go.mod: got %s %s, want %s or later", library, has, least)
 		}
 	}
 }
