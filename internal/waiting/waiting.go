@@ -4,23 +4,48 @@
 // it. After a crash the pods wait again when their steps run again.
 package waiting
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// patience is how long a pod counts as waiting. One that still waits is added again about once a minute, when its step
+// is repeated; one that is gone is not.
+const patience = 10 * time.Minute
 
 // Pods are the pods that wait, by what they wait for: the name of a driver, a resource, a volume. The zero value is
 // ready. It is not safe for concurrent use.
 type Pods[K comparable] struct {
-	waiting map[K]map[types.UID]bool
+	waiting map[K]map[types.UID]time.Time // when each was added last
+	// looked is when those were forgotten last that are gone.
+	looked time.Time
 }
 
 // Add adds a pod to those that wait for key.
 func (p *Pods[K]) Add(key K, pod types.UID) {
+	now := time.Now()
+	p.forgetGone(now)
 	if p.waiting == nil {
-		p.waiting = map[K]map[types.UID]bool{}
+		p.waiting = map[K]map[types.UID]time.Time{}
 	}
 	if p.waiting[key] == nil {
-		p.waiting[key] = map[types.UID]bool{}
+		p.waiting[key] = map[types.UID]time.Time{}
 	}
-	p.waiting[key][pod] = true
+	p.waiting[key][pod] = now
+}
+
+// forgetGone forgets now and then the pods that have not been added again.
+func (p *Pods[K]) forgetGone(now time.Time) {
+	if now.Sub(p.looked) < patience {
+		return
+	}
+	p.looked = now
+	maps.DeleteFunc(p.waiting, func(_ K, pods map[types.UID]time.Time) bool {
+		maps.DeleteFunc(pods, func(_ types.UID, added time.Time) bool { return now.Sub(added) >= patience })
+		return len(pods) == 0
+	})
 }
 
 // Take returns the pods that wait for key, and forgets them.

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,4 +39,21 @@ func TestPods(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", step.name, got, step.want)
 		}
 	}
+}
+
+// TestGonePodsAreForgotten checks that a pod is not kept for ever that waits for something that never comes.
+func TestGonePodsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w waiting.Pods[string]
+		w.Add("driver", "gone")
+		w.Add("volume", "gone")
+		w.Add("driver", "waits")
+		for range 100 {
+			time.Sleep(time.Minute)
+			w.Add("driver", "waits")
+		}
+		if got := w.TakeIf(func(string) bool { return true }); len(got) != 1 || got[0] != "waits" {
+			t.Errorf("got %v, want the pod that still waits", got)
+		}
+	})
 }
