@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -147,12 +149,23 @@ func TestCgroupsAndSwap(t *testing.T) {
 	want(t, "swap is refused", m.swap(t.Context()), "problem on: nodelet does not start there (failSwapOn)")
 }
 
-// TestDifferences checks what the log says at the start.
-func TestDifferences(t *testing.T) {
-	m := newMachine(t, nil, "--manifests=/nonexistent/manifests", "--fail-cgroupv1=false", "--fail-swap-on=false")
-	got := differences(m.Config)
-	if len(got) != 1 || !strings.Contains(got[0], "/nonexistent/manifests cannot be read yet") {
-		t.Errorf("got %q, want one about the manifests", got)
+// TestLogAtStart checks that the log names what is wrong with the manifests, before the container runtime answers.
+func TestLogAtStart(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("apiVersion: v1\nkind: Pod\nmetadata: {nam: web}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for manifests, wanted := range map[string]string{
+		"/nonexistent/manifests": "/nonexistent/manifests does not exist",
+		dir:                      bad + `: Pod \"\": metadata.nam: unknown field`,
+	} {
+		var out bytes.Buffer
+		m := newMachine(t, nil, "--manifests="+manifests, "--fail-cgroupv1=false", "--fail-swap-on=false")
+		LogAtStart(m.Config, slog.New(slog.NewTextHandler(&out, nil)))
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, wanted) {
+			t.Errorf("got %s, want a line with %q", got, wanted)
+		}
 	}
 }
 

@@ -89,7 +89,8 @@ func cgroupV1(c *config.Config, what string) []Result {
 	return result("cgroups", Warning, what, "move the machine to cgroup v2: Kubernetes has deprecated v1")
 }
 
-// LogAtStart logs which settings have no effect, and what of the machine differs from the configuration.
+// LogAtStart logs which settings have no effect, what of the machine differs from the configuration, and what is wrong
+// with the manifests. The source of pods logs the latter again, but not before the container runtime answers.
 func LogAtStart(c *config.Config, log *slog.Logger) {
 	for _, w := range c.Warnings {
 		log.Warn("setting has no effect", "setting", w.Setting(), "reason", w.Text)
@@ -97,9 +98,14 @@ func LogAtStart(c *config.Config, log *slog.Logger) {
 	for _, text := range differences(c) {
 		log.Warn("the machine differs from the configuration", "reason", text)
 	}
+	for _, r := range (&Machine{Config: c}).manifests(context.Background()) {
+		if r.Level != OK {
+			log.Warn("problem with the manifests", "reason", r.Text)
+		}
+	}
 }
 
-// differences returns what would keep the kubelet from starting, and a manifest directory that does not exist.
+// differences returns what would keep the kubelet from starting.
 func differences(c *config.Config) []string {
 	k, m := &c.Kubelet, &Machine{Config: c}
 	var all []string
@@ -108,11 +114,6 @@ func differences(c *config.Config) []string {
 	}
 	if strings.Count(m.read("/proc/swaps"), "\n") > 0 && *k.FailSwapOn && !c.RefusesSwap() {
 		all = append(all, "swap is on: the kubelet would not start (failSwapOn is on by default); nodelet starts")
-	}
-	if dir := k.StaticPodPath; dir != "" {
-		if _, err := os.Stat(dir); err != nil {
-			all = append(all, "the manifests at "+dir+" cannot be read yet: static pods start when they appear")
-		}
 	}
 	return all
 }
