@@ -14,12 +14,16 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/test/exposition"
 )
 
-func written(r *Registry) string {
-	t := &Text{}
-	r.Write(context.Background(), t)
-	return string(t.Bytes())
+func written(t *testing.T, r *Registry) string {
+	t.Helper()
+	text := &Text{}
+	r.Write(context.Background(), text)
+	exposition.Parse(t, string(text.Bytes()))
+	return string(text.Bytes())
 }
 
 func TestFamiliesAreWrittenInTheTextFormat(t *testing.T) {
@@ -50,8 +54,16 @@ c -Inf
 d{l="v",more="w"} 1e+18 1700000000123
 d 12345678
 `
-	if got := written(r); got != want {
+	got := written(t, r)
+	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	families := exposition.Parse(t, got)
+	if help := families["a_total"].GetHelp(); help != "Says a\nand \\ more." {
+		t.Errorf("Prometheus reads the help %q", help)
+	}
+	if value := families["b_total"].Metric[1].Label[1].GetValue(); value != `quote " back \ line`+"\n" {
+		t.Errorf("Prometheus reads the label %q", value)
 	}
 }
 
@@ -65,7 +77,7 @@ func TestLabelsAreUTF8(t *testing.T) {
 	})
 	const want = "# HELP bytes B.\n# TYPE bytes gauge\nbytes{interface=\"a\uFFFD\"} 1\n" +
 		"# HELP packets P.\n# TYPE packets gauge\npackets{pod=\"p\",interface=\"\uFFFD\\\"é\"} 2\n"
-	if got := written(r); got != want {
+	if got := written(t, r); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -85,11 +97,11 @@ h_seconds_bucket{op="get",le="+Inf"} 3
 h_seconds_sum{op="get"} 7.6
 h_seconds_count{op="get"} 3
 `
-	if got := written(r); got != want {
+	if got := written(t, r); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	h.Forget(func(v []string) bool { return v[0] == "get" })
-	if got := written(r); got != "" {
+	if got := written(t, r); got != "" {
 		t.Errorf("got after Forget:\n%s\nwant nothing", got)
 	}
 }
@@ -167,7 +179,7 @@ func TestOutdatedRuntime(t *testing.T) {
 	} {
 		r := &Registry{}
 		NewAgent(r, "node").RuntimeCall(test.verb, 0, fmt.Errorf("%s: %w", test.verb, status.Error(test.code, "")))
-		if got := strings.Contains(written(r), losing); got != test.want {
+		if got := strings.Contains(written(t, r), losing); got != test.want {
 			t.Errorf("%s with %s: got the metric: %t, want %t", test.verb, test.code, got, test.want)
 		}
 	}

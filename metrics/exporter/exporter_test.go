@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/test/exposition"
 )
 
 // noCertificate is a certificate that the node does not have yet.
@@ -25,6 +26,7 @@ func get(t *testing.T, e *Exporter, path string) string {
 		if m.Path == path {
 			w := httptest.NewRecorder()
 			m.Handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			exposition.Parse(t, w.Body.String())
 			return w.Body.String()
 		}
 	}

@@ -26,6 +26,7 @@ import (
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
+	"github.com/nodelet/nodelet/test/exposition"
 )
 
 const (
@@ -191,6 +192,7 @@ func v1Files(dir string) map[string]string {
 // world is a collector on a simulated machine with one pod.
 type world struct {
 	*Collector
+	t       *testing.T
 	runtime *fakeRuntime
 	root    string
 	volumes map[string]Volume
@@ -198,7 +200,7 @@ type world struct {
 
 func newWorld(t *testing.T, v2 bool) *world {
 	t.Helper()
-	w := &world{runtime: &fakeRuntime{}, root: t.TempDir()}
+	w := &world{t: t, runtime: &fakeRuntime{}, root: t.TempDir()}
 	w.volumes = map[string]Volume{"claim": {Path: w.root, Claim: "c"}}
 	h := &Hierarchy{unified: filepath.Join(w.root, "cgroup")}
 	const pod1 = "kubepods/pod1"
@@ -247,9 +249,11 @@ func newWorld(t *testing.T, v2 bool) *world {
 }
 
 func (w *world) text(write func(context.Context, *metrics.Text)) string {
-	t := &metrics.Text{}
-	write(context.Background(), t)
-	return string(t.Bytes())
+	w.t.Helper()
+	text := &metrics.Text{}
+	write(context.Background(), text)
+	exposition.Parse(w.t, string(text.Bytes()))
+	return string(text.Bytes())
 }
 
 func bothVersions(t *testing.T, test func(t *testing.T, w *world, v2 bool)) {
