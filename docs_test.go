@@ -157,6 +157,34 @@ func TestLinksExist(t *testing.T) {
 	}
 }
 
+// separator stands between the cells of a table; it ends a cell in code, too, unless it is escaped.
+var separator = regexp.MustCompile(`(?:^|[^\\])\|`)
+
+// TestTablesAreWhole checks that each row of a table has as many cells as its first one: others would not be shown.
+func TestTablesAreWhole(t *testing.T) {
+	err := filepath.WalkDir("docs", func(page string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(page) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(page)
+		cells := 0
+		for line := range strings.Lines(string(text)) {
+			switch n := len(separator.FindAllString(line, -1)); {
+			case !strings.HasPrefix(line, "|"):
+				cells = 0
+			case cells == 0:
+				cells = n
+			case n != cells:
+				t.Errorf("%s: got %d cells, want %d: %s", page, n-1, cells-1, line)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDecisionsAreListed checks that the list of decisions has each page with its title, by number.
 func TestDecisionsAreListed(t *testing.T) {
 	list, err := os.ReadFile("docs/decisions/README.md")

@@ -25,7 +25,7 @@ func Commands(root *command.Command) string {
 		}
 		b.WriteString("\n| flag | meaning |\n|---|---|\n")
 		for _, f := range p.Flags {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.TrimSpace(f[0]), cell(f[1]))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", cell(strings.TrimSpace(f[0])), cell(f[1]))
 		}
 		if p.Exit != "" {
 			fmt.Fprintf(&b, "\n%s\n", p.Exit)
