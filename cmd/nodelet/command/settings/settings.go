@@ -106,6 +106,7 @@ func diff() *command.Command {
 		Short:      "print the settings that differ from the kubelet's defaults",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			running := flags.Bool("running", false, "compare with the running agent instead of the defaults")
+			output := command.OutputFlag(flags)
 			return func(c command.Call) error {
 				mine, err := effective(c, false)
 				if err != nil {
@@ -119,8 +120,12 @@ func diff() *command.Command {
 				if err != nil {
 					return err
 				}
-				for _, line := range compare("", theirs, mine) {
-					fmt.Fprintln(c.Out, line)
+				found := compare("", theirs, mine)
+				if output.Structured() {
+					return output.Print(c.Out, found)
+				}
+				for _, d := range found {
+					fmt.Fprintf(c.Out, "%s: %s (instead of %s)\n", d.Field, text(d.Value), text(d.Instead))
 				}
 				return nil
 			}
@@ -128,9 +133,16 @@ func diff() *command.Command {
 	}
 }
 
-// compare returns a line for each field that differs, sorted by path.
-func compare(path string, before, after map[string]any) []string {
-	var lines []string
+// difference is a field that differs; a value is nil if there is none.
+type difference struct {
+	Field   string `json:"field"`
+	Value   any    `json:"value"`
+	Instead any    `json:"instead"`
+}
+
+// compare returns the fields that differ, sorted by path.
+func compare(path string, before, after map[string]any) []difference {
+	all := []difference{}
 	keys := maps.Clone(before)
 	if keys == nil {
 		keys = map[string]any{}
@@ -143,12 +155,12 @@ func compare(path string, before, after map[string]any) []string {
 		switch x, y := text(before[k]), text(after[k]); {
 		case x == y:
 		case aIsMap && bIsMap:
-			lines = append(lines, compare(at, a, b)...)
+			all = append(all, compare(at, a, b)...)
 		default:
-			lines = append(lines, fmt.Sprintf("%s: %s (instead of %s)", at, y, x))
+			all = append(all, difference{Field: at, Value: after[k], Instead: before[k]})
 		}
 	}
-	return lines
+	return all
 }
 
 func text(v any) string {
