@@ -25,13 +25,17 @@ import (
 // asProgram is the environment variable with which the test binary behaves as nodelet.
 const asProgram = "NODELET_TEST_AS_PROGRAM"
 
-// testRoot is the environment variable with the root of the file system that the commands see.
-const testRoot = "NODELET_TEST_ROOT"
+// testRoot is the environment variable with the root of the file system that the commands see, testPath the one with
+// the path of the program in it.
+const (
+	testRoot = "NODELET_TEST_ROOT"
+	testPath = "NODELET_TEST_PATH"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		if root := os.Getenv(testRoot); root != "" {
-			forTests = func(c *command.Call) { c.Root, c.Program = root, "/usr/local/bin/nodelet" }
+			forTests = func(c *command.Call) { c.Root, c.Program = root, os.Getenv(testPath) }
 		}
 		main()
 		return

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "rewrite the output in the transcripts")
 // transcripts are the pages whose console blocks are run.
 var transcripts = []string{"../../docs/mistakes.md", "../../docs/commands.md"}
 
-// block is a console block of a page. The words after "console" name what the machine has: systemd, kubelet, program.
+// block is a console block of a page. The words after "console" describe the machine: it has systemd, or a kubelet;
+// the program is in the directory where it was built; systemctl fails.
 var block = regexp.MustCompile("(?ms)^```console([a-z ]*)\n(.*?)^```$")
 
 // TestTranscripts runs each command of the console blocks and compares its output. A line with only … stands for any
@@ -90,8 +91,8 @@ func matches(pattern, got string) bool {
 	return regexp.MustCompile("^" + b.String() + "$").MatchString(got)
 }
 
-// transcriptMachine is a file system root, a working directory and a PATH with nodelet and few other programs.
-type transcriptMachine struct{ root, work, bin string }
+// transcriptMachine is a root, a working directory, a PATH with few programs, and nodelet's path below the root.
+type transcriptMachine struct{ root, work, bin, program string }
 
 // systemctl answers for a machine with the units that exist, whose properties are in the file "state".
 const systemctl = `#!/bin/sh
@@ -106,6 +107,10 @@ esac
 func newTranscriptMachine(t *testing.T, has []string) *transcriptMachine {
 	t.Helper()
 	m := &transcriptMachine{root: t.TempDir(), work: t.TempDir(), bin: t.TempDir()}
+	m.program = "/usr/local/bin/nodelet"
+	if slices.Contains(has, "built") {
+		m.program = "/home/me/nodelet/bin/nodelet"
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -125,8 +130,12 @@ func newTranscriptMachine(t *testing.T, has []string) *transcriptMachine {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Join(m.bin, "systemctl"), systemctl, 0o755)
-	write(filepath.Join(m.root, "usr/local/bin/nodelet"), "", 0o755)
+	script := systemctl
+	if slices.Contains(has, "failing") {
+		script = "#!/bin/sh\necho Failed to connect to bus >&2\nexit 1\n"
+	}
+	write(filepath.Join(m.bin, "systemctl"), script, 0o755)
+	write(filepath.Join(m.root, m.program), "", 0o755)
 	state := "LoadState=not-found\n"
 	if slices.Contains(has, "kubelet") {
 		state = "LoadState=loaded\nActiveState=active\nSubState=running\n"
@@ -142,7 +151,7 @@ func newTranscriptMachine(t *testing.T, has []string) *transcriptMachine {
 func (m *transcriptMachine) command(line string) *exec.Cmd {
 	c := exec.Command("/bin/sh", "-c", line)
 	c.Dir = m.work
-	c.Env = []string{"PATH=" + m.bin, asProgram + "=1", testRoot + "=" + m.root, "TZ=UTC"}
+	c.Env = []string{"PATH=" + m.bin, asProgram + "=1", testRoot + "=" + m.root, testPath + "=" + m.program, "TZ=UTC"}
 	return c
 }
 
