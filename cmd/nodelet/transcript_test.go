@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 )
 
 var update = flag.Bool("update", false, "rewrite the output in the transcripts")
@@ -61,6 +64,30 @@ func TestTranscripts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEveryCommandHasATranscript checks that the transcripts run each command, and not only for its usage.
+func TestEveryCommandHasATranscript(t *testing.T) {
+	var lines []string
+	for _, page := range transcripts {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
+			for _, c := range split(b[2]) {
+				lines = append(lines, c.line)
+			}
+		}
+	}
+	eachCommand(app.Root(), "", func(path string, c *command.Command) {
+		runs := regexp.MustCompile(`(^|; )nodelet ` + path + `( |$)`)
+		if c.Setup != nil && !slices.ContainsFunc(lines, func(line string) bool {
+			return runs.MatchString(line) && !strings.HasSuffix(line, " --help") && !strings.HasSuffix(line, " -h")
+		}) {
+			t.Errorf("no transcript runs nodelet %s", path)
+		}
+	})
 }
 
 // call is a command of a transcript and its output.
