@@ -27,7 +27,8 @@ func TestReference(t *testing.T) {
 		"reference/pods.md":     reference.PodFields(),
 		"reference/events.md":   reference.Events(eventReasons(t)),
 		"reference/metrics.md":  reference.Metrics(string(differences)),
-		"man/nodelet.8":         reference.Man(app.Root()),
+		"reference/files.md":    reference.FilesPage(files(t)),
+		"man/nodelet.8":         reference.Man(app.Root(), files(t)),
 		"man/nodelet-config.5":  reference.ConfigMan(),
 	} {
 		path := filepath.Join("../../docs", name)

@@ -109,25 +109,13 @@ it runs standalone: only the static pods of a directory, without an API server.
 When nodelet stops or crashes, pods keep running. The next start rebuilds its state from the runtime and the disk.
 `
 
-const manEnd = `.SH EXIT STATUS
+const manExit = `.SH EXIT STATUS
 0 after SIGTERM or SIGINT, or when a command succeeded; 2 if the command line is wrong; 1 for any other error. The
 reason is the last line of the log and the status line of
 .BR "systemctl status" .
-.SH FILES
-.TP
-.I /etc/default/nodelet
-the flags of nodelet.service
-.TP
-.I /etc/nodelet/config.yaml
-the KubeletConfiguration of the package
-.TP
-.I /var/lib/kubelet
-root directory: volumes, certificates, plugins. It is the same as the kubelet's, so that either agent can take over the
-node. nodelet.sock in it answers the commands
-.TP
-.I /etc/systemd/logind.conf.d/99\-nodelet.conf
-written if shutdownGracePeriod is longer than logind allows a shutdown to be delayed
-.SH EXAMPLES
+`
+
+const manEnd = `.SH EXAMPLES
 .nf
 nodelet check \-\-takeover
 nodelet systemd install \-\-dry\-run
@@ -142,7 +130,7 @@ nodelet exec \-it web \-\- sh
 `
 
 // Man is docs/man/nodelet.8.
-func Man(root *command.Command) string {
+func Man(root *command.Command, files []File) string {
 	var b strings.Builder
 	b.WriteString(manHead + ".TH NODELET 8 \"\" \"nodelet\" \"System administration\"\n.SH NAME\n" +
 		"nodelet \\- node agent for Kubernetes\n.SH SYNOPSIS\n.B nodelet\n.RI [ flags ]\n")
@@ -174,7 +162,7 @@ func Man(root *command.Command) string {
 			entry(&b, dashed(s.Flag)+" "+s.Value, withDefault(s))
 		}
 	}
-	b.WriteString(manEnd)
+	b.WriteString(manExit + manFiles(files) + manEnd)
 	return b.String()
 }
 
