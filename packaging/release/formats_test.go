@@ -94,8 +94,15 @@ func TestKubeletDeb(t *testing.T) {
 	}
 	root := t.TempDir()
 	tool(t, "dpkg-deb", "--extract", deb, root)
-	if got, err := os.Readlink(filepath.Join(root, "usr/bin/kubelet")); err != nil || got != "nodelet" {
-		t.Errorf("got link %q, %v, want nodelet", got, err)
+	for link, want := range map[string]string{
+		"usr/bin/kubelet": "nodelet",
+		"usr/share/bash-completion/completions/kubelet":    "nodelet",
+		"usr/share/fish/vendor_completions.d/kubelet.fish": "nodelet.fish",
+		"usr/share/man/man8/kubelet.8.gz":                  "nodelet.8.gz",
+	} {
+		if got, err := os.Readlink(filepath.Join(root, link)); err != nil || got != want {
+			t.Errorf("%s: got link %q, %v, want %s", link, got, err, want)
+		}
 	}
 }
 

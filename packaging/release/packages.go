@@ -58,6 +58,7 @@ func kubeletDeb(o options, p parts, arch string) debPackage {
 		{path: "/usr/bin/kubelet", link: "nodelet"},
 		{path: "/usr/lib/systemd/system/kubelet.service", mode: 0o644, body: p.kubeletUnit},
 		{path: "/usr/share/bash-completion/completions/kubelet", link: "nodelet"},
+		{path: "/usr/share/fish/vendor_completions.d/kubelet.fish", link: "nodelet.fish"},
 		{path: "/usr/share/man/man8/kubelet.8.gz", link: "nodelet.8.gz"},
 	}
 	return debPackage{
