@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/apis/asn1"
 	"k8s.io/client-go/rest"
 )
 
@@ -22,6 +24,8 @@ const (
 	groupUnknown   = "system:unauthenticated"
 	nameUnknown    = "system:anonymous"
 	maxTokenLength = 64 << 10
+	// credentialID is extra information about a user: which certificate it has shown.
+	credentialID = "authentication.kubernetes.io/credential-id"
 	// tokenProtocol, followed by the token, is a subprotocol of a WebSocket handshake: browsers cannot send headers there.
 	tokenProtocol = "base64url.bearer.authorization.k8s.io."
 )
@@ -81,7 +85,7 @@ func (a *authenticator) authenticate(r *http.Request) (*identity, error) {
 }
 
 // certificate returns the caller that a client certificate names: its common name is the user, its organizations are
-// the groups. Both results are nil without a certificate.
+// the groups, and it may have a UID. Both results are nil without a certificate.
 func (a *authenticator) certificate(state *tls.ConnectionState) (*identity, error) {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return nil, nil
@@ -108,7 +112,33 @@ func (a *authenticator) certificate(state *tls.ConnectionState) (*identity, erro
 	if leaf.Subject.CommonName == "" {
 		return nil, errors.New("the client certificate has no common name")
 	}
-	return &identity{Name: leaf.Subject.CommonName, Groups: withKnown(leaf.Subject.Organization)}, nil
+	uid, err := certificateUID(leaf)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(leaf.Raw)
+	return &identity{
+		Name:   leaf.Subject.CommonName,
+		UID:    uid,
+		Groups: withKnown(leaf.Subject.Organization),
+		Extra:  map[string]authenticationv1.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
+	}, nil
+}
+
+// certificateUID returns the UID of the user that a client certificate names, or "". One that is empty, or a second
+// one, is an error.
+func certificateUID(c *x509.Certificate) (uid string, err error) {
+	for _, name := range c.Subject.Names {
+		if !name.Type.Equal(asn1.X509UID()) {
+			continue
+		}
+		text, is := name.Value.(string)
+		if !is || text == "" || uid != "" {
+			return "", fmt.Errorf("client certificate of %q: want one UID that is a text", short(c.Subject.CommonName))
+		}
+		uid = text
+	}
+	return uid, nil
 }
 
 // token asks the API server who owns a token (TokenReview).

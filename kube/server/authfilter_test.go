@@ -1,13 +1,19 @@
 package server_test
 
 import (
+	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/asn1"
 
 	"github.com/nodelet/nodelet/kube/server"
 )
@@ -101,6 +107,38 @@ func TestTokenWithoutWebhook(t *testing.T) {
 		code, body := s.ask(s.client(nil), "GET", "/healthz", map[string]string{"Authorization": "Bearer any"})
 		if code != want {
 			t.Errorf("anonymous %t: got %d %q, want %d", anonymous, code, body, want)
+		}
+	}
+}
+
+// TestCertificateIdentity checks that the authorizer learns the UID in a client certificate, and which certificate it
+// is.
+func TestCertificateIdentity(t *testing.T) {
+	s := newStand(t, nil)
+	s.cluster.rights = []string{"alice get metrics"}
+	uids := func(all ...any) *tls.Certificate {
+		return s.ca.issue(t, "alice", nil, func(c *x509.Certificate) {
+			for _, uid := range all {
+				c.Subject.ExtraNames = append(c.Subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: uid})
+			}
+		})
+	}
+	for _, c := range []struct {
+		cert *tls.Certificate
+		code int
+		uid  string
+	}{{uids(), 200, ""}, {uids("uid-1"), 200, "uid-1"}, {uids("uid-1", "uid-2"), 401, ""}, {uids(""), 401, ""}} {
+		if got, _ := s.ask(s.client(c.cert), "GET", "/metrics", nil); got != c.code {
+			t.Errorf("UID %q: got %d, want %d", c.uid, got, c.code)
+		}
+		s.cluster.mu.Lock()
+		spec := s.cluster.reviewed
+		s.cluster.mu.Unlock()
+		sum := sha256.Sum256(c.cert.Certificate[0])
+		want := "X509SHA256=" + hex.EncodeToString(sum[:])
+		got := spec.Extra["authentication.kubernetes.io/credential-id"]
+		if c.code == 200 && (spec.UID != c.uid || len(got) != 1 || got[0] != want) {
+			t.Errorf("got UID %q and credential %q, want %q and %q", spec.UID, got, c.uid, want)
 		}
 	}
 }

@@ -46,6 +46,8 @@ type cluster struct {
 	rights []string
 	down   bool
 	asked  []string
+	// reviewed is what was asked for last of an authorizer.
+	reviewed authorizationv1.SubjectAccessReviewSpec
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,6 +70,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: authenticationv1.UserInfo{Username: user}}
 	case *authorizationv1.SubjectAccessReview:
 		a := review.Spec.ResourceAttributes
+		c.reviewed = review.Spec
 		if a.Name != "node-1" || a.Resource != "nodes" || a.Version != "v1" || a.Group != "" || a.Namespace != "" {
 			http.Error(w, fmt.Sprintf("asked about %+v", a), http.StatusTeapot)
 			return
