@@ -107,6 +107,7 @@ func (v *checker) checkCPUAndMemory() {
 	v.oneOf("topologyManagerPolicy", c.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node")
 	v.oneOf("topologyManagerScope", c.TopologyManagerScope, "container", "pod")
 	v.checkSysctls()
+	v.checkUnsafeSysctls()
 	v.oneOf("memoryReservationPolicy", c.MemoryReservationPolicy, "None", "TieredReservation")
 	v.needsGate("memoryReservationPolicy", "MemoryQoS", c.MemoryReservationPolicy == "TieredReservation")
 	if c.MemoryThrottlingFactor != nil {
@@ -161,6 +162,23 @@ func (v *checker) checkSysctls() {
 			v.bad(field, "%q is there twice, with dots and with slashes", dotted)
 		}
 		seen[dotted] = true
+	}
+}
+
+// sysctlPattern matches the name of a sysctl, or its beginning with a star.
+var sysctlPattern = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`)
+
+// checkUnsafeSysctls checks the patterns of allowedUnsafeSysctls. A sysctl of no namespace would change the node.
+func (v *checker) checkUnsafeSysctls() {
+	const field = "allowedUnsafeSysctls"
+	for _, pattern := range v.c.AllowedUnsafeSysctls {
+		namespace, _, _ := sysctl.GetNamespace(pattern)
+		switch {
+		case len(pattern) > 253 || !sysctlPattern.MatchString(pattern):
+			v.bad(field, "%q is neither the name of a sysctl nor its beginning with a star, such as net.core.*", pattern)
+		case namespace == sysctl.UnknownNamespace:
+			v.bad(field, "%q is not known to be namespaced", pattern)
+		}
 	}
 }
 

@@ -29,7 +29,9 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_keepalive_intvl",
 	"net.ipv4.tcp_keepalive_probes",
 	"net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_notsent_lowat",
 	"net.ipv4.tcp_rmem",
+	"net.ipv4.tcp_slow_start_after_idle",
 	"net.ipv4.tcp_syncookies",
 	"net.ipv4.tcp_wmem",
 }
@@ -58,8 +60,9 @@ func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string 
 		ns, start, open := sysctl.GetNamespace(pattern)
 		switch {
 		case start != name && !(open && strings.HasPrefix(name, start)), ns == sysctl.UnknownNamespace:
-			continue // a sysctl without a namespace would change the node
-		case ns == sysctl.IPCNamespace && spec.HostIPC, ns == sysctl.NetNamespace && spec.HostNetwork:
+			continue // a sysctl without a namespace would change the node; the configuration cannot name one
+		case ns == sysctl.IPCNamespace && spec.HostIPC, ns == sysctl.NetNamespace && spec.HostNetwork,
+			ns == sysctl.UserNamespace && !podutil.HasUserNamespace(spec):
 			return fmt.Sprintf("%q not allowed with host %s enabled", name, ns)
 		}
 		return ""

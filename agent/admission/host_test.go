@@ -3,7 +3,7 @@ package admission
 import "testing"
 
 func TestForbiddenSysctls(t *testing.T) {
-	unsafe := []string{"kernel.msg*", "net.core.somaxconn", "net/ipv4/route/*", "vm.*"}
+	unsafe := []string{"kernel.msg*", "net.core.somaxconn", "net/ipv4/route/*", "vm.*", "user.*"}
 	for _, c := range []struct{ name, pod, want string }{
 		{"none", `{spec: {containers: [{name: app}]}}`, ""},
 		{"safe", `{spec: {securityContext: {sysctls: [{name: kernel.shm_rmid_forced, value: "1"}]}}}`, ""},
@@ -25,6 +25,13 @@ func TestForbiddenSysctls(t *testing.T) {
 		{"the node's IPC, by a prefix",
 			`{spec: {hostIPC: true, securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}}`,
 			`forbidden sysctl: "kernel.msgmax" not allowed with host IPC enabled`},
+		{"safe since Kubernetes 1.37", `{spec: {securityContext: {sysctls:
+			[{name: net.ipv4.tcp_notsent_lowat, value: "1"}, {name: net.ipv4.tcp_slow_start_after_idle, value: "0"}]}}}`, ""},
+		{"the node's user namespace",
+			`{spec: {securityContext: {sysctls: [{name: user.max_user_namespaces, value: "1"}]}}}`,
+			`forbidden sysctl: "user.max_user_namespaces" not allowed with host User enabled`},
+		{"a user namespace of its own",
+			`{spec: {hostUsers: false, securityContext: {sysctls: [{name: user.max_user_namespaces, value: "1"}]}}}`, ""},
 		{"the node's IPC does not matter to the network",
 			`{spec: {hostIPC: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}}}`, ""},
 	} {

@@ -33,6 +33,7 @@ import (
 	kubeletscheme "k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
+	"k8s.io/kubernetes/pkg/kubelet/sysctl"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables")
@@ -223,6 +224,24 @@ func TestDefaults(t *testing.T) {
 	compare(t, "testdata/defaults.json", strings.Split(string(text), "\n"))
 }
 
+// TestSafeSysctls compares the sysctls that any pod may set.
+func TestSafeSysctls(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(root, "agent/admission/host.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)var safeSysctls = .*?\n}`).Find(source)
+	var got []string
+	for _, found := range regexp.MustCompile(`"([^"]+)"`).FindAllSubmatch(list, -1) {
+		got = append(got, string(found[1]))
+	}
+	want := sysctl.SafeSysctlAllowlist(t.Context())
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("host.go has the safe sysctls %q, want %q", got, want)
+	}
+}
+
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 // TestVerdicts compares the verdicts of config/testdata/verdicts.txt.
@@ -279,7 +298,8 @@ func judge(body string) (err error) {
 		obj.EvictionSoftGracePeriod, obj.EvictionMinimumReclaim); err != nil {
 		return err
 	}
-	return errors.Join(quantities(obj.KubeReserved), quantities(obj.SystemReserved))
+	_, err = sysctl.NewAllowlist(obj.AllowedUnsafeSysctls)
+	return errors.Join(err, quantities(obj.KubeReserved), quantities(obj.SystemReserved))
 }
 
 func codecsDecode(codecs *serializer.CodecFactory, text []byte) (*kubeletconfig.KubeletConfiguration, error) {
