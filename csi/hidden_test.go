@@ -2,14 +2,17 @@ package csi_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // hidePod restarts csi as after a kubelet, with the file about the volume a of pod-1 damaged. It returns that file.
@@ -105,4 +108,55 @@ func TestHiddenPodIsTakenDown(t *testing.T) {
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
+}
+
+// TestDamagedStagingFile checks that a volume of a kubelet is unstaged after its last pod, if the file beside the
+// staged volume is damaged or missing and that of the pod is not.
+func TestDamagedStagingFile(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(file string) error{
+		"damaged": func(file string) error { return os.WriteFile(file, nil, 0o600) },
+		"missing": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			v := w.volume("a")
+			w.publish("pod-1", v)
+			w.Kill()
+			pattern := filepath.Join(w.root, "plugins/kubernetes.io/csi", driverName, "*/vol_data.json")
+			staged, err := filepath.Glob(pattern)
+			if err != nil || len(staged) != 1 {
+				t.Fatalf("got %q, %v, want one file", staged, err)
+			}
+			if err := errors.Join(os.RemoveAll(filepath.Join(w.root, "nodelet")), spoil(staged[0])); err != nil {
+				t.Fatal(err)
+			}
+			w.begin()
+			w.unpublish("pod-1", v)
+			w.Until("the volume is not in use", func() bool { return !w.inUse(v) })
+			if n := w.calls("NodeUnstageVolume"); n != 1 {
+				t.Fatalf("unstaged %d times, want once", n)
+			}
+			w.nothingLeft()
+		})
+	}
+}
+
+// TestUnreadableDeviceLink checks that a link to a block volume that cannot be read just now does not make the volume
+// count as unused.
+func TestUnreadableDeviceLink(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	links := filepath.Join(root, "pods/pod-1/volumeDevices/kubernetes.io~csi")
+	data := filepath.Join(root, "plugins/kubernetes.io/csi/volumeDevices/pv/data")
+	if err := errors.Join(os.MkdirAll(links, 0o700), os.MkdirAll(data, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(data, "vol_data.json"), `{"driverName":"d","volumeHandle":"v"}`)
+	ownmounts.FUSE(t, links)() // like a bad disk
+	_, err := csi.New(csi.Config{Root: root, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "pods/pod-1/volumeDevices") {
+		t.Errorf("got %v, want the error of the read", err)
+	}
 }

@@ -38,6 +38,10 @@ func (r *recovery) run() error {
 	}
 	err = errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
 	for k, v := range r.volumes {
+		there := r.files.exists(v.rec.Staging) || r.files.mounted(v.rec.Staging)
+		if !r.journaled[k] && v.rec.Stage == none && there {
+			v.rec.Stage = intent // the file that says so is damaged or missing
+		}
 		v.rec.Kept = len(r.hidden) > 0 && (v.rec.Kept || !r.journaled[k])
 	}
 	return err
@@ -58,6 +62,13 @@ func (r *recovery) list(dir string) []string {
 	names, err := r.files.names(dir)
 	r.check(err)
 	return names
+}
+
+// exists reports whether there is anything at a path.
+func (r *recovery) exists(path string) bool {
+	_, err := r.files.root.Lstat(path)
+	r.check(err)
+	return err == nil
 }
 
 // distrust marks as uncertain what a reboot may have undone: mounts are gone, but a driver may keep what it does not
@@ -195,12 +206,12 @@ func (r *recovery) findDevices() error {
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
 		rec := r.record(d)
-		if rec.Stage == none && r.files.exists(csiLayout{}.staging(v)) {
+		if rec.Stage == none && r.exists(csiLayout{}.staging(v)) {
 			rec.Stage = intent
 			rec.Staging, rec.Block = csiLayout{}.staging(v), true
 		}
 		for _, pod := range pods {
-			if r.files.exists(deviceLink(pluginname.CSI, types.UID(pod), name)) {
+			if r.exists(deviceLink(pluginname.CSI, types.UID(pod), name)) {
 				r.addUse(d, types.UID(pod), v)
 			}
 		}
