@@ -328,7 +328,13 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		}
 	}
 	for _, n := range tb.Nodes {
-		if err := importImages(ctx, n, images); err != nil {
+		if o.node {
+			err = confine(n)
+		}
+		if err == nil {
+			err = importImages(ctx, n, images)
+		}
+		if err != nil {
 			down()
 			return nil, nil, err
 		}

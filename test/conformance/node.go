@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,8 +29,25 @@ const podCgroup = "/kubepods"
 // nodeTest is the suite's program.
 const nodeTest = "e2e_node.test"
 
-// unitsEnv is the environment variable with the directory in which the shims keep the units.
-const unitsEnv = "NODE_SUITE_UNITS"
+// The environment variables with the directory in which the shims keep the units, and with the directories of the
+// cgroup in which they start them.
+const (
+	unitsEnv   = "NODE_SUITE_UNITS"
+	cgroupsEnv = "NODE_SUITE_CGROUPS"
+)
+
+// runtimeCgroup is the cgroup of the node's container runtime, which a spec wants measured.
+func runtimeCgroup(n *testbed.Node) string { return path.Join(n.CgroupRoot, "runtime") }
+
+// confine moves the container runtime to a cgroup of its own. What it has allocated before is not counted there.
+func confine(n *testbed.Node) error {
+	dirs, err := testbed.MakeCgroup(runtimeCgroup(n))
+	for _, dir := range dirs {
+		pid := fmt.Appendln(nil, n.Runtime.PID())
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "cgroup.procs"), pid, 0))
+	}
+	return err
+}
 
 // forNode adapts the options to the suite for a single node: its specs run one at a time, and it starts an API server
 // and the agent itself, on the node of a testbed without an agent.
@@ -81,6 +99,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 		args = append(args, "--dry-run", "-v")
 	}
 	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
+		"--kubelet-flags=--runtime-cgroups="+runtimeCgroup(r.node),
 		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
 		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
 	if strings.Contains(o.focus, proxySpecs) {
@@ -121,22 +140,26 @@ func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed
 	if err := os.RemoveAll(r.work); err != nil {
 		return err
 	}
-	path, units := filepath.Join(r.work, "shims"), filepath.Join(r.work, "units")
+	programs, units := filepath.Join(r.work, "shims"), filepath.Join(r.work, "units")
 	if err := os.MkdirAll(units, 0o755); err != nil {
 		return err
 	}
-	if err := writeShims(path); err != nil {
+	if err := writeShims(programs); err != nil {
 		return err
 	}
-	r.env = append(os.Environ(), "PATH="+path+":"+tb.Path(), unitsEnv+"="+units) // the last of a name counts
-	program := filepath.Join(r.reports, "kubelet")                               // see asKubelet
+	cgroups, err := testbed.MakeCgroup(path.Join(r.node.CgroupRoot, "units"))
+	if err != nil {
+		return err
+	}
+	r.env = append(os.Environ(), "PATH="+programs+":"+tb.Path(), unitsEnv+"="+units, // the last of a name counts
+		cgroupsEnv+"="+strings.Join(cgroups, " "))
+	program := filepath.Join(r.reports, "kubelet") // see asKubelet
 	if r.agent == testbed.Kubelet {
-		var err error
 		if program, err = tb.Kubelet(ctx); err != nil {
 			return err
 		}
 	}
-	err := errors.Join(os.Symlink(program, filepath.Join(r.work, "kubelet")),
+	err = errors.Join(os.Symlink(program, filepath.Join(r.work, "kubelet")),
 		os.Symlink(filepath.Join(suite, nodeTest), filepath.Join(r.work, nodeTest)))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +15,14 @@ import (
 func TestShims(t *testing.T) {
 	dir := t.TempDir()
 	path, units := filepath.Join(dir, "shims"), filepath.Join(dir, "units")
-	log := filepath.Join(dir, "log")
-	if err := writeShims(path); err != nil {
+	log, cgroup := filepath.Join(dir, "log"), filepath.Join(dir, "cgroup")
+	if err := errors.Join(writeShims(path), os.Mkdir(cgroup, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(path, args[0]), args[1:]...)
-		cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), unitsEnv+"="+units)
+		cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), unitsEnv+"="+units, cgroupsEnv+"="+cgroup)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
@@ -42,6 +43,11 @@ func TestShims(t *testing.T) {
 		"--slice=runtime.slice", "--remain-after-exit", "sh", "-c", `echo "$0" >&2; exec sleep 1000`, "a%%b$$c")
 	defer run("systemctl", "stop", "*")
 	waittest.Until(t, "the program has its argument", func() bool { return words() == 1 })
+	procs, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	pid, pidErr := os.ReadFile(filepath.Join(units, "kubelet-1.service", "pid"))
+	if err = errors.Join(err, pidErr); err != nil || string(procs) != string(pid) {
+		t.Errorf("got process %q in the cgroup, want %q (%v)", procs, pid, err)
+	}
 	if !running() {
 		t.Error("the unit after systemd-run: got it not running, want it running")
 	}
