@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/internal/strict"
 )
@@ -226,6 +227,20 @@ func TestLooseNames(t *testing.T) {
 	c := mustLoad(t, "healthzBindAddress: localhost\nclusterDomain: My_Cluster.local.\n")
 	if got := c.Healthz().Addr().String(); got != "127.0.0.1" {
 		t.Errorf("healthzBindAddress: got %s, want 127.0.0.1", got)
+	}
+}
+
+// TestReservedCPUIsRounded checks that reserved CPU has whole thousandths, as with the kubelet: so has Allocatable.
+func TestReservedCPUIsRounded(t *testing.T) {
+	for text, want := range map[string]string{"100.6m": "101m", "0.0001": "0", "80m": "80m", "1.5": "1500m"} {
+		c := mustLoad(t, "systemReserved: {cpu: '"+text+"', memory: 1500m}\n")
+		system := c.Reserved().System
+		if got := system.Cpu(); got.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("cpu %s: got %s reserved, want %s", text, got, want)
+		}
+		if got := system.Memory().String(); got != "1500m" {
+			t.Errorf("memory 1500m: got %s reserved, want it unchanged", got)
+		}
 	}
 }
 

@@ -111,7 +111,8 @@ func amount(text string) (policy.Amount, error) {
 	return policy.Amount{Quantity: &q}, nil
 }
 
-// reservedList parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid.
+// reservedList parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage and pid. It rounds cpu to
+// thousandths, as the kubelet does.
 func reservedList(m map[string]string) (corev1.ResourceList, error) {
 	names := []string{"cpu", "memory", "ephemeral-storage", "pid"}
 	list := corev1.ResourceList{}
@@ -122,6 +123,9 @@ func reservedList(m map[string]string) (corev1.ResourceList, error) {
 		q, err := resource.ParseQuantity(m[name])
 		if err != nil || q.Sign() < 0 {
 			return nil, fmt.Errorf("%s: %q is not a quantity such as 500Mi", name, m[name])
+		}
+		if name == "cpu" {
+			q.SetMilli((q.ScaledValue(resource.Micro) + 500) / 1000)
 		}
 		list[corev1.ResourceName(name)] = q
 	}
