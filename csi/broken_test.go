@@ -16,7 +16,7 @@ func breakMount(t *testing.T, path string) {
 	if err := unix.Unmount(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	ownmounts.FUSE(t, path)()
+	ownmounts.FUSE(t, path).End()
 }
 
 // TestBrokenMount checks that a volume is published again whose file system has lost its daemon, and staged again for

@@ -154,7 +154,7 @@ func TestUnreadableDeviceLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(data, "vol_data.json"), `{"driverName":"d","volumeHandle":"v"}`)
-	ownmounts.FUSE(t, links)() // like a bad disk
+	ownmounts.FUSE(t, links).End() // like a bad disk
 	_, err := csi.New(csi.Config{Root: root, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "pods/pod-1/volumeDevices") {
 		t.Errorf("got %v, want the error of the read", err)

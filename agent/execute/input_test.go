@@ -322,7 +322,7 @@ func TestBrokenVolumeIsMountedAgain(t *testing.T) {
 	if err := collect(); err != nil {
 		t.Errorf("a mount that works: got %v, want that it is not mounted again", err)
 	}
-	ownmounts.FUSE(t, dir)()
+	ownmounts.FUSE(t, dir).End()
 	if err := collect(); err == nil {
 		t.Error("a mount whose daemon has gone: got no error, want that of the next mount")
 	}

@@ -71,8 +71,11 @@ func (p *Prober) ask(path string) *question {
 // broken reports whether a file system cannot be used any more. It asks the file system itself, not the kernel's cache
 // of it.
 func broken(path string) bool {
-	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_FORCE_SYNC
-	err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_MODE, &st)
+	own, err := Clone(path)
+	if err == nil {
+		var st unix.Statx_t
+		err = unix.Statx(int(own.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+		own.Close()
+	}
 	return slices.ContainsFunc(gone, func(e error) bool { return errors.Is(err, e) })
 }

@@ -22,7 +22,7 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%s: got that it is broken, want that it is not", path)
 		}
 	}
-	gone := ownmounts.FUSE(t, dir)
+	daemon := ownmounts.FUSE(t, dir)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 {
@@ -34,7 +34,7 @@ func TestBroken(t *testing.T) {
 	if again := p.ask(dir); again != first {
 		t.Error("got two questions at a time, want one")
 	}
-	gone()
+	daemon.End()
 	<-first.done
 	if !p.Broken(t.Context(), dir) {
 		t.Error("a daemon that has gone: got that the mount is not broken, want that it is")
@@ -45,4 +45,20 @@ func TestBroken(t *testing.T) {
 	if p.Broken(t.Context(), dir) || len(p.asked) > 0 {
 		t.Errorf("after the unmount: got that it is broken, or %d questions, want neither", len(p.asked))
 	}
+}
+
+// TestBrokenKeepsNothingMounted checks that a file system that does not answer can be unmounted meanwhile.
+func TestBrokenKeepsNothingMounted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	p, dir := &Prober{}, t.TempDir()
+	daemon := ownmounts.FUSE(t, dir)
+	question := p.ask(dir)
+	daemon.Asked()
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Errorf("unmount while the daemon is asked: %v", err)
+	}
+	daemon.End()
+	<-question.done
 }

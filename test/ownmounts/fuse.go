@@ -1,33 +1,66 @@
 package ownmounts
 
 import (
+	"encoding/binary"
 	"fmt"
-	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// FUSE mounts a file system on a directory whose daemon answers nothing until gone is called; then the daemon has gone.
-// The test is skipped on a machine without FUSE.
-func FUSE(t *testing.T, dir string) (gone func()) {
+// Daemon serves a FUSE file system. It answers nothing that it is asked.
+type Daemon struct {
+	t *testing.T
+	// connection is the descriptor of its connection to the kernel, -1 when it is closed.
+	connection int
+}
+
+// FUSE mounts a file system on a directory. The test is skipped on a machine without FUSE.
+func FUSE(t *testing.T, dir string) *Daemon {
 	t.Helper()
-	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	connection, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("needs FUSE: ", err)
 	}
-	t.Cleanup(func() { device.Close() })
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd())
+	d := &Daemon{t, connection}
+	t.Cleanup(d.End)
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", connection)
 	if err := unix.Mount("fuse", dir, "fuse", 0, options); err != nil {
 		t.Skip("needs FUSE: ", err)
 	}
-	t.Cleanup(func() {
-		device.Close()
-		_ = unix.Unmount(dir, unix.MNT_DETACH) // the test may have unmounted it
-	})
-	return func() {
-		if err := device.Close(); err != nil {
-			t.Fatal(err)
-		}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // the test may have unmounted it
+	return d
+}
+
+// Asked waits until the file system is asked for something. Call it once.
+func (d *Daemon) Asked() {
+	d.t.Helper()
+	request := make([]byte, 1<<16)
+	if _, err := unix.Read(d.connection, request); err != nil {
+		d.t.Fatal(err)
 	}
+	answer := make([]byte, 16+64) // to FUSE_INIT: the header, and version 7.31 with what it writes at most
+	binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
+	copy(answer[8:16], request[8:16])
+	binary.NativeEndian.PutUint32(answer[16:], 7)
+	binary.NativeEndian.PutUint32(answer[20:], 31)
+	binary.NativeEndian.PutUint32(answer[36:], 4096)
+	if _, err := unix.Write(d.connection, answer); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := unix.Read(d.connection, request); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// End ends the daemon.
+func (d *Daemon) End() {
+	d.t.Helper()
+	if d.connection < 0 {
+		return
+	}
+	if err := unix.Close(d.connection); err != nil {
+		d.t.Error(err)
+	}
+	d.connection = -1
 }
