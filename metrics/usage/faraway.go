@@ -2,12 +2,14 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
@@ -102,12 +104,17 @@ func (f *faraway) measure(v Volume, one *far) {
 	one.done = nil
 }
 
-// read returns the figures of the volume's file system or device.
+// read returns the figures of the volume's file system or device. While a file system does not answer, its pod can end.
 func (v *Volume) read() fileSystem {
 	if v.Device {
 		return readDevice(v.Path)
 	}
-	return readFileSystem(v.Path)
+	own, err := mounts.Clone(v.Path)
+	if err != nil { // for want of a privilege, for example
+		return readFileSystem(v.Path)
+	}
+	defer own.Close()
+	return readFileSystem(fmt.Sprintf("/proc/self/fd/%d", own.Fd()))
 }
 
 // ask returns the figures and the health that the driver of a volume reports.
