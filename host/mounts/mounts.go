@@ -1,7 +1,6 @@
 // Package mounts reports where something is mounted, and removes mounts on top of each other and those of devices.
 //
-// It owns nothing and mounts nothing; it reads no mount table. The packages that mount volumes call it. Linux 5.8 is
-// needed.
+// It owns nothing and mounts nothing in a directory. The packages that mount volumes call it. Linux 5.8 is needed.
 package mounts
 
 import (
@@ -32,17 +31,6 @@ func At(path string) bool {
 	}
 	defer dir.Close()
 	return On(dir, filepath.Base(path))
-}
-
-// Clone opens the file system at a path by a mount of its own, which is in no directory. While a call to it does not
-// end, because a server does not answer, the path can be unmounted.
-func Clone(path string) (*os.File, error) {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT)
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
-	if err != nil {
-		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // IsRoot reports whether a file is the root of a mount.

@@ -68,10 +68,10 @@ func (p *Prober) ask(path string) *question {
 	return q
 }
 
-// broken reports whether a file system cannot be used any more. It asks the file system itself, not the kernel's cache
-// of it.
+// broken reports whether a remote file system cannot be used any more; no other is. It asks the file system itself, not
+// the kernel's cache of it.
 func broken(path string) bool {
-	own, err := Clone(path)
+	own, err := Remote(path)
 	if err == nil {
 		var st unix.Statx_t
 		err = unix.Statx(int(own.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)

@@ -109,8 +109,8 @@ func (v *Volume) read() fileSystem {
 	if v.Device {
 		return readDevice(v.Path)
 	}
-	own, err := mounts.Clone(v.Path)
-	if err != nil { // for want of a privilege, for example
+	own, err := mounts.Remote(v.Path)
+	if err != nil {
 		return readFileSystem(v.Path)
 	}
 	defer own.Close()

@@ -1,0 +1,58 @@
+package mounts
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocal is the error for a file system that is not known to be remote.
+var ErrLocal = errors.New("is not a remote file system")
+
+// Remote opens the remote file system that is mounted on a path: that of a server, or of a daemon (FUSE). It does so by
+// a mount of its own, which is in no directory: while a call to the file system does not end, the path can be
+// unmounted. For others the error is ErrLocal: a disk must not be in use any more when it has been unmounted, because
+// it may be detached then.
+func Remote(path string) (*os.File, error) {
+	var st unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	err := unix.Statx(unix.AT_FDCWD, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
+	if err != nil {
+		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if st.Dev_major != 0 || !IsRoot(&st) || !isRemote(typeOn(path)) { // with a major number it is on a device
+		return nil, ErrLocal
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags))
+	if err != nil {
+		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// typeOn returns the type of the file system that is mounted on a path, by the mount table; empty if it is not known.
+func typeOn(path string) (fstype string) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	at := filepath.Join(dir, filepath.Base(path))
+	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != at, false })
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1].FSType // the topmost one
+}
+
+// isRemote reports whether file systems of a type have no disk on this node.
+func isRemote(fstype string) bool {
+	switch fstype {
+	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse":
+		return true
+	}
+	return strings.HasPrefix(fstype, "fuse.")
+}
