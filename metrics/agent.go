@@ -110,7 +110,7 @@ func NewAgent(r *Registry, node string) *Agent {
 		ImagePull: r.Histograms("kubelet_image_pull_duration_seconds",
 			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
 		Storage: r.Histograms("storage_operation_duration_seconds",
-			"[ALPHA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+			"[BETA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
 		Evictions: r.Counters("kubelet_evictions",
 			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
 		Preemptions: r.Counters("kubelet_preemptions",
@@ -144,7 +144,7 @@ func newPodMetrics(r *Registry) PodMetrics {
 		ContainersPerPod: r.Histogram("kubelet_containers_per_pod_count",
 			"[ALPHA] The number of containers per pod.", exponential(1, 2, 5)),
 		FirstNetworkPod: r.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
-			"[ALPHA] Duration in seconds to start the first network pod, excluding time to pull images and run init "+
+			"[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init "+
 				"containers, measured from pod creation timestamp to when all its containers are reported as started and "+
 				"observed via watch"),
 		Relist: r.Histogram("kubelet_pleg_relist_duration_seconds",

@@ -68,8 +68,8 @@ func (c *counted) write(t *metrics.Text) {
 	c.writeWorking(t)
 	c.writeResizes(t)
 	c.writeWaits(t)
-	t.Gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox", float64(c.running))
-	t.Family("kubelet_running_containers", "[BETA] Number of containers currently running", metrics.KindGauge)
+	t.Gauge("kubelet_running_pods", "[ALPHA] Number of pods that have a running pod sandbox", float64(c.running))
+	t.Family("kubelet_running_containers", "[ALPHA] Number of containers currently running", metrics.KindGauge)
 	for state, name := range containerStates {
 		if n := c.containers[state]; n > 0 || state == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			t.Sample(float64(n), "container_state", name)

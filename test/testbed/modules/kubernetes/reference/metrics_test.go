@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -28,8 +29,8 @@ import (
 
 const root = "../../../../.."
 
-// kubeletFamilies returns the names of the families that the kubelet registers for each of its paths when it starts.
-func kubeletFamilies(t *testing.T) map[string][]string {
+// kubeletFamilies returns the families that the kubelet registers for each of its paths when it starts.
+func kubeletFamilies(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	clientmetrics.EnsureRegistered()
 	kubeletmetrics.Register()
@@ -47,16 +48,16 @@ func kubeletFamilies(t *testing.T) map[string][]string {
 		cadvisormetrics.NewPrometheusCollector(nil, nil, kinds, clock.RealClock{}, info.RequestOptions{}))
 	resources.CustomMustRegister(collectors.NewResourceMetricsCollector(nil))
 	probes.MustRegister(prober.ProberResults, prober.ProberDuration)
-	return map[string][]string{
-		"/metrics":          names(t, legacyregistry.Registerer()),
-		"/metrics/cadvisor": names(t, cadvisor.Registerer()),
-		"/metrics/resource": names(t, resources.Registerer()),
-		"/metrics/probes":   names(t, probes.Registerer()),
+	return map[string]map[string]string{
+		"/metrics":          families(t, legacyregistry.Registerer()),
+		"/metrics/cadvisor": families(t, cadvisor.Registerer()),
+		"/metrics/resource": families(t, resources.Registerer()),
+		"/metrics/probes":   families(t, probes.Registerer()),
 	}
 }
 
-// names returns the names of the families of a registry.
-func names(t *testing.T, registry any) (all []string) {
+// families returns the help of each family of a registry, by name.
+func families(t *testing.T, registry any) map[string]string {
 	t.Helper()
 	collector, ok := registry.(prometheus.Collector)
 	if !ok {
@@ -64,14 +65,14 @@ func names(t *testing.T, registry any) (all []string) {
 	}
 	descriptions := make(chan *prometheus.Desc)
 	go func() { collector.Describe(descriptions); close(descriptions) }()
-	name := regexp.MustCompile(`fqName: "([^"]+)"`)
+	named := regexp.MustCompile(`fqName: "([^"]+)", help: "([^"]*)`)
+	all := map[string]string{}
 	for d := range descriptions {
-		if found := name.FindStringSubmatch(d.String()); found != nil {
-			all = append(all, found[1])
+		if found := named.FindStringSubmatch(d.String()); found != nil {
+			all[found[1]] = found[2]
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }
 
 // built are families whose names nodelet puts together from parts.
@@ -125,18 +126,23 @@ func TestMetricFamilies(t *testing.T) {
 		if least := fewest[path]; len(families) < least {
 			t.Errorf("got only %d families of the kubelet for %s, want %d or more", len(families), path, least)
 		}
-		for _, family := range families {
+		names := slices.Sorted(maps.Keys(families))
+		for _, family := range names {
 			if !named(text.String(), family) && !matches(slices.Concat(missing[path], built, hidden), family) {
 				t.Errorf("the kubelet has the metric %s at %s: add it, or list it in differences.txt", family, path)
 			}
+			got, want := stage(text.String(), family), families[family]
+			if got != "" && strings.HasPrefix(want, "[") && !strings.HasPrefix(want, got) {
+				t.Errorf("%s: got the help %s…, want %.20s…", family, got, want)
+			}
 		}
 		for _, pattern := range missing[path] {
-			for _, family := range families {
+			for _, family := range names {
 				if matches([]string{pattern}, family) && !matches(atTimes, family) && named(text.String(), family) {
 					t.Errorf("differences.txt says that only the kubelet has %s at %s, but sources of nodelet name it", family, path)
 				}
 			}
-			if !slices.ContainsFunc(append(families, later...), func(family string) bool {
+			if !slices.ContainsFunc(append(names, later...), func(family string) bool {
 				return matches([]string{pattern}, family)
 			}) {
 				t.Errorf("differences.txt has %s at %s, which the kubelet does not have", pattern, path)
@@ -153,6 +159,15 @@ func named(text, family string) bool {
 		found = found || cut && strings.Contains(text, `"`+rest+`"`)
 	}
 	return found
+}
+
+// stage returns the stage with which the help of a family begins, such as "[ALPHA]", or "".
+func stage(text, family string) string {
+	found := regexp.MustCompile(`"` + family + `",\s*"(\[[A-Z]+\])`).FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return found[1]
 }
 
 // hidden are deprecated families, which a kubelet of this version does not show.
