@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -40,6 +41,8 @@ type Config struct {
 	Grace time.Duration
 	// RegisterTimeout is how long Resume waits for plugins; zero means 30 seconds.
 	RegisterTimeout time.Duration
+	// Limiter bounds the calls of the pod resources API; nil means as the kubelet does.
+	Limiter flowcontrol.RateLimiter
 	// Pods returns the pods of the node that have not terminated. It may block.
 	Pods func(ctx context.Context) ([]*corev1.Pod, error)
 	// Claims returns what a container has by ResourceClaims. It must not call back.
@@ -117,6 +120,9 @@ func New(cfg Config) (*Devices, error) {
 	}
 	if cfg.RegisterTimeout == 0 {
 		cfg.RegisterTimeout = registerTimeout
+	}
+	if cfg.Limiter == nil {
+		cfg.Limiter = flowcontrol.NewTokenBucketRateLimiter(callsPerSecond, callsAtOnce)
 	}
 	d := &Devices{
 		cfg: cfg,

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/plugins/devices"
@@ -31,6 +32,7 @@ type world struct {
 	grace time.Duration
 	// timeout is how long pods wait for plugins.
 	timeout time.Duration
+	limiter flowcontrol.RateLimiter
 	devices *devices.Devices
 
 	mu    sync.Mutex
@@ -55,6 +57,7 @@ func (w *world) begin() {
 		Root:            w.Dir,
 		Grace:           w.grace,
 		RegisterTimeout: w.timeout,
+		Limiter:         w.limiter,
 		Wake:            w.Wake,
 		HealthChanged:   w.healthChanged,
 		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },

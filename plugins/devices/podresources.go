@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
@@ -144,7 +146,14 @@ func alphaContainer(c *podresources.ContainerResources) *podresourcesalpha.Conta
 	return out
 }
 
-// resourcesServer serves both versions of the pod resources API and counts its calls.
+// callsPerSecond and callsAtOnce bound the calls of the pod resources API, as in the kubelet.
+const callsPerSecond, callsAtOnce = 100, 10
+
+// errTooMany has the kubelet's text, with which clients compare it.
+var errTooMany = status.Error(codes.ResourceExhausted, "rejected by rate limit")
+
+// resourcesServer serves both versions of the pod resources API and counts its calls. It refuses those that are too
+// many.
 func (d *Devices) resourcesServer() *grpc.Server {
 	l := &lister{d: d}
 	versions := map[any]string{}
@@ -152,6 +161,9 @@ func (d *Devices) resourcesServer() *grpc.Server {
 	versions[l], versions[alpha] = "v1", "v1alpha1"
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
+		if !d.cfg.Limiter.TryAccept() {
+			return nil, errTooMany
+		}
 		answer, err := handle(ctx, request)
 		d.cfg.Asked(versions[info.Server], path.Base(info.FullMethod), err)
 		return answer, err

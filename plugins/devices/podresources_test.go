@@ -1,19 +1,25 @@
 package devices_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/nodelet/nodelet/test/faulttest"
+	"github.com/nodelet/nodelet/test/plugins/plugintest"
 )
 
 // format returns a list of devices as text, with the NUMA node behind the name where there is one.
@@ -95,6 +101,30 @@ func TestPodResources(t *testing.T) {
 		"v1 Get failed=true", "v1alpha1 List failed=false"}
 	if !slices.Equal(w.asked, counted) {
 		t.Errorf("got the calls %q counted, want %q", w.asked, counted)
+	}
+}
+
+// TestPodResourcesAreLimited checks that a client that asks without a pause is refused, and that its calls are not
+// counted, as with the kubelet.
+func TestPodResourcesAreLimited(t *testing.T) {
+	t.Parallel()
+	w := &world{Node: plugintest.New(t), timeout: time.Hour, limiter: flowcontrol.NewFakeNeverRateLimiter()}
+	w.begin()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{},
+		grpc.WaitForReady(true))
+	if want := status.Error(codes.ResourceExhausted, "rejected by rate limit"); !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.asked) != 0 {
+		t.Errorf("got the calls %q counted, want none", w.asked)
 	}
 }
 

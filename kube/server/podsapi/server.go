@@ -142,8 +142,7 @@ func (s *Server) GetPod(ctx context.Context, r *api.GetPodRequest) (*api.GetPodR
 // allow returns an error if there are too many calls.
 func (s *Server) allow() error {
 	if !s.limiter.TryAccept() {
-		return status.Errorf(codes.ResourceExhausted,
-			"more than %d calls a second: try again later, or keep one WatchPods call open", qps)
+		return status.Error(codes.ResourceExhausted, "rejected by rate limit") // the text of the kubelet
 	}
 	return nil
 }
