@@ -134,6 +134,15 @@ func unmountTop(dir *os.File, name string) error {
 	return unmountError(dir, name, unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
 }
 
+// detach takes everything that is mounted on the entry name of dir out of the tree, also if it is busy or its server is
+// gone. It is for a further mount of a volume that stays mounted itself.
+func detach(dir *os.File, name string) error {
+	target := filepath.Join(fdPath(dir), name)
+	return mounts.UnmountAll(func() error {
+		return unmountError(dir, name, unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
+	})
+}
+
 func unmountError(dir *os.File, name string, err error) error {
 	if err == nil {
 		return nil

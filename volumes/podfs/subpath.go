@@ -231,7 +231,7 @@ func (v *FS) bindSubpath(s SubPath, part *os.File) error {
 	if got, err := statChild(dir, s.index()); err == nil && mounts.IsRoot(&got) && sameFile(got, want) {
 		return nil
 	}
-	if err := unmount(dir, s.index()); err != nil {
+	if err := detach(dir, s.index()); err != nil {
 		return err
 	}
 	target, err := makeTarget(dir, s.index(), fileType(want) == unix.S_IFDIR)

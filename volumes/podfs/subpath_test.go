@@ -2,6 +2,7 @@ package podfs
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -223,6 +224,35 @@ func TestSubpathIsExchanged(t *testing.T) {
 		if statPath(t, got).Ino != statPath(t, filepath.Join(s.HostPath, path)).Ino || countMounts(t, got) != 1 {
 			t.Errorf("%s: got another file or %d mounts, want this path in one mount", path, countMounts(t, got))
 		}
+	}
+}
+
+// TestBusySubpathIsExchanged checks that a part that a program of the node still has open holds up no container, as
+// with the kubelet; what that program has open stays what it was.
+func TestBusySubpathIsExchanged(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	s.Path = "dir/sub"
+	old, err := v.Subpath(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, err := os.Open(filepath.Join(old, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	s.Path = "dir"
+	got, err := v.Subpath(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if statPath(t, got).Ino != statPath(t, filepath.Join(s.HostPath, "dir")).Ino || countMounts(t, got) != 1 {
+		t.Errorf("got another file or %d mounts, want the new path in one mount", countMounts(t, got))
+	}
+	if text, err := io.ReadAll(busy); string(text) != "inside" || err != nil {
+		t.Errorf("the open file: got %q, %v, want its text", text, err)
 	}
 }
 
