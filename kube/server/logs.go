@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,9 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	o := &corev1.PodLogOptions{Container: q.Get("container")}
 	all := corev1.LogStreamAll
 	o.Stream = &all
+	unreadable := func(name string) error {
+		return Errorf(http.StatusBadRequest, "Unable to decode query: %s=%q", name, short(q.Get(name)))
+	}
 	bad := func(name string) error {
 		return Errorf(http.StatusUnprocessableEntity, "Invalid request: %s=%q", name, short(q.Get(name)))
 	}
@@ -69,7 +73,10 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	}{"tailLines": {&o.TailLines, 0}, "sinceSeconds": {&o.SinceSeconds, 1}, "limitBytes": {&o.LimitBytes, 1}} {
 		if text := q.Get(name); text != "" {
 			v, err := strconv.ParseInt(text, 10, 64)
-			if err != nil || v < n.least {
+			if err != nil {
+				return nil, unreadable(name)
+			}
+			if v < n.least {
 				return nil, bad(name)
 			}
 			*n.into = &v
@@ -77,7 +84,10 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	}
 	if text := q.Get("sinceTime"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
-		if err != nil || o.SinceSeconds != nil {
+		if err != nil {
+			return nil, unreadable("sinceTime")
+		}
+		if o.SinceSeconds != nil {
 			return nil, bad("sinceTime")
 		}
 		o.SinceTime = &metav1.Time{Time: at}
@@ -95,13 +105,13 @@ func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 }
 
 // boolean reports whether a flag is set, as the API defines it: present without a value, or with one other than "0" and
-// "false".
+// "false" in upper or lower case.
 func boolean(q url.Values, name string) bool {
 	if !q.Has(name) {
 		return false
 	}
 	v := q.Get(name)
-	return v != "0" && v != "false"
+	return v != "0" && !strings.EqualFold(v, "false")
 }
 
 // flushed writes a log to the client. Lines are buffered until Flush. A client that receives nothing for the idle time
