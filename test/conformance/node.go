@@ -9,8 +9,11 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -26,8 +29,11 @@ const podLogs = "/var/log/pods"
 // podCgroup is the cgroup of all pods in which the specs look for theirs.
 const podCgroup = "/kubepods"
 
-// nodeTest is the suite's program.
-const nodeTest = "e2e_node.test"
+// nodeTest is the suite's program, and runtimePID the file that tells it the container runtime's process.
+const (
+	nodeTest   = "e2e_node.test"
+	runtimePID = "runtime.pid"
+)
 
 // The environment variables with the directory in which the shims keep the units, and with the directories of the
 // cgroup in which they start them.
@@ -94,18 +100,58 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 		return nil, err
 	}
 	defer r.stopAgent(ctx)
+	stop, err := r.serveSystemd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	args := append([]string{filepath.Join(suite, "ginkgo")}, o.runnerArgs()...)
 	if o.listOnly {
 		args = append(args, "--dry-run", "-v")
 	}
 	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
 		"--kubelet-flags=--runtime-cgroups="+runtimeCgroup(r.node),
+		"--container-runtime-pid-file="+filepath.Join(r.work, runtimePID),
 		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
 		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
 	if strings.Contains(o.focus, proxySpecs) {
 		args = append(args, "--cri-proxy-enabled")
 	}
 	return results(o, r.command(ctx, args...))
+}
+
+// serveSystemd stands in for systemd on a bus, if the machine has dbus-daemon.
+func (r *nodeRun) serveSystemd(ctx context.Context) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // an interrupted suite starts the runtime again
+	address, wait, err := startBus(ctx)
+	if errors.Is(err, exec.ErrNotFound) {
+		fmt.Fprintln(os.Stderr, "conformance: no dbus-daemon: specs that stop the container runtime will fail")
+		err = nil
+	}
+	if wait == nil {
+		cancel()
+		return func() {}, err
+	}
+	stop = func() { cancel(); wait() }
+	runtime := r.node.Runtime
+	m := &manager{
+		start: func() error {
+			if runtime.PID() != 0 {
+				return nil
+			}
+			return errors.Join(runtime.Start(ctx), confine(r.node))
+		},
+		stop: func() error { return runtime.Stop(unix.SIGTERM) },
+	}
+	if err == nil {
+		err = m.serve(ctx, address)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	r.env = append(r.env, busEnv+"="+address)
+	return stop, nil
 }
 
 // command returns a command on the node, with the shims before the programs of the machine.
@@ -159,7 +205,9 @@ func (r *nodeRun) prepare(ctx context.Context, suite string, tb *testbed.Testbed
 			return err
 		}
 	}
-	err = errors.Join(os.Symlink(program, filepath.Join(r.work, "kubelet")),
+	pid := strconv.Itoa(r.node.Runtime.PID())
+	err = errors.Join(os.WriteFile(filepath.Join(r.work, runtimePID), []byte(pid), 0o644),
+		os.Symlink(program, filepath.Join(r.work, "kubelet")),
 		os.Symlink(filepath.Join(suite, nodeTest), filepath.Join(r.work, nodeTest)))
 	if err != nil {
 		return err

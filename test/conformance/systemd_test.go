@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+)
+
+// TestManager stops and starts a unit over a bus, with the client that the suite uses.
+func TestManager(t *testing.T) {
+	if _, err := exec.LookPath("dbus-daemon"); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	address, wait, err := startBus(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); wait() })
+	stopped := false
+	m := &manager{
+		start: func() error { return errors.New("it does not start") },
+		stop:  func() error { stopped = true; return nil },
+	}
+	if err := m.serve(ctx, address); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(busEnv, address)
+	bus, err := systemd.NewSystemConnectionContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bus.Close()
+	unit, err := bus.GetUnitNameByPID(ctx, 1)
+	if err != nil || unit != "containerd.service" {
+		t.Fatalf("got unit %q (%v), want containerd.service", unit, err)
+	}
+	job := make(chan string)
+	if _, err := bus.StopUnitContext(ctx, unit, "replace", job); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-job; got != "done" || !stopped {
+		t.Errorf("the job to stop: got %q, stopped %t; want done, true", got, stopped)
+	}
+	if _, err := bus.StartUnitContext(ctx, unit, "replace", job); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-job; got != "failed" {
+		t.Errorf("a job that fails: got %q, want failed", got)
+	}
+}
