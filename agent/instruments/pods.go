@@ -39,6 +39,7 @@ func gaugeByStatic(t *metrics.Text, name, help string, value [2]int) {
 // that are mounted first, then those that should be mounted.
 type counted struct {
 	active, desired [2]int
+	mirrors         int
 	working         map[workingPod]int
 	running         int
 	containers      map[runtimeapi.ContainerState]int
@@ -64,7 +65,7 @@ func (c *counted) write(t *metrics.Text) {
 	gaugeByStatic(t, "kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run.",
 		c.desired)
 	t.Gauge("kubelet_mirror_pods", "[ALPHA] The number of mirror pods the kubelet will try to create "+
-		"(one per admitted static pod)", float64(c.desired[1]))
+		"(one per admitted static pod)", float64(c.mirrors))
 	c.writeWorking(t)
 	c.writeResizes(t)
 	c.writeWaits(t)
@@ -97,11 +98,15 @@ func count(all []agent.PodView) counted {
 		}
 		ended := podutil.IsTerminal(s.Status.Phase)
 		c.working[working(s)]++
-		if !s.Stop.Is(podstate.StopOrphaned) {
+		orphaned := s.Stop.Is(podstate.StopOrphaned)
+		if !orphaned {
 			c.desired[kind]++
 		}
-		if !s.Rejected && !ended {
+		if !orphaned && !s.Rejected && !ended {
 			c.active[kind]++
+		}
+		if s.Mirror != nil {
+			c.mirrors++
 		}
 		if s.ReadySandbox() != "" {
 			c.running++

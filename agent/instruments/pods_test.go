@@ -39,12 +39,14 @@ func TestMetrics(t *testing.T) {
 	}}
 	running := corev1.PodStatus{Phase: corev1.PodRunning}
 	AddPods(e, snapshot{
-		{Pod: static, Status: running, Runtime: &cri.Snapshot{
+		{Pod: static, Status: running, Mirror: static, Runtime: &cri.Snapshot{
 			Sandboxes:  []*runtimeapi.PodSandboxStatus{{Id: "s"}}, // it is ready
 			Containers: []cri.Container{runs, runs},
 		}},
 		{Pod: pod, Status: running, Runtime: &cri.Snapshot{}, Mounted: map[string]string{"data": "/data"}},
 		{Pod: pod, Status: corev1.PodStatus{Phase: corev1.PodFailed}, Runtime: &cri.Snapshot{},
+			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
+		{Pod: static, Status: running, Runtime: &cri.Snapshot{}, Mirror: static, // its manifest is gone
 			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	m := New(e)
@@ -67,10 +69,13 @@ func TestMetrics(t *testing.T) {
 		`kubelet_active_pods{static=""} 1`,
 		`kubelet_active_pods{static="true"} 1`,
 		`kubelet_desired_pods{static=""} 1`,
+		`kubelet_desired_pods{static="true"} 1`,
+		`kubelet_mirror_pods 2`,
 		`kubelet_running_pods 1`,
 		`kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1`,
 		`kubelet_working_pods{config="desired",lifecycle="sync",static=""} 1`,
 		`kubelet_working_pods{config="orphan",lifecycle="terminated",static=""} 1`,
+		`kubelet_working_pods{config="orphan",lifecycle="terminating",static="true"} 1`,
 		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 0`,
 		`kubelet_running_containers{container_state="running"} 2`,
 		`kubelet_cgroup_version 2`,
