@@ -92,7 +92,7 @@ func New(cfg Config) (*CSI, error) {
 		volumes: map[key]*volume{},
 		hidden:  map[string]bool{},
 	}
-	if err := (&recovery{store: records, drivers: cfg.InTree, journaled: map[key]bool{}}).run(); err != nil {
+	if err := (&recovery{store: records, drivers: cfg.InTree}).run(); err != nil {
 		return nil, errors.Join(err, f.root.Close())
 	}
 	c := &CSI{

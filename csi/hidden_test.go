@@ -15,17 +15,20 @@ import (
 	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
-// hidePod restarts csi as after a kubelet, with the file about the volume a of pod-1 damaged. It returns that file.
-func (w *world) hidePod() (file string) {
+// hidePod restarts csi as after a kubelet, with the file about the volume a of pod-1 damaged.
+func (w *world) hidePod() {
 	w.T.Helper()
 	w.Kill()
 	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
 		w.T.Fatal(err)
 	}
-	file = filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json")
-	write(w.T, file, "")
+	write(w.T, w.podFile(), "")
 	w.begin()
-	return file
+}
+
+// podFile is the kubelet's file about the volume a of pod-1.
+func (w *world) podFile() string {
+	return filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/vol_data.json")
 }
 
 func (w *world) inUse(v *csi.Volume) bool {
@@ -79,6 +82,25 @@ func TestDamagedDataFileOfOne(t *testing.T) {
 	w.keeps()
 }
 
+// TestHiddenPodBesideOldRecord checks that a volume is not unstaged while a pod may use it whose file is damaged, if
+// the record of the volume is from before a kubelet ran the node: it does not name the pod.
+func TestHiddenPodBesideOldRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-2", v)
+	journal := w.journals()[0]
+	old := read(t, journal)
+	w.publish("pod-1", v)
+	w.unpublish("pod-2", v)
+	w.Kill()
+	write(t, journal, old)
+	write(t, w.podFile(), "")
+	w.begin()
+	w.unpublish("pod-2", v)
+	w.keeps()
+}
+
 // TestHiddenPodIsKnownAgain checks that a volume is unstaged when the pod is known that uses it, and has ended.
 func TestHiddenPodIsKnownAgain(t *testing.T) {
 	t.Parallel()
@@ -101,7 +123,8 @@ func TestHiddenPodIsTakenDown(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	w.publish("pod-1", v)
-	file := w.hidePod()
+	w.hidePod()
+	file := w.podFile()
 	w.keeps()
 	if err := errors.Join(unix.Unmount(filepath.Join(filepath.Dir(file), "mount"), 0), os.Remove(file)); err != nil {
 		t.Fatal(err)

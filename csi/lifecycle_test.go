@@ -2,8 +2,10 @@ package csi_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -253,13 +255,24 @@ func TestInline(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestNoStaging checks that a driver without staging is not asked for it.
+// TestNoStaging checks that a driver without staging is not asked for it, also after a kubelet, which makes the
+// directory for it all the same.
 func TestNoStaging(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *fake.Config) { c.NoStage = true })
 	v := w.volume("a")
 	w.publish("pod-1", v)
 	w.unpublish("pod-1", v)
+	w.publish("pod-2", v)
+	w.Kill()
+	staging := fmt.Sprintf("plugins/kubernetes.io/csi/%s/%x/globalmount", driverName, sha256.Sum256([]byte(v.Handle)))
+	err := errors.Join(os.RemoveAll(filepath.Join(w.root, "nodelet")), os.MkdirAll(filepath.Join(w.root, staging), 0o750))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	w.publish("pod-2", v)
+	w.unpublish("pod-2", v)
 	if w.calls("NodeStageVolume")+w.calls("NodeUnstageVolume") != 0 {
 		t.Errorf("got the calls %q, want no staging", w.driver.Calls())
 	}

@@ -33,8 +33,6 @@ type record struct {
 	Stage   state  `json:"stage,omitempty"`
 	// StageMounted: the driver mounted something there, so the kernel knows whether it still is mounted.
 	StageMounted bool `json:"stageMounted,omitempty"`
-	// Kept: a pod may use it of which no file says so. It is not unstaged before that pod's volume is known or gone.
-	Kept bool `json:"kept,omitempty"`
 	// Boot is the boot in which Stage and Uses were valid: mounts do not survive it.
 	Boot string `json:"boot"`
 	// Uses are the pods' uses, by useID.

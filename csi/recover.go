@@ -18,7 +18,6 @@ type recovery struct {
 	drivers []InTreeDriver
 	// unreadable is the first error of what cannot be read just now: pods may use the volumes that it hides.
 	unreadable error
-	journaled  map[key]bool // the volumes that have a record
 }
 
 // run reads the journals, then the kubelet's files.
@@ -34,15 +33,14 @@ func (r *recovery) run() error {
 			rec.distrust()
 		}
 		r.volumes[rec.key()] = &volume{rec: rec}
-		r.journaled[rec.key()] = true
 	}
 	err = errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
-	for k, v := range r.volumes {
+	for _, v := range r.volumes {
 		there := r.files.exists(v.rec.Staging) || r.files.mounted(v.rec.Staging)
-		if !r.journaled[k] && v.rec.Stage == none && there {
+		if v.rec.Stage == none && there {
 			v.rec.Stage = intent // the file that says so is damaged or missing
 		}
-		v.rec.Kept = len(r.hidden) > 0 && (v.rec.Kept || !r.journaled[k])
+		v.kept = !inTree(v.rec.Driver)
 	}
 	return err
 }
@@ -162,12 +160,12 @@ func (r *recovery) findPublished() error {
 	return nil
 }
 
-// hide notes that a pod may use a volume that only a kubelet's files name: that of the pod is damaged, and no record
-// names the volume.
+// hide notes that a pod may use a volume of which its file does not say which it is, and no record does: one that a
+// kubelet has published, perhaps in between, or whose record is lost.
 func (r *recovery) hide(pod types.UID, name string) {
 	if _, found := r.find(pod, name); !found && r.files.mounted(filepath.Join(podVolumeDir(pod, name), "mount")) {
 		r.hidden[useID(pod, name)] = true
-		r.log.Warn("a pod uses a CSI volume of which no file says which: volumes of a kubelet stay staged until it ends",
+		r.log.Warn("a pod uses a CSI volume of which no file says which: all that are staged stay so until it ends",
 			"podUID", pod, "volume", name)
 	}
 }

@@ -36,7 +36,7 @@ func (c *CSI) Stats(ctx context.Context, pod types.UID, name string) (s Stats, o
 		VolumeId:   k.handle,
 		VolumePath: c.files.abs(rec.Uses[useID(pod, name)].Target),
 	}
-	if rec.Stage != none {
+	if rec.Stage != none && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
 	got, err := call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, r)

@@ -21,7 +21,7 @@ type store struct {
 
 	mu      sync.Mutex
 	volumes map[key]*volume
-	// hidden are the uses, by useID, of which no file says which volume it is: one of those with Kept.
+	// hidden are the uses, by useID, of which no file says which volume it is: one of those that are kept.
 	hidden map[string]bool
 }
 
@@ -30,6 +30,8 @@ type volume struct {
 	rec *record
 	// fresh: staged by this process.
 	fresh bool
+	// kept: it was there when the process began, so a hidden use may be one of it. It is not unstaged while there is one.
+	kept bool
 	// lines of the journal that this process has written; the volume's lock guards it.
 	lines int
 }
@@ -109,7 +111,7 @@ func (s *store) unused() []key {
 	defer s.mu.Unlock()
 	var all []key
 	for k, v := range s.volumes {
-		if s.unusedNow(v.rec) {
+		if s.unusedNow(v) {
 			all = append(all, k)
 		}
 	}
@@ -121,11 +123,13 @@ func (s *store) isUnused(k key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.volumes[k]
-	return v != nil && s.unusedNow(v.rec)
+	return v != nil && s.unusedNow(v)
 }
 
 // unusedNow reports whether certainly no pod uses a volume. The caller holds store.mu.
-func (s *store) unusedNow(r *record) bool { return len(r.Uses) == 0 && !(r.Kept && len(s.hidden) > 0) }
+func (s *store) unusedNow(v *volume) bool {
+	return len(v.rec.Uses) == 0 && !(v.kept && len(s.hidden) > 0)
+}
 
 // reveal notes that a use is not hidden any more: its volume is known, or it has ended. It reports whether that was the
 // last one, so that what was kept may be unused.
