@@ -101,6 +101,32 @@ func TestHiddenPodBesideOldRecord(t *testing.T) {
 	w.keeps()
 }
 
+// TestOldRecord checks that what a kubelet has done since a record was written counts more than the record: the volume
+// was attached again and mounted with another SELinux label.
+func TestOldRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	before, after := w.labelled("a", labelOne), w.labelled("a", labelTwo)
+	before.Attachment.UID, after.Attachment.UID = "before", "after"
+	w.publish("pod-2", before)
+	journal := w.journals()[0]
+	old := read(t, journal)
+	w.unpublish("pod-2", before)
+	w.nothingLeft()
+	w.publish("pod-1", after)
+	w.Kill()
+	write(t, journal, old)
+	w.begin()
+	w.unpublish("pod-2", before)
+	w.publish("pod-3", after)
+	if n := w.calls("NodeStageVolume"); n > 3 {
+		t.Errorf("staged %d times, want at most once more than before", n)
+	}
+	w.unpublish("pod-1", after)
+	w.unpublish("pod-3", after)
+	w.nothingLeft()
+}
+
 // TestHiddenPodIsKnownAgain checks that a volume is unstaged when the pod is known that uses it, and has ended.
 func TestHiddenPodIsKnownAgain(t *testing.T) {
 	t.Parallel()

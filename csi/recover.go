@@ -173,10 +173,12 @@ func (r *recovery) hide(pod types.UID, name string) {
 // addUse adds a pod's use of a volume that a file of the kubelet describes.
 func (r *recovery) addUse(d volData, pod types.UID, v *Volume) {
 	rec := r.record(d)
-	rec.Block = rec.Block || v.Block
 	if rec.Uses[useID(pod, v.Name)] != nil {
 		return
 	}
+	// A kubelet has published it: an older record is out of date.
+	rec.Block, rec.SELinux = v.Block, d.SELinux
+	rec.Attachment = ""
 	u := &use{Pod: pod, Name: v.Name, Target: layoutOf(d.Driver).target(pod, v, rec.Staging), Publish: intent}
 	if r.files.mounted(u.Target) {
 		u.Publish, u.Mounted = done, true
