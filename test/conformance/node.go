@@ -111,6 +111,7 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 	}
 	args = append(args, filepath.Join(r.work, nodeTest), "--", "--node-name="+r.node.Name,
 		"--kubelet-flags=--runtime-cgroups="+runtimeCgroup(r.node),
+		"--kubelet-flags=--node-ip="+r.node.IP, // it would ask a DNS server, which the node cannot reach
 		"--container-runtime-pid-file="+filepath.Join(r.work, runtimePID),
 		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
 		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
