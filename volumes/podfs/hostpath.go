@@ -14,7 +14,7 @@ import (
 
 // mountHostPath checks a path of the node, and creates it if the volume asks for that. It mounts nothing. Links are
 // followed: the administrator chose the path.
-func mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) (Mounted, error) {
+func (v *FS) mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) (Mounted, error) {
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return Mounted{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", s.Path)
 	}
@@ -22,11 +22,11 @@ func mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) (Mounted
 	if s.Type != nil {
 		wanted = *s.Type
 	}
-	changed, err := checkHostPath(ctx, s.Path, wanted)
+	changed, err := v.checkHostPath(ctx, s.Path, wanted)
 	return Mounted{HostPath: s.Path, Changed: changed}, err
 }
 
-func checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType) (made bool, err error) {
+func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType) (made bool, err error) {
 	if wanted == corev1.HostPathUnset {
 		return false, nil
 	}
@@ -45,7 +45,7 @@ func checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType)
 	default:
 		return false, fmt.Errorf("%s is an invalid volume type", wanted)
 	}
-	info, err := statNode(ctx, path)
+	info, err := v.statNode(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		switch wanted {
 		case corev1.HostPathDirectoryOrCreate:
@@ -66,18 +66,13 @@ func checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType)
 }
 
 // statNode returns what is at a path of the node. It can be given up: the path may be below a mount whose server does
-// not answer, and no call to that ends before the server is back.
-func statNode(ctx context.Context, path string) (fs.FileInfo, error) {
-	found := make(chan struct{})
-	var there fs.FileInfo
-	var failed error
-	go func() {
-		there, failed = os.Stat(path)
-		close(found)
-	}()
+// not answer, and no call to that ends before the server is back. Until then no other call is made: each has a thread.
+func (v *FS) statNode(ctx context.Context, path string) (fs.FileInfo, error) {
+	found := v.looking.DoChan(path, func() (any, error) { return v.stat(path) })
 	select {
-	case <-found:
-		return there, failed
+	case r := <-found:
+		info, _ := r.Val.(fs.FileInfo)
+		return info, r.Err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("stat %s: %w", path, ctx.Err())
 	}

@@ -3,10 +3,13 @@ package podfs
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -133,4 +136,34 @@ func TestSilentPath(t *testing.T) {
 			t.Fatal("a mount waits for the server")
 		}
 	}
+}
+
+// TestSilentPathIsLookedAtOnce checks that pods that come and go do not add calls to a path whose server does not
+// answer.
+func TestSilentPathIsLookedAtOnce(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	synctest.Test(t, func(t *testing.T) {
+		answer, calls := make(chan struct{}), atomic.Int32{}
+		v.stat = func(path string) (fs.FileInfo, error) {
+			calls.Add(1)
+			<-answer
+			return os.Stat(path)
+		}
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := v.statNode(ctx, "/"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("without an answer: got %v, want %v", err, context.DeadlineExceeded)
+			}
+			cancel()
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("got %d calls, want 1", n)
+		}
+		close(answer)
+		synctest.Wait()
+		if info, err := v.statNode(t.Context(), "/"); err != nil || !info.IsDir() {
+			t.Errorf("with an answer: got %v, %v, want a directory", info, err)
+		}
+	})
 }

@@ -68,7 +68,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 // release when the volume is mounted: a device is locked until then.
 func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
 	mount func(*os.File) error, first bool, release func(), err error) {
-	isDevice, err := isDevice(ctx, s.Path)
+	isDevice, err := v.isDevice(ctx, s.Path)
 	if err != nil {
 		return nil, false, nil, err
 	}
@@ -106,8 +106,8 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 }
 
 // isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error.
-func isDevice(ctx context.Context, path string) (bool, error) {
-	info, err := statNode(ctx, path)
+func (v *FS) isDevice(ctx context.Context, path string) (bool, error) {
+	info, err := v.statNode(ctx, path)
 	if err != nil {
 		return false, err
 	}
@@ -223,7 +223,7 @@ func (v *FS) Grow(ctx context.Context, p Persistent) error {
 	if s == nil || p.Block {
 		return nil
 	}
-	if isDevice, err := isDevice(ctx, s.Path); err != nil || !isDevice {
+	if isDevice, err := v.isDevice(ctx, s.Path); err != nil || !isDevice {
 		return err
 	}
 	device, err := block.Open(ctx, s.Path)

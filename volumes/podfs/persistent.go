@@ -52,7 +52,7 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	case p.Block:
 		return Mounted{}, fmt.Errorf("kind %s cannot be used as a block device", fieldSet(s))
 	case s.HostPath != nil:
-		return mountHostPath(ctx, s.HostPath)
+		return v.mountHostPath(ctx, s.HostPath)
 	case s.NFS != nil:
 		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, MountOptions(p.PV), s.NFS.ReadOnly || p.ReadOnly)
 	default:

@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
@@ -30,6 +32,9 @@ type FS struct {
 	writers chan struct{}
 	// serverPatience is how long an unmount waits for a server of NFS.
 	serverPatience time.Duration
+	// stat is os.Stat, and looking the calls of it for paths of the node.
+	stat    func(path string) (fs.FileInfo, error)
+	looking singleflight.Group
 }
 
 // New creates PodsDir and checks that the kernel has what this package needs: openat2 (Linux 5.6) and mount points in
@@ -48,6 +53,7 @@ func New(cfg Config) (*FS, error) {
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
 
 		serverPatience: time.Minute, // as the kubelet
+		stat:           os.Stat,
 	}
 	if err := v.checkKernel(); err != nil {
 		return nil, err
@@ -128,7 +134,7 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	case s.EmptyDir != nil:
 		return v.mountEmptyDir(ctx, r, s.EmptyDir)
 	case s.HostPath != nil:
-		return mountHostPath(ctx, s.HostPath)
+		return v.mountHostPath(ctx, s.HostPath)
 	case s.NFS != nil:
 		return v.mountNFS(ctx, r.Pod, r.Volume.Name, s.NFS, nil, s.NFS.ReadOnly)
 	case s.Image != nil:
