@@ -1,7 +1,10 @@
 package nodelet_test
 
 import (
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -112,5 +115,36 @@ func TestWorkflows(t *testing.T) {
 		if !strings.Contains(string(makefile), "\n"+m[1]+":") {
 			t.Errorf("a workflow runs make %s, which the Makefile does not have", m[1])
 		}
+	}
+}
+
+// TestBotKnowsEachModule checks that the bot looks for new dependencies of each Go module.
+func TestBotKnowsEachModule(t *testing.T) {
+	text, err := os.ReadFile(".github/dependabot.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bot struct {
+		Updates []struct{ Directories []string }
+	}
+	if err := yaml.Unmarshal(text, &bot); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(file) != "go.mod" {
+			return err
+		}
+		for _, u := range bot.Updates {
+			for _, pattern := range u.Directories {
+				if ok, err := path.Match(pattern, path.Join("/", filepath.Dir(file))); ok || err != nil {
+					return err
+				}
+			}
+		}
+		t.Errorf("dependabot.yaml has no directory for %s", file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
