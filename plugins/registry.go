@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +68,10 @@ type Registry struct {
 	pollInterval time.Duration
 	// dismissed says that a plugin has been dismissed: another may be at its socket.
 	dismissed latest.Signal
+
+	mu sync.Mutex
+	// accepted are the plugins that their handlers serve now, by the sockets at which they have registered.
+	accepted map[string]Info
 }
 
 // New returns a registry. Nothing is called before Run.
@@ -73,7 +80,14 @@ func New(cfg Config) *Registry {
 		cfg.PollInterval = 5 * time.Second
 	}
 	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers, log: cfg.Log,
-		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal()}
+		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal(), accepted: map[string]Info{}}
+}
+
+// Accepted returns the plugins that are served now, in no order. One with several sockets is there several times.
+func (r *Registry) Accepted() []Info {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.accepted))
 }
 
 // Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an
@@ -325,6 +339,18 @@ func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo,
 		return nil, fmt.Errorf("plugins of type %q are not served by this node agent", info.Type)
 	}
 	endpoint := strings.TrimPrefix(cmp.Or(info.Endpoint, socket), "unix://")
-	return handler.Accept(ctx, Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions,
-		Endpoint: endpoint})
+	p := Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions, Endpoint: endpoint}
+	dismiss, err := handler.Accept(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accepted[socket] = p
+	return func(ctx context.Context) {
+		dismiss(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.accepted, socket)
+	}, nil
 }

@@ -26,9 +26,10 @@ const pluginType = "Test"
 
 // world is a root directory, a registry that works in it, and the handler of its plugins.
 type world struct {
-	t    *testing.T
-	root string
-	stop func()
+	t        *testing.T
+	root     string
+	stop     func()
+	registry *plugins.Registry
 
 	mu sync.Mutex
 	// known are the plugins that are registered, and how often one of that name was.
@@ -67,6 +68,7 @@ func (w *world) begin() {
 		Log:          slog.New(slog.NewTextHandler(w, nil)),
 		PollInterval: 20 * time.Millisecond,
 	})
+	w.registry = r
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -152,9 +154,14 @@ func (w *world) until(what string, ok func() bool) {
 func (w *world) untilKnown(names ...string) {
 	w.t.Helper()
 	w.until("registered are "+strings.Join(names, ", "), func() bool {
+		var accepted []string
+		for _, p := range w.registry.Accepted() {
+			accepted = append(accepted, p.Name)
+		}
+		slices.Sort(accepted)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return slices.Equal(slices.Sorted(maps.Keys(w.known)), names)
+		return slices.Equal(slices.Sorted(maps.Keys(w.known)), names) && slices.Equal(accepted, names)
 	})
 }
 

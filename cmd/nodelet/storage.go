@@ -125,5 +125,16 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	p.Start(h.dra.Run)
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
+	p.metrics.AddPlugins(func() map[string][]string { return registered(registry, h.devices) })
 	return h, nil
+}
+
+// registered returns the names of the plugins that are registered, by type. Device plugins may register in two ways.
+func registered(r *plugins.Registry, d *devices.Devices) map[string][]string {
+	all := map[string][]string{}
+	for _, p := range r.Accepted() {
+		all[p.Type] = append(all[p.Type], p.Name)
+	}
+	all[devices.PluginType] = d.Connected()
+	return all
 }

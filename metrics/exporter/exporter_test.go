@@ -45,6 +45,9 @@ func TestMetrics(t *testing.T) {
 	asked("v1", "Get", errors.New("not found"))
 	asked("v1alpha1", "List", nil)
 	e.AddPodsAPI()("v1alpha1", "GetPod", "NotFound")
+	e.AddPlugins(func() map[string][]string {
+		return map[string][]string{"DevicePlugin": nil, "CSIPlugin": {"nfs.example.com", "a.example.com", "nfs.example.com"}}
+	})
 	e.AddSettings([]config.Warning{{Flag: "lock-file"}, {Field: "qosReserved"}})
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
@@ -56,6 +59,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_pod_resources_endpoint_errors_get{server_api_version="v1"} 1`,
 		`kubelet_pod_requests_total{server_api_version="v1alpha1",status_code="NotFound"} 1`,
 		`kubelet_pod_requests_get_total{server_api_version="v1alpha1",status_code="NotFound"} 1`,
+		`nodelet_plugin_registered{type="CSIPlugin",name="a.example.com"} 1` + "\n" +
+			`nodelet_plugin_registered{type="CSIPlugin",name="nfs.example.com"} 1`,
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
 		`kubelet_node_config_error 0`,

@@ -2,6 +2,8 @@ package exporter
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nodelet/nodelet/metrics"
@@ -17,6 +19,19 @@ func (e *Exporter) AddDevicePlugins() (registered func(resource string), allocat
 		metrics.DefaultBuckets, "resource_name")
 	return func(resource string) { plugins.With(resource).Inc() },
 		func(resource string, took time.Duration) { calls.With(resource).Took(took) }
+}
+
+// AddPlugins adds the plugins that are registered now. registered returns their names by type, a name maybe twice.
+func (e *Exporter) AddPlugins(registered func() map[string][]string) {
+	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		t.Family("nodelet_plugin_registered", "Plugins that are registered with the node agent.", metrics.KindGauge)
+		all := registered()
+		for _, kind := range slices.Sorted(maps.Keys(all)) {
+			for _, name := range slices.Compact(slices.Sorted(slices.Values(all[kind]))) {
+				t.Sample(1, "type", kind, "name", name)
+			}
+		}
+	})
 }
 
 // AddImageCollection returns what counts an image that was removed, because of its age or for space. Call it once.

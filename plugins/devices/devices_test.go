@@ -147,8 +147,14 @@ func TestPluginGone(t *testing.T) {
 	p := w.plugin(nil)
 	one := pod("one", "app 2")
 	w.admit(one)
+	if got := w.devices.Connected(); !slices.Equal(got, []string{resourceName}) {
+		t.Errorf("got the plugins %q, want that of %s", got, resourceName)
+	}
 	p.Close()
 	w.untilCapacity(resourceName, 4, 0)
+	if got := w.devices.Connected(); len(got) > 0 {
+		t.Errorf("got the plugins %q after the end of the only one, want none", got)
+	}
 	w.refused(pod("two", "app 1"), "no healthy devices present; cannot allocate unhealthy devices nodelet.test/fake")
 	w.has(one, "app", "d1,d2")
 	again := w.plugin(nil)

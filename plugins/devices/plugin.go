@@ -192,7 +192,9 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 		d.keep()
 		d.notify()
 	}
-	d.wake(woken)
+	if len(woken) > 0 {
+		d.cfg.Wake(woken)
+	}
 	d.cfg.HealthChanged(holders)
 }
 
@@ -214,12 +216,6 @@ func devicesByID(list []*api.Device) (all map[string]device, repeated []string) 
 		all[l.ID] = one
 	}
 	return all, repeated
-}
-
-func (d *Devices) wake(pods []types.UID) {
-	if len(pods) > 0 {
-		d.cfg.Wake(pods)
-	}
 }
 
 // lost records that a plugin is gone: if it was the last of its resource, no device is healthy any more.

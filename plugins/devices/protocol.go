@@ -22,6 +22,19 @@ func (d *Devices) pluginOf(name string) (*plugin, *api.DevicePluginOptions) {
 	return nil, nil
 }
 
+// Connected returns the resources whose plugins are connected now, in no order.
+func (d *Devices) Connected() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var names []string
+	for name, r := range d.resources {
+		if r.plugin != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // prefer asks the plugin which n devices it prefers: all that are chosen already, the others of the free ones.
 func (p *plugin) prefer(ctx context.Context, chosen, free []string, n int) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
