@@ -17,10 +17,9 @@ import (
 const (
 	// gcPercent trades a little CPU in bursts for a heap that is a third smaller than with Go's default of 100.
 	gcPercent = 50
-	// trimEvery is how often Trim looks whether the agent is at rest: then it has allocated less than restBelow since
-	// the last look. trimAbove is how much garbage is worth the collections, which cost some milliseconds of CPU.
+	// trimEvery is how often Trim looks whether the agent is at rest. trimAbove is the least garbage that is worth the
+	// collections, which cost some milliseconds of CPU.
 	trimEvery = 20 * time.Second
-	restBelow = 1 << 20
 	trimAbove = 4 << 20
 	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that
 	// the agent runs need.
@@ -67,14 +66,14 @@ func limitHeap(limit int64) bool {
 // ends. Without it, the garbage of the last burst of pods would stay: an agent at rest allocates so little that the
 // next collection is hours away.
 func Trim(ctx context.Context) {
-	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	heap := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	var t trimmer
 	for {
 		if !backoff.Sleep(ctx, periodic.Until(trimEvery)) {
 			return
 		}
-		metrics.Read(allocated)
-		if t.due(allocated[0].Value.Uint64()) {
+		metrics.Read(heap)
+		if t.due(heap[0].Value.Uint64(), heap[1].Value.Uint64()) {
 			for range 3 { // each halves unused stacks, and what pools keep outlives one
 				runtime.GC()
 			}
@@ -91,11 +90,12 @@ type trimmer struct {
 }
 
 // due reports whether the agent is at rest and has garbage: it allocated little since the last look, and much since
-// the last trim. allocated is the bytes allocated since the start.
-func (t *trimmer) due(allocated uint64) bool {
-	atRest := allocated-t.seen < restBelow
+// the last trim. What is little and much depends on the number of pods, as live does, the bytes that the last
+// collection has left: an agent at rest still lists all its pods. allocated is the bytes allocated since the start.
+func (t *trimmer) due(allocated, live uint64) bool {
+	atRest := allocated-t.seen < live/2
 	t.seen = allocated
-	if !atRest || allocated-t.trimmed < trimAbove {
+	if !atRest || allocated-t.trimmed < max(trimAbove, live) {
 		return false
 	}
 	t.trimmed = allocated
