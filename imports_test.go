@@ -72,7 +72,7 @@ cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/strict
-cri/logs: host/beneath host/inotify internal/latest
+cri/logs: host/beneath host/inotify host/noatime internal/latest
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
@@ -109,6 +109,7 @@ volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block: host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
+volumes/podfs: host/noatime
 test: .
 `
 

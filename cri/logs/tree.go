@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/noatime"
 )
 
 // LinksDir is where log collectors expect links to the logs of containers.
@@ -145,7 +147,7 @@ func (t *Tree) each(do func(pods *os.Root, name, uid string) error) error {
 		return err
 	}
 	defer pods.Close()
-	all, err := fs.ReadDir(pods.FS(), ".")
+	all, err := noatime.ReadDir(func(flags int) (*os.File, error) { return pods.OpenFile(".", flags, 0) })
 	if err != nil {
 		return fmt.Errorf("list log directories: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/host/noatime"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -35,7 +36,7 @@ func (d *PodDirs) hostPath(uid types.UID, o OnDisk) string {
 
 // Pods returns the pods that have a directory, including pods that no longer exist.
 func (d *PodDirs) Pods() ([]types.UID, error) {
-	entries, err := os.ReadDir(d.podsDir)
+	entries, err := noatime.ReadDir(func(flags int) (*os.File, error) { return os.OpenFile(d.podsDir, flags, 0) })
 	if err != nil {
 		return nil, fmt.Errorf("list pod directories: %w", err)
 	}
