@@ -47,12 +47,17 @@ func (d *Dir) open(path string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_PATH, 0)
+	root, err := d.root()
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
 	return openAt(root, rel, flags)
+}
+
+// root opens the directory itself.
+func (d *Dir) root() (*os.File, error) {
+	return os.OpenFile(d.path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_PATH, 0)
 }
 
 // openAt opens a path below an open directory.
@@ -61,10 +66,21 @@ func openAt(dir *os.File, rel string, flags int) (*os.File, error) {
 		flags |= unix.O_NONBLOCK // opening a named pipe must not block
 	}
 	f, err := beneath.Open(dir, rel, flags, beneath.NoLinks)
+	return f, explained(err)
+}
+
+// statAt returns what fstat(2) says of a path below an open directory.
+func statAt(dir *os.File, rel string) (unix.Stat_t, error) {
+	info, err := beneath.Stat(dir, rel, beneath.NoLinks)
+	return info, explained(err)
+}
+
+// explained adds the cause to the error for a symbolic link.
+func explained(err error) error {
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%w (symbolic links are not followed)", err)
+		return fmt.Errorf("%w (symbolic links are not followed)", err)
 	}
-	return f, err
+	return err
 }
 
 // regular opens a log for reading. It must be a regular file: reading a named pipe would block.

@@ -77,10 +77,18 @@ func (r *Rotator) Round(ctx context.Context) {
 		}
 		return
 	}
+	root, err := r.Dir.root()
+	if err != nil {
+		if !errors.Is(err, unix.ENOENT) {
+			r.Log.Warn("cannot open the directory of container logs for rotation", "err", err)
+		}
+		return
+	}
+	defer root.Close()
 	var g errgroup.Group
 	g.SetLimit(max(1, r.Workers))
 	for _, l := range all {
-		due, err := r.due(l)
+		due, err := r.due(root, l)
 		if err == nil && !due {
 			continue
 		}
@@ -98,18 +106,17 @@ func (r *Rotator) Round(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// due reports whether a log has to be rotated, or is missing.
-func (r *Rotator) due(l Log) (bool, error) {
-	f, err := r.Dir.open(l.Path, unix.O_PATH)
-	if errors.Is(err, unix.ENOENT) {
-		return true, nil
-	}
+// due reports whether a log has to be rotated, or is missing. root is the directory of logs.
+func (r *Rotator) due(root *os.File, l Log) (bool, error) {
+	rel, err := r.Dir.below(l.Path)
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	return err == nil && info.Mode().IsRegular() && info.Size() >= r.MaxBytes, err
+	info, err := statAt(root, rel)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	return err == nil && info.Mode&unix.S_IFMT == unix.S_IFREG && info.Size >= r.MaxBytes, err
 }
 
 // rotate gives a container a new log. The order is the kubelet's: first old files are removed and compressed, so that

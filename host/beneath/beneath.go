@@ -36,16 +36,37 @@ func Open(dir *os.File, path string, flags int, resolve Resolve) (*os.File, erro
 
 // Create is Open with O_CREAT among the flags, and the permissions of a new file.
 func Create(dir *os.File, path string, flags int, mode uint32, resolve Resolve) (*os.File, error) {
+	fd, err := open(dir, path, flags, mode, resolve)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
+}
+
+// Stat returns what fstat(2) says of the file at path below dir. It costs less than Open and File.Stat.
+func Stat(dir *os.File, path string, resolve Resolve) (info unix.Stat_t, err error) {
+	fd, err := open(dir, path, unix.O_PATH, 0, resolve)
+	if err != nil {
+		return info, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &info); err != nil {
+		return info, &os.PathError{Op: "stat", Path: filepath.Join(dir.Name(), path), Err: err}
+	}
+	return info, nil
+}
+
+// open returns a descriptor of path below dir.
+func open(dir *os.File, path string, flags int, mode uint32, resolve Resolve) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: uint64(resolve)}
 	for race := 0; ; race++ {
 		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
-		name := filepath.Join(dir.Name(), path)
 		if err == nil {
-			return os.NewFile(uintptr(fd), name), nil
+			return fd, nil
 		}
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && race < maxRaces {
 			continue
 		}
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		return -1, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), path), Err: err}
 	}
 }

@@ -54,6 +54,9 @@ func TestOpen(t *testing.T) {
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got error %v, want %v", c.path, err, c.want)
 		}
+		if info, err := Stat(top, c.path, c.resolve); !errors.Is(err, c.want) || err == nil && info.Size != 2 {
+			t.Errorf("stat %s: got size %d and error %v, want size 2 or error %v", c.path, info.Size, err, c.want)
+		}
 		if err != nil {
 			continue
 		}
