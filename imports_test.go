@@ -72,7 +72,7 @@ cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/strict
-cri/logs: host/beneath host/inotify host/noatime internal/latest
+cri/logs: host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
@@ -85,10 +85,10 @@ kube/node: config host/machine host/topology kube/client kube/pod kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
-kube/pods: internal/backoff internal/latest internal/strict
+kube/pods: internal/backoff internal/latest internal/periodic internal/strict
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
-host/iptables: host/program
+host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff
 host/pressure: host/machine
 host/self: internal/backoff internal/periodic

@@ -16,6 +16,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 const (
@@ -56,15 +59,8 @@ func (r *Rotator) Run(ctx context.Context) {
 	if r.MaxBytes < 0 {
 		return
 	}
-	tick := time.NewTicker(cmp.Or(r.Interval, 10*time.Second))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.Round(ctx)
-		}
+	for backoff.Sleep(ctx, periodic.Until(cmp.Or(r.Interval, 10*time.Second))) {
+		r.Round(ctx)
 	}
 }
 

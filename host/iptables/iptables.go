@@ -12,6 +12,9 @@ import (
 	"log/slog"
 	"os/exec"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 const (
@@ -51,8 +54,6 @@ type family struct {
 
 // Run makes the chains and the rule, and makes them again when they are gone, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
 		found := false
 		for _, f := range k.families {
@@ -65,10 +66,8 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.log.Info("the machine has no iptables, not creating the chain " + hintChain)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, periodic.Until(every)) {
 			return
-		case <-tick.C:
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/inotify"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 const (
@@ -26,8 +27,7 @@ func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
 	if period <= 0 {
 		period = defaultCheck
 	}
-	tick := time.NewTicker(period)
-	defer tick.Stop()
+	tick := time.After(periodic.Until(period))
 	w := newPathWatch(d.cfg.Manifests)
 	defer w.close()
 
@@ -49,8 +49,8 @@ func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
 			return
 		case <-settle:
 			settle, scan = nil, true
-		case <-tick.C:
-			scan = settle == nil
+		case <-tick:
+			tick, scan = time.After(periodic.Until(period)), settle == nil
 		case changed := <-w.changes():
 			if w.concerns(changed.Path) {
 				d.absent[changed.Path] = d.absent[changed.Path] || changed.Removed
