@@ -48,11 +48,15 @@ type file struct {
 	Checksum uint64
 }
 
-// Marshal returns the content of the file.
+// Marshal returns the content of the file. Content that could not be read again is an error.
 func Marshal(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	f := file{Data: checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}}
 	f.Checksum = checksum(f.Data)
-	return json.Marshal(f)
+	text, err := json.Marshal(f)
+	if err == nil && len(text) > MaxSize {
+		return nil, fmt.Errorf("the lists and answers of device plugins take %d bytes, more than %d", len(text), MaxSize)
+	}
+	return text, err
 }
 
 // ErrChecksum says that the content is not what was written. Unmarshal still returns the entries that it could read: it

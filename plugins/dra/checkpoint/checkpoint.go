@@ -58,13 +58,17 @@ type file struct {
 	Checksum uint32
 }
 
-// Marshal returns the content of the file.
+// Marshal returns the content of the file. Content that could not be read again is an error.
 func Marshal(claims []Claim) ([]byte, error) {
 	text, err := json.Marshal(data{metav1.TypeMeta{Kind: kind, APIVersion: apiVersion}, claims})
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(file{Data: string(text), Checksum: crc32.ChecksumIEEE(text)})
+	text, err = json.Marshal(file{Data: string(text), Checksum: crc32.ChecksumIEEE(text)})
+	if err == nil && len(text) > MaxSize {
+		return nil, fmt.Errorf("the claims with the answers of their drivers take %d bytes, more than %d", len(text), MaxSize)
+	}
+	return text, err
 }
 
 // ErrChecksum says that the content is not what was written.

@@ -55,6 +55,17 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestTooLarge checks that nothing is written that could not be read again.
+func TestTooLarge(t *testing.T) {
+	huge := example()
+	huge[0].DriverState["huge"] = checkpoint.DriverState{Devices: []checkpoint.Device{
+		{PoolName: strings.Repeat("p", checkpoint.MaxSize)},
+	}}
+	if text, err := checkpoint.Marshal(huge); err == nil {
+		t.Errorf("got %d bytes, want an error", len(text))
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte(text))
 	f.Add([]byte(`{"Data":"{}","Checksum":2745614147}`))
