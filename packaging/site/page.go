@@ -97,9 +97,17 @@ func target(name string) string {
 // relative returns a link from one page of the site to another.
 func relative(from, to string) string { return strings.Repeat("../", strings.Count(from, "/")) + to }
 
-// link makes the links of a page those of the site, and returns an error for each that leads nowhere.
+// link makes the links of a page those of the site, notes its images, and returns an error for each that leads nowhere.
 func (s *site) link(p *page) (errs []error) {
 	_ = ast.Walk(p.root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if i, ok := n.(*ast.Image); ok && entering {
+			name := path.Join(path.Dir(p.name), string(i.Destination))
+			if _, err := fs.Stat(s.tree, name); err != nil {
+				errs = append(errs, fmt.Errorf("%s: image %s: %w", p.name, i.Destination, err))
+			}
+			s.images = append(s.images, name)
+			i.Destination = []byte(relative(p.name, name))
+		}
 		if l, ok := n.(*ast.Link); ok && entering {
 			to, err := s.resolve(p, string(l.Destination))
 			if err != nil {

@@ -25,7 +25,9 @@ func TestSite(t *testing.T) {
 		"README.md":      "# Top\n[docs](docs/README.md) [code](docs/x.yaml) [web](https://example.org)\n",
 		"docs/README.md": "# Docs\nintro\n\n## A *new* part\nbody `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n",
 		"docs/x.yaml":    "",
-		"docs/d/deep.md": "[part](../README.md#a-new-part) [dir](../../docs) [self](#none-yet)\n\n## None yet\n",
+		"docs/i/x.png":   "picture",
+		"docs/d/deep.md": "![x](../i/x.png) [part](../README.md#a-new-part) [dir](../../docs)\n\n" +
+			"## None yet\n[self](#none-yet)\n",
 	}), t.TempDir()
 	if err := build(root, out); err != nil {
 		t.Fatal(err)
@@ -34,8 +36,9 @@ func TestSite(t *testing.T) {
 		"index.html": {`href="docs/index.html"`, `href="` + repository + `docs/x.yaml"`, `href="https://example.org"`},
 		"docs/d/deep.html": {
 			`href="../../docs/index.html#a-new-part"`, `href="../../docs/index.html"`,
-			`href="../../docs/d/deep.html#none-yet"`, `href="../../style.css"`,
+			`href="../../docs/d/deep.html#none-yet"`, `href="../../style.css"`, `src="../../docs/i/x.png"`,
 		},
+		"docs/i/x.png":    {"picture"},
 		"docs/index.html": {`<h2 id="a-new-part">`, "<td>1</td>"},
 		"search-index.js": {`"u":"docs/index.html#a-new-part","p":"Docs","h":"A new part","t":"body code a b 1 2"`},
 	} {
@@ -59,6 +62,10 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "docs/README.md: link to "+link) {
 			t.Errorf("%s: got error %v, want one that names it", link, err)
 		}
+	}
+	err := build(tree(t, map[string]string{"docs/README.md": "# Docs\n![x](missing.png)\n"}), t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "docs/README.md: image missing.png") {
+		t.Errorf("image: got error %v, want one that names it", err)
 	}
 }
 

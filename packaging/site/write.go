@@ -19,11 +19,12 @@ var assets embed.FS
 
 var layout = template.Must(template.ParseFS(assets, "layout.html"))
 
-// site is all pages.
+// site is all pages, and the names of their images.
 type site struct {
-	tree  fs.FS
-	pages map[string]*page // by name
-	order []*page
+	tree   fs.FS
+	pages  map[string]*page // by name
+	order  []*page
+	images []string
 }
 
 // entry is a section in the index of the search, which is a script so that it also works without a server.
@@ -61,16 +62,25 @@ func (s *site) write(out string) error {
 		return err
 	}
 	for _, name := range []string{"style.css", "search.js"} {
-		text, err := assets.ReadFile(name)
-		if err == nil {
-			err = put(out, name, text)
+		if err := copyFile(out, assets, name); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	for _, name := range s.images {
+		if err := copyFile(out, s.tree, name); err != nil {
 			return err
 		}
 	}
 	fmt.Printf("%d pages, %d sections in the search, all links lead somewhere\n", len(s.order), len(index))
 	return put(out, "search-index.js", append([]byte("const sections = "), list...))
+}
+
+func copyFile(out string, from fs.FS, name string) error {
+	text, err := fs.ReadFile(from, name)
+	if err != nil {
+		return err
+	}
+	return put(out, name, text)
 }
 
 func (s *site) writePage(out string, p *page) error {
