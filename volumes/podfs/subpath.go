@@ -46,6 +46,10 @@ func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error
 	if err := errors.Join(checkName("container", s.Container), checkName("volume", s.Volume)); err != nil {
 		return "", err
 	}
+	if err := v.answers(ctx, s.HostPath); err != nil {
+		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: the volume does not answer: %w",
+			s.Mount, s.Container, err)
+	}
 	if err := v.subpath(s); err != nil {
 		v.log.Error("cannot mount subPath", "pod", s.PodUID, "container", s.Container, "volume", s.Volume, "err", err)
 		doing := "prepare subPath"
@@ -55,6 +59,25 @@ func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error
 		return "", fmt.Errorf("failed to %s for volumeMount %q of container %q", doing, s.Mount, s.Container)
 	}
 	return filepath.Join(v.podsDir, string(s.PodUID), s.dir(), s.index()), nil
+}
+
+// answers waits until the file system of a volume answers, whatever it says, or until ctx ends. Meanwhile the volume
+// can be unmounted.
+func (v *FS) answers(ctx context.Context, hostPath string) error {
+	answer := v.looking.DoChan("answer of "+hostPath, func() (any, error) {
+		var st unix.Statx_t
+		if own, err := mounts.Remote(hostPath); err == nil {
+			defer own.Close()
+			return nil, unix.Statx(int(own.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+		}
+		return nil, unix.Statx(unix.AT_FDCWD, hostPath, unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+	})
+	select {
+	case <-answer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (v *FS) subpath(s SubPath) error {

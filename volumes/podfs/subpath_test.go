@@ -1,6 +1,7 @@
 package podfs
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // hostDir is a directory outside the pods directory, to which containers want to get.
@@ -341,4 +343,33 @@ func TestSubpathUnderSwap(t *testing.T) {
 	if mounted == 0 || refused == 0 {
 		t.Errorf("got %d mounted and %d refused, want some of each", mounted, refused)
 	}
+}
+
+// TestSilentSubpath checks that a subPath can be given up while the server of its volume does not answer, and that the
+// volume can be unmounted then.
+func TestSilentSubpath(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	share := OnDisk{pluginname.NFS, "share"}
+	path := v.hostPath(pod.UID, share)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	daemon := ownmounts.FUSE(t, path)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		s := SubPath{PodUID: pod.UID, Container: "app", Volume: "share", Mount: "share", HostPath: path, Path: "dir"}
+		_, err := v.Subpath(ctx, s)
+		ended <- err
+	}()
+	daemon.Asked()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	if err := v.Unmount(t.Context(), pod.UID, share); err != nil {
+		t.Errorf("the volume afterwards: %v", err)
+	}
+	daemon.End()
 }
