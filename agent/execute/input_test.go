@@ -258,15 +258,39 @@ func TestServicesAreReadOnce(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	for age, want := range map[time.Duration]int{time.Second: 1, time.Minute: 0} {
-		task.services = &serviceRead{began: time.Now().Add(-age), done: done, all: known}
+		task.services = &serviceRead{began: time.Now().Add(-age), done: done}
+		task.services.all.Store(&known)
 		if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != want || err != nil {
 			t.Errorf("a list of %v ago: got %d services, %v, want %d", age, len(got), err, want)
 		}
 	}
-	task.services = &serviceRead{began: time.Now(), done: done, all: known, err: errors.New("unreachable")}
+	task.services = &serviceRead{began: time.Now(), done: done}
 	if got, err := podServices(t.Context(), task, x.Objects(task.Pod)); len(got) != 0 || err != nil {
 		t.Errorf("after a read that failed: got %d services, %v, want 0", len(got), err)
 	}
+}
+
+// manyServices has the services of a large namespace.
+type manyServices struct{ Objects }
+
+func (manyServices) Services(context.Context, string) ([]*corev1.Service, error) {
+	return make([]*corev1.Service, 5000), nil
+}
+
+// TestServicesAreForgotten checks that a pod does not keep the list for longer than its containers may use it.
+func TestServicesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := readServices(t.Context(), manyServices{}, &corev1.Pod{})
+		<-r.done
+		if all := r.all.Load(); all == nil || len(*all) != 5000 {
+			t.Fatal("got no list after the read, want 5000 services")
+		}
+		time.Sleep(servicesMaxAge)
+		synctest.Wait()
+		if r.all.Load() != nil {
+			t.Errorf("got the list after %v, want it forgotten", servicesMaxAge)
+		}
+	})
 }
 
 // changedNode has paths that are not of the type of their volume.

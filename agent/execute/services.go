@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,13 +17,14 @@ const (
 	servicesTimeout = 10 * time.Second
 )
 
-// serviceRead is a list of the services in the environment of a pod, read while its sandbox is created. all and err are
-// set when done is closed.
+// serviceRead is a list of the services in the environment of a pod, read while its sandbox is created.
 type serviceRead struct {
 	began time.Time
-	done  chan struct{}
-	all   []*corev1.Service
-	err   error
+	// done is closed when the read has ended.
+	done chan struct{}
+	// all is the list; nil if it could not be read, and when it is too old to be used: a pod has this list for as long
+	// as it runs, and a namespace may have thousands of services.
+	all atomic.Pointer[[]*corev1.Service]
 }
 
 func readServices(ctx context.Context, objects Objects, pod *corev1.Pod) *serviceRead {
@@ -31,7 +33,10 @@ func readServices(ctx context.Context, objects Objects, pod *corev1.Pod) *servic
 		defer close(r.done)
 		ctx, cancel := context.WithTimeout(ctx, servicesTimeout)
 		defer cancel()
-		r.all, r.err = objects.Services(ctx, podutil.ServicesNamespace(pod))
+		if all, err := objects.Services(ctx, podutil.ServicesNamespace(pod)); err == nil {
+			r.all.Store(&all)
+			time.AfterFunc(servicesMaxAge, func() { r.all.Store(nil) })
+		}
 	}()
 	return r
 }
@@ -41,8 +46,8 @@ func podServices(ctx context.Context, t *Task, objects Objects) ([]*corev1.Servi
 	if r := t.services; r != nil && time.Since(r.began) < servicesMaxAge {
 		select {
 		case <-r.done:
-			if r.err == nil {
-				return r.all, nil
+			if all := r.all.Load(); all != nil {
+				return *all, nil
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
