@@ -51,3 +51,25 @@ func TestBrokenMount(t *testing.T) {
 	w.unpublish("pod-2", v)
 	w.nothingLeft()
 }
+
+// TestSilentMount checks that the agent starts although the daemon of a staged volume does not answer.
+func TestSilentMount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.Kill()
+	for _, m := range w.mounts() {
+		if strings.HasSuffix(m, "/globalmount") {
+			if err := unix.Unmount(m, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer ownmounts.FUSE(t, m).End()
+		}
+	}
+	w.begin()
+	if !w.inUse(v) {
+		t.Error("got that the volume is not in use, want that it is")
+	}
+	w.Kill()
+}

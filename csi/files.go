@@ -164,6 +164,9 @@ func (f files) works(ctx context.Context, r *record, path string) bool {
 	return f.mounted(path) && (r.Block || !f.probe.Broken(ctx, f.abs(path)))
 }
 
+// there reports whether there is anything at a path. It does not wait for the server of what is mounted there.
+func (f files) there(path string) bool { return f.mounted(path) || f.exists(path) }
+
 // exists reports whether there is anything at a path.
 func (f files) exists(path string) bool {
 	_, err := f.root.Lstat(path)

@@ -74,7 +74,7 @@ func (c *CSI) Has(ctx context.Context, pod types.UID, v *Volume) bool {
 	if u.Mounted {
 		return c.files.works(ctx, rec, u.Target)
 	}
-	return c.files.exists(u.Target)
+	return c.files.there(u.Target)
 }
 
 // stage stages a volume, once for all pods that use it.

@@ -36,8 +36,7 @@ func (r *recovery) run() error {
 	}
 	err = errors.Join(r.findStaged(), r.findPublished(), r.findDevices(), r.findInTree(), r.unreadable)
 	for _, v := range r.volumes {
-		there := r.files.exists(v.rec.Staging) || r.files.mounted(v.rec.Staging)
-		if v.rec.Stage == none && there {
+		if v.rec.Stage == none && r.files.there(v.rec.Staging) {
 			v.rec.Stage = intent // the file that says so is damaged or missing
 		}
 		v.kept = !inTree(v.rec.Driver)
