@@ -90,7 +90,7 @@ func New(cfg Config) (*CSI, error) {
 		boot:    cfg.BootID,
 		changed: cfg.Changed,
 		volumes: map[key]*volume{},
-		hidden:  map[string]bool{},
+		hidden:  map[string]string{},
 	}
 	if err := (&recovery{store: records, drivers: cfg.InTree}).run(); err != nil {
 		return nil, errors.Join(err, f.root.Close())

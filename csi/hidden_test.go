@@ -143,20 +143,30 @@ func TestHiddenPodIsKnownAgain(t *testing.T) {
 }
 
 // TestHiddenPodIsTakenDown checks that a volume is unstaged when an administrator has taken down the pod that no file
-// names.
+// names: that pod's file or its whole directory is gone, and it or another pod has ended.
 func TestHiddenPodIsTakenDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	v := w.volume("a")
-	w.publish("pod-1", v)
-	w.hidePod()
-	file := w.podFile()
-	w.keeps()
-	if err := errors.Join(unix.Unmount(filepath.Join(filepath.Dir(file), "mount"), 0), os.Remove(file)); err != nil {
-		t.Fatal(err)
+	for _, whole := range []bool{false, true} {
+		w := newWorld(t, nil)
+		v, other := w.volume("a"), w.volume("b")
+		w.publish("pod-1", v)
+		w.publish("pod-2", other)
+		w.hidePod()
+		w.keeps()
+		dir := filepath.Dir(w.podFile())
+		gone := w.podFile()
+		if whole {
+			gone = dir
+		}
+		if err := errors.Join(unix.Unmount(filepath.Join(dir, "mount"), 0), os.RemoveAll(gone)); err != nil {
+			t.Fatal(err)
+		}
+		if !whole {
+			w.unpublish("pod-1", v)
+		}
+		w.unpublish("pod-2", other)
+		w.nothingLeft()
 	}
-	w.unpublish("pod-1", v)
-	w.nothingLeft()
 }
 
 // TestDamagedStagingFile checks that a volume of a kubelet is unstaged after its last pod, if the file beside the

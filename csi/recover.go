@@ -162,8 +162,9 @@ func (r *recovery) findPublished() error {
 // hide notes that a pod may use a volume of which its file does not say which it is, and no record does: one that a
 // kubelet has published, perhaps in between, or whose record is lost.
 func (r *recovery) hide(pod types.UID, name string) {
-	if _, found := r.find(pod, name); !found && r.files.mounted(filepath.Join(podVolumeDir(pod, name), "mount")) {
-		r.hidden[useID(pod, name)] = true
+	target := filepath.Join(podVolumeDir(pod, name), "mount")
+	if _, found := r.find(pod, name); !found && r.files.mounted(target) {
+		r.hidden[useID(pod, name)] = target
 		r.log.Warn("a pod uses a CSI volume of which no file says which: all that are staged stay so until it ends",
 			"podUID", pod, "volume", name)
 	}

@@ -21,8 +21,9 @@ type store struct {
 
 	mu      sync.Mutex
 	volumes map[key]*volume
-	// hidden are the uses, by useID, of which no file says which volume it is: one of those that are kept.
-	hidden map[string]bool
+	// hidden has the uses, by useID, of which no file says which volume it is: one of those that are kept. The values are
+	// the paths where they are published.
+	hidden map[string]string
 }
 
 // volume is a record in use. store.mu guards rec and fresh; rec is replaced, never written through.
@@ -131,14 +132,14 @@ func (s *store) unusedNow(v *volume) bool {
 	return len(v.rec.Uses) == 0 && !(v.kept && len(s.hidden) > 0)
 }
 
-// reveal notes that a use is not hidden any more: its volume is known, or it has ended. It reports whether that was the
-// last one, so that what was kept may be unused.
+// reveal notes that a use is not hidden any more, because its volume is known. It also forgets those of which nothing
+// is mounted any more. It reports whether the last one went, so that what was kept may be unused.
 func (s *store) reveal(id string) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.hidden[id]
-	delete(s.hidden, id)
-	return was && len(s.hidden) == 0
+	before := len(s.hidden)
+	maps.DeleteFunc(s.hidden, func(other, path string) bool { return other == id || !s.files.mounted(path) })
+	return before > 0 && len(s.hidden) == 0
 }
 
 func inUse(r *record) bool { return r.Attachable && !r.empty() }
