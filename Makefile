@@ -31,7 +31,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/nodelet: static, stripped, version stamped
-	@echo "==> building bin/nodelet $(VERSION)"
+	@echo "==> building bin/nodelet $(VERSION) (the first time: two minutes or more)"
 	@CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
 	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
 
