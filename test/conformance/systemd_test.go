@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
@@ -20,10 +21,10 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); wait() })
-	stopped := false
+	var stopped atomic.Bool
 	m := &manager{
 		start: func() error { return errors.New("it does not start") },
-		stop:  func() error { stopped = true; return nil },
+		stop:  func() error { stopped.Store(true); return nil },
 	}
 	if err := m.serve(ctx, address); err != nil {
 		t.Fatal(err)
@@ -42,8 +43,8 @@ func TestManager(t *testing.T) {
 	if _, err := bus.StopUnitContext(ctx, unit, "replace", job); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-job; got != "done" || !stopped {
-		t.Errorf("the job to stop: got %q, stopped %t; want done, true", got, stopped)
+	if got := <-job; got != "done" || !stopped.Load() {
+		t.Errorf("the job to stop: got %q, stopped %t; want done, true", got, stopped.Load())
 	}
 	if _, err := bus.StartUnitContext(ctx, unit, "replace", job); err != nil {
 		t.Fatal(err)
