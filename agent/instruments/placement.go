@@ -16,12 +16,12 @@ type Placement struct {
 	nodes map[int]bool
 }
 
-// NewPlacement returns a meter that counts in the instruments of e. Call it once.
+// NewPlacement returns metrics that count in the instruments of e. Call it once.
 func NewPlacement(e *exporter.Exporter) *Placement {
 	return &Placement{e.AddManagers(), map[int]bool{}}
 }
 
-// Decided implements placement.Meter.
+// Decided implements placement.Metrics.
 func (p *Placement) Decided(took time.Duration, refused bool, c policy.Count) {
 	p.m.Decisions.Inc()
 	p.m.DecisionTook.Observe(float64(took.Milliseconds()))
@@ -49,7 +49,7 @@ func add(to *metrics.Vec[*metrics.Counter], shares map[policy.Share]int) {
 	}
 }
 
-// CPUs implements placement.Meter.
+// CPUs implements placement.Metrics.
 func (p *Placement) CPUs(free, exclusive int, perNode map[int]int) {
 	p.m.Shared.Set(float64(free) * 1000)
 	p.m.Exclusive.Set(float64(exclusive))

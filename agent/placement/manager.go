@@ -33,12 +33,12 @@ type Config struct {
 	WithEnded func(ctx context.Context, f func(ended func(types.UID) bool))
 	// Devices returns the devices of device plugins that a pod can get, by resource.
 	Devices func(pod *corev1.Pod) map[string]devices.View
-	Meter   Meter
+	Metrics Metrics
 	Log     *slog.Logger
 }
 
-// Meter counts what the managers do. It must not block.
-type Meter interface {
+// Metrics counts what the managers do. It must not block.
+type Metrics interface {
 	// Decided counts one decision about a pod.
 	Decided(took time.Duration, refused bool, count policy.Count)
 	// CPUs says how many CPUs containers can still get for themselves, and how many they have of each NUMA node.
@@ -157,7 +157,7 @@ func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free polic
 	began := time.Now()
 	m.releaseEnded(func(uid types.UID) bool { return uid != pod.UID && ended(uid) })
 	d := m.policy.Admit(pod, m.state, free)
-	m.cfg.Meter.Decided(time.Since(began), d.Refusal != nil, d.Count)
+	m.cfg.Metrics.Decided(time.Since(began), d.Refusal != nil, d.Count)
 	return d
 }
 
@@ -172,7 +172,7 @@ func (m *Manager) set(s policy.State) {
 func (m *Manager) measure() {
 	if m.policy.CPU != nil {
 		exclusive := m.state.CPU.Exclusive()
-		m.cfg.Meter.CPUs(m.policy.CPU.Free(&m.state.CPU).Size(), exclusive.Size(), m.policy.CPU.PerNode(exclusive))
+		m.cfg.Metrics.CPUs(m.policy.CPU.Free(&m.state.CPU).Size(), exclusive.Size(), m.policy.CPU.PerNode(exclusive))
 	}
 }
 

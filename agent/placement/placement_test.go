@@ -131,7 +131,7 @@ func (w *world) manager() (*placement.Manager, error) {
 			w.next()
 		},
 		Devices: func(*corev1.Pod) map[string]devices.View { return w.views },
-		Meter:   w,
+		Metrics: w,
 		Log:     slog.New(slog.DiscardHandler),
 	})
 }

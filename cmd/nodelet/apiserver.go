@@ -50,7 +50,7 @@ func newAPIServer(p *process, l *links) (*apiServer, error) {
 			Client:    a.core,
 			Log:       p.log,
 			Hold:      status.Hold,
-			Published: p.meter.StatusPublished,
+			Published: p.instruments.StatusPublished,
 		})
 		a.status = publisher
 		p.Start(publisher.Run)

@@ -25,8 +25,8 @@ type process struct {
 	lifecycle.Group
 	cfg *config.Config
 	output
-	metrics *exporter.Exporter
-	meter   *instruments.Metrics
+	metrics     *exporter.Exporter
+	instruments *instruments.Metrics
 }
 
 // output is the log of the process.
@@ -58,7 +58,7 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	e := exporter.New(cfg.Node.Name)
 	e.AddSettings(cfg.Warnings)
 	e.AddFeatures(cfg.Gate)
-	p = &process{cfg: cfg, output: out, metrics: e, meter: instruments.New(e)}
+	p = &process{cfg: cfg, output: out, metrics: e, instruments: instruments.New(e)}
 	x := parts{links: &links{}}
 	if x.api, err = newAPIServer(p, x.links); err != nil {
 		return nil, nil, err

@@ -46,7 +46,7 @@ func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict 
 // connect makes what ends pods when the node runs short or goes down.
 func (g *guards) connect(api *apiServer, r *containerRuntime, u *usage.Collector, l *links) {
 	p := g.p
-	report := reporter{g.machine.node, api.recorder, p.meter}
+	report := reporter{g.machine.node, api.recorder, p.instruments}
 	e := eviction.Settings(p.cfg)
 	e.Pods = l.supervisor
 	e.Node = eviction.NewMachine(eviction.MachineConfig{

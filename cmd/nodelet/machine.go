@@ -110,7 +110,7 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 		Runtime:     r.client,
 		WithEnded:   func(ctx context.Context, f func(func(types.UID) bool)) { l.supervisor.WithEnded(ctx, f) },
 		Devices:     func(pod *corev1.Pod) map[string]devices.View { return l.devices.Views(pod) },
-		Meter:       instruments.NewPlacement(p.metrics),
+		Metrics:     instruments.NewPlacement(p.metrics),
 		Log:         p.log,
 	})
 	if err != nil {

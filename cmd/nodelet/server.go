@@ -113,7 +113,7 @@ func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent serv
 	s.TLS.GetCertificate = serving.GetCertificate
 	s.Agent = agent
 	s.Mounts = mounts
-	s.Meter = p.metrics.AddRequests()
+	s.Metrics = p.metrics.AddRequests()
 	s.Log = p.log
 	if api.identity == nil {
 		return s, nil

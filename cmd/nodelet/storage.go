@@ -37,7 +37,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Log:      p.log,
 		Pods:     s.files,
 		Health:   p.cfg.Gate("CSIVolumeHealth"),
-		SELinux:  p.meter.SELinux,
+		SELinux:  p.instruments.SELinux,
 		Event:    api.podEvent,
 		InUse:    m.node.SetVolumesInUse,
 		Wake:     l.wake,

@@ -289,19 +289,19 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-// meter is a server.Meter that remembers.
-type meter struct{ served chan string }
+// recordedRequests is a server.Metrics that remembers.
+type recordedRequests struct{ served chan string }
 
-func (m *meter) Serving(kind, method, path string) func() {
+func (m *recordedRequests) Serving(kind, method, path string) func() {
 	return func() { m.served <- kind + " " + method + " " + path }
 }
 
-func (m *meter) WebSocket(kind string) { m.served <- "websocket " + kind }
+func (m *recordedRequests) WebSocket(kind string) { m.served <- "websocket " + kind }
 
 // TestRequestsAreCounted checks how requests are named, also refused ones.
 func TestRequestsAreCounted(t *testing.T) {
-	m := &meter{make(chan string, 10)}
-	s, c := rooted(t, func(cfg *server.Config) { cfg.Meter = m })
+	m := &recordedRequests{make(chan string, 10)}
+	s, c := rooted(t, func(cfg *server.Config) { cfg.Metrics = m })
 	for path, want := range map[string]string{
 		"/pods":                     "readwrite GET pods",
 		"/metrics":                  "readwrite GET metrics",

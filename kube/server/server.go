@@ -48,8 +48,8 @@ type Config struct {
 
 	// TLS has the serving certificate, and limits what clients and the server may agree on.
 	TLS *tls.Config
-	// Meter counts requests; nil: they are not counted.
-	Meter Meter
+	// Metrics counts requests; nil: they are not counted.
+	Metrics Metrics
 	// ClientCAFile contains the CAs (PEM) of client certificates; it is read again when it changes. Empty: client
 	// certificates are not accepted.
 	ClientCAFile string
@@ -100,8 +100,8 @@ type Streams struct {
 	WebSockets bool
 }
 
-// Meter counts requests.
-type Meter interface {
+// Metrics counts requests.
+type Metrics interface {
 	// Serving is called for a request to the port of a kind, readwrite or readonly, with the path of its route: its first
 	// word, or that of all metrics but /metrics itself with the second one, or "other". served is called at its end.
 	Serving(kind, method, path string) (served func())
@@ -109,10 +109,10 @@ type Meter interface {
 	WebSocket(kind string)
 }
 
-type noMeter struct{}
+type noMetrics struct{}
 
-func (noMeter) Serving(kind, method, path string) (served func()) { return func() {} }
-func (noMeter) WebSocket(string)                                  {}
+func (noMetrics) Serving(kind, method, path string) (served func()) { return func() {} }
+func (noMetrics) WebSocket(string)                                  {}
 
 // Mount is a handler of another package.
 type Mount struct {
@@ -140,8 +140,8 @@ type Server struct {
 
 // New returns a Server; Run opens its port.
 func New(cfg Config) (*Server, error) {
-	if cfg.Meter == nil {
-		cfg.Meter = noMeter{}
+	if cfg.Metrics == nil {
+		cfg.Metrics = noMetrics{}
 	}
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if cfg.Access == nil && !cfg.AlwaysAllow {
@@ -262,7 +262,7 @@ func (s *Server) count(kind string, r *http.Request, to *found) (served func()) 
 	if path == "" {
 		path = "other"
 	}
-	return s.cfg.Meter.Serving(kind, r.Method, path)
+	return s.cfg.Metrics.Serving(kind, r.Method, path)
 }
 
 // Handler returns what Run serves.

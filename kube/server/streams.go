@@ -49,7 +49,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at pla
 	}
 	s.stream(w, r, to, err, func(target *url.URL) error {
 		if tunnel {
-			s.cfg.Meter.WebSocket("portforward")
+			s.cfg.Metrics.WebSocket("portforward")
 		}
 		return s.pipe(target, tunnel).serve(w, r)
 	})
@@ -62,7 +62,7 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind 
 		if !s.cfg.Streams.WebSockets || !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 			return s.pipe(target, false).serve(w, r)
 		}
-		s.cfg.Meter.WebSocket(kind)
+		s.cfg.Metrics.WebSocket(kind)
 		end, err := s.sessions.begin(at, translationWeight-1)
 		if err != nil {
 			return err

@@ -58,16 +58,16 @@ func (c containers) PortForward(_ context.Context, _ string, port int32, stream 
 // streamingStand is a stand whose runtime is a real streaming server.
 type streamingStand struct {
 	*stand
-	runtime streaming.Server
-	meter   *meter
-	config  *rest.Config
+	runtime  streaming.Server
+	requests *recordedRequests
+	config   *rest.Config
 }
 
 func newStreamingStand(t *testing.T, secure bool, c containers, change ...func(*server.Config)) *streamingStand {
 	t.Helper()
-	out := &streamingStand{meter: &meter{make(chan string, 100)}}
+	out := &streamingStand{requests: &recordedRequests{make(chan string, 100)}}
 	out.stand = newStand(t, func(cfg *server.Config) {
-		cfg.Streams.WebSockets, cfg.Meter = true, out.meter
+		cfg.Streams.WebSockets, cfg.Metrics = true, out.requests
 		for _, f := range change {
 			f(cfg)
 		}
@@ -152,7 +152,7 @@ func TestExecOverWebSocket(t *testing.T) {
 			t.Errorf("got %d bytes of output, errors %q; want the %d bytes that were sent", out.Len(), errs.String(),
 				len(sent))
 		}
-		if got := <-s.meter.served; got != "websocket exec" {
+		if got := <-s.requests.served; got != "websocket exec" {
 			t.Errorf("got %q counted, want %q", got, "websocket exec")
 		}
 	}
@@ -277,7 +277,7 @@ func TestTranslationCountsMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 4 {
-		<-s.meter.served // for each session once as a WebSocket, and once when it has ended
+		<-s.requests.served // for each session once as a WebSocket, and once when it has ended
 	}
 	if _, _, err := s.dial(true); err != nil {
 		t.Errorf("after the end of the first session: got %v, want another", err)
@@ -343,7 +343,7 @@ func TestForwardOverWebSocket(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if got := <-s.meter.served; got != "websocket portforward" {
+	if got := <-s.requests.served; got != "websocket portforward" {
 		t.Errorf("got %q counted, want %q", got, "websocket portforward")
 	}
 	if asked := s.agent.wasAsked(); len(asked) != 1 || asked[0] != "forward ns/pod/ []" {

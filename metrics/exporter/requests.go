@@ -9,7 +9,7 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// requests counts requests to the node's API, under the kubelet's names. It implements server.Meter.
+// requests counts requests to the node's API, under the kubelet's names. It implements server.Metrics.
 type requests struct {
 	total      *metrics.Vec[*metrics.Counter]
 	took       *metrics.Vec[*metrics.Histogram]
@@ -18,7 +18,7 @@ type requests struct {
 }
 
 // AddRequests adds the metrics of the node's API, and returns what counts its requests. Call it once.
-func (e *Exporter) AddRequests() server.Meter {
+func (e *Exporter) AddRequests() server.Metrics {
 	labels := []string{"long_running", "method", "path", "server_type"}
 	e.main.Gauges("kubelet_metrics_provider", "[ALPHA] Metrics provider used by kubelet to collect container stats. "+
 		"Values can be 'cadvisor' and 'cri'", "provider").With("cadvisor").Set(1)
@@ -43,7 +43,7 @@ var methods = map[string]bool{
 	http.MethodDelete: true, http.MethodConnect: true, http.MethodOptions: true, http.MethodTrace: true,
 }
 
-// Serving implements server.Meter.
+// Serving implements server.Metrics.
 func (r *requests) Serving(kind, method, path string) (served func()) {
 	if !methods[method] {
 		method = "other"
@@ -59,5 +59,5 @@ func (r *requests) Serving(kind, method, path string) (served func()) {
 	}
 }
 
-// WebSocket implements server.Meter.
+// WebSocket implements server.Metrics.
 func (r *requests) WebSocket(kind string) { r.webSockets.With(kind).Inc() }
