@@ -271,7 +271,7 @@ func (p *Puller) pulled(ctx context.Context, j job, spec *runtimeapi.ImageSpec, 
 	case err != nil:
 		return Result{}, err
 	case !ok:
-		return Result{}, inspectFailed(j.image, fmt.Errorf("it was pulled as %s and is gone again", ref))
+		return Result{}, inspectFailed(j.image, fmt.Errorf("it was removed after its pull as %s", ref))
 	}
 	r.Image = found
 	r.Ref = ref

@@ -491,6 +491,6 @@ func TestGoneAfterPull(t *testing.T) {
 		}
 		rt.Release(slow)
 		wantReason(t, <-got, "ImageInspectError",
-			`Failed to inspect image "app:1": it was pulled as sha256:1 and is gone again`)
+			`Failed to inspect image "app:1": it was removed after its pull as sha256:1`)
 	})
 }

@@ -79,15 +79,15 @@ func (w *watcher) remove(wd int32, c latest.Signal) {
 // wake notifies the readers of an event. w.mu is held.
 func (w *watcher) wake(e inotify.Event) {
 	if !e.Lost {
-		nudge(w.dirs[e.Watch])
+		setAll(w.dirs[e.Watch])
 		return
 	}
 	for _, readers := range w.dirs {
-		nudge(readers)
+		setAll(readers)
 	}
 }
 
-func nudge(readers map[latest.Signal]struct{}) {
+func setAll(readers map[latest.Signal]struct{}) {
 	for c := range readers {
 		c.Set()
 	}

@@ -138,7 +138,7 @@ func (b *bench) pods(ctx context.Context, side string) error {
 	if err != nil {
 		return err
 	}
-	return accounts{b}.lives(side, func() error {
+	return accounts{b}.podCosts(side, func() error {
 		if err := b.singles(ctx, side, ""); err != nil {
 			return err
 		}

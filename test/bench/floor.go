@@ -23,7 +23,7 @@ const floorSide = "floor"
 // floor measures only the CRI calls that create and remove a pod.
 func (b *bench) floor(ctx context.Context) error {
 	return onFloor(ctx, b, func(f *floorRun) error {
-		return accounts{b}.lives(floorSide, func() error { return b.floorSingles(ctx, f) },
+		return accounts{b}.podCosts(floorSide, func() error { return b.floorSingles(ctx, f) },
 			func() error { return b.floorBurst(ctx, f) })
 	})
 }

@@ -13,8 +13,9 @@ import (
 // accounts notes what a load costs.
 type accounts struct{ *bench }
 
-// lives notes what a pod's life costs: when singles runs pods one at a time, and when burst runs many at once.
-func (a accounts) lives(side string, singles, burst func() error) error {
+// podCosts notes what a pod costs, from its creation to its deletion: when singles runs pods one at a time, and when
+// burst runs many at once.
+func (a accounts) podCosts(side string, singles, burst func() error) error {
 	if err := a.spends(side, "a pod's life", a.o.single, singles); err != nil {
 		return err
 	}

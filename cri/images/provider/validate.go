@@ -55,7 +55,7 @@ func (v *checker) provider(field string, p *config.CredentialProvider) {
 	case p.Name == "":
 		v.bad(field+".name", "it is missing; it is the name of the program")
 	case strings.ContainsAny(p.Name, "/ \x00") || p.Name == "." || p.Name == "..":
-		v.bad(field+".name", "%q is no name of a program: no slash and no space may be in it", p.Name)
+		v.bad(field+".name", "%q is not a valid name of a program: it must contain no slash and no space", p.Name)
 	}
 	if !slices.Contains(apiVersions, p.APIVersion) {
 		v.bad(field+".apiVersion", "%q is none of %s", p.APIVersion, strings.Join(apiVersions, ", "))

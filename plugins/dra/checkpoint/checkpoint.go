@@ -94,7 +94,7 @@ func Unmarshal(text []byte) ([]Claim, error) {
 	for _, c := range d.ClaimInfoStateList {
 		name := c.Namespace + "/" + c.ClaimName
 		if c.Namespace == "" || c.ClaimName == "" || c.ClaimUID == "" || seen[name] {
-			return nil, fmt.Errorf("an entry names no claim of its own: %q, UID %q", name, c.ClaimUID)
+			return nil, fmt.Errorf("claim %q with UID %q is incomplete or listed twice", name, c.ClaimUID)
 		}
 		seen[name] = true
 	}

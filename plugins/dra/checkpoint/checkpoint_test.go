@@ -49,7 +49,7 @@ func TestDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := checkpoint.Unmarshal(twice); err == nil || !strings.Contains(err.Error(), "names no claim") {
+		if _, err := checkpoint.Unmarshal(twice); err == nil || !strings.Contains(err.Error(), "incomplete or listed twice") {
 			t.Errorf("got %v", err)
 		}
 	}
