@@ -34,8 +34,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		if root := os.Getenv(testRoot); root != "" {
-			forTests = func(c *command.Call) { c.Root, c.Program = root, os.Getenv(testPath) }
+		root := os.Getenv(testRoot)
+		if root != "" && len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+			exit(runCommand(command.Call{Args: os.Args[1:], Root: root, Program: os.Getenv(testPath)}))
 		}
 		main()
 		return

@@ -36,7 +36,7 @@ func main() {
 	}
 	args := os.Args[1:]
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		exit(runCommand(args))
+		exit(runCommand(command.Call{Args: args}))
 	}
 	cfg, err := config.Load(args)
 	var text *config.TextRequest
@@ -53,26 +53,18 @@ func main() {
 	exit(serve(cfg))
 }
 
-// forTests changes what commands see of the machine; only tests set it.
-var forTests = func(*command.Call) {}
-
-// runCommand runs a command until it ends, or SIGTERM or SIGINT ends its context.
-func runCommand(args []string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+// runCommand runs a command until it ends, or SIGTERM or SIGINT ends its context. It completes call.
+func runCommand(call command.Call) (err error) {
+	var stop context.CancelFunc
+	call.Context, stop = signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+	call.In = os.Stdin
+	call.Out, call.Err = os.Stdout, os.Stderr
+	if call.Program == "" {
+		if call.Program, err = os.Executable(); err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
 	}
-	call := command.Call{
-		Context: ctx,
-		Args:    args,
-		In:      os.Stdin,
-		Out:     os.Stdout,
-		Err:     os.Stderr,
-		Program: program,
-	}
-	forTests(&call)
 	return app.Run(call)
 }
 
