@@ -72,7 +72,7 @@ cni/manager: cni config internal/backoff internal/latest
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/strict
-cri/logs: host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
+cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/host/topology"
@@ -78,6 +79,34 @@ func (c *Config) CrashLoop() (first, longest time.Duration) {
 		longest = limit.Duration
 	}
 	return min(first, longest), longest
+}
+
+// EventQPS returns the limit of events a second for client-go, where a negative number means no limit.
+func (c *Config) EventQPS() float32 {
+	if *c.Kubelet.EventRecordQPS == 0 {
+		return -1
+	}
+	return float32(*c.Kubelet.EventRecordQPS)
+}
+
+// IDsPerPod returns how many user IDs a pod with a user namespace has.
+func (c *Config) IDsPerPod() uint32 {
+	if u := c.Kubelet.UserNamespaces; u != nil {
+		return uint32(ptr.Deref(u.IDsPerPod, defaultIDs))
+	}
+	return defaultIDs
+}
+
+// defaultIDs is the kubelet's default of userNamespaces.idsPerPod.
+const defaultIDs = 65536
+
+// Tracing returns where spans are sent, and how many of a million traces are sampled; none without an endpoint.
+func (c *Config) Tracing() (endpoint string, perMillion int32) {
+	t := c.Kubelet.Tracing
+	if t == nil {
+		return "", 0
+	}
+	return ptr.Deref(t.Endpoint, "localhost:4317"), ptr.Deref(t.SamplingRatePerMillion, 0)
 }
 
 // Thresholds returns when pods are evicted, sorted by signal, hard thresholds first. Those of 0% and 100%, which turn a

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/execute"
@@ -37,12 +36,8 @@ type parts struct {
 }
 
 // newSteps makes what runs the steps of plans.
-func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) (*execute.Executor, error) {
-	k, ids := &p.cfg.Kubelet, int64(65536)
-	if k.UserNamespaces != nil {
-		ids = ptr.Deref(k.UserNamespaces.IDsPerPod, ids)
-	}
-	userNamespaces, err := userns.Open(uint32(ids), int(k.MaxPods), x.storage.files, p.log)
+func newSteps(p *process, x parts, tree *logs.Tree) (*execute.Executor, error) {
+	userNamespaces, err := userns.Open(p.cfg.IDsPerPod(), int(p.cfg.Kubelet.MaxPods), x.storage.files, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +47,7 @@ func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) 
 		Volumes:        x.storage.volumes,
 		PodFiles:       x.storage.files,
 		Logs:           tree,
-		Cgroups:        podCgroups,
+		Cgroups:        x.machine.podCgroups,
 		Devices:        x.plugins.devices,
 		Placement:      x.placement,
 		Claims:         x.plugins.dra,
@@ -68,12 +63,11 @@ func newSteps(p *process, x parts, podCgroups execute.Cgroups, tree *logs.Tree) 
 
 // newSupervisor makes the supervisor, which runs the pods.
 func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
-	podCgroups := x.machine.podCgroups(*p.cfg.Kubelet.CgroupsPerQOS)
 	tree, err := logs.NewTree(p.cfg.Kubelet.PodLogsDir, logs.LinksDir)
 	if err != nil {
 		return err
 	}
-	steps, err := newSteps(p, x, podCgroups, tree)
+	steps, err := newSteps(p, x, tree)
 	if err != nil {
 		return err
 	}
@@ -85,7 +79,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 			PodFiles:  x.storage.files,
 			Logs:      tree,
 			Volumes:   x.storage.volumes,
-			Cgroups:   podCgroups,
+			Cgroups:   x.machine.podCgroups,
 			Devices:   x.plugins.devices,
 			Placement: x.placement,
 			Claims:    x.plugins.dra,
@@ -160,15 +154,15 @@ func runPods(ctx context.Context, p *process, x parts) error {
 	return nil
 }
 
-// newTracer makes what sends spans to the collector of tracing.endpoint; nil if none are sampled.
+// newTracer makes what sends spans to a collector; nil if none are sampled.
 func newTracer(p *process) *trace.Tracer {
-	k := p.cfg.Kubelet.Tracing
-	if k == nil || ptr.Deref(k.SamplingRatePerMillion, 0) == 0 || ptr.Equal(k.Endpoint, ptr.To("")) {
+	endpoint, perMillion := p.cfg.Tracing()
+	if endpoint == "" || perMillion == 0 {
 		return nil
 	}
 	t := trace.New(trace.Config{
-		Endpoint:   ptr.Deref(k.Endpoint, "localhost:4317"),
-		PerMillion: *k.SamplingRatePerMillion,
+		Endpoint:   endpoint,
+		PerMillion: perMillion,
 		Node:       p.cfg.Node.Name,
 		Version:    config.Version,
 		Log:        p.log,

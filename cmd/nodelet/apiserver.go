@@ -15,11 +15,9 @@ import (
 
 // apiServer is the connection to the API server, and what is published there.
 type apiServer struct {
-	// identity are the node's certificates, and client its client; nil on a node without an API server.
+	// identity are the node's certificates; nil on a node without an API server. Then client has no connections.
 	identity *certs.Client
 	client   *client.Client
-	// core speaks to the core API; nil on a node without an API server.
-	core     rest.Interface
 	status   agent.Status
 	recorder *status.Recorder
 }
@@ -27,7 +25,7 @@ type apiServer struct {
 // newAPIServer makes the clients of the API server, which have separate rate limits. Without a kubeconfig there are
 // none: statuses are not published, and events are only logged.
 func newAPIServer(p *process, l *links) (*apiServer, error) {
-	a := &apiServer{status: status.None{}}
+	a := &apiServer{client: &client.Client{}, status: status.None{}}
 	var events rest.Interface
 	var err error
 	if a.identity, err = newIdentity(p); err != nil {
@@ -35,19 +33,18 @@ func newAPIServer(p *process, l *links) (*apiServer, error) {
 	}
 	if a.identity != nil {
 		k, name := &p.cfg.Kubelet, "nodelet/"+config.KubeletVersion()
-		a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name)
+		if a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name); err != nil {
+			return nil, err
+		}
+		forEvents, err := client.New(a.identity.Config(), p.cfg.EventQPS(), int(k.EventBurst), name)
 		if err != nil {
 			return nil, err
 		}
-		forEvents, err := client.New(a.identity.Config(), eventQPS(*k.EventRecordQPS), int(k.EventBurst), name)
-		if err != nil {
-			return nil, err
-		}
-		a.core, events = a.client.Core, forEvents.Core
+		events = forEvents.Core
 		p.Start(a.identity.Run)
 		p.metrics.AddClientCertificate(a.identity)
 		publisher := status.New(status.Config{
-			Client:    a.core,
+			Client:    a.client.Core,
 			Log:       p.log,
 			Hold:      status.Hold,
 			Published: p.instruments.StatusPublished,
@@ -63,14 +60,6 @@ func newAPIServer(p *process, l *links) (*apiServer, error) {
 	})
 	p.Start(a.recorder.Run)
 	return a, nil
-}
-
-// eventQPS returns the limit of events a second for client-go, where a negative number means no limit.
-func eventQPS(configured int32) float32 {
-	if configured == 0 {
-		return -1
-	}
-	return float32(configured)
 }
 
 // podEvent records an event about a pod.
@@ -97,9 +86,7 @@ func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
 	c := certs.ServingSettings(p.cfg)
 	c.Addresses = func() []corev1.NodeAddress { return l.node.Node().Status.Addresses }
 	c.Log = p.log
-	if api.client != nil {
-		c.API = api.client.Certificates
-	}
+	c.API = api.client.Certificates
 	serving, err := certs.NewServing(c)
 	if err != nil {
 		return nil, err

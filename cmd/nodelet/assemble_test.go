@@ -62,15 +62,6 @@ current-context: x
 	return path
 }
 
-// TestEventQPS checks that eventRecordQPS 0 means no limit, and not the default of client-go.
-func TestEventQPS(t *testing.T) {
-	for configured, want := range map[int32]float32{7: 7, 0: -1} {
-		if got := eventQPS(configured); got != want {
-			t.Errorf("%d: got %v events a second, want %v", configured, got, want)
-		}
-	}
-}
-
 // TestConfigurationInUse checks that the configuration in use has the cgroup driver of the runtime, once that is known.
 func TestConfigurationInUse(t *testing.T) {
 	tree, err := cgroups.New(cgroups.Config{Driver: cgroups.DriverSystemd})

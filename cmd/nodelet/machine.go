@@ -26,14 +26,19 @@ import (
 
 // machine is the node itself: its object in the API server, its cgroups, its facts.
 type machine struct {
-	node        *node.Reporter
-	cgroups     *cgroups.Tree
+	node       *node.Reporter
+	cgroups    *cgroups.Tree
+	podCgroups interface {
+		agent.Cgroups
+		execute.Cgroups
+		instruments.Cgroups
+	}
 	facts       *nodefacts.Facts
 	allocatable *allocatable.Enforcer
 }
 
 func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
-	m = &machine{}
+	m = &machine{podCgroups: podcgroups.None{}}
 	c := node.Settings(p.cfg)
 	c.Log = p.log
 	c.Event = api.recorder.NodeEvent
@@ -50,7 +55,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	if api.identity != nil {
 		heartbeats, renew = api.identity.Heartbeats()
 	}
-	if m.node, err = node.New(c, api.client, heartbeats, renew); err != nil {
+	if m.node, err = node.New(c, api.client.Core, heartbeats, renew); err != nil {
 		return nil, err
 	}
 	l.node = m.node
@@ -70,6 +75,9 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	settings.Capacity = m.node.Capacity()
 	m.facts = nodefacts.New(settings, *k.ResolverConfig, p.log)
 	m.facts.Update(m.node.Node(), m.node.Allocatable())
+	if *k.CgroupsPerQOS {
+		m.podCgroups = podcgroups.New(m.cgroups, m.facts.Spec)
+	}
 	enforce := allocatable.Settings(p.cfg)
 	enforce.Tree = m.cgroups
 	enforce.Capacity = m.node.Capacity
@@ -87,18 +95,6 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	})
 	p.Before(func(context.Context) { podfs.ShareMounts(p.cfg.Paths.Root, p.log) })
 	return m, nil
-}
-
-// podCgroups returns the cgroups of pods, as the supervisor and the steps use them.
-func (m *machine) podCgroups(perQOS bool) interface {
-	agent.Cgroups
-	execute.Cgroups
-	instruments.Cgroups
-} {
-	if !perQOS {
-		return podcgroups.None{}
-	}
-	return podcgroups.New(m.cgroups, m.facts.Spec)
 }
 
 // newPlacement sets up the CPU, memory and topology managers.
@@ -122,14 +118,14 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 
 // newUsage makes what measures the node and its pods.
 func newUsage(p *process, x parts) *usage.Collector {
-	c, perQOS := usage.Settings(p.cfg), *p.cfg.Kubelet.CgroupsPerQOS
+	c := usage.Settings(p.cfg)
 	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
 	c.Runtime = x.runtime.client
 	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
-		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups(perQOS))
+		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups)
 	}
 	c.Log = p.log
-	if perQOS {
+	if *p.cfg.Kubelet.CgroupsPerQOS {
 		c.PodsCgroup, c.ClassCgroups = x.machine.cgroups.PodsCgroup(), x.machine.cgroups.ClassCgroups()
 	}
 	u := usage.New(c)

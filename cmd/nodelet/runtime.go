@@ -63,7 +63,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 	r.collector = images.NewCollector(client, collect)
 	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {
 		cidr := strings.Join(o.Spec.PodCIDRs, ",")
-		if api.client == nil {
+		if api.client.Core == nil {
 			cidr = cmp.Or(cidr, p.cfg.Kubelet.PodCIDR)
 		}
 		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it
@@ -75,24 +75,20 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 
 // makePuller sets up the pulls of images, and the records of who may use them.
 func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
-	c := p.cfg
-	providers, err := provider.New(provider.Options{
-		Config:  c.Providers.Config,
-		BinDir:  c.Providers.BinDir,
-		Tokens:  c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
-		Account: o.local.ServiceAccount,
-		Token: func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
-			return o.of(pod).Token(ctx, pod, audience, provider.TokenSeconds)
-		},
-		Log: p.log,
-	})
+	c := provider.Settings(p.cfg)
+	c.Account = o.local.ServiceAccount
+	c.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+		return o.of(pod).Token(ctx, pod, audience, provider.TokenSeconds)
+	}
+	c.Log = p.log
+	providers, err := provider.New(c)
 	if err != nil {
 		return err
 	}
-	pull := images.Settings(c)
-	if c.Gate("KubeletEnsureSecretPulledImages") {
-		pull.Records, err = records.Open(c.Paths.Root, c.Kubelet.ImagePullCredentialsVerificationPolicy,
-			c.Kubelet.PreloadedImagesVerificationAllowlist, p.log)
+	pull := images.Settings(p.cfg)
+	if k := &p.cfg.Kubelet; p.cfg.Gate("KubeletEnsureSecretPulledImages") {
+		pull.Records, err = records.Open(p.cfg.Paths.Root, k.ImagePullCredentialsVerificationPolicy,
+			k.PreloadedImagesVerificationAllowlist, p.log)
 		if err != nil {
 			return err
 		}
@@ -108,7 +104,7 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 // newNetwork makes what watches the pods' network, or is it.
 func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
 	c := manager.Settings(p.cfg)
-	c.Core = api.core
+	c.Core = api.client.Core
 	c.Runtime = r.client
 	c.Answered = r.monitor.Answered()
 	c.CheckSoon = r.monitor.CheckSoon

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
@@ -31,9 +30,13 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	c.Runtime, c.Logs = x.runtime.client, dir
 	api := podapi.New(c)
 	x.links.podAPI = api
+	rotator := logs.Settings(p.cfg)
+	rotator.Dir, rotator.List = dir, api.RunningLogs
+	rotator.Reopen = x.runtime.client.ReopenContainerLog
+	rotator.Log = p.log
 	p.Start(func(ctx context.Context) {
 		if x.runtime.monitor.AwaitAnswer(ctx) { // before it, nobody knows which containers run
-			newRotator(p, x, dir).Run(ctx)
+			rotator.Run(ctx)
 		}
 	})
 	var s *server.Server // stays nil if enableServer is false
@@ -73,22 +76,6 @@ func inUse(p *process, x parts) config.KubeletConfiguration {
 	c := p.cfg.Kubelet.Masked()
 	c.CgroupDriver = x.machine.cgroups.Driver()
 	return c
-}
-
-// newRotator makes the rotation of the pods' logs.
-func newRotator(p *process, x parts, dir *logs.Dir) *logs.Rotator {
-	k := &p.cfg.Kubelet
-	size := resource.MustParse(k.ContainerLogMaxSize) // checked by config.Load
-	return &logs.Rotator{
-		Dir:      dir,
-		MaxBytes: size.Value(),
-		MaxFiles: int(*k.ContainerLogMaxFiles),
-		Workers:  int(*k.ContainerLogMaxWorkers),
-		Interval: k.ContainerLogMonitorInterval.Duration,
-		List:     x.links.podAPI.RunningLogs,
-		Reopen:   x.runtime.client.ReopenContainerLog,
-		Log:      p.log,
-	}
 }
 
 // newPodsAPI makes the local pods API (KEP-4188) unless it is off, and returns what hears about changes of pods.

@@ -21,7 +21,7 @@ type podObjects struct {
 
 func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 	o := &podObjects{}
-	if api.client != nil {
+	if api.client.Core != nil {
 		c := objects.Settings(p.cfg)
 		c.Core, c.Node = api.client.Core, api.client.Node
 		c.Certificates = api.client.Certificates
@@ -53,13 +53,13 @@ func (o *podObjects) of(pod *corev1.Pod) interface {
 // newMirrors makes what keeps the mirror pods of static pods.
 func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors {
 	mirrors := pods.NewMirrors(pods.MirrorConfig{
-		API:      api.core,
+		API:      api.client.Core,
 		NodeName: p.cfg.Node.Name,
 		NodeUID:  m.node.UID,
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
 	})
-	if api.core != nil {
+	if api.client.Core != nil {
 		p.Start(mirrors.Run)
 	}
 	return mirrors
@@ -68,7 +68,7 @@ func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors 
 // newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
 func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, mirrors *pods.Mirrors, l *links) {
 	c := pods.Settings(p.cfg)
-	c.API = api.core != nil
+	c.API = api.client.Core != nil
 	c.Adopt = func(ctx context.Context) map[types.NamespacedName]pods.Running {
 		return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
 	}
@@ -76,8 +76,8 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 	c.Log = p.log
 	sources := pods.New(c)
 	p.Start(sources.Run)
-	if api.core != nil {
-		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.core) })
+	if api.client.Core != nil {
+		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.client.Core) })
 	}
 	p.Start(func(ctx context.Context) {
 		sources.Deliver(ctx, func(set *pods.Set) {

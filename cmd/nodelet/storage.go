@@ -41,11 +41,11 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Event:    api.podEvent,
 		InUse:    m.node.SetVolumesInUse,
 		Wake:     l.wake,
+		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, message string) {
+			l.supervisor.RejectVolumes(ctx, pod, message)
+		},
 	}
-	c.LimitExceeded = func(ctx context.Context, pod *corev1.Pod, message string) {
-		l.supervisor.RejectVolumes(ctx, pod, message)
-	}
-	if api.client != nil {
+	if api.client.Core != nil {
 		cluster := storage.New(storage.Config{
 			Core:               api.client.Core,
 			Storage:            api.client.Storage,
@@ -90,7 +90,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
 		Wake:           x.links.wake,
 	}
-	if api := x.api; api.client != nil {
+	if api := x.api; api.client.Core != nil {
 		c.API = &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 	}
 	if h.dra, err = dra.New(c); err != nil {

@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
 )
@@ -52,6 +54,18 @@ type Rotator struct {
 	Log    *slog.Logger
 	// now is time.Now, except in tests.
 	now func() time.Time
+}
+
+// Settings returns what a Rotator needs of the configuration. The caller adds the rest.
+func Settings(c *config.Config) *Rotator {
+	k := &c.Kubelet
+	size := resource.MustParse(k.ContainerLogMaxSize) // checked by config.Load
+	return &Rotator{
+		MaxBytes: size.Value(),
+		MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers:  int(*k.ContainerLogMaxWorkers),
+		Interval: k.ContainerLogMonitorInterval.Duration,
+	}
 }
 
 // Run rotates logs until ctx ends.

@@ -11,7 +11,7 @@ import (
 // BenchmarkIdleSync measures what an idle node does each 10 s: it computes and compares the status, and sends nothing.
 func BenchmarkIdleSync(b *testing.B) {
 	api := &fakeAPI{}
-	r, err := New(testConfig(b), api.client(b), api.config(), api.renew)
+	r, err := New(testConfig(b), api.client(b).Core, api.config(), api.renew)
 	if err != nil {
 		b.Fatal(err)
 	}

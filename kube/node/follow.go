@@ -11,7 +11,7 @@ import (
 
 // follow watches the one Node object and passes each version to report, which alone decides which one is newest.
 func (r *Reporter) follow(ctx context.Context) {
-	target := watch.Target{Client: r.api.Core, Resource: "nodes", FieldSelector: "metadata.name=" + r.cfg.Name}
+	target := watch.Target{Client: r.core, Resource: "nodes", FieldSelector: "metadata.name=" + r.cfg.Name}
 	target.Follow(ctx, sink{r})
 }
 

@@ -111,7 +111,7 @@ func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {
 		change(&cfg)
 	}
 	var err error
-	if b.Reporter, err = New(cfg, api.client(t), api.config(), api.renew); err != nil {
+	if b.Reporter, err = New(cfg, api.client(t).Core, api.config(), api.renew); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

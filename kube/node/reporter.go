@@ -89,8 +89,8 @@ type Intervals struct {
 // After a restart of the agent, a node whose Ready condition is True keeps it until the runtime has once been ready, at
 // most for three quarters of the lease duration.
 type Reporter struct {
-	cfg Config
-	api *client.Client // for the watch
+	cfg  Config
+	core rest.Interface // for the watch
 	// work keeps the object up to date until the context ends.
 	work func(context.Context)
 	// beat is the client for heartbeats, with a connection of its own. client-go shares one HTTP/2 connection between all
@@ -134,14 +134,14 @@ type inputs struct {
 }
 
 // New reads the machine and prepares the connections; it sends nothing. renew replaces the connection of heartbeats.
-// Without an API server (api is nil) the Reporter only answers calls of its methods.
-func New(cfg Config, api *client.Client, heartbeats *rest.Config, renew func() error) (*Reporter, error) {
+// core is for the watch. Without an API server it is nil, and the Reporter only answers calls of its methods.
+func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() error) (*Reporter, error) {
 	if cfg.MachineRoot == "" {
 		cfg.MachineRoot = "/"
 	}
 	r := &Reporter{
 		cfg:      cfg,
-		api:      api,
+		core:     core,
 		log:      cfg.Log,
 		appeared: make(chan struct{}),
 		seen:     latest.NewValue[*corev1.Node](),
@@ -154,7 +154,7 @@ func New(cfg Config, api *client.Client, heartbeats *rest.Config, renew func() e
 		return nil, err
 	}
 	r.local.Store(r.initialNode())
-	if api == nil {
+	if core == nil {
 		r.work = r.standalone
 		close(r.appeared)
 		return r, nil

@@ -82,7 +82,7 @@ func runReal(t *testing.T, cfg Config, api *client.Client, conn *rest.Config) (*
 	if err := heartbeats.Use(conn); err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(cfg, api, heartbeats.Config(""), heartbeats.Renew)
+	r, err := New(cfg, api.Core, heartbeats.Config(""), heartbeats.Renew)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,12 +219,9 @@ func (m *Machine) files(context.Context) []Result {
 		_, err := os.Stat(m.path(file))
 		check("resolvConf", err)
 	}
-	if c := m.Config.Providers; c.Config != "" {
-		_, err := provider.New(provider.Options{
-			Config: m.path(c.Config),
-			BinDir: m.path(c.BinDir),
-			Tokens: m.Config.Gate("KubeletServiceAccountTokenForCredentialProviders"),
-		})
+	if c := provider.Settings(m.Config); c.Config != "" {
+		c.Config, c.BinDir = m.path(c.Config), m.path(c.BinDir)
+		_, err := provider.New(c)
 		check("credential providers", err)
 	}
 	return all
