@@ -44,8 +44,12 @@ func LimitsStorage(pod *corev1.Pod) bool {
 // LimitsContainers reports whether a container of the pod has a limit of ephemeral storage, so that layers must be
 // measured.
 func LimitsContainers(pod *corev1.Pod) bool {
-	_, limited := podLimit(pod)
-	return limited
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		if _, limited := c.Resources.Limits[corev1.ResourceEphemeralStorage]; limited {
+			return true
+		}
+	}
+	return false
 }
 
 // podLimit is the sum of the containers' limits of ephemeral storage.
