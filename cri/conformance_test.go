@@ -266,12 +266,12 @@ func TestConformanceNames(t *testing.T) {
 // reserved though no list shows it; then the same attempt goes through, and there is one sandbox.
 func TestConformanceGivenUpSandbox(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
-		for attempt, patience := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
-			ctx, cancel := context.WithTimeout(w.Context(), patience)
+		for attempt, timeout := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(w.Context(), timeout)
 			_, err := w.c.RunPodSandbox(ctx, w.sandbox(uint32(attempt)), "")
 			cancel()
 			if !cri.IsDeadline(err) {
-				w.Skipf("the sandbox was made within %s: %v", patience, err)
+				w.Skipf("the sandbox was made within %s: %v", timeout, err)
 			}
 			id := ""
 			for tries := 0; id == "" && tries < 100; tries++ {

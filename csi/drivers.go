@@ -13,8 +13,8 @@ import (
 	"github.com/nodelet/nodelet/internal/waiting"
 )
 
-// registrationPatience is how long a step waits for its driver to register before it fails with what it waits for.
-const registrationPatience = 5 * time.Second
+// registrationTimeout is how long a step waits for its driver to register before it fails with what it waits for.
+const registrationTimeout = 5 * time.Second
 
 // errNoDriver is in the chain of errors about drivers that are not registered.
 var errNoDriver = errors.New("is not registered")
@@ -42,8 +42,8 @@ func newDrivers(inTree []InTreeDriver) *drivers {
 // get returns a driver for a pod. It waits a while for one that is not registered; after that the pod is woken when it
 // registers. The connection stays open until done is called.
 func (a *drivers) get(ctx context.Context, name string, pod types.UID) (d *driver, done func(), err error) {
-	patience := time.NewTimer(registrationPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(registrationTimeout)
+	defer timeout.Stop()
 	for {
 		a.mu.Lock()
 		d, registered := a.byName[name], a.registered
@@ -62,7 +62,7 @@ func (a *drivers) get(ctx context.Context, name string, pod types.UID) (d *drive
 			continue
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
-		case <-patience.C:
+		case <-timeout.C:
 		}
 		return nil, nil, fmt.Errorf("CSI driver %s %w on this node: is its node plugin running?", name, errNoDriver)
 	}

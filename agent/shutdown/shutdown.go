@@ -19,8 +19,8 @@ import (
 const (
 	// busRetry is how soon the system bus is tried again after it has hung up.
 	busRetry = time.Second
-	// busPatience is how long the start of the agent waits for logind.
-	busPatience = 5 * time.Second
+	// busTimeout is how long the start of the agent waits for logind.
+	busTimeout = 5 * time.Second
 	// statusDelay is how long the last statuses get to reach the API server.
 	statusDelay = time.Second
 )
@@ -127,7 +127,7 @@ func (s *Shutdown) Resume(ctx context.Context) {
 	if len(s.cfg.Groups) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	bus, err := s.cfg.Connect(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	maxAnswer  = 4 << 20
 )
 
-// patience is the time limit of a call in seconds; each plugin that the agent runs has a shorter one.
-const patience = 600
+// timeout is the time limit of a call in seconds; each plugin that the agent runs has a shorter one.
+const timeout = 600
 
 // Request is a call of the plugin.
 type Request struct {
@@ -136,7 +136,7 @@ func Ask(socket string, r *Request) []byte {
 	if syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}) != nil {
 		return nil
 	}
-	_ = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: patience})
+	_ = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: timeout})
 	for len(request) > 0 {
 		n, err := syscall.SendmsgN(fd, request, nil, nil, syscall.MSG_NOSIGNAL)
 		if err == syscall.EINTR {

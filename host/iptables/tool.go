@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// patience bounds one call; lockWait is how many seconds of it the program waits for others.
-	patience = 30 * time.Second
+	// timeout bounds one call; lockWait is how many seconds of it the program waits for others.
+	timeout  = 30 * time.Second
 	lockWait = "10"
 )
 
@@ -28,7 +28,7 @@ var (
 )
 
 func call(ctx context.Context, stdin, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var stdout, stderr strings.Builder
 	cmd := program.Command(ctx, name, args...)

@@ -16,14 +16,14 @@ const (
 	// node. Until then it forbids the objects that those pods refer to, and the API server finds no pod to bind a
 	// token to.
 	AuthorizerLag = 3 * time.Second
-	firstPatience = 20 * time.Millisecond
+	firstDelay    = 20 * time.Millisecond
 )
 
 // Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag while the API server seems
 // to lag.
 func Patiently(ctx context.Context, request func(context.Context) error) error {
 	start := time.Now()
-	for delay := firstPatience; ; delay *= 2 {
+	for delay := firstDelay; ; delay *= 2 {
 		err := Bounded(ctx, request)
 		if !lags(err) || time.Since(start)+delay > AuthorizerLag {
 			return err

@@ -38,7 +38,7 @@ func (p *podCertificates) ensureRequest(
 	}
 	select {
 	case <-r.answered:
-	case <-time.After(signerPatience):
+	case <-time.After(signerTimeout):
 	case <-ctx.Done():
 	}
 	p.stopWaiting(r)

@@ -159,12 +159,12 @@ func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.C
 	return nil, time.Time{}, errors.New("static pods may not use podCertificate projected volume sources")
 }
 
-// localPatience is how long a static pod waits for the services: the pod may be the API server itself.
-const localPatience = time.Second
+// localTimeout is how long a static pod waits for the services: the pod may be the API server itself.
+const localTimeout = time.Second
 
 // Services returns the services of the API server; none if it does not answer.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	patient, cancel := context.WithTimeout(ctx, localPatience)
+	patient, cancel := context.WithTimeout(ctx, localTimeout)
 	defer cancel()
 	all, err := l.cluster.Services(patient, namespace)
 	if err != nil && ctx.Err() == nil {

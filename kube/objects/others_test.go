@@ -336,7 +336,7 @@ func TestLocalServices(t *testing.T) {
 		}
 		b.server.Intercept(b.silent)
 		began := time.Now()
-		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil || time.Since(began) > localPatience {
+		if all, err := l.Services(b.Context(), "ns"); all != nil || err != nil || time.Since(began) > localTimeout {
 			b.Errorf("with an API server that keeps silent the services are %v, %v after %v", all, err, time.Since(began))
 		}
 		b.server.Intercept(nil)

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// signerPatience is how long to wait for the first certificate of a pod before the volume fails for now. Most
+	// signerTimeout is how long to wait for the first certificate of a pod before the volume fails for now. Most
 	// signers are quick.
-	signerPatience = 2 * time.Second
+	signerTimeout = 2 * time.Second
 	// renewJitter spreads the renewals of certificates that were issued together.
 	renewJitter = 5 * time.Minute
 	// renewOverdue is how long after the time of renewal an event says that it has not succeeded.

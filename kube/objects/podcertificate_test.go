@@ -191,7 +191,7 @@ func TestPodCertificateIssued(t *testing.T) {
 func TestPodCertificateOfQuickSigner(t *testing.T) {
 	runCert(t, func(b *certBench) {
 		b.o.alive.Go(func() {
-			time.Sleep(signerPatience / 2)
+			time.Sleep(signerTimeout / 2)
 			b.issue(b.request())
 		})
 		if _, _, err := b.get(nil, time.Time{}); err != nil {

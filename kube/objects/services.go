@@ -87,14 +87,14 @@ func (s *services) read(ctx, recall context.Context, k string, fresh time.Durati
 		l = &serviceList{}
 		s.lists[k] = l
 	}
-	last, patience := l.last, recall
+	last, bound := l.last, recall
 	if len(last) > 0 && time.Since(l.at) < fresh {
 		s.mu.Unlock()
 		return last, nil
 	}
 	known := !l.at.IsZero()
 	if !known {
-		patience = ctx
+		bound = ctx
 	}
 	var mine *reading
 	switch {
@@ -112,7 +112,7 @@ func (s *services) read(ctx, recall context.Context, k string, fresh time.Durati
 	select {
 	case <-mine.done:
 		return mine.list, mine.err
-	case <-patience.Done():
+	case <-bound.Done():
 		if known {
 			return last, nil
 		}

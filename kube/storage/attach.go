@@ -16,8 +16,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// attachPatience is how long a step waits for an attachment before it fails with what it waits for.
-const attachPatience = 15 * time.Second
+// attachTimeout is how long a step waits for an attachment before it fails with what it waits for.
+const attachTimeout = 15 * time.Second
 
 // NodeSeen wakes those who wait for a change of the Node object, of which n is the new version.
 func (s *Storage) NodeSeen(n *corev1.Node) {
@@ -80,8 +80,8 @@ func (s *Storage) AttachedInTree(ctx context.Context, pod types.UID, name corev1
 // shown waits a while until the Node's status shows a volume as attached. It reports whether it does; if not, the pod
 // is woken later.
 func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) (bool, error) {
-	patience := time.NewTimer(attachPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(attachTimeout)
+	defer timeout.Stop()
 	for {
 		seen := s.next()
 		if isAttached(s.cfg.Node(), name) {
@@ -92,7 +92,7 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 			continue
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-patience.C:
+		case <-timeout.C:
 		}
 		s.mu.Lock()
 		s.waiting.Add(name, pod)
@@ -142,15 +142,15 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.text }
 
-// limitPatience is how long a driver must refuse to attach a volume until that counts as lasting: the time that the
+// lastingAfter is how long a driver must refuse to attach a volume until that counts as lasting: the time that the
 // kubelet waits for a pod's volumes.
-const limitPatience = 2*time.Minute + 3*time.Second
+const lastingAfter = 2*time.Minute + 3*time.Second
 
 func unattached(va *storagev1.VolumeAttachment, handle string) error {
 	if e := va.Status.AttachError; e != nil {
 		text := fmt.Sprintf("volume %s is not attached to this node, %s failed: %s", handle, va.Spec.Attacher, e.Message)
 		if e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted) {
-			return &LimitError{Lasting: e.Time.Sub(va.CreationTimestamp.Time) >= limitPatience, text: text}
+			return &LimitError{Lasting: e.Time.Sub(va.CreationTimestamp.Time) >= lastingAfter, text: text}
 		}
 		return errors.New(text)
 	}

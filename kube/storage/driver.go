@@ -12,8 +12,8 @@ import (
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
-// driversPatience is how long a step waits for the first list of CSIDrivers.
-const driversPatience = 15 * time.Second
+// driversTimeout is how long a step waits for the first list of CSIDrivers.
+const driversTimeout = 15 * time.Second
 
 // drivers are the CSIDriver objects; a cluster has few.
 type drivers struct {
@@ -30,13 +30,13 @@ type drivers struct {
 // defaults.
 func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	s.watchDrivers()
-	patience := time.NewTimer(driversPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(driversTimeout)
+	defer timeout.Stop()
 	select {
 	case <-s.drivers.known:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-patience.C:
+	case <-timeout.C:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return nil, fmt.Errorf("cannot read CSIDriver %s: CSIDrivers are not listed yet: %w", name, s.drivers.err)

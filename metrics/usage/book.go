@@ -39,7 +39,7 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 	}
 	var err error
 	if len(missing) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+		ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 		defer cancel()
 		var found map[string]identity
 		found, err = askRuntime(ctx, r, missing) // without the lock: it may take long

@@ -15,9 +15,9 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// runtimePatience is how long a request waits for the runtime. Without an answer, the response lacks the values that
+// runtimeTimeout is how long a request waits for the runtime. Without an answer, the response lacks the values that
 // only the runtime has.
-const runtimePatience = 4 * time.Second
+const runtimeTimeout = 4 * time.Second
 
 // Runtime has the calls to the container runtime.
 type Runtime interface {

@@ -45,11 +45,11 @@ func newDisks(log *slog.Logger) *disks {
 	return &disks{log: log, sizes: map[place]size{}, queue: map[place]bool{}}
 }
 
-// sizesOf returns the known sizes of these places. It waits at most patience for those that have never been measured.
+// sizesOf returns the known sizes of these places. It waits at most timeout for those that have never been measured.
 // Old sizes are returned, and measured again for the next caller.
-func (d *disks) sizesOf(places []place, patience time.Duration) map[place]size {
+func (d *disks) sizesOf(places []place, timeout time.Duration) map[place]size {
 	if done := d.ask(places, time.Now()); done != nil {
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(timeout)
 		defer timer.Stop()
 		select {
 		case <-done:

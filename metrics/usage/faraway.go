@@ -13,14 +13,14 @@ import (
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
-// farPatience is how long a request waits for file systems that have never been measured.
-const farPatience = 200 * time.Millisecond
+// farTimeout is how long a request waits for file systems that have never been measured.
+const farTimeout = 200 * time.Millisecond
 
 // farLimit is the timeout of a call to a driver.
 const farLimit = 30 * time.Second
 
 // faraway measures file systems that may hang, such as a network share whose server is down. There is at most one
-// goroutine per file system, and a request waits at most farPatience for all of them.
+// goroutine per file system, and a request waits at most farTimeout for all of them.
 type faraway struct {
 	mu  sync.Mutex
 	all map[string]*far
@@ -34,14 +34,14 @@ type far struct {
 }
 
 // refresh starts a new measurement of each of these volumes whose figures are older than a minute. It waits at most
-// farPatience, for those of which no figures are known.
+// farTimeout, for those of which no figures are known.
 func (f *faraway) refresh(volumes []Volume) {
-	patience := time.NewTimer(farPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(farTimeout)
+	defer timeout.Stop()
 	for _, done := range f.start(volumes, time.Now()) {
 		select {
 		case <-done:
-		case <-patience.C:
+		case <-timeout.C:
 			return
 		}
 	}

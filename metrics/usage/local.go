@@ -55,9 +55,9 @@ func (l *Local) Total() Amount {
 }
 
 // Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
-// and their sizes are valid for a minute; it waits at most patience for those that have never been measured. It asks
+// and their sizes are valid for a minute; it waits at most timeout for those that have never been measured. It asks
 // the runtime only for the layers of pods for which layers returns true; nil means none.
-func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time.Duration,
+func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
 	var places []place
@@ -65,7 +65,7 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, patience time
 		parts[i] = c.parts(p)
 		places = append(places, parts[i].places()...)
 	}
-	sizes := c.disks.sizesOf(places, patience)
+	sizes := c.disks.sizesOf(places, timeout)
 	all := make([]Local, len(pods))
 	for i := range pods {
 		all[i] = parts[i].local(sizes)

@@ -87,7 +87,7 @@ type fileSystems struct {
 // return are missing.
 func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 	f := fileSystems{root: readFileSystem(c.cfg.RootDir), layers: map[string]*runtimeapi.FilesystemUsage{}}
-	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
 	if err == nil {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// devicePatience is how long a LUN may take to become a device after the kernel was asked to scan for it.
-	devicePatience = 30 * time.Second
+	// deviceTimeout is how long a LUN may take to become a device after the kernel was asked to scan for it.
+	deviceTimeout = 30 * time.Second
 	// lookAgain bounds how late a change is seen without an event.
 	lookAgain = 2 * time.Second
-	// multipathPatience is how long multipathd may take to join the paths of a LUN.
-	multipathPatience = 10 * time.Second
+	// multipathTimeout is how long multipathd may take to join the paths of a LUN.
+	multipathTimeout = 10 * time.Second
 )
 
 // devices finds the block devices of sessions and removes them.
@@ -65,7 +65,7 @@ func (v *devices) awaitDevice(ctx context.Context, s *session, lun string) (stri
 			return "", err
 		}
 	}
-	name, err := await(ctx, events, devicePatience, func() string {
+	name, err := await(ctx, events, deviceTimeout, func() string {
 		if name := s.block(lun); name != "" && v.opens(name) {
 			return name
 		}
@@ -73,7 +73,7 @@ func (v *devices) awaitDevice(ctx context.Context, s *session, lun string) (stri
 	})
 	if err == nil && name == "" {
 		err = fmt.Errorf("iscsi: LUN %s did not become a device within %s: "+
-			"check that the target has it and exports it to this node", lun, devicePatience)
+			"check that the target has it and exports it to this node", lun, deviceTimeout)
 	}
 	return name, err
 }
@@ -106,10 +106,10 @@ func write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// await calls look at each event, and now and then without one, until look returns a name or patience ends; then it
+// await calls look at each event, and now and then without one, until look returns a name or timeout ends; then it
 // returns none.
-func await(ctx context.Context, events Events, patience time.Duration, look func() string) (string, error) {
-	bound, cancel := context.WithTimeout(ctx, patience)
+func await(ctx context.Context, events Events, timeout time.Duration, look func() string) (string, error) {
+	bound, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		if found := look(); found != "" {
@@ -157,7 +157,7 @@ func (v *devices) joined(ctx context.Context, l *LUN, names []string) (string, e
 			return "", err
 		}
 		defer events.Close()
-		if found, err = await(ctx, events, multipathPatience, look); err != nil {
+		if found, err = await(ctx, events, multipathTimeout, look); err != nil {
 			return "", err
 		}
 	}

@@ -84,6 +84,6 @@ func TestAwait(t *testing.T) {
 	}
 	looks = 0
 	if got, err := await(t.Context(), script{func() error { return nil }}, 0, after(3)); got != "" || err != nil {
-		t.Errorf("without patience: got %q, %v, want none", got, err)
+		t.Errorf("with a timeout of zero: got %q, %v, want none", got, err)
 	}
 }

@@ -30,8 +30,8 @@ type FS struct {
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
 	writers chan struct{}
-	// serverPatience is how long an unmount waits for a server of NFS.
-	serverPatience time.Duration
+	// serverTimeout is how long an unmount waits for a server of NFS.
+	serverTimeout time.Duration
 	// stat is os.Stat, and looking the calls of it for paths of the node.
 	stat    func(path string) (fs.FileInfo, error)
 	looking singleflight.Group
@@ -52,8 +52,8 @@ func New(cfg Config) (*FS, error) {
 		noswap:  tmpfsNoswap(),
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
 
-		serverPatience: time.Minute, // as the kubelet
-		stat:           os.Stat,
+		serverTimeout: time.Minute, // as the kubelet
+		stat:          os.Stat,
 	}
 	if err := v.checkKernel(); err != nil {
 		return nil, err

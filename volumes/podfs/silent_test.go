@@ -71,7 +71,7 @@ func mountSilent(t *testing.T, path string) {
 func TestUnmountGivesServerUp(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
-	v.serverPatience = time.Second
+	v.serverTimeout = time.Second
 	pod := testPod()
 	path := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~nfs/share")
 	mountSilent(t, path)

@@ -73,18 +73,18 @@ func (v *FS) unmountShare(ctx context.Context, plugin *os.File, name string) err
 		defer dir.Close()
 		ended <- unmount(dir, name)
 	}()
-	patience := time.NewTimer(v.serverPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(v.serverTimeout)
+	defer timeout.Stop()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	path := filepath.Join(plugin.Name(), name)
 	if mounts.On(plugin, name) {
-		return fmt.Errorf("unmount %s: not done after %s", path, v.serverPatience)
+		return fmt.Errorf("unmount %s: not done after %s", path, v.serverTimeout)
 	}
 	v.log.Warn("server of a network share does not answer, the last writes of the pod may be lost", "path", path)
 	return nil
