@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerPatience is how long a Prober waits for a file system.
-const answerPatience = 2 * time.Second
+// answerTimeout is how long a Prober waits for a file system.
+const answerTimeout = 2 * time.Second
 
 // gone are the errors of a file system whose daemon or server has gone and does not come back for this mount.
 var gone = []error{unix.ENOTCONN, unix.ECONNABORTED, unix.ESTALE, unix.EHOSTDOWN}
@@ -35,12 +35,12 @@ type question struct {
 // may be slow.
 func (p *Prober) Broken(ctx context.Context, path string) bool {
 	q := p.ask(path)
-	patience := time.NewTimer(answerPatience - time.Since(q.began))
-	defer patience.Stop()
+	timeout := time.NewTimer(answerTimeout - time.Since(q.began))
+	defer timeout.Stop()
 	select {
 	case <-q.done:
 		return q.broken
-	case <-patience.C:
+	case <-timeout.C:
 	case <-ctx.Done():
 	}
 	return false

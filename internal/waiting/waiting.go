@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// patience is how long a pod counts as waiting. One that still waits is added again about once a minute, when its step
+// waitLimit is how long a pod counts as waiting. One that still waits is added again about once a minute, when its step
 // is repeated; one that is gone is not.
-const patience = 10 * time.Minute
+const waitLimit = 10 * time.Minute
 
 // Pods are the pods that wait, by what they wait for: the name of a driver, a resource, a volume. The zero value is
 // ready. It is not safe for concurrent use.
@@ -38,12 +38,12 @@ func (p *Pods[K]) Add(key K, pod types.UID) {
 
 // forgetGone forgets now and then the pods that have not been added again.
 func (p *Pods[K]) forgetGone(now time.Time) {
-	if now.Sub(p.looked) < patience {
+	if now.Sub(p.looked) < waitLimit {
 		return
 	}
 	p.looked = now
 	maps.DeleteFunc(p.waiting, func(_ K, pods map[types.UID]time.Time) bool {
-		maps.DeleteFunc(pods, func(_ types.UID, added time.Time) bool { return now.Sub(added) >= patience })
+		maps.DeleteFunc(pods, func(_ types.UID, added time.Time) bool { return now.Sub(added) >= waitLimit })
 		return len(pods) == 0
 	})
 }
