@@ -57,7 +57,7 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 					},
 					Event: func(_, _, _ string) {},
 					Log:   w.newLog(),
-				}, client, server.Config(t), func() error { return nil })
+				}, client.Core, server.Config(t), func() error { return nil })
 				if err != nil {
 					t.Fatal(err)
 				}
