@@ -74,11 +74,14 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 	}
 	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
 	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
-		Cancelling: len(p.plan.Cancel) > 0,
+		Cancelling: slices.ContainsFunc(p.plan.Cancel, mayStart),
 		Released:   p.plan.Released,
 	})
 	return p.plan
 }
+
+// mayStart reports whether a step that is given up may still start or mount something. A preStop hook may not.
+func mayStart(step podstate.Key) bool { return step.Kind != podstate.KindPreStop }
 
 // planner makes the plan that follows from a state.
 type planner struct {

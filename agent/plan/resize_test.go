@@ -236,6 +236,23 @@ func TestResizeFails(t *testing.T) {
 	}
 }
 
+// TestResizeTakenBack checks that a resize is in progress as long as an earlier one to another size is in flight, which
+// may have had its effect.
+func TestResizeTakenBack(t *testing.T) {
+	r := newResized(t, [2]int64{50, 50}, [2]int64{100, 100})
+	p := r.check(t, "resize container a (a.0) to shares 51, quota 5000/100000, memory 52428800")
+	r.memory.Began(p.Steps[0])
+	r.allocate(3, [2]int64{100, 100}, [2]int64{100, 100})
+	if taken := r.check(t); condition(taken.Status, corev1.PodResizeInProgress) == nil {
+		t.Error("an earlier resize is in flight: got no condition PodResizeInProgress")
+	}
+	r.memory.Ended(podstate.Result{Step: p.Steps[0], Resources: sized(50, 50)}, r.o.Now)
+	r.do(r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600"))
+	if p = r.check(t); condition(p.Status, corev1.PodResizeInProgress) != nil {
+		t.Error("got condition PodResizeInProgress after the resize, want none")
+	}
+}
+
 // TestFailedPodResize checks that the size of the pod's cgroup is read after a failed resize, which may have had its
 // effect.
 func TestFailedPodResize(t *testing.T) {

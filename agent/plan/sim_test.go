@@ -95,6 +95,8 @@ func TestSeedsThatBroke(t *testing.T) {
 		"volume unmounted late, before its mount ends":   {650253161, denseFaults},
 		"instance started while its removal goes on":     {990007179, wideFaults},
 		"back-off of a counted attempt that never ran":   {1290236090, wideFaults},
+		"allocation taken back during a resize":          {8001532884, wideFaults},
+		"hook of a sidecar outlives the pod":             {8001844822, wideFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))

@@ -137,8 +137,10 @@ func (l *simRun) answer(c *call) {
 		l.hooked[hook.ID] = true
 	}
 	if !c.done && !c.effectAt.IsZero() {
-		l.calls = append(l.calls, &call{step: c.step, hash: c.hash, image: c.image, ghost: true, effectAt: c.effectAt,
-			endAt: c.effectAt})
+		ghost := *c
+		ghost.ghost, ghost.problem = true, nil
+		ghost.endAt = c.effectAt
+		l.calls = append(l.calls, &ghost)
 	}
 }
 

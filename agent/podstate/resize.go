@@ -91,6 +91,9 @@ func (s *Slot) ResizesInPlace() bool {
 	if has := s.actual(); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return true
 	}
+	if r, changes := s.state.Memory.InFlight(Resize{ID: s.Last.ID}.Key()).(Resize); changes && r.To != g.Size {
+		return true // it may have had its effect already
+	}
 	// After a resize the numbers of the runtime no longer count: it may round them, and the resize would repeat
 	// forever.
 	_, set := s.state.Memory.Resized(s.Last.ID)
