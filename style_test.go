@@ -48,6 +48,20 @@ func TestFilesStaySmall(t *testing.T) {
 	}
 }
 
+// TestMainStaysSmall checks that the main package, which only connects the others, has at most maxMain lines.
+func TestMainStaysSmall(t *testing.T) {
+	const maxMain = 1200
+	lines := 0
+	for _, s := range product(t) {
+		if path.Dir(s.file) == "cmd/nodelet" {
+			lines += strings.Count(s.text, "\n")
+		}
+	}
+	if lines == 0 || lines > maxMain {
+		t.Errorf("the main package: got %d lines, want at most %d", lines, maxMain)
+	}
+}
+
 // TestFunctionsStayShort checks that no function of the product has more than maxFunction lines.
 func TestFunctionsStayShort(t *testing.T) {
 	for _, s := range product(t) {

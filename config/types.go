@@ -2,6 +2,8 @@ package config
 
 import (
 	"log/slog"
+	"maps"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,9 +199,25 @@ func (c KubeletConfiguration) LogValue() slog.Value {
 
 // Masked returns the configuration with its secrets replaced: the header values with which staticPodURL is requested.
 func (c KubeletConfiguration) Masked() KubeletConfiguration {
-	masked := make(map[string][]string, len(c.StaticPodURLHeader))
-	for name := range c.StaticPodURLHeader {
-		masked[name] = []string{"<masked>"}
+	return c.masked(func(string) bool { return true })
+}
+
+// credential matches the names of headers whose values are probably credentials.
+var credential = regexp.MustCompile(`(?i)auth|cookie|credential|key|pass|secret|session|signature|token`)
+
+// InUse returns the configuration as /configz shows it to clients that may read it: with the cgroup driver in use, and
+// without the values of headers that are named like credentials. The kubelet shows those as well.
+func (c KubeletConfiguration) InUse(cgroupDriver string) KubeletConfiguration {
+	c.CgroupDriver = cgroupDriver
+	return c.masked(credential.MatchString)
+}
+
+func (c KubeletConfiguration) masked(hide func(header string) bool) KubeletConfiguration {
+	masked := maps.Clone(c.StaticPodURLHeader)
+	for name := range masked {
+		if hide(name) {
+			masked[name] = []string{"<masked>"}
+		}
 	}
 	c.StaticPodURLHeader = masked
 	return c

@@ -172,6 +172,20 @@ func TestFlushFrequency(t *testing.T) {
 	}
 }
 
+// TestInUse checks that /configz shows the cgroup driver in use, and headers that are not named like credentials.
+func TestInUse(t *testing.T) {
+	c := mustLoad(t, "cgroupDriver: cgroupfs\n"+
+		"staticPodURLHeader: {Authorization: [hunter2], X-Api-Key: [a], Accept: [b]}\n")
+	got, hidden := c.Kubelet.InUse("systemd"), []string{"<masked>"}
+	want := map[string][]string{"Authorization": hidden, "X-Api-Key": hidden, "Accept": {"b"}}
+	if !reflect.DeepEqual(got.StaticPodURLHeader, want) || got.CgroupDriver != "systemd" {
+		t.Errorf("got the headers %q and the driver %q, want %q and systemd", got.StaticPodURLHeader, got.CgroupDriver, want)
+	}
+	if c.Kubelet.StaticPodURLHeader["Authorization"][0] != "hunter2" {
+		t.Error("the configuration itself was changed")
+	}
+}
+
 // TestLogValue checks that the configuration in the log is that of the kubelet's log, without secrets.
 func TestLogValue(t *testing.T) {
 	c := mustLoad(t, "eventBurst: 101\nstaticPodURLHeader: {Authorization: [hunter2]}\n")

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +53,9 @@ type Handler interface {
 type Config struct {
 	Root     string // the agent's root directory
 	Handlers map[string]Handler
-	Log      *slog.Logger
+	// Connected returns the plugins of a type that may also register in another way.
+	Connected map[string]func() []string
+	Log       *slog.Logger
 	// PollInterval is the time between two looks at the directory while it cannot be watched; zero means five seconds.
 	PollInterval time.Duration
 }
@@ -64,6 +64,7 @@ type Config struct {
 type Registry struct {
 	root, dir    string
 	handlers     map[string]Handler
+	connected    map[string]func() []string
 	log          *slog.Logger
 	pollInterval time.Duration
 	// dismissed says that a plugin has been dismissed: another may be at its socket.
@@ -79,15 +80,24 @@ func New(cfg Config) *Registry {
 	if cfg.PollInterval == 0 {
 		cfg.PollInterval = 5 * time.Second
 	}
-	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers, log: cfg.Log,
+	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers,
+		connected: cfg.Connected, log: cfg.Log,
 		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal(), accepted: map[string]Info{}}
 }
 
-// Accepted returns the plugins that are served now, in no order. One with several sockets is there several times.
-func (r *Registry) Accepted() []Info {
+// Names returns the names of the plugins that are served now, by type, in no order. One with several sockets is there
+// several times.
+func (r *Registry) Names() map[string][]string {
+	all := map[string][]string{}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Collect(maps.Values(r.accepted))
+	for _, p := range r.accepted {
+		all[p.Type] = append(all[p.Type], p.Name)
+	}
+	r.mu.Unlock()
+	for kind, names := range r.connected {
+		all[kind] = names()
+	}
+	return all
 }
 
 // Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an

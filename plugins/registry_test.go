@@ -154,11 +154,7 @@ func (w *world) until(what string, ok func() bool) {
 func (w *world) untilKnown(names ...string) {
 	w.t.Helper()
 	w.until("registered are "+strings.Join(names, ", "), func() bool {
-		var accepted []string
-		for _, p := range w.registry.Accepted() {
-			accepted = append(accepted, p.Name)
-		}
-		slices.Sort(accepted)
+		accepted := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(w.registry.Names()))...)))
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.Equal(slices.Sorted(maps.Keys(w.known)), names) && slices.Equal(accepted, names)

@@ -14,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/config"
-	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -60,24 +59,6 @@ current-context: x
 		t.Fatal(err)
 	}
 	return path
-}
-
-// TestConfigurationInUse checks that the configuration in use has the cgroup driver of the runtime, once that is known.
-func TestConfigurationInUse(t *testing.T) {
-	tree, err := cgroups.New(cgroups.Config{Driver: cgroups.DriverSystemd})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, x := &process{cfg: &config.Config{}}, parts{machine: &machine{cgroups: tree}}
-	if got := inUse(p, x).CgroupDriver; got != cgroups.DriverSystemd {
-		t.Errorf("before the runtime has answered: got the driver %q, want the configured one", got)
-	}
-	if err := tree.Use(cgroups.DriverCgroupfs); err != nil {
-		t.Fatal(err)
-	}
-	if got := inUse(p, x).CgroupDriver; got != cgroups.DriverCgroupfs {
-		t.Errorf("got the driver %q, want that of the runtime", got)
-	}
 }
 
 // TestStaticPodRuns checks that the agent, with all its parts connected, runs the pod of a manifest: without an API

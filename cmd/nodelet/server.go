@@ -47,7 +47,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	local := &podapi.Local{
 		Supervisor:    x.links.supervisor,
 		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },
-		Configuration: func() any { return inUse(p, x) },
+		Configuration: func() any { return p.cfg.Kubelet.InUse(x.machine.cgroups.Driver()) },
 		Pods:          api,
 	}
 	p.Start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
@@ -69,13 +69,6 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	}
 	p.Start(s.Run)
 	return nil
-}
-
-// inUse returns the configuration in use, without secrets. The cgroup driver is the runtime's, once that is known.
-func inUse(p *process, x parts) config.KubeletConfiguration {
-	c := p.cfg.Kubelet.Masked()
-	c.CgroupDriver = x.machine.cgroups.Driver()
-	return c
 }
 
 // newPodsAPI makes the local pods API (KEP-4188) unless it is off, and returns what hears about changes of pods.

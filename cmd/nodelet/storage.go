@@ -120,21 +120,12 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 			devices.PluginType: h.devices,
 			dra.PluginType:     h.dra,
 		},
+		Connected: map[string]func() []string{devices.PluginType: h.devices.Connected},
 	})
 	p.Start(h.devices.Run)
 	p.Start(h.dra.Run)
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
-	p.metrics.AddPlugins(func() map[string][]string { return registered(registry, h.devices) })
+	p.metrics.AddPlugins(registry.Names)
 	return h, nil
-}
-
-// registered returns the names of the plugins that are registered, by type. Device plugins may register in two ways.
-func registered(r *plugins.Registry, d *devices.Devices) map[string][]string {
-	all := map[string][]string{}
-	for _, p := range r.Accepted() {
-		all[p.Type] = append(all[p.Type], p.Name)
-	}
-	all[devices.PluginType] = d.Connected()
-	return all
 }

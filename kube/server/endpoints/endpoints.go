@@ -13,7 +13,7 @@ import (
 type Config struct {
 	// Healthz answers /healthz and what is below it.
 	Healthz http.Handler
-	// Configuration returns what /configz shows, without secrets.
+	// Configuration returns what /configz shows.
 	Configuration func() any
 	// SystemLogs turns /logs/ on, SystemLogQuery its queries for journals. Logs is the log directory of the machine.
 	SystemLogs     bool
