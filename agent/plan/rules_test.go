@@ -197,8 +197,11 @@ func (ru *rules) started(w *world, c *podstate.Container) {
 }
 
 // notFinal checks that no status has shown the container as terminated although its restart policy makes that final:
-// the API then accepts no other state.
+// the API then accepts no other state. The status of a pod that no source has is shown to nobody.
 func (ru *rules) notFinal(c *podstate.Container) {
+	if ru.l.desired.Stop.Is(podstate.StopOrphaned) {
+		return
+	}
 	pod := ru.l.desired.Pod
 	status := &pod.Status
 	if ru.l.memory.Reported != nil {

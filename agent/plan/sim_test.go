@@ -97,6 +97,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"back-off of a counted attempt that never ran":   {1290236090, wideFaults},
 		"allocation taken back during a resize":          {8001532884, wideFaults},
 		"hook of a sidecar outlives the pod":             {8001844822, wideFaults},
+		"late start in a pod without a source":           {10001767557, wideFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))
