@@ -68,13 +68,11 @@ func (p *Prober) ask(path string) *question {
 	return q
 }
 
-// broken reports whether a remote file system cannot be used any more; no other is. It asks the file system itself, not
-// the kernel's cache of it.
+// broken reports whether a remote file system cannot be used any more; no other is.
 func broken(path string) bool {
 	own, err := Remote(path)
 	if err == nil {
-		var st unix.Statx_t
-		err = unix.Statx(int(own.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+		err = Ask(own)
 		own.Close()
 	}
 	return slices.ContainsFunc(gone, func(e error) bool { return errors.Is(err, e) })

@@ -34,6 +34,13 @@ func Remote(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// Ask waits until the file system of an open file answers, and returns its error. It asks the file system itself, not
+// the kernel's cache of it.
+func Ask(f *os.File) error {
+	var st unix.Statx_t
+	return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+}
+
 // typeOn returns the type of the file system that is mounted on a path, by the mount table; empty if it is not known.
 func typeOn(path string) (fstype string) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))

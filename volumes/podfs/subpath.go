@@ -65,11 +65,11 @@ func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error
 // can be unmounted.
 func (v *FS) answers(ctx context.Context, hostPath string) error {
 	answer := v.looking.DoChan("answer of "+hostPath, func() (any, error) {
-		var st unix.Statx_t
 		if own, err := mounts.Remote(hostPath); err == nil {
 			defer own.Close()
-			return nil, unix.Statx(int(own.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
+			return nil, mounts.Ask(own)
 		}
+		var st unix.Statx_t
 		return nil, unix.Statx(unix.AT_FDCWD, hostPath, unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
 	})
 	select {
