@@ -197,7 +197,7 @@ func (ru *rules) started(w *world, c *podstate.Container) {
 }
 
 // notFinal checks that no status has shown the container as terminated although its restart policy makes that final:
-// the API then accepts no other state. The status of a pod that no source has is shown to nobody.
+// the API then accepts no other state. The status of a pod that no source has is not published.
 func (ru *rules) notFinal(c *podstate.Container) {
 	if ru.l.desired.Stop.Is(podstate.StopOrphaned) {
 		return
