@@ -197,9 +197,10 @@ func (ru *rules) started(w *world, c *podstate.Container) {
 }
 
 // notFinal checks that no status has shown the container as terminated although its restart policy makes that final:
-// the API then accepts no other state. The status of a pod that no source has is not published.
+// the API then accepts no other state. The status of a pod that no source has is not published. In a pod that must end,
+// a start can take effect that an agent had requested before it was killed: the next agent cannot know of it.
 func (ru *rules) notFinal(c *podstate.Container) {
-	if ru.l.desired.Stop.Is(podstate.StopOrphaned) {
+	if ru.l.desired.Stop.Is(podstate.StopOrphaned) || ru.stopping() && ru.startedLate(c) {
 		return
 	}
 	pod := ru.l.desired.Pod
@@ -215,6 +216,14 @@ func (ru *rules) notFinal(c *podstate.Container) {
 	if code := shown.State.Terminated.ExitCode; !ru.mayRunAgain(c.Name, code) {
 		ru.breaks("%s runs although the status has shown %s as terminated with %d for good", c.ID, c.Name, code)
 	}
+}
+
+// startedLate reports whether an agent that has been killed since requested the start of the container.
+func (ru *rules) startedLate(c *podstate.Container) bool {
+	return slices.ContainsFunc(ru.l.calls, func(call *call) bool {
+		start, ok := call.step.(podstate.StartContainer)
+		return ok && call.ghost && start.ID == c.ID
+	})
 }
 
 // ended records that a container has ended.

@@ -214,7 +214,8 @@ func (ru *rules) pastDeadline() bool {
 	return limit != nil && start != nil && ru.l.now.Sub(start.Time) >= time.Duration(*limit)*time.Second
 }
 
-// mayEnd checks a pod that has ended by itself: all its containers have completed, or it cannot be initialized.
+// mayEnd checks a pod that has ended by itself: all its containers have completed, or it cannot be initialized, because
+// an init container has failed, or because nobody knows how it ended.
 func (ru *rules) mayEnd() {
 	if ru.pastDeadline() {
 		return
@@ -222,7 +223,8 @@ func (ru *rules) mayEnd() {
 	for name, role := range ru.roles {
 		last := ru.last[name]
 		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)
-		if role == podutil.RoleInit && failed && !ru.owed[name] {
+		lost := last != nil && podstate.Newest(ru.l.containers, name) == nil && !ru.mayRunAgain(name, podstate.ExitUnknown)
+		if role == podutil.RoleInit && !ru.owed[name] && (failed || lost) {
 			return
 		}
 	}
