@@ -54,8 +54,11 @@ func main() {
 	defer stop()
 	o := parse()
 	do := conformance
-	if o.matrix || o.kept != "" {
+	switch {
+	case o.matrix || o.kept != "":
 		do = document
+	case o.node && os.Getenv(isolatedEnv) == "":
+		do = isolate
 	}
 	if err := do(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
@@ -301,11 +304,6 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 			return nil, nil, err
 		}
 	}
-	if o.node {
-		if err := checkFree(); err != nil {
-			return nil, nil, err
-		}
-	}
 	if tb, err = testbed.Up(ctx, o.testbed); err != nil {
 		return nil, nil, err
 	}
@@ -319,11 +317,7 @@ func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, d
 		for _, n := range tb.Nodes {
 			_ = copyFile(n.AgentLog(), filepath.Join(o.reports, n.Name+".log"))
 		}
-		err := tb.Down(clean)
-		if o.node {
-			err = errors.Join(err, testbed.RemoveCgroup(podCgroup, 10*time.Second))
-		}
-		if err != nil {
+		if err := tb.Down(clean); err != nil {
 			fmt.Fprintln(os.Stderr, "conformance:", err)
 		}
 	}

@@ -26,9 +26,6 @@ var shims embed.FS
 // podLogs is the directory in which the specs look for logs. It is the node's own, as its mounts are.
 const podLogs = "/var/log/pods"
 
-// podCgroup is the cgroup of all pods in which the specs look for theirs.
-const podCgroup = "/kubepods"
-
 // nodeTest is the suite's program, and runtimePID the file that tells it the container runtime's process.
 const (
 	nodeTest   = "e2e_node.test"
@@ -67,21 +64,6 @@ func (o *options) forNode() {
 		o.knownFile = knownNodeFile
 	}
 	o.reports = filepath.Join(filepath.Dir(o.reports), "node-"+filepath.Base(o.reports))
-}
-
-// checkFree returns an error if another agent of this machine may use the cgroup of the pods: it would lose its pods.
-func checkFree() error {
-	for _, pattern := range []string{"/sys/fs/cgroup" + podCgroup + "*", "/sys/fs/cgroup/*" + podCgroup} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("cannot run the suite for a single node: %s exists: stop the agent that uses it, "+
-				"or remove what an interrupted run has left", found[0])
-		}
-	}
-	return nil
 }
 
 // nodeRun is one run of the suite on the node of a testbed.
