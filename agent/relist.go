@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // relistEvery is how often the relister lists the runtime's pods without an event. Events can be lost; this list
@@ -53,7 +54,7 @@ func (r *relister) run(ctx context.Context, changed func(types.UID), listed func
 			every, wait = relistWithoutEvents, relistWithoutEvents
 			noEvents = nil
 		case <-r.now:
-		case <-time.After(wait):
+		case <-time.After(periodic.Until(wait)):
 		}
 		if all, ok := r.list(ctx); ok {
 			wait = every

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -468,6 +469,22 @@ func TestIdle(t *testing.T) {
 		w.sleep(10 * time.Minute)
 		if n := len(w.runtime.Calls()); n != 20 {
 			t.Errorf("got %d calls in ten minutes: %v, want 20", n, w.runtime.Verbs())
+		}
+	})
+}
+
+// TestRelistOfKnownPods checks that a list which shows what the workers know makes none of them ask the runtime.
+func TestRelistOfKnownPods(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.checkRunning("web/app#0")
+		w.runtime.ResetCalls()
+		w.sleep(time.Minute)
+		want := map[string]int{"ListPodSandbox": 1, "ListContainers": 1}
+		if got := w.runtime.Verbs(); !maps.Equal(got, want) {
+			t.Errorf("in a minute without a change: got the calls %v, want %v", got, want)
 		}
 	})
 }

@@ -208,8 +208,8 @@ func (s *Supervisor) publish() {
 	}
 }
 
-// compare notifies the workers of pods that have changed since the runtime's last list, and starts workers that end the
-// pods which must not run.
+// compare notifies the workers of pods that the runtime lists in another state than they know. It starts workers that
+// end the pods which must not run.
 func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	before := s.table.listed
 	s.table.listed = make(map[types.UID]cri.PodSummary, len(all))
@@ -217,7 +217,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 		s.table.listed[pod.UID] = pod
 	}
 	for uid, e := range s.table.workers {
-		if s.table.listed[uid].Fingerprint != before[uid].Fingerprint {
+		if !e.worker.result.Load().snapshot.Matches(s.table.listed[uid].Fingerprint) {
 			e.worker.notify(hintRuntime)
 		}
 	}

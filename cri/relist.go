@@ -27,8 +27,7 @@ type PodSummary struct {
 	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
 	// known.
 	Grace *int64
-	// Fingerprint identifies the set of the instances and their states. If it differs from the last one, or from that of
-	// the pod's Snapshot, something has changed.
+	// Fingerprint identifies the set of the instances and their states; see Snapshot.Matches.
 	Fingerprint uint64
 }
 

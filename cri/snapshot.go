@@ -84,6 +84,24 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 	return s, nil
 }
 
+// Matches reports whether a new snapshot would show nothing else than s, judging by the fingerprint that Relist gives
+// the pod. It is false for nil, and while an exit may still get another reason.
+func (s *Snapshot) Matches(fingerprint uint64) bool {
+	if s == nil {
+		return false
+	}
+	for _, sandbox := range s.Sandboxes {
+		fingerprint -= sandboxPrint(sandbox.Id, sandbox.State)
+	}
+	for _, c := range s.Containers {
+		if c.State == runtimeapi.ContainerState_CONTAINER_EXITED && !c.settled {
+			return false
+		}
+		fingerprint -= containerPrint(c.Id, c.State)
+	}
+	return fingerprint == 0
+}
+
 // List lists all sandboxes and containers of the node, by two concurrent calls.
 func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	return c.list(ctx, "", nil)

@@ -61,10 +61,22 @@ func TestSnapshotCost(t *testing.T) {
 		}
 		s = look(t, rt, c, s, 0, 0)
 
+		matches := func() bool {
+			pods, err := c.Relist(t.Context())
+			check(t, err)
+			i := slices.IndexFunc(pods, func(p cri.PodSummary) bool { return p.UID == s.UID })
+			return s.Matches(pods[i].Fingerprint)
+		}
 		rt.ExitContainer(app, 137, "Error")
 		s = look(t, rt, c, s, 0, 1)
+		if matches() {
+			t.Error("after the first look at an exit: got a match, want none before the reason has been read again")
+		}
 		rt.SetReason(app, "OOMKilled")
 		s = look(t, rt, c, s, 0, 1)
+		if !matches() {
+			t.Error("after the second look at an exit: got no match, want one")
+		}
 		if reason := find(s, app).Reason; reason != "OOMKilled" {
 			t.Errorf("the corrected reason was missed: got %s, want OOMKilled", reason)
 		}
@@ -244,8 +256,8 @@ func TestRelist(t *testing.T) {
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		check(t, err)
-		if s.Fingerprint() != after["web"].Fingerprint {
-			t.Error("the same state: got another fingerprint of the snapshot, want that of the relist")
+		if !s.Matches(after["web"].Fingerprint) || s.Matches(before["web"].Fingerprint) || (*cri.Snapshot)(nil).Matches(0) {
+			t.Error("got a match with no snapshot or another state, or none with the same state")
 		}
 		rt.KillSandbox(sandbox)
 		if list()["web"].Fingerprint == after["web"].Fingerprint {
