@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +46,29 @@ func (n *Node) setupMounts(ctx context.Context) error {
 		etc,
 		work,
 	)
-	_, err := run(ctx, "unshare", "--mount="+file, "--propagation=private", "--", "sh", "-c", script)
+	return keepMountNS(ctx, file, script)
+}
+
+// keepMountNS creates a mount namespace, which the file keeps, and runs a shell script in it. The file of a mount
+// namespace can only be mounted in one with a smaller ID. Since Linux 6.18 each CPU takes IDs from a range of its own,
+// so unless the caller is in the first mount namespace, the kernel may answer EINVAL. It does not on the CPU that
+// created the caller's: so each CPU is tried.
+func keepMountNS(ctx context.Context, file, script string) error {
+	var cpus unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
+		return fmt.Errorf("get the CPUs of this process: %w", err)
+	}
+	var err error
+	for cpu, left := 0, cpus.Count(); left > 0; cpu++ {
+		if !cpus.IsSet(cpu) {
+			continue
+		}
+		left--
+		if _, err = run(ctx, "taskset", "-c", strconv.Itoa(cpu),
+			"unshare", "--mount="+file, "--propagation=private", "--", "sh", "-c", script); err == nil {
+			return nil
+		}
+	}
 	return err
 }
 
