@@ -18,8 +18,8 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// staticPolicies are settings under which one CPU is left to containers that have it alone, and memory is assigned from
-// NUMA nodes.
+// staticPolicies are settings under which one CPU is left to containers that have it alone, memory is assigned from
+// NUMA nodes, and CPU, memory and devices of a container come from one of them.
 const staticPolicies = `
 cpuManagerPolicy: static
 cpuManagerReconcilePeriod: 1s
@@ -27,6 +27,7 @@ reservedSystemCPUs: "0"
 memoryManagerPolicy: Static
 systemReserved: {memory: 64Mi}
 reservedMemory: [{numaNode: 0, limits: {memory: 64Mi}}]
+topologyManagerPolicy: single-numa-node
 `
 
 // TestLongExclusiveCPUs gives a container a CPU, memory and a device of its own, and lets the kubelet and nodelet take
