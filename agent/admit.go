@@ -65,7 +65,7 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 		a.resume(ctx, e)
 		return
 	}
-	v, wait := a.judge(pod)
+	v, wait := a.evaluate(pod)
 	if v.Rejection == nil || v.Rejection.Reason != admission.ReasonNodeAffinity {
 		a.decide(ctx, e, v, wait)
 		return
@@ -78,13 +78,13 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 			return nil
 		}, func(error) {
 			e.rejected = nil
-			v, wait := a.judge(pod)
+			v, wait := a.evaluate(pod)
 			a.decide(ctx, e, v, wait)
 		})
 }
 
-// decide carries out a verdict about a pod.
-func (a *admitter) decide(ctx context.Context, e *entry, v admission.Verdict, wait bool) {
+// decide carries out a decision about a pod.
+func (a *admitter) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
 	switch {
 	case v.Rejection != nil:
 		e.retry = podutil.IsStatic(e.source)
@@ -98,7 +98,7 @@ func (a *admitter) decide(ctx context.Context, e *entry, v admission.Verdict, wa
 
 // misplaced returns why a pod that requests too much cannot get CPUs and memory of its own; nil if it could. The
 // kubelet asks its resource managers before it adds up requests, so their reasons and metrics come first.
-func (a *admitter) misplaced(pod *corev1.Pod, v admission.Verdict) *podstate.Rejection {
+func (a *admitter) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Rejection {
 	if v.Short == "" {
 		return nil
 	}
@@ -115,9 +115,9 @@ func (a *admitter) reject(e *entry, r *podstate.Rejection) {
 	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }
 
-// judge decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
+// evaluate decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
 // Another critical pod may have what is left of these, but has to wait: wait reports that. Other pods may not.
-func (a *admitter) judge(pod *corev1.Pod) (v admission.Verdict, wait bool) {
+func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
 	others, ending := a.table.others(pod.UID)
 	v = a.cfg.Admit(pod, others)
 	if v.Rejection != nil || len(ending) == 0 {
@@ -133,7 +133,7 @@ func (a *admitter) judge(pod *corev1.Pod) (v admission.Verdict, wait bool) {
 // preempt ends pods so that a critical one can run. From now on the critical pod counts as admitted, and the others
 // do not. It gets its first order when all pods that end for critical ones have released all their resources, or at
 // the latest after 1.5 times their grace period: a pod that does not end must not prevent a critical one from running.
-func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Verdict) {
+func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision) {
 	for _, pod := range v.Preempt {
 		victim := a.table.workers[pod.UID]
 		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
@@ -203,7 +203,7 @@ func (a *admitter) discardFitting() {
 		if !e.retry || e.stop != nil || a.table.set.Pods[uid] == nil {
 			continue
 		}
-		if v, _ := a.judge(e.pod()); v.Rejection == nil {
+		if v, _ := a.evaluate(e.pod()); v.Rejection == nil {
 			a.cfg.Log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false

@@ -183,7 +183,7 @@ func TestStartTimeAdmitsNothing(t *testing.T) {
 	})
 }
 
-// TestRunningStaticPodAfterRestart checks that pods that run are not judged again when the agent restarts, static or
+// TestRunningStaticPodAfterRestart checks that pods that run are not admitted again when the agent restarts, static or
 // not, though less is allocatable than before.
 func TestRunningStaticPodAfterRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -104,7 +104,7 @@ type Claims interface {
 // Probes runs the probes of pods: *podprobes.Probes.
 type Probes interface {
 	Set(pod *corev1.Pod, address string, targets []plan.ProbeTarget)
-	Verdicts(pod types.UID) map[string]podstate.Verdict
+	Results(pod types.UID) map[string]podstate.ProbeResults
 }
 
 // Objects keeps the API objects that pods refer to: *objects.Objects with an API server, else *objects.Local.
@@ -142,11 +142,11 @@ type Config struct {
 	// DeviceHealth: statuses show the health of devices (ResourceHealthStatus). The caller of HealthChanged notifies the
 	// supervisor about a change.
 	DeviceHealth bool
-	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of VerdictChanged notifies the
+	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of ProbeChanged notifies the
 	// supervisor about a change. Optional.
 	NetworkProblem func(pod types.UID) string
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
-	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict
+	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision
 	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil. Optional.
 	Doomed func(pod *corev1.Pod) *Eviction
 	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.

@@ -124,11 +124,11 @@ func (e *Explanation) explainUnready(pod *corev1.Pod, st *corev1.PodStatus) {
 }
 
 // withProbes returns the explanation with what the probes of containers that are not ready have last said.
-func (e *Explanation) withProbes(verdicts map[string]podstate.Verdict) *Explanation {
+func (e *Explanation) withProbes(results map[string]podstate.ProbeResults) *Explanation {
 	whole := *e
 	whole.Waits = slices.Clone(e.Waits)
 	for _, c := range e.unready {
-		why := cmp.Or(verdicts[c.id].Failing, "its "+c.probe+" probe has not succeeded yet")
+		why := cmp.Or(results[c.id].Failing, "its "+c.probe+" probe has not succeeded yet")
 		whole.Waits = append(whole.Waits, Wait{For: "container " + c.container, Why: why})
 	}
 	return &whole
@@ -217,7 +217,7 @@ func (s *Supervisor) explanations() []*Explanation {
 	all := make([]*Explanation, 0, len(s.table.workers))
 	for _, e := range s.table.workers {
 		if x := e.worker.explained.Load(); x != nil && len(x.unready) > 0 {
-			all = append(all, x.withProbes(s.cfg.Probes.Verdicts(e.pod().UID)))
+			all = append(all, x.withProbes(s.cfg.Probes.Results(e.pod().UID)))
 		} else if x != nil {
 			all = append(all, x)
 		} else if e.asking != nil {

@@ -13,16 +13,16 @@ import (
 
 // withJudge adds a container whose exit with code 42 restarts all containers of the pod.
 func withJudge(pod *corev1.Pod) {
-	judge := container("judge")
-	judge.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
-	judge.RestartPolicyRules = []corev1.ContainerRestartRule{{
+	checker := container("checker")
+	checker.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
+	checker.RestartPolicyRules = []corev1.ContainerRestartRule{{
 		Action: corev1.ContainerRestartRuleActionRestartAllContainers,
 		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
 			Operator: corev1.ContainerRestartRuleOnExitCodesOpIn,
 			Values:   []int32{42},
 		},
 	}}
-	pod.Spec.Containers = append(pod.Spec.Containers, judge)
+	pod.Spec.Containers = append(pod.Spec.Containers, checker)
 }
 
 // exit makes the running instance of a container exit.
@@ -45,13 +45,13 @@ func TestKilledWhileRestartingAll(t *testing.T) {
 			w.sleep(time.Minute)
 			w.publish(w.agent)
 			w.amnesia = true
-			die(func() { w.exit("judge", 42) })
+			die(func() { w.exit("checker", 42) })
 			w.amnesia = false
 			w.begin()
 			w.sleep(2 * time.Minute)
 			if got := w.running(); len(got) == 0 || got[0] != "web/proxy#1" || !slices.Equal(slices.Sorted(slices.Values(got)),
-				[]string{"web/app#1", "web/judge#1", "web/proxy#1"}) {
-				t.Errorf("running: got %v, want attempt 1 of proxy, app and judge, proxy first", got)
+				[]string{"web/app#1", "web/checker#1", "web/proxy#1"}) {
+				t.Errorf("running: got %v, want attempt 1 of proxy, app and checker, proxy first", got)
 			}
 			st := w.status(pod)
 			if !ready(st) || st.Phase != corev1.PodRunning || containerStatus(st, "setup").RestartCount != 1 {

@@ -56,7 +56,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Now:        time.Now(),
 		Sandboxes:  w.facts.sandboxes,
 		Containers: w.facts.containers,
-		Verdicts:   w.verdicts(),
+		Probes:     w.probeResults(),
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(newestReady(w.facts.sandboxes)),
 	}
@@ -117,12 +117,12 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 	forget(f.exits, s.Containers)
 }
 
-// verdicts returns the newest results of the probes of the pod's containers.
-func (w *worker) verdicts() map[string]podstate.Verdict {
+// probeResults returns the newest results of the probes of the pod's containers.
+func (w *worker) probeResults() map[string]podstate.ProbeResults {
 	if len(w.reported.probed) == 0 {
 		return nil
 	}
-	return w.cfg.Probes.Verdicts(w.order.Pod.UID)
+	return w.cfg.Probes.Results(w.order.Pod.UID)
 }
 
 // deviceHealth returns the health of the devices of a pod, by container: nil for a pod without devices, an empty health

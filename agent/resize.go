@@ -14,8 +14,8 @@ import (
 // resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
 type resizer struct{ *dispatcher }
 
-// judge decides about all of them whose own admission is complete, in the order of admission.CompareResizes.
-func (z *resizer) judge() {
+// evaluate decides about all of them whose own admission is complete, in the order of admission.CompareResizes.
+func (z *resizer) evaluate() {
 	var all []*entry
 	for _, e := range z.table.workers {
 		if e.resources.resizing && e.asking == nil {

@@ -234,7 +234,7 @@ func TestResizeIsDeferredAtTakeover(t *testing.T) {
 	})
 }
 
-// TestAdmissionBesideDeferredResize checks that a pod that comes while the agent is away is judged beside what the
+// TestAdmissionBesideDeferredResize checks that a pod that comes while the agent is away is admitted beside what the
 // others hold, not beside what they would like to have, as with the kubelet.
 func TestAdmissionBesideDeferredResize(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

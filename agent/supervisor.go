@@ -75,8 +75,8 @@ func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(hintRuntime, pod) 
 // ObjectsChanged notifies the workers of pods that an object that they use has changed.
 func (s *Supervisor) ObjectsChanged(pods []types.UID) { s.notify(hintObjects, pods...) }
 
-// VerdictChanged notifies the pod's worker that a probe has another result.
-func (s *Supervisor) VerdictChanged(pod types.UID) { s.notify(hintOther, pod) }
+// ProbeChanged notifies the pod's worker that a probe has another result.
+func (s *Supervisor) ProbeChanged(pod types.UID) { s.notify(hintOther, pod) }
 
 // HealthChanged notifies the workers of pods that the health of one of their devices may have changed.
 func (s *Supervisor) HealthChanged(pods []types.UID) { s.notify(hintOther, pods...) }
@@ -186,7 +186,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 			s.workers.orphan(e) // its own source has removed it; the other sources need not have synced
 		}
 	}
-	s.resizes.judge()
+	s.resizes.evaluate()
 	s.publish()
 	if s.table.complete() && !isClosed(s.known) {
 		close(s.known) // a source that fails later changes nothing
@@ -196,7 +196,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 // retry decides again about what did not fit the node: refused static pods and deferred resizes.
 func (s *Supervisor) retry() {
 	s.admission.discardFitting()
-	s.resizes.judge()
+	s.resizes.evaluate()
 }
 
 // publish passes on what follows from the workers. Before the runtime's first list no pod has a worker, and nothing

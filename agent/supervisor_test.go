@@ -350,7 +350,7 @@ func TestSupervisorDoesNotBlock(t *testing.T) {
 			for range 300 {
 				w.agent.RuntimeChanged(uid)
 				w.agent.ObjectsChanged([]types.UID{uid})
-				w.agent.VerdictChanged(uid)
+				w.agent.ProbeChanged(uid)
 				w.deliver()
 			}
 		}

@@ -249,7 +249,7 @@ func (w *world) begin() {
 	metrics := instruments.New(exporter.New("node"))
 	prober := probes.New(probes.Config{
 		Exec:    client.Output,
-		Verdict: func(pod types.UID, _ probes.Verdict) { l.VerdictChanged(pod) },
+		Changed: func(pod types.UID, _ probes.Status) { l.ProbeChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
 			if a.Reason != "" {
 				l.ProbeFailed(pod, a.Container, a.Reason, a.Message)
@@ -311,7 +311,7 @@ func (w *world) begin() {
 		RuntimeName:  func() string { return "containerd" },
 		BackoffFirst: 10 * time.Second,
 		BackoffMax:   5 * time.Minute,
-		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision {
 			return admission.Admit(pod, admission.Node{
 				Object:      w.nodeObject(),
 				Allocatable: first.Allocatable,

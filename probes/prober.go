@@ -69,8 +69,8 @@ type Target struct {
 	Known Result
 }
 
-// Verdict is a result of a probe.
-type Verdict struct {
+// Status is the newest result of a probe.
+type Status struct {
 	ContainerID string
 	Kind        Kind
 	Result      Result
@@ -106,10 +106,10 @@ type Attempt struct {
 type Config struct {
 	// Exec runs commands in containers.
 	Exec Exec
-	// Verdict receives each result that changes, Attempt each attempt, always before the result that it caused. Both are
+	// Changed receives each result that changes, Attempt each attempt, always before the result that it caused. Both are
 	// called without locks held, from several goroutines (for one target from one at a time), and must not block. A
 	// call may still come just after its target was removed.
-	Verdict func(pod types.UID, v Verdict)
+	Changed func(pod types.UID, v Status)
 	Attempt func(pod types.UID, a Attempt)
 	// Parallel bounds the number of concurrent attempts; 0 means 32. A long attempt stops counting, so that containers
 	// that hang do not delay the probes of others.
@@ -132,8 +132,8 @@ func New(cfg Config) *Prober {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = 32
 	}
-	if cfg.Verdict == nil {
-		cfg.Verdict = func(types.UID, Verdict) {}
+	if cfg.Changed == nil {
+		cfg.Changed = func(types.UID, Status) {}
 	}
 	if cfg.Attempt == nil {
 		cfg.Attempt = func(types.UID, Attempt) {}
@@ -176,13 +176,13 @@ func (p *Prober) Set(pod types.UID, targets []Target) {
 	}
 }
 
-// Verdicts returns the present results of all probes of a pod.
-func (p *Prober) Verdicts(pod types.UID) []Verdict {
+// Statuses returns the newest results of all probes of a pod.
+func (p *Prober) Statuses(pod types.UID) []Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []Verdict
+	var all []Status
 	for _, pr := range p.pods[pod] {
-		all = append(all, pr.verdict)
+		all = append(all, pr.status)
 	}
 	return all
 }

@@ -19,10 +19,10 @@ const together = 10 * time.Millisecond
 
 // probe is a target with its state. Prober.mu guards it.
 type probe struct {
-	pod     types.UID
-	target  Target
-	verdict Verdict
-	count   count
+	pod    types.UID
+	target Target
+	status Status
+	count  count
 
 	next   time.Time
 	index  int                // in the queue; -1 if not there
@@ -31,7 +31,7 @@ type probe struct {
 }
 
 func newProbe(pod types.UID, t Target) *probe {
-	pr := &probe{pod: pod, index: -1, verdict: Verdict{ContainerID: t.ContainerID, Kind: t.Kind,
+	pr := &probe{pod: pod, index: -1, status: Status{ContainerID: t.ContainerID, Kind: t.Kind,
 		Result: initial(t.Kind, t.Known)}}
 	pr.count.held = t.Kind == Startup && t.Known == Success
 	return pr
@@ -52,7 +52,7 @@ func (p *Prober) gated(pr *probe) bool {
 		return false
 	}
 	startup := find(p.pods[pr.pod], pr.target.ContainerID, Startup)
-	return startup != nil && startup.verdict.Result != Success
+	return startup != nil && startup.status.Result != Success
 }
 
 func (p *Prober) schedule(pr *probe, at time.Time) {
@@ -150,14 +150,14 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	}
 	now := time.Now()
 	changed := p.learn(pr, a)
-	verdict := pr.verdict
+	status := pr.status
 	if !pr.count.held {
 		p.schedule(pr, following(pr.next, period(pr.target.Probe), now))
 	}
 	p.mu.Unlock()
 	p.cfg.Attempt(pr.pod, a)
 	if changed {
-		p.cfg.Verdict(pr.pod, verdict)
+		p.cfg.Changed(pr.pod, status)
 	}
 	if changed && pr.target.Kind == Startup {
 		p.beginSiblings(pr, now)
@@ -176,7 +176,7 @@ func (p *Prober) beginSiblings(startup *probe, now time.Time) {
 	}
 }
 
-// learn updates the verdict and reports whether its result changed.
+// learn updates the status and reports whether its result changed.
 func (p *Prober) learn(pr *probe, a Attempt) bool {
 	var found Result
 	switch a.Outcome {
@@ -187,7 +187,7 @@ func (p *Prober) learn(pr *probe, a Attempt) bool {
 	default:
 		return false
 	}
-	v := &pr.verdict
+	v := &pr.status
 	v.Message = a.Message
 	result := pr.count.add(pr.target.Kind, pr.target.Probe, v.Result, found)
 	if result == v.Result {

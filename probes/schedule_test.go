@@ -51,7 +51,7 @@ func newBench(t *testing.T, parallel int) *bench {
 				b.events = append(b.events, "reason "+a.Reason)
 			}
 		},
-		Verdict: func(_ types.UID, v Verdict) { b.note(fmt.Sprintf("%s of %s: %s", v.Kind, v.ContainerID, v.Result)) },
+		Changed: func(_ types.UID, v Status) { b.note(fmt.Sprintf("%s of %s: %s", v.Kind, v.ContainerID, v.Result)) },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -166,7 +166,7 @@ func TestAgentRestartKeepsReadiness(t *testing.T) {
 		started := execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 1})
 		started.StartedAt, started.Known = target.StartedAt, Success
 		b.p.Set("pod", []Target{started, target})
-		for _, v := range b.p.Verdicts("pod") {
+		for _, v := range b.p.Statuses("pod") {
 			if v.Result != Success {
 				t.Errorf("%s: got %s after the restart, want %s", v.Kind, v.Result, Success)
 			}
@@ -217,7 +217,7 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 				return nil, 1, nil
 			},
 			Attempt: func(types.UID, Attempt) { t.Error("got an attempt that was cut short") },
-			Verdict: func(types.UID, Verdict) { t.Error("got a verdict for a removed target") },
+			Changed: func(types.UID, Status) { t.Error("got a status for a removed target") },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -229,7 +229,7 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 			t.Errorf("attempt: got %v, want context.Canceled", err)
 		}
 		synctest.Wait()
-		if len(p.Verdicts("pod")) > 0 || len(p.pods) > 0 || len(p.due) > 0 {
+		if len(p.Statuses("pod")) > 0 || len(p.pods) > 0 || len(p.due) > 0 {
 			t.Error("after the end of the pod: got something of it left, want nothing")
 		}
 		cancel()

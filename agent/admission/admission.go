@@ -52,8 +52,8 @@ type Node struct {
 	AppArmor bool
 }
 
-// Verdict is the result of admission. The zero value admits the pod.
-type Verdict struct {
+// Decision is the result of admission. The zero value admits the pod.
+type Decision struct {
 	// Rejection is why the pod may not run on this node; nil if it may.
 	Rejection *podstate.Rejection
 	// Preempt are the pods that must end before this critical pod can run: nil if it fits, or if Rejection is set.
@@ -64,13 +64,13 @@ type Verdict struct {
 
 // Admit decides whether pod may run. others are the admitted pods that have not ended, without those that are already
 // being preempted.
-func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
+func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Decision {
 	for _, check := range []*podstate.Rejection{
 		wrongVolume(pod, node.Volume), forbidden(pod, &node), unsupported(pod, node.Object), wrongOS(pod),
 		wrongGroupsPolicy(pod, node.Object),
 	} {
 		if check != nil {
-			return Verdict{Rejection: check}
+			return Decision{Rejection: check}
 		}
 	}
 	short := slices.DeleteFunc(shortages(pod, node.Allocatable, others),
@@ -78,15 +78,15 @@ func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Verdict {
 	misfit := wrongNode(pod, node.Object, others)
 	switch {
 	case len(short) == 0 || podutil.IsCritical(pod) && misfit != nil:
-		return Verdict{Rejection: misfit}
+		return Decision{Rejection: misfit}
 	case !podutil.IsCritical(pod):
-		return Verdict{Rejection: short[0].rejection(), Short: short[0].name}
+		return Decision{Rejection: short[0].rejection(), Short: short[0].name}
 	}
 	victims, missing := preempt(pod, short, others)
 	if len(missing) > 0 {
-		return Verdict{Rejection: cannotPreempt(missing), Short: short[0].name}
+		return Decision{Rejection: cannotPreempt(missing), Short: short[0].name}
 	}
-	return Verdict{Preempt: victims, Short: short[0].name}
+	return Decision{Preempt: victims, Short: short[0].name}
 }
 
 func reject(reason, message string) *podstate.Rejection {

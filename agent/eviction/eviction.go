@@ -88,7 +88,7 @@ type Evictor struct {
 	watches []*watch
 
 	mu sync.Mutex
-	// pressure has the conditions that hold, known those that have been judged or have no threshold.
+	// pressure has the conditions that hold, known those that have been evaluated or have no threshold.
 	pressure, known policy.Pressure
 }
 

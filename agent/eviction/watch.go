@@ -24,7 +24,7 @@ const (
 	reclaimPatience = 2 * time.Minute
 )
 
-// watch judges the thresholds of one kind and acts on them, in a goroutine of its own.
+// watch evaluates the thresholds of one kind and acts on them, in a goroutine of its own.
 type watch struct {
 	*Evictor
 	thresholds []policy.Threshold
@@ -79,12 +79,12 @@ func (w *watch) watchMemory(ctx context.Context, short latest.Signal) {
 	}
 }
 
-// look judges the levels once and acts on them. It returns when to look again, and whether a pod has been evicted.
+// look evaluates the levels once and acts on them. It returns when to look again, and whether a pod has been evicted.
 func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
 	levels, complete := w.levels(ctx)
 	now := time.Now()
-	var v policy.Verdict
-	v, w.state = policy.Judge(w.thresholds, levels, w.state, w.cfg.Transition, now)
+	var v policy.Decision
+	v, w.state = policy.Evaluate(w.thresholds, levels, w.state, w.cfg.Transition, now)
 	w.publish(w, v.Pressure, complete)
 	again = periodic.Until(levelsEvery)
 	if !v.Again.IsZero() {

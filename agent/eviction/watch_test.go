@@ -67,7 +67,7 @@ func TestUnknownUseEvictsNobody(t *testing.T) {
 	}
 }
 
-// TestLateRuntimeKeepsPressure checks that the disks count as judged only when the runtime has said where its files
+// TestLateRuntimeKeepsPressure checks that the disks count as evaluated only when the runtime has said where its files
 // are: until then the condition of the node stays as it was before the start of the agent. Pressure that is found is
 // reported at once.
 func TestLateRuntimeKeepsPressure(t *testing.T) {

@@ -34,7 +34,7 @@ func BenchmarkPod(b *testing.B) {
 
 	resting := newWorld(podstate.Desired{Pod: podOf(b, benchmarkPod)}, epoch)
 	resting.desired.Hashes = hashesOf(resting.desired.Pod)
-	good := podstate.Verdict{
+	good := podstate.ProbeResults{
 		Startup:   podstate.ProbeSuccess,
 		Liveness:  podstate.ProbeSuccess,
 		Readiness: podstate.ProbeSuccess,
@@ -49,7 +49,7 @@ func BenchmarkPod(b *testing.B) {
 			if c.Name == "setup" {
 				resting.exit(c.ID, 0)
 			}
-			resting.verdicts[c.ID] = good
+			resting.probed[c.ID] = good
 		}
 	}
 	if st := resting.plan.Status; st.Phase != "Running" || !st.ContainerStatuses[1].Ready {

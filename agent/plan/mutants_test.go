@@ -61,13 +61,13 @@ var mutants = map[string]mutant{
 		d.Pod.Spec.InitContainers = nil
 	}),
 	"app containers do not wait for a sidecar": factsChanged(func(o *podstate.Observed) {
-		verdicts := map[string]podstate.Verdict{}
+		probes := map[string]podstate.ProbeResults{}
 		for _, c := range o.Containers {
-			v := o.Verdicts[c.ID]
+			v := o.Probes[c.ID]
 			v.Startup = podstate.ProbeSuccess
-			verdicts[c.ID] = v
+			probes[c.ID] = v
 		}
-		o.Verdicts = verdicts
+		o.Probes = probes
 	}),
 	"no back-off": factsChanged(func(o *podstate.Observed) {
 		o.Containers = slices.Clone(o.Containers)
@@ -237,12 +237,12 @@ var mutants = map[string]mutant{
 		slices.Reverse(d.Pod.Spec.Containers)
 	}),
 	"liveness does not matter": factsChanged(func(o *podstate.Observed) {
-		verdicts := map[string]podstate.Verdict{}
-		for id, v := range o.Verdicts {
+		probes := map[string]podstate.ProbeResults{}
+		for id, v := range o.Probes {
 			v.Liveness = podstate.ProbeUnknown
-			verdicts[id] = v
+			probes[id] = v
 		}
-		o.Verdicts = verdicts
+		o.Probes = probes
 	}),
 	"a changed spec is ignored": desiredChanged(func(d *podstate.Desired) { d.Hashes = nil }),
 	"the reported status is ignored": {

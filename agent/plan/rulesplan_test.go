@@ -35,7 +35,7 @@ func (ru *rules) sidecarsUp(w *world) {
 		if ru.roles[c.Name] != podutil.RoleSidecar || c.State != podstate.ContainerRunning || !ru.hookThrough(c, spec) {
 			continue
 		}
-		if spec.StartupProbe == nil || w.verdicts[c.ID].Startup == podstate.ProbeSuccess {
+		if spec.StartupProbe == nil || w.probed[c.ID].Startup == podstate.ProbeSuccess {
 			ru.sidecarUp[c.SandboxID+"/"+c.Name] = true
 		}
 	}
@@ -262,7 +262,7 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 		if want := l.desired.Hashes[name]; role != podutil.RoleInit && role != podutil.RoleEphemeral && c.Hash != want {
 			ru.breaks("at rest, and %s runs as %s, not as %s", c.ID, c.Hash, want)
 		}
-		if v := l.verdicts[c.ID]; v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure {
+		if v := l.probed[c.ID]; v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure {
 			ru.breaks("at rest, and %s runs although a probe fails", c.ID)
 		}
 		if spec := ru.specs[name]; role == podutil.RoleApp && !ru.hookThrough(c, spec) {

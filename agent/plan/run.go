@@ -239,7 +239,7 @@ func runsAgain(slot *podstate.Slot) bool {
 // syncContainer plans what a running container needs: its hook, and its end where another instance must
 // take its place.
 func (p *planner) syncContainer(slot *podstate.Slot) {
-	name, verdict := slot.Spec.Name, slot.Verdict()
+	name, probes := slot.Spec.Name, slot.Probes()
 	hook, _ := p.Memory.Hook(slot.Last.ID)
 	switch {
 	case slot.Outdated():
@@ -248,9 +248,9 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 		p.replace(slot, podstate.CauseResize, "Container "+name+" resize requires restart", nil)
 	case hook.Failure != "":
 		p.replace(slot, podstate.CauseHook, "FailedPostStartHook", nil)
-	case verdict.Startup == podstate.ProbeFailure:
+	case probes.Startup == podstate.ProbeFailure:
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "startup"), slot.Spec.StartupProbe)
-	case verdict.Liveness == podstate.ProbeFailure:
+	case probes.Liveness == podstate.ProbeFailure:
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
 	case slot.HookDue():
 		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})

@@ -92,7 +92,7 @@ var commands = map[string]func(*script){
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
 	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
-	"verdict": (*script).verdict, // verdict <container> startup|liveness|readiness=ok|fail
+	"probe":   (*script).probe,   // probe <container> startup|liveness|readiness=ok|fail
 	"advance": (*script).advance, // time passes: advance <duration>
 	"restart": (*script).restart, // the agent is killed and starts again
 	"api":     (*script).api,     // whether published statuses reach the API: api up|behind
@@ -431,9 +431,9 @@ func (s *script) forget() {
 	s.turn()
 }
 
-func (s *script) verdict() {
+func (s *script) probe() {
 	id := s.w.newest(s.arg(0))
-	v := s.w.verdicts[id]
+	v := s.w.probed[id]
 	for _, word := range s.args[1:] {
 		probe, result, _ := strings.Cut(word, "=")
 		r := map[string]podstate.ProbeResult{"ok": podstate.ProbeSuccess, "fail": podstate.ProbeFailure}[result]
@@ -443,7 +443,7 @@ func (s *script) verdict() {
 			"readiness": &v.Readiness,
 		}[probe] = r
 	}
-	s.w.verdicts[id] = v
+	s.w.probed[id] = v
 	s.turn()
 }
 

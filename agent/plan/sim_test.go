@@ -180,7 +180,7 @@ type simRun struct {
 	// down: no agent runs until then.
 	down   time.Time
 	exits  []timedExit
-	probes []timedVerdict
+	probes []timedProbes
 	// probing marks the containers for which probe results are pending.
 	probing map[string]bool
 	stage   stage
@@ -194,10 +194,10 @@ type timedExit struct {
 	code int32
 }
 
-type timedVerdict struct {
+type timedProbes struct {
 	at time.Time
 	id string
-	to podstate.Verdict
+	to podstate.ProbeResults
 }
 
 // stage is the progress of a run.
@@ -369,8 +369,8 @@ func (l *simRun) happen() {
 			l.probes = append(l.probes[:i], l.probes[i+1:]...)
 			i--
 			if n := l.index(v.id); n >= 0 && l.containers[n].State == podstate.ContainerRunning && !l.now.Before(l.down) {
-				l.note("verdict for %s: %+v", v.id, v.to)
-				l.verdicts[v.id] = v.to
+				l.note("probes of %s: %+v", v.id, v.to)
+				l.probed[v.id] = v.to
 			}
 		}
 	}
@@ -392,7 +392,7 @@ func (l *simRun) endFaults() {
 	l.stage, l.left = stageFaultless, restWithin
 	l.apiBehind, l.exits = false, nil
 	l.probes, l.probing = nil, map[string]bool{}
-	for id, v := range l.verdicts {
+	for id, v := range l.probed {
 		// these containers do not recover by themselves
 		l.probing[id] = v.Startup == podstate.ProbeFailure || v.Liveness == podstate.ProbeFailure
 	}

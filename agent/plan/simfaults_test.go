@@ -188,7 +188,7 @@ func (l *simRun) probeSoon(id string) {
 		return
 	}
 	l.probing[id] = true
-	good := podstate.Verdict{
+	good := podstate.ProbeResults{
 		Startup:   podstate.ProbeSuccess,
 		Liveness:  podstate.ProbeSuccess,
 		Readiness: podstate.ProbeSuccess,
@@ -196,13 +196,13 @@ func (l *simRun) probeSoon(id string) {
 	if l.stage == stageFaults {
 		bad := good
 		*pick(l.r, &bad.Startup, &bad.Liveness, &bad.Readiness) = podstate.ProbeFailure
-		l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, pick(l.r, good, good, good, bad)})
+		l.probes = append(l.probes, timedProbes{l.now.Add(l.within(10 * time.Second)), id, pick(l.r, good, good, good, bad)})
 		if chance(l.r, 4) {
-			l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(5 * time.Minute)), id, pick(l.r, good, bad)})
+			l.probes = append(l.probes, timedProbes{l.now.Add(l.within(5 * time.Minute)), id, pick(l.r, good, bad)})
 		}
 		return
 	}
-	l.probes = append(l.probes, timedVerdict{l.now.Add(l.within(10 * time.Second)), id, good})
+	l.probes = append(l.probes, timedProbes{l.now.Add(l.within(10 * time.Second)), id, good})
 }
 
 // fault makes one random fault.

@@ -17,9 +17,9 @@ type world struct {
 	desired podstate.Desired // the pod's status is what the API shows
 	memory  podstate.Memory
 	node    podstate.Node
-	// verdicts are the probes' newest by container ID; ends is when the agent saw containers end, by its own clock.
-	verdicts map[string]podstate.Verdict
-	ends     map[string]time.Time
+	// probed are the newest probe results by container ID; ends is when the agent saw containers end, by its own clock.
+	probed map[string]podstate.ProbeResults
+	ends   map[string]time.Time
 
 	sandboxes  []podstate.Sandbox
 	containers []podstate.Container
@@ -93,8 +93,8 @@ func nodeWith(ips ...string) podstate.Node {
 func newWorld(desired podstate.Desired, now time.Time) *world {
 	return &world{
 		now: now, desired: desired, memory: podstate.NewMemory(),
-		node:     nodeWith("192.0.2.1"),
-		verdicts: map[string]podstate.Verdict{}, ends: map[string]time.Time{}, network: map[string]bool{},
+		node:   nodeWith("192.0.2.1"),
+		probed: map[string]podstate.ProbeResults{}, ends: map[string]time.Time{}, network: map[string]bool{},
 		volumes: map[string]bool{},
 		made:    map[string]int{}, decide: Pod,
 	}
@@ -111,7 +111,7 @@ func (w *world) observe() podstate.Observed {
 		CgroupExists: w.cgroup,
 		ResetMark:    w.resetMark,
 		ClaimsHeld:   w.claims,
-		Verdicts:     w.verdicts,
+		Probes:       w.probed,
 		Memory:       w.memory.Recall(),
 		Node:         w.node,
 	}
@@ -200,7 +200,7 @@ func (w *world) finish(c *call, refreshAt time.Time) {
 // killAgent clears the memory of the agent. Its calls continue, but their answers are lost.
 func (w *world) killAgent() {
 	w.memory = podstate.NewMemory()
-	w.ends, w.verdicts = map[string]time.Time{}, map[string]podstate.Verdict{}
+	w.ends, w.probed = map[string]time.Time{}, map[string]podstate.ProbeResults{}
 	for _, c := range w.calls {
 		c.ghost = true
 	}
@@ -364,7 +364,7 @@ func (w *world) exit(id string, code int32) {
 	if code != 0 {
 		c.Reason = "Error"
 	}
-	delete(w.verdicts, id)
+	delete(w.probed, id)
 	if w.watch != nil {
 		w.watch.ended(w, c)
 	}

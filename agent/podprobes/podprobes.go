@@ -20,7 +20,7 @@ import (
 // Prober runs probes: *probes.Prober, where each method is described.
 type Prober interface {
 	Set(pod types.UID, targets []probes.Target)
-	Verdicts(pod types.UID) []probes.Verdict
+	Statuses(pod types.UID) []probes.Status
 }
 
 // Probes are the probes of pods.
@@ -41,10 +41,10 @@ func (p *Probes) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarget
 	p.prober.Set(pod.UID, all)
 }
 
-// Verdicts returns the newest results of the probes of a pod, by container ID.
-func (p *Probes) Verdicts(pod types.UID) map[string]podstate.Verdict {
-	all := map[string]podstate.Verdict{}
-	for _, v := range p.prober.Verdicts(pod) {
+// Results returns the newest results of the probes of a pod, by container ID.
+func (p *Probes) Results(pod types.UID) map[string]podstate.ProbeResults {
+	all := map[string]podstate.ProbeResults{}
+	for _, v := range p.prober.Statuses(pod) {
 		of := all[v.ContainerID]
 		switch v.Kind {
 		case probes.Startup:

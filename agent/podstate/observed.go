@@ -24,8 +24,8 @@ type Observed struct {
 	ResetMark ResetMark
 	// ClaimsHeld: resource claims are prepared for the pod, or may be.
 	ClaimsHeld bool
-	// Verdicts are the newest probe results by container ID.
-	Verdicts map[string]Verdict
+	// Probes are the newest probe results by container ID.
+	Probes map[string]ProbeResults
 	// DeviceHealth is the health of the devices of containers, by name. An empty health is not known yet in this run of
 	// the agent.
 	DeviceHealth map[string][]corev1.ResourceStatus
@@ -118,8 +118,8 @@ const (
 	ProbeFailure
 )
 
-// Verdict holds the newest probe results of one running container.
-type Verdict struct {
+// ProbeResults holds the newest probe results of one running container.
+type ProbeResults struct {
 	Startup   ProbeResult
 	Liveness  ProbeResult
 	Readiness ProbeResult

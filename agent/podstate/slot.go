@@ -195,19 +195,19 @@ func (s *Slot) Started() bool {
 	if s.Spec.StartupProbe == nil {
 		return true
 	}
-	return passed(s.Verdict().Startup, s.ReportedStarted())
+	return passed(s.Probes().Startup, s.ReportedStarted())
 }
 
 // Ready reports whether the newest instance has started and passes its readiness probe.
 func (s *Slot) Ready() bool {
-	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Verdict().Readiness, s.ReportedReady()))
+	return s.Started() && (s.Spec.ReadinessProbe == nil || passed(s.Probes().Readiness, s.ReportedReady()))
 }
 
 // passed reports whether a probe has succeeded. Without a result yet, it returns shown, the value in the last status.
 func passed(r ProbeResult, shown bool) bool { return r == ProbeSuccess || r != ProbeFailure && shown }
 
-// Verdict returns the probe results of the newest instance.
-func (s *Slot) Verdict() Verdict { return s.state.Verdicts[s.Last.ID] }
+// Probes returns the probe results of the newest instance.
+func (s *Slot) Probes() ProbeResults { return s.state.Probes[s.Last.ID] }
 
 // ReportedStarted reports whether the status shows the newest instance as started.
 func (s *Slot) ReportedStarted() bool {

@@ -118,7 +118,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 func newProber(p *process, x parts) *probes.Prober {
 	prober := probes.New(probes.Config{
 		Exec:    x.runtime.client.Output,
-		Verdict: func(pod types.UID, _ probes.Verdict) { x.links.supervisor.VerdictChanged(pod) },
+		Changed: func(pod types.UID, _ probes.Status) { x.links.supervisor.ProbeChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
 			p.metrics.ProbeAttempted(pod, a)
 			if a.Reason != "" {

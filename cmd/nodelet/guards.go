@@ -27,10 +27,10 @@ type guards struct {
 }
 
 // admit decides whether a pod that is new on the node may run.
-func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Verdict {
+func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Decision {
 	for _, refuse := range []func(*corev1.Pod) *podstate.Rejection{g.shutdown.Admit, g.evictor.Admit} {
 		if r := refuse(pod); r != nil {
-			return admission.Verdict{Rejection: r}
+			return admission.Decision{Rejection: r}
 		}
 	}
 	return admission.Admit(pod, admission.Node{

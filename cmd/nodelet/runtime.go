@@ -112,7 +112,7 @@ func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
 		ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
 		api.recorder.Event(ref, eventType, reason, message)
 	}
-	c.PodChanged = func(uid string) { l.supervisor.VerdictChanged(types.UID(uid)) }
+	c.PodChanged = func(uid string) { l.supervisor.ProbeChanged(types.UID(uid)) }
 	c.Called, c.Released = p.metrics.AddNetwork()
 	c.Log = p.log
 	l.network = manager.New(c)

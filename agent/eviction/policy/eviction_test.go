@@ -66,8 +66,8 @@ func TestJudge(t *testing.T) {
 			for _, step := range c.steps {
 				f := strings.Split(step, "|")
 				seconds, _ := time.ParseDuration(f[0] + "s")
-				var v Verdict
-				v, s = Judge(c.thresholds, at(f[1]), s, time.Minute, epoch.Add(seconds))
+				var v Decision
+				v, s = Evaluate(c.thresholds, at(f[1]), s, time.Minute, epoch.Add(seconds))
 				if got := show(v); got != f[2] {
 					t.Errorf("at %ss with %s: got %q, want %q", f[0], f[1], got, f[2])
 				}
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func show(v Verdict) string {
+func show(v Decision) string {
 	var words []string
 	if v.Pressure.Memory {
 		words = append(words, "memory")
@@ -100,15 +100,15 @@ func show(v Verdict) string {
 // TestAgain checks that the caller is woken when a grace or transition period is over.
 func TestAgain(t *testing.T) {
 	soft := []Threshold{{Signal: MemoryAvailable, Value: bytes("10"), Grace: 3 * time.Second}}
-	v, s := Judge(soft, at("memory.available 1"), State{}, time.Minute, epoch)
+	v, s := Evaluate(soft, at("memory.available 1"), State{}, time.Minute, epoch)
 	if !v.Again.Equal(epoch.Add(3 * time.Second)) {
 		t.Errorf("next look: got %v, want 3 s after the start", v.Again)
 	}
-	v, s = Judge(soft, at("memory.available 50"), s, time.Minute, epoch.Add(time.Second))
+	v, s = Evaluate(soft, at("memory.available 50"), s, time.Minute, epoch.Add(time.Second))
 	if !v.Again.Equal(epoch.Add(time.Minute)) {
 		t.Errorf("next look: got %v, want a minute after the start", v.Again)
 	}
-	if v, _ = Judge(soft, at("memory.available 50"), s, time.Minute, v.Again); !v.Again.IsZero() || v.Pressure.Any() {
+	if v, _ = Evaluate(soft, at("memory.available 50"), s, time.Minute, v.Again); !v.Again.IsZero() || v.Pressure.Any() {
 		t.Errorf("in the end: got %+v, want no pressure and no further look", v)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// State is what must be remembered from one call of Judge to the next. The zero value is the start.
+// State is what must be remembered from one call of Evaluate to the next. The zero value is the start.
 type State struct {
 	// since is when each threshold was first found crossed without interruption, by its index in the list.
 	since map[int]time.Time
@@ -14,21 +14,22 @@ type State struct {
 	last [conditions]time.Time
 }
 
-// Verdict is what follows from the levels.
-type Verdict struct {
+// Decision is what follows from the levels.
+type Decision struct {
 	// Pressure says which conditions of the node hold; each outlives its cause by the transition period.
 	Pressure Pressure
 	// Act is the threshold for which resources must be freed now; nil for none.
 	Act *Threshold
-	// Again is when to judge again even if no level has changed: a grace or transition period ends then. Zero for never.
+	// Again is when to evaluate again even if no level has changed: a grace or transition period ends then. Zero for
+	// never.
 	Again time.Time
 }
 
-// Judge compares levels with thresholds. A threshold whose level is not known is not crossed.
-func Judge(all []Threshold, levels map[string]Level, s State,
-	transition time.Duration, now time.Time) (Verdict, State) {
+// Evaluate compares levels with thresholds. A threshold whose level is not known is not crossed.
+func Evaluate(all []Threshold, levels map[string]Level, s State,
+	transition time.Duration, now time.Time) (Decision, State) {
 	next := State{since: map[int]time.Time{}, acted: map[int]bool{}, last: s.last}
-	var v Verdict
+	var v Decision
 	for i := range all {
 		t := &all[i]
 		l, known := levels[t.Signal]
@@ -63,7 +64,7 @@ func Judge(all []Threshold, levels map[string]Level, s State,
 }
 
 // again moves Again to an earlier time.
-func (v *Verdict) again(at time.Time) {
+func (v *Decision) again(at time.Time) {
 	if v.Again.IsZero() || at.Before(v.Again) {
 		v.Again = at
 	}
