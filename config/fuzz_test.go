@@ -17,7 +17,7 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	text, err := os.ReadFile("testdata/verdicts.txt")
+	text, err := os.ReadFile("testdata/answers.txt")
 	if err != nil {
 		f.Fatal(err)
 	}

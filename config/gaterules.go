@@ -163,7 +163,7 @@ type GateInfo struct {
 	Stage   string // ALPHA, BETA, GA or DEPRECATED
 	Default bool
 	Locked  bool
-	Verdict Verdict
+	Support Support
 	// Fixed reports whether nodelet does not follow the gate, but behaves always as with it on, or off.
 	Fixed, Always bool
 	Note          string
@@ -183,15 +183,15 @@ func Gates() []GateInfo {
 			Fixed:   rule.behaves != behavesAsSet,
 			Always:  rule.behaves == behavesAsOn,
 			Note:    rule.note,
-			Verdict: rule.verdict(g),
+			Support: rule.support(g),
 		}
 		all = append(all, info)
 	}
 	return all
 }
 
-// verdict compares a rule with what the kubelet does.
-func (r gateRule) verdict(g gate) Verdict {
+// support compares a rule with what the kubelet does.
+func (r gateRule) support(g gate) Support {
 	switch r.behaves {
 	case behavesAsOn:
 		if g.locked && g.on {

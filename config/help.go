@@ -61,7 +61,7 @@ func fieldNote(k knob) string {
 }
 
 func mark(k knob) string {
-	if v, _ := k.verdict(); v == NoEffect {
+	if v, _ := k.support(); v == NoEffect {
 		return "(-)"
 	}
 	return "   "

@@ -39,7 +39,7 @@ var groupTitles = map[group]string{
 
 const (
 	acts     = true  // nodelet acts on it
-	noEffect = false // accepted, with a warning; see Verdict
+	noEffect = false // accepted, with a warning; see Support
 )
 
 // knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.

@@ -102,7 +102,7 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 			parent, name := descend(tree, k.field)
 			value = parent[name]
 		}
-		if verdict, _ := k.verdict(); verdict != NoEffect || k.asksForNothing(value) {
+		if support, _ := k.support(); support != NoEffect || k.asksForNothing(value) {
 			continue
 		}
 		w := Warning{Field: k.field, Text: noEffectText, Breaks: breaks[k.field]}

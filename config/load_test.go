@@ -43,15 +43,15 @@ func mustLoad(t *testing.T, body string, args ...string) *Config {
 	return c
 }
 
-// TestVerdicts checks that nodelet accepts and rejects the same files as the kubelet.
-func TestVerdicts(t *testing.T) {
+// TestAnswers checks that nodelet accepts and rejects the same files as the kubelet.
+func TestAnswers(t *testing.T) {
 	differs := map[string]string{
 		// The kubelet refuses gates whose dependencies are off, also those of other programs that AllAlpha turns on.
 		"split stream with all alpha gates": "accept",
 		// The API server would refuse the node with it, so nodelet refuses to start.
 		"taint without effect": "reject",
 	}
-	text, err := os.ReadFile("testdata/verdicts.txt")
+	text, err := os.ReadFile("testdata/answers.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

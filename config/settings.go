@@ -16,8 +16,8 @@ type Setting struct {
 	Value string
 	// Default is the default as text; empty if it is a zero value.
 	Default string
-	// Verdict says what nodelet does with the setting, and Difference how that differs from the kubelet.
-	Verdict    Verdict
+	// Support says what nodelet does with the setting, and Difference how that differs from the kubelet.
+	Support    Support
 	Difference string
 	// Topic is the heading of --help; empty for a flag that only --help-all lists.
 	Topic string
@@ -52,7 +52,7 @@ func Settings() []Setting {
 			Help:    k.help,
 			Own:     slices.Contains(ownFlags, k.flag),
 		}
-		s.Verdict, s.Difference = k.verdict()
+		s.Support, s.Difference = k.support()
 		if k.flag != "" {
 			s.Value = k.kind.usage
 		}

@@ -132,8 +132,8 @@ func TestGateRules(t *testing.T) {
 		if !known {
 			t.Errorf("gateRules: got %s, want only gates", name)
 		}
-		if v := rule.verdict(g); v == NoEffect && rule.note == "" {
-			t.Errorf("%s: got the verdict %q without a note, want one", name, v)
+		if v := rule.support(g); v == NoEffect && rule.note == "" {
+			t.Errorf("%s: got %q without a note, want one", name, v)
 		}
 	}
 }

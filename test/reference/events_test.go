@@ -36,12 +36,12 @@ func TestEventReasons(t *testing.T) {
 	written["Denied"] = true                                            // the type of a condition, kube/objects
 	listed := map[string]string{}
 	for _, e := range eventReasons(t) {
-		listed[e.Reason] = e.Verdict
+		listed[e.Reason] = e.Support
 		here := literals[e.Reason] || written[e.Reason]
-		if wants := e.Verdict == "acts" || e.Verdict == "own"; wants && !here {
-			t.Errorf("%s is %q in events.txt, but no code has this reason", e.Reason, e.Verdict)
+		if wants := e.Support == "acts" || e.Support == "own"; wants && !here {
+			t.Errorf("%s is %q in events.txt, but no code has this reason", e.Reason, e.Support)
 		} else if !wants && written[e.Reason] {
-			t.Errorf("%s is %q in events.txt, but it is written", e.Reason, e.Verdict)
+			t.Errorf("%s is %q in events.txt, but it is written", e.Reason, e.Support)
 		}
 	}
 	for reason := range written {

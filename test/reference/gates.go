@@ -18,13 +18,13 @@ func Gates() string {
 		"- **no effect**: nodelet behaves as with the gate off, whatever the setting.\n\n" +
 		"A setting that nodelet does not follow causes a warning, also if it is the default. All other gates of\n" +
 		"Kubernetes are accepted: they are about other components.\n\n" +
-		"| gate | stage | default | verdict | note |\n|---|---|---|---|---|\n")
+		"| gate | stage | default | support | note |\n|---|---|---|---|---|\n")
 	for _, g := range config.Gates() {
 		standard := fmt.Sprint(g.Default)
 		if g.Locked {
 			standard += ", locked"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", g.Name, g.Stage, standard, g.Verdict, cell(g.Note))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", g.Name, g.Stage, standard, g.Support, cell(g.Note))
 	}
 	return b.String()
 }

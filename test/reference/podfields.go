@@ -7,8 +7,8 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// elsewhere is the verdict on fields that the kubelet does not act on either.
-const elsewhere config.Verdict = "of another component"
+// elsewhere is said of fields that the kubelet does not act on either.
+const elsewhere config.Support = "of another component"
 
 const (
 	scheduler = "the scheduler decides about it"
@@ -19,11 +19,11 @@ const (
 	translated = "the CSI driver has no such attribute"
 )
 
-// podFields has a verdict for each field of PodSpec and of the types that it consists of, in the order of the API. "*"
-// stands for all fields of a type; it is used only where nothing of the type has an effect.
+// podFields says what nodelet does with each field of PodSpec and of the types that it consists of, in the order of the
+// API. "*" stands for all fields of a type; it is used only where nothing of the type has an effect.
 var podFields = []struct {
 	typ     string
-	verdict config.Verdict
+	support config.Support
 	fields  string
 	note    string
 }{
@@ -193,15 +193,15 @@ func PodFields() string {
 	var b strings.Builder
 	b.WriteString("# Reference of the pod fields\n" + generated +
 		"All fields of PodSpec of Kubernetes " + config.KubernetesVersion + ", and what nodelet does with them:\n" +
-		verdictList +
+		supportList +
 		"- **" + string(elsewhere) + "**: the kubelet does not act on it either.\n\n" +
-		"| type | fields | verdict | note |\n|---|---|---|---|\n")
+		"| type | fields | support | note |\n|---|---|---|---|\n")
 	for _, row := range podFields {
 		fields := "all"
 		if row.fields != "*" {
 			fields = "`" + strings.Join(strings.Fields(row.fields), "` `") + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.typ, fields, row.verdict, cell(row.note))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.typ, fields, row.support, cell(row.note))
 	}
 	return b.String()
 }

@@ -34,8 +34,8 @@ func Commands(root *command.Command) string {
 	return b.String()
 }
 
-// verdictList explains the verdicts of the tables.
-const verdictList = `
+// supportList explains the words in the column "support" of the tables.
+const supportList = `
 - **acts**: as in the kubelet.
 - **acts differently**: the last column says how.
 - **refused**: with an error that names it.
@@ -51,8 +51,8 @@ func Settings() string {
 	var b strings.Builder
 	b.WriteString("# Reference of the settings\n" + generated +
 		"All flags of nodelet and all fields of KubeletConfiguration, those of the kubelet " + config.KubernetesVersion +
-		", and what nodelet does with them:\n" + verdictList + "\n" +
-		"| flag | field | default | verdict | meaning |\n|---|---|---|---|---|\n")
+		", and what nodelet does with them:\n" + supportList + "\n" +
+		"| flag | field | default | support | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range config.Settings() {
 		var flag, field, standard string
 		if s.Flag != "" {
@@ -71,7 +71,7 @@ func Settings() string {
 		if s.Own {
 			note += " (not a flag of the kubelet)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s%s |\n", flag, field, standard, s.Verdict, cell(s.Help), note)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s%s |\n", flag, field, standard, s.Support, cell(s.Help), note)
 	}
 	return b.String()
 }
@@ -186,7 +186,7 @@ func ConfigMan() string {
 		}
 		text := withDefault(s)
 		switch {
-		case s.Verdict == config.NoEffect:
+		case s.Support == config.NoEffect:
 			text = "No effect: " + text
 		case s.Difference != "":
 			text += ". Unlike in the kubelet: " + s.Difference

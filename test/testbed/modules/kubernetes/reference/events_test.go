@@ -61,7 +61,7 @@ func TestEventReasons(t *testing.T) {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(kubelet)) {
 		if !listed[reason] {
-			t.Errorf("the kubelet has events with the reason %s: add it to events.txt with a verdict", reason)
+			t.Errorf("the kubelet has events with the reason %s: add it to events.txt", reason)
 		}
 	}
 }

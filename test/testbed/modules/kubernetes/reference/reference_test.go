@@ -244,35 +244,35 @@ func TestSafeSysctls(t *testing.T) {
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// TestVerdicts compares the verdicts of config/testdata/verdicts.txt.
-func TestVerdicts(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(config, "testdata/verdicts.txt"))
+// TestAnswers compares the answers in config/testdata/answers.txt.
+func TestAnswers(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(config, "testdata/answers.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cases := strings.Split(string(text), "\n== ")
 	out := []string{"# What the kubelet " + kubernetesVersion(t) +
 		" says to these configurations (strict decoding, validation, thresholds, reserved resources), on Linux\n" +
-		"# with cgroup checks left out. Each begins with \"== verdict name\"; apiVersion and kind are added."}
+		"# with cgroup checks left out. Each begins with \"== answer name\"; apiVersion and kind are added."}
 	for _, c := range cases[1:] {
 		title, body, _ := strings.Cut(c, "\n")
 		_, name, _ := strings.Cut(title, " ")
-		verdict := "accept"
-		if err := judge(body); err != nil {
-			verdict = "reject"
+		answer := "accept"
+		if err := load(body); err != nil {
+			answer = "reject"
 			t.Logf("%s: %v", name, err)
 		}
-		title = verdict + " " + name
+		title = answer + " " + name
 		if body != "" {
 			title += "\n"
 		}
 		out = append(out, title+body)
 	}
-	compare(t, "testdata/verdicts.txt", strings.Split(strings.TrimSuffix(strings.Join(out, "\n== "), "\n"), "\n"))
+	compare(t, "testdata/answers.txt", strings.Split(strings.TrimSuffix(strings.Join(out, "\n== "), "\n"), "\n"))
 }
 
-// judge returns the kubelet's error for a configuration, also if the kubelet panics.
-func judge(body string) (err error) {
+// load returns the kubelet's error for a configuration, also if the kubelet panics.
+func load(body string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)

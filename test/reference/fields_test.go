@@ -38,19 +38,19 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// TestEveryPodFieldHasOneVerdict compares podFields with the types of Kubernetes: a field that a new version adds fails
+// TestEveryPodFieldHasOneEntry compares podFields with the types of Kubernetes: a field that a new version adds fails
 // until a maintainer has decided about it.
-func TestEveryPodFieldHasOneVerdict(t *testing.T) {
+func TestEveryPodFieldHasOneEntry(t *testing.T) {
 	rows := map[string]int{} // by "Type.field"
 	for _, row := range podFields {
 		for field := range strings.FieldsSeq(row.fields) {
 			rows[row.typ+"."+field]++
 		}
-		if nothing := row.verdict == config.Refused || row.verdict == elsewhere; row.fields == "*" && !nothing {
-			t.Errorf("%s: all fields are %q, also future ones", row.typ, row.verdict)
+		if nothing := row.support == config.Refused || row.support == elsewhere; row.fields == "*" && !nothing {
+			t.Errorf("%s: all fields are %q, also future ones", row.typ, row.support)
 		}
-		if row.verdict != config.Acts && row.note == "" {
-			t.Errorf("%s %s: the verdict %q has no note", row.typ, row.fields, row.verdict)
+		if row.support != config.Acts && row.note == "" {
+			t.Errorf("%s %s: %q has no note", row.typ, row.fields, row.support)
 		}
 	}
 	for _, typ := range podTypes() {
@@ -64,7 +64,7 @@ func TestEveryPodFieldHasOneVerdict(t *testing.T) {
 			}
 			name := typ.Name() + "." + jsonName(f)
 			if rows[name] != 1 {
-				t.Errorf("%s: got %d verdicts, want one in podFields", name, rows[name])
+				t.Errorf("%s: got %d entries, want one in podFields", name, rows[name])
 			}
 			delete(rows, name)
 		}
@@ -77,7 +77,7 @@ func TestEveryPodFieldHasOneVerdict(t *testing.T) {
 // twins are types whose values the code converts to another type before it reads their fields.
 var twins = map[string]string{"EphemeralContainerCommon": "Container"}
 
-// TestPodFieldsThatActAreRead checks that the program reads each field of a pod that has the verdict "acts", and none
+// TestPodFieldsThatActAreRead checks that the program reads each field of a pod that it says acts, and none
 // that is said to be of another component. Reading and checking manifests does not count, because it treats all fields
 // alike.
 func TestPodFieldsThatActAreRead(t *testing.T) {
@@ -96,9 +96,9 @@ func TestPodFieldsThatActAreRead(t *testing.T) {
 				if twin := twins[typ.Name()]; twin != "" {
 					readers = found[core+"."+twin+"."+f.Name]
 				}
-				acts := row.verdict == config.Acts || row.verdict == config.Differs
+				acts := row.support == config.Acts || row.support == config.Differs
 				if acts && !readElsewhere(readers, "kube/pods/manifest") {
-					t.Errorf("%s.%s %s, but no code reads it", row.typ, jsonName(f), row.verdict)
+					t.Errorf("%s.%s %s, but no code reads it", row.typ, jsonName(f), row.support)
 				}
 			}
 		}
@@ -122,7 +122,7 @@ func TestSettingsThatActAreRead(t *testing.T) {
 	fields := map[string]string{} // name in found by path
 	addFields(fields, reflect.TypeFor[config.KubeletConfiguration](), "")
 	for _, s := range config.Settings() {
-		if acts := s.Verdict == config.Acts || s.Verdict == config.Differs; s.Field == "" || !acts {
+		if acts := s.Support == config.Acts || s.Support == config.Differs; s.Field == "" || !acts {
 			continue
 		}
 		name := fields[s.Field]
@@ -130,7 +130,7 @@ func TestSettingsThatActAreRead(t *testing.T) {
 			t.Errorf("%s is not a field", s.Field)
 		}
 		if !slices.ContainsFunc(keys(found[name]), uses) {
-			t.Errorf("%s %s, but no code reads %s", s.Field, s.Verdict, name)
+			t.Errorf("%s %s, but no code reads %s", s.Field, s.Support, name)
 		}
 	}
 	plain := map[string]string{}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Verdict says what nodelet does with a setting, a feature gate or a field of a pod.
-type Verdict string
+// Support says what nodelet does with a setting, a feature gate or a field of a pod.
+type Support string
 
 // What nodelet can do with something that the kubelet knows.
 const (
-	Acts     Verdict = "acts"             // as the kubelet
-	Differs  Verdict = "acts differently" // a note says how
-	Refused  Verdict = "refused"          // with an error that names it
-	NoEffect Verdict = "no effect"        // accepted; a note says why, or what to do instead
+	Acts     Support = "acts"             // as the kubelet
+	Differs  Support = "acts differently" // a note says how
+	Refused  Support = "refused"          // with an error that names it
+	NoEffect Support = "no effect"        // accepted; a note says why, or what to do instead
 )
 
 // differences says how a field, or a flag with its dashes, acts otherwise than in the kubelet.
@@ -69,8 +69,8 @@ func (k *knob) name() string {
 	return dashed(k.flag)
 }
 
-// verdict returns what nodelet does with a setting, and how it differs.
-func (k *knob) verdict() (Verdict, string) {
+// support returns what nodelet does with a setting, and how it differs.
+func (k *knob) support() (Support, string) {
 	how, differs := differences[k.name()]
 	switch {
 	case slices.Contains(refusedFields, k.field):
