@@ -52,7 +52,7 @@ type side struct {
 
 func measureCost(b *testing.B, pods int) {
 	dir := b.TempDir()
-	own, err := Default(dir, ownBridge+"0", []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24")})
+	own, err := defaultConfig(dir, ownBridge+"0", []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24")})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,9 +14,9 @@ const hostLocal = "host-local"
 // ownName is the name of the generated network, and of the network in the configuration for the runtime.
 const ownName = "nodelet"
 
-// Default generates the network of a node without a configuration: the bridge with an address from each pod CIDR, host
-// ports and bandwidth limits. host-local stores addresses below dir.
-func Default(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
+// defaultConfig generates the network of a node without a configuration: the bridge with an address from each pod CIDR,
+// host ports and bandwidth limits. host-local stores addresses below dir.
+func defaultConfig(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("the node has no pod CIDR yet " +
 			"(spec.podCIDRs of the Node object, podCIDR of the configuration)")

@@ -29,9 +29,9 @@ type InstallConfig struct {
 	BinDirs     []string
 }
 
-// Install makes nodelet the runtime's network plugin. It does not write a file that is up to date, so that the runtime
+// install makes nodelet the runtime's network plugin. It does not write a file that is up to date, so that the runtime
 // does not reload it.
-func Install(c InstallConfig) error {
+func install(c InstallConfig) error {
 	if err := os.MkdirAll(c.BinDir, 0o755); err != nil {
 		return fmt.Errorf("make directory for plugins: %w", err)
 	}
@@ -65,7 +65,7 @@ func Install(c InstallConfig) error {
 func KeepInstalled(ctx context.Context, c InstallConfig, log *slog.Logger, changed func(error)) {
 	last := ""
 	install := func() {
-		err := Install(c)
+		err := install(c)
 		if err != nil {
 			err = fmt.Errorf("nodelet cannot provide the pod network: %w", err)
 		}

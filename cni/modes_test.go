@@ -38,7 +38,7 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 	plugins := []string{os.Getenv(pluginsEnv)}
 	c := InstallConfig{ConfDir: filepath.Join(dir, "net.d"), BinDir: filepath.Join(dir, "bin"),
 		Program: cmp.Or(os.Getenv(programEnv), program), Socket: filepath.Join(dir, "agent.sock"), Dir: dir, BinDirs: plugins}
-	if err := Install(c); err != nil {
+	if err := install(c); err != nil {
 		t.Fatal(err)
 	}
 	installed := First(c.ConfDir)

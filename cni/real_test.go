@@ -55,7 +55,7 @@ func realPlugins(t *testing.T) {
 	dir := t.TempDir()
 	d := NewDriver(DriverConfig{Dir: dir, BinDirs: []string{os.Getenv(pluginsEnv)}})
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/29"), netip.MustParsePrefix("fd55::/64")}
-	text, err := Default(dir, ownBridge+"0", ranges)
+	text, err := defaultConfig(dir, ownBridge+"0", ranges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 		if bridge, err = chooseBridge(ranges); err != nil {
 			t.Fatal(err)
 		}
-		text, err := Default(dir, bridge, ranges)
+		text, err := defaultConfig(dir, bridge, ranges)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -386,7 +386,7 @@ func TestInstall(t *testing.T) {
 	}
 	var before os.FileInfo
 	for i := range 2 {
-		if err := Install(c); err != nil {
+		if err := install(c); err != nil {
 			t.Fatal(err)
 		}
 		after, err := os.Stat(filepath.Join(c.ConfDir, installedFile))
@@ -405,7 +405,7 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(other, []byte(chain("x")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist instead of 00-nodelet.conflist") {
+	if err := install(c); err == nil || !strings.Contains(err.Error(), "00-a.conflist instead of 00-nodelet.conflist") {
 		t.Errorf("another configuration first: got %v, want an error that names both", err)
 	}
 	if Vacant(c.ConfDir) {

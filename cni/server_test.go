@@ -45,7 +45,7 @@ func newService(t *testing.T) *service {
 		t.Fatal(err)
 	}
 	state := filepath.Join(s.dir, "state")
-	if err := Install(InstallConfig{ConfDir: s.conf, BinDir: s.bin, Program: program, Socket: s.socket(), Dir: state,
+	if err := install(InstallConfig{ConfDir: s.conf, BinDir: s.bin, Program: program, Socket: s.socket(), Dir: state,
 		BinDirs: []string{s.bench.dir}}); err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func (s *Source) generate() (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := Default(s.Dir, bridge, s.ranges)
+	text, err := defaultConfig(s.Dir, bridge, s.ranges)
 	if err != nil {
 		return nil, err
 	}

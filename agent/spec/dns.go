@@ -18,9 +18,9 @@ const (
 	maxSearchLength = 2048
 )
 
-// DNS returns the pod's resolver configuration: the settings that its dnsPolicy selects, merged with its dnsConfig. The
-// warnings say what was left out, and what is missing in the configuration of the node.
-func DNS(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, error) {
+// dnsConfig returns the pod's resolver configuration: the settings that its dnsPolicy selects, merged with its
+// dnsConfig. The warnings say what was left out, and what is missing in the configuration of the node.
+func dnsConfig(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, error) {
 	config, warnings, err := dnsBase(pod, node)
 	if err != nil {
 		return nil, nil, err

@@ -39,12 +39,12 @@ func TestDNSPolicy(t *testing.T) {
 	} {
 		pod := testPod()
 		pod.Spec.DNSPolicy, pod.Spec.HostNetwork = c.policy, c.hostNetwork
-		got, warnings, err := DNS(pod, testNode(nodeFacts{}))
+		got, warnings, err := dnsConfig(pod, testNode(nodeFacts{}))
 		if err != nil || len(warnings) > 0 || !slices.Equal(got.Servers, c.want) {
 			t.Errorf("%q, host network %v: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got, warnings, err)
 		}
 		node := testNode(nodeFacts{NoClusterDNS: true})
-		got, warnings, err = DNS(pod, node)
+		got, warnings, err = dnsConfig(pod, node)
 		if fallsBack := slices.Equal(c.want, cluster); err != nil || fallsBack != (len(warnings) == 1) ||
 			fallsBack && (warnings[0].Reason != "MissingClusterDNS" || !slices.Equal(got.Servers, host)) {
 			t.Errorf("%q, host network %v, no cluster DNS: got %v, warnings %v, error %v", c.policy, c.hostNetwork, got,
@@ -53,7 +53,7 @@ func TestDNSPolicy(t *testing.T) {
 	}
 	pod := testPod()
 	pod.Spec.DNSPolicy = "Magic"
-	if _, _, err := DNS(pod, testNode(nodeFacts{})); err == nil {
+	if _, _, err := dnsConfig(pod, testNode(nodeFacts{})); err == nil {
 		t.Error("unknown dnsPolicy: got no error, want one")
 	}
 }
@@ -75,7 +75,7 @@ func TestDNSOfOneInterface(t *testing.T) {
 	} {
 		pod := testPod()
 		pod.Spec.DNSPolicy, pod.Spec.HostNetwork = c.policy, c.hostNetwork
-		if got, _, err := DNS(pod, node); err != nil || !slices.Equal(got.Servers, c.want) {
+		if got, _, err := dnsConfig(pod, node); err != nil || !slices.Equal(got.Servers, c.want) {
 			t.Errorf("%s, host network %v: got %v (%v), want %v", c.policy, c.hostNetwork, got.GetServers(), err, c.want)
 		}
 	}
@@ -87,7 +87,7 @@ func TestDNSOfOneInterface(t *testing.T) {
 func TestDNSWithoutClusterDomain(t *testing.T) {
 	node := testNode(nodeFacts{})
 	node.ClusterDomain = ""
-	got, _, err := DNS(testPod(), node)
+	got, _, err := dnsConfig(testPod(), node)
 	if err != nil || !slices.Equal(got.Searches, []string{"example.com"}) {
 		t.Errorf("got %v, %v, want the search domain example.com", got, err)
 	}
@@ -104,7 +104,7 @@ func TestDNSWithoutResolvConf(t *testing.T) {
 		node.HostIPs = c.ips
 		pod := testPod()
 		pod.Spec.DNSPolicy = corev1.DNSDefault
-		got, _, err := DNS(pod, node)
+		got, _, err := dnsConfig(pod, node)
 		if err != nil || !slices.Equal(got.Servers, c.want) || !slices.Equal(got.Searches, []string{"."}) {
 			t.Errorf("%v: got %v, %v", c.ips, got, err)
 		}
@@ -136,7 +136,7 @@ func TestDNSLimits(t *testing.T) {
 		pod := testPod()
 		pod.Spec.DNSPolicy = corev1.DNSNone
 		pod.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: c.servers, Searches: c.searches}
-		got, warnings, err := DNS(pod, testNode(nodeFacts{}))
+		got, warnings, err := dnsConfig(pod, testNode(nodeFacts{}))
 		if err != nil || len(warnings) != c.wantWarnings {
 			t.Errorf("%s: got warnings %v, error %v", name, warnings, err)
 			continue
@@ -238,7 +238,7 @@ func TestHostname(t *testing.T) {
 		if c.fails {
 			continue
 		}
-		if host, domain, err := Hostname(pod, "cluster.local"); err != nil || host != c.host || domain != c.domain {
+		if host, domain, err := hostname(pod, "cluster.local"); err != nil || host != c.host || domain != c.domain {
 			t.Errorf("%s: got %q, %q, %v", name, host, domain, err)
 		}
 	}

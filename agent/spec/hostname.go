@@ -15,8 +15,8 @@ const (
 	maxNodename = 64
 )
 
-// Hostname returns the pod's host name, and its domain if spec.subdomain names a headless service.
-func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err error) {
+// hostname returns the pod's host name, and its domain if spec.subdomain names a headless service.
+func hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err error) {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		if msgs := validation.IsDNS1123Subdomain(*override); len(msgs) > 0 {
 			return "", "", fmt.Errorf("spec.hostnameOverride %q: %s", *override, strings.Join(msgs, "; "))
@@ -46,7 +46,7 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err e
 // kernelHostname returns the host name that the kernel reports in the sandbox: with the domain if
 // spec.setHostnameAsFQDN is set.
 func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
-	host, domain, err := Hostname(pod, clusterDomain)
+	host, domain, err := hostname(pod, clusterDomain)
 	if err != nil {
 		return "", err
 	}

@@ -32,7 +32,7 @@ func HostsFile(pod *corev1.Pod, node *Node, podIPs []string, nodeHosts []byte) (
 		out.WriteString(hostsHeaderHostNet)
 		out.Write(nodeHosts)
 	} else {
-		host, domain, err := Hostname(pod, node.ClusterDomain)
+		host, domain, err := hostname(pod, node.ClusterDomain)
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ func sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) 
 	if err := checkPod(pod); err != nil {
 		return nil, nil, err
 	}
-	dns, warnings, err := DNS(pod, node)
+	dns, warnings, err := dnsConfig(pod, node)
 	if err != nil {
 		return nil, nil, err
 	}

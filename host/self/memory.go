@@ -41,7 +41,7 @@ func BoundMemory() {
 // it, the garbage collector works more, and the agent is not killed for memory that it no longer uses. GOMEMLIMIT takes
 // precedence. Nothing of it is worth a refusal to start.
 func Protect(oomScoreAdj int, log *slog.Logger) {
-	if err := SetOOMScoreAdj(oomScoreAdj); err != nil {
+	if err := setOOMScoreAdj(ownScore, oomScoreAdj); err != nil {
 		log.Warn("cannot set the OOM score of the agent, the kernel may kill it before pods", "want", oomScoreAdj, "err", err)
 	}
 	limit, err := memoryLimit()

@@ -19,10 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetOOMScoreAdj sets the oom_score_adj of the process, -1000 to 1000. The kernel kills processes with a lower one
-// later. Lowering it needs CAP_SYS_RESOURCE; an error without it wraps unix.EACCES or unix.EPERM.
-func SetOOMScoreAdj(score int) error { return setOOMScoreAdj("/proc/self/oom_score_adj", score) }
+// ownScore is the file with the oom_score_adj of the process.
+const ownScore = "/proc/self/oom_score_adj"
 
+// setOOMScoreAdj sets the oom_score_adj of the process with that file, -1000 to 1000. The kernel kills processes with a
+// lower one later. Lowering it needs CAP_SYS_RESOURCE; an error without it wraps unix.EACCES or unix.EPERM.
 func setOOMScoreAdj(file string, score int) error {
 	text, err := os.ReadFile(file)
 	if err == nil && strings.TrimSpace(string(text)) == strconv.Itoa(score) {

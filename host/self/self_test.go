@@ -100,10 +100,10 @@ func TestSetOOMScoreAdj(t *testing.T) {
 		t.Errorf("got %q, %v; want -999", got, err)
 	}
 	// Raising its own score is allowed to every process.
-	if err := SetOOMScoreAdj(1000); err != nil {
+	if err := setOOMScoreAdj(ownScore, 1000); err != nil {
 		t.Errorf("raising the score: got %v, want no error", err)
 	}
-	if err := SetOOMScoreAdj(1000); err != nil {
+	if err := setOOMScoreAdj(ownScore, 1000); err != nil {
 		t.Errorf("setting the score that it has: got %v, want no error", err)
 	}
 }

@@ -18,7 +18,7 @@ func CallInterceptor(ctx context.Context, method string, request, reply any, con
 	if span == nil {
 		return invoke(ctx, method, request, reply, conn, opts...)
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", Parent(ctx))
+	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", traceparent(ctx))
 	err := invoke(ctx, method, request, reply, conn, opts...)
 	span.attributes = append(span.attributes, "rpc.response.status_code", status.Code(err).String())
 	span.End(err)

@@ -90,8 +90,8 @@ func (s *Span) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, spanKey{}, s)
 }
 
-// Parent returns the traceparent header (W3C Trace Context) of the span of ctx; empty if there is none.
-func Parent(ctx context.Context) string {
+// traceparent returns the traceparent header (W3C Trace Context) of the span of ctx; empty if there is none.
+func traceparent(ctx context.Context) string {
 	s, _ := ctx.Value(spanKey{}).(*Span)
 	if s == nil {
 		return ""

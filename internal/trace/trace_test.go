@@ -50,7 +50,7 @@ func TestExport(t *testing.T) {
 	run(t, s, 1_000_000, func(tracer *Tracer) {
 		ctx, root := tracer.Root(t.Context(), "syncPod", "k8s.pod.uid", "uid-1")
 		inner, child := Child(ctx, "CreateSandbox", Internal)
-		parent = Parent(inner)
+		parent = traceparent(inner)
 		child.End(errors.New("no network"))
 		root.End(nil)
 	})
@@ -98,7 +98,7 @@ func TestSampling(t *testing.T) {
 	for _, tracer := range []*Tracer{nil, New(Config{})} {
 		ctx, root := tracer.Root(t.Context(), "syncPod")
 		_, child := Child(ctx, "step", Internal)
-		if root != nil || child != nil || Parent(ctx) != "" {
+		if root != nil || child != nil || traceparent(ctx) != "" {
 			t.Errorf("got %v and %v, want no spans", root, child)
 		}
 		root.End(nil)

@@ -62,15 +62,15 @@ func (m *Machine) All(ctx context.Context) []Result {
 	} {
 		all = append(all, check(ctx)...)
 	}
-	return append(all, Settings(m.Config)...)
+	return append(all, settings(m.Config)...)
 }
 
 func result(check string, level Level, text, advice string) []Result {
 	return []Result{{Check: check, Level: level, Text: text, Advice: advice}}
 }
 
-// Settings returns the settings without effect. Those on which pods rely and that the user did not accept are problems.
-func Settings(c *config.Config) []Result {
+// settings returns the settings without effect. Those on which pods rely and that the user did not accept are problems.
+func settings(c *config.Config) []Result {
 	var all []Result
 	for _, w := range c.Warnings {
 		r := Result{Check: "setting", Level: Warning, Text: w.String()}

@@ -257,9 +257,9 @@ func certificate(t *testing.T, end time.Time) []byte {
 // TestSettings checks that settings on which pods rely are problems.
 func TestSettings(t *testing.T) {
 	m := newMachine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
-	want(t, "settings", Settings(m.Config), "problem --qos-reserved", "warning --lock-file")
-	want(t, "none", Settings(newMachine(t, nil).Config), "ok all settings")
-	if got := worst(Settings(m.Config)); got != Problem {
+	want(t, "settings", settings(m.Config), "problem --qos-reserved", "warning --lock-file")
+	want(t, "none", settings(newMachine(t, nil).Config), "ok all settings")
+	if got := worst(settings(m.Config)); got != Problem {
 		t.Errorf("worst: got %s, want problem", got)
 	}
 }

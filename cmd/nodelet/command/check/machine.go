@@ -240,11 +240,11 @@ func (m *Machine) swap(context.Context) []Result {
 	if len(lines) < 2 {
 		return result("swap", OK, "off", "")
 	}
-	return Swap(m.Config)
+	return swap(m.Config)
 }
 
-// Swap describes a machine with swap.
-func Swap(c *config.Config) []Result {
+// swap describes a machine with swap.
+func swap(c *config.Config) []Result {
 	advice := "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it"
 	if c.Kubelet.MemorySwap.SwapBehavior == "LimitedSwap" {
 		advice = ""
