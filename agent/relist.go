@@ -42,7 +42,7 @@ func (r *relister) run(ctx context.Context, changed func(types.UID), listed func
 	go func() {
 		err := r.runtime.Watch(ctx, changed, r.now.Set)
 		if ctx.Err() == nil {
-			r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "every", relistWithoutEvents)
+			r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "interval", relistWithoutEvents)
 			close(noEvents)
 		}
 	}()

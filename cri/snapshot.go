@@ -84,8 +84,10 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 	return s, nil
 }
 
-// Matches reports whether a new snapshot would show nothing else than s, judging by the fingerprint that Relist gives
-// the pod. It is false for nil, and while an exit may still get another reason.
+// Matches reports whether the runtime has the same sandboxes and containers in the same states as in s, judging by the
+// fingerprint that Relist gives the pod. What else a container status shows, resources or a mount for example, is not
+// compared: it changes only by a step of the pod's own worker, which observes the pod again. Matches is false for nil,
+// and while an exit may still get another reason.
 func (s *Snapshot) Matches(fingerprint uint64) bool {
 	if s == nil {
 		return false

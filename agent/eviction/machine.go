@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// limitsPatience is how long limits wait for directories that have never been measured.
-	limitsPatience = 300 * time.Millisecond
-	// usePatience is how long an eviction for disk waits for them: an order of pods needs all figures.
-	usePatience = time.Minute
-	// blamePatience is how long an eviction waits for what the containers of its pod use: only its message needs that.
-	blamePatience = time.Second
+	// limitsTimeout is how long limits wait for directories that have never been measured.
+	limitsTimeout = 300 * time.Millisecond
+	// useTimeout is how long an eviction for disk waits for them: an order of pods needs all figures.
+	useTimeout = time.Minute
+	// blameTimeout is how long an eviction waits for what the containers of its pod use: only its message needs that.
+	blameTimeout = time.Second
 )
 
 // Runtime says where the container runtime keeps images and the writable layers of containers.
@@ -217,7 +217,7 @@ func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, a
 	}
 	short := on.of(signal)
 	layers := func(*corev1.Pod) bool { return on.layers == short }
-	local, err := m.cfg.Usage.Local(ctx, pods, usePatience, layers)
+	local, err := m.cfg.Usage.Local(ctx, pods, useTimeout, layers)
 	for i := range local {
 		sum := local[i].Layer() // nothing if layers are elsewhere
 		if on.node == short {
@@ -241,12 +241,12 @@ func (m *Machine) processes(p *policy.Pod) {
 
 // Containers implements Node.
 func (m *Machine) Containers(ctx context.Context, signal string, pod *corev1.Pod) map[string]int64 {
-	ctx, cancel := context.WithTimeout(ctx, blamePatience)
+	ctx, cancel := context.WithTimeout(ctx, blameTimeout)
 	defer cancel()
 	if policy.OnMemory(signal) {
 		return m.cfg.Usage.WorkingSets(ctx, pod.UID)
 	}
-	all, err := m.cfg.Usage.Local(ctx, []*corev1.Pod{pod}, limitsPatience, func(*corev1.Pod) bool { return true })
+	all, err := m.cfg.Usage.Local(ctx, []*corev1.Pod{pod}, limitsTimeout, func(*corev1.Pod) bool { return true })
 	if err != nil || len(all) == 0 {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (m *Machine) Containers(ctx context.Context, signal string, pod *corev1.Pod
 
 // Storage implements Node.
 func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error) {
-	local, err := m.cfg.Usage.Local(ctx, pods, limitsPatience, policy.LimitsContainers)
+	local, err := m.cfg.Usage.Local(ctx, pods, limitsTimeout, policy.LimitsContainers)
 	if err != nil {
 		return nil, err
 	}

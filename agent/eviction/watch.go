@@ -18,10 +18,10 @@ import (
 const (
 	// hardGrace is the grace period of a pod that is evicted at a hard threshold or for its own excess.
 	hardGrace = time.Second
-	// releasePatience is how long the next eviction waits for an evicted pod to release its resources.
-	releasePatience = 30 * time.Second
-	// reclaimPatience is how long an eviction for disk waits for the containers of ended pods to be removed.
-	reclaimPatience = 2 * time.Minute
+	// releaseTimeout is how long the next eviction waits for an evicted pod to release its resources.
+	releaseTimeout = 30 * time.Second
+	// reclaimTimeout is how long an eviction for disk waits for the containers of ended pods to be removed.
+	reclaimTimeout = 2 * time.Minute
 )
 
 // watch evaluates the thresholds of one kind and acts on them, in a goroutine of its own.
@@ -75,7 +75,7 @@ func (w *watch) watchMemory(ctx context.Context, short latest.Signal) {
 	err := w.cfg.Node.WatchMemory(ctx, short.Set)
 	if ctx.Err() == nil {
 		w.cfg.Log.Info("the kernel does not notify of memory pressure, reading the level at intervals",
-			"err", err, "every", levelsEvery)
+			"err", err, "interval", levelsEvery)
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *watch) ends() bool {
 
 // reclaim removes what ended pods have left, and then images that no container uses.
 func (w *watch) reclaim(ctx context.Context, signal string) {
-	bounded, cancel := context.WithTimeout(ctx, reclaimPatience)
+	bounded, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
 	w.cfg.Pods.RemoveEnded(bounded)
 	if !w.cfg.Node.Frees(ctx, signal) {
@@ -180,13 +180,13 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	}, annotations)
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
-		w.ending, w.overdue = released, time.Now().Add(own).Add(releasePatience)
+		w.ending, w.overdue = released, time.Now().Add(own).Add(releaseTimeout)
 	}
 	select {
 	case <-released:
-	case <-time.After(releasePatience):
+	case <-time.After(releaseTimeout):
 		if t.Grace == 0 {
-			w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "after", releasePatience)
+			w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "waited", releaseTimeout)
 			w.stuck[pod.UID] = true
 		}
 	case <-ctx.Done():

@@ -57,22 +57,22 @@ func (p *planner) renew() {
 	}
 }
 
-// startPatience is how long after the end of its pod's grace period the start of a container may still take.
-const startPatience = 15 * time.Second
+// startTimeout is how long after the end of its pod's grace period the start of a container may still take.
+const startTimeout = 15 * time.Second
 
 // giveUp cancels the steps in flight that lead towards a running pod, and reports whether there are some: their
 // outcome must be seen before the tear-down goes on. The start of a container is cancelled only when it does not end
 // by itself: a runtime that is interrupted there reports that the container has failed. A preStop hook is cancelled
 // when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
-	patience := p.Stop.Deadline.Add(startPatience)
+	deadline := p.Stop.Deadline.Add(startTimeout)
 	inUse := podstate.Some(p.Containers, (*podstate.Container).Alive)
 	for _, step := range p.Memory.Running() {
 		switch step := step.(type) {
 		case podstate.StartContainer:
 			waiting = true
-			if p.Now.Before(patience) {
-				p.wakeAt(patience)
+			if p.Now.Before(deadline) {
+				p.wakeAt(deadline)
 				p.inProgress(step)
 			} else {
 				p.cancel(step)
