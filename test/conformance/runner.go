@@ -48,11 +48,11 @@ func (o options) runnerArgs() []string {
 	return append(args, o.more...)
 }
 
-// patience is how long an interrupted suite may take to clean up and to write its report.
-const patience = 2 * time.Minute
+// reportTimeout is how long an interrupted suite may take to clean up and to write its report.
+const reportTimeout = 2 * time.Minute
 
 // interruptible makes the end of the command's context an interrupt of all processes of the suite, and kills those that
-// outlast their patience; stop ends that. The processes get no other signal: the runner passes none on to its specs,
+// outlast reportTimeout; stop ends that. The processes get no other signal: the runner passes none on to its specs,
 // and after a second one, such as that of the terminal, they write no report.
 func interruptible(cmd *exec.Cmd) (stop func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -62,13 +62,13 @@ func interruptible(cmd *exec.Cmd) (stop func()) {
 		go func() {
 			select {
 			case <-ended: // another process may have this number
-			case <-time.After(patience):
+			case <-time.After(reportTimeout):
 				_ = syscall.Kill(group, syscall.SIGKILL) // the suite's API server may outlast its runner
 			}
 		}()
 		return syscall.Kill(group, syscall.SIGINT)
 	}
-	cmd.WaitDelay = patience
+	cmd.WaitDelay = reportTimeout
 	return func() { close(ended) }
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// patience limits every wait for a cluster.
-const patience = 3 * time.Minute
+// timeout limits every wait for a cluster.
+const timeout = 3 * time.Minute
 
 // cluster is a cluster that kind has created.
 type cluster struct {
@@ -91,13 +91,13 @@ func (c *cluster) apply(ctx context.Context, name string) error {
 }
 
 func (c *cluster) wait(ctx context.Context, what string, objects ...string) error {
-	_, err := c.kubectl(ctx, append([]string{"wait", "--for=" + what, "--timeout=" + patience.String()}, objects...)...)
+	_, err := c.kubectl(ctx, append([]string{"wait", "--for=" + what, "--timeout=" + timeout.String()}, objects...)...)
 	return err
 }
 
 func (c *cluster) rolledOut(ctx context.Context, namespace string, objects ...string) error {
 	for _, o := range objects {
-		if _, err := c.kubectl(ctx, "-n", namespace, "rollout", "status", o, "--timeout="+patience.String()); err != nil {
+		if _, err := c.kubectl(ctx, "-n", namespace, "rollout", "status", o, "--timeout="+timeout.String()); err != nil {
 			pods, _ := c.kubectl(ctx, "get", "pods", "-A", "-o", "wide")
 			return fmt.Errorf("%w\n%s", err, pods)
 		}

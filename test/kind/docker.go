@@ -164,15 +164,15 @@ func (l *lab) layRuntime(ctx context.Context) error {
 }
 
 // until repeats do until it returns no error.
-func until(ctx context.Context, patience time.Duration, ask func() error) error {
-	deadline := time.Now().Add(patience)
+func until(ctx context.Context, timeout time.Duration, ask func() error) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		err := ask()
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("gave up after %s: %w", patience, err)
+			return fmt.Errorf("gave up after %s: %w", timeout, err)
 		}
 		select {
 		case <-ctx.Done():

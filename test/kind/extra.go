@@ -130,7 +130,7 @@ func (c *cluster) work(ctx context.Context) error {
 
 func (c *cluster) drain(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, "drain", extra, "--ignore-daemonsets", "--delete-emptydir-data",
-		"--timeout="+patience.String()); err != nil {
+		"--timeout="+timeout.String()); err != nil {
 		return err
 	}
 	return c.sandboxes(ctx, "everywhere", "flannel", "kube-proxy")
@@ -160,7 +160,7 @@ func (c *cluster) leave(ctx context.Context) error {
 
 // sandboxes waits until the runtime of the additional node has the sandboxes of these apps only.
 func (c *cluster) sandboxes(ctx context.Context, apps ...string) error {
-	return until(ctx, patience, func() error {
+	return until(ctx, timeout, func() error {
 		out, err := c.l.onMachine(ctx,
 			`crictl pods -o json | jq -r '[.items[].metadata.name | sub("-[a-z0-9]*$"; "")] | sort | join(" ")'`)
 		if err == nil && strings.TrimSpace(out) != strings.Join(apps, " ") {

@@ -103,7 +103,7 @@ func (c *churn) run(slot int, r *rand.Rand) {
 func (c *churn) one(name string, r *rand.Rand) {
 	kind := kinds[r.IntN(len(kinds))]
 	early, grace := r.IntN(3) == 0, int64(r.IntN(3))
-	patience := time.Duration(r.IntN(3000)) * time.Millisecond
+	delay := time.Duration(r.IntN(3000)) * time.Millisecond
 	restores := c.soak.restores.Load()
 	var made *corev1.Pod
 	c.insist(func(ctx context.Context) (err error) {
@@ -114,7 +114,7 @@ func (c *churn) one(name string, r *rand.Rand) {
 		return
 	}
 	if early {
-		c.soak.wait(c.ctx, patience)
+		c.soak.wait(c.ctx, delay)
 	} else if problem := c.reaches(name, kind.expect, restores); problem != "" {
 		c.soak.report.violate("pod %s (%s) did not become %s: %s", name, kind.name, kind.expect, problem)
 	}

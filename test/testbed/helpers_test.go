@@ -11,8 +11,8 @@ import (
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
-// patience is an option of kubectl: the limit for what it waits for.
-var patience = "--timeout=" + waittest.Limit.String()
+// waitLimit is an option of kubectl: the limit for what it waits for.
+var waitLimit = "--timeout=" + waittest.Limit.String()
 
 func kubectl(ctx context.Context, t *testing.T, tb *testbed.Testbed, args ...string) string {
 	t.Helper()

@@ -42,7 +42,7 @@ func TestKubeletRunsDeployment(t *testing.T) {
 	manifest := writeFile(t, deployment)
 
 	kubectl(ctx, t, tb, "apply", "-f", manifest)
-	kubectl(ctx, t, tb, "rollout", "status", "deployment/web", patience)
+	kubectl(ctx, t, tb, "rollout", "status", "deployment/web", waitLimit)
 	pods := strings.Fields(kubectl(ctx, t, tb, "get", "pods", "-o", "name"))
 	if len(pods) != 2 {
 		t.Fatalf("pods: got %v, want 2", pods)
@@ -60,7 +60,7 @@ func TestKubeletRunsDeployment(t *testing.T) {
 	}
 
 	kubectl(ctx, t, tb, "delete", "-f", manifest, "--wait")
-	kubectl(ctx, t, tb, "wait", "--for=delete", "pod", "-l", "app=web", patience)
+	kubectl(ctx, t, tb, "wait", "--for=delete", "pod", "-l", "app=web", waitLimit)
 	awaitClean(ctx, t, tb)
 	for _, socket := range []string{"device-plugins/kubelet.sock", "pod-resources/kubelet.sock"} {
 		if _, err := os.Lstat(filepath.Join(node.RootDir, socket)); err != nil {
@@ -93,7 +93,7 @@ func TestOutages(t *testing.T) {
 		kubectl(ctx, t, tb, "run", name, "--image="+testbed.AgnhostImage, "--port=8080", "--labels=app="+name,
 			`--overrides={"spec":{"nodeName":"`+n.Name+`","terminationGracePeriodSeconds":1}}`, "--", "netexec")
 	}
-	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", patience)
+	kubectl(ctx, t, tb, "wait", "--for=condition=Ready", "pod/server", "pod/client", waitLimit)
 	if left := strings.Join(leftovers(ctx, t, tb), "\n"); !strings.Contains(left, ": mount "+first.RootDir) {
 		t.Errorf("leftovers of a running pod: got no mount, want one:\n%s", left)
 	}
@@ -104,7 +104,7 @@ func TestOutages(t *testing.T) {
 	kubectl(ctx, t, tb, "expose", "pod", "server", "--port=80", "--target-port=8080")
 	address := kubectl(ctx, t, tb, "get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 	kubectl(ctx, t, tb, "wait", "--for=jsonpath={.endpoints[0].conditions.ready}=true", "endpointslice", "-l",
-		"kubernetes.io/service-name=server", patience)
+		"kubernetes.io/service-name=server", waitLimit)
 	hostname := func() (string, error) {
 		return tb.Kubectl(ctx, "exec", "client", "--", "timeout", "5", "wget", "-qO-", "http://"+address+"/hostname")
 	}

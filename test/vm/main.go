@@ -166,7 +166,7 @@ func prove(o options) error {
 	case o.fleet:
 		return (&fleet{newCluster(ctx, machines, skipped)}).prove()
 	}
-	s := &scenario{m: machines[0], began: time.Now(), patience: 5 * time.Second, skip: skipped, staying: len(pods)}
+	s := &scenario{m: machines[0], began: time.Now(), stableFor: 5 * time.Second, skip: skipped, staying: len(pods)}
 	switch {
 	case o.storage:
 		return (&storageScenario{scenario: s}).prove()

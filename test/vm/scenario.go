@@ -44,11 +44,11 @@ type scenario struct {
 	m     box
 	began time.Time
 	ids   map[string]string // container IDs by pod
-	// patience is how long the same containers must go on to count as the same.
-	patience time.Duration
-	skip     *regexp.Regexp // steps to leave out; nil: none
-	images   string         // bash pattern for the names of the image archives to import, without .tar; "": all
-	staying  int            // how many pods run as long as the machine
+	// stableFor is how long the same containers must go on to count as the same.
+	stableFor time.Duration
+	skip      *regexp.Regexp // steps to leave out; nil: none
+	images    string         // bash pattern for the names of the image archives to import, without .tar; "": all
+	staying   int            // how many pods run as long as the machine
 }
 
 func (s *scenario) say(format string, args ...any) {
@@ -251,7 +251,7 @@ func (s *scenario) running() error {
 // same: the pods run on, in the very containers, and were not started again.
 func (s *scenario) same() error {
 	before := maps.Clone(s.ids)
-	time.Sleep(s.patience) // what would be done wrong would be done about now
+	time.Sleep(s.stableFor) // what would be done wrong would be done about now
 	if err := s.running(); err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type v2Scenario struct {
 
 const (
 	kubepods = "/sys/fs/cgroup/kubepods.slice"
-	// v2Patience is how long one wait inside the machine may take; it is never reached on an idle machine.
-	v2Patience = 3 * time.Minute
+	// v2Timeout is how long one wait inside the machine may take; it is never reached on an idle machine.
+	v2Timeout = 3 * time.Minute
 )
 
 // v2Files are the images of its pods.
@@ -111,7 +111,7 @@ func (s *v2Scenario) status() error {
 
 // await repeats check on new statuses until it returns nil.
 func (s *v2Scenario) await(check func() error) error {
-	for end := time.Now().Add(v2Patience); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(v2Timeout); ; time.Sleep(200 * time.Millisecond) {
 		err := s.status()
 		if err == nil {
 			err = check()
