@@ -227,11 +227,11 @@ func TestClockMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 			if shown() {
-				t.Error("the volume was looked at without a reason")
+				t.Error("no reason: got the volume mounted again, want it left alone")
 			}
 			w.clockMoved.Add(int64(moved))
 			if !shown() {
-				t.Errorf("after the clock has moved by %s the volume was not looked at", moved)
+				t.Errorf("after the clock has moved by %s: got no link, want the volume mounted again", moved)
 			}
 		}
 		w.remove(pod.UID)

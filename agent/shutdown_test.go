@@ -165,7 +165,7 @@ func TestShutdownGroups(t *testing.T) {
 		})
 		defer end()
 		if s.Admit(low) != nil {
-			t.Error("a pod is refused before the shutdown")
+			t.Error("before the shutdown: got a pod refused, want it admitted")
 		}
 		began := time.Now()
 		bus.signal(true)
@@ -188,11 +188,11 @@ func TestShutdownGroups(t *testing.T) {
 			}
 		}
 		if !bus.isLocked() {
-			t.Error("the machine may go down before the last statuses are sent")
+			t.Error("got the inhibitor lock released before the last statuses are sent, want it held")
 		}
 		w.sleep(2 * time.Second)
 		if bus.isLocked() {
-			t.Error("the machine may not go down after all pods have ended")
+			t.Error("got the inhibitor lock held after all pods have ended, want it released")
 		}
 		for _, pod := range []*corev1.Pod{low, high, critical} {
 			st := w.status(pod)
@@ -289,7 +289,7 @@ func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 		defer w.restartInShutdown(bus, groups)()
 		w.sleep(20 * time.Second)
 		if !bus.isLocked() {
-			t.Error("the machine may go down before the runtime has listed its pods")
+			t.Error("got the inhibitor lock released before the runtime has listed its pods, want it held")
 		}
 		w.checkRunning("high/app#0", "critical/app#0")
 		w.runtime.Release(hung)
@@ -300,11 +300,11 @@ func TestShutdownGoesOnAfterFirstList(t *testing.T) {
 		w.sleep(2500 * time.Millisecond)
 		w.checkRunning()
 		if !bus.isLocked() {
-			t.Error("the machine may go down before the last statuses are sent")
+			t.Error("got the inhibitor lock released before the last statuses are sent, want it held")
 		}
 		w.sleep(2 * time.Second)
 		if bus.isLocked() {
-			t.Error("the machine may not go down after all pods have ended")
+			t.Error("got the inhibitor lock held after all pods have ended, want it released")
 		}
 	})
 }
@@ -322,11 +322,11 @@ func TestShutdownWithoutRuntime(t *testing.T) {
 		defer w.restartInShutdown(bus, groups)()
 		w.sleep(groups[0].Grace - time.Second)
 		if !bus.isLocked() {
-			t.Error("the machine may go down before the time of the first group is over")
+			t.Error("got the inhibitor lock released before the time of the first group is over, want it held")
 		}
 		w.sleep(5 * time.Second)
 		if bus.isLocked() {
-			t.Error("the shutdown still waits for a runtime that does not answer")
+			t.Error("got the inhibitor lock held for a runtime that does not answer, want it released")
 		}
 	})
 }
@@ -348,7 +348,7 @@ func TestShutdownGroupWithoutTime(t *testing.T) {
 		defer w.restartInShutdown(bus, groups)()
 		w.sleep(20 * time.Second)
 		if !bus.isLocked() {
-			t.Error("the machine may go down before the runtime has listed its pods")
+			t.Error("got the inhibitor lock released before the runtime has listed its pods, want it held")
 		}
 		w.runtime.Release(hung)
 		w.sleep(10 * time.Second)
@@ -359,7 +359,7 @@ func TestShutdownGroupWithoutTime(t *testing.T) {
 			}
 		}
 		if bus.isLocked() {
-			t.Error("the machine may not go down after all pods have ended")
+			t.Error("got the inhibitor lock held after all pods have ended, want it released")
 		}
 	})
 }
@@ -384,7 +384,7 @@ func TestShutdownWithSilentSource(t *testing.T) {
 			t.Errorf("got %s %s, want Failed %s", st.Phase, st.Reason, shutdown.Reason)
 		}
 		if bus.isLocked() {
-			t.Error("the machine may not go down after all pods have ended")
+			t.Error("got the inhibitor lock held after all pods have ended, want it released")
 		}
 	})
 }

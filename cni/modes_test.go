@@ -106,7 +106,7 @@ func (m mode) allVerbs(t *testing.T, version string) {
 	}
 	err = m.chain.CheckNetworkList(ctx, m.network, conf)
 	if err != nil && !(version == "0.3.1" && errors.Is(err, libcni.ErrorCheckNotSupp)) {
-		t.Errorf("CHECK: %v", err)
+		t.Errorf("CHECK: got %v, want no error", err)
 	}
 	if version != "0.3.1" { // CHECK exists since 0.4.0
 		sh(t, "nsenter", "--net="+netns, "ip", "link", "set", "eth0", "down") // removes the routes too
@@ -116,17 +116,17 @@ func (m mode) allVerbs(t *testing.T, version string) {
 	}
 	if version == "1.1.0" {
 		if err := m.chain.GetStatusNetworkList(ctx, m.network); err != nil {
-			t.Errorf("STATUS: %v", err)
+			t.Errorf("STATUS: got %v, want no error", err)
 		}
 		valid := []types.GCAttachment{{ContainerID: conf.ContainerID, IfName: "eth0"}}
 		if err := m.chain.GCNetworkList(ctx, m.network, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
-			t.Errorf("GC: %v", err)
+			t.Errorf("GC: got %v, want no error", err)
 		}
 		sh(t, "nsenter", "--net="+netns, "ip", "link", "show", "eth0") // GC has left it alone
 	}
 	for range 2 { // DEL may be repeated
 		if err := m.chain.DelNetworkList(ctx, m.network, conf); err != nil {
-			t.Errorf("DEL: %v", err)
+			t.Errorf("DEL: got %v, want no error", err)
 		}
 	}
 }

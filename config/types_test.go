@@ -80,7 +80,7 @@ func TestSameJSON(t *testing.T) {
 	}
 	var a, b any
 	if json.Unmarshal(want, &a) != nil || json.Unmarshal(got, &b) != nil {
-		t.Fatal("not JSON")
+		t.Fatalf("got %s and %s, want JSON", want, got)
 	}
 	// nodelet writes text, Kubernetes a number: both read both
 	delete(a.(map[string]any)["logging"].(map[string]any), "flushFrequency")
@@ -181,8 +181,8 @@ func TestInUse(t *testing.T) {
 	if !reflect.DeepEqual(got.StaticPodURLHeader, want) || got.CgroupDriver != "systemd" {
 		t.Errorf("got the headers %q and the driver %q, want %q and systemd", got.StaticPodURLHeader, got.CgroupDriver, want)
 	}
-	if c.Kubelet.StaticPodURLHeader["Authorization"][0] != "hunter2" {
-		t.Error("the configuration itself was changed")
+	if got := c.Kubelet.StaticPodURLHeader["Authorization"][0]; got != "hunter2" {
+		t.Errorf("header of the configuration itself: got %q, want hunter2", got)
 	}
 }
 

@@ -111,8 +111,8 @@ func TestNoLongerAttachable(t *testing.T) {
 	}
 	v.Attachable = true
 	w.publish("pod-1", v)
-	if len(w.csi.InUse()) != 1 {
-		t.Error("the volume is to be attached again and not in use")
+	if got := w.csi.InUse(); len(got) != 1 {
+		t.Errorf("in use after the volume became attachable again: got %q, want the volume", got)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()

@@ -60,10 +60,10 @@ d 12345678
 	}
 	families := exposition.Parse(t, got)
 	if help := families["a_total"].GetHelp(); help != "Says a\nand \\ more." {
-		t.Errorf("Prometheus reads the help %q", help)
+		t.Errorf("help that Prometheus reads: got %q, want two lines with a backslash", help)
 	}
 	if value := families["b_total"].Metric[1].Label[1].GetValue(); value != `quote " back \ line`+"\n" {
-		t.Errorf("Prometheus reads the label %q", value)
+		t.Errorf("label that Prometheus reads: got %q, want a quote, a backslash and a line end", value)
 	}
 }
 

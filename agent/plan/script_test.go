@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("%s prints something else; look at the difference after go test -update\n%s", file,
+			t.Errorf("%s: got another text than want; look at the difference after go test -update\n%s", file,
 				firstDifference(string(text), got))
 		})
 	}

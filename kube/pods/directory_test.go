@@ -240,7 +240,7 @@ func TestUnchanged(t *testing.T) {
 		t.Error("want the same pod a, and another b")
 	}
 	if first.pods[0].Annotations[podutil.AnnotationSeen] == second.pods[1].Annotations[podutil.AnnotationSeen] {
-		t.Error("the new b was first seen when it was read")
+		t.Error("got a and the new b first seen at the same time, want b later")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestRacyWrites(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	b.scan("a-n1:1")
 	if f := b.d.files[filepath.Join(b.dir, "a.yaml")]; f.stamp == (stamp{}) {
-		t.Error("an old file is read again at each scan")
+		t.Error("stamp of an old file: got none, so each scan reads it again; want one")
 	}
 }
 
@@ -354,7 +354,8 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("annotations: got %v, want the hash %q", p.Annotations, p.UID)
 			}
 			if c.adopted && p.Annotations[podutil.AnnotationSeen] != seenAt(seen) {
-				t.Error("an adopted pod was first seen when the other agent saw it")
+				t.Errorf("adopted pod: got first seen at %s, want %s, as the other agent recorded it",
+					p.Annotations[podutil.AnnotationSeen], seenAt(seen))
 			}
 			// It stays so when only a comment changes.
 			b.write("a.yaml", "# x\n"+podYAML("a", "1"))

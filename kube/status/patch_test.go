@@ -117,7 +117,7 @@ func TestPatchHasNothingButTheChange(t *testing.T) {
 		t.Errorf("patch\n%s, want\n%s", body, want)
 	}
 	if !json.Valid(body) {
-		t.Error("not JSON")
+		t.Errorf("got %s, want JSON", body)
 	}
 }
 

@@ -264,7 +264,7 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 				t.Errorf("gone=%v: got %+v, want the new pod as it was", gone, got)
 			}
 			if _, known := b.p.newest(old.UID); known {
-				t.Errorf("gone=%v: the publisher still remembers the old pod", gone)
+				t.Errorf("gone=%v: got a status of the old pod, want it forgotten", gone)
 			}
 			want := []string{"PATCH /api/v1/namespaces/ns/pods/a/status"}
 			if gone { // a conflict alone does not say that the UID has changed
@@ -337,7 +337,7 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 					failure, got)
 			}
 			if !b.settled() {
-				t.Errorf("after %v: something is left to send", failure)
+				t.Errorf("after %v: got something left to send, want nothing", failure)
 			}
 		})
 	}

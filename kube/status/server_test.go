@@ -103,7 +103,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	settled, _ := Settle(pod, &got.Status, status, time.Now())
 	if !unchanged(&got.Status, &settled) {
 		body, _ := patchFor(pod.UID, &got.Status, &settled)
-		t.Errorf("the API server took it otherwise; still to send: %s", body)
+		t.Errorf("after the API server applied the patch: got %s still to send, want nothing", body)
 	}
 	status.Conditions = status.Conditions[:5]
 	status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "fd00::9"}}

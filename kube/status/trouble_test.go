@@ -136,7 +136,7 @@ func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 				b.p.SetGone(pod, running(pod, false))
 				synctest.Wait()
 				if _, known := b.p.newest(pod.UID); !known {
-					t.Error("after a conflict: the pod is unknown, as if it were deleted")
+					t.Error("after a conflict: got the pod forgotten as if it were deleted, want its status kept")
 				}
 				time.Sleep(time.Minute)
 				if got := b.api.get("ns", "druid-0"); got != nil {

@@ -143,7 +143,7 @@ func TestLogoutFails(t *testing.T) {
 	w.stage(l, false)
 	w.write(w.fake("refuse-session-logout"), "")
 	if err := w.tryUnstage(l, false); err == nil {
-		t.Error("no error")
+		t.Error("got no error for a logout that the session refuses, want one")
 	}
 	w.must(os.Remove(w.fake("refuse-session-logout")))
 	w.begin()
@@ -163,7 +163,7 @@ func TestMissing(t *testing.T) {
 	w.unstage(l, false)
 	l = w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = &name })
 	if err := w.tryStage(l, false); err == nil {
-		t.Error("no error")
+		t.Error("got no error for an initiator name without iscsiadm, want one")
 	}
 	w.unstage(l, false)
 	w.nothing()

@@ -267,7 +267,7 @@ func TestFailedWriteLeavesOldVersion(t *testing.T) {
 	a.mustWrite(t, files("a", "1"))
 	_, err := a.write(t.Context(), files("a", "2"), testNow, func() error { return os.ErrPermission })
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatalf("got no error, want %v", os.ErrPermission)
 	}
 	wantFiles(t, path, map[string]string{"a": "1"})
 	wantTidy(t, path)

@@ -31,8 +31,8 @@ func TestEmptyDir(t *testing.T) {
 			if m != want {
 				t.Errorf("got %+v, want %+v", m, want)
 			}
-			if isMountPoint(t, m.HostPath) != (medium == corev1.StorageMediumMemory) {
-				t.Error("wrong about being a mount point")
+			if got, want := isMountPoint(t, m.HostPath), medium == corev1.StorageMediumMemory; got != want {
+				t.Errorf("mount point: got %v, want %v", got, want)
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o777 {
 				t.Errorf("mode: got %o, want 777", mode)

@@ -98,7 +98,7 @@ func FuzzTrustBundle(f *testing.F) {
 		}
 		got := join(a, b)
 		if !bytes.Equal(got, join(b, a, b)) {
-			t.Fatal("the order or number of the bundles shows")
+			t.Fatal("bundles in another order, one of them twice: got another file, want the same")
 		}
 		seen, rest := map[string]bool{}, got
 		for len(rest) > 0 {

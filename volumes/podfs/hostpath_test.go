@@ -133,7 +133,7 @@ func TestSilentPath(t *testing.T) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
 		case <-limit:
-			t.Fatal("a mount waits for the server")
+			t.Fatal("got a mount that waits for the server, want it to give up")
 		}
 	}
 }

@@ -222,7 +222,7 @@ func walk(t testing.TB, dir, rel string, got map[string]string) {
 		path := filepath.Join(rel, e.Name())
 		info, err := os.Stat(filepath.Join(dir, path))
 		if err != nil {
-			t.Errorf("dangling %s: %v", path, err)
+			t.Errorf("%s: got %v, want a target that exists", path, err)
 			continue
 		}
 		if info.IsDir() {

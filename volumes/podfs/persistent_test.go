@@ -246,6 +246,6 @@ func TestSilentNFSServer(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("a refresh waits for the server")
+		t.Error("got a refresh that waits for the server, want it to give up")
 	}
 }

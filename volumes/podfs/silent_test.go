@@ -83,6 +83,6 @@ func TestUnmountGivesServerUp(t *testing.T) {
 			t.Errorf("got %v and the directory: %v, want both gone", err, there)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("the unmount waits for the server")
+		t.Error("got an unmount that waits for the server, want it to give up")
 	}
 }

@@ -27,7 +27,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("got the nodes %v, want 63 among them, 1 and -1 not", m.Nodes())
 	}
 	if numa.Narrower(numa.MaskOf(7), numa.MaskOf(0, 1)) >= 0 || numa.Narrower(numa.MaskOf(0), numa.MaskOf(1)) >= 0 {
-		t.Error("a set with fewer nodes, or with lower ones, must come first")
+		t.Error("got another order, want the set with fewer nodes, or with lower ones, first")
 	}
 }
 
