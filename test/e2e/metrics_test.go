@@ -29,7 +29,7 @@ var metricPaths = []string{"metrics", "metrics/cadvisor", "metrics/resource", "m
 // it says of nodelet's metrics, it must say of the kubelet's too.
 func TestLongMetricNames(t *testing.T) {
 	clean(t)
-	promtool, err := cache(t).DebianFile(t.Context(), "prometheus", "usr/bin/promtool")
+	promtool, err := cache(t).Promtool(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

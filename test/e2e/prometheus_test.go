@@ -155,7 +155,7 @@ func dashboardQueries(t *testing.T) []string {
 func TestLongPrometheus(t *testing.T) {
 	clean(t)
 	sameAgent(t)
-	program, err := cache(t).DebianFile(t.Context(), "prometheus", "usr/bin/prometheus")
+	program, err := cache(t).Prometheus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ var listening = regexp.MustCompile(`listening on ([0-9.]+:[0-9]+)`)
 // user and the password "open-sesame".
 func lockedRegistry(t *testing.T, user string) (url string) {
 	t.Helper()
-	program, err := cache(t).DebianFile(t.Context(), "docker-registry", "usr/bin/docker-registry")
+	program, err := cache(t).Registry(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,6 +89,9 @@ func rootNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err 
 	if err := testbed.Build(ctx, insideOptions()); err != nil {
 		return nil, err
 	}
+	if err := cache.TestPrograms(ctx); err != nil {
+		return nil, err
+	}
 	return cache.Images(ctx)
 }
 

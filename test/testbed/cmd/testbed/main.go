@@ -58,7 +58,7 @@ func command(ctx context.Context, args []string) error {
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		return testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
+		return build(ctx)
 	case "mirror":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -85,6 +85,19 @@ func command(ctx context.Context, args []string) error {
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// build builds and fetches what the tests as root need.
+func build(ctx context.Context) error {
+	err := testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	cache, err := testbed.OpenCache(os.Stderr)
+	if err != nil {
+		return err
+	}
+	return cache.TestPrograms(ctx)
 }
 
 func mirror(ctx context.Context, dir string) error {
