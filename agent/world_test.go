@@ -281,6 +281,7 @@ func (w *world) begin() {
 		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
 		},
+		Working: func() {},
 	})
 	var podFiles agent.PodFiles = dirs
 	if w.podFiles != nil {

@@ -40,6 +40,8 @@ type Backends struct {
 	FreshNode func() (*spec.Node, error)
 	// Handler returns what a runtime handler can do, by its name; the default one has none. It may return nil.
 	Handler func(name string) *runtimeapi.RuntimeHandlerFeatures
+	// Working is called before each step: the agent is not at rest.
+	Working func()
 }
 
 // Runtime is the container runtime: *cri.Client.

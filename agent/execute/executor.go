@@ -44,6 +44,7 @@ func New(backends Backends) *Executor {
 
 // Execute runs a step, logs and counts its outcome, and records an event if it failed.
 func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
+	x.backends.Working()
 	began := time.Now()
 	out := x.traced(ctx, t)
 	out.Took = time.Since(began)

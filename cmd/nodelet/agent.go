@@ -16,6 +16,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
+	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/internal/trace"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -32,6 +33,7 @@ type parts struct {
 	placement placement.Placement
 	plugins   *pluginHosts
 	guards    *guards
+	sysmon    *self.Sysmon
 	links     *links
 }
 
@@ -58,6 +60,7 @@ func newSteps(p *process, x parts, tree *logs.Tree) (*execute.Executor, error) {
 		Node:           x.machine.facts.Spec,
 		FreshNode:      x.machine.facts.Fresh,
 		Handler:        x.runtime.monitor.Features,
+		Working:        x.sysmon.Work,
 	}), nil
 }
 

@@ -59,7 +59,7 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	e.AddSettings(cfg.Warnings)
 	e.AddFeatures(cfg.Gate)
 	p = &process{cfg: cfg, output: out, metrics: e, instruments: instruments.New(e)}
-	x := parts{links: &links{}}
+	x := parts{sysmon: self.NewSysmon(p.log), links: &links{}}
 	if x.api, err = newAPIServer(p, x.links); err != nil {
 		return nil, nil, err
 	}
@@ -98,6 +98,6 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 		return nil, nil, err
 	}
 	p.Start(service(p, x.runtime.monitor, x.links).Run)
-	p.Start(self.Trim)
+	p.Start(func(ctx context.Context) { self.Trim(ctx, x.sysmon) })
 	return p, func(ctx context.Context) error { return runPods(ctx, p, x) }, nil
 }

@@ -62,10 +62,10 @@ func limitHeap(limit int64) bool {
 	return true
 }
 
-// Trim collects garbage and gives the freed memory back to the kernel whenever the agent comes to rest, until ctx
-// ends. Without it, the garbage of the last burst of pods would stay: an agent at rest allocates so little that the
-// next collection is hours away.
-func Trim(ctx context.Context) {
+// Trim collects garbage and gives the freed memory back to the kernel whenever the agent comes to rest, and lets sysmon
+// rest as well, until ctx ends. Without it, the garbage of the last burst of pods would stay: an agent at rest
+// allocates so little that the next collection is hours away.
+func Trim(ctx context.Context, sysmon *Sysmon) {
 	heap := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	var t trimmer
 	for {
@@ -73,11 +73,15 @@ func Trim(ctx context.Context) {
 			return
 		}
 		metrics.Read(heap)
-		if t.due(heap[0].Value.Uint64(), heap[1].Value.Uint64()) {
+		atRest, due := t.look(heap[0].Value.Uint64(), heap[1].Value.Uint64())
+		if due {
 			for range 3 { // each halves unused stacks, and what pools keep outlives one
 				runtime.GC()
 			}
 			debug.FreeOSMemory()
+		}
+		if atRest {
+			sysmon.Rest()
 		}
 	}
 }
@@ -89,15 +93,16 @@ type trimmer struct {
 	trimmed uint64
 }
 
-// due reports whether the agent is at rest and has garbage: it allocated little since the last look, and much since
-// the last trim. What is little and much depends on the number of pods, as live does, the bytes that the last
-// collection has left: an agent at rest still lists all its pods. allocated is the bytes allocated since the start.
-func (t *trimmer) due(allocated, live uint64) bool {
-	atRest := allocated-t.seen < live/2
+// look reports whether the agent is at rest, because it allocated little since the last look, and whether it is to be
+// trimmed, because it allocated much since the last trim. What is little and much depends on the number of pods, as
+// live does, the bytes that the last collection has left: an agent at rest still lists all its pods. allocated is the
+// bytes allocated since the start.
+func (t *trimmer) look(allocated, live uint64) (atRest, due bool) {
+	atRest = allocated-t.seen < live/2
 	t.seen = allocated
 	if !atRest || allocated-t.trimmed < max(trimAbove, live) {
-		return false
+		return atRest, false
 	}
 	t.trimmed = allocated
-	return true
+	return true, true
 }

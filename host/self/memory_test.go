@@ -29,28 +29,29 @@ func TestTrimWhenAtRest(t *testing.T) {
 	for i, step := range []struct {
 		allocated uint64
 		live      uint64
+		rest      bool
 		want      bool
 		why       string
 	}{
-		{30 * mib, 2 * mib, false, "the agent has just started"},
-		{80 * mib, 3 * mib, false, "a burst of pods"},
-		{80*mib + 1000, 3 * mib, true, "the burst is over"},
-		{80*mib + 2000, 3 * mib, false, "nothing to collect since the last trim"},
-		{80*mib + mib/2, 3 * mib, false, "less garbage than is worth a collection"},
-		{81 * mib, 3 * mib, false, "slow work"},
-		{82 * mib, 3 * mib, false, "slow work"},
-		{83 * mib, 3 * mib, false, "slow work"},
-		{84 * mib, 3 * mib, false, "slow work"},
-		{84*mib + mib/2, 3 * mib, true, "slow work has left garbage"},
-		{86 * mib, 3 * mib, false, "work"},
-		{160 * mib, 8 * mib, false, "a burst of pods that stay"},
-		{162 * mib, 8 * mib, true, "the burst is over, and an agent with many pods allocates more at rest"},
-		{166 * mib, 8 * mib, false, "work"},
-		{167 * mib, 8 * mib, false, "less garbage than is worth the collections of a large heap"},
-		{170 * mib, 8 * mib, true, "slow work has left garbage"},
+		{30 * mib, 2 * mib, false, false, "the agent has just started"},
+		{80 * mib, 3 * mib, false, false, "a burst of pods"},
+		{80*mib + 1000, 3 * mib, true, true, "the burst is over"},
+		{80*mib + 2000, 3 * mib, true, false, "nothing to collect since the last trim"},
+		{80*mib + mib/2, 3 * mib, true, false, "less garbage than is worth a collection"},
+		{81 * mib, 3 * mib, true, false, "slow work"},
+		{82 * mib, 3 * mib, true, false, "slow work"},
+		{83 * mib, 3 * mib, true, false, "slow work"},
+		{84 * mib, 3 * mib, true, false, "slow work"},
+		{84*mib + mib/2, 3 * mib, true, true, "slow work has left garbage"},
+		{86 * mib, 3 * mib, false, false, "work"},
+		{160 * mib, 8 * mib, false, false, "a burst of pods that stay"},
+		{162 * mib, 8 * mib, true, true, "the burst is over, and an agent with many pods allocates more at rest"},
+		{166 * mib, 8 * mib, false, false, "work"},
+		{167 * mib, 8 * mib, true, false, "less garbage than is worth the collections of a large heap"},
+		{170 * mib, 8 * mib, true, true, "slow work has left garbage"},
 	} {
-		if got := trim.due(step.allocated, step.live); got != step.want {
-			t.Errorf("step %d, %s: got %t, want %t", i, step.why, got, step.want)
+		if rest, got := trim.look(step.allocated, step.live); rest != step.rest || got != step.want {
+			t.Errorf("step %d, %s: got at rest %t, trimmed %t, want %t, %t", i, step.why, rest, got, step.rest, step.want)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 // Package self looks after the agent's own process: it asks the kernel to kill others first, keeps the heap small and
-// within what the agent may use, and makes sure that no other agent uses the root directory.
+// within what the agent may use, lets the processors sleep while the agent is at rest, and makes sure that no other
+// agent uses the root directory.
 //
 // It never limits pods. Command nodelet calls it at the start. What it sets ends with the process, and so does the lock
 // of the root directory.
