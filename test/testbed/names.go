@@ -68,6 +68,7 @@ func (n names) log(r string) string { return filepath.Join(n.LogDir(), r+".log")
 
 // LogDir returns the directory with the logs of the testbed's processes.
 func (n names) LogDir() string { return filepath.Join(n.dir(), "logs") }
+
 func (n names) kubeconfig(user string) string {
 	return filepath.Join(n.dir(), user+".kubeconfig")
 }

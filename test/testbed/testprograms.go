@@ -20,8 +20,7 @@ func (c *Cache) Promtool(ctx context.Context) (string, error) {
 	return c.DebianFile(ctx, "prometheus", "usr/bin/promtool")
 }
 
-// TestPrograms fetches what tests run beside a testbed, so that a test does not wait for a download, and runs in a
-// machine without a network.
+// TestPrograms fetches all that tests run beside a testbed, for tests in a machine without a network.
 func (c *Cache) TestPrograms(ctx context.Context) error {
 	var all error
 	for _, program := range []func(context.Context) (string, error){c.Registry, c.Prometheus, c.Promtool} {

@@ -57,7 +57,7 @@ var insidePrograms = map[string]insideProgram{
 	"differential": {
 		pkg:   "./test/differential",
 		args:  []string{"-reports=" + reportsInside},
-		needs: rootNeeds,
+		needs: testbedNeeds,
 	},
 }
 
@@ -85,11 +85,17 @@ func insideOptions() testbed.Options {
 	}
 }
 
+// rootNeeds builds a testbed and fetches the programs of the tests.
 func rootNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
-	if err := testbed.Build(ctx, insideOptions()); err != nil {
+	if err := cache.TestPrograms(ctx); err != nil {
 		return nil, err
 	}
-	if err := cache.TestPrograms(ctx); err != nil {
+	return testbedNeeds(ctx, cache)
+}
+
+// testbedNeeds builds a testbed alone.
+func testbedNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
+	if err := testbed.Build(ctx, insideOptions()); err != nil {
 		return nil, err
 	}
 	return cache.Images(ctx)

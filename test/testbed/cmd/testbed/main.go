@@ -87,7 +87,7 @@ func command(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// build builds and fetches what the tests as root need.
+// build builds and fetches what the tests as root need. Long tests fetch Prometheus themselves.
 func build(ctx context.Context) error {
 	err := testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
 	if err != nil {
@@ -97,7 +97,8 @@ func build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cache.TestPrograms(ctx)
+	_, err = cache.Registry(ctx)
+	return err
 }
 
 func mirror(ctx context.Context, dir string) error {
