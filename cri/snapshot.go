@@ -86,8 +86,8 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 
 // Matches reports whether the runtime has the same sandboxes and containers in the same states as in s, judging by the
 // fingerprint that Relist gives the pod. What else a container status shows, resources or a mount for example, is not
-// compared: it changes only by a step of the pod's own worker, which observes the pod again. Matches is false for nil,
-// and while an exit may still get another reason.
+// compared: the worker that changes it observes the pod again by itself. Matches is false for nil, and while an exit
+// may still get another reason.
 func (s *Snapshot) Matches(fingerprint uint64) bool {
 	if s == nil {
 		return false
