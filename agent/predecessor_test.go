@@ -121,3 +121,15 @@ func TestNameOfAnAPIPod(t *testing.T) {
 		w.checkRunning("web/app#0", "web/app#0")
 	})
 }
+
+// TestStaticPodBesideAnAPIPod checks that a static pod runs beside a pod of the API server that has its name, as with
+// the kubelet: only its mirror pod has to wait.
+func TestStaticPodBesideAnAPIPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		w.sleep(time.Second)
+		w.run(staticPod("web", "4567"))
+		w.sleep(time.Second)
+		w.checkRunning("web/app#0", "web/app#0")
+	})
+}

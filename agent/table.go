@@ -95,10 +95,11 @@ func (t *table) replaced(e *entry) bool {
 }
 
 // nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not
-// wait: the API server keeps their names apart.
+// wait, and no static pod waits for one: the API server keeps their names apart.
 func (t *table) nameBusy(pod *corev1.Pod) bool {
 	for _, e := range t.workers {
-		if p := e.source; p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID {
+		p := e.source
+		if p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID && pods.SourceOf(p) != pods.SourceAPI {
 			return true
 		}
 	}
