@@ -7,8 +7,12 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/grpc/test/bufconn"
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -52,10 +56,21 @@ func (r *Runtime) Listen(socket string) error {
 
 // serve makes a server for a listener. r.mu is held.
 func (r *Runtime) serve(listener net.Listener) {
-	r.server = grpc.NewServer(grpc.UnaryInterceptor(r.unary), grpc.StreamInterceptor(r.stream))
+	r.server = grpc.NewServer(grpc.InTapHandle(checkContentType), grpc.UnaryInterceptor(r.unary),
+		grpc.StreamInterceptor(r.stream))
 	pb.RegisterRuntimeServiceServer(r.server, r)
 	pb.RegisterImageServiceServer(r.server, &r.imageStore)
 	go r.server.Serve(listener)
+}
+
+// checkContentType refuses a call that CRI-O would not take for gRPC: it compares the content type as a whole, and
+// closes the connection.
+func checkContentType(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if got := info.Header.Get("content-type"); !slices.Equal(got, []string{"application/grpc"}) {
+		return nil, status.Errorf(codes.Unavailable, "content type of %s: got %q, want application/grpc",
+			info.FullMethodName, got)
+	}
+	return ctx, nil
 }
 
 // Crash ends the runtime as kill -9 does: connections break, calls are cut off, the state stays for Restart. With
