@@ -168,5 +168,6 @@ func (raw) Unmarshal(text []byte, v any) error {
 	return nil
 }
 
-// Name implements encoding.Codec.
-func (raw) Name() string { return "proto" }
+// Name implements encoding.Codec. It returns no name, because gRPC appends it to the content type: so that is
+// application/grpc alone, as the exporters of OpenTelemetry send it.
+func (raw) Name() string { return "" }

@@ -101,7 +101,8 @@ func (p *Proxy) Pass(ctx context.Context, method string, request []byte, answer 
 // raw forwards messages as they are.
 type raw struct{}
 
-func (raw) Name() string { return "proto" }
+// Name returns no name, because gRPC appends it to the content type, and CRI-O takes application/grpc alone.
+func (raw) Name() string { return "" }
 
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
