@@ -24,7 +24,7 @@ export NODELET_BINARIES_SUM = $(BINARIES_SUM)
 # Who sets up pod networks in these tests: runtime (through its own CNI configuration), or agent (nodelet).
 NETWORK ?= runtime
 # When tests as root fail, the logs of their testbed go to a new directory in .cache/e2e.
-E2ETEST = NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) NODELET_E2E_LOGS='$(CURDIR)/.cache/e2e' \
+E2ETEST = NODELET_E2E_NAME=$(E2E) NODELET_E2E_NETWORK=$(NETWORK) NODELET_TESTBED_LOGS='$(CURDIR)/.cache/e2e' \
 	go test -tags e2e -count=1 -v
 
 .PHONY: help

@@ -73,29 +73,12 @@ func run(m *testing.M) (code int, err error) {
 		code = m.Run()
 	}
 	if code != 0 {
-		err = errors.Join(err, keepLogs())
+		err = errors.Join(err, tb.KeepLogs(os.Stderr))
 	}
 	if downErr := down(); err == nil && downErr != nil {
 		err = fmt.Errorf("end the testbed: %w", downErr)
 	}
 	return code, err
-}
-
-// keepLogs copies the logs of the testbed to a new directory in the one that NODELET_E2E_LOGS names.
-func keepLogs() error {
-	dir := os.Getenv("NODELET_E2E_LOGS")
-	if dir == "" {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	run, err := os.MkdirTemp(dir, "logs-")
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(os.Stderr, "the logs of the testbed are in", run)
-	return os.CopyFS(run, os.DirFS(tb.LogDir()))
 }
 
 // up starts the testbed, or opens one that is already up.

@@ -215,7 +215,7 @@ func Up(ctx context.Context, o Options) (*Testbed, error) {
 		err = fmt.Errorf("start testbed %q: %w", o.Name, err)
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		return nil, errors.Join(err, tb.Down(clean))
+		return nil, errors.Join(err, tb.KeepLogs(o.Progress), tb.Down(clean))
 	}
 	return tb, nil
 }

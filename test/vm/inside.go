@@ -209,7 +209,7 @@ func (s *insideScenario) runProgram() error {
 	environment := []string{
 		"HOME=/root", "PATH=$PATH:" + filepath.Dir(s.goCommand), "GOPROXY=off", "GOFLAGS=" + os.Getenv("GOFLAGS"),
 		testbed.DriverEnv + "=" + testbed.DriverSystemd, testbed.StateEnv + "=" + stateInside,
-		testbed.UnpackedEnv + "=" + unpackedInside, "NODELET_E2E_LOGS=" + reportsInside,
+		testbed.UnpackedEnv + "=" + unpackedInside, testbed.LogsEnv + "=" + reportsInside,
 	}
 	for _, name := range passedOn {
 		if value, ok := os.LookupEnv(name); ok {
