@@ -121,6 +121,13 @@ e2e: build programs ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
 	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
+CRIOTESTS = ^(TestEverything|TestKubectlLogsExec|TestRestartPolicy|TestRuntimeKilled|TestStaticPod)$$
+.PHONY: crio
+crio: build ## some of the tests as root on CRI-O instead of containerd; the first run builds CRI-O: ten minutes
+	@echo "==> tests on CRI-O (the first run builds it: about ten minutes)"
+	@$(TESTBED) build --runtime crio
+	@NODELET_E2E_RUNTIME=crio $(E2ETEST) -timeout 20m -run '$(CRIOTESTS)' ./test/e2e/...
+
 .PHONY: conformance
 conformance: build ## the upstream suite; AGENT=kubelet, SUITE=, FOCUS=, SKIP=, LABEL=; ARGS=-help lists more
 	@echo "==> the Kubernetes test suite (the first run builds it: some minutes)"

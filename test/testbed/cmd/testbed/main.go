@@ -31,6 +31,8 @@ const usage = `usage: testbed COMMAND [flags]
 All commands have the flag --name; "testbed COMMAND -h" shows the other flags.
 `
 
+const runtimeUsage = "the nodes' container `runtime`: containerd or crio; +crun after it selects another OCI runtime"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,10 +57,11 @@ func command(ctx context.Context, args []string) error {
 	case "standalone":
 		return standalone(ctx, flags, name, args[1:])
 	case "build":
+		runtime := flags.String("runtime", "containerd", runtimeUsage)
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		return build(ctx)
+		return build(ctx, *runtime)
 	case "mirror":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -88,8 +91,14 @@ func command(ctx context.Context, args []string) error {
 }
 
 // build builds and fetches what the tests as root need. Long tests fetch Prometheus themselves.
-func build(ctx context.Context) error {
-	err := testbed.Build(ctx, testbed.Options{Agent: testbed.Kubelet, KubeProxy: true, DNS: true, Progress: os.Stderr})
+func build(ctx context.Context, runtime string) error {
+	err := testbed.Build(ctx, testbed.Options{
+		Agent:     testbed.Kubelet,
+		Runtime:   runtime,
+		KubeProxy: true,
+		DNS:       true,
+		Progress:  os.Stderr,
+	})
 	if err != nil {
 		return err
 	}
@@ -117,8 +126,7 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "the `file` of the nodelet binary")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
-	flags.StringVar(&o.Runtime, "runtime", "containerd", "the nodes' container `runtime`: containerd or crio; "+
-		"+crun after it selects another OCI runtime")
+	flags.StringVar(&o.Runtime, "runtime", "containerd", runtimeUsage)
 	flags.StringVar(&o.Network, "network", "runtime", "`what` sets up the pod network: runtime, agent or none")
 	flags.BoolVar(&o.DNS, "dns", false, "start a CoreDNS next to the control plane; needs --kube-proxy")
 	flags.BoolVar(&o.DualStack, "dual-stack", false, "use IPv6 addresses in addition to IPv4")
