@@ -191,8 +191,8 @@ type codec struct {
 
 func newCodec(pool mem.BufferPool) codec { return codec{encoding.GetCodecV2(proto.Name), pool} }
 
-// Name returns no name, because gRPC appends it to the content type. CRI-O closes a connection whose content type is not
-// application/grpc alone.
+// Name returns no name, because gRPC appends it to the content type. CRI-O closes a connection whose content type is
+// not application/grpc alone.
 func (codec) Name() string { return "" }
 
 // Unmarshal decodes the message in data into v.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -46,4 +47,21 @@ func (tb *Testbed) Describe(ctx context.Context, w io.Writer) error {
 	}
 	_, err = fmt.Fprintf(w, "\n%s\n", out)
 	return err
+}
+
+// KeepLogs copies the logs to a new directory below that of LogsEnv, before the testbed is removed, and says where.
+func (tb *Testbed) KeepLogs(progress io.Writer) error {
+	dir := os.Getenv(LogsEnv)
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	kept, err := os.MkdirTemp(dir, "logs-")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "the logs of the testbed are in", kept)
+	return os.CopyFS(kept, os.DirFS(tb.LogDir()))
 }

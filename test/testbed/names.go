@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,23 +70,6 @@ func (n names) log(r string) string { return filepath.Join(n.LogDir(), r+".log")
 
 // LogDir returns the directory with the logs of the testbed's processes.
 func (n names) LogDir() string { return filepath.Join(n.dir(), "logs") }
-
-// KeepLogs copies the logs to a new directory below that of LogsEnv, before the testbed is removed, and says where.
-func (n names) KeepLogs(progress io.Writer) error {
-	dir := os.Getenv(LogsEnv)
-	if dir == "" {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	kept, err := os.MkdirTemp(dir, "logs-")
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(progress, "the logs of the testbed are in", kept)
-	return os.CopyFS(kept, os.DirFS(n.LogDir()))
-}
 
 func (n names) kubeconfig(user string) string {
 	return filepath.Join(n.dir(), user+".kubeconfig")
