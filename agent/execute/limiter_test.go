@@ -42,9 +42,9 @@ func TestGate(t *testing.T) {
 			go g.do(t.Context(), func() error { time.Sleep(time.Hour); return nil })
 		}
 		synctest.Wait()
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := g.do(impatient, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := g.do(short, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a caller that gives up: got %v, want context.DeadlineExceeded", err)
 		}
 		began := time.Now()

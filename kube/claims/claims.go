@@ -31,7 +31,7 @@ const slicesResource = "resourceslices"
 // Claim reads a ResourceClaim.
 func (c *Claims) Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 	got := &resourcev1.ResourceClaim{}
-	err := client.Patiently(ctx, func(ctx context.Context) error {
+	err := client.RetryWhileLagging(ctx, func(ctx context.Context) error {
 		return c.Resource.Get().Throttle(nil).Namespace(namespace).Resource("resourceclaims").Name(name).Do(ctx).Into(got)
 	})
 	return got, err

@@ -19,9 +19,9 @@ const (
 	firstDelay    = 20 * time.Millisecond
 )
 
-// Patiently makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag while the API server seems
-// to lag.
-func Patiently(ctx context.Context, request func(context.Context) error) error {
+// RetryWhileLagging makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag while the API server
+// seems to lag.
+func RetryWhileLagging(ctx context.Context, request func(context.Context) error) error {
 	start := time.Now()
 	for delay := firstDelay; ; delay *= 2 {
 		err := Bounded(ctx, request)

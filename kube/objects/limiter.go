@@ -49,7 +49,7 @@ func newLimiter() *limiter {
 func (l *limiter) read(ctx context.Context, semaphore chan struct{}, request func(context.Context) error) error {
 	l.count(1)
 	defer l.count(-1)
-	return client.Patiently(ctx, func(ctx context.Context) error {
+	return client.RetryWhileLagging(ctx, func(ctx context.Context) error {
 		select {
 		case semaphore <- struct{}{}:
 			defer func() { <-semaphore }()

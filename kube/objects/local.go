@@ -164,9 +164,9 @@ const localTimeout = time.Second
 
 // Services returns the services of the API server; none if it does not answer.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	patient, cancel := context.WithTimeout(ctx, localTimeout)
+	bounded, cancel := context.WithTimeout(ctx, localTimeout)
 	defer cancel()
-	all, err := l.cluster.Services(patient, namespace)
+	all, err := l.cluster.Services(bounded, namespace)
 	if err != nil && ctx.Err() == nil {
 		return nil, nil
 	}

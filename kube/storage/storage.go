@@ -87,7 +87,7 @@ func (s *Storage) recall(
 
 func (s *Storage) read(
 	ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object, version string) error {
-	return client.Patiently(ctx, func(ctx context.Context) error {
+	return client.RetryWhileLagging(ctx, func(ctx context.Context) error {
 		return c.Get().Throttle(nil).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).
 			VersionedParams(&metav1.GetOptions{ResourceVersion: version}, client.Parameters).Do(ctx).Into(into)
 	})
