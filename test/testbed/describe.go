@@ -63,5 +63,5 @@ func (tb *Testbed) KeepLogs(progress io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(progress, "the logs of the testbed are in", kept)
-	return os.CopyFS(kept, os.DirFS(tb.LogDir()))
+	return os.CopyFS(kept, os.DirFS(tb.logDir()))
 }

@@ -66,10 +66,10 @@ func (n names) runDir() string           { return "/run/" + n.hostLink() }
 func (n names) shimSockets(i int) string { return filepath.Join(n.runDir(), strconv.Itoa(i)) }
 
 func (n names) pkiDir() string      { return filepath.Join(n.dir(), "pki") }
-func (n names) log(r string) string { return filepath.Join(n.LogDir(), r+".log") }
+func (n names) log(r string) string { return filepath.Join(n.logDir(), r+".log") }
 
-// LogDir returns the directory with the logs of the testbed's processes.
-func (n names) LogDir() string { return filepath.Join(n.dir(), "logs") }
+// logDir is the directory with the logs of the testbed's processes.
+func (n names) logDir() string { return filepath.Join(n.dir(), "logs") }
 
 func (n names) kubeconfig(user string) string {
 	return filepath.Join(n.dir(), user+".kubeconfig")

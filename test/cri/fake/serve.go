@@ -63,8 +63,8 @@ func (r *Runtime) serve(listener net.Listener) {
 	go r.server.Serve(listener)
 }
 
-// checkContentType refuses a call that CRI-O would not take for gRPC: it compares the content type as a whole, and
-// closes the connection.
+// checkContentType refuses what CRI-O refuses: a call whose content type is not exactly application/grpc. CRI-O closes
+// its connection.
 func checkContentType(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if got := info.Header.Get("content-type"); !slices.Equal(got, []string{"application/grpc"}) {
 		return nil, status.Errorf(codes.Unavailable, "content type of %s: got %q, want application/grpc",
