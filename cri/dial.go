@@ -59,6 +59,8 @@ type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	conns   []*grpc.ClientConn
 	log     *slog.Logger
+	// connections counts the connections made to the runtime.
+	connections atomic.Uint64
 	// updates counts calls that may have changed the resources of a running container; see Snapshot.
 	updates atomic.Uint64
 	// mounted are the images of image volumes, by container; see ImagesInUse.
@@ -80,7 +82,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}
-	conn, err := c.connect("container runtime endpoint", endpoint, o.Connect)
+	conn, err := c.connect("container runtime endpoint", endpoint, c.count(o.Connect))
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +98,10 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	c.images.service = runtimeapi.NewImageServiceClient(conn)
 	return c, nil
 }
+
+// Connections returns how many connections to the runtime there have been. Another number after a call than before
+// means that the runtime may have been replaced.
+func (c *Client) Connections() uint64 { return c.connections.Load() }
 
 // Close closes the connections. Calls in flight fail with an error that IsCanceled reports.
 func (c *Client) Close() error {
@@ -117,6 +123,17 @@ func (c *Client) connect(what, endpoint string, dial dialer) (*grpc.ClientConn, 
 	}
 	c.conns = append(c.conns, conn)
 	return conn, nil
+}
+
+// count returns dial with connections counted.
+func (c *Client) count(dial dialer) dialer {
+	return func(ctx context.Context, path string) (net.Conn, error) {
+		conn, err := dial(ctx, path)
+		if err == nil {
+			c.connections.Add(1)
+		}
+		return conn, err
+	}
 }
 
 type dialer = func(ctx context.Context, path string) (net.Conn, error)

@@ -45,8 +45,8 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 	r.monitor = monitor.New(monitor.Config{
 		Client:   client,
 		Endpoint: endpoint,
-		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
-			return err == nil && l.node.RuntimeAnswered(v, s, l.network.Problem)
+		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) bool {
+			return l.node.RuntimeAnswered(v, s, l.network.Problem)
 		},
 		Ready: func() { l.supervisor.RuntimeReady() },
 		Images: func(all []*runtimeapi.Image, requested time.Time) {

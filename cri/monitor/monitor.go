@@ -24,8 +24,10 @@ const (
 	imagesInterval = 5 * time.Minute
 	// warnInterval is the time between two lines of the log about a runtime that does not answer.
 	warnInterval = time.Minute
-	// quickChecks is the number of status calls after CheckSoon. The first follows after quickFirst, each other after
-	// twice the time of the one before: all within about three seconds.
+	// settleTime is how long a runtime may say that it is not ready after a new connection, if it was ready before.
+	settleTime = 5 * time.Second
+	// quickChecks is the number of status calls after CheckSoon, and after a new connection to a runtime that was ready.
+	// The first follows after quickFirst, each other after twice the time of the one before: all within three seconds.
 	quickChecks = 6
 	quickFirst  = 50 * time.Millisecond
 )
@@ -35,9 +37,10 @@ type Config struct {
 	Client *cri.Client
 	// Endpoint is where the client connects to; the log names other sockets. It may be empty.
 	Endpoint string
-	// Report receives the result of each Status call, with the version of the runtime or the error. It reports whether the
-	// runtime and its network are ready. It must not block.
-	Report func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) (ready bool)
+	// Report receives the answers to Status, with the version of the runtime. It reports whether the runtime and its
+	// network are ready. It must not block. It does not receive the answers with which a runtime that was ready before
+	// says in the first seconds of a new connection that it is not ready.
+	Report func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse) (ready bool)
 	// Ready is called when the runtime and its network become ready. It must not block.
 	Ready func()
 	// Images receives each complete list of the images, with the time at which the list was requested.
@@ -52,7 +55,7 @@ type Monitor struct {
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	status  atomic.Pointer[runtimeapi.StatusResponse]
 	podCIDR atomic.Pointer[string]
-	// runs counts the runs of the runtime that this process has seen: it may have been replaced while it did not answer.
+	// runs counts the connections over which the runtime has answered: behind each may be another run of it.
 	runs atomic.Uint64
 
 	// These wake a loop, which then looks at the newest state.

@@ -24,11 +24,11 @@ var discard = slog.New(slog.DiscardHandler)
 func TestRuntimeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var updates atomic.Int32
-		m, rt := run(t, func(verb string, _ time.Duration, err error) {
+		m, rt := run(t, hooks{done: func(verb string, _ time.Duration, err error) {
 			if verb == "UpdateRuntimeConfig" && err == nil {
 				updates.Add(1)
 			}
-		}, func() {})
+		}})
 		check := func(when, name string, want int32) {
 			t.Helper()
 			synctest.Wait()
@@ -69,6 +69,12 @@ func TestRuntimeComesBack(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		check("when the runtime is back", "containerd", 3)
+		rt.Crash(false)
+		if err := rt.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * statusInterval)
+		check("after a restart between two status calls", "containerd", 4)
 	})
 }
 
@@ -83,7 +89,7 @@ func TestAwayRuntimeIsRepeated(t *testing.T) {
 		}
 		m := New(Config{
 			Client: client,
-			Report: func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse, error) bool { return false },
+			Report: func(*runtimeapi.VersionResponse, *runtimeapi.StatusResponse) bool { return false },
 			Ready:  func() { t.Error("the runtime is reported as ready") },
 			Images: func([]*runtimeapi.Image, time.Time) {},
 			Log:    slog.New(slog.NewTextHandler(&log, nil)),
@@ -136,7 +142,7 @@ func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 	for _, slow := range []string{"ListImages", "UpdateRuntimeConfig"} {
 		t.Run(slow, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, rt := run(t, nil, func() {})
+				m, rt := run(t, hooks{})
 				rt.Inject(&fake.Fault{Verb: slow, Delay: 100 * time.Second})
 				rt.Start()
 				m.SetPodCIDR("10.1.0.0/24")
@@ -170,7 +176,7 @@ func TestSlowCallsDoNotDelayStatus(t *testing.T) {
 // TestCheckSoon checks that status calls follow each other quickly after CheckSoon and then return to their interval.
 func TestCheckSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, rt := run(t, nil, func() {})
+		m, rt := run(t, hooks{})
 		rt.Start()
 		<-m.Usable()
 		time.Sleep(31 * time.Second)
@@ -187,7 +193,7 @@ func TestCheckSoon(t *testing.T) {
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		_, rt := run(t, nil, func() { calls.Add(1) })
+		_, rt := run(t, hooks{ready: func() { calls.Add(1) }})
 		check := func(when string, want int32) {
 			t.Helper()
 			time.Sleep(time.Minute)
@@ -209,20 +215,95 @@ func TestReady(t *testing.T) {
 	})
 }
 
+// TestRuntimeThatSettles checks what is reported when a runtime comes back and is not ready: nothing in its first
+// seconds, so that the node stays Ready while CRI-O reads its network configuration; after them the truth.
+func TestRuntimeThatSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls, unready atomic.Int32
+		_, rt := run(t, hooks{ready: func() { calls.Add(1) }, reported: func(ready bool) {
+			if !ready {
+				unready.Add(1)
+			}
+		}})
+		check := func(when string, wantReady, wantUnready int32) {
+			t.Helper()
+			if got := calls.Load(); got != wantReady {
+				t.Errorf("%s: calls of Ready: got %d, want %d", when, got, wantReady)
+			}
+			if got := unready.Swap(0); got != wantUnready {
+				t.Errorf("%s: answers reported as not ready: got %d, want %d", when, got, wantUnready)
+			}
+		}
+		answers := func(n int) { // n more answers of the runtime
+			for until := rt.Verbs()["Status"] + n; rt.Verbs()["Status"] < until; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			synctest.Wait()
+		}
+		network := func(ready bool) {
+			rt.SetCondition(runtimeapi.NetworkReady, ready, "NetworkPluginNotReady", "plugin status uninitialized")
+		}
+		restart := func() {
+			rt.Crash(false)
+			time.Sleep(5 * time.Second)
+			network(false)
+			rt.Start()
+		}
+		rt.Start()
+		answers(2)
+		check("at the start", 1, 0)
+		restart()
+		answers(3)
+		check("back without a network", 1, 0)
+		network(true)
+		answers(1)
+		check("with a network", 2, 0)
+		time.Sleep(settleTime)
+		network(false)
+		answers(2)
+		check("not ready without having been away", 2, 2)
+		network(true)
+		answers(2)
+		check("with a network again", 3, 0)
+		restart()
+		answers(3)
+		check("back without a network for good", 3, 0)
+		time.Sleep(settleTime)
+		unready.Store(0)
+		answers(2)
+		check("still without a network", 3, 2)
+	})
+}
+
+// hooks are called by the monitor that run starts. Each may be nil.
+type hooks struct {
+	done     func(verb string, took time.Duration, err error)
+	ready    func()
+	reported func(ready bool)
+}
+
 // run starts a monitor of a runtime that does not run yet.
-func run(t *testing.T, done func(string, time.Duration, error), ready func()) (*Monitor, *fake.Runtime) {
+func run(t *testing.T, h hooks) (*Monitor, *fake.Runtime) {
 	rt := fake.New()
-	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, Done: done})
+	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, Done: h.done})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := New(Config{
 		Client: client,
-		Report: func(_ *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse, err error) bool {
+		Report: func(_ *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) bool {
 			bad := func(c *runtimeapi.RuntimeCondition) bool { return !c.Status }
-			return err == nil && !slices.ContainsFunc(s.Status.Conditions, bad)
+			ready := !slices.ContainsFunc(s.Status.Conditions, bad)
+			if h.reported != nil {
+				h.reported(ready)
+			}
+			return ready
 		},
-		Ready:  ready,
+		Ready: func() {
+			if h.ready != nil {
+				h.ready()
+			}
+		},
 		Images: func([]*runtimeapi.Image, time.Time) {},
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

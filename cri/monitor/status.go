@@ -2,7 +2,10 @@ package monitor
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/periodic"
@@ -11,13 +14,16 @@ import (
 // statusPoll is the state of the loop that calls Status.
 type statusPoll struct {
 	*Monitor
-	// lost: the last call failed. ready: the runtime and its network were ready at the last answer.
+	// lost: the last call failed. ready: the last answer was reported, and the runtime and its network were ready.
 	lost, ready bool
-	// knowsVersion: the runtime has not been away since its version was read.
-	knowsVersion bool
+	// reported is what the last call of Report returned.
+	reported bool
+	// connection is the number of the connection over which the version was read, back the time of that.
+	connection uint64
+	back       time.Time
 	// warned is when the log last said that the runtime does not answer.
 	warned time.Time
-	// quick is the number of calls left of those that CheckSoon requested.
+	// quick is the number of calls left of those that CheckSoon requested, or that follow a new connection.
 	quick int
 }
 
@@ -52,52 +58,69 @@ func (p *statusPoll) interval() time.Duration {
 
 // check calls Status once and passes the answer on.
 func (p *statusPoll) check(ctx context.Context) {
-	wasLost, wasReady := p.lost, p.ready
-	err := p.call(ctx)
+	wasLost := p.lost
+	s, err := p.call(ctx)
 	p.lost = err != nil
-	switch {
-	case p.lost && ctx.Err() == nil && (!wasLost || time.Since(p.warned) >= warnInterval):
-		p.warned = time.Now()
-		p.cfg.Log.Warn("container runtime does not answer", "err", err, "retryIn", RetryInterval,
-			"otherSockets", cri.Sockets("", p.cfg.Endpoint))
-	case !p.lost && wasLost:
+	if p.lost {
+		p.ready = false
+		if ctx.Err() == nil && (!wasLost || time.Since(p.warned) >= warnInterval) {
+			p.warned = time.Now()
+			p.cfg.Log.Warn("container runtime does not answer", "err", err, "retryIn", RetryInterval,
+				"otherSockets", cri.Sockets("", p.cfg.Endpoint))
+		}
+		return
+	}
+	if wasLost {
 		p.cfg.Log.Info("container runtime answers again")
 		p.ImagesChanged()
 	}
-	if p.lost {
+	p.closeAnswered()
+	p.syncCIDR.Set()
+	if p.settling(s) {
+		p.ready = false
 		return
 	}
-	p.closeAnswered()
-	if p.ready {
-		p.closeUsable()
-		if wasLost || !wasReady {
-			p.cfg.Ready()
-		}
-	}
-	p.syncCIDR.Set()
+	p.report(s)
 }
 
-func (p *statusPoll) call(ctx context.Context) error {
-	err := p.readVersion(ctx)
-	if err != nil {
-		p.cfg.Report(nil, nil, err)
-		return err
+// settling reports whether s may only say that the runtime has just started: it was ready before, the connection is
+// new, and some runtimes answer before they have read their network configuration.
+func (p *statusPoll) settling(s *runtimeapi.StatusResponse) bool {
+	bad := func(c *runtimeapi.RuntimeCondition) bool { return !c.Status }
+	return p.reported && time.Since(p.back) < settleTime && slices.ContainsFunc(s.GetStatus().GetConditions(), bad)
+}
+
+func (p *statusPoll) report(s *runtimeapi.StatusResponse) {
+	wasReady := p.ready
+	p.reported = p.cfg.Report(p.version.Load(), s)
+	p.ready = p.reported
+	if p.ready && !wasReady {
+		p.closeUsable()
+		p.cfg.Ready()
 	}
+}
+
+// call returns the status of the runtime. With a new connection, behind which may be another runtime, it has read the
+// version before.
+func (p *statusPoll) call(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	s, err := p.cfg.Client.Status(ctx)
 	if err != nil {
-		p.knowsVersion = false // another runtime may come back; until then RuntimeName stays
-		p.cfg.Report(p.version.Load(), nil, err)
-		return err
+		return nil, err
+	}
+	if c := p.cfg.Client.Connections(); c != p.connection {
+		if err := p.readVersion(ctx); err != nil {
+			return nil, err
+		}
+		p.connection, p.back = c, time.Now()
+		if p.reported {
+			p.quick = quickChecks
+		}
 	}
 	p.status.Store(s)
-	p.ready = p.cfg.Report(p.version.Load(), s, nil)
-	return nil
+	return s, nil
 }
 
 func (p *statusPoll) readVersion(ctx context.Context) error {
-	if p.knowsVersion {
-		return nil
-	}
 	v, err := p.cfg.Client.Version(ctx)
 	if err != nil {
 		return err
@@ -108,6 +131,5 @@ func (p *statusPoll) readVersion(ctx context.Context) error {
 	}
 	p.version.Store(v)
 	p.runs.Add(1)
-	p.knowsVersion = true
 	return nil
 }
