@@ -121,8 +121,7 @@ e2e: build programs ## long tests on real components; RUN=regexp selects tests
 	@echo "==> long tests on real components: $(RUN)"
 	@$(E2ETEST) -timeout 80m -run '$(RUN)' ./test/e2e/...
 
-# Without TestRuntimeKilled: CRI-O may report for a moment after its start that the pod network is not ready.
-CRIOTESTS = ^(TestEverything|TestKubectlLogsExec|TestRestartPolicy|TestAgentKilled|TestStaticPod)$$
+CRIOTESTS = ^(TestEverything|TestKubectlLogsExec|TestRestartPolicy|TestAgentKilled|TestRuntimeKilled|TestStaticPod)$$
 .PHONY: crio
 crio: build ## some of the tests as root on CRI-O instead of containerd; the first run builds CRI-O: ten minutes
 	@echo "==> tests on CRI-O (the first run builds it: about ten minutes)"
