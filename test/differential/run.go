@@ -28,8 +28,9 @@ import (
 
 const (
 	namespace = "default"
-	// podLimit is how long a pod may take to reach the state in its annotation, and to be deleted.
-	podLimit = 90 * time.Second
+	// podLimit is how long a pod may take to reach the state in its annotation, and to be deleted. In User-Mode Linux the
+	// kubelet needed 99 s for a deletion while eleven other pods ended.
+	podLimit = 5 * time.Minute
 	// settle is how long a pod is watched after that.
 	settle = 3 * time.Second
 )
