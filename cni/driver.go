@@ -91,6 +91,9 @@ func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error
 	rec.Attachments = nil
 	for _, w := range wanted {
 		config, err := flatten(asked(w.Network, w.Capabilities), w.Args)
+		if err == nil {
+			_, err = parseNetwork(config) // what cannot be read again can never be detached
+		}
 		if err != nil {
 			return fmt.Errorf("network %s: %w", w.Network.Name, err)
 		}

@@ -111,6 +111,29 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestHugeArguments checks that a pod whose arguments make a configuration too large to be read again gets no network,
+// and that its sandbox can be removed.
+func TestHugeArguments(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	b.plugin("other", answer)
+	// JSON makes six bytes of each: the arguments of a pod's annotation are small enough for that
+	args := map[string]any{"text": strings.Repeat("<", 200<<10)}
+	err := b.Attach(t.Context(), b.record("s1"), []Wanted{
+		{Network: b.network(chain("first")), IfName: "eth0"},
+		{Network: b.network(`{"cniVersion":"1.0.0","name":"more","type":"other"}`), IfName: "net1", Args: args},
+	})
+	if err == nil || !strings.Contains(err.Error(), "network more: larger than 1048576 bytes") {
+		t.Errorf("attach: got error %v, want that network more is too large", err)
+	}
+	if err := b.Detach(t.Context(), "s1", "", nil); err != nil {
+		t.Errorf("detach: got error %v, want none", err)
+	}
+	if got := b.kept(); len(got) != 0 {
+		t.Errorf("on record: got %q, want none", got)
+	}
+}
+
 // TestHangingPluginIsKilled checks that a plugin that hangs is killed with all that it has started, and its ADD is
 // undone.
 func TestHangingPluginIsKilled(t *testing.T) {
