@@ -77,17 +77,11 @@ func (d *Driver) chain(sandbox string, r *runner) *libcni.CNIConfig {
 // Attach attaches a sandbox to networks, in their order. It writes the record first. If one network fails, it detaches
 // all; what cannot be detached stays on record.
 func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error {
-	old, unlock, err := d.store.open(rec.Sandbox)
+	unlock, err := d.begin(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if old != nil {
-		// an earlier ADD was not undone; the same container must not be added twice
-		if err := d.detach(ctx, old, rec.NetNS); err != nil {
-			return fmt.Errorf("undo an earlier ADD of sandbox %s: %w", rec.Sandbox, err)
-		}
-	}
 	rec.Attachments = nil
 	for _, w := range wanted {
 		config, err := flatten(asked(w.Network, w.Capabilities), w.Args)
@@ -111,6 +105,22 @@ func (d *Driver) Attach(ctx context.Context, rec *Record, wanted []Wanted) error
 		return d.undo(ctx, rec, err)
 	}
 	return nil
+}
+
+// begin locks a sandbox without a record. An earlier ADD that was not undone is undone before: the same container must
+// not be added twice.
+func (d *Driver) begin(ctx context.Context, rec *Record) (unlock func(), err error) {
+	for {
+		old, unlock, err := d.store.open(rec.Sandbox)
+		if err != nil || old == nil {
+			return unlock, err
+		}
+		err = d.detach(ctx, old, rec.NetNS)
+		unlock() // what was locked has been removed
+		if err != nil {
+			return nil, fmt.Errorf("undo an earlier ADD of sandbox %s: %w", rec.Sandbox, err)
+		}
+	}
 }
 
 func (d *Driver) addAll(ctx context.Context, rec *Record) error {

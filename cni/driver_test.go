@@ -111,6 +111,24 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestAddedTwice checks that a second ADD undoes the first one, and then does its work.
+func TestAddedTwice(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	for range 2 {
+		if err := b.attach("s1", b.network(chain("first"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"ADD first s1 eth0", "DEL first s1 eth0", "ADD first s1 eth0"}
+	if got := b.calls(); !slices.Equal(got, want) {
+		t.Errorf("calls: got %q, want %q", got, want)
+	}
+	if rec, err := b.store.read("s1"); err != nil || rec == nil || !rec.Whole {
+		t.Errorf("record: got %+v, %v, want a whole one", rec, err)
+	}
+}
+
 // TestHugeArguments checks that a pod whose arguments make a configuration too large to be read again gets no network,
 // and that its sandbox can be removed.
 func TestHugeArguments(t *testing.T) {
