@@ -40,8 +40,8 @@ type Checker struct {
 	soon latest.Signal
 
 	mu sync.Mutex
-	// failed holds the last error by sandbox, problems by the UID of the pod.
-	failed, problems map[string]string
+	// problems holds the last error by the UID of the pod, whose sandbox may have been replaced since.
+	problems map[string]string
 }
 
 // NewChecker returns a Checker; Run makes it work.
@@ -49,7 +49,6 @@ func NewChecker(c CheckerConfig) *Checker {
 	return &Checker{
 		CheckerConfig: c,
 		soon:          latest.NewSignal(),
-		failed:        map[string]string{},
 		problems:      map[string]string{},
 	}
 }
@@ -83,9 +82,9 @@ func (c *Checker) round(ctx context.Context) {
 	if err != nil {
 		c.Log.Warn("cannot check the pods' networks", "err", err)
 	}
-	there, pods := map[string]bool{}, map[string]bool{}
+	pods := map[string]bool{}
 	for _, rec := range records {
-		there[rec.Sandbox], pods[rec.Pod.UID] = true, true
+		pods[rec.Pod.UID] = true
 		if ctx.Err() != nil {
 			return
 		}
@@ -98,11 +97,6 @@ func (c *Checker) round(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id := range c.failed {
-		if !there[id] {
-			delete(c.failed, id)
-		}
-	}
 	for uid := range c.problems {
 		if !pods[uid] {
 			delete(c.problems, uid)
@@ -127,10 +121,9 @@ func (c *Checker) report(rec *Record, err error) {
 		text = strings.TrimSpace(err.Error())
 	}
 	c.mu.Lock()
-	before := c.failed[rec.Sandbox]
-	c.failed[rec.Sandbox], c.problems[rec.Pod.UID] = text, text
+	before := c.problems[rec.Pod.UID]
+	c.problems[rec.Pod.UID] = text
 	if text == "" {
-		delete(c.failed, rec.Sandbox)
 		delete(c.problems, rec.Pod.UID)
 	}
 	c.mu.Unlock()
