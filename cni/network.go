@@ -196,13 +196,14 @@ func configFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// firstNetwork returns the configuration that runtimes use: the first valid one in the directory. The error says what
-// is wrong with each file, or that there is none.
-func firstNetwork(dir string) (*Network, error) {
+// firstNetwork returns the configuration that runtimes use: the first valid one in the directory, apart from the files
+// except. The error says what is wrong with each file, or that there is none.
+func firstNetwork(dir string, except ...string) (*Network, error) {
 	files, err := configFiles(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list network configurations: %w", err)
 	}
+	files = slices.DeleteFunc(files, func(f string) bool { return slices.Contains(except, filepath.Base(f)) })
 	var wrong []error
 	for _, f := range files {
 		if n, err := readNetwork(f); err == nil {

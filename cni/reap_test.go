@@ -300,6 +300,29 @@ func TestSourceFollowsItsFile(t *testing.T) {
 	}
 }
 
+// TestSourceInTheRuntimesDirectory checks that nodelet's configuration for the runtime is not taken for the node's own
+// network, where the runtime's directory is that of the user's configuration too.
+func TestSourceInTheRuntimesDirectory(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	conf := filepath.Join(b.dir, "net.d")
+	if err := install(InstallConfig{ConfDir: conf, BinDir: b.dir, Program: "/bin/true"}); err != nil {
+		t.Fatal(err)
+	}
+	s := NewSource(SourceConfig{Dir: filepath.Join(b.dir, "state"), Conf: conf, BinDirs: []string{b.dir}, Log: discard(),
+		Changed: func() {}})
+	if n, err := s.Now(); err == nil || !strings.Contains(err.Error(), "no network configuration") {
+		t.Errorf("nodelet's configuration alone: got %v, %v, want an error that there is none", n, err)
+	}
+	if err := os.WriteFile(filepath.Join(conf, "10-net.conflist"), []byte(chain("first")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	if n, err := s.Now(); err != nil || n.Name != "net" {
+		t.Errorf("beside nodelet's configuration: got %v, %v, want net", n, err)
+	}
+}
+
 // TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod CIDRs of before.
 func TestSourceKeepsRanges(t *testing.T) {
 	b := newBench(t)

@@ -180,7 +180,8 @@ func (s *Source) look() (n *Network, err error) {
 		n, err = s.generate()
 		more = []string{hostLocal} // the bridge runs it
 	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
-		if n, err = firstNetwork(s.Conf); n != nil && err != nil {
+		// In the runtime's own directory, the first configuration is nodelet's for the runtime.
+		if n, err = firstNetwork(s.Conf, installedFile); n != nil && err != nil {
 			s.Log.Warn("ignoring a network configuration", "err", err)
 			err = nil
 		}
