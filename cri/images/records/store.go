@@ -129,7 +129,9 @@ func (s *Store) Unknown(image string) {
 	s.end(image)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unresolved = append(s.unresolved, image)
+	if !slices.Contains(s.unresolved, image) {
+		s.unresolved = append(s.unresolved, image)
+	}
 }
 
 // end takes a pull off those under way.
