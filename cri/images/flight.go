@@ -35,10 +35,11 @@ func (p *Puller) share(ctx context.Context, j job) (Result, error) {
 	f := p.join(ctx, j)
 	select {
 	case <-f.done:
-		if f.err == nil {
-			p.learn(ctx, j, f.result)
+		if f.err != nil {
+			return Result{}, j.explain(f.err)
 		}
-		return f.result, f.err
+		p.learn(ctx, j, f.result)
+		return f.result, nil
 	case <-ctx.Done():
 		p.leave(j.key(), f)
 		return Result{}, fmt.Errorf("pull image %q: %w", j.image, context.Cause(ctx))

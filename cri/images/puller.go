@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -257,11 +258,18 @@ func (p *Puller) pull(ctx context.Context, j job) (Result, error) {
 			break // another credential cannot help
 		}
 	}
-	err := pullFailed(j.image, errs)
-	if r, ok := err.(*Reason); ok && len(j.problems) > 0 {
-		r.Message += "; " + strings.Join(j.problems, "; ")
+	return Result{}, pullFailed(j.image, errs)
+}
+
+// explain adds the problems of the job's own credentials to the error of a pull, which other jobs may have too.
+func (j job) explain(err error) error {
+	var r *Reason
+	if len(j.problems) == 0 || !errors.As(err, &r) {
+		return err
 	}
-	return Result{}, err
+	own := *r
+	own.Message += "; " + strings.Join(j.problems, "; ")
+	return &own
 }
 
 // pulled inspects the image that was pulled: a container's user and size come from there.

@@ -363,6 +363,31 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestSharedPullFails checks that a pod which shares a failed pull gets the names of its own broken secrets, and not
+// those of the other's.
+func TestSharedPullFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Config{})
+		rt.Inject(&fake.Fault{Verb: "PullImage", Err: status.Error(codes.Unknown, "boom"), Delay: time.Minute})
+		var all sync.WaitGroup
+		for _, name := range []string{"one", "two", ""} {
+			want, r := "boom", pullRequest{Image: "app:1"}
+			if name != "" {
+				r.PullSecrets = []*corev1.Secret{secret(name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}
+				want += "; pull secret ns/" + name + " was not used: .dockerconfigjson has no valid docker configuration"
+			}
+			all.Go(func() {
+				_, err := pull(t.Context(), p, r)
+				wantReason(t, err, "ErrImagePull", want)
+			})
+		}
+		all.Wait()
+		if n := rt.Verbs()["PullImage"]; n != 1 {
+			t.Errorf("pulls: got %d, want 1", n)
+		}
+	})
+}
+
 // TestProvidedCredentials checks the order of the providers' credentials: they come last, the more special patterns
 // first, and keep their source.
 func TestProvidedCredentials(t *testing.T) {
