@@ -5,11 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const preloaded = "NeverVerifyPreloadedImages"
@@ -190,6 +193,33 @@ func TestUnfinishedPull(t *testing.T) {
 	}
 	pulled(t, s, image, ref, Credentials{EveryPod: true})
 	check("pulled without credentials", s, true)
+}
+
+// TestPullEndsMeanwhile checks that an image does not look preloaded to a pod that is asked about while its pull ends.
+func TestPullEndsMeanwhile(t *testing.T) {
+	const image, ref = "r.io/app:1", "sha256:1"
+	root := t.TempDir()
+	s := open(t, root, preloaded)
+	if err := s.Begin(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock() // which Allowed needs, to look for pulls under way
+	answer := make(chan bool, 1)
+	go func() {
+		ok, err := s.Allowed(t.Context(), image, ref, func() Credentials { return Credentials{} })
+		answer <- ok || err != nil
+	}()
+	waittest.Until(t, "Allowed looks for pulls under way", func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Store).underWay(")
+	})
+	ended := open(t, root, preloaded) // the same files, with a mutex of its own
+	ended.Succeeded(t.Context(), image, ref, secret("ns", "s", "uid", "hash"))
+	delete(s.pulls, image)
+	s.mu.Unlock()
+	if <-answer {
+		t.Error("a pod without the secret: got allowed or an error, want neither")
+	}
 }
 
 // TestRecordCannotBeWritten checks that if the end of a pull cannot be recorded, its beginning stays recorded.

@@ -240,6 +240,10 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 	if !s.policy.requires(image, true) {
 		return true, nil
 	}
+	begun, err := s.begun(image) // first: the record of a pull is written before its intent is removed
+	if err != nil {
+		return false, err
+	}
 	r, err := s.get(ref)
 	damaged := errors.Is(err, errDamaged)
 	if err != nil && !damaged {
@@ -248,10 +252,6 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 	if damaged {
 		s.log.Warn("the record of an image is damaged, the pod has to prove that it may use the image", "image", image,
 			"err", err)
-	}
-	begun, err := s.begun(image)
-	if err != nil {
-		return false, err
 	}
 	if !s.policy.requires(image, damaged || r.ImageRef != "" || begun) {
 		return true, nil
