@@ -2,11 +2,13 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 )
 
 // silentRuntime is a container runtime that reports no directories, as CRI-O.
@@ -57,4 +59,35 @@ func TestChoose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lateRuntime is a container runtime that does not answer until it has been asked some times.
+type lateRuntime struct {
+	silentRuntime
+	missing int
+}
+
+func (r *lateRuntime) Info(context.Context) (map[string]string, error) {
+	if r.missing--; r.missing >= 0 {
+		return nil, errors.New("connection refused")
+	}
+	return map[string]string{"config": `{"cni":{"confDir":"/conf","binDirs":["/bins"]}}`}, nil
+}
+
+// TestRuntimeIsAskedAgain checks that a runtime which is away for a moment is asked again for its directories.
+func TestRuntimeIsAskedAgain(t *testing.T) {
+	answered := make(chan struct{})
+	close(answered)
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{log: slog.New(slog.DiscardHandler), cfg: Config{Runtime: &lateRuntime{missing: 3}, Answered: answered}}
+		if d, ok := m.dirs(t.Context()); !ok || d.Conf != "/conf" || !slices.Equal(d.Bins, []string{"/bins"}) {
+			t.Errorf("got %+v, %v, want /conf and /bins", d, ok)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		m.cfg.Runtime = &lateRuntime{missing: 3}
+		if d, ok := m.dirs(ctx); ok {
+			t.Errorf("at the end of the agent: got %+v, want no directories", d)
+		}
+	})
 }

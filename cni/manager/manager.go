@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // Where runtimes look for their network by default.
@@ -194,9 +195,9 @@ func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 	case <-ctx.Done():
 		return d, false
 	}
-	info, err := m.cfg.Runtime.Info(ctx)
-	if err != nil {
-		m.log.Warn("cannot ask the runtime for its CNI directories; using the defaults", "err", err)
+	info := m.info(ctx)
+	if ctx.Err() != nil {
+		return d, false
 	}
 	reported := cni.RuntimeDirs(info)
 	if d.Conf == "" {
@@ -209,6 +210,21 @@ func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 		d.Conf = defaultConfDir
 	}
 	return d, true
+}
+
+// info asks the runtime until it answers or ctx ends: the directories count as long as the agent runs.
+func (m *Manager) info(ctx context.Context) (info map[string]string) {
+	asking, answered := context.WithCancel(ctx)
+	defer answered()
+	backoff.Repeat(asking, cleanupRetry, func() (err error) {
+		if info, err = m.cfg.Runtime.Info(ctx); err == nil {
+			answered()
+		}
+		return err
+	}, func(err error, retryIn time.Duration) {
+		m.log.Warn("cannot ask the runtime for its CNI directories, trying again", "err", err, "retryIn", retryIn)
+	})
+	return info
 }
 
 func (m *Manager) driver(dirs cni.Dirs) *cni.Driver {
