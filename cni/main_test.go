@@ -122,6 +122,7 @@ func (b *bench) record(id string) *Record {
 		Boot:    bootID(),
 		Runtime: processOf(os.Getpid()),
 		Began:   time.Now(),
+		Uptime:  uptime(),
 		Pod:     Pod{Namespace: "default", Name: "p", UID: "uid-" + id},
 	}
 }

@@ -142,7 +142,7 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 		fi, err := os.Stat(d.store.path(id))
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
-	return rec.ofOtherBoot() || !isNamespace(rec.NetNS) || rec.Runtime.gone() || time.Since(rec.Began) > abandoned
+	return rec.ofOtherBoot() || !isNamespace(rec.NetNS) || rec.Runtime.gone() || rec.age() > abandoned
 }
 
 // removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The

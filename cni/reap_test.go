@@ -33,7 +33,8 @@ func TestReap(t *testing.T) {
 		"other-boot":   func(r *Record) { r.Boot = "another" },
 		"no-namespace": func(r *Record) { r.NetNS = "/nowhere" },
 		"runtime-gone": func(r *Record) { r.Runtime.Start = "7" },
-		"old-unknown":  func(r *Record) { r.Began = time.Now().Add(-time.Hour) },
+		"old-unknown":  func(r *Record) { r.Began, r.Uptime = r.Began.Add(-time.Hour), r.Uptime-time.Hour },
+		"clock-set":    func(r *Record) { r.Began = r.Began.Add(-time.Hour) }, // forward, while it was attached
 	}
 	addresses := filepath.Join(b.dir, "net")
 	if err := os.MkdirAll(addresses, 0o755); err != nil {
@@ -78,8 +79,8 @@ func TestReap(t *testing.T) {
 			t.Fatalf("got %+v, %v, want no address of another network", r, err)
 		}
 	}
-	if got := b.kept(); !slices.Equal(got, []string{"alive", "known"}) {
-		t.Errorf("on record: got %q, want alive and known", got)
+	if got := b.kept(); !slices.Equal(got, []string{"alive", "clock-set", "known"}) {
+		t.Errorf("on record: got %q, want alive, clock-set and known", got)
 	}
 	left, err := filepath.Glob(filepath.Join(addresses, "*"))
 	if err != nil {

@@ -25,8 +25,10 @@ type Record struct {
 	// Boot identifies the boot of the machine: namespaces do not survive a reboot.
 	Boot string `json:"boot"`
 	// Runtime is the process that requested ADD.
-	Runtime Process   `json:"runtime"`
-	Began   time.Time `json:"began"`
+	Runtime Process `json:"runtime"`
+	// Began is when ADD began, and Uptime how long the machine had been up then.
+	Began  time.Time     `json:"began"`
+	Uptime time.Duration `json:"uptime"` // ns
 	// Whole is set after all networks were attached.
 	Whole       bool         `json:"whole"`
 	Attachments []Attachment `json:"attachments"`
@@ -209,6 +211,17 @@ func (r *Record) ofOtherBoot() bool {
 	now := bootID()
 	return r.Boot != now && r.Boot != "" && now != ""
 }
+
+// uptime returns how long the machine has been up. Nobody can set that clock.
+func uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // cannot fail for this clock
+	return time.Duration(t.Nano())
+}
+
+// age returns how long ago the ADD of this boot began. The shorter time counts: the time of day may have been set
+// forward meanwhile, and records of earlier versions have no Uptime.
+func (r *Record) age() time.Duration { return min(time.Since(r.Began), uptime()-r.Uptime) }
 
 // processOf identifies a running process; it is the zero value if there is none, or if it cannot be read.
 func processOf(pid int) Process {

@@ -351,6 +351,7 @@ func newRecord(r *shim.Request) *Record {
 		Boot:    bootID(),
 		Runtime: processOf(atoi(r.Parent)),
 		Began:   time.Now(),
+		Uptime:  uptime(),
 	}
 	for pair := range strings.SplitSeq(r.Args, ";") {
 		k, v, ok := strings.Cut(pair, "=")
