@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 func podYAML(name, image string) string {
@@ -275,6 +277,50 @@ func TestRacyWrites(t *testing.T) {
 	b.scan("a-n1:1")
 	if f := b.d.files[filepath.Join(b.dir, "a.yaml")]; f.stamp == (stamp{}) {
 		t.Error("stamp of an old file: got none, so each scan reads it again; want one")
+	}
+}
+
+// TestWrittenAtTheStart checks that the pods of a file that changes while it is read for the first time are unknown: an
+// agent that starts then must not end them.
+func TestWrittenAtTheStart(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml", podYAML("a", "1")+"#"+strings.Repeat("x", 4<<20))
+	var all sync.WaitGroup
+	defer all.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	all.Go(func() { b.touch("a.yaml", stop) })
+	for limit := waittest.Context(t); limit.Err() == nil; {
+		state, again := newDirectory(b.d.cfg, nil).scan(b.now)
+		if !again {
+			continue // the writer was too slow
+		}
+		if len(state.pods) != 0 || len(state.problems) != 1 || !state.problems[0].Unknown {
+			t.Errorf("got %d pods and the problems %+v, want none and an unknown one", len(state.pods), state.problems)
+		}
+		return
+	}
+	t.Error("the file never changed while it was read")
+}
+
+// touch writes the last byte of a file again and again until stop is closed.
+func (b *bench) touch(name string, stop <-chan struct{}) {
+	f, err := os.OpenFile(filepath.Join(b.dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	defer f.Close()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if _, err := f.WriteAt([]byte("x"), 4<<20); err != nil {
+			b.t.Error(err)
+			return
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func stampOf(path string) (stamp, time.Time, error) {
 
 // load updates f from the file at path. It does not read a file that has not changed. New pods that run already are
 // adopted. It reports whether the file changed while it was read: then it must be read again soon, and f stays as it
-// was.
+// was. A file that has not been read before is invalid until then: its pods may run already.
 func (f *file) load(path string, o manifest.Origin, running map[types.NamespacedName]Running, now time.Time) (
 	again bool) {
 	s, changed, err := stampOf(path)
@@ -109,6 +109,9 @@ func (f *file) load(path string, o manifest.Origin, running map[types.Namespaced
 		data, err = boundedfile.Read(path, manifest.MaxSize)
 	}
 	if after, _, err2 := stampOf(path); err == nil && (err2 != nil || after != s) {
+		if !f.everOK {
+			f.errs = []error{errors.New("it is being written")}
+		}
 		return true
 	}
 	if err != nil {
