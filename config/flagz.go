@@ -9,7 +9,7 @@ import (
 )
 
 // shownFlags returns the values of all flags by name, as /flagz shows them: what was given, or the default. Values of
-// headers, which may be secret, are left out.
+// headers, which may be secret, and passwords are left out.
 func shownFlags(given flagValues) map[string]string {
 	all := map[string]string{}
 	for _, k := range knobs {
@@ -21,6 +21,10 @@ func shownFlags(given flagValues) map[string]string {
 		switch {
 		case secret:
 			all[k.flag] = fmt.Sprintf("%d headers, masked", len(headers))
+		case written && k.kind == kPassword:
+			all[k.flag] = "masked"
+		case written && k.kind == kURL:
+			all[k.flag] = withoutPassword(given.text(k.flag))
 		case !written && k.kind == kList && (k.field == "" || textAt(defaults(), k.field) == "null"):
 			all[k.flag] = "[]"
 		case written:

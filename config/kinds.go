@@ -31,6 +31,8 @@ var (
 	kNetwork    = &kind{"string", "runtime|agent|auto", kString.read}
 	kDriver     = &kind{"string", "cgroupfs|systemd", kString.read}
 	kFormat     = &kind{"string", "text|json", kString.read}
+	kURL        = &kind{"string", "string", kString.read}
+	kPassword   = &kind{"string", "string", kString.read}
 	kBool       = &kind{"bool", "", readBool}
 	kInt        = &kind{"int", "int", readInt(64)}
 	kInt32      = &kind{"int32", "int", readInt(32)}

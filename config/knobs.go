@@ -84,7 +84,7 @@ var knobs = []knob{
 
 	// Pods.
 	{"staticPodPath", "pod-manifest-path", kDir, acts, gPods, "static pods: a directory of manifests, or one file", ""},
-	{"staticPodURL", "manifest-url", kString, acts, gPods, "static pods: a URL to ask for manifests", ""},
+	{"staticPodURL", "manifest-url", kURL, acts, gPods, "static pods: a URL to ask for manifests", ""},
 	{"staticPodURLHeader", "manifest-url-header", kHeaders, acts, gHidden,
 		"headers of the requests to --manifest-url", ""},
 	{"fileCheckFrequency", "file-check-frequency", kDuration, acts, gHidden,
@@ -338,7 +338,7 @@ var knobs = []knob{
 	ofCAdvisor("storage-driver-buffer-duration", kDuration, "1m0s"),
 	ofCAdvisor("storage-driver-db", kString, "cadvisor"),
 	ofCAdvisor("storage-driver-host", kString, "localhost:8086"),
-	ofCAdvisor("storage-driver-password", kString, "root"),
+	ofCAdvisor("storage-driver-password", kPassword, "root"),
 	ofCAdvisor("storage-driver-secure", kBool, "false"),
 	ofCAdvisor("storage-driver-table", kString, "stats"),
 	ofCAdvisor("storage-driver-user", kString, "root"),

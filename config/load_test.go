@@ -311,17 +311,21 @@ func TestDropInThresholds(t *testing.T) {
 // TestShownFlags checks that /flagz shows all flags: what was given, the defaults, and no secrets.
 func TestShownFlags(t *testing.T) {
 	got := mustLoad(t, "maxPods: 7\n", "--v=3", "--cluster-dns=10.0.0.1,10.0.0.2", "--feature-gates=PodsAPI=false",
-		"--manifest-url-header=Authorization:secret", "--manifest-url=http://h/").Flags
+		"--manifest-url-header=Authorization:secret", "--manifest-url=http://me:secret@h/",
+		"--storage-driver-password=secret").Flags
 	for flag, want := range map[string]string{
 		"v":                   "3",
 		"cluster-dns":         "[10.0.0.1,10.0.0.2]",
 		"feature-gates":       "PodsAPI=false",
 		"manifest-url-header": "1 headers, masked",
+		"manifest-url":        "http://me:xxxxx@h/",
 		"max-pods":            "110",
 		"root-dir":            defaultRoot,
 		"sync-frequency":      "1m0s",
 		"tls-cipher-suites":   "[]",
 		"fail-swap-on":        "true",
+
+		"storage-driver-password": "masked",
 	} {
 		if got[flag] != want {
 			t.Errorf("%s: got %q, want %q", flag, got[flag], want)

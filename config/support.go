@@ -36,6 +36,7 @@ var differences = map[string]string{
 	"maxParallelImagePulls":     "it needs no serializeImagePulls: false",
 	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",
 	"systemCgroups":             "it is measured; processes are not moved into it: let systemd place them",
+	"staticPodURL":              "/configz and /flagz mask a password in it; the kubelet shows it",
 	"staticPodURLHeader":        "/configz masks headers that are named like credentials; the kubelet shows them",
 	"singleProcessOOMKill":      "false on cgroup v1 is accepted; the kubelet refuses to start",
 	"tracing.endpoint":          "incoming requests have no spans; steps of pods have",

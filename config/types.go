@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"maps"
+	"net/url"
 	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
@@ -197,7 +198,8 @@ func (c KubeletConfiguration) LogValue() slog.Value {
 	return slog.StringValue(string(text))
 }
 
-// Masked returns the configuration with its secrets replaced: the header values with which staticPodURL is requested.
+// Masked returns the configuration with its secrets replaced: the password in staticPodURL and the header values with
+// which it is requested.
 func (c KubeletConfiguration) Masked() KubeletConfiguration {
 	return c.masked(func(string) bool { return true })
 }
@@ -206,7 +208,8 @@ func (c KubeletConfiguration) Masked() KubeletConfiguration {
 var credential = regexp.MustCompile(`(?i)auth|cookie|credential|key|pass|secret|session|signature|token`)
 
 // InUse returns the configuration as /configz shows it to clients that may read it: with the cgroup driver in use, and
-// without the values of headers that are named like credentials. The kubelet shows those as well.
+// without the password in staticPodURL and the values of headers that are named like credentials. The kubelet shows
+// those as well.
 func (c KubeletConfiguration) InUse(cgroupDriver string) KubeletConfiguration {
 	c.CgroupDriver = cgroupDriver
 	return c.masked(credential.MatchString)
@@ -220,5 +223,14 @@ func (c KubeletConfiguration) masked(hide func(header string) bool) KubeletConfi
 		}
 	}
 	c.StaticPodURLHeader = masked
+	c.StaticPodURL = withoutPassword(c.StaticPodURL)
 	return c
+}
+
+// withoutPassword returns a URL without its password.
+func withoutPassword(text string) string {
+	if u, err := url.Parse(text); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return text
 }

@@ -174,12 +174,15 @@ func TestFlushFrequency(t *testing.T) {
 
 // TestInUse checks that /configz shows the cgroup driver in use, and headers that are not named like credentials.
 func TestInUse(t *testing.T) {
-	c := mustLoad(t, "cgroupDriver: cgroupfs\n"+
+	c := mustLoad(t, "cgroupDriver: cgroupfs\nstaticPodURL: http://me:hunter2@example.com/pods\n"+
 		"staticPodURLHeader: {Authorization: [hunter2], X-Api-Key: [a], Accept: [b]}\n")
 	got, hidden := c.Kubelet.InUse("systemd"), []string{"<masked>"}
 	want := map[string][]string{"Authorization": hidden, "X-Api-Key": hidden, "Accept": {"b"}}
 	if !reflect.DeepEqual(got.StaticPodURLHeader, want) || got.CgroupDriver != "systemd" {
 		t.Errorf("got the headers %q and the driver %q, want %q and systemd", got.StaticPodURLHeader, got.CgroupDriver, want)
+	}
+	if want := "http://me:xxxxx@example.com/pods"; got.StaticPodURL != want {
+		t.Errorf("URL: got %q, want %q", got.StaticPodURL, want)
 	}
 	if got := c.Kubelet.StaticPodURLHeader["Authorization"][0]; got != "hunter2" {
 		t.Errorf("header of the configuration itself: got %q, want hunter2", got)
@@ -188,7 +191,8 @@ func TestInUse(t *testing.T) {
 
 // TestLogValue checks that the configuration in the log is that of the kubelet's log, without secrets.
 func TestLogValue(t *testing.T) {
-	c := mustLoad(t, "eventBurst: 101\nstaticPodURLHeader: {Authorization: [hunter2]}\n")
+	c := mustLoad(t, "eventBurst: 101\nstaticPodURLHeader: {Authorization: [hunter2]}\n"+
+		"staticPodURL: http://me:hunter2@example.com/pods\n")
 	got := c.Kubelet.LogValue().String()
 	for _, want := range []string{"kind: KubeletConfiguration\n", "eventBurst: 101\n", "Authorization:\n  - <masked>\n"} {
 		if !strings.Contains(got, want) {

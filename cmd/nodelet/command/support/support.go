@@ -162,11 +162,14 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)["']?\s*[:=]\s*` +
 		`["']?(?:bearer |basic )?)[^\s"',;&]+` +
-		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?`)
+		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
+		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)`)
 })
 
 // redact replaces what looks like a secret.
-func redact(text []byte) []byte { return secrets().ReplaceAll(text, []byte("${1}${2}[redacted]")) }
+func redact(text []byte) []byte {
+	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}[redacted]${5}"))
+}
 
 // archive is a compressed tar that keeps its first error.
 type archive struct {

@@ -120,6 +120,8 @@ func TestLogsAreRedacted(t *testing.T) {
 		"API_KEY=" + canary,
 		"curl -H 'authorization: basic " + canary + "'",
 		"bearer " + canary,
+		"nodelet --manifest-url-header=X-Team: b," + "X-Key:" + canary + " --v=2",
+		"nodelet --manifest-url=http://user:" + canary + "@example.com/pods",
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
 	} {
 		a.text("journal.txt", line+"\n")
@@ -129,7 +131,7 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 8 || !strings.Contains(text, "--v=2") {
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 10 || !strings.Contains(text, "--v=2") {
 		t.Errorf("got %s, want no %s", text, canary)
 	}
 }
