@@ -23,6 +23,7 @@ func (c *checker) allContainers(spec *field.Path) {
 		p := spec.Child("containers").Index(i)
 		c.container(p, &s.Containers[i], names)
 		c.hostPorts(p.Child("ports"), s.Containers[i].Ports, hostPorts)
+		c.hostNetworkPorts(p.Child("ports"), s.Containers[i].Ports)
 		c.startAndStop(p, &s.Containers[i])
 		c.restartRules(p, &s.Containers[i])
 	}
@@ -94,9 +95,6 @@ func (c *checker) ports(p *field.Path, ports []corev1.ContainerPort) {
 			c.between(pp.Child("hostPort"), int64(port.HostPort), 1, 65535)
 			c.hostIP(pp.Child("hostIP"), port.HostIP)
 		}
-		if c.pod.Spec.HostNetwork && port.HostPort != port.ContainerPort {
-			c.add(field.Invalid(pp.Child("containerPort"), port.ContainerPort, "must be hostPort's value with hostNetwork"))
-		}
 		oneOf(c.findings, pp.Child("protocol"), port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	}
 }
@@ -111,6 +109,16 @@ func (c *checker) hostPorts(p *field.Path, ports []corev1.ContainerPort, taken m
 			c.add(field.Duplicate(p.Index(i).Child("hostPort"), k))
 		}
 		taken[k] = true
+	}
+}
+
+// hostNetworkPorts checks the ports of an app container. Those of init containers may differ, as with the kubelet.
+func (c *checker) hostNetworkPorts(p *field.Path, ports []corev1.ContainerPort) {
+	for i, port := range ports {
+		if c.pod.Spec.HostNetwork && port.HostPort != port.ContainerPort {
+			c.add(field.Invalid(p.Index(i).Child("containerPort"), port.ContainerPort,
+				"must be hostPort's value with hostNetwork"))
+		}
 	}
 }
 

@@ -20,8 +20,21 @@ func valid(t *testing.T) *corev1.Pod {
 }
 
 func TestValidateAccepts(t *testing.T) {
-	if errs := validate(valid(t)); len(errs) > 0 {
-		t.Error(errs.ToAggregate())
+	for name, change := range map[string]func(s *corev1.PodSpec){
+		"the pod": func(*corev1.PodSpec) {},
+		"another host port of an init container": func(s *corev1.PodSpec) {
+			s.HostNetwork, s.Containers[0].Ports = true, nil
+			s.InitContainers[1].Ports[0].HostPort = 91
+		},
+		"the old name of spec.nodeName": func(s *corev1.PodSpec) {
+			s.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath = "spec.host"
+		},
+	} {
+		pod := valid(t)
+		change(&pod.Spec)
+		if errs := validate(pod); len(errs) > 0 {
+			t.Errorf("%s: got %v, want no errors", name, errs.ToAggregate())
+		}
 	}
 }
 

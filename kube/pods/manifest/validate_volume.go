@@ -172,7 +172,7 @@ var (
 		"metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid",
 	}
 	envFields = []string{
-		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.host", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
 )
