@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -198,6 +199,26 @@ func TestURL(t *testing.T) {
 	newest("a-n1:i")
 	body.Store("")
 	newest("")
+}
+
+// TestURLFailsTheSameWay checks that a connection that fails again is no other problem, although it comes from another
+// port: each problem is logged, and is an event.
+func TestURLFailsTheSameWay(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.(*net.TCPConn).SetLinger(0) // so that Close resets the connection
+		conn.Close()
+	}))
+	defer server.Close()
+	u := newURLSource(Config{NodeName: "n1", URL: server.URL}, nil)
+	first, second := u.check(t.Context(), time.Now()), u.check(t.Context(), time.Now())
+	if !first.same(second) || !strings.Contains(fmt.Sprint(first.problems), "connection reset by peer") {
+		t.Errorf("got the problems %q, then %q; want the same, about a reset", first.problems, second.problems)
+	}
 }
 
 // TestURLReferences checks that a pod from a URL keeps running, also under the next agent, when the URL no longer

@@ -2,10 +2,12 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,7 +64,7 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 	data, err := u.get(ctx)
 	switch {
 	case err != nil:
-		u.errs = []error{err}
+		u.errs = []error{withoutLocalPort(err)}
 	case len(data) == 0: // no pods, as in the kubelet
 		u.file = file{everOK: true}
 	default:
@@ -104,6 +106,15 @@ func (u *urlSource) get(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
 	return io.ReadAll(io.LimitReader(resp.Body, manifest.MaxSize+1))
+}
+
+// localPort is the port in "127.0.0.1:52956->", this end of a connection.
+var localPort = regexp.MustCompile(`:\d+->`)
+
+// withoutLocalPort returns a network error without this end's port, which is another one in each attempt: the same
+// failure is one problem.
+func withoutLocalPort(err error) error {
+	return errors.New(localPort.ReplaceAllString(err.Error(), "->"))
 }
 
 // redacted returns a URL without its password.
