@@ -130,6 +130,7 @@ func TestHalfOpenTLS(t *testing.T) {
 			beat:     b,
 			renew:    transport.Renew,
 			node:     func() *corev1.Node { return node },
+			deleted:  func() bool { return false },
 			log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 			renewed:  time.Now(),
 		}

@@ -32,8 +32,8 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.text.String(), text)
 }
 
-// TestDeletedNode checks that a deleted object is not registered again before the next start, that the log says so, and
-// that the agent updates an object that another client creates instead.
+// TestDeletedNode checks that a deleted object and its lease are not created again before the next start, that the log
+// says so, and that the agent updates an object that another client creates instead.
 func TestDeletedNode(t *testing.T) {
 	const warning = "the Node object was deleted; restart the agent"
 	synctest.Test(t, func(t *testing.T) {
@@ -51,9 +51,16 @@ func TestDeletedNode(t *testing.T) {
 			t.Errorf("before the deletion: Ready is shown as %s, want %s", got, want)
 		}
 		api.remove()
+		settle(time.Minute)
+		api.mu.Lock()
+		api.lease = nil // as the garbage collector does: its owner is gone
+		api.mu.Unlock()
 		settle(time.Hour)
 		if api.get() != nil {
 			t.Error("the deleted node: got it created again, want none")
+		}
+		if l := api.getLease(); l != nil {
+			t.Errorf("the lease of the deleted node: got it created again for the owner %v, want none", l.OwnerReferences)
 		}
 		if n := log.count(warning); n != 1 {
 			t.Errorf("after the deletion: got %d warnings, want 1", n)
@@ -66,6 +73,10 @@ func TestDeletedNode(t *testing.T) {
 		settle(5 * time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
 			t.Errorf("Ready condition of the new object: got %+v, want True", c)
+		}
+		settle(10 * time.Second)
+		if l := api.getLease(); l == nil || l.OwnerReferences[0].UID != b.Node().UID {
+			t.Errorf("the lease of the new object: got %v, want one that it owns", l)
 		}
 		if got := shown(); got != corev1.ConditionTrue {
 			t.Errorf("new object: Ready is shown as %s, want True", got)

@@ -30,6 +30,7 @@ type lease struct {
 	beat     *client.Client
 	renew    func() error        // replaces the connection
 	node     func() *corev1.Node // returns the newest Node object, the lease's owner; nil while there is none
+	deleted  func() bool         // whether that object has been deleted
 	appeared <-chan struct{}     // closed when there is a Node object
 	log      *slog.Logger
 
@@ -161,8 +162,11 @@ func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 }
 
 func (l *lease) create(ctx context.Context) error {
-	if l.node() == nil {
+	switch {
+	case l.node() == nil:
 		return errNoNode
+	case l.deleted():
+		return nil // its owner is gone, so it would be deleted at once
 	}
 	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name, Namespace: corev1.NamespaceNodeLease}}
 	return l.write(ctx, "create", l.beat.Coordination.Post(), fresh)

@@ -170,6 +170,7 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 		beat:     r.beat,
 		renew:    renew,
 		node:     r.newest.Load,
+		deleted:  r.deleted.Load,
 		appeared: r.appeared,
 		log:      cfg.Log,
 		renewed:  time.Now(),
