@@ -104,7 +104,7 @@ var gateRules = map[string]gateRule{
 	"KubeletPSI":                                       {behaves: behavesAsOn},
 	"KubeletPodResourcesGet":                           {behaves: behavesAsOn},
 	"KubeletPodResourcesListUseActivePods":             {behavesAsOn, "pods that have ended are never listed"},
-	"KubeletRegistrationGetOnExistsOnly":               {behavesAsOff, "the Node is read before it is created"},
+	"KubeletRegistrationGetOnExistsOnly":               {behavesAsOff, "the Node is read also if it may not be created"},
 	"KubeletSeparateDiskGC":                            {behavesAsOn, "a file system of containers is recognized"},
 	"KubeletServiceAccountTokenForCredentialProviders": {},
 	"LocalStorageCapacityIsolationFSQuotaMonitoring":   {behavesAsOff, "volumes are measured by walking through them"},
