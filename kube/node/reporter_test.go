@@ -255,16 +255,21 @@ func TestUserNamespaceIsShownOnce(t *testing.T) {
 	}
 }
 
-// TestBindMountOptionsAreDeclared checks that the node declares them only while the runtime has them.
+// TestBindMountOptionsAreDeclared checks that the node declares them only while the runtime has them, and as before
+// until the runtime has answered.
 func TestBindMountOptionsAreDeclared(t *testing.T) {
 	c := Config{DeclaredFeatures: []string{"A", "VolumeBindMountOptions"}}
 	for _, has := range []bool{false, true} {
 		runtime := runtimeOf(&runtimeapi.VersionResponse{}, &runtimeapi.StatusResponse{
 			Features: &runtimeapi.RuntimeFeatures{MountOptions: has},
 		})
-		status, _ := c.status(&corev1.Node{}, facts{health: health{runtime: runtime}}, time.Now())
-		if got := status.DeclaredFeatures; slices.Contains(got, "VolumeBindMountOptions") != has || got[0] != "A" {
-			t.Errorf("the runtime has them: %v: got %q declared", has, got)
+		n := &corev1.Node{}
+		n.Status, _ = c.status(n, facts{health: health{runtime: runtime, answered: time.Now()}}, time.Now())
+		restarted, _ := c.status(n, facts{}, time.Now())
+		for when, s := range map[string]corev1.NodeStatus{"it has answered": n.Status, "a restart": restarted} {
+			if got := s.DeclaredFeatures; slices.Contains(got, "VolumeBindMountOptions") != has || got[0] != "A" {
+				t.Errorf("the runtime has them: %v, after %s: got %q declared", has, when, got)
+			}
 		}
 	}
 }

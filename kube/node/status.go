@@ -39,7 +39,7 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 		s.Addresses = f.addresses
 	}
 	s.DaemonEndpoints.KubeletEndpoint.Port = c.KubeletPort
-	s.DeclaredFeatures = c.declared(f.health.runtime)
+	s.DeclaredFeatures = c.declared(f.health, s.DeclaredFeatures)
 	if f.images != nil {
 		s.Images = f.images
 	}
@@ -59,9 +59,10 @@ func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeSt
 // bindMountOptions is a feature that the runtime must have too.
 const bindMountOptions = "VolumeBindMountOptions"
 
-// declared returns the features that the node declares with this runtime.
-func (c *Config) declared(r Runtime) []string {
-	if r.MountOptions {
+// declared returns the features that the node declares with the runtime. Until that has answered, it is the one that
+// declared those before.
+func (c *Config) declared(h health, before []string) []string {
+	if h.runtime.MountOptions || h.answered.IsZero() && slices.Contains(before, bindMountOptions) {
 		return c.DeclaredFeatures
 	}
 	return slices.DeleteFunc(slices.Clone(c.DeclaredFeatures), func(name string) bool { return name == bindMountOptions })
