@@ -67,7 +67,12 @@ var passedOn = []string{
 	"NODELET_E2E_RUNTIME", "NODELET_E2E_NETWORK",
 }
 
-const insideLimit = 50 * time.Minute
+const (
+	// insideLimit is how long a program may run; then it is interrupted. The differential test takes an hour.
+	insideLimit = 2 * time.Hour
+	// insideEnd is how long an interrupted program may take to end, so that its reports can be fetched.
+	insideEnd = 3 * time.Minute
+)
 
 // reportsInside is the machine's directory for the reports of a program; it appears as reportsHere when the program
 // ends.
@@ -220,8 +225,10 @@ func (s *insideScenario) runProgram() error {
 	for i, a := range args {
 		args[i] = quote(a)
 	}
-	_, err = s.m.sh(insideLimit, fmt.Sprintf("cd %s && env %s /payload/program %s >/out/program.log 2>&1",
-		filepath.Join(tree, s.program.dir), strings.Join(environment, " "), strings.Join(args, " ")))
+	_, err = s.m.sh(insideLimit+2*insideEnd, fmt.Sprintf(
+		"cd %s && env %s timeout -s INT -k %.0f %.0f /payload/program %s >/out/program.log 2>&1",
+		filepath.Join(tree, s.program.dir), strings.Join(environment, " "), insideEnd.Seconds(), insideLimit.Seconds(),
+		strings.Join(args, " ")))
 	return errors.Join(err, s.reports())
 }
 
