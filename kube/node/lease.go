@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -36,10 +35,6 @@ type lease struct {
 
 	held   *coordinationv1.Lease // the last version that was read; only run uses it
 	failed int                   // failed attempts in a row; only run uses it
-
-	mu      sync.Mutex
-	renewed time.Time // the time of the last renewal; before the first one, of the start of the agent
-	lastErr error
 }
 
 // errNoNode means that the lease cannot have an owner yet. Without an owner the lease would stay when the node is
@@ -54,7 +49,6 @@ func (l *lease) run(ctx context.Context) {
 			return
 		}
 		if errors.Is(err, errNoNode) {
-			l.remember(err)
 			select {
 			case <-l.appeared:
 			case <-ctx.Done():
@@ -98,11 +92,10 @@ func (l *lease) note(err error) {
 			level = slog.LevelInfo
 		}
 		l.log.Log(context.Background(), level, "replacing the connection for heartbeats", "failures", l.failed)
-		if renewErr := l.renew(); renewErr != nil {
-			err = errors.Join(err, renewErr)
+		if err := l.renew(); err != nil {
+			l.log.Warn("cannot replace the connection for heartbeats", "err", err)
 		}
 	}
-	l.remember(err)
 }
 
 // mayBeConnection reports whether a new connection could help. It cannot if the server answered, unless the server no
@@ -110,25 +103,6 @@ func (l *lease) note(err error) {
 func mayBeConnection(err error) bool {
 	var answered apierrors.APIStatus
 	return !errors.As(err, &answered) || apierrors.IsUnauthorized(err)
-}
-
-func (l *lease) remember(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lastErr = err
-	if err == nil {
-		l.renewed = time.Now()
-	}
-}
-
-// health returns an error if the lease has expired.
-func (l *lease) health(now time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if age := now.Sub(l.renewed); age > l.duration {
-		return fmt.Errorf("the node lease was not renewed for %s: %w", age.Round(time.Second), l.lastErr)
-	}
-	return nil
 }
 
 // attempt renews the lease once, or creates it if there is none. Its timeout is half the interval.

@@ -173,7 +173,6 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 		deleted:  r.deleted.Load,
 		appeared: r.appeared,
 		log:      cfg.Log,
-		renewed:  time.Now(),
 	}
 	return r, nil
 }
@@ -312,14 +311,6 @@ func (r *Reporter) Allocatable() corev1.ResourceList {
 		return overlay(n.Status.Allocatable, own)
 	}
 	return maps.Clone(own)
-}
-
-// Health returns an error if the lease of this node has expired.
-func (r *Reporter) Health() error {
-	if r.lease == nil {
-		return nil
-	}
-	return r.lease.health(time.Now())
 }
 
 // readMachine reads the facts of the machine.

@@ -212,9 +212,6 @@ func TestStandalone(t *testing.T) {
 		if c := find(n.Status.Conditions, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
 			t.Errorf("conditions: got %+v, want Ready", n.Status.Conditions)
 		}
-		if err := r.Health(); err != nil {
-			t.Errorf("health: got %v, want nil", err)
-		}
 		before := len(changes)
 		for range 10 {
 			settle(10 * time.Second)
