@@ -191,8 +191,8 @@ func (o *Objects) apply(ctx context.Context, e *entry, ev watch.Event) {
 	}
 }
 
-// set stores the state of e that a watch has read, and notifies the users of e if it differs. A known object stays if
-// it just cannot be read now. A watch that was ended changes nothing.
+// set stores the state of e that a watch has read, and notifies the users of e if it differs. What is known stays if
+// the object just cannot be read now. A watch that was ended changes nothing.
 func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err error) {
 	o.mu.Lock()
 	if ctx.Err() != nil {
@@ -219,13 +219,13 @@ func (e *entry) answered() bool {
 	}
 }
 
-// store stores the object, or why there is none, and reports whether it did: it keeps a known object if err does not
-// say that this was deleted.
+// store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
+// changes nothing if the object is known, or known not to exist.
 func (e *entry) store(obj metav1.Object, err error) bool {
 	if !e.answered() {
 		close(e.known)
 	}
-	if err != nil && !apierrors.IsNotFound(err) && e.obj != nil {
+	if err != nil && !apierrors.IsNotFound(err) && (e.obj != nil || apierrors.IsNotFound(e.err)) {
 		return false
 	}
 	e.obj, e.err = obj, err

@@ -51,7 +51,7 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 		return obj, err
 	}
 	if !e.store(obj, err) && noAnswer(err) {
-		return e.obj, nil
+		return e.obj, e.err
 	}
 	o.updateWatch(e) // a missing object is watched for
 	return obj, err

@@ -100,6 +100,13 @@ func (b *bench) wantValue(name, want string) {
 	}
 }
 
+func (b *bench) wantMissing(name string) {
+	b.Helper()
+	if _, err := b.o.ConfigMap(b.Context(), "ns", name); !apierrors.IsNotFound(err) {
+		b.Errorf("%s: got %v, want not found", name, err)
+	}
+}
+
 func configMap(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"big": "annotation"}},
@@ -255,6 +262,29 @@ func TestMissingIsNews(t *testing.T) {
 		time.Sleep(time.Hour)
 		b.wantChanges()
 	})
+}
+
+// TestMissingWhileServerIsAway checks that it is remembered that an object does not exist: a container for which it is
+// optional can start again.
+func TestMissingWhileServerIsAway(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		run(t, func(b *bench) {
+			b.o.Use("p", []Ref{ref("a", watched)})
+			b.wantMissing("a")
+			synctest.Wait()
+			b.server.Intercept(down)
+			b.server.CutWatches()
+			for range 3 {
+				time.Sleep(time.Minute)
+				b.wantMissing("a")
+			}
+			b.server.Intercept(nil)
+			b.server.Put(configMap("a", "1"))
+			time.Sleep(time.Minute)
+			b.wantChanges("[p]")
+			b.wantValue("a", "1")
+		})
+	}
 }
 
 func TestImmutableObjectIsNotWatched(t *testing.T) {
