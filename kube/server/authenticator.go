@@ -153,7 +153,11 @@ func (a *authenticator) token(ctx context.Context, token string) (*identity, err
 		if err := a.tokens.Post().Resource("tokenreviews").Body(review).Do(ctx).Into(review); err != nil {
 			return nil, 0, fmt.Errorf("create TokenReview: %w", err)
 		}
-		if !review.Status.Authenticated {
+		switch {
+		case review.Status.Authenticated:
+		case review.Status.Error != "": // the token may be valid, but could not be checked
+			return nil, 0, fmt.Errorf("the API server does not accept the bearer token: %s", review.Status.Error)
+		default:
 			return nil, a.ttl, nil
 		}
 		u := review.Status.User

@@ -309,6 +309,26 @@ func TestAnswersAreCached(t *testing.T) {
 	ask("/pods", "good", 403)
 }
 
+// TestUncheckedTokenIsAskedAgain checks that an API server that could not check a token is asked again, and that the
+// log says why it could not.
+func TestUncheckedTokenIsAskedAgain(t *testing.T) {
+	s := newStand(t, nil)
+	s.cluster.tokens = map[string]string{"good": "prom"}
+	s.cluster.rights = []string{"prom get metrics"}
+	s.cluster.unsure = "etcdserver: leader changed"
+	c, header := s.client(nil), map[string]string{"Authorization": "Bearer good"}
+	if code, body := s.ask(c, "GET", "/metrics", header); code != 401 {
+		t.Errorf("while the token cannot be checked: got %d %q, want 401", code, body)
+	}
+	if got, want := s.log.String(), "etcdserver: leader changed"; !strings.Contains(got, want) {
+		t.Errorf("log: got %q, want %q", got, want)
+	}
+	s.cluster.set(func() { s.cluster.unsure = "" })
+	if code, body := s.ask(c, "GET", "/metrics", header); code != 200 {
+		t.Errorf("after that: got %d %q, want 200", code, body)
+	}
+}
+
 // TestDebugOff checks that enableDebuggingHandlers turns off exec only, not metrics.
 func TestDebugOff(t *testing.T) {
 	s := newStand(t, func(c *server.Config) { c.Debug = false })

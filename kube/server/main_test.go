@@ -45,6 +45,8 @@ type cluster struct {
 	tokens map[string]string
 	rights []string
 	down   bool
+	// unsure, if set, is why tokens cannot be checked.
+	unsure string
 	asked  []string
 	// reviewed is what was asked for last of an authorizer.
 	reviewed authorizationv1.SubjectAccessReviewSpec
@@ -68,6 +70,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.asked = append(c.asked, "token "+review.Spec.Token)
 		user, ok := c.tokens[review.Spec.Token]
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: authenticationv1.UserInfo{Username: user}}
+		if c.unsure != "" {
+			review.Status = authenticationv1.TokenReviewStatus{Error: c.unsure}
+		}
 	case *authorizationv1.SubjectAccessReview:
 		a := review.Spec.ResourceAttributes
 		c.reviewed = review.Spec
