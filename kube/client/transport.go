@@ -24,6 +24,8 @@ const drainTime = RequestTimeout + 5*time.Second
 // can start its work before it has an identity.
 type Transport struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// changing is held by Use and Renew, which read files: the later call has the last word.
+	changing sync.Mutex
 
 	mu   sync.Mutex
 	now  *route        // nil before the first Use
@@ -65,6 +67,12 @@ func (t *Transport) WaitFor(why string) {
 
 // Use makes later requests use rc. It reads the files that rc names. On an error the old configuration stays.
 func (t *Transport) Use(rc *rest.Config) error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	return t.use(rc)
+}
+
+func (t *Transport) use(rc *rest.Config) error {
 	next, err := t.route(rc)
 	if err != nil {
 		return err
@@ -84,13 +92,15 @@ func (t *Transport) Use(rc *rest.Config) error {
 
 // Renew makes later requests use new connections, with the present content of the files.
 func (t *Transport) Renew() error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
 	t.mu.Lock()
 	now := t.now
 	t.mu.Unlock()
 	if now == nil {
 		return nil
 	}
-	return t.Use(now.config)
+	return t.use(now.config)
 }
 
 // route makes the connections for rc. client-go would share those of configurations that are equal; heartbeats need

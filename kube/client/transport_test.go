@@ -5,10 +5,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -80,5 +84,52 @@ func TestCredentialPlugin(t *testing.T) {
 	}
 	if renewed := connection(beats); renewed == first {
 		t.Errorf("after Renew: got connection %s, want another one", renewed)
+	}
+}
+
+// TestRenewDoesNotUndoUse checks that Renew, which replaces connections at the same time, does not bring back the
+// configuration that Use has replaced: heartbeats would go to an address that the API server has left.
+func TestRenewDoesNotUndoUse(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	file := filepath.Join(t.TempDir(), "ca.crt") // a pipe: each reading of it lasts until the test writes
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := &rest.Config{Host: "https://old", TLSClientConfig: rest.TLSClientConfig{CAFile: file}}
+	transport := NewTransport(time.Minute)
+	var all sync.WaitGroup
+	run := func(change func() error) {
+		all.Go(func() {
+			if err := change(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	opened := func() *os.File {
+		t.Helper()
+		f, err := os.OpenFile(file, os.O_WRONLY, 0) // waits for a reader
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	finish := func(f *os.File) {
+		_, _ = f.Write(ca)
+		_ = f.Close()
+	}
+	run(func() error { return transport.Use(old) })
+	finish(opened())
+	all.Wait()
+
+	run(transport.Renew)
+	reading := opened()
+	run(func() error { return transport.Use(&rest.Config{Host: "https://new"}) })
+	time.Sleep(50 * time.Millisecond) // long enough for Use if it does not wait
+	finish(reading)
+	all.Wait()
+	if got, want := transport.Config("").Host, "https://new"; got != want {
+		t.Errorf("address of the API server: got %q, want %q", got, want)
 	}
 }
