@@ -55,7 +55,9 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	sizes := make(terminalSizes)
 	go func() {
 		defer cancel() // the resize channel ends with the connection
-		sizes.read(ctx, client.channels[remotecommand.StreamResize], o.TTY)
+		resize := client.channels[remotecommand.StreamResize]
+		sizes.read(ctx, resize, o.TTY)
+		_, _ = io.Copy(io.Discard, resize) // what is not read would hold up the input
 	}()
 	err = command.StreamWithContext(ctx, client.streams(o, sizes))
 	if werr := client.finish(err); werr != nil {
@@ -182,7 +184,8 @@ func (t terminalSizes) Next() *executor.TerminalSize {
 	return &size
 }
 
-// read passes on what the client says, until it is gone, says something that is not a size, or ctx ends.
+// read passes on what the client says, until it is gone, says something that is not a size, or ctx ends. The terminal
+// keeps its last size then.
 func (t terminalSizes) read(ctx context.Context, from io.Reader, tty bool) {
 	defer close(t)
 	for d := json.NewDecoder(from); ; {

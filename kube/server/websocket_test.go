@@ -202,6 +202,39 @@ func TestTerminalSizes(t *testing.T) {
 	}
 }
 
+// TestBadTerminalSize: what is no size of a terminal does not end the command.
+func TestBadTerminalSize(t *testing.T) {
+	s := newStreamingStand(t, false, containers{
+		func(in io.Reader, out, _ io.Writer, _ <-chan runtimecommand.TerminalSize) error {
+			_, err := io.Copy(out, in)
+			return err
+		}})
+	c, _, err := s.dial(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A fraction, then a size, input, and the end of the input.
+	for _, message := range []string{"\x04{\"Width\":80.5}", "\x04{\"Width\":80}", "\x00input", "\xff\x00"} {
+		if err := c.WriteMessage(websocket.BinaryMessage, []byte(message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for {
+		_, message, err := c.ReadMessage()
+		if err != nil {
+			break
+		}
+		if len(message) > 1 { // the first one has the number of a channel only
+			got = append(got, string(message))
+		}
+	}
+	if text, want := strings.Join(got, " "), "\x01input \x03"; !strings.HasPrefix(text, want) ||
+		!strings.Contains(text, `"status":"Success"`) {
+		t.Errorf("got %q, want %q and success", text, want)
+	}
+}
+
 // dial opens a WebSocket for a command as kubectl does. The runtime expects it.
 func (s *streamingStand) dial(stdin bool) (*websocket.Conn, *http.Response, error) {
 	s.t.Helper()
