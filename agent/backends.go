@@ -111,8 +111,8 @@ type Probes interface {
 type Objects interface {
 	UsePod(pod *corev1.Pod, lacking bool)
 	Drop(pod types.UID)
-	// Prime reads, in the background, what a running pod needs to restart a container.
-	Prime(pod types.UID)
+	// Prime reads, in the background, what a running pod needs to restart a container or its sandbox.
+	Prime(pod *corev1.Pod)
 }
 
 // Status publishes the statuses of pods: *status.Publisher with an API server, else status.None.

@@ -46,7 +46,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 			return podstate.Observed{}, err
 		}
 		if w.snapshot == nil && len(snapshot.Containers) > 0 && w.order.Stop == nil {
-			w.cfg.Objects(w.order.Pod).Prime(w.order.Pod.UID)
+			w.cfg.Objects(w.order.Pod).Prime(w.order.Pod)
 		}
 		w.snapshot, w.stale = snapshot, false
 		w.facts.read(snapshot, w.log)

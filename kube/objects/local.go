@@ -26,7 +26,7 @@ type cluster interface {
 	ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	RuntimeHandler(ctx context.Context, name string) (string, error)
-	Prime(pod types.UID)
+	Prime(pod *corev1.Pod)
 }
 
 // standalone is the cluster of a node without an API server: no services, and only the default runtime class.
@@ -47,7 +47,7 @@ func (standalone) RuntimeHandler(_ context.Context, name string) (string, error)
 	return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, errNoAPI)
 }
 
-func (standalone) Prime(types.UID) {}
+func (standalone) Prime(*corev1.Pod) {}
 
 // Local provides static pods with the ConfigMaps and Secrets of the manifests. Its methods may be called concurrently.
 type Local struct {

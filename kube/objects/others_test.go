@@ -95,7 +95,7 @@ func TestPullSecretsWhileServerIsAway(t *testing.T) {
 		pod := testPod()
 		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}}
 		b.o.UsePod(pod, false)
-		b.o.Prime(pod.UID) // as after a restart of the agent
+		b.o.Prime(pod) // as after a restart of the agent
 		synctest.Wait()
 		b.server.Intercept(down)
 		got, err := b.o.PullSecrets(b.Context(), pod)
@@ -225,7 +225,7 @@ func TestServicesOfStaticPod(t *testing.T) {
 		b.server.Put(service("ns", "a", "10.0.0.2"))
 		l := NewLocal(b.o, nil)
 		l.Use("static", []Ref{{Kind: Services, Namespace: "ns"}})
-		l.Prime("static")
+		l.Prime(running("static", ""))
 		synctest.Wait()
 		for name, answer := range map[string]func(*http.Request) *apierrors.StatusError{"down": down, "silent": b.silent} {
 			b.server.Intercept(answer)
@@ -245,7 +245,7 @@ func (b *bench) learn() {
 	b.server.Put(service("default", "kubernetes", "10.0.0.1"))
 	b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata-qemu"})
 	b.o.Use("p", []Ref{ref("env", false), {Kind: Services, Namespace: "ns"}})
-	b.o.Prime("p")
+	b.o.Prime(running("p", ""))
 	synctest.Wait()
 	if _, err := b.o.RuntimeHandler(b.Context(), "kata"); err != nil {
 		b.Fatal(err)

@@ -1,17 +1,19 @@
 package objects
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
-// Prime reads, in the background, what a running pod would need to restart a container: after a restart of the agent
-// nothing has been read yet, and the API server may be away when it is needed. It costs the requests that creating the
-// containers has cost before, one after the other.
-func (o *Objects) Prime(pod types.UID) {
+// Prime reads, in the background, what a running pod would need to restart a container or its sandbox: after a restart
+// of the agent nothing has been read yet, and the API server may be away when it is needed. It costs the requests that
+// creating the containers has cost before, one after the other.
+func (o *Objects) Prime(pod *corev1.Pod) {
 	o.alive.Go(func() {
 		o.priming.Lock()
 		defer o.priming.Unlock()
-		for _, k := range o.unread(pod) {
+		for _, k := range o.unread(pod.UID) {
 			switch { // an error is reported to the next caller that needs the object
 			case o.ctx.Err() != nil:
 				return
@@ -20,6 +22,10 @@ func (o *Objects) Prime(pod types.UID) {
 			default:
 				_, _ = o.get(o.ctx, k)
 			}
+		}
+		class := ptr.Deref(pod.Spec.RuntimeClassName, "")
+		if _, known := o.classes.Load(class); !known {
+			_, _ = o.RuntimeHandler(o.ctx, class)
 		}
 	})
 }
