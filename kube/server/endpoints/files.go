@@ -94,7 +94,7 @@ func writeList(w http.ResponseWriter, dir *os.File) error {
 		if e.IsDir() {
 			n += "/"
 		}
-		link := (&url.URL{Path: n}).EscapedPath()
+		link := (&url.URL{Path: n}).String() // a name with a colon must not become a scheme
 		lines = append(lines, fmt.Sprintf("<a href=\"%s\">%s</a>\n", link, html.EscapeString(n)))
 	}
 	slices.Sort(lines)

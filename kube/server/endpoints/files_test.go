@@ -17,6 +17,7 @@ func TestFiles(t *testing.T) {
 	for _, err := range []error{
 		os.WriteFile(secret, []byte("secret"), 0o600), os.Mkdir(filepath.Join(dir, "sub"), 0o755),
 		os.WriteFile(filepath.Join(dir, "sub", "a&b.log"), []byte("line\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "sub", "javascript:alert(1)"), nil, 0o600), // a browser must not run it
 		os.Symlink(secret, filepath.Join(dir, "link")),
 		os.Symlink(filepath.Dir(secret), filepath.Join(dir, "linkdir")),
 	} {
@@ -27,8 +28,9 @@ func TestFiles(t *testing.T) {
 	h := filesHandler("/logs/", logs.New(dir))
 	for path, want := range map[string]string{
 		"/logs/": `200 <a href="sub/">sub/</a>`, "/logs": `200 <a href="sub/">sub/</a>`,
-		"/logs/sub/": `200 <a href="a&b.log">a&amp;b.log</a>`,
-		"/logs/sub":  "200 <pre>", "/logs/sub/a&b.log": "200 line\n", "/logs/link": "404 ", "/logs/linkdir/secret": "404 ",
+		"/logs/sub/":        `200 <a href="a&b.log">a&amp;b.log</a>`,
+		"/logs/sub":         `200 <a href="./javascript:alert%281%29">javascript:alert(1)</a>`,
+		"/logs/sub/a&b.log": "200 line\n", "/logs/link": "404 ", "/logs/linkdir/secret": "404 ",
 		"/logs/nothing":       "404 ",
 		"/logs/sub/a&b.log/x": "404 ", "/logs/../" + filepath.Base(filepath.Dir(secret)) + "/secret": "404 ",
 		"/logs/../../../../../etc/passwd": "404 ", "/other": "404 ",
