@@ -79,11 +79,16 @@ func serveFile(w http.ResponseWriter, r *http.Request, dir Dir, name string) err
 	case !info.IsDir():
 		return fs.ErrNotExist
 	}
-	return writeList(w, f)
+	return writeList(w, f, r.URL.Path)
 }
 
-// writeList writes the entries of a directory as HTML.
-func writeList(w http.ResponseWriter, dir *os.File) error {
+// writeList writes the entries of a directory as HTML. at is the path that the client has asked for: if it does not end
+// with a slash, links are relative to the directory above.
+func writeList(w http.ResponseWriter, dir *os.File, at string) error {
+	base := ""
+	if !strings.HasSuffix(at, "/") {
+		base = path.Base(at) + "/"
+	}
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return err
@@ -94,7 +99,7 @@ func writeList(w http.ResponseWriter, dir *os.File) error {
 		if e.IsDir() {
 			n += "/"
 		}
-		link := (&url.URL{Path: n}).String() // a name with a colon must not become a scheme
+		link := (&url.URL{Path: base + n}).String() // a name with a colon must not become a scheme
 		lines = append(lines, fmt.Sprintf("<a href=\"%s\">%s</a>\n", link, html.EscapeString(n)))
 	}
 	slices.Sort(lines)

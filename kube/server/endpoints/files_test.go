@@ -27,9 +27,10 @@ func TestFiles(t *testing.T) {
 	}
 	h := filesHandler("/logs/", logs.New(dir))
 	for path, want := range map[string]string{
-		"/logs/": `200 <a href="sub/">sub/</a>`, "/logs": `200 <a href="sub/">sub/</a>`,
-		"/logs/sub/":        `200 <a href="a&b.log">a&amp;b.log</a>`,
-		"/logs/sub":         `200 <a href="./javascript:alert%281%29">javascript:alert(1)</a>`,
+		"/logs/": `200 <a href="sub/">sub/</a>`, "/logs": `200 <a href="logs/sub/">sub/</a>`,
+		"/logs/sub/": `200 <a href="./javascript:alert%281%29">javascript:alert(1)</a>` + "\n" +
+			`<a href="a&b.log">a&amp;b.log</a>`,
+		"/logs/sub":         `200 <a href="sub/a&b.log">a&amp;b.log</a>`,
 		"/logs/sub/a&b.log": "200 line\n", "/logs/link": "404 ", "/logs/linkdir/secret": "404 ",
 		"/logs/nothing":       "404 ",
 		"/logs/sub/a&b.log/x": "404 ", "/logs/../" + filepath.Base(filepath.Dir(secret)) + "/secret": "404 ",
