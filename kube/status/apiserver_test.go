@@ -210,6 +210,8 @@ func (f *fakeAPI) createEvent(namespace string, body []byte) (any, error) {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, event.Name)
 	}
 	event.APIVersion, event.Kind = "v1", "Event"
+	f.version++
+	event.ResourceVersion = strconv.Itoa(f.version)
 	f.events[key] = event
 	return event, nil
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,10 @@ const (
 	eventHold = time.Second
 	// eventBatch is how many events are held at most; then they are written without more delay.
 	eventBatch = 100
+	// eventLate is the age from which events of several objects are written at a time: the API server is slow or far away.
+	eventLate = 10 * time.Second
+	// eventWriters is how many objects that is at most.
+	eventWriters = 4
 	// eventLast bounds the writing of the held events when the agent ends.
 	eventLast     = 2 * time.Second
 	eventLifetime = time.Hour // as in the API server; an older event is of no use
@@ -139,7 +144,7 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return fmt.Sprintf("spec.%s{%s}", role.Field(), container)
 }
 
-// Run writes events, one after the other, until ctx ends. An event is written up to a second after it happened,
+// Run writes events until ctx ends, those of one object in order. An event is written up to a second after it happened,
 // together with those that followed: its repetitions cost no request of their own, and its request does not compete
 // with the start of its pod.
 func (r *Recorder) Run(ctx context.Context) {
@@ -158,7 +163,7 @@ func (r *Recorder) Run(ctx context.Context) {
 				if held.add(c.observe(*o)); due == nil {
 					due = time.After(eventHold)
 				}
-				open = len(held.events) < eventBatch
+				open = len(held) < eventBatch
 			case <-due:
 				open = false
 			}
@@ -168,10 +173,12 @@ func (r *Recorder) Run(ctx context.Context) {
 }
 
 // batch holds the events that wait to be written, in order, each once.
-type batch struct {
-	events []*corev1.Event
-	// again says of each whether the API server has it already, with a lower count.
-	again []bool
+type batch []heldEvent
+
+// heldEvent is an event, and whether the API server has it already, with a lower count.
+type heldEvent struct {
+	*corev1.Event
+	again bool
 }
 
 // add appends an event; a repetition of one that waits replaces it.
@@ -179,22 +186,51 @@ func (b *batch) add(event *corev1.Event, again bool) {
 	if event == nil {
 		return
 	}
-	for i, e := range b.events {
+	for i, e := range *b {
 		if e.Name == event.Name && e.Namespace == event.Namespace {
-			b.events[i] = event
+			(*b)[i].Event = event
 			return
 		}
 	}
-	b.events, b.again = append(b.events, event), append(b.again, again)
+	*b = append(*b, heldEvent{event, again})
 }
 
-func (r *Recorder) writeAll(ctx context.Context, b *batch) {
-	for i, e := range b.events {
-		if ctx.Err() == nil {
-			r.write(ctx, e, b.again[i])
+// byObject returns the events about each object, in order.
+func (b batch) byObject() []batch {
+	var all []batch
+	at := map[types.UID]int{}
+	for _, e := range b {
+		i, ok := at[e.InvolvedObject.UID]
+		if !ok {
+			i = len(all)
+			at[e.InvolvedObject.UID] = i
+			all = append(all, nil)
 		}
+		all[i] = append(all[i], e)
 	}
-	*b = batch{}
+	return all
+}
+
+// writeAll writes the held events of one object after the other, so that they take little from the statuses. Events
+// that are late are written for several objects at a time.
+func (r *Recorder) writeAll(ctx context.Context, held *batch) {
+	var writers errgroup.Group
+	writers.SetLimit(eventWriters)
+	for _, events := range held.byObject() {
+		if time.Since(events[0].LastTimestamp.Time) < eventLate {
+			_ = writers.Wait()
+		}
+		writers.Go(func() error {
+			for _, e := range events {
+				if ctx.Err() == nil {
+					r.write(ctx, e.Event, e.again)
+				}
+			}
+			return nil
+		})
+	}
+	_ = writers.Wait() // no error is returned
+	*held = nil
 }
 
 // write sends one event to the API server, and retries during an outage.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,6 +197,63 @@ func TestEventsAreHeld(t *testing.T) {
 			t.Errorf("got %d requests and the events %+v, want 2 and Created once, the other twice", n, list)
 		}
 	})
+}
+
+// TestSlowAPIServer checks that events which are late are written for several objects at a time, those of one object in
+// order, and that others are not.
+func TestSlowAPIServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer     time.Duration // how long the API server takes
+		within     time.Duration
+		atOnceMost int32
+	}{
+		"fast": {10 * time.Millisecond, 2 * time.Second, 1},
+		"slow": {2 * time.Second, 50 * time.Second, eventWriters},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const pods = 20
+				api := newFakeAPI()
+				var writing, most atomic.Int32
+				api.before = func(string, string) error {
+					if n := writing.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					defer writing.Add(-1)
+					time.Sleep(c.answer)
+					return nil
+				}
+				r := runRecorder(t, api)
+				for _, reason := range []string{"Pulled", "Created", "Started"} {
+					for i := range pods {
+						r.Event(Ref{Kind: "Pod", Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))},
+							"Normal", reason, "m")
+					}
+				}
+				time.Sleep(c.within)
+				synctest.Wait()
+				if got := len(api.eventList()); got != 3*pods {
+					t.Fatalf("events after %s: got %d, want %d", c.within, got, 3*pods)
+				}
+				if got := most.Load(); got != c.atOnceMost {
+					t.Errorf("requests at a time: got up to %d, want %d", got, c.atOnceMost)
+				}
+				list := api.eventList()
+				slices.SortFunc(list, func(a, b *corev1.Event) int { // by the time of their creation
+					return cmp.Or(len(a.ResourceVersion)-len(b.ResourceVersion), strings.Compare(a.ResourceVersion, b.ResourceVersion))
+				})
+				reasons := map[string][]string{}
+				for _, e := range list {
+					reasons[e.InvolvedObject.Name] = append(reasons[e.InvolvedObject.Name], e.Reason)
+				}
+				for pod, got := range reasons {
+					if want := []string{"Pulled", "Created", "Started"}; !slices.Equal(got, want) {
+						t.Errorf("events of pod %s: got %q, want %q", pod, got, want)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestEventsBeforeTheEnd checks that what is held when the agent ends is written still.
