@@ -154,7 +154,8 @@ var made = []struct {
 	with string
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	// the names of systemd's slices have underscores in it
+	{regexp.MustCompile(`[0-9a-f]{8}([-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`\b10\.(244|77)\.\d+\.\d+\b`), "IP"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-X"},
