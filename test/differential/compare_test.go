@@ -69,7 +69,7 @@ func TestDifferencesAreFound(t *testing.T) {
 		"web events -Normal Started : Container started",
 		"web calls app -stop 0 within 30s > create 0", "web config app -envs[A].value = 1",
 		"web config app +envs[A].value = 2",
-		"web states app -ready",
+		"web states app -ready", "web reached -false", "web reached +false",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("got no difference %q in\n%s", want, strings.Join(found, "\n"))
@@ -78,8 +78,9 @@ func TestDifferencesAreFound(t *testing.T) {
 }
 
 func TestCutSequencesMatchAsFarAsTheyGo(t *testing.T) {
-	a := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}, {Text: "create 2"}}}
-	b := &sighting{Until: "restarts 2", Calls: []call{{Text: "create 0"}, {Text: "create 1"}}}
+	a := &sighting{Until: "restarts 2", Reached: true,
+		Calls: []call{{Text: "create 0"}, {Text: "create 1"}, {Text: "create 2"}}}
+	b := &sighting{Until: "restarts 2", Reached: true, Calls: []call{{Text: "create 0"}, {Text: "create 1"}}}
 	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
 		t.Errorf("got differences %v, want none", found)
 	}
