@@ -658,6 +658,19 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestRatesOfGoneCgroups checks that the samples of cgroups that are gone are forgotten, also if all requests are for CPU
+// and memory alone, as those of old versions of metrics-server.
+func TestRatesOfGoneCgroups(t *testing.T) {
+	for _, query := range []string{"", "?only_cpu_and_memory=true"} {
+		w := newWorld(t, true)
+		w.rates.note("/kubepods/gone", &Usage{At: time.Now().Add(-2 * rateStale)})
+		w.SummaryHandler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/stats/summary"+query, nil))
+		if _, kept := w.rates.last["/kubepods/gone"]; kept {
+			t.Errorf("/stats/summary%s: got a sample of a cgroup that is gone, want none", query)
+		}
+	}
+}
+
 // TestBlockVolume checks that the size of a block volume is exposed, also if its driver does not know it.
 func TestBlockVolume(t *testing.T) {
 	w := newWorld(t, true)

@@ -59,7 +59,6 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 		}
 		s.Pods = append(s.Pods, p)
 	}
-	c.rates.forget(time.Now())
 	return s, nil
 }
 
@@ -77,8 +76,10 @@ func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
 	return s, nil
 }
 
-// waitForRates takes a first sample of cgroups that have none and waits, so that the second sample gives a rate.
+// waitForRates takes a first sample of cgroups that have none and waits, so that the second sample gives a rate. It
+// forgets those of cgroups that are gone.
 func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
+	c.rates.forget(time.Now())
 	root, _ := c.machineUse(Basic)
 	_, ok := c.rates.note("/", &root)
 	for _, system := range c.systems() {
