@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,30 @@ func TestDropped(t *testing.T) {
 	})
 	if got, want := tracer.Dropped(), uint64(queueSize+3); got != want {
 		t.Errorf("got %d dropped spans, want %d", got, want)
+	}
+}
+
+// TestStopBesideSilentCollector checks that the agent hardly waits for a collector that does not answer when it stops.
+func TestStopBesideSilentCollector(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	tracer := New(Config{Endpoint: silent.Addr().String(), PerMillion: 1_000_000, Log: slog.New(slog.DiscardHandler)})
+	for range queueSize {
+		_, s := tracer.Root(t.Context(), "syncPod")
+		s.End(nil)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	tracer.Run(ctx)
+	if took := time.Since(began); took > 2*endTime {
+		t.Errorf("the stop took %v, want about %v", took, endTime)
+	}
+	if got := tracer.Dropped(); got != queueSize {
+		t.Errorf("got %d dropped spans, want %d", got, queueSize)
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	batchSize = 512
 	batchTime = 5 * time.Second
 	sendTime  = 10 * time.Second
+	// endTime is how long spans are still sent when the agent stops: it must not wait for a collector that hangs.
+	endTime = 2 * time.Second
 )
 
 // Config is what a Tracer needs.
@@ -59,7 +61,7 @@ func (t *Tracer) enqueue(s *Span) {
 	}
 }
 
-// Run sends spans until ctx ends, and then those that are in the queue.
+// Run sends spans until ctx ends, and then those that are in the queue, but no longer than endTime.
 func (t *Tracer) Run(ctx context.Context) {
 	conn, err := grpc.NewClient(t.cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})), grpc.WithDisableServiceConfig())
@@ -68,13 +70,16 @@ func (t *Tracer) Run(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
+	sending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(endTime, end) })()
 	failing := false
 	for {
 		batch := t.collect(ctx)
 		if len(batch) == 0 {
 			return
 		}
-		err := t.send(context.WithoutCancel(ctx), conn, batch)
+		err := t.send(sending, conn, batch)
 		if err != nil {
 			t.dropped.Add(uint64(len(batch)))
 		}

@@ -658,8 +658,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfGoneCgroups checks that the samples of cgroups that are gone are forgotten, also if all requests are for CPU
-// and memory alone, as those of old versions of metrics-server.
+// TestRatesOfGoneCgroups checks that the samples of cgroups that are gone are forgotten, also if all requests are for
+// CPU and memory alone, as those of old versions of metrics-server.
 func TestRatesOfGoneCgroups(t *testing.T) {
 	for _, query := range []string{"", "?only_cpu_and_memory=true"} {
 		w := newWorld(t, true)
