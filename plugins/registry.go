@@ -159,9 +159,8 @@ func (r *Registry) followWith(ctx context.Context, known map[string]*plugin, w w
 			again, problem = time.After(r.pollInterval), err.Error()
 		}
 		if problem != "" && problem != last {
-			r.log.Warn("cannot watch all directories of plugins, polling them "+
-				"(is the sysctl fs.inotify.max_user_watches too low?)",
-				"dir", r.dir, "err", problem, "interval", r.pollInterval)
+			r.log.Warn("cannot watch all directories of plugins, polling them", "dir", r.dir, "err", problem,
+				"interval", r.pollInterval)
 		}
 		last = problem
 		select {

@@ -2,8 +2,11 @@ package inotify
 
 import (
 	"encoding/binary"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -107,5 +110,18 @@ func TestLost(t *testing.T) {
 	binary.NativeEndian.PutUint32(event[4:], unix.IN_Q_OVERFLOW)
 	if path, known := w.path(decode(event)); path != "" || !known {
 		t.Errorf("got path %q, %v, want an empty path, true", path, known)
+	}
+}
+
+// TestTooManyWatches checks that the error of too many watches does not read like one about a full disk alone.
+func TestTooManyWatches(t *testing.T) {
+	err := watchError("/etc/cni", unix.ENOSPC)
+	if want := "raise the sysctl fs.inotify.max_user_watches"; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %q, want %q in it", err, want)
+	}
+	w := newWatcher(t)
+	missing := w.Add("/no/such/file")
+	if !errors.Is(missing, fs.ErrNotExist) || strings.Contains(missing.Error(), "sysctl") {
+		t.Errorf("got %v for a missing file, want %v without advice", missing, fs.ErrNotExist)
 	}
 }

@@ -2,6 +2,7 @@ package inotify
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -57,9 +58,19 @@ func Open(report func(Event)) (*Instance, error) {
 func (i *Instance) Watch(path string) (int32, error) {
 	wd, err := unix.InotifyAddWatch(i.fd, path, changesOf)
 	if err != nil {
-		return 0, &os.PathError{Op: "watch", Path: path, Err: err}
+		return 0, watchError(path, err)
 	}
 	return int32(wd), nil
+}
+
+// watchError is the error of a path that cannot be watched. The kernel says "no space left on device" for too many
+// watches, which is not about a disk.
+func watchError(path string, err error) error {
+	failed := &os.PathError{Op: "watch", Path: path, Err: err}
+	if !errors.Is(err, unix.ENOSPC) {
+		return failed
+	}
+	return fmt.Errorf("%w: too many inotify watches, raise the sysctl fs.inotify.max_user_watches", failed)
 }
 
 // Unwatch ends a watch. It does nothing if the watch has ended.
