@@ -307,8 +307,12 @@ func (p *Policy) Release(s *State, pod types.UID) {
 	s.Memory.Release(pod)
 }
 
-// Started gives back the memory of the init containers before the container that has started: they have ended.
+// Started gives back the memory of the init containers before the container that has started: they have ended, unless
+// it is an ephemeral one.
 func (p *Policy) Started(s *State, pod *corev1.Pod, container string) {
+	if role, _ := podutil.Container(&pod.Spec, container); role == podutil.RoleEphemeral {
+		return
+	}
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if c.Name == container {
 			return

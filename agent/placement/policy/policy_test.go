@@ -271,7 +271,8 @@ func TestMemoryAfterBoot(t *testing.T) {
 	}
 }
 
-// TestStarted checks that when an app container has started, the memory of the init containers is free.
+// TestStarted checks that when an app container has started, the memory of the init containers is free. An ephemeral
+// container may start beside them.
 func TestStarted(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicyNone)
 	s, err := p.Start(policy.State{})
@@ -280,6 +281,10 @@ func TestStarted(t *testing.T) {
 	}
 	one := pod("a", "+first 1 3Gi", "app 1 1Gi")
 	d := p.Admit(one, s, nil)
+	one.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
+	}
+	p.Started(&d.State, one, "debug")
 	if got, want := d.State.Memory.Machine[0].MemoryMap["memory"].Reserved, uint64(3*gib); got != want {
 		t.Errorf("reserved before: got %d, want %d", got, want)
 	}
