@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -51,8 +52,10 @@ func message(b []byte, field protowire.Number, text []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), text)
 }
 
+// str appends a string. Errors name files of pods, whose names may have any bytes: collectors refuse a whole request
+// for a string that is not UTF-8.
 func str(b []byte, field protowire.Number, text string) []byte {
-	return message(b, field, []byte(text))
+	return message(b, field, []byte(strings.ToValidUTF8(text, "\uFFFD")))
 }
 
 func number(b []byte, field protowire.Number, n uint64) []byte {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -130,6 +132,23 @@ func TestDropped(t *testing.T) {
 	})
 	if got, want := tracer.Dropped(), uint64(queueSize+3); got != want {
 		t.Errorf("got %d dropped spans, want %d", got, want)
+	}
+}
+
+// TestErrorWithAnyBytes checks that an error with the name of a file that is not UTF-8 does not cost a batch of spans.
+func TestErrorWithAnyBytes(t *testing.T) {
+	s := &fake.Collector{}
+	tracer := run(t, s, 1_000_000, func(tracer *Tracer) {
+		_, span := tracer.Root(t.Context(), "RemoveDir")
+		span.End(&os.PathError{Op: "unlinkat", Path: "data/\xff", Err: unix.EPERM})
+	})
+	_, requests := s.Requests()
+	if len(requests) != 1 || tracer.Dropped() != 0 {
+		t.Fatalf("got %d requests and %d dropped spans, want one request", len(requests), tracer.Dropped())
+	}
+	got := requests[0].ResourceSpans[0].ScopeSpans[0].Spans[0].Status.GetMessage()
+	if want := "unlinkat data/\uFFFD: operation not permitted"; got != want {
+		t.Errorf("got the error %q, want %q", got, want)
 	}
 }
 
