@@ -33,6 +33,8 @@ func tryGRPC(ctx context.Context, addr string, action *corev1.GRPCAction, limit 
 		grpc.WithTransportCredentials(secured),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer().DialContext(ctx, "tcp", addr)
 		}))

@@ -21,6 +21,7 @@ import (
 
 const (
 	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are read
+	maxHeaders = 64 << 10 // bytes of an answer's headers: in memory, short ones take many times their size
 	maxErrored = 3        // tries of a handler that cannot be run at all
 )
 

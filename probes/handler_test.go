@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -133,6 +135,25 @@ func TestHTTP2(t *testing.T) {
 	h.HTTPGet.Protocol = new(corev1.HTTPProtocolHTTP2)
 	if got, text := try(t, h); got != Succeeded || text != "HTTP/2.0" {
 		t.Errorf("protocol HTTP2: got %s %q, want HTTP/2.0", got, text)
+	}
+}
+
+// TestLargeHeadersAreNotRead checks that an answer with large headers fails the probe, with each version of HTTP.
+func TestLargeHeadersAreNotRead(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Large", strings.Repeat("x", 2*maxHeaders))
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	for _, protocol := range []corev1.HTTPProtocol{"", corev1.HTTPProtocolHTTP2} {
+		h := httpGet(t, s, "/")
+		h.HTTPGet.Protocol = &protocol
+		if got, text := try(t, h); got != Failed {
+			t.Errorf("protocol %q: got %s %q, want %s", protocol, got, text, Failed)
+		}
 	}
 }
 
@@ -274,6 +295,44 @@ func TestGRPC(t *testing.T) {
 		if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != c.want || text != c.text {
 			t.Errorf("got %s %q, want %s %q", got, text, c.want, c.text)
 		}
+	}
+}
+
+// bloated is a health server whose answers have headers and fields of these sizes that nobody asked for.
+type bloated struct {
+	grpc_health_v1.UnimplementedHealthServer
+	header, field int
+}
+
+func (b *bloated) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (
+	*grpc_health_v1.HealthCheckResponse, error) {
+	resp := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+	unknown := protowire.AppendTag(nil, 100, protowire.BytesType)
+	resp.ProtoReflect().SetUnknown(protowire.AppendBytes(unknown, make([]byte, b.field)))
+	return resp, grpc.SetHeader(ctx, metadata.Pairs("large", strings.Repeat("x", b.header)))
+}
+
+// TestLargeGRPCAnswerIsNotRead checks that an answer with large headers or fields fails the probe.
+func TestLargeGRPCAnswerIsNotRead(t *testing.T) {
+	for _, c := range []struct {
+		server bloated
+		want   Outcome
+	}{
+		{bloated{}, Succeeded}, {bloated{header: 2 * maxHeaders}, Failed}, {bloated{field: 2 * maxOutput}, Failed},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		grpc_health_v1.RegisterHealthServer(s, &c.server)
+		go func() { _ = s.Serve(l) }()
+		action := &corev1.GRPCAction{Port: portOf(t, l.Addr().String()).IntVal}
+		if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != c.want {
+			t.Errorf("%d bytes of headers, %d of a field: got %s %q, want %s", c.server.header, c.server.field, got, text,
+				c.want)
+		}
+		s.Stop()
 	}
 }
 

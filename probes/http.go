@@ -28,6 +28,8 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 	ForceAttemptHTTP2:   true,
 	DialContext:         dialer().DialContext,
+
+	MaxResponseHeaderBytes: maxHeaders,
 }
 
 // transportH2C is for servers that speak HTTP/2 without TLS, and only that.
