@@ -59,15 +59,17 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 	return Errored, "probe has no handler that is known: set exec, httpGet, tcpSocket or grpc"
 }
 
-// describe returns the event for an attempt, with the kubelet's message.
-func describe(kind Kind, outcome Outcome, text string) (reason, message string) {
+// describe returns the event for an attempt, with the kubelet's message. An error may repeat what a server has sent, so
+// it is cut like an answer.
+func describe(kind Kind, outcome Outcome, why string) (reason, message string) {
+	why = text([]byte(why))
 	switch outcome {
 	case Warned:
-		return "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, text)
+		return "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, why)
 	case Failed:
-		return "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, text)
+		return "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, why)
 	case Errored:
-		return "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %s", kind, text)
+		return "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %s", kind, why)
 	}
 	return "", ""
 }

@@ -157,6 +157,31 @@ func TestLargeHeadersAreNotRead(t *testing.T) {
 	}
 }
 
+// TestLongErrorIsCut checks that an error which repeats what a server has sent is no longer than an answer.
+func TestLongErrorIsCut(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(conn, "%s\r\n\r\n", strings.Repeat("x", maxHeaders/2))
+			conn.Close()
+		}
+	}()
+	get := &corev1.HTTPGetAction{Path: "/", Port: portOf(t, l.Addr().String())}
+	outcome, text := try(t, corev1.ProbeHandler{HTTPGet: get})
+	_, message := describe(Readiness, outcome, text)
+	if !strings.Contains(message, "malformed HTTP") || len(message) > maxOutput+100 {
+		t.Errorf("got an event of %d bytes, want at most about %d: %.100q", len(message), maxOutput, message)
+	}
+}
+
 // TestHTTPTimeout checks that a server that never answers fails the probe after its timeout. One that stops after the
 // headers neither fails it nor lets it succeed, as with the kubelet.
 func TestHTTPTimeout(t *testing.T) {
