@@ -13,6 +13,10 @@ type Interface struct {
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
+// maxInterfaces is how many interfaces of a network namespace are reported. A container may make any number, and each
+// has eight lines in /metrics/cadvisor.
+const maxInterfaces = 4096
+
 // interfacesOf reads the interfaces in the network namespace of a process; 0 is the agent itself.
 func interfacesOf(pid int) (all []Interface) {
 	path := "/proc/self/net/dev"
@@ -27,6 +31,9 @@ func interfacesOf(pid int) (all []Interface) {
 // kubelet it skips interfaces that only connect to others of the node.
 func parseNetDev(text []byte) (all []Interface) {
 	for line := range bytes.Lines(text) {
+		if len(all) == maxInterfaces {
+			break
+		}
 		name, numbers, ok := bytes.Cut(line, []byte{':'})
 		fields := bytes.Fields(numbers)
 		if !ok || len(fields) < 12 || ignoredInterface(string(bytes.TrimSpace(name))) {

@@ -43,6 +43,14 @@ veth1: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1
 	}
 }
 
+// TestManyInterfaces checks that a container with any number of network interfaces does not fill the metrics.
+func TestManyInterfaces(t *testing.T) {
+	text := strings.Repeat("eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n", 2*maxInterfaces)
+	if got := len(parseNetDev([]byte(text))); got != maxInterfaces {
+		t.Errorf("got %d interfaces, want %d", got, maxInterfaces)
+	}
+}
+
 func TestParseIO(t *testing.T) {
 	const v2 = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n253:1 rbytes=7\nnonsense\n"
 	want := []DeviceIO{
