@@ -159,7 +159,7 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	if changed {
 		p.cfg.Changed(pr.pod, status)
 	}
-	if changed && pr.target.Kind == Startup {
+	if changed && a.Kind == Startup {
 		p.beginSiblings(pr, now)
 	}
 }
