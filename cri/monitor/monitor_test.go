@@ -275,6 +275,29 @@ func TestRuntimeThatSettles(t *testing.T) {
 	})
 }
 
+// TestOtherConditions checks that a runtime which is back is reported at once, whatever its other conditions say:
+// containerd's ContainerdHasNoDeprecationWarnings is false on many nodes.
+func TestOtherConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports atomic.Int32
+		_, rt := run(t, hooks{reported: func(bool) { reports.Add(1) }})
+		rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "ContainerdHasDeprecationWarnings", "")
+		rt.Start()
+		time.Sleep(time.Minute)
+		rt.Crash(false)
+		time.Sleep(2 * statusInterval)
+		reports.Store(0)
+		rt.Start()
+		for before := rt.Verbs()["Status"]; rt.Verbs()["Status"] == before; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if got := reports.Load(); got != 1 {
+			t.Errorf("reports of the first answer: got %d, want 1", got)
+		}
+	})
+}
+
 // hooks are called by the monitor that run starts. Each may be nil.
 type hooks struct {
 	done     func(verb string, took time.Duration, err error)
@@ -292,7 +315,9 @@ func run(t *testing.T, h hooks) (*Monitor, *fake.Runtime) {
 	m := New(Config{
 		Client: client,
 		Report: func(_ *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) bool {
-			bad := func(c *runtimeapi.RuntimeCondition) bool { return !c.Status }
+			bad := func(c *runtimeapi.RuntimeCondition) bool {
+				return !c.Status && (c.Type == runtimeapi.RuntimeReady || c.Type == runtimeapi.NetworkReady)
+			}
 			ready := !slices.ContainsFunc(s.Status.Conditions, bad)
 			if h.reported != nil {
 				h.reported(ready)

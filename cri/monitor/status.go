@@ -84,10 +84,15 @@ func (p *statusPoll) check(ctx context.Context) {
 }
 
 // settling reports whether s may only say that the runtime has just started: it was ready before, the connection is
-// new, and some runtimes answer before they have read their network configuration.
+// new, and some runtimes answer before they have read their network configuration. Other conditions do not count:
+// containerd has one that is false while something is deprecated.
 func (p *statusPoll) settling(s *runtimeapi.StatusResponse) bool {
-	bad := func(c *runtimeapi.RuntimeCondition) bool { return !c.Status }
-	return p.reported && time.Since(p.back) < settleTime && slices.ContainsFunc(s.GetStatus().GetConditions(), bad)
+	return p.reported && time.Since(p.back) < settleTime && slices.ContainsFunc(s.GetStatus().GetConditions(), unready)
+}
+
+// unready reports whether a condition says that the runtime or its network is not ready.
+func unready(c *runtimeapi.RuntimeCondition) bool {
+	return !c.Status && (c.Type == runtimeapi.RuntimeReady || c.Type == runtimeapi.NetworkReady)
 }
 
 func (p *statusPoll) report(s *runtimeapi.StatusResponse) {

@@ -3,6 +3,7 @@ package fake
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,7 +36,7 @@ func (r *Runtime) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st := &pb.RuntimeStatus{}
-	for _, kind := range []string{pb.RuntimeReady, pb.NetworkReady} {
+	for _, kind := range slices.Sorted(maps.Keys(r.conditions)) {
 		st.Conditions = append(st.Conditions, proto.CloneOf(r.conditions[kind]))
 	}
 	return &pb.StatusResponse{Status: st, Features: &pb.RuntimeFeatures{},

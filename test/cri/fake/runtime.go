@@ -70,7 +70,7 @@ func New() *Runtime {
 	}
 }
 
-// SetCondition changes what Status returns; kind is RuntimeReady or NetworkReady.
+// SetCondition changes what Status returns; kind is RuntimeReady, NetworkReady or one of the runtime's own.
 func (r *Runtime) SetCondition(kind string, ok bool, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
