@@ -55,8 +55,9 @@ type Monitor struct {
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	status  atomic.Pointer[runtimeapi.StatusResponse]
 	podCIDR atomic.Pointer[string]
-	// runs counts the connections over which the runtime has answered: behind each may be another run of it.
-	runs atomic.Uint64
+	// connection is the number of the connection over which the version was read, 0 before: behind each connection may be
+	// another run of the runtime.
+	connection atomic.Uint64
 
 	// These wake a loop, which then looks at the newest state.
 	checkSoon, syncCIDR, syncImages latest.Signal
@@ -154,8 +155,8 @@ func (m *Monitor) pollImages(ctx context.Context) {
 // keepPodCIDR passes the pod CIDR to each run of the runtime, and again when it changes.
 func (m *Monitor) keepPodCIDR(ctx context.Context) {
 	type update struct {
-		cidr string
-		run  uint64
+		cidr       string
+		connection uint64
 	}
 	var sent update
 	for {
@@ -164,11 +165,11 @@ func (m *Monitor) keepPodCIDR(ctx context.Context) {
 			return
 		case <-m.syncCIDR:
 		}
-		cidr := m.podCIDR.Load()
-		if cidr == nil || *cidr == "" || m.runs.Load() == 0 {
+		cidr, connection := m.podCIDR.Load(), m.connection.Load()
+		if cidr == nil || *cidr == "" || connection == 0 {
 			continue
 		}
-		if next := (update{*cidr, m.runs.Load()}); next != sent && m.updatePodCIDR(ctx, next.cidr) {
+		if next := (update{*cidr, connection}); next != sent && m.updatePodCIDR(ctx, next.cidr) {
 			sent = next
 		}
 	}

@@ -18,9 +18,8 @@ type statusPoll struct {
 	lost, ready bool
 	// reported is what the last call of Report returned.
 	reported bool
-	// connection is the number of the connection over which the version was read, back the time of that.
-	connection uint64
-	back       time.Time
+	// back is when the version was read over a new connection.
+	back time.Time
 	// warned is when the log last said that the runtime does not answer.
 	warned time.Time
 	// quick is the number of calls left of those that CheckSoon requested, or that follow a new connection.
@@ -112,11 +111,12 @@ func (p *statusPoll) call(ctx context.Context) (*runtimeapi.StatusResponse, erro
 	if err != nil {
 		return nil, err
 	}
-	if c := p.cfg.Client.Connections(); c != p.connection {
+	if c := p.cfg.Client.Connections(); c != p.connection.Load() {
 		if err := p.readVersion(ctx); err != nil {
 			return nil, err
 		}
-		p.connection, p.back = c, time.Now()
+		p.connection.Store(c)
+		p.back = time.Now()
 		if p.reported {
 			p.quick = quickChecks
 		}
@@ -135,6 +135,5 @@ func (p *statusPoll) readVersion(ctx context.Context) error {
 			"runtime", v.RuntimeName, "version", v.RuntimeVersion, "flaw", flaw)
 	}
 	p.version.Store(v)
-	p.runs.Add(1)
 	return nil
 }
