@@ -24,7 +24,7 @@ func shownFlags(given flagValues) map[string]string {
 		case written && k.kind == kPassword:
 			all[k.flag] = "masked"
 		case written && k.kind == kURL:
-			all[k.flag] = withoutPassword(given.text(k.flag))
+			all[k.flag] = WithoutPassword(given.text(k.flag))
 		case !written && k.kind == kList && (k.field == "" || textAt(defaults(), k.field) == "null"):
 			all[k.flag] = "[]"
 		case written:

@@ -223,12 +223,12 @@ func (c KubeletConfiguration) masked(hide func(header string) bool) KubeletConfi
 		}
 	}
 	c.StaticPodURLHeader = masked
-	c.StaticPodURL = withoutPassword(c.StaticPodURL)
+	c.StaticPodURL = WithoutPassword(c.StaticPodURL)
 	return c
 }
 
-// withoutPassword returns a URL without its password.
-func withoutPassword(text string) string {
+// WithoutPassword returns a URL without its password, and a text that is no URL as it is.
+func WithoutPassword(text string) string {
 	if u, err := url.Parse(text); err == nil && u.User != nil {
 		return u.Redacted()
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
@@ -72,7 +72,7 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 		u.parse(data, origin, u.running, time.Time{}, now)
 	}
 	state := delivery{source: SourceHTTP, synced: u.everOK, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
-	where := redacted(u.cfg.URL)
+	where := config.WithoutPassword(u.cfg.URL)
 	for _, err := range u.errs {
 		state.problems = append(state.problems, Problem{
 			Source:  SourceHTTP,
@@ -115,13 +115,4 @@ var localPort = regexp.MustCompile(`:\d+->`)
 // failure is one problem.
 func withoutLocalPort(err error) error {
 	return errors.New(localPort.ReplaceAllString(err.Error(), "->"))
-}
-
-// redacted returns a URL without its password.
-func redacted(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return "the URL of static pods"
-	}
-	return u.Redacted()
 }
