@@ -38,6 +38,17 @@ func tryWithin(t *testing.T, timeout int32, h corev1.ProbeHandler, ports ...core
 		Probe:     &corev1.Probe{TimeoutSeconds: timeout, ProbeHandler: h}})
 }
 
+// listen returns a listener on the loopback address, which is closed when the test ends.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 func portOf(t *testing.T, addr string) intstr.IntOrString {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -159,11 +170,7 @@ func TestLargeHeadersAreNotRead(t *testing.T) {
 
 // TestLongErrorIsCut checks that an error which repeats what a server has sent is no longer than an answer.
 func TestLongErrorIsCut(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listen(t)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -252,11 +259,7 @@ func TestHTTPSTakesAnyCertificate(t *testing.T) {
 }
 
 func TestTCP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listen(t)
 	addr := l.Addr().String()
 	port := portOf(t, addr)
 	named := corev1.ContainerPort{Name: "db", ContainerPort: port.IntVal}
@@ -282,20 +285,14 @@ func TestTCP(t *testing.T) {
 }
 
 func TestGRPC(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	s, h := grpc.NewServer(), health.NewServer()
 	h.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
 	h.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	grpc_health_v1.RegisterHealthServer(s, h)
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
-	bare, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := listen(t)
 	other := grpc.NewServer()
 	go func() { _ = other.Serve(bare) }()
 	defer other.Stop()
@@ -323,7 +320,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// bloated is a health server whose answers have headers and fields of these sizes that nobody asked for.
+// bloated is a health server whose answers have headers and unknown fields of these sizes.
 type bloated struct {
 	grpc_health_v1.UnimplementedHealthServer
 	header, field int
@@ -345,10 +342,7 @@ func TestLargeGRPCAnswerIsNotRead(t *testing.T) {
 	}{
 		{bloated{}, Succeeded}, {bloated{header: 2 * maxHeaders}, Failed}, {bloated{field: 2 * maxOutput}, Failed},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t)
 		s := grpc.NewServer()
 		grpc_health_v1.RegisterHealthServer(s, &c.server)
 		go func() { _ = s.Serve(l) }()
@@ -366,10 +360,7 @@ func TestLargeGRPCAnswerIsNotRead(t *testing.T) {
 func TestGRPCOverTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&certified.TLS.Certificates[0])))
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	go func() { _ = s.Serve(l) }()
@@ -386,11 +377,7 @@ func TestGRPCOverTLS(t *testing.T) {
 
 // TestGRPCTimeout checks that a server that accepts and never speaks fails the probe after its timeout.
 func TestGRPCTimeout(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := listen(t)
 	action := &corev1.GRPCAction{Port: portOf(t, silent.Addr().String()).IntVal}
 	const want = "timeout: health rpc did not complete within 1s"
 	if got, text := tryWithin(t, 1, corev1.ProbeHandler{GRPC: action}); got != Failed || text != want {
