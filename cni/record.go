@@ -212,7 +212,7 @@ func (r *Record) ofOtherBoot() bool {
 	return r.Boot != now && r.Boot != "" && now != ""
 }
 
-// uptime returns how long the machine has been up. Nobody can set that clock.
+// uptime returns how long the machine has been up. That clock cannot be set.
 func uptime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // cannot fail for this clock
