@@ -53,7 +53,12 @@ func Evaluate(all []Threshold, levels map[string]Level, s State,
 	}
 	under := func(c condition) bool {
 		last := next.last[c]
-		if last.IsZero() || now.Sub(last) >= transition && !last.Equal(now) {
+		switch {
+		case last.IsZero():
+			return false
+		case last.Equal(now):
+			return true // the cause lasts, so the transition period has not begun
+		case now.Sub(last) >= transition:
 			return false
 		}
 		v.again(last.Add(transition))

@@ -76,6 +76,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestNoTransitionPeriod checks that a condition which ends with its cause asks for no evaluation while that lasts: it
+// would come at once, and again at once.
+func TestNoTransitionPeriod(t *testing.T) {
+	all := []Threshold{{Signal: MemoryAvailable, Value: bytes("10")}}
+	v, s := Evaluate(all, at("memory.available 9"), State{}, 0, epoch)
+	if !v.Pressure.Memory || !v.Again.IsZero() {
+		t.Errorf("short of memory: got pressure=%t, again at %v, want pressure and never", v.Pressure.Memory, v.Again)
+	}
+	v, _ = Evaluate(all, at("memory.available 50"), s, 0, epoch.Add(time.Second))
+	if v.Pressure.Memory || !v.Again.IsZero() {
+		t.Errorf("enough memory: got pressure=%t, again at %v, want no pressure and never", v.Pressure.Memory, v.Again)
+	}
+}
+
 func show(v Decision) string {
 	var words []string
 	if v.Pressure.Memory {
