@@ -149,6 +149,26 @@ func TestBlankDeviceIsFormatted(t *testing.T) {
 	}
 }
 
+// TestTypeIsAName checks that a pod cannot have mount(8) run a program of its choice: of the type fuse.x it runs x.
+func TestTypeIsAName(t *testing.T) {
+	called := filepath.Join(t.TempDir(), "called")
+	around(t, "mount", fmt.Sprintf(`echo "$*" >> %s`, called))
+	for name, d := range map[string]*disk{"blank": newDisk(t), "with data": newDisk(t).withData()} {
+		for _, fstype := range []string{"fuse./proc/1/root/bin/x", "fuse.x", "../x", "ext4,fuse.x"} {
+			device, err := Open(t.Context(), d.device)
+			must(t, err)
+			err = device.Mount(t.Context(), t.TempDir(), FileSystem{Type: fstype})
+			must(t, device.Close())
+			if err == nil || !strings.Contains(err.Error(), "is not the name of a file system") {
+				t.Errorf("%s device: got error %v for type %q, want that it is no name", name, err, fstype)
+			}
+		}
+	}
+	if got, err := os.ReadFile(called); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got mount called with %q (%v), want it not called", got, err)
+	}
+}
+
 // TestWipedDeviceIsFormatted checks that what is left behind the signatures that wipefs removes does not keep a
 // device from use: no tool knows it.
 func TestWipedDeviceIsFormatted(t *testing.T) {

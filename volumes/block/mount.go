@@ -28,6 +28,9 @@ func (d *Device) Mount(ctx context.Context, target string, fs FileSystem) error 
 	if fs.Type == "" {
 		fs.Type = defaultType
 	}
+	if err := checkType(fs.Type); err != nil {
+		return err
+	}
 	found, err := d.look(ctx, false)
 	switch {
 	case err != nil:
@@ -60,6 +63,15 @@ func (d *Device) Mount(ctx context.Context, target string, fs FileSystem) error 
 		return fmt.Errorf("%w (it holds %s)", err, found.held)
 	}
 	return err
+}
+
+// checkType returns an error for a type that is not a plain name. A pod chooses the type of its iSCSI volume, and for
+// the type "fuse.PROGRAM" mount(8) runs that program as root.
+func checkType(fstype string) error {
+	if strings.ContainsAny(fstype, "./") {
+		return fmt.Errorf("%q is not the name of a file system for block devices", fstype)
+	}
+	return nil
 }
 
 // format makes a file system on a device on which an earlier look has found nothing, if a second look finds exactly the
