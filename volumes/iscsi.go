@@ -22,7 +22,11 @@ type secretReader func(ctx context.Context, name string) (map[string]string, err
 // mountPodISCSI mounts a LUN that the pod itself names.
 func (m *mounting) mountPodISCSI(ctx context.Context) (Mounted, error) {
 	s := m.Volume.ISCSI
-	mounted, _, err := m.iscsi(iscsiVolume(m.Volume.Name, s, s.ReadOnly), nil, s, m.podSecret).mount(ctx)
+	v, err := iscsiVolume(m.Volume.Name, s, s.ReadOnly)
+	if err != nil {
+		return Mounted{}, err
+	}
+	mounted, _, err := m.iscsi(v, nil, s, m.podSecret).mount(ctx)
 	return mounted, err
 }
 
@@ -30,7 +34,10 @@ func (m *mounting) mountPodISCSI(ctx context.Context) (Mounted, error) {
 func (m *mounting) mountISCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
 	pv := claim.PV
 	s := iscsiSource(pv.Spec.ISCSI)
-	v := iscsiVolume(pv.Name, s, readOnly || s.ReadOnly)
+	v, err := iscsiVolume(pv.Name, s, readOnly || s.ReadOnly)
+	if err != nil {
+		return Mounted{}, err
+	}
 	v.Block = claim.Block()
 	v.MountOptions, v.AccessMode = podfs.MountOptions(pv), accessMode(pv)
 	secret := func(ctx context.Context, name string) (map[string]string, error) {
@@ -72,8 +79,11 @@ func iscsiSource(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSourc
 }
 
 // iscsiVolume describes a LUN to csi.
-func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) *csi.Volume {
-	lun := iscsi.Of(name, s)
+func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) (*csi.Volume, error) {
+	lun, err := iscsi.Of(name, s)
+	if err != nil {
+		return nil, fmt.Errorf("volume %q: %w", name, err)
+	}
 	lun.ReadOnly = readOnly
 	return &csi.Volume{
 		Driver:     pluginname.ISCSI,
@@ -85,7 +95,7 @@ func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) *csi.V
 		Attachable: true,
 		AccessMode: corev1.ReadWriteOnce,
 		Attributes: lun.Attributes(),
-	}
+	}, nil
 }
 
 // iscsiDriver is the CSIDriver that iscsi would have: the agent sets the fsGroup, and volumes are mounted with SELinux

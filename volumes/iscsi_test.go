@@ -138,6 +138,28 @@ func TestPodISCSISecret(t *testing.T) {
 	}
 }
 
+// TestPodISCSINames checks that names which lead to the directory of another pod's LUN are refused before the LUN is in
+// use: to take it down would take down that other LUN.
+func TestPodISCSINames(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(*corev1.ISCSIVolumeSource){
+		"portal":    func(s *corev1.ISCSIVolumeSource) { s.TargetPortal = "x/../10.0.0.1:3260" },
+		"interface": func(s *corev1.ISCSIVolumeSource) { s.ISCSIInterface = "x/../volumeDevices/iface-default" },
+		"target":    func(s *corev1.ISCSIVolumeSource) { s.IQN = "iqn.2026-01.test:x/../10.0.0.1:3260-iqn.2026-01.test:a" },
+	} {
+		manager, node, _ := lunManager(t, nil)
+		vol := lunOf("chap")
+		change(vol.ISCSI)
+		if _, err := manager.Mount(t.Context(), lunRequest(vol), chapSecrets{}); err == nil ||
+			!strings.Contains(err.Error(), "is not ") {
+			t.Errorf("%s: got the error %v, want that it is not valid", what, err)
+		}
+		if used := manager.csi.Used("uid"); len(used) != 0 || node.staged != nil {
+			t.Errorf("%s: got used %q, staged %v, want nothing", what, used, node.staged)
+		}
+	}
+}
+
 // TestPersistentISCSI checks the LUN of a PersistentVolume, as a device and as a file system that the pod only reads.
 func TestPersistentISCSI(t *testing.T) {
 	t.Parallel()

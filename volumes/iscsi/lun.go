@@ -30,8 +30,8 @@ type LUN struct {
 
 const byNodelet = "nodelet"
 
-// Of returns the LUN of a pod's volume.
-func Of(name string, s *corev1.ISCSIVolumeSource) *LUN {
+// Of returns the LUN of a pod's volume, or an error for names that must not become part of a path or an argument.
+func Of(name string, s *corev1.ISCSIVolumeSource) (*LUN, error) {
 	l := &LUN{
 		VolName:   name,
 		Portals:   portals(s.TargetPortal, s.Portals),
@@ -51,7 +51,7 @@ func Of(name string, s *corev1.ISCSIVolumeSource) *LUN {
 	if l.InitiatorName != "" { // an interface of its own, with the kubelet's name
 		l.Iface = l.Portals[0] + ":" + name
 	}
-	return l
+	return l, l.check()
 }
 
 const defaultPort = "3260"

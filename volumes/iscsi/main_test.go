@@ -144,7 +144,9 @@ func (w *world) lun(n string, change func(*corev1.ISCSIVolumeSource)) *LUN {
 	if change != nil {
 		change(s)
 	}
-	return Of("vol"+n, s)
+	l, err := Of("vol"+n, s)
+	w.must(err)
+	return l
 }
 
 func capability(block bool) *csipb.VolumeCapability {

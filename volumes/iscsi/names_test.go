@@ -43,8 +43,8 @@ func TestNames(t *testing.T) {
 			[]string{"[::1]:3260"}, "[::1]:3260:iqn.2026-01.test:x-lun-3:4",
 			"iface-[::1]:3260:vol/[::1]:3260-iqn.2026-01.test:x-lun-3-lun-4"},
 	} {
-		l := Of("vol", &c.source)
-		if err := l.check(); err != nil {
+		l, err := Of("vol", &c.source)
+		if err != nil {
 			t.Error(err)
 		}
 		if !slices.Equal(l.Portals, c.portals) || l.Handle() != c.handle || l.Directory() != c.directory {
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	} {
 		s := corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.test:a"}
 		change(&s)
-		if err := Of("vol", &s).check(); err == nil || !strings.HasPrefix(err.Error(), "iscsi: ") {
+		if _, err := Of("vol", &s); err == nil || !strings.HasPrefix(err.Error(), "iscsi: ") {
 			t.Errorf("%s: got %v, want an error", what, err)
 		}
 	}
