@@ -211,6 +211,23 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestUnreachableNode: without a connection nobody knows whether nodelet runs a node, so it does not count as restored.
+func TestUnreachableNode(t *testing.T) {
+	const noConnection = `case "$2" in "test -e"*) exit 255 ;; esac`
+	c := newCluster(t, "a", "b")
+	c.write("a.agent", "v1.37.2+nodelet.1")
+	c.write("a.after", noConnection)
+	out, code := c.run("roll-back", "--settle=0", "--ssh=ssh", "a", "b")
+	if code != 1 || !strings.Contains(out, "a: the kubelet cannot be restored") || strings.Contains(c.read("log"), "b: ") {
+		t.Errorf("roll-back: got exit code %d, commands\n%s\n%s", code, c.read("log"), out)
+	}
+	c = newCluster(t, "a")
+	c.write("a.after", noConnection+`; case "$2" in "nodelet systemd install"*) exit 255 ;; esac`)
+	if out, code := c.takeOver("a"); code != 1 || !strings.Contains(out, "a: the kubelet cannot be restored") {
+		t.Errorf("take-over: got exit code %d: %s", code, out)
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	c := newCluster(t, "a")
 	for want, args := range map[string][]string{
