@@ -163,6 +163,31 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestEachProblemHasAnArchive: the archive of an earlier attempt does not stand for the next one. `nodelet support`
+// refuses to overwrite a file.
+func TestEachProblemHasAnArchive(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("nodelet", `#!/bin/bash
+set -C
+echo "$ATTEMPT" > "${2:-nodelet-support-$ATTEMPT.tar.gz}"
+`)
+	c.write("a.after", `case "$2" in
+  *"nodelet support"*) eval "${2//\/var\/tmp/$CLUSTER}" ;;
+  "nodelet systemd install"*) exit 1 ;;
+esac`)
+	for _, attempt := range []string{"first", "second"} {
+		t.Setenv("ATTEMPT", attempt)
+		c.write("a.agent", "v1.37.2\n")
+		if out, code := c.takeOver("a"); code != 1 {
+			t.Fatalf("got exit code %d: %s", code, out)
+		}
+		found, err := exec.Command("grep", "-l", attempt, "-r", c.dir, "--include=nodelet-support*").Output()
+		if err != nil {
+			t.Errorf("archive of the %s attempt: got %q, %v; commands\n%s", attempt, found, err, c.read("log"))
+		}
+	}
+}
+
 // TestPodsThatEnd: pods that are gone or being deleted do not stop a rollout.
 func TestPodsThatEnd(t *testing.T) {
 	c := newCluster(t, "a")
