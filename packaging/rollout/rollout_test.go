@@ -25,12 +25,17 @@ const ssh = `#!/bin/bash
 node=$1; shift
 echo "$node: $*" >> "$CLUSTER/log"
 case "$*" in
-  cat*) cat > "$CLUSTER/$node.package" ;;
+  *dpkg*) (export NODE=$node; eval "${*//\/var\/tmp/$CLUSTER}") || exit ;;
   "nodelet systemd install"*) echo v1.37.2+nodelet.1 > "$CLUSTER/$node.agent" ;;
   "nodelet systemd uninstall"*) echo v1.37.2 > "$CLUSTER/$node.agent" ;;
   "test -e"*) grep -q nodelet "$CLUSTER/$node.agent" || exit 1 ;;
 esac
 [ ! -e "$CLUSTER/$node.after" ] || . "$CLUSTER/$node.after" "$node" "$*"
+`
+
+// dpkg stores the package that a node installs.
+const dpkg = `#!/bin/bash
+cp "$2" "$CLUSTER/$NODE.package"
 `
 
 // cluster is a directory with what the stand-ins know.
@@ -45,6 +50,7 @@ func newCluster(t *testing.T, nodes ...string) *cluster {
 	c := &cluster{t: t, dir: t.TempDir()}
 	c.write("kubectl", kubectl)
 	c.write("ssh", ssh)
+	c.write("dpkg", dpkg)
 	c.write("nodelet.deb", "the package")
 	for _, n := range nodes {
 		c.write(n+".agent", "v1.37.2\n")
@@ -89,7 +95,7 @@ func (c *cluster) takeOver(args ...string) (string, int) {
 // commands returns the commands that nodes got, without those about the package.
 func (c *cluster) commands() (all []string) {
 	for line := range strings.Lines(c.read("log")) {
-		if !strings.Contains(line, "nodelet-rollout.deb") {
+		if !strings.Contains(line, "dpkg -i") {
 			all = append(all, strings.TrimSpace(line))
 		}
 	}
@@ -129,6 +135,21 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// TestFileOfAnotherUser: /var/tmp is open to all users and to pods, so no file of another one is taken for the package.
+func TestFileOfAnotherUser(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("nodelet-rollout.deb", "mine")
+	if out, code := c.takeOver("a"); code != 0 {
+		t.Errorf("got exit code %d: %s", code, out)
+	}
+	if got := c.read("nodelet-rollout.deb"); got != "mine" {
+		t.Errorf("got file %q of another user after the installation, want it unchanged", got)
+	}
+	if got := c.read("a.package"); got != "the package" {
+		t.Errorf("got package %q", got)
+	}
+}
+
 // TestStops: each problem ends the rollout before the next node, and restores the kubelet where it was replaced.
 func TestStops(t *testing.T) {
 	const restored = "b: nodelet systemd uninstall --wait=2m"
@@ -137,7 +158,7 @@ func TestStops(t *testing.T) {
 		after, says string
 		restores    bool
 	}{
-		"package":   {`case "$2" in dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
+		"package":   {`case "$2" in *dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
 		"check":     {`case "$2" in *check*) exit 2 ;; esac`, "solve these problems first", false},
 		"install":   {install + `echo v1.37.2 > "$CLUSTER/b.agent"; exit 1 ;; esac`, "nodelet did not take over", false},
 		"not ready": {install + `echo False > "$CLUSTER/b.ready" ;; esac`, "node b is not Ready", true},
