@@ -3,6 +3,7 @@ package agent_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -32,6 +33,28 @@ func TestOrphanedLogs(t *testing.T) {
 		}
 		if want := []string{"default_web_" + string(web.UID), "of-something-else"}; !slices.Equal(got, want) {
 			t.Errorf("log directories: got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestDirectoriesOfNoPod checks that a directory whose name is no UID does not count as that of a pod. The cgroup tree
+// has no name for such a pod, so that its worker could never end.
+func TestDirectoriesOfNoPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		dirs := []string{"pods/lost+found", "pods/.snapshot", "logs/default_web_..", "logs/default_web_copy of 1234"}
+		for _, dir := range dirs {
+			if err := os.MkdirAll(w.path(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.sleep(2 * time.Minute)
+		for _, dir := range dirs {
+			if _, err := os.Stat(w.path(dir)); err != nil {
+				t.Errorf("got a directory of no pod removed, want it left alone: %v", err)
+			}
+		}
+		if strings.Contains(w.everythingLogged(), "orphaned pod found") {
+			t.Error("got a worker for a directory of no pod, want none")
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // orphans finds what pods that no source knows have left on the node, and starts workers that remove it. Only the loop
@@ -26,7 +28,8 @@ func (o *orphans) adoptListed(ctx context.Context) {
 }
 
 // adoptFromDisk starts workers that clean up after pods which have left only a directory, logs, a cgroup, a volume or a
-// prepared resource claim. The kubelet removes logs later than the rest, so it leaves them when it is replaced.
+// prepared resource claim. The kubelet removes logs later than the rest, so it leaves them when it is replaced. A
+// directory whose name is no UID, such as lost+found, belongs to no pod.
 func (o *orphans) adoptFromDisk(ctx context.Context) {
 	dirs, err := o.cfg.Volumes.Pods()
 	if err != nil {
@@ -43,7 +46,7 @@ func (o *orphans) adoptFromDisk(ctx context.Context) {
 	dirs = slices.Concat(dirs, groups, logs)
 	dirs = append(dirs, o.cfg.Claims.Pods()...)
 	for _, uid := range dirs {
-		if o.table.workers[uid] == nil && o.table.unwanted(uid) {
+		if podutil.ValidUID(uid) && o.table.workers[uid] == nil && o.table.unwanted(uid) {
 			o.adopt(ctx, unknownPod(uid, "", ""))
 		}
 	}
