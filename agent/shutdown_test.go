@@ -22,6 +22,8 @@ import (
 // fakeLogind is a logind whose shutdowns the test begins and calls off.
 type fakeLogind struct {
 	signals chan bool
+	// cut ends the connection to it.
+	cut chan error
 	// silent: it does not answer.
 	silent bool
 
@@ -30,7 +32,7 @@ type fakeLogind struct {
 	releases     int
 }
 
-func newLogind() *fakeLogind { return &fakeLogind{signals: make(chan bool, 4)} }
+func newLogind() *fakeLogind { return &fakeLogind{signals: make(chan bool, 4), cut: make(chan error)} }
 
 func (l *fakeLogind) ShuttingDown(ctx context.Context) (bool, error) {
 	if l.silent {
@@ -55,6 +57,8 @@ func (l *fakeLogind) Next(ctx context.Context) (bool, error) {
 	select {
 	case down := <-l.signals:
 		return down, nil
+	case err := <-l.cut:
+		return false, err
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -224,6 +228,35 @@ func TestShutdownCalledOff(t *testing.T) {
 		}
 		if !slices.Equal(s.events, want) {
 			t.Errorf("events: got %q, want %q", s.events, want)
+		}
+	})
+}
+
+// TestShutdownWithoutSignal checks that a shutdown that begins or is called off while there is no connection to logind
+// is noticed with the next connection.
+func TestShutdownWithoutSignal(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web"))
+		w.sleep(time.Second)
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		miss := func(down bool) {
+			bus.mu.Lock()
+			bus.down = down
+			bus.mu.Unlock()
+			bus.cut <- errors.New("the system bus has restarted")
+			w.sleep(time.Minute)
+		}
+		miss(true)
+		w.checkRunning()
+		if s.Admit(apiPod("new")) == nil || s.reported() == nil || bus.isLocked() {
+			t.Errorf("after the missed begin: got reason %v, locked %v, want new pods refused, a reason, and no lock",
+				s.reported(), bus.isLocked())
+		}
+		miss(false)
+		if r := s.Admit(apiPod("new")); r != nil || s.reported() != nil || !bus.isLocked() {
+			t.Errorf("after the missed end: got refusal %+v, reason %v, locked %v", r, s.reported(), bus.isLocked())
 		}
 	})
 }

@@ -164,7 +164,8 @@ func (s *Shutdown) Run(ctx context.Context) {
 	}
 }
 
-// follow does so for one connection to the system bus.
+// follow does so for one connection to the system bus. It asks first whether the machine goes down: while there was no
+// connection, signals were missed.
 func (s *Shutdown) follow(ctx context.Context) error {
 	bus, err := s.cfg.Connect(ctx)
 	if err != nil {
@@ -174,34 +175,34 @@ func (s *Shutdown) follow(ctx context.Context) error {
 	if err := bus.AllowDelay(ctx, s.total()); err != nil {
 		s.cfg.Log.Warn("logind may cut a node shutdown short", "wanted", s.total(), "err", err)
 	}
-	if err := bus.Delay(ctx); err != nil && !s.down.Load() {
-		return err
-	}
 	defer func() { _ = bus.Release() }() // at an orderly end; a crash leaves the lock with systemd
-	if s.down.Load() {
-		s.end(ctx, bus)
-	}
-	for {
-		down, err := bus.Next(ctx)
-		switch {
-		case err != nil:
+	down, err := bus.ShuttingDown(ctx)
+	for ; err == nil; down, err = bus.Next(ctx) {
+		s.see(down)
+		if err := bus.Delay(ctx); err != nil && !down { // once a shutdown has begun, there is no new lock
 			return err
-		case down:
-			s.report(beginMessage)
-			s.down.Store(true)
-			s.cfg.Reporter.SetShutdown(errDown)
+		}
+		if down {
 			s.end(ctx, bus)
-		default:
-			s.report(cancelMessage)
-			s.down.Store(false)
-			s.resumed.Store(false)
-			s.group.Store(-1)
-			s.cfg.Reporter.SetShutdown(nil)
-			if err := bus.Delay(ctx); err != nil {
-				return err
-			}
 		}
 	}
+	return err
+}
+
+// see takes over whether the machine goes down, and reports a change.
+func (s *Shutdown) see(down bool) {
+	if s.down.Swap(down) == down {
+		return
+	}
+	if down {
+		s.report(beginMessage)
+		s.cfg.Reporter.SetShutdown(errDown)
+		return
+	}
+	s.report(cancelMessage)
+	s.resumed.Store(false)
+	s.group.Store(-1)
+	s.cfg.Reporter.SetShutdown(nil)
 }
 
 func (s *Shutdown) report(message string) {
