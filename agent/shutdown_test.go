@@ -450,6 +450,35 @@ func TestShutdownStateUnreadable(t *testing.T) {
 	}
 }
 
+// TestShutdownThatWasCutOff checks that the record of an earlier shutdown that was cut off, as by a power failure, does
+// not count for the next one.
+func TestShutdownThatWasCutOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		state := []byte(`{"startTime":"1999-01-01T00:00:00Z","wave":1}`)
+		if err := os.WriteFile(w.path("graceful_node_shutdown_state"), state, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		groups := []shutdown.Group{{Priority: 0, Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}}
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, groups)
+		end()
+		if began, ended := s.Times(); began.Year() != 1999 || !ended.IsZero() {
+			t.Errorf("got times %v and %v, want those of the shutdown that was cut off", began, ended)
+		}
+		bus.down = true
+		s.Resume(t.Context())
+		if s.Interrupted(apiPod("high", withPriority(1000))) != nil || s.Interrupted(apiPod("low")) != nil {
+			t.Error("got pods of a group that has not begun interrupted, want none")
+		}
+		s, end = w.watchShutdowns(bus, groups)
+		defer end()
+		w.sleep(time.Minute)
+		if began, ended := s.Times(); began.Year() == 1999 || ended.IsZero() {
+			t.Errorf("got times %v and %v, want those of the shutdown that has ended", began, ended)
+		}
+	})
+}
+
 // TestShutdownWithFewerGroups checks that an agent that restarts in the middle of a shutdown with fewer groups than
 // before still waits for the pods.
 func TestShutdownWithFewerGroups(t *testing.T) {

@@ -42,6 +42,15 @@ func (s *Shutdown) load() (r record) {
 	return r
 }
 
+// forgetGroup removes the group from the record of a shutdown that was cut off, as by a power failure. It has not begun
+// in the next shutdown.
+func (s *Shutdown) forgetGroup() {
+	if r := s.load(); r.EndTime.IsZero() && r.Group >= 0 {
+		r.Group = -1
+		s.save(r)
+	}
+}
+
 func (s *Shutdown) save(r record) {
 	text, err := json.Marshal(r)
 	if err == nil {

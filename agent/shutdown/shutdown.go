@@ -184,6 +184,8 @@ func (s *Shutdown) follow(ctx context.Context) error {
 		}
 		if down {
 			s.end(ctx, bus)
+		} else {
+			s.forgetGroup()
 		}
 	}
 	return err
@@ -214,8 +216,8 @@ func (s *Shutdown) report(message string) {
 func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	kept := record{StartTime: time.Now()}
 	first := 0
-	if old := s.load(); s.resumed.Load() && old.EndTime.IsZero() {
-		kept, first = old, max(0, int(old.Group))
+	if old := s.load(); s.resumed.Load() && old.EndTime.IsZero() && old.Group >= 0 {
+		kept, first = old, int(old.Group)
 		if kept.StartTime.IsZero() {
 			kept.StartTime = time.Now()
 		}
