@@ -41,7 +41,7 @@ func allocationOf(pod *corev1.Pod) *allocation {
 	a.Generation = pod.Status.ObservedGeneration
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
-			if c := &list[i]; c.Resources != nil && c.State.Running != nil {
+			if c := &list[i]; c.Resources != nil {
 				a.Containers[c.Name] = only(*c.Resources)
 			}
 		}

@@ -32,8 +32,10 @@ func (w *world) resize(pod *corev1.Pod, cpu, memory string) {
 func (w *world) setResources(pod *corev1.Pod, cpu, memory string) {
 	w.change(func(set *pods.Set) {
 		next := set.Pods[pod.UID].DeepCopy()
-		if st, known := w.agent.status.newest(pod.UID); known {
-			next.Status = st
+		if w.agent != nil {
+			if st, known := w.agent.status.newest(pod.UID); known {
+				next.Status = st
+			}
 		}
 		next.Generation++
 		wants(cpu, memory)(next)
@@ -211,6 +213,29 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 			w.checkSize(b, 1000, "1Gi", fmt.Sprintf("PodResizePending Deferred %d", i+2))
 			w.end()
 		}
+	})
+}
+
+// TestResizeOfWaitingContainer checks that a resize of a container that waits for its back-off goes through admission,
+// if it is requested while the agent does not run.
+func TestResizeOfWaitingContainer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		b.Spec.Containers[0].Name = "crashing"
+		w.run(a, b)
+		w.sleep(time.Second)
+		for range 2 { // the first time it restarts at once
+			w.exit("crashing", 1)
+			w.sleep(time.Second)
+		}
+		if st := w.status(b); st.ContainerStatuses[0].State.Waiting == nil {
+			t.Fatalf("got %+v, want a container that waits", st.ContainerStatuses[0].State)
+		}
+		w.end()
+		w.setResources(b, "4", "1Gi")
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
 	})
 }
 
