@@ -154,8 +154,14 @@ func (i *Installer) checkFlags(flags []string) error {
 			return fmt.Errorf("flag %q contains a space or a quote: install without it and add it to %s", flag, i.envFile())
 		}
 	}
-	if _, err := os.Stat(i.envFile()); err != nil && len(flags) == 0 {
+	if len(flags) > 0 {
+		return nil
+	}
+	if _, err := os.Stat(i.envFile()); err != nil {
 		return errors.New("nodelet.service needs flags: name at least --config=FILE, or --manifests=DIR without a cluster")
+	}
+	if len(i.Flags) > 0 {
+		return fmt.Errorf("without other flags those in %s stay: add %s there", i.envFile(), strings.Join(i.Flags, " "))
 	}
 	return nil
 }

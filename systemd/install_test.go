@@ -112,7 +112,6 @@ func TestInstallOwnUnit(t *testing.T) {
 	if err := m.Uninstall(t.Context()); err == nil {
 		t.Error("uninstall beside a unit that somebody else wrote: got no error, want one")
 	}
-	m.check(m.ownUnitFile(), mine)
 }
 
 // TestInstallWithoutSystemd checks that nothing is written on a machine that systemd does not run.
@@ -230,6 +229,22 @@ func TestOldFlagsAreKept(t *testing.T) {
 	}
 	m.check(m.envFile(), "NODELET_ARGS=--v=2\n")
 	m.check(m.envFile()+".old", "NODELET_ARGS=--v=1\n")
+}
+
+// TestFurtherFlagsReplaceNone checks that a flag such as --accept-missing does not take the place of all others.
+func TestFurtherFlagsReplaceNone(t *testing.T) {
+	m := newMachine(t, true, "")
+	const flags = "NODELET_ARGS=--config=/etc/nodelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf\n"
+	if err := os.WriteFile(m.envFile(), []byte(flags), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.Flags = []string{"--accept-missing=qosReserved"}
+	err := m.Install(t.Context(), true, nil)
+	if err == nil || !strings.Contains(err.Error(), "add --accept-missing=qosReserved there") {
+		t.Errorf("got error %v, want advice", err)
+	}
+	m.check(m.envFile(), flags)
+	m.check(m.ownUnitFile(), "")
 }
 
 // TestOnlyAKubeletIsReplaced checks that a unit whose program is not the kubelet itself keeps it: the arguments of a
