@@ -131,7 +131,7 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, err
 	}
 	if state := p["LoadState"]; separate || state == "not-found" || state == "masked" {
-		return nil, i.checkFlags(flags)
+		return nil, errors.Join(i.checkUnit(), i.checkFlags(flags))
 	}
 	if len(flags) > 0 {
 		return nil, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
@@ -145,6 +145,14 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, err
 	}
 	return i.kubeletCommand(unit)
+}
+
+// checkUnit refuses to replace a nodelet.service that somebody else wrote.
+func (i *Installer) checkUnit() error {
+	if text, err := os.ReadFile(i.ownUnitFile()); err == nil && !strings.HasPrefix(string(text), written) {
+		return fmt.Errorf("%s was not written by this command: use it, or remove it first", i.ownUnitFile())
+	}
+	return nil
 }
 
 // checkFlags checks flags for the file with the environment of nodelet.service, which are split at blanks.

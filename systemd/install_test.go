@@ -112,6 +112,10 @@ func TestInstallOwnUnit(t *testing.T) {
 	if err := m.Uninstall(t.Context()); err == nil {
 		t.Error("uninstall beside a unit that somebody else wrote: got no error, want one")
 	}
+	if err := m.Install(t.Context(), true, []string{"--v=4"}); err == nil {
+		t.Error("install beside a unit that somebody else wrote: got no error, want one")
+	}
+	m.check(m.ownUnitFile(), mine)
 }
 
 // TestInstallWithoutSystemd checks that nothing is written on a machine that systemd does not run.
