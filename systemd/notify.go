@@ -3,7 +3,9 @@ package systemd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -11,6 +13,26 @@ import (
 
 // Status returns a state that shows a line in `systemctl status`.
 func Status(line string) string { return "STATUS=" + strings.ReplaceAll(line, "\n", " ") }
+
+// Line is the line that `systemctl status` shows of the agent. It is safe for concurrent use.
+type Line struct {
+	mu          sync.Mutex
+	state, wait string
+}
+
+// SetState sets what the agent does.
+func (l *Line) SetState(text string) { l.set(&l.state, text) }
+
+// SetWait sets what the node waits for, whatever the agent does; "" for nothing.
+func (l *Line) SetWait(text string) { l.set(&l.wait, text) }
+
+func (l *Line) set(part *string, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*part = text
+	parts := slices.DeleteFunc([]string{l.state, l.wait}, func(s string) bool { return s == "" })
+	_ = Notify(Status(strings.Join(parts, "; "))) // the line is no more than a help
+}
 
 // Notify sends state to the socket NOTIFY_SOCKET. Without that variable it does nothing.
 func Notify(state string) error {

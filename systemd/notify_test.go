@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -53,6 +54,39 @@ func TestNotify(t *testing.T) {
 				t.Errorf("systemd has read: got %q, want READY and the status", got)
 			}
 		})
+	}
+}
+
+// TestLine checks that the agent and what the node waits for do not replace each other in the status line.
+func TestLine(t *testing.T) {
+	next := listen(t, filepath.Join(t.TempDir(), "notify"))
+	line := &Line{}
+	line.SetWait("waiting for the certificate")
+	done := make(chan struct{})
+	close(done)
+	log := slog.New(slog.DiscardHandler)
+	s := Service{Runtime: "R", Work: "runs pods", Answered: done, Usable: done, Line: line, Log: log}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go s.Run(ctx)
+	for _, want := range []string{
+		"STATUS=waiting for the certificate",
+		"STATUS=waiting for the container runtime at R; waiting for the certificate",
+		"STATUS=waiting for the container runtime's network; waiting for the certificate",
+		"STATUS=runs pods; waiting for the certificate",
+		daemon.SdNotifyReady,
+	} {
+		if got := next(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	line.SetWait("")
+	if got, want := next(), "STATUS=runs pods"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	cancel()
+	if got := next(); got != daemon.SdNotifyStopping {
+		t.Errorf("got %q, want the end", got)
 	}
 }
 

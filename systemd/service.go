@@ -24,6 +24,7 @@ type Service struct {
 	Answered, Usable <-chan struct{}
 	// Healthy returns an error if the agent does not work; then the watchdog of systemd is not notified.
 	Healthy func(context.Context) error
+	Line    *Line
 	Log     *slog.Logger
 }
 
@@ -55,13 +56,13 @@ func (s Service) checkHealth(ctx context.Context) error {
 // awaitUsable waits for a runtime that can run pods, at most networkWait for its network. It reports whether ctx has
 // not ended.
 func (s Service) awaitUsable(ctx context.Context) bool {
-	_ = Notify(Status("waiting for the container runtime at " + s.Runtime))
+	s.Line.SetState("waiting for the container runtime at " + s.Runtime)
 	select {
 	case <-ctx.Done():
 		return false
 	case <-s.Answered:
 	}
-	_ = Notify(Status("waiting for the container runtime's network"))
+	s.Line.SetState("waiting for the container runtime's network")
 	line := s.Work
 	select {
 	case <-ctx.Done():
@@ -70,6 +71,6 @@ func (s Service) awaitUsable(ctx context.Context) bool {
 	case <-time.After(networkWait):
 		line += "; the container runtime's network was not ready at the start"
 	}
-	_ = Notify(Status(line))
+	s.Line.SetState(line)
 	return true
 }

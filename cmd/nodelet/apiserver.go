@@ -10,7 +10,6 @@ import (
 	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/status"
-	"github.com/nodelet/nodelet/systemd"
 )
 
 // apiServer is the connection to the API server, and what is published there.
@@ -73,7 +72,7 @@ func newIdentity(p *process) (*certs.Client, error) {
 	if c.Kubeconfig == "" && c.Bootstrap == "" {
 		return nil, nil
 	}
-	c.Say = func(line string) { _ = systemd.Notify(systemd.Status(line)) }
+	c.Say = p.line.SetWait
 	c.Log = p.log
 	return certs.NewClient(c)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/metrics/exporter"
 	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/systemd"
 )
 
 // process is one run of the agent: what all parts are made with, and what runs until it ends.
@@ -27,6 +28,7 @@ type process struct {
 	output
 	metrics     *exporter.Exporter
 	instruments *instruments.Metrics
+	line        *systemd.Line
 }
 
 // output is the log of the process.
@@ -58,7 +60,7 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	e := exporter.New(cfg.Node.Name)
 	e.AddSettings(cfg.Warnings)
 	e.AddFeatures(cfg.Gate)
-	p = &process{cfg: cfg, output: out, metrics: e, instruments: instruments.New(e)}
+	p = &process{cfg: cfg, output: out, metrics: e, instruments: instruments.New(e), line: &systemd.Line{}}
 	x := parts{sysmon: self.NewSysmon(p.log), links: &links{}}
 	if x.api, err = newAPIServer(p, x.links); err != nil {
 		return nil, nil, err

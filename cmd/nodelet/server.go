@@ -112,7 +112,8 @@ func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 		Healthy: func(ctx context.Context) error {
 			return errors.Join(m.Health(), l.supervisor.Alive(ctx))
 		},
-		Log: p.log,
+		Line: p.line,
+		Log:  p.log,
 	}
 }
 
