@@ -157,11 +157,12 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// secrets matches what looks like a secret in the log of another program. The agent, which is the same program, has no
-// use for it.
+// secrets matches what looks like a secret in the log of another program: after its name, up to the end of a string in
+// quotes, in quotes within quotes as in structured logs, or up to the end of a word. The agent, which is the same
+// program, has no use for it.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)["']?\s*[:=]\s*` +
-		`["']?(?:bearer |basic )?)[^\s"',;&]+` +
+	return regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)(?:\\?["'])?\s*[:=]\s*)` +
+		`(?:\\"(?:[^\\"\n]|\\\\\\?.)*|"(?:[^\\"\n]|\\.)*|'[^'\n]*|(?:bearer |basic )?[^\s"',;&]+)` +
 		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
 		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)`)
 })

@@ -122,6 +122,10 @@ func TestLogsAreRedacted(t *testing.T) {
 		"bearer " + canary,
 		"nodelet --manifest-url-header=X-Team: b," + "X-Key:" + canary + " --v=2",
 		"nodelet --manifest-url=http://user:" + canary + "@example.com/pods",
+		`body="{\"kind\":\"TokenRequest\",\"token\":\"` + canary + `\"}" after`,
+		`{"password":"one, two \" ` + canary + `"}`,
+		`msg="login failed" err="user \"a\", password=\"one\\\" ` + canary + `\""`,
+		"password='one two " + canary + "'",
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
 	} {
 		a.text("journal.txt", line+"\n")
@@ -131,7 +135,8 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 10 || !strings.Contains(text, "--v=2") {
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 14 || !strings.Contains(text, "--v=2") ||
+		!strings.Contains(text, "after") {
 		t.Errorf("got %s, want no %s", text, canary)
 	}
 }
