@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,16 +20,20 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 )
 
+// answerLimit is how long the agent may take for an answer, except for logs and exec.
+const answerLimit = 10 * time.Second
+
 // Client asks the agent on this machine; see Local. Its methods return an error that says what to do if no agent
 // answers.
 type Client struct {
 	socket string
 	http   *http.Client
+	limit  time.Duration // see answerLimit; tests shorten it
 }
 
 // NewClient returns a client for the agent with this root directory. It does not connect yet.
 func NewClient(rootDir string) *Client {
-	c := &Client{socket: filepath.Join(rootDir, localSocket)}
+	c := &Client{socket: filepath.Join(rootDir, localSocket), limit: answerLimit}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
@@ -108,6 +113,8 @@ func place(path string, c server.Container) string {
 
 // get decodes the JSON of an answer.
 func (c *Client) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, fmt.Errorf("no answer within %s: see its log", c.limit))
+	defer cancel()
 	body, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
@@ -126,6 +133,9 @@ func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, er
 		return nil, err
 	}
 	resp, err := c.http.Do(req)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return nil, fmt.Errorf("ask the agent at %s: %w", c.socket, cause)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent at %s: %w (is nodelet running with this --root-dir?)",
 			c.socket, cmp.Or(errors.Unwrap(err), err))

@@ -2,7 +2,11 @@ package podapi
 
 import (
 	"context"
+	"net"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,5 +40,21 @@ func TestPodOfSource(t *testing.T) {
 		if err != nil || got.Pod.UID != "want" {
 			t.Errorf("%s: got pod %q, %v, want the other one", name, got.Pod.UID, err)
 		}
+	}
+}
+
+// TestSilentAgent checks that the commands do not wait for ever for an agent that hangs: they say so.
+func TestSilentAgent(t *testing.T) {
+	root := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(root, localSocket)) // the kernel accepts connections, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	c := NewClient(root)
+	c.limit = time.Millisecond
+	_, err = c.Node(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 1ms: see its log") {
+		t.Errorf("got %v, want that the agent does not answer", err)
 	}
 }

@@ -6,7 +6,6 @@ package explain
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -112,9 +111,7 @@ func shape(text []byte) []byte {
 
 // once asks the agent, and returns the text to print and the error to end with.
 func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(c.Context, 10*time.Second)
-	defer cancel()
-	pods, err := client.Explain(ctx)
+	pods, err := client.Explain(c.Context)
 	all := o.chosen(pods, c.Args)
 	if err == nil && len(all) == 0 && len(c.Args) > 0 {
 		err = command.NoPod(c.Args, names(pods))

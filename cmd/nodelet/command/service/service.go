@@ -148,8 +148,6 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 
 // waitsFor returns why the node is not ready; empty if it is.
 func waitsFor(ctx context.Context, client *podapi.Client) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	node, err := client.Node(ctx)
 	if err != nil {
 		return err.Error()
