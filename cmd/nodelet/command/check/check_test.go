@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -175,6 +176,27 @@ func TestToolsAndLimits(t *testing.T) {
 	results := m.tools(t.Context())
 	if results[0].Level != Problem || !strings.HasPrefix(results[0].Text, "umount is missing") || len(results) != 7 {
 		t.Errorf("tools: got %v, want umount and six others", results)
+	}
+}
+
+// TestAdviceForLimits follows the advice for two limits, and checks that the machine has both after its next boot.
+func TestAdviceForLimits(t *testing.T) {
+	m := newMachine(t, map[string]string{
+		"/proc/sys/fs/inotify/max_user_instances": "128",
+		"/proc/sys/fs/inotify/max_user_watches":   "8192",
+		"/bin/sysctl":                             "#!/bin/sh\n",
+		"/etc/sysctl.d/90-node.conf":              "vm.swappiness = 1\n",
+	})
+	t.Setenv("PATH", m.path("/bin")+":"+os.Getenv("PATH"))
+	for _, r := range m.limits(t.Context()) {
+		text := strings.ReplaceAll(r.Advice, "/etc/", m.path("/etc/")+"/")
+		if out, err := exec.Command("sh", "-c", text).CombinedOutput(); err != nil {
+			t.Errorf("%s: got %v: %s", r.Advice, err, out)
+		}
+	}
+	const all = "vm.swappiness = 1\nfs.inotify.max_user_instances = 256\nfs.inotify.max_user_watches = 65536"
+	if got := m.read("/etc/sysctl.d/90-node.conf"); got != all {
+		t.Errorf("got %q, want %q", got, all)
 	}
 }
 

@@ -226,7 +226,7 @@ func (m *Machine) limits(context.Context) []Result {
 		if err == nil && n < l.want {
 			name := strings.ReplaceAll(l.file, "/", ".")
 			all = append(all, result("limits", Warning, fmt.Sprintf("%s is %d: %s", name, n, l.why),
-				fmt.Sprintf("echo '%s = %d' > /etc/sysctl.d/90-node.conf; sysctl --system", name, l.want))...)
+				fmt.Sprintf("echo '%s = %d' >> /etc/sysctl.d/90-node.conf; sysctl --system", name, l.want))...)
 		}
 	}
 	if all == nil {
