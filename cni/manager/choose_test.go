@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"k8s.io/client-go/rest"
 )
 
 // silentRuntime is a container runtime that reports no directories, as CRI-O.
@@ -28,21 +30,22 @@ func TestChoose(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode, confDir string
 		bins          []string
-		cluster       cluster
+		core          rest.Interface
 		want          string
 		wantBins      []string
 	}{
-		"agent": {ModeAgent, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
+		"agent": {ModeAgent, t.TempDir(), nil, nil, ModeAgent, []string{defaultBinDir}},
 		"agent with a directory": {
-			ModeAgent, t.TempDir(), []string{"/bins"}, standalone{}, ModeAgent, []string{"/bins"},
+			ModeAgent, t.TempDir(), []string{"/bins"}, nil, ModeAgent, []string{"/bins"},
 		},
-		"auto":                           {ModeAuto, t.TempDir(), nil, standalone{}, ModeAgent, []string{defaultBinDir}},
-		"auto with an API server":        {ModeAuto, t.TempDir(), nil, apiServer{}, ModeRuntime, nil},
-		"auto with a configured network": {ModeAuto, configured, nil, standalone{}, ModeRuntime, nil},
-		"runtime":                        {ModeRuntime, t.TempDir(), nil, standalone{}, ModeRuntime, nil},
+		"auto":                           {ModeAuto, t.TempDir(), nil, nil, ModeAgent, []string{defaultBinDir}},
+		"auto with an API server":        {ModeAuto, t.TempDir(), nil, &rest.RESTClient{}, ModeRuntime, nil},
+		"auto with a configured network": {ModeAuto, configured, nil, nil, ModeRuntime, nil},
+		"runtime":                        {ModeRuntime, t.TempDir(), nil, nil, ModeRuntime, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &Manager{log: slog.New(slog.DiscardHandler), cluster: test.cluster, cfg: Config{
+			m := &Manager{log: slog.New(slog.DiscardHandler), cfg: Config{
+				Core:     test.core,
 				Mode:     test.mode,
 				ConfDir:  test.confDir,
 				BinDirs:  test.bins,

@@ -20,8 +20,6 @@ const requestTimeout = 10 * time.Second
 
 // cluster is what the manager needs of the API server.
 type cluster interface {
-	// auto returns the mode that ModeAuto stands for on a node whose network is not configured.
-	auto() string
 	// unmasqueraded returns the destinations to which pods keep their address by default.
 	unmasqueraded() []netip.Prefix
 	// definition returns a NetworkAttachmentDefinition as JSON. file is where its configuration was looked for before;
@@ -34,8 +32,6 @@ type cluster interface {
 // standalone is the cluster of a node without an API server.
 type standalone struct{}
 
-func (standalone) auto() string { return ModeAgent }
-
 func (standalone) unmasqueraded() []netip.Prefix { return nil }
 
 func (standalone) definition(_ context.Context, _, _, file string) ([]byte, error) {
@@ -45,8 +41,6 @@ func (standalone) definition(_ context.Context, _, _, file string) ([]byte, erro
 func (standalone) annotate(context.Context, cni.Pod, string, string) error { return nil }
 
 type apiServer struct{ core rest.Interface }
-
-func (apiServer) auto() string { return ModeRuntime }
 
 func (apiServer) unmasqueraded() []netip.Prefix { return cni.Private }
 

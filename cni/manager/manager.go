@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -170,25 +171,29 @@ func (m *Manager) Run(ctx context.Context) {
 // choose returns the mode, and the directories in that mode. As the runtime's plugin, nodelet needs a directory for
 // plugins even if the runtime does not report one.
 func (m *Manager) choose(dirs cni.Dirs) (mode string, _ cni.Dirs) {
-	mode = m.cfg.Mode
-	if mode == ModeAuto {
-		mode = ModeRuntime
-		if cni.Vacant(dirs.Conf) {
-			mode = m.cluster.auto()
-		}
-	}
+	mode = Resolve(m.cfg.Mode, m.cfg.Core != nil, dirs.Conf)
 	if mode == ModeAgent && len(dirs.Bins) == 0 {
 		dirs.Bins = []string{defaultBinDir}
 	}
 	return mode, dirs
 }
 
-// dirs returns where the runtime looks for its network: what the configuration says, else the runtime, else the
-// default for configurations. The directories for plugins may be unknown.
+// Resolve returns the mode that a configured one stands for on a node with an API server or without one. confDir is
+// where the runtime looks for its network.
+func Resolve(configured string, api bool, confDir string) string {
+	switch {
+	case configured != ModeAuto:
+		return configured
+	case !api && cni.Vacant(confDir):
+		return ModeAgent
+	}
+	return ModeRuntime
+}
+
+// dirs returns where the runtime looks for its network. It asks the runtime if the configuration does not say it.
 func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
-	d = cni.Dirs{Conf: m.cfg.ConfDir, Bins: m.cfg.BinDirs}
-	if d.Conf != "" && len(d.Bins) > 0 {
-		return d, true
+	if m.cfg.ConfDir != "" && len(m.cfg.BinDirs) > 0 {
+		return m.cfg.Dirs(nil), true
 	}
 	select {
 	case <-m.cfg.Answered:
@@ -196,20 +201,18 @@ func (m *Manager) dirs(ctx context.Context) (d cni.Dirs, ok bool) {
 		return d, false
 	}
 	info := m.info(ctx)
-	if ctx.Err() != nil {
-		return d, false
-	}
+	return m.cfg.Dirs(info), ctx.Err() == nil
+}
+
+// Dirs returns where the runtime looks for its network: what the configuration says, else what the runtime says in the
+// verbose part of its status, else the default for configurations. The directories for plugins may be unknown.
+func (c Config) Dirs(info map[string]string) cni.Dirs {
 	reported := cni.RuntimeDirs(info)
-	if d.Conf == "" {
-		d.Conf = reported.Conf
-	}
+	d := cni.Dirs{Conf: cmp.Or(c.ConfDir, reported.Conf, defaultConfDir), Bins: c.BinDirs}
 	if len(d.Bins) == 0 {
 		d.Bins = reported.Bins
 	}
-	if d.Conf == "" {
-		d.Conf = defaultConfDir
-	}
-	return d, true
+	return d
 }
 
 // info asks the runtime until it answers or ctx ends: the directories count as long as the agent runs.

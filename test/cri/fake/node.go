@@ -39,7 +39,7 @@ func (r *Runtime) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	for _, kind := range slices.Sorted(maps.Keys(r.conditions)) {
 		st.Conditions = append(st.Conditions, proto.CloneOf(r.conditions[kind]))
 	}
-	return &pb.StatusResponse{Status: st, Features: &pb.RuntimeFeatures{},
+	return &pb.StatusResponse{Status: st, Info: r.Info, Features: &pb.RuntimeFeatures{},
 		RuntimeHandlers: []*pb.RuntimeHandler{{Name: "", Features: &pb.RuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: true, UserNamespaces: true}}}}, nil
 }

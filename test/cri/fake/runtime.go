@@ -18,6 +18,8 @@ import (
 type Runtime struct {
 	// RuntimeName and RuntimeVersion are what the Version call returns; containerd v2.4.2 where empty.
 	RuntimeName, RuntimeVersion string
+	// Info is the verbose part of what the Status call returns.
+	Info map[string]string
 	// CgroupDriver is what the RuntimeConfig call returns.
 	CgroupDriver pb.CgroupDriver
 	// NoEvents makes GetContainerEvents unimplemented.

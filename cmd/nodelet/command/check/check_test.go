@@ -20,8 +20,11 @@ import (
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // newMachine is a Machine whose files are these.
@@ -202,10 +205,40 @@ func TestAdviceForLimits(t *testing.T) {
 
 func TestNetwork(t *testing.T) {
 	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},{"type":"portmap"}]}`
-	m := newMachine(t, map[string]string{"/etc/cni/net.d/10-pods.conflist": conf, "/opt/cni/bin/bridge": ""})
-	want(t, "plugin", m.network(t.Context()), "problem network pods needs the plugins portmap")
-	want(t, "nothing", newMachine(t, nil).network(t.Context()), "warning no network configuration")
-	want(t, "agent", newMachine(t, nil, "--network=agent").network(t.Context()), "ok nodelet sets it up")
+	files := map[string]string{"/etc/cni/net.d/10-pods.conflist": conf, "/opt/cni/bin/bridge": ""}
+	const away = "--container-runtime-endpoint=unix:///nonexistent/containerd.sock"
+	want(t, "plugin", newMachine(t, files, away).network(t.Context()), "problem network pods needs the plugins portmap")
+	nothing := newMachine(t, nil, away, "--kubeconfig=/k")
+	want(t, "nothing", nothing.network(t.Context()), "warning no network configuration in /etc/cni/net.d")
+	want(t, "agent", newMachine(t, nil, away, "--network=agent").network(t.Context()), "ok nodelet sets it up")
+}
+
+// TestNetworkOfRuntime checks that the directories of the runtime count, and that nodelet sets up the network by itself
+// only if there is neither another one nor a cluster.
+func TestNetworkOfRuntime(t *testing.T) {
+	rt := fake.New()
+	rt.CgroupDriver = runtimeapi.CgroupDriver_SYSTEMD
+	rt.Info = map[string]string{"config": `{"cni":{"confDir":"/of/runtime","binDirs":["/of/runtime/bin"]}}`}
+	rt.SetCondition(runtimeapi.NetworkReady, false, "", "no network")
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	if err := rt.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Close()
+	endpoint := "--container-runtime-endpoint=unix://" + socket
+	files := map[string]string{"/of/runtime/10-pods.conflist": `{"name":"pods","plugins":[{"type":"bridge"}]}`,
+		"/of/runtime/bin/bridge": ""}
+	want(t, "its directories", newMachine(t, files, endpoint).network(t.Context()), "ok network pods in /of/runtime")
+	alone := newMachine(t, nil, endpoint)
+	want(t, "no cluster", alone.network(t.Context()), "ok nodelet sets it up (--network=auto)")
+	want(t, "no cluster, runtime", alone.runtime(t.Context()), "ok containerd", "ok driver")
+	joined := newMachine(t, nil, endpoint, "--kubeconfig=/k")
+	want(t, "cluster", joined.network(t.Context()), "warning no network configuration in /of/runtime")
+	got := joined.runtime(t.Context())
+	want(t, "cluster, runtime", got, "ok containerd", "ok driver", "warning the runtime's network is not ready")
+	if last := got[len(got)-1]; !strings.Contains(last.Advice, "install a network add-on") {
+		t.Errorf("got advice %q, want that nodelet does not set up the network of this node", last.Advice)
+	}
 }
 
 func TestPorts(t *testing.T) {

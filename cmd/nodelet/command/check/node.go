@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images/provider"
@@ -31,7 +32,7 @@ const runtimeLimit = 5 * time.Second
 
 func (m *Machine) runtime(ctx context.Context) []Result {
 	endpoint := m.Config.Kubelet.ContainerRuntimeEndpoint
-	client, err := cri.Dial(endpoint, cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: runtimeLimit})
+	client, err := m.dial()
 	if err != nil {
 		return result("runtime", Problem, err.Error(), "correct containerRuntimeEndpoint")
 	}
@@ -58,15 +59,38 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 		case c.Status:
 		case c.Type == runtimeapi.RuntimeReady:
 			all = append(all, result("runtime", Problem, "it is not ready: "+c.Message, "see its log")...)
-		case c.Type == runtimeapi.NetworkReady && m.Config.Network.Mode == "runtime":
-			all = append(all, result("network", Problem, "the runtime's network is not ready: "+c.Message,
+		case c.Type == runtimeapi.NetworkReady && !m.ownNetwork(m.dirs(ctx, client)):
+			level := Warning // a network add-on may come with the cluster
+			if m.Config.Network.Mode == manager.ModeRuntime {
+				level = Problem
+			}
+			all = append(all, result("network", level, "the runtime's network is not ready: "+c.Message,
 				"install a network add-on, or let nodelet set up the network with --network=agent")...)
-		case c.Type == runtimeapi.NetworkReady && m.Config.Network.Mode == "auto":
-			all = append(all, result("network", Warning, "the runtime's network is not ready: "+c.Message,
-				"nodelet sets up the network itself as long as no network add-on is there (--network=auto)")...)
 		}
 	}
 	return all
+}
+
+// dial returns a client of the container runtime.
+func (m *Machine) dial() (*cri.Client, error) {
+	return cri.Dial(m.Config.Kubelet.ContainerRuntimeEndpoint,
+		cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: runtimeLimit})
+}
+
+// dirs returns where the runtime looks for its network. A runtime that does not answer uses its defaults.
+func (m *Machine) dirs(ctx context.Context, client *cri.Client) cni.Dirs {
+	info, _ := client.Info(ctx)
+	d := manager.Settings(m.Config).Dirs(info)
+	if len(d.Bins) == 0 {
+		d.Bins = []string{"/opt/cni/bin", "/usr/lib/cni"}
+	}
+	return d
+}
+
+// ownNetwork reports whether nodelet sets up the pod network.
+func (m *Machine) ownNetwork(dirs cni.Dirs) bool {
+	c := m.Config
+	return manager.Resolve(c.Network.Mode, c.Paths.Kubeconfig != "", m.path(dirs.Conf)) == manager.ModeAgent
 }
 
 // driver compares the cgroup drivers. nodelet uses that of the runtime if it tells it.
@@ -83,34 +107,32 @@ func (m *Machine) driver(ctx context.Context, client *cri.Client) []Result {
 }
 
 // network looks at the files of the runtime's pod network.
-func (m *Machine) network(context.Context) []Result {
-	c := m.Config.Network
-	if c.Mode == "agent" {
-		return result("network", OK, "nodelet sets it up (--network=agent)", "")
+func (m *Machine) network(ctx context.Context) []Result {
+	client, err := m.dial()
+	if err != nil {
+		return nil // a problem of the runtime
 	}
-	confDir, binDirs := c.ConfDir, c.BinDirs
-	if confDir == "" {
-		confDir = "/etc/cni/net.d"
+	defer client.Close()
+	dirs := m.dirs(ctx, client)
+	if m.ownNetwork(dirs) {
+		return result("network", OK, "nodelet sets it up (--network="+m.Config.Network.Mode+")", "")
 	}
-	if len(binDirs) == 0 {
-		binDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
-	}
-	n := cni.First(m.path(confDir))
+	n := cni.First(m.path(dirs.Conf))
 	if n == nil {
-		return result("network", Warning, "no network configuration in "+confDir,
+		return result("network", Warning, "no network configuration in "+dirs.Conf,
 			"a network add-on writes one when it runs; until then the node is not Ready")
 	}
 	var missing []string
 	for _, p := range n.Plugins {
-		if t := p.Network.Type; !m.plugin(binDirs, t) {
+		if t := p.Network.Type; !m.plugin(dirs.Bins, t) {
 			missing = append(missing, t)
 		}
 	}
 	if len(missing) > 0 {
 		return result("network", Problem, fmt.Sprintf("network %s needs the plugins %s, which are in none of %s",
-			n.Name, strings.Join(missing, ", "), strings.Join(binDirs, ", ")), "install the CNI plugins")
+			n.Name, strings.Join(missing, ", "), strings.Join(dirs.Bins, ", ")), "install the CNI plugins")
 	}
-	return result("network", OK, "network "+n.Name+" in "+confDir, "")
+	return result("network", OK, "network "+n.Name+" in "+dirs.Conf, "")
 }
 
 func (m *Machine) plugin(dirs []string, name string) bool {
