@@ -311,7 +311,8 @@ func (c *Client) pause(failed int, now time.Time) time.Duration {
 
 // reload reads the files that changed. If they cannot be used, the old identity stays.
 func (c *Client) reload() {
-	if !c.pending && digest(c.files()) == c.used {
+	seen := digest(c.files())
+	if !c.pending && seen == c.used {
 		return
 	}
 	rc, leaf, err := c.load(c.now())
@@ -323,9 +324,9 @@ func (c *Client) reload() {
 		c.log.Info("kubeconfig and client certificate reloaded", "kubeconfig", c.cfg.Kubeconfig)
 		c.cfg.Say("")
 	case !c.pending:
-		c.used = digest(c.files())
 		c.log.Warn("cannot use the changed kubeconfig or client certificate, keeping the old one", "err", err)
 	}
+	c.used = seen // what has changed since is read again
 }
 
 // obtain requests a certificate, with the present one if it is valid, or else with the bootstrap credentials.

@@ -296,6 +296,41 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// TestChangedWhileRead checks that a kubeconfig that changes while the agent reads it is read again.
+func TestChangedWhileRead(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Rotate = false
+	write := func(c *cluster) {
+		user := c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		c.kubeconfig("kubelet.conf", user, c.caPEM())
+	}
+	write(c)
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(c)
+	moved := newCluster(t)
+	moved.dir = c.dir
+	asked := 0
+	id.now = func() time.Time {
+		if asked++; asked == 2 { // the files have been read, and are not in use yet
+			write(moved)
+		}
+		return time.Now()
+	}
+	id.reload()
+	id.now = time.Now
+	run(t, id)
+	waittest.Until(t, "a request at the new place", func() bool {
+		_ = get(t, id.Config())
+		moved.mu.Lock()
+		defer moved.mu.Unlock()
+		return moved.users[nodeUser] > 0
+	})
+}
+
 func TestNewClientErrors(t *testing.T) {
 	c := newCluster(t)
 	cfg := c.config()
