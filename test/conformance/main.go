@@ -108,7 +108,12 @@ func parse() options {
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`limit` for all specs")
 	flag.StringVar(&o.resume, "resume", env("RESUME", ""),
 		"`file` with the result of a run: leave out what has passed in it, and add to it")
-	flag.StringVar(&o.reports, "reports", "", "`directory` of the reports (default .cache/conformance/AGENT)")
+	flag.StringVar(
+		&o.reports,
+		"reports",
+		"",
+		"`directory` of the reports (default .cache/conformance/AGENT, with -node node-AGENT)",
+	)
 	flag.StringVar(&o.knownFile, "known", knownFile, "`file` with the specs that may fail")
 	flag.BoolVar(
 		&o.keep,
@@ -151,6 +156,9 @@ func parse() options {
 	o.csi = o.csi || strings.Contains(o.focus, "CSI")
 	if o.reports == "" {
 		o.reports = filepath.Join(".cache/conformance", *agent)
+		if o.node {
+			o.reports = filepath.Join(".cache/conformance", "node-"+*agent)
+		}
 	}
 	if o.node {
 		o.forNode()

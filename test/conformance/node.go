@@ -63,7 +63,6 @@ func (o *options) forNode() {
 	if o.knownFile == knownFile {
 		o.knownFile = knownNodeFile
 	}
-	o.reports = filepath.Join(filepath.Dir(o.reports), "node-"+filepath.Base(o.reports))
 }
 
 // nodeRun is one run of the suite on the node of a testbed.

@@ -36,6 +36,8 @@ type insideProgram struct {
 	dir string
 	// args are those that it always gets.
 	args []string
+	// cgroupfs: its testbed has the cgroup driver cgroupfs and not systemd.
+	cgroupfs bool
 	// needs builds what its testbed runs, before the machine boots, and returns the archives of its images.
 	needs func(context.Context, *testbed.Cache) (images []string, err error)
 }
@@ -52,7 +54,13 @@ var insidePrograms = map[string]insideProgram{
 	"conformance": {
 		pkg:   "./test/conformance",
 		args:  []string{"-reports=" + reportsInside},
-		needs: conformanceNeeds,
+		needs: suiteNeeds("suite"),
+	},
+	"node-e2e": {
+		pkg:      "./test/conformance",
+		args:     []string{"-node", "-reports=" + reportsInside},
+		cgroupfs: true, // its specs see a part of the cgroup tree as the whole, which systemd does not know
+		needs:    suiteNeeds("node-suite"),
 	},
 	"differential": {
 		pkg:   "./test/differential",
@@ -106,22 +114,24 @@ func testbedNeeds(ctx context.Context, cache *testbed.Cache) (images []string, e
 	return cache.Images(ctx)
 }
 
-// conformanceNeeds builds the suite and its images as well.
-func conformanceNeeds(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
-	o := insideOptions()
-	o.KubeProxy, o.DNS = true, true
-	if err := testbed.Build(ctx, o); err != nil {
-		return nil, err
+// suiteNeeds returns a function that also builds a suite of Kubernetes and its images.
+func suiteNeeds(module string) func(context.Context, *testbed.Cache) ([]string, error) {
+	return func(ctx context.Context, cache *testbed.Cache) (images []string, err error) {
+		o := insideOptions()
+		o.KubeProxy, o.DNS = true, true
+		if err := testbed.Build(ctx, o); err != nil {
+			return nil, err
+		}
+		if _, err := cache.Programs(ctx, module); err != nil {
+			return nil, err
+		}
+		images, err = cache.Images(ctx)
+		if err != nil {
+			return nil, err
+		}
+		more, err := cache.SuiteImages(ctx) // after the others, in place of those with the same names
+		return append(images, more...), err
 	}
-	if _, err := cache.Suite(ctx); err != nil {
-		return nil, err
-	}
-	images, err = cache.Images(ctx)
-	if err != nil {
-		return nil, err
-	}
-	more, err := cache.SuiteImages(ctx) // after the others, in place of those with the same names
-	return append(images, more...), err
 }
 
 // insideFiles are the program.
@@ -211,9 +221,13 @@ func (s *insideScenario) runProgram() error {
 	}
 	stop := follow(log, os.Stdout)
 	defer stop()
+	driver := testbed.DriverSystemd
+	if s.program.cgroupfs {
+		driver = testbed.DriverCgroupfs
+	}
 	environment := []string{
 		"HOME=/root", "PATH=$PATH:" + filepath.Dir(s.goCommand), "GOPROXY=off", "GOFLAGS=" + os.Getenv("GOFLAGS"),
-		testbed.DriverEnv + "=" + testbed.DriverSystemd, testbed.StateEnv + "=" + stateInside,
+		testbed.DriverEnv + "=" + driver, testbed.StateEnv + "=" + stateInside,
 		testbed.UnpackedEnv + "=" + unpackedInside, testbed.LogsEnv + "=" + reportsInside,
 	}
 	for _, name := range passedOn {
