@@ -272,7 +272,7 @@ vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine that is also 
 	@go run ./test/vm -deb bin/nodelet.deb -storage
 
 .PHONY: vm2
-vm2: deb ## a node on cgroup v2 with the systemd driver, in User-Mode Linux; T=root, conformance, node-e2e, differential, kubeadm
+vm2: deb ## a node on cgroup v2, in User-Mode Linux; T=root, conformance, node-e2e, differential, kubeadm
 	@echo "==> a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb $(if $(filter kubeadm,$(T)),-kubeadm -machine uml,$(if $(T),-inside $(T) -- \
 		$(if $(filter root,$(T)),-test.run '$(or $(TESTS),.)' -test.skip '$(or $(SKIP),^TestLong)',$(ARGS)),-v2))

@@ -69,6 +69,18 @@ var suites = map[string]suite{
 		label: "!Flaky",
 		node:  true,
 	},
+	"single-eviction": {
+		title: "`e2e_node`: eviction by memory, disk, inodes and processes, image garbage collection",
+		focus: `Eviction|ImageGC|ImageGarbageCollect|SystemNodeCriticalPod`,
+		label: "!Flaky",
+		node:  true,
+	},
+	"single-cgroups": {
+		title: "`e2e_node`: memory QoS, swap, reserved resources, OOM scores, cgroups of pods",
+		focus: `MemoryQoS|\] Swap|Node Container Manager|Cgroup reconciliation|Container Manager Misc`,
+		label: "!Flaky",
+		node:  true,
+	},
 	"single-devices": {
 		title: "`e2e_node`: device plugins",
 		focus: `Device (Plugin|Manager)`,
