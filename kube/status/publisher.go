@@ -31,8 +31,9 @@ const (
 	outageMax       = 10 * time.Second
 )
 
-// Hold is how long a change of a status waits for further changes; see Config.
-const Hold = 250 * time.Millisecond
+// Hold is how long a change of a status waits for further changes; see Config. A pod that a slow runtime starts in less
+// than this costs one request as well.
+const Hold = time.Second
 
 // Config says how a Publisher reaches the API server and what it reports to its caller.
 type Config struct {
