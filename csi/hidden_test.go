@@ -127,6 +127,30 @@ func TestOldRecord(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestOldRecordWithoutUses does the same for the record of a volume that waited to be unstaged: the pod that a kubelet
+// has started meanwhile is known.
+func TestOldRecordWithoutUses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.publish("pod-1", v)
+	w.fail("NodeUnstageVolume", "Internal", 0)
+	w.unpublish("pod-1", v)
+	w.Kill()
+	old := read(t, w.journals()[0])
+	w.begin()
+	w.publish("pod-2", v)
+	w.Kill()
+	w.heal("NodeUnstageVolume")
+	write(t, w.journals()[0], old)
+	w.begin()
+	if got := w.csi.Pods(); len(got) != 1 || got[0] != "pod-2" {
+		t.Errorf("got pods %q, want pod-2", got)
+	}
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
 // TestHiddenPodIsKnownAgain checks that a volume is unstaged when the pod is known that uses it, and has ended.
 func TestHiddenPodIsKnownAgain(t *testing.T) {
 	t.Parallel()

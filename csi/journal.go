@@ -138,6 +138,9 @@ func parseRecord(text []byte) (*record, error) {
 	if err := errors.Join(checkDriver(r.Driver), checkPath(r.Staging)); err != nil || r.Handle == "" {
 		return nil, fmt.Errorf("record does not name a volume: %w", err)
 	}
+	if r.Uses == nil { // of a volume that is not used
+		r.Uses = map[string]*use{}
+	}
 	for id, u := range r.Uses {
 		if u == nil || id != useID(u.Pod, u.Name) {
 			return nil, fmt.Errorf("record has a use %q that does not match its pod and volume", id)
