@@ -92,9 +92,9 @@ func (r *recovery) findInTree() error {
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
 	}
-	known := map[string]bool{}
+	known := map[string]*record{}
 	for _, v := range r.volumes {
-		known[v.rec.Staging] = true
+		known[v.rec.Staging] = v.rec
 	}
 	for _, driver := range r.drivers {
 		top := filepath.Join("plugins", driver.Plugin)
@@ -104,10 +104,10 @@ func (r *recovery) findInTree() error {
 			}
 			err = errors.Join(err, r.eachStaged(top, func(directory, staging string) {
 				handle, ok := driver.Handle(directory)
-				if !ok || known[staging] {
+				if !ok {
 					return
 				}
-				r.addInTree(&record{
+				r.addInTree(known[staging], &record{
 					Driver:     driver.Plugin,
 					Handle:     handle,
 					Attachable: true,
@@ -140,9 +140,10 @@ func (r *recovery) eachStaged(top string, do func(directory, staging string)) er
 	return nil
 }
 
-// addInTree adds the record of a volume, with the pods that use it, unless there is another one of the same handle.
-func (r *recovery) addInTree(rec *record, root string, mounts []*mountinfo.Info) {
-	if r.volumes[rec.key()] != nil {
+// addInTree adds the record of a volume, with the pods that use it, unless there is another one of the same handle. To
+// a known record it adds the pods that a kubelet has started since.
+func (r *recovery) addInTree(known, rec *record, root string, mounts []*mountinfo.Info) {
+	if known == nil && r.volumes[rec.key()] != nil {
 		r.log.Warn("volume is staged in two directories, ignoring this one",
 			"volume", rec.Handle, "dir", r.files.abs(rec.Staging))
 		return
@@ -152,7 +153,15 @@ func (r *recovery) addInTree(rec *record, root string, mounts []*mountinfo.Info)
 	} else {
 		addMounts(rec, root, mounts)
 	}
-	r.volumes[rec.key()] = &volume{rec: rec}
+	if known == nil {
+		r.volumes[rec.key()] = &volume{rec: rec}
+		return
+	}
+	for id, u := range rec.Uses {
+		if known.Uses[id] == nil {
+			known.Uses[id] = u
+		}
+	}
 }
 
 // addMounts adds the pods in which the file system of a staging path is mounted.

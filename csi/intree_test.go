@@ -183,6 +183,29 @@ func TestKindFails(t *testing.T) {
 	gone(t, w, staging, target)
 }
 
+// TestOldRecordOfKind checks that a pod is known that a kubelet has started with a volume of which there is a record
+// from before: else the volume would be taken down under it.
+func TestOldRecordOfKind(t *testing.T) {
+	t.Parallel()
+	for _, block := range []bool{false, true} {
+		w, _ := kindWorld(t)
+		v := kindVolume(block)
+		w.publish("pod-1", v)
+		old := read(t, w.journals()[0])
+		w.publish("pod-2", v)
+		w.Kill()
+		write(t, w.journals()[0], old)
+		w.begin()
+		w.unpublish("pod-1", v)
+		if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-2" {
+			t.Errorf("block %t: got the pods %q, want pod-2", block, pods)
+		}
+		w.unpublish("pod-2", v)
+		staging, target := where(w, block, "pod-2")
+		gone(t, w, staging, target)
+	}
+}
+
 // TestKindOfKubelet checks that what a kubelet has staged and published is known by its paths and the mounts.
 func TestKindOfKubelet(t *testing.T) {
 	t.Parallel()
