@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,13 +68,21 @@ func (m *mounting) mount(ctx context.Context) (Mounted, error) {
 	if err := m.checkClaim(claim); err != nil {
 		return Mounted{}, err
 	}
-	switch {
-	case claim.PV.Spec.CSI != nil:
+	if claim.PV.Spec.CSI != nil { // its driver reads the mount options
 		return m.mountCSI(ctx, claim, readOnly)
-	case claim.PV.Spec.ISCSI != nil:
+	}
+	readOnly = readOnly || hasReadOnlyOption(claim.PV)
+	if claim.PV.Spec.ISCSI != nil {
 		return m.mountISCSI(ctx, claim, readOnly)
 	}
 	return m.mountPersistent(ctx, claim, readOnly)
+}
+
+// hasReadOnlyOption reports whether a PersistentVolume is read-only by its mount options. Then nothing may be written
+// to its device, not even by a repair: another node may use it.
+func hasReadOnlyOption(pv *corev1.PersistentVolume) bool {
+	options := strings.Join(podfs.MountOptions(pv), ",")
+	return slices.Contains(strings.Split(options, ","), "ro")
 }
 
 // checkClaim returns an error if the pod must not use a claim, or not in the way its containers do.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 )
 
@@ -74,6 +75,33 @@ func TestClaimIsBeingDeleted(t *testing.T) {
 	}
 	if err := mount("two"); err == nil || !strings.Contains(err.Error(), "is being deleted") {
 		t.Errorf("another pod: got %v, want that the claim is being deleted", err)
+	}
+}
+
+// TestReadOnlyOption checks that a volume with the mount option ro is read-only in every way: its device is neither
+// formatted nor repaired.
+func TestReadOnlyOption(t *testing.T) {
+	t.Parallel()
+	local := modes(corev1.ReadOnlyMany)
+	local.Name, local.Spec.MountOptions = "local", []string{"noatime,ro"}
+	local.Spec.Local = &corev1.LocalVolumeSource{Path: t.TempDir()}
+	lun := modes(corev1.ReadOnlyMany)
+	lun.Name, lun.Spec.MountOptions = "lun", []string{"ro"}
+	lun.Spec.ISCSI = &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.test:a"}
+	cluster := &oneVolume{}
+	manager, node, _ := lunManager(t, cluster)
+	for _, pv := range []*corev1.PersistentVolume{local, lun} {
+		cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
+		m, err := manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
+		if err != nil || !m.ReadOnly {
+			t.Errorf("%s: got %+v, %v, want it read-only", pv.Name, m, err)
+		}
+	}
+	if !node.published.Readonly || !strings.Contains(node.staged.VolumeContext["lun"], `"ReadOnly":true`) {
+		t.Errorf("got staged %v, published %v, want both read-only", node.staged, node.published)
+	}
+	if err := manager.Unmount(t.Context(), "uid", OnDisk{Plugin: pluginname.Local, Name: "local"}); err != nil {
+		t.Error(err)
 	}
 }
 
