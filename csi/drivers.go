@@ -10,6 +10,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/internal/waiting"
 )
 
@@ -21,6 +22,9 @@ var errNoDriver = errors.New("is not registered")
 
 // drivers are the registered drivers and the pods that wait for others.
 type drivers struct {
+	// reports are locks, by name of a driver: what is reported of it last is what byName has.
+	reports keylock.Keyed
+
 	mu     sync.Mutex
 	byName map[string]*driver
 	// registered is closed, and replaced, when a driver registers.
@@ -79,8 +83,17 @@ func (a *drivers) now(name string) (d *driver, done func()) {
 	return d, d.calls.Done
 }
 
-// add registers a driver, in place of an earlier one of its name. It returns the pods that wait for it.
-func (a *drivers) add(d *driver) ([]types.UID, error) {
+// add reports a driver and registers it, in place of an earlier one of its name. It returns the pods that wait for it.
+func (a *drivers) add(ctx context.Context, d *driver,
+	report func(context.Context, DriverInfo) error) ([]types.UID, error) {
+	unlock, err := a.reports.Lock(ctx, d.name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := report(ctx, d.info); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {

@@ -56,6 +56,11 @@ func (c *CSI) refreshLimits(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := c.drivers.reports.Lock(ctx, d.name) // not after it was reported as gone
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	c.drivers.mu.Lock()
 	old := d.info
 	c.drivers.mu.Unlock()

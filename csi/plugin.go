@@ -26,12 +26,9 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	if err != nil {
 		return nil, err
 	}
-	if err := c.cfg.Registered(ctx, d.info); err != nil {
-		return nil, errors.Join(err, d.conn.Close())
-	}
 	following, stop := context.WithCancel(c.background.Context())
 	d.stop = stop
-	pods, err := c.drivers.add(d)
+	pods, err := c.drivers.add(ctx, d, c.cfg.Registered)
 	if err != nil {
 		stop()
 		return nil, errors.Join(err, d.conn.Close())
@@ -51,6 +48,11 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 
 // dismiss unregisters a driver, unless another of its name has replaced it.
 func (c *CSI) dismiss(ctx context.Context, d *driver) {
+	unlock, err := c.drivers.reports.Lock(ctx, d.name)
+	if err != nil {
+		return // the agent ends
+	}
+	defer unlock()
 	if !c.drivers.remove(d) {
 		return
 	}

@@ -1,9 +1,12 @@
 package csi_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/plugins"
 	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
@@ -33,6 +37,51 @@ func TestRegistration(t *testing.T) {
 	w.Until("the driver is forgotten", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) == 1 })
 	w.startDriver()
 	w.Until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
+}
+
+// TestDriverMoves checks that a driver which registers at another socket, while the old one goes, stays reported.
+func TestDriverMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.Kill()
+	var reported bool
+	meanwhile := func() {}
+	c, err := csi.New(csi.Config{
+		Root: w.root, NodeName: "node", BootID: w.boot, Log: slog.New(slog.DiscardHandler), Limits: w.limits, Wake: w.Wake,
+		Registered: func(context.Context, csi.DriverInfo) error { reported = true; meanwhile(); return nil },
+		Gone:       func(context.Context, string) { reported = false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accept := func() (dismiss func(context.Context)) {
+		dismiss, err := c.Accept(t.Context(), plugins.Info{
+			Type:     csi.PluginType,
+			Name:     driverName,
+			Versions: []string{"1.0.0"},
+			Endpoint: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dismiss
+	}
+	dismiss := accept()
+	dismissed := make(chan struct{})
+	meanwhile = func() {
+		go func() { dismiss(t.Context()); close(dismissed) }()
+		for range 10000 { // enough for a dismissal that does not wait
+			runtime.Gosched()
+		}
+	}
+	accept()
+	<-dismissed
+	if n := len(c.Drivers()); n != 1 || !reported {
+		t.Errorf("got %d drivers, reported %t, want one that is reported", n, reported)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRegistrationRefused checks that the driver is notified of a refused registration, which is then retried.
