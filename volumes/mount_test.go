@@ -78,6 +78,27 @@ func TestClaimIsBeingDeleted(t *testing.T) {
 	}
 }
 
+// TestClaimOfHostPathIsBeingDeleted checks the same for a volume that leaves nothing in the pod's directory: a pod has
+// it if one of its containers was created.
+func TestClaimOfHostPathIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	now, pv := metav1.Now(), modes(corev1.ReadWriteOnce)
+	pv.Name, pv.Spec.HostPath = "pv", &corev1.HostPathVolumeSource{Path: t.TempDir()}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}
+	cluster := &oneVolume{claim: &storage.Claim{PVC: claim, PV: pv}}
+	manager := newTestManager(t, Config{Root: t.TempDir(), Cluster: cluster}, nil)
+	if _, err := manager.Mount(t.Context(), lunRequest(claimVolume), nil); err == nil ||
+		!strings.Contains(err.Error(), "is being deleted") {
+		t.Errorf("a new pod: got %v, want that the claim is being deleted", err)
+	}
+	if _, err := manager.cfg.Pods.TerminationLog("uid", "app", "log"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manager.Mount(t.Context(), lunRequest(claimVolume), nil); err != nil {
+		t.Errorf("a pod with a container: got %v, want the volume", err)
+	}
+}
+
 // TestReadOnlyOption checks that a volume with the mount option ro is read-only in every way: its device is neither
 // formatted nor repaired.
 func TestReadOnlyOption(t *testing.T) {
