@@ -27,8 +27,8 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 		return err
 	}
 	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
-		_, err = d.grow(ctx, claim.PV.Name, size.Value(), grow)
-		return err // the claim's status shows the new size already
+		err = d.grow(ctx, claim.PV.Name, size.Value(), grow)
+		return d.unlessInUse(claim.PV.Name, err) // the claim's status shows the new size already
 	}
 	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
 }
@@ -54,10 +54,10 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 	if err := m.cfg.Cluster.Growing(ctx, claim); err != nil {
 		return err
 	}
-	grown, err := m.grow(ctx, name, size.Value(), grow)
+	err := m.grow(ctx, name, size.Value(), grow)
 	var refused *csi.ExpandError
 	switch {
-	case grown:
+	case err == nil:
 		return m.cfg.Cluster.Grown(ctx, claim, *size)
 	case errors.As(err, &refused), errors.Is(err, block.ErrNotGrown):
 		noteErr := m.cfg.Cluster.NotGrown(ctx, claim, errors.Unwrap(err), refused != nil && refused.Never)
@@ -66,22 +66,27 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 				"volume", name, "err", noteErr)
 		}
 	}
-	return err
+	return m.unlessInUse(name, err)
 }
 
-// grow grows a volume. One that cannot grow while it is in use does not keep the pod from running.
+// grow grows a volume.
 func (m *mounting) grow(ctx context.Context, volume string, size int64,
-	grow func(ctx context.Context, size int64) error) (grown bool, err error) {
-	err = grow(ctx, size)
-	var refused *csi.ExpandError
-	switch {
-	case err == nil:
-		m.cfg.Event(m.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
-			fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", volume, m.Pod.Spec.NodeName))
-		return true, nil
-	case errors.As(err, &refused) && refused.InUse:
-		m.log().Warn("volume cannot grow while it is in use", "volume", volume, "err", err)
-		return false, nil
+	grow func(ctx context.Context, size int64) error) error {
+	if err := grow(ctx, size); err != nil {
+		return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", volume, err)
 	}
-	return false, fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", volume, err)
+	m.cfg.Event(m.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
+		fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", volume, m.Pod.Spec.NodeName))
+	return nil
+}
+
+// unlessInUse returns the error of grow. A volume that cannot grow while it is in use does not keep the pod from
+// running.
+func (m *mounting) unlessInUse(volume string, err error) error {
+	var refused *csi.ExpandError
+	if errors.As(err, &refused) && refused.InUse {
+		m.log().Warn("volume cannot grow while it is in use", "volume", volume, "err", err)
+		return nil
+	}
+	return err
 }

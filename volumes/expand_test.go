@@ -1,7 +1,9 @@
 package volumes
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,19 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // TestExpandedElsewhere checks that a ReadWriteMany volume which another node has expanded is expanded on this node
 // too, once.
 func TestExpandedElsewhere(t *testing.T) {
 	m := newMigration(t)
-	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
-	m.claim = &storage.Claim{PVC: pvc, PV: &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
-		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-			CSI: &corev1.CSIPersistentVolumeSource{Driver: ebs, VolumeHandle: m.id},
-		}},
-	}}
+	pvc := m.bind().PVC
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
 	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}
 	const annotation = "volume.kubernetes.io/node-expansion-not-required"
@@ -50,6 +47,43 @@ func TestExpandedElsewhere(t *testing.T) {
 		if len(calls) != c.calls {
 			t.Errorf("%s: got %d calls of NodeExpandVolume so far, want %d", c.what, len(calls), c.calls)
 		}
+	}
+	m.takeDown(t, pod.UID)
+}
+
+// bind gives the pod's volume a claim, with the driver's volume.
+func (m *migration) bind() *storage.Claim {
+	m.claim = &storage.Claim{
+		PVC: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}},
+		PV: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: ebs, VolumeHandle: m.id},
+			}},
+		},
+	}
+	return m.claim
+}
+
+// TestExpandInUse checks that a volume that cannot grow while it is in use does not keep its pod from running, and that
+// its claim says why it does not grow.
+func TestExpandInUse(t *testing.T) {
+	m := newMigration(t)
+	claim := m.bind()
+	claim.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	claim.PVC.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+		corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	if err := fake.Fail(filepath.Join(m.Dir, "state"), "NodeExpandVolume", "FailedPrecondition", 0); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
+	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}
+	if _, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil); err != nil {
+		t.Error(err)
+	}
+	if len(m.notGrown) != 1 || !strings.Contains(m.notGrown[0], "FailedPrecondition") {
+		t.Errorf("got the reasons %q, want that of the driver", m.notGrown)
 	}
 	m.takeDown(t, pod.UID)
 }

@@ -54,6 +54,15 @@ type migration struct {
 	id      string
 	// attached is the volume whose attachment was asked for, as driver and handle.
 	attached string
+	// notGrown are the reasons why a volume did not grow.
+	notGrown []string
+}
+
+func (m *migration) Growing(context.Context, *storage.Claim) error { return nil }
+
+func (m *migration) NotGrown(_ context.Context, _ *storage.Claim, cause error, _ bool) error {
+	m.notGrown = append(m.notGrown, cause.Error())
+	return nil
 }
 
 func (m *migration) Attached(_ context.Context, _ types.UID, name corev1.UniqueVolumeName, driver, handle string) (

@@ -90,7 +90,7 @@ func (s *Storage) Grown(ctx context.Context, c *Claim, size resource.Quantity) e
 
 // NotGrown writes to a claim's status that its volume could not be expanded. never marks the expansion as infeasible,
 // as does a claim that requests another size: the control plane acts on a new request only after the node has given up
-// the old one.
+// the old one. What the status says already is not written again.
 func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, never bool) error {
 	if c.plain() {
 		return nil
@@ -99,10 +99,21 @@ func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, never boo
 		"type": corev1.PersistentVolumeClaimNodeResizeError, "status": corev1.ConditionTrue, "message": cause.Error(),
 		"lastTransitionTime": metav1.NewTime(time.Now()),
 	}}}
-	if never || c.overtaken() {
+	switch {
+	case never, c.overtaken():
 		status["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
+	case c.failed(cause):
+		return nil
 	}
 	return s.patchClaim(ctx, c, status)
+}
+
+// failed reports whether the claim says why its volume could not be expanded.
+func (c *Claim) failed(cause error) bool {
+	return slices.ContainsFunc(c.PVC.Status.Conditions, func(has corev1.PersistentVolumeClaimCondition) bool {
+		return has.Type == corev1.PersistentVolumeClaimNodeResizeError && has.Status == corev1.ConditionTrue &&
+			has.Message == cause.Error()
+	})
 }
 
 // overtaken reports whether the claim requests another size than the one of the expansion in progress.

@@ -602,6 +602,13 @@ func TestNotGrown(t *testing.T) {
 				strings.Contains(p[0], "NodeResizeInfeasible") != c.givesUp {
 				t.Errorf("asked for %s of 9Gi, never %t: got the patches %q, want one with the error", c.asked, c.never, p)
 			}
+			claim.PVC.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
+				{Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, Message: "no"},
+			}
+			err = w.NotGrown(t.Context(), claim, errors.New("no"), c.never)
+			if n := len(w.server.Patches()); err != nil || n != 1 && !c.givesUp {
+				t.Errorf("the same error again: got %d patches, %v, want no other one", n, err)
+			}
 		})
 	}
 }
