@@ -19,6 +19,25 @@ func breakMount(t *testing.T, path string) {
 	ownmounts.FUSE(t, path).End()
 }
 
+// TestRootIsMountedLater checks that the mounts of drivers are seen if the root directory was mounted on itself at the
+// start of the agent, which makes it a shared mount.
+func TestRootIsMountedLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	if err := unix.Mount(w.root, w.root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	v := w.volume("a")
+	p := w.publish("pod-1", v)
+	if err := unix.Unmount(p.Path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if w.csi.Has(t.Context(), "pod-1", v) {
+		t.Error("got that the pod has a volume whose mount is gone, want that it has not")
+	}
+	w.unpublish("pod-1", v)
+}
+
 // TestBrokenMount checks that a volume is published again whose file system has lost its daemon, and staged again for
 // the next pod.
 func TestBrokenMount(t *testing.T) {

@@ -149,15 +149,9 @@ func (f files) names(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// mounted reports whether something is mounted on a path, as mounts.On does.
-func (f files) mounted(path string) bool {
-	parent, err := f.root.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return false
-	}
-	defer parent.Close()
-	return mounts.On(parent, filepath.Base(path))
-}
+// mounted reports whether something is mounted on a path, as drivers see it: if the root directory was mounted on
+// itself after it was opened, the open one does not show their mounts.
+func (f files) mounted(path string) bool { return mounts.At(f.abs(path)) }
 
 // works reports whether something is mounted on a path of a volume whose daemon or server has not gone.
 func (f files) works(ctx context.Context, r *record, path string) bool {
