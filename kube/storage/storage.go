@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 
@@ -61,6 +62,7 @@ func New(cfg Config) *Storage {
 			known:   make(chan struct{}),
 			byName:  map[string]*storagev1.CSIDriver{},
 			changed: make(chan struct{}),
+			err:     errors.New("the API server has not answered yet"),
 		},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -400,6 +400,17 @@ func TestDriver(t *testing.T) {
 	})
 }
 
+// TestDriverOfSilentServer checks that the error says what is waited for while the API server does not answer.
+func TestDriverOfSilentServer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.server.Intercept(func(r *http.Request) *apierrors.StatusError { <-r.Context().Done(); return nil })
+		_, err := w.Driver(t.Context(), driver)
+		if err == nil || !strings.HasSuffix(err.Error(), "the API server has not answered yet") {
+			t.Errorf("got the error %v, want that the server has not answered", err)
+		}
+	})
+}
+
 func TestCSINode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		get := func() *storagev1.CSINode { n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode); return n }
