@@ -1,6 +1,11 @@
 package csi
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // state is the progress of a call. It becomes intent before the call is made, and done after the call succeeded.
 type state string
@@ -20,6 +25,8 @@ type record struct {
 	Handle     string `json:"handle"`
 	Block      bool   `json:"block,omitempty"`
 	Attachable bool   `json:"attachable,omitempty"`
+	// APINames are the volume's names in the Node's status. None: the UniqueName of driver and handle.
+	APINames []corev1.UniqueVolumeName `json:"apiNames,omitempty"`
 	// OnePod: no second pod may use it (ReadWriteOncePod).
 	OnePod bool `json:"onePod,omitempty"`
 	// SELinux is the label that the volume is mounted with, for all that use it.
@@ -53,6 +60,18 @@ type use struct {
 func (r *record) key() key { return key{r.Driver, r.Handle} }
 
 func useID(pod types.UID, name string) string { return string(pod) + "/" + name }
+
+// named reports whether the names of a volume in the API are known.
+func (r *record) named(v *Volume) bool {
+	return v.Attachment.APIName == "" || slices.Contains(r.APINames, v.Attachment.APIName)
+}
+
+// name adds the name of a volume in the API.
+func (r *record) name(v *Volume) {
+	if !r.named(v) {
+		r.APINames = append(slices.Clip(r.APINames), v.Attachment.APIName)
+	}
+}
 
 func (r *record) empty() bool { return len(r.Uses) == 0 && r.Stage == none }
 

@@ -73,7 +73,7 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 		delete(s.volumes, k)
 	}
 	s.mu.Unlock()
-	if inUse(old) != inUse(next) {
+	if !slices.Equal(inUse(old), inUse(next)) {
 		s.calling.Lock()
 		defer s.calling.Unlock()
 		s.changed()
@@ -142,16 +142,23 @@ func (s *store) reveal(id string) (last bool) {
 	return before > 0 && len(s.hidden) == 0
 }
 
-func inUse(r *record) bool { return r.Attachable && !r.empty() }
+// inUse returns the names of a volume that must not be detached.
+func inUse(r *record) []corev1.UniqueVolumeName {
+	switch {
+	case !r.Attachable || r.empty():
+		return nil
+	case len(r.APINames) == 0:
+		return []corev1.UniqueVolumeName{UniqueName(r.Driver, r.Handle)}
+	}
+	return r.APINames
+}
 
 func (s *store) inUse() []corev1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := []corev1.UniqueVolumeName{}
-	for k, v := range s.volumes {
-		if inUse(v.rec) {
-			names = append(names, UniqueName(k.driver, k.handle))
-		}
+	for _, v := range s.volumes {
+		names = append(names, inUse(v.rec)...)
 	}
 	slices.Sort(names)
 	return names

@@ -10,7 +10,7 @@ import (
 
 // Use records that a pod is going to use a volume. From then on the volume counts as in use and is not unstaged;
 // Unpublish ends the use. The record reaches the disk with the first call to the driver. For an existing use only
-// Attachable is updated.
+// Attachable and the APIName are updated.
 func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	defer unlock()
 	rec, id := c.records.get(v.key()), useID(pod, v.Name)
 	if rec != nil && rec.Uses[id] != nil {
-		return c.setAttachable(v)
+		return c.setAttached(v)
 	}
 	onePod := v.AccessMode == corev1.ReadWriteOncePod
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
@@ -35,6 +35,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	}
 	err = c.records.update(v.key(), memoryOnly, func(r *record) {
 		r.Block = v.Block
+		r.name(v)
 		r.Attachable, r.OnePod = v.Attachable, onePod
 		r.SELinux, r.Stage = v.SELinuxLabel, stage
 		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // the handle may have moved to another PersistentVolume
@@ -48,13 +49,16 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	return err
 }
 
-// setAttachable updates whether a volume in use has to be attached: its CSIDriver may have been replaced, and the
-// controller manager detaches nothing that is in volumesInUse. The caller holds the volume's lock.
-func (c *CSI) setAttachable(v *Volume) error {
-	if c.records.get(v.key()).Attachable == v.Attachable {
+// setAttached updates whether a volume in use has to be attached, and by what name: its CSIDriver may have been
+// replaced, and the controller manager detaches nothing that is in volumesInUse. The caller holds the volume's lock.
+func (c *CSI) setAttached(v *Volume) error {
+	if rec := c.records.get(v.key()); rec.Attachable == v.Attachable && rec.named(v) {
 		return nil
 	}
-	return c.records.update(v.key(), surviveCrash, func(r *record) { r.Attachable = v.Attachable })
+	return c.records.update(v.key(), surviveCrash, func(r *record) {
+		r.Attachable = v.Attachable
+		r.name(v)
+	})
 }
 
 // checkMode returns the progress of staging for a new use, which needs the volume with its SELinux label and

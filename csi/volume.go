@@ -50,6 +50,9 @@ type Volume struct {
 
 // Attachment is the attachment of a volume to the node.
 type Attachment struct {
+	// APIName is the volume's name in volumesInUse and volumesAttached of the Node's status. Empty: the UniqueName of
+	// driver and handle.
+	APIName corev1.UniqueVolumeName
 	// UID is that of the VolumeAttachment: another one means that the volume was detached meanwhile. Empty: it is not
 	// known, or no attachment is needed.
 	UID types.UID

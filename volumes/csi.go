@@ -77,7 +77,7 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 			d.limited(ctx, err)
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
-		v.Attachment = csi.Attachment(at)
+		v.Attachment = csi.Attachment{UID: at.UID, Context: at.Context}
 	}
 	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
 	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)

@@ -93,6 +93,9 @@ func iscsiVolume(name string, s *corev1.ISCSIVolumeSource, readOnly bool) (*csi.
 		FSType:     s.FSType,
 		ReadOnly:   readOnly,
 		Attachable: true,
+		Attachment: csi.Attachment{
+			APIName: csi.UniqueName(pluginname.ISCSI, fmt.Sprintf("%s:%s:%d", s.TargetPortal, s.IQN, s.Lun)),
+		},
 		AccessMode: corev1.ReadWriteOnce,
 		Attributes: lun.Attributes(),
 	}, nil
@@ -122,7 +125,7 @@ func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, 
 	if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
 		return err
 	}
-	if err := d.cfg.Cluster.AttachedInTree(ctx, d.Pod.UID, csi.UniqueName(v.Driver, v.Handle)); err != nil {
+	if err := d.cfg.Cluster.AttachedInTree(ctx, d.Pod.UID, v.Attachment.APIName); err != nil {
 		return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 	}
 	if !s.SessionCHAPAuth {

@@ -3,7 +3,9 @@ package volumes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -104,8 +107,8 @@ func TestPodISCSI(t *testing.T) {
 			"plugins/kubernetes.io/iscsi/iface-default/10.0.0.1:3260-iqn.2026-01.test:a-lun-2") {
 		t.Errorf("got staged %v, want the LUN with its secret", in)
 	}
-	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2026-01.test:a:2" {
-		t.Errorf("in use: got %q, want one", in)
+	if in := manager.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/iscsi/10.0.0.1:iqn.2026-01.test:a:2" {
+		t.Errorf("in use: got %q, want one, with the portal as the pod names it", in)
 	}
 	disk, err := manager.List("uid")
 	if err != nil || len(disk) != 1 || disk[0] != (OnDisk{Plugin: pluginname.ISCSI, Name: "data"}) {
@@ -116,6 +119,41 @@ func TestPodISCSI(t *testing.T) {
 	}
 	if len(node.taken) != 1 || len(manager.csi.Used("uid")) != 0 {
 		t.Errorf("got taken down %q and used %q, want one and none", node.taken, manager.csi.Used("uid"))
+	}
+}
+
+// listedLUN is an API server whose controller manager lists one LUN as attached.
+type listedLUN struct {
+	noCluster
+	name corev1.UniqueVolumeName
+}
+
+func (c *listedLUN) AttachedInTree(_ context.Context, _ types.UID, name corev1.UniqueVolumeName) error {
+	if name != c.name {
+		return fmt.Errorf("the controller manager lists %s, not %s", c.name, name)
+	}
+	return nil
+}
+
+// TestNameOfLUN checks that a LUN has the name that the controller manager gives it: that of the portal as the volume
+// has it, with a port or without. For the node both are one LUN.
+func TestNameOfLUN(t *testing.T) {
+	t.Parallel()
+	cluster := &listedLUN{}
+	manager, node, _ := lunManager(t, cluster)
+	for i, portal := range []string{"10.0.0.1", "10.0.0.1:3260"} {
+		r := lunRequest(lunOf("chap"))
+		r.Volume.ISCSI.TargetPortal, r.Pod.UID = portal, types.UID(portal)
+		cluster.name = corev1.UniqueVolumeName("kubernetes.io/iscsi/" + portal + ":iqn.2026-01.test:a:2")
+		if _, err := manager.Mount(t.Context(), r, chapSecrets{}); err != nil {
+			t.Fatalf("%s: %v", portal, err)
+		}
+		if in := manager.csi.InUse(); len(in) != i+1 || !slices.Contains(in, cluster.name) {
+			t.Errorf("%s: got in use %q, want the names so far", portal, in)
+		}
+		if id := node.staged.VolumeId; id != "10.0.0.1:3260:iqn.2026-01.test:a:2" {
+			t.Errorf("%s: got the LUN %s staged, want one LUN", portal, id)
+		}
 	}
 }
 

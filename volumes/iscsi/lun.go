@@ -71,7 +71,7 @@ func portals(first string, more []string) []string {
 	return all
 }
 
-// Handle is the LUN's name on the node, as the kubelet has it in volumesInUse.
+// Handle is the LUN's name on the node.
 func (l *LUN) Handle() string { return l.Portals[0] + ":" + l.Iqn + ":" + l.Lun }
 
 // Directory is where the LUN is staged, below the plugin's directory.
