@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,7 @@ func TestKilledWhileStarting(t *testing.T) {
 			w.sleep(2 * time.Minute)
 			w.checkRunning("web/proxy#0", "web/app#0")
 			w.checkOnce()
+			w.checkLinked()
 			if st := w.status(pod); st.Phase != corev1.PodRunning || !ready(st) || containerStatus(st, "app").RestartCount != 0 {
 				t.Errorf("status: got %+v, want a ready pod without a restart", st)
 			}
@@ -96,6 +98,18 @@ func TestKilledWhileStarting(t *testing.T) {
 			w.sleep(time.Minute)
 			w.checkNothingLeft()
 		})
+}
+
+// checkLinked checks that log collectors find the log of each container.
+func (w *world) checkLinked() {
+	w.t.Helper()
+	for _, c := range w.runtime.Containers() {
+		link := fmt.Sprintf("web_default_%s-%s.log", c.Metadata.Name, c.Id)
+		want := w.path(fmt.Sprintf("logs/default_web_uid-web/%s/0.log", c.Metadata.Name))
+		if to, err := os.Readlink(w.path("links/" + link)); to != want {
+			w.t.Errorf("link to the log of %s: got %q, %v, want %q", c.Metadata.Name, to, err, want)
+		}
+	}
 }
 
 // checkOnce checks that there is one sandbox and one instance of each container, all with attempt 0.

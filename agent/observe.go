@@ -27,6 +27,8 @@ type runtimeFacts struct {
 	messages map[string]string
 	// exits is when the instances ended, by ID, on the agent's own clock.
 	exits map[string]time.Time
+	// linked marks the instances, by ID, whose logs have been linked for log collectors.
+	linked map[string]bool
 }
 
 func newRuntimeFacts() runtimeFacts {
@@ -34,6 +36,7 @@ func newRuntimeFacts() runtimeFacts {
 		made:     map[string]spec.ContainerFacts{},
 		messages: map[string]string{},
 		exits:    map[string]time.Time{},
+		linked:   map[string]bool{},
 	}
 }
 
@@ -51,6 +54,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		w.snapshot, w.stale = snapshot, false
 		w.facts.read(snapshot, w.log)
 		w.memory.See(w.facts.containers)
+		w.linkLogs()
 	}
 	o := podstate.Observed{
 		Now:        time.Now(),
@@ -115,6 +119,25 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 	forget(f.made, s.Containers)
 	forget(f.messages, s.Containers)
 	forget(f.exits, s.Containers)
+	forget(f.linked, s.Containers)
+}
+
+// linkLogs links the logs of the instances that have started, once. It does not depend on the step that starts an
+// instance: its answer may be lost, or the agent may be killed before it.
+func (w *worker) linkLogs() {
+	if w.order.Stop.Is(podstate.StopOrphaned) {
+		return // the name of the pod may not be known
+	}
+	for i := range w.facts.containers {
+		c := &w.facts.containers[i]
+		if c.State == podstate.ContainerCreated || w.facts.linked[c.ID] {
+			continue
+		}
+		w.facts.linked[c.ID] = true
+		if err := w.cfg.Steps.LinkLog(w.order.Pod, c); err != nil {
+			w.log.Warn("cannot link the log of a container for log collectors", "container", c.Name, "err", err)
+		}
+	}
 }
 
 // probeResults returns the newest results of the probes of the pod's containers.

@@ -49,9 +49,6 @@ func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContain
 	}
 	x.Placement.Started(t.Pod, s.Name)
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
-	if err := x.linkLog(t, s.Name, s.ID); err != nil {
-		t.Log.Warn("cannot link the log of a container for log collectors", "container", s.Name, "err", err)
-	}
 	return nil
 }
 
@@ -83,13 +80,10 @@ func (x *containers) makeFiles(t *Task, s podstate.CreateContainer) error {
 	return err
 }
 
-// linkLog links the log of an instance for log collectors; the name of the link identifies the container.
-func (x *containers) linkLog(t *Task, container, id string) error {
-	c := t.instance(id)
-	if c == nil {
-		return nil
-	}
-	return x.Logs.Link(x.logPath(t.Pod, container, c.Attempt), linkName(t.Pod, container, id))
+// LinkLog links the log of an instance for log collectors; the name of the link identifies the container. It may be
+// repeated.
+func (x *Executor) LinkLog(pod *corev1.Pod, c *podstate.Container) error {
+	return x.backends.Logs.Link(x.containers.logPath(pod, c.Name, c.Attempt), linkName(pod, c.Name, c.ID))
 }
 
 func (x *containers) removeLog(t *Task, container, id string) error {
