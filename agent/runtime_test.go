@@ -122,6 +122,32 @@ func TestImageIsGoneAgain(t *testing.T) {
 	}
 }
 
+// TestImageChangesBack checks that a pod that waits for a ConfigMap starts with its image, as the user of that, if the
+// image was changed meanwhile to one that cannot be pulled, and back.
+func TestImageChangesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Publish(fake.RemoteImage{Name: "fresh:1", UID: ptr(int64(1000))})
+		with := func(image string, generation int64) *corev1.Pod {
+			return apiPod("web", withConfigMap("settings"), func(pod *corev1.Pod) {
+				pod.Generation = generation
+				app := &pod.Spec.Containers[0]
+				app.Image, app.SecurityContext = image, &corev1.SecurityContext{RunAsNonRoot: ptr(true)}
+			})
+		}
+		for i, image := range []string{"fresh:1", "missing:1", "fresh:1"} {
+			w.run(with(image, int64(i+1)))
+			w.sleep(time.Minute)
+			w.checkRunning()
+		}
+		w.change(func(set *pods.Set) {
+			set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
+				{Namespace: "default", Name: "settings"}: {Data: map[string]string{"color": "blue"}}}
+		})
+		w.sleep(10 * time.Minute)
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestImageIsLoaded checks that a pod whose image could not be pulled starts soon after the image has been loaded
 // onto the node, however long the back-off of the pull is, and that nothing is reported meanwhile.
 func TestImageIsLoaded(t *testing.T) {

@@ -86,11 +86,12 @@ func NewResults() Results {
 
 // Add keeps what later steps need of an outcome.
 func (r *Results) Add(o Outcome) {
+	if o.Problem != nil {
+		return // what an earlier step has left counts
+	}
 	switch s := o.Step.(type) {
 	case podstate.Mount:
-		if o.Problem == nil {
-			r.mounts[s.Volume] = o.mounted
-		}
+		r.mounts[s.Volume] = o.mounted
 	case podstate.EnsureImage:
 		r.pulled[s.Key()] = o.image
 	}
