@@ -31,6 +31,8 @@ const (
 // Runtime says where the container runtime keeps images and the writable layers of containers.
 type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+	// Connections returns how many connections to the runtime there have been. With each it may keep its files elsewhere.
+	Connections() uint64
 }
 
 // MachineConfig is what a Machine reads. All of it is required.
@@ -49,8 +51,10 @@ type Machine struct {
 	proc pressure.Proc
 
 	mu sync.Mutex
-	// stores is where the runtime keeps its files; empty until it has answered.
-	stores stores
+	// stores is where the runtime keeps its files; empty until it has answered. connections is how many there had been
+	// when it was asked.
+	stores      stores
+	connections uint64
 	// unread is the last error by each signal that cannot be read.
 	unread map[string]string
 }
@@ -127,23 +131,28 @@ func (m *Machine) DiskLevels(ctx context.Context) (_ map[string]policy.Level, co
 // it does not say.
 type stores struct{ images, layers string }
 
-// storesAt asks the runtime once where it keeps its files.
+// storesAt asks the runtime once for each connection where it keeps its files. Before it answers again, they count as
+// where they were.
 func (m *Machine) storesAt(ctx context.Context) (stores, error) {
+	connections := m.cfg.Runtime.Connections()
 	m.mu.Lock()
-	at := m.stores
+	at, same := m.stores, m.connections == connections
 	m.mu.Unlock()
-	if at.images != "" {
+	if at.images != "" && same {
 		return at, nil
 	}
 	info, err := m.cfg.Runtime.ImageFsInfo(ctx)
-	if err != nil {
+	switch {
+	case err != nil && at.images != "":
+		return at, nil
+	case err != nil:
 		return at, fmt.Errorf("ask the runtime where it keeps images: %w", err)
 	}
 	at.images = mountpoint(info.GetImageFilesystems())
 	at.layers = cmp.Or(mountpoint(info.GetContainerFilesystems()), at.images)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stores = at
+	m.stores, m.connections = at, connections
 	return at, nil
 }
 

@@ -27,7 +27,10 @@ type runtimeStub struct {
 	dir, layers string
 	layer       uint64
 	err         error
+	connections uint64
 }
+
+func (r *runtimeStub) Connections() uint64 { return r.connections }
 
 func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	if r.dir == "" {
@@ -141,6 +144,32 @@ func TestMachine(t *testing.T) {
 	silent, complete := newMachine(t, root, "").DiskLevels(t.Context())
 	if _, known := silent[policy.ImageFSAvailable]; known || complete || silent[policy.NodeFSAvailable].Capacity <= 0 {
 		t.Errorf("without an answer of the runtime: got %+v, want the node's file system alone", silent)
+	}
+}
+
+// TestRuntimeKeepsFilesElsewhere checks that the disk of the images is measured where a restarted runtime keeps them,
+// and where they were before while it does not say that.
+func TestRuntimeKeepsFilesElsewhere(t *testing.T) {
+	root, images := t.TempDir(), t.TempDir()
+	runtime := &runtimeStub{dir: images, connections: 1}
+	m := machineWith(t, root, runtime)
+	measured := func() bool {
+		levels, complete := m.DiskLevels(t.Context())
+		return complete && levels[policy.ImageFSAvailable].Capacity > 0
+	}
+	if !measured() {
+		t.Error("at first: got no level of the disk of the images, want one")
+	}
+	runtime.dir, runtime.connections = "", 2
+	if !measured() {
+		t.Error("while the runtime does not answer: got no level of the disk of the images, want one")
+	}
+	runtime.dir = root
+	if err := os.Remove(images); err != nil {
+		t.Fatal(err)
+	}
+	if !measured() {
+		t.Error("with images elsewhere: got no level of their disk, want one")
 	}
 }
 
