@@ -47,7 +47,7 @@ func Evaluate(all []Threshold, levels map[string]Level, s State,
 			continue
 		}
 		next.acted[i] = true
-		if v.Act == nil || !first(v.Act) && first(t) {
+		if v.Act == nil || before(t, v.Act) {
 			v.Act = t
 		}
 	}
@@ -75,8 +75,14 @@ func (v *Decision) again(at time.Time) {
 	}
 }
 
-// first reports whether a threshold is acted on before others: one of memory, which cannot wait.
-func first(t *Threshold) bool { return conditionOf(t.Signal) == memoryPressure }
+// before reports whether a threshold is acted on before another one: memory cannot wait, and a hard threshold cannot
+// wait for the grace period of the pod that was evicted last at a soft one.
+func before(t, other *Threshold) bool {
+	if memory := OnMemory(t.Signal); memory != OnMemory(other.Signal) {
+		return memory
+	}
+	return t.Grace == 0 && other.Grace > 0
+}
 
 // Over reports whether the level of a threshold is above it by at least the minimum reclaim.
 func Over(t *Threshold, levels map[string]Level) bool {

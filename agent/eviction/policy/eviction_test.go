@@ -60,6 +60,10 @@ func TestJudge(t *testing.T) {
 		"memory first": {[]Threshold{disk, pid, hard}, []string{
 			"0|nodefs.available 1 pid.available 1|disk pid nodefs.available",
 			"1|nodefs.available 1 pid.available 1 memory.available 1|memory disk pid memory.available"}},
+		"hard before soft": {WithAllocatable([]Threshold{hard, soft}), []string{
+			"0|memory.available 19 allocatableMemory.available 50|memory",
+			"30|memory.available 19 allocatableMemory.available 50|memory memory.available!",
+			"31|memory.available 19 allocatableMemory.available 9|memory allocatableMemory.available"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s State
