@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -52,15 +53,14 @@ func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContain
 	return nil
 }
 
-// remove removes an exited instance and, unless its log is kept, the log and the link to it.
+// remove removes an exited instance and, unless its log is kept, the log and the link to it. They go first: once the
+// instance is gone, nothing leads to them before the pod is removed.
 func (x *containers) remove(ctx context.Context, t *Task, s podstate.RemoveContainer) error {
-	if err := x.Runtime.RemoveContainer(ctx, s.ID); err != nil {
-		return err
+	var noLog error
+	if !s.KeepLog {
+		noLog = x.removeLog(t, s.Name, s.ID)
 	}
-	if s.KeepLog {
-		return nil
-	}
-	return x.removeLog(t, s.Name, s.ID)
+	return errors.Join(x.Runtime.RemoveContainer(ctx, s.ID), noLog)
 }
 
 // makeFiles creates the files of an instance: the hosts file, the termination message, and the log directory.

@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/volumes"
 )
@@ -77,6 +79,43 @@ func TestImageFailure(t *testing.T) {
 		if got, _ := imageFailure(podstate.EnsureImage{}, &podstate.Problem{Reason: reason}); got != want {
 			t.Errorf("%s: got event %s, want %s", reason, got, want)
 		}
+	}
+}
+
+// lostAnswer is a runtime whose answer to the removal of a container is lost.
+type lostAnswer struct{ Runtime }
+
+func (lostAnswer) RemoveContainer(context.Context, string) error {
+	return status.Error(codes.DeadlineExceeded, "late")
+}
+
+// logList notes the logs that were removed.
+type logList struct {
+	Logs
+	removed []string
+}
+
+func (l *logList) RemoveLog(log, _ string) error {
+	l.removed = append(l.removed, log)
+	return nil
+}
+
+// TestLogOfLostRemoval checks that the log of a container goes also if the answer to the container's removal is lost:
+// nothing leads to it after that.
+func TestLogOfLostRemoval(t *testing.T) {
+	logs := &logList{}
+	x := &containers{Backends: &Backends{
+		Runtime: lostAnswer{},
+		Logs:    logs,
+		Node:    func() *spec.Node { return &spec.Node{PodLogsDir: "/logs"} },
+	}}
+	task := &Task{
+		Pod:       &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}},
+		Instances: []podstate.Container{{ID: "c0de", Name: "app"}},
+	}
+	err := x.remove(t.Context(), task, podstate.RemoveContainer{ID: "c0de", Name: "app"})
+	if want := []string{"/logs/default_web_u1/app/0.log"}; err == nil || !slices.Equal(logs.removed, want) {
+		t.Errorf("got error %v and removed %q, want an error and %q removed", err, logs.removed, want)
 	}
 }
 
