@@ -43,8 +43,25 @@ func NewTree(pods, links string) (*Tree, error) {
 	return t, nil
 }
 
-// root opens one of the two directories.
+// root opens one of the two directories. It makes one that is missing again: an administrator may have removed it, or
+// mounted another file system above it.
 func root(path string) (*os.Root, error) {
+	r, err := open(path)
+	if !errors.Is(err, fs.ErrNotExist) || path == "/" {
+		return r, err
+	}
+	above, err := root(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer above.Close()
+	if err := above.Mkdir(filepath.Base(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return open(path)
+}
+
+func open(path string) (*os.Root, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
 	if errors.Is(err, unix.ELOOP) {

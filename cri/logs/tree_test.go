@@ -101,6 +101,24 @@ func TestTree(t *testing.T) {
 	w.checkFiles(w.links, "ns_web_uid-2.log")
 }
 
+// TestTreeIsMadeAgain checks that logs are made and removed after an administrator has removed the directories.
+func TestTreeIsMadeAgain(t *testing.T) {
+	for name, do := range map[string]func(w *treeWorld) error{
+		"make":       func(w *treeWorld) error { return w.Make(w.log("")) },
+		"link":       func(w *treeWorld) error { return w.Link(w.log("0.log"), "link.log") },
+		"remove log": func(w *treeWorld) error { return w.RemoveLog(w.log("0.log"), "link.log") },
+		"remove pod": func(w *treeWorld) error { return w.RemovePod("uid") },
+	} {
+		w := newTree(t)
+		if err := os.RemoveAll(filepath.Dir(w.pods)); err != nil {
+			t.Fatal(err)
+		}
+		if err := do(w); err != nil {
+			t.Errorf("%s: got %v, want no error", name, err)
+		}
+	}
+}
+
 // TestTreeStaysInside checks that whatever a pod replaces by a link, nothing outside is made or removed.
 func TestTreeStaysInside(t *testing.T) {
 	for name, dir := range map[string]func(w *treeWorld) string{
