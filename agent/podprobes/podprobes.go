@@ -7,6 +7,7 @@ package podprobes
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +95,8 @@ func targetsOf(t plan.ProbeTarget, ip string) []probes.Target {
 }
 
 // staticCommand resolves references to environment variables that the spec gives literally. As with the kubelet, one
-// that it takes from elsewhere is empty, and of several with the same name the last counts.
+// that it takes from elsewhere is empty, and of several with the same name the last counts. An argument that is too
+// large for any process then stays as it is.
 func staticCommand(command []string, c *corev1.Container) []string {
 	values := map[string]string{}
 	for _, e := range c.Env {
@@ -104,9 +106,13 @@ func staticCommand(command []string, c *corev1.Container) []string {
 		value, known = values[name]
 		return value, known
 	}
-	out := make([]string, len(command))
+	out := slices.Clone(command)
+	left := spec.MaxArguments
 	for i, arg := range command {
-		out[i] = spec.Expand(arg, lookup)
+		if expanded, err := spec.Expand(arg, left, lookup); err == nil {
+			out[i] = expanded
+			left -= len(expanded)
+		}
 	}
 	return out
 }

@@ -2,11 +2,13 @@ package podprobes
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
+	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/probes"
 )
 
@@ -42,5 +44,18 @@ func TestProbeTargets(t *testing.T) {
 		if got := kinds(targetsOf(x.target, "10.0.0.1")); got != x.want {
 			t.Errorf("%+v: got %s, want %s", x.target, got, x.want)
 		}
+	}
+}
+
+// TestHugeCommand checks that a command which is larger than that of any process, with the values of its references,
+// does not fill the memory of the agent.
+func TestHugeCommand(t *testing.T) {
+	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 1<<20)}}}
+	size := 0
+	for _, arg := range staticCommand(slices.Repeat([]string{"$(LARGE)"}, 20), c) {
+		size += len(arg)
+	}
+	if size > spec.MaxArguments+1<<10 {
+		t.Errorf("got a command of %d bytes, want at most about %d", size, spec.MaxArguments)
 	}
 }

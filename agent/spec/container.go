@@ -83,6 +83,13 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		return nil, err
 	}
 	config := plainConfig(in, envs)
+	lookup := lookupIn(envs)
+	if config.Command, err = expandAll(in.Container.Command, lookup); err != nil {
+		return nil, fmt.Errorf("command: %w", err)
+	}
+	if config.Args, err = expandAll(in.Container.Args, lookup); err != nil {
+		return nil, fmt.Errorf("args: %w", err)
+	}
 	if config.Annotations, err = containerAnnotations(in); err != nil {
 		return nil, err
 	}
@@ -104,14 +111,11 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 // plainConfig returns the part of the configuration that needs no checks.
 func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.ContainerConfig {
 	c := in.Container
-	lookup := lookupIn(envs)
 	resources := ContainerResources(in.Pod, in.Container, in.Node)
 	resources.CpusetCpus, resources.CpusetMems = in.CPUs, in.MemoryNodes
 	return &runtimeapi.ContainerConfig{
 		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: in.Attempt},
 		Image:      &runtimeapi.ImageSpec{Image: in.Image.Ref, UserSpecifiedImage: c.Image},
-		Command:    expandAll(c.Command, lookup),
-		Args:       expandAll(c.Args, lookup),
 		WorkingDir: c.WorkingDir,
 		Envs:       envs,
 		CDIDevices: cdiDevices(in.Devices.CDI),
@@ -155,12 +159,17 @@ func (in *ContainerInput) target() (string, error) {
 	return in.TargetID, nil
 }
 
-func expandAll(words []string, lookup func(string) (string, bool)) []string {
-	var out []string
+// expandAll expands words that together must not be larger than those of any process.
+func expandAll(words []string, lookup func(string) (string, bool)) (out []string, err error) {
+	left := MaxArguments
 	for _, word := range words {
-		out = append(out, Expand(word, lookup))
+		if word, err = Expand(word, left, lookup); err != nil {
+			return nil, err
+		}
+		left -= len(word)
+		out = append(out, word)
 	}
-	return out
+	return out, nil
 }
 
 // lookupIn returns a function that finds variables by name. If a name occurs twice, the last value is used, as in the

@@ -29,13 +29,22 @@ type Objects struct {
 type environment struct {
 	names  []string
 	values map[string]string
+	// size is that of all names and values.
+	size int
 }
 
-func (e *environment) set(name, value string) {
-	if _, ok := e.values[name]; !ok {
+// set sets a variable. It is an error if the environment is larger than that of any process then.
+func (e *environment) set(name, value string) error {
+	before, ok := e.values[name]
+	if !ok {
 		e.names = append(e.names, name)
+		e.size += len(name)
 	}
 	e.values[name] = value
+	if e.size += len(value) - len(before); e.size > MaxArguments {
+		return fmt.Errorf("with %s the environment has more than %d bytes, which no process can have", name, MaxArguments)
+	}
+	return nil
 }
 
 // variables returns the container's environment: the variables of device plugins, then envFrom, then env, and last
@@ -57,12 +66,11 @@ func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 	for i := range in.Container.Env {
 		v := &in.Container.Env[i]
 		value, err := envValue(in, v, lookup)
-		switch {
-		case errors.Is(err, errSkip):
-		case err != nil:
+		if err == nil {
+			err = env.set(v.Name, value)
+		}
+		if err != nil && !errors.Is(err, errSkip) {
 			return nil, err
-		default:
-			env.set(v.Name, value)
 		}
 	}
 	out := make([]*runtimeapi.KeyValue, 0, len(in.Devices.Envs)+len(env.names)+len(links))
@@ -97,13 +105,13 @@ func addFrom(env *environment, in *ContainerInput) error {
 		var err error
 		if ref := from.ConfigMapRef; ref != nil {
 			if cm := in.Objects.ConfigMaps[ref.Name]; cm != nil {
-				setAll(env, from.Prefix, cm.Data)
+				err = setAll(env, from.Prefix, cm.Data)
 			} else {
 				err = missing(ref.Optional, notFound("configmap", ref.Name))
 			}
 		} else if ref := from.SecretRef; ref != nil {
 			if secret := in.Objects.Secrets[ref.Name]; secret != nil {
-				setAll(env, from.Prefix, secret.Data)
+				err = setAll(env, from.Prefix, secret.Data)
 			} else {
 				err = missing(ref.Optional, notFound("secret", ref.Name))
 			}
@@ -116,10 +124,13 @@ func addFrom(env *environment, in *ContainerInput) error {
 }
 
 // setAll sets a variable for each key of an object, in the order of the keys.
-func setAll[V string | []byte](env *environment, prefix string, data map[string]V) {
+func setAll[V string | []byte](env *environment, prefix string, data map[string]V) error {
 	for _, key := range slices.Sorted(maps.Keys(data)) {
-		env.set(prefix+key, string(data[key]))
+		if err := env.set(prefix+key, string(data[key])); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // errSkip means that an optional source is missing, so its variable is not set.
@@ -129,7 +140,11 @@ var errSkip = errors.New("optional source is missing")
 // the value.
 func envValue(in *ContainerInput, v *corev1.EnvVar, lookup func(string) (string, bool)) (string, error) {
 	if v.Value != "" || v.ValueFrom == nil {
-		return Expand(v.Value, lookup), nil
+		value, err := Expand(v.Value, MaxArguments, lookup)
+		if err != nil {
+			return "", fmt.Errorf("environment variable %s: %w", v.Name, err)
+		}
+		return value, nil
 	}
 	switch from := v.ValueFrom; {
 	case from.FieldRef != nil:

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -41,6 +42,44 @@ func wantReason(t *testing.T, name string, err error, reason, text string) {
 }
 
 func env(in *ContainerInput, vars ...corev1.EnvVar) { in.Container.Env = vars }
+
+// TestArgumentsAreBounded checks that a few references to values that have references again do not fill the memory of
+// the agent: neither in the environment, nor in the command and its arguments, nor in a subPath.
+func TestArgumentsAreBounded(t *testing.T) {
+	large := corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "large"}}
+	for name, set := range map[string]func(c *corev1.Container){
+		"variables of variables": func(c *corev1.Container) {
+			for i := range 7 {
+				value := strings.Repeat(fmt.Sprintf("$(V%d)", i-1), 10)
+				c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i), Value: value})
+			}
+		},
+		"many copies of a ConfigMap": func(c *corev1.Container) {
+			for i := range 20 {
+				c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: fmt.Sprintf("P%d_", i), ConfigMapRef: &large})
+			}
+		},
+		"command": func(c *corev1.Container) {
+			c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &large}}
+			c.Command = slices.Repeat([]string{"$(k)"}, 20)
+		},
+		"arguments": func(c *corev1.Container) {
+			c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &large}}
+			c.Args = []string{strings.Repeat("$(k)", 20)}
+		},
+		"subPath": func(c *corev1.Container) {
+			c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &large}}
+			c.VolumeMounts = []corev1.VolumeMount{{Name: "vol", MountPath: "/vol", SubPathExpr: "$(k)"}}
+		},
+	} {
+		in := testInput()
+		in.SubPaths[0] = "/vol/sub"
+		in.Objects.ConfigMaps["large"] = &corev1.ConfigMap{Data: map[string]string{"k": strings.Repeat("x", 1<<20)}}
+		set(in.Container)
+		_, err := Container(in)
+		wantReason(t, name, err, ReasonCreateContainerConfig, "bytes")
+	}
+}
 
 func TestEnvironmentErrors(t *testing.T) {
 	from := func(s corev1.EnvVarSource) corev1.EnvVar { return corev1.EnvVar{Name: "X", ValueFrom: &s} }

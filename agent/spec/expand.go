@@ -1,43 +1,48 @@
 package spec
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
 
+// MaxArguments bounds what a process gets at its start, in bytes: its command, its arguments, and its environment, each
+// on its own. The kernel takes 6 MiB of all together, so that nothing that could run is refused.
+const MaxArguments = 8 << 20
+
 // Expand replaces each $(NAME) in s with the value that lookup returns for NAME. If lookup does not know NAME, the
 // reference stays unchanged. $$ stands for a single $, so $$(NAME) gives the text $(NAME). Everything else is
-// literal, also a reference that is not closed. Inserted values are not expanded again.
-func Expand(s string, lookup func(string) (string, bool)) string {
-	if !strings.Contains(s, "$") {
-		return s
-	}
+// literal, also a reference that is not closed. Inserted values are not expanded again. A result of more than limit
+// bytes is an error: a few references to values that have references again would fill the memory.
+func Expand(s string, limit int, lookup func(string) (string, bool)) (string, error) {
 	var out strings.Builder
+	shortest := len(s) - strings.LastIndexByte(s, ')') // a shorter rest of s closes no reference
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i+1 == len(s) {
-			out.WriteString(s)
-			return out.String()
+			i = len(s)
 		}
 		out.WriteString(s[:i])
+		if out.Len() > limit {
+			return "", fmt.Errorf("with the values of its references it has more than %d bytes", limit)
+		}
+		if i == len(s) {
+			return out.String(), nil
+		}
 		s = s[i+1:]
-		s = s[expandOne(&out, s, lookup):]
+		s = s[expandOne(&out, s, len(s) >= shortest, lookup):]
 	}
 }
 
 // expandOne writes the expansion of the text s that follows a $, and returns how many bytes of s it consumed. s is not
-// empty.
-func expandOne(out *strings.Builder, s string, lookup func(string) (string, bool)) int {
-	switch s[0] {
-	case '$':
+// empty. closes: there is a ) in s; to look for it at each of many references that are not closed would take too long.
+func expandOne(out *strings.Builder, s string, closes bool, lookup func(string) (string, bool)) int {
+	switch {
+	case s[0] == '$':
 		out.WriteByte('$')
 		return 1
-	case '(':
+	case s[0] == '(' && closes:
 		end := strings.IndexByte(s, ')')
-		if end < 0 {
-			out.WriteString("$(")
-			return 1
-		}
 		if value, ok := lookup(s[1:end]); ok {
 			out.WriteString(value)
 		} else {

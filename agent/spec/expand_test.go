@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -36,9 +37,25 @@ func TestExpand(t *testing.T) {
 		"$(A))":            "1)",
 		"x $(A)$ $$ $(A) ": "x 1$ $ 1 ",
 	} {
-		if got := Expand(in, lookup); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
+		if got, err := Expand(in, MaxArguments, lookup); got != want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
+	}
+}
+
+// TestExpandIsBounded checks that a result has at most as many bytes as the limit, and that many references that are
+// not closed do not take long: with a look for the end of each, this test would take an hour.
+func TestExpandIsBounded(t *testing.T) {
+	lookup := func(string) (string, bool) { return "12345", true }
+	if got, err := Expand("$(A)$(A)", 10, lookup); got != "1234512345" || err != nil {
+		t.Errorf("with 10 bytes of 10: got %q, %v, want all of them", got, err)
+	}
+	if got, err := Expand("$(A)$(A)", 9, lookup); err == nil {
+		t.Errorf("with 10 bytes of 9: got %q, want an error", got)
+	}
+	open := strings.Repeat("$(", 8<<20)
+	if got, err := Expand(open, len(open), lookup); got != open || err != nil {
+		t.Errorf("references that are not closed: got %d bytes, %v, want them unchanged", len(got), err)
 	}
 }
 
@@ -47,7 +64,7 @@ func FuzzExpand(f *testing.F) {
 		f.Add(seed, "value")
 	}
 	f.Fuzz(func(t *testing.T, s, value string) {
-		none := Expand(s, func(string) (string, bool) { return "", false })
+		none := expanded(t, s, func(string) (string, bool) { return "", false })
 		if strings.Count(s, "$$") == 0 && none != s {
 			t.Errorf("%q without variables: got %q", s, none)
 		}
@@ -55,7 +72,7 @@ func FuzzExpand(f *testing.F) {
 			t.Errorf("%q has no reference: got %q, want it unchanged", s, none)
 		}
 		var names int
-		got := Expand(s, func(name string) (string, bool) {
+		got := expanded(t, s, func(name string) (string, bool) {
 			names++
 			if strings.Contains(name, ")") {
 				t.Errorf("got the name %q in %q, want none with a parenthesis", name, s)
@@ -66,8 +83,18 @@ func FuzzExpand(f *testing.F) {
 			t.Errorf("%q with %d variables of %d bytes: got %d bytes", s, names, len(value), len(got))
 		}
 		// A text in which each $ is doubled expands to itself.
-		if back := Expand(strings.ReplaceAll(s, "$", "$$"), func(string) (string, bool) { return "x", true }); back != s {
+		double := strings.ReplaceAll(s, "$", "$$")
+		if back := expanded(t, double, func(string) (string, bool) { return "x", true }); back != s {
 			t.Errorf("got %[2]q, want %[1]q", s, back)
 		}
 	})
+}
+
+func expanded(t *testing.T, s string, lookup func(string) (string, bool)) string {
+	t.Helper()
+	got, err := Expand(s, math.MaxInt, lookup)
+	if err != nil {
+		t.Error(err)
+	}
+	return got
 }

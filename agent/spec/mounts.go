@@ -150,18 +150,25 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 	return mount, nil
 }
 
+// maxPath is the length of the longest path that the kernel takes, with the NUL byte at its end.
+const maxPath = 4096
+
 // subPath returns the mount's sub-path with its variables expanded; empty if it has none.
 func subPath(m *corev1.VolumeMount, lookup func(string) (string, bool)) (string, error) {
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
 		missing := map[string]bool{}
-		sub = Expand(m.SubPathExpr, func(name string) (string, bool) {
+		var err error
+		sub, err = Expand(m.SubPathExpr, maxPath, func(name string) (string, bool) {
 			value, _ := lookup(name)
 			if value == "" {
 				missing[name] = true
 			}
 			return value, true
 		})
+		if err != nil {
+			return "", fmt.Errorf("subPathExpr of volume %q: %w", m.Name, err)
+		}
 		if len(missing) > 0 {
 			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 		}
