@@ -85,14 +85,18 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 
 // decide carries out a decision about a pod.
 func (a *admitter) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
-	switch {
-	case v.Rejection != nil:
+	if v.Rejection != nil {
 		e.retry = podutil.IsStatic(e.source)
 		a.reject(e, cmp.Or(a.misplaced(e.source, v), v.Rejection))
+		return
+	}
+	rest, reserved := a.reserve(e) // no pod ends for one that is refused here
+	switch {
+	case !reserved:
 	case wait:
-		a.preempt(ctx, e, v)
+		a.preempt(ctx, e, v, rest)
 	default:
-		a.reserve(ctx, e)
+		a.prepare(ctx, e, rest)
 	}
 }
 
@@ -133,7 +137,8 @@ func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
 // preempt ends pods so that a critical one can run. From now on the critical pod counts as admitted, and the others
 // do not. It gets its first order when all pods that end for critical ones have released all their resources, or at
 // the latest after 1.5 times their grace period: a pod that does not end must not prevent a critical one from running.
-func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision) {
+// rest is what is left to do for the critical pod then.
+func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, rest *preparation) {
 	for _, pod := range v.Preempt {
 		victim := a.table.workers[pod.UID]
 		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
@@ -157,10 +162,13 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision) 
 		}
 	}
 	why := "pods of lower priority are ending to free " + cmp.Or(string(v.Short), "resources")
-	a.finish(ctx, e, Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
+	a.prepare(ctx, e, &preparation{Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
-		return nil
-	}, func(error) { a.reserve(ctx, e) })
+		if rest == nil {
+			return nil
+		}
+		return rest.run(ctx) // also if ctx has ended: it takes back what was reserved
+	}})
 }
 
 // awaitAll waits until all channels are closed, until ctx ends, or for limit.

@@ -71,6 +71,23 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 	})
 }
 
+// TestNoPreemptionWithoutDevices checks that no pod ends for a critical one that is refused because it cannot have its
+// devices.
+func TestNoPreemptionWithoutDevices(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.end()
+		w.give(apiPod("gone")) // so that the node knows the resource, but has no plugin
+		w.begin()
+		w.run(apiPod("low", withCPU("3")))
+		w.sleep(time.Second)
+		critical := apiPod("critical", withCPU("3"), withDevice, withPriority(systemCritical))
+		w.run(critical)
+		w.sleep(time.Minute)
+		w.checkRunning("low/app#0")
+		w.checkWithoutDevices(critical, "no healthy devices present")
+	})
+}
+
 // checkWithoutDevices checks that a pod was refused for its devices.
 func (w *world) checkWithoutDevices(pod *corev1.Pod, want string) {
 	w.t.Helper()

@@ -10,14 +10,20 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself. It runs in the
-// supervisor's loop, so that pods are served in order. Files are written and plugins are called in a goroutine, and
-// only this pod waits for them.
-func (a *admitter) reserve(ctx context.Context, e *entry) {
+// preparation is what is left to do when a pod has what it requests for itself: files are written and plugins are
+// called in a goroutine, and only this pod waits for them. Nil: nothing.
+type preparation struct {
+	awaited Wait
+	run     func(context.Context) error
+}
+
+// reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself, or refuses it.
+// It runs in the supervisor's loop, so that pods are served in order.
+func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
 	record, affinity, refusal := a.cfg.Placement.Admit(e.source, a.table.devicesUnused)
 	if refusal != nil {
 		a.reject(e, &podstate.Rejection{Reason: refusal.Reason, Message: refusal.Message})
-		return
+		return nil, false
 	}
 	var near func(string, int64) bool
 	if len(affinity) > 0 {
@@ -26,16 +32,16 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 	allocate, err := a.cfg.Devices.Reserve(e.source, near, a.table.devicesUnused)
 	if err != nil {
 		a.takeBack(e, err)
-		return
+		return nil, false
 	}
 	if record == nil && allocate == nil {
-		return
+		return nil, true
 	}
 	wait := Wait{For: "its devices", Why: "device plugins are preparing them"}
 	if allocate == nil {
 		wait = Wait{For: "its CPUs and memory", Why: "they are being recorded"}
 	}
-	a.prepare(ctx, e, wait, func(ctx context.Context) (err error) {
+	return &preparation{wait, func(ctx context.Context) (err error) {
 		if record != nil {
 			err = record()
 		}
@@ -43,14 +49,17 @@ func (a *admitter) reserve(ctx context.Context, e *entry) {
 			err = allocate(ctx)
 		}
 		return err
-	})
+	}}, true
 }
 
-// prepare runs f in a goroutine, for which this pod alone waits, and refuses the pod if f fails.
-func (a *admitter) prepare(ctx context.Context, e *entry, awaited Wait, f func(context.Context) error) {
+// prepare does what is left to do for a pod, and refuses the pod if that fails.
+func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
+	if rest == nil {
+		return
+	}
 	pod := e.source.UID // the loop alone may read the entry
-	a.finish(ctx, e, awaited, func(ctx context.Context) error {
-		err := f(ctx)
+	a.finish(ctx, e, rest.awaited, func(ctx context.Context) error {
+		err := rest.run(ctx)
 		if err != nil && ctx.Err() == nil { // else the pod has to end, or the next run of the agent goes on
 			a.cfg.Devices.Release(pod)
 		}
@@ -75,7 +84,8 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 		return
 	}
 	if wait := a.cfg.Devices.Resume(pod); wait != nil {
-		a.prepare(ctx, e, Wait{For: "its devices", Why: "their device plugins have not registered again"}, wait)
+		awaited := Wait{For: "its devices", Why: "their device plugins have not registered again"}
+		a.prepare(ctx, e, &preparation{awaited, wait})
 	}
 }
 

@@ -15,13 +15,15 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // slowDevices is a device plugin's side of the agent: the plugin answers when the test says so.
 type slowDevices struct {
 	answers chan error
-	// asked are the pods for which devices were reserved, released those of which they were taken back.
-	asked, released []types.UID
+	// asked are the pods for which devices were reserved, givenUp those that ended before the plugin answered, released
+	// those of which the devices were taken back.
+	asked, givenUp, released []types.UID
 }
 
 func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ func(types.UID) bool) (
@@ -35,6 +37,7 @@ func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ fun
 		case err := <-d.answers:
 			return err
 		case <-ctx.Done():
+			d.givenUp = append(d.givenUp, pod.UID)
 			return ctx.Err()
 		}
 	}, nil
@@ -69,6 +72,32 @@ func TestUnrecordedCPUs(t *testing.T) {
 		w.checkWithoutDevices(pod, "Allocate failed due to the disk is full, which is unexpected")
 		if len(d.asked) != 1 || !slices.Equal(d.released, d.asked) {
 			t.Errorf("got devices of %v reserved and of %v taken back, want one pod, the same", d.asked, d.released)
+		}
+	})
+}
+
+// TestDevicesOfDeletedPreemptor checks that the devices of a critical pod are reserved while other pods end for it, and
+// that the reservation ends if the pod is deleted meanwhile.
+func TestDevicesOfDeletedPreemptor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 10 * time.Second})
+		d := &slowDevices{answers: make(chan error)}
+		w.devices = d
+		w.restart()
+		w.run(apiPod("low", withCPU("3")))
+		w.sleep(time.Second)
+		critical := apiPod("critical", withCPU("3"), withDevice, withPriority(systemCritical))
+		w.run(critical)
+		w.sleep(time.Second)
+		w.checkWaits(critical, "pods that end for it", "to free cpu")
+		if want := []types.UID{critical.UID}; !slices.Equal(d.asked, want) || len(d.givenUp) > 0 {
+			t.Errorf("while other pods end: got devices reserved for %v and given up by %v, want %v and none",
+				d.asked, d.givenUp, want)
+		}
+		w.delete(critical, 0)
+		w.sleep(time.Minute)
+		if !slices.Equal(d.givenUp, d.asked) {
+			t.Errorf("after the delete: got devices given up by %v, want %v", d.givenUp, d.asked)
 		}
 	})
 }
