@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
@@ -30,8 +31,10 @@ func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList,
 				"Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q", s.Manager, s.Policy))
 		}
 	}
-	if short := shortages(wanted, allocatable, others); len(short) > 0 {
-		return pending(corev1.PodReasonDeferred, short[0].rejection().Message)
+	for _, s := range shortages(wanted, allocatable, others) {
+		if slices.Contains(podutil.ComputeResources[:], s.name) { // the pod keeps what it has of the others
+			return pending(corev1.PodReasonDeferred, s.rejection().Message)
+		}
 	}
 	return nil
 }

@@ -78,6 +78,31 @@ func TestAdmitResize(t *testing.T) {
 	}
 }
 
+// TestAdmitResizeBesideUnhealthyDevice checks that a resize does not wait because the node offers fewer devices or pods
+// than it has: the pod keeps its own.
+func TestAdmitResizeBesideUnhealthyDevice(t *testing.T) {
+	pod := func(cpu int64) *corev1.Pod {
+		p := podOf(t, `{spec: {containers: [{name: a}]}}`)
+		r := sized(cpu, cpu)
+		r.Requests["vendor.com/gpu"] = resource.MustParse("1") // the same list as the limit
+		p.Spec.Containers[0].Resources = r
+		return p
+	}
+	less := corev1.ResourceList{
+		"cpu":            resource.MustParse("1"),
+		"memory":         resource.MustParse("1Gi"),
+		"pods":           resource.MustParse("1"),
+		"vendor.com/gpu": resource.MustParse("1"),
+	}
+	never := func(*corev1.Pod, *corev1.Container) bool { return false }
+	if got := AdmitResize(pod(500), pod(100), less, []*corev1.Pod{pod(500)}, never, nil); got != nil {
+		t.Errorf("beside an unhealthy device: got %v, want nil", got)
+	}
+	if got := AdmitResize(pod(600), pod(100), less, []*corev1.Pod{pod(500)}, never, nil); got == nil {
+		t.Error("too much: got nil, want the resize deferred")
+	}
+}
+
 func TestCompareResizes(t *testing.T) {
 	named := func(name string, cpu int64, more string) *corev1.Pod {
 		p := podOf(t, more)
