@@ -35,12 +35,12 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 // worker, or if ctx ends before the supervisor has taken the eviction. An agent that restarts goes on with the
 // eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
-	s.loop.do(ctx, func() {
+	taken := s.loop.do(ctx, func() {
 		if entry := s.table.workers[pod]; entry != nil && entry.rejected == nil {
 			released = s.workers.evict(entry, e)
 		}
 	})
-	if released == nil {
+	if !taken || released == nil {
 		return closed
 	}
 	return released
@@ -70,13 +70,15 @@ func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev
 }
 
 func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) (all []*corev1.Pod) {
-	s.loop.do(ctx, func() {
+	if !s.loop.do(ctx, func() {
 		for _, e := range s.table.workers {
 			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
 				all = append(all, e.pod())
 			}
 		}
-	})
+	}) {
+		return nil
+	}
 	return all
 }
 

@@ -35,7 +35,7 @@ func (l *loop) post(f func()) {
 }
 
 // do makes the loop call f, and reports whether the call has returned. It has not if the loop has ended, or if ctx ends
-// before; in that case f may still be called later.
+// before; in that case f may still be called later, so that the caller must not look at what f writes.
 func (l *loop) do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {

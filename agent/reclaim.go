@@ -11,7 +11,7 @@ import (
 // no success and no restart count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	var ended []*worker
-	s.loop.do(ctx, func() {
+	if !s.loop.do(ctx, func() {
 		for _, e := range s.table.workers {
 			evicted := e.stop.Is(podstate.StopEvicted) && e.stop.Reason != podstate.ReasonPreempting // that may be a success
 			recorded := finished(e.pod()) || evicted
@@ -22,7 +22,9 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 			s.workers.send(e)
 			ended = append(ended, e.worker)
 		}
-	})
+	}) {
+		return
+	}
 	for _, w := range ended {
 		select {
 		case <-w.reclaimed:

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"reflect"
 	"testing"
@@ -31,6 +32,34 @@ func TestHintsAreCollected(t *testing.T) {
 	if !w.stale || !w.memory.Volumes["data"].Stale {
 		t.Errorf("after a hint: got stale %v and %+v, want both stale", w.stale, w.memory.Volumes)
 	}
+}
+
+// TestGivenUpCall checks that nobody looks at what the loop is still collecting for a caller who has given up.
+func TestGivenUpCall(t *testing.T) {
+	s := &Supervisor{loop: newLoop(nil), table: newTable(nil)}
+	cfg := Config{Log: discard()}.complete()
+	for _, uid := range []types.UID{"1", "2"} {
+		s.table.workers[uid] = &entry{source: &corev1.Pod{}, worker: newWorker(cfg, func() {})}
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		(<-s.loop.calls)()
+	}()
+	goOn, asked := make(chan struct{}), 0
+	all := s.active(ctx, func(*podstate.Stop) bool {
+		if asked++; asked == 2 {
+			giveUp()
+			<-goOn
+		}
+		return true
+	})
+	if len(all) > 0 {
+		t.Errorf("got %d of 2 pods, want none", len(all))
+	}
+	close(goOn)
+	<-ended
 }
 
 // healthOf answers as the devices and as the resource claims of a node.
