@@ -207,7 +207,7 @@ func (m *Metrics) Relisted(began time.Time, took time.Duration) {
 }
 
 // Rejected implements agent.Metrics.
-func (m *Metrics) Rejected(reason string) { m.agent.Admission.With(reason).Inc() }
+func (m *Metrics) Rejected(reason string) { m.agent.Admission.With(rejection(reason)).Inc() }
 
 // Preempted implements agent.Metrics.
 func (m *Metrics) Preempted(resource string) { m.agent.Preemptions.With(resource).Inc() }

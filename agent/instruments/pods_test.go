@@ -50,7 +50,9 @@ func TestMetrics(t *testing.T) {
 			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 	}, 2)
 	m := New(e)
-	m.Rejected("OutOfcpu")
+	for _, reason := range []string{"OutOfcpu", "OutOfvendor.com/gpu", "OutOfhugepages-2Mi", "NodeAffinity"} {
+		m.Rejected(reason)
+	}
 	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
 	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
@@ -85,6 +87,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_started_containers_errors_total{code="poststart",container_type="container"} 1`,
 		`volume_manager_total_volumes{plugin_name="kubernetes.io/empty-dir",state="actual_state_of_world"} 1`,
 		`kubelet_admission_rejections_total{reason="OutOfcpu"} 1`,
+		`kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 2`,
+		`kubelet_admission_rejections_total{reason="Other"} 1`,
 		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
 		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {
