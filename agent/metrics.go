@@ -3,10 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/loglevel"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -20,8 +22,8 @@ type Metrics interface {
 	// "sync".
 	Synced(kind string, took time.Duration)
 	// Running counts a pod that was created during this run of the agent and runs for the first time. seen is when the
-	// agent first saw it, pulling how long image pulls have delayed it.
-	Running(pod *corev1.Pod, seen time.Time, pulling time.Duration)
+	// agent first saw it, delayed how long images were pulled or init containers ran.
+	Running(pod *corev1.Pod, seen time.Time, delayed time.Duration)
 	// Ended counts a container whose end was observed.
 	Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated)
 	// Relisted counts a list of the pods of the runtime.
@@ -40,8 +42,34 @@ type startup struct {
 	// fresh: the pod was created during this run of the agent and has not run yet. synced: it was synced before.
 	fresh, synced bool
 	// over: the pod had ended before this run of the agent saw it.
-	over    bool
-	pulling time.Duration
+	over bool
+	// delayed is how long images were pulled or init containers ran. since is when the present delay began; zero for none.
+	delayed time.Duration
+	since   time.Time
+}
+
+// measure adds up the delays, whether they are side by side or one after the other.
+func (s *startup) measure(delayed bool, now time.Time) {
+	switch {
+	case delayed && s.since.IsZero():
+		s.since = now
+	case !delayed && !s.since.IsZero():
+		s.delayed += now.Sub(s.since)
+		s.since = time.Time{}
+	}
+}
+
+// startDelayed reports whether an image of the pod is being pulled or an init container runs.
+func (w *worker) startDelayed() bool {
+	for _, step := range w.memory.InFlight {
+		if _, ensures := step.(podstate.EnsureImage); ensures {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.facts.containers, func(c podstate.Container) bool {
+		role, spec := podutil.Container(&w.order.Pod.Spec, c.Name)
+		return c.State == podstate.ContainerRunning && role == podutil.RoleInit && spec != nil
+	})
 }
 
 // synced counts a sync that began at a time.
@@ -57,6 +85,7 @@ func (w *worker) synced(began time.Time) {
 		}
 	}
 	w.startup.synced = true
+	w.startup.measure(w.startDelayed(), time.Now())
 	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
@@ -82,9 +111,9 @@ func (w *worker) ran(st *corev1.PodStatus) {
 		return
 	}
 	w.log.Log(context.Background(), loglevel.Pods, "pod started", "podUID", w.order.Pod.UID, "phase", phase,
-		"took", time.Since(w.startup.seen), "pulling", w.startup.pulling)
+		"took", time.Since(w.startup.seen), "delayed", w.startup.delayed)
 	if phase == corev1.PodRunning || phase == corev1.PodSucceeded {
-		w.cfg.Metrics.Running(w.order.Pod, w.startup.seen, w.startup.pulling)
+		w.cfg.Metrics.Running(w.order.Pod, w.startup.seen, w.startup.delayed)
 	}
 }
 

@@ -196,8 +196,6 @@ func (w *worker) ended(r execute.Outcome) {
 	}
 	w.left.Add(r)
 	switch r.Step.(type) {
-	case podstate.EnsureImage:
-		w.startup.pulling += r.Took // almost nothing if the image is present
 	case podstate.CreateSandbox, podstate.StopSandbox, podstate.RemoveSandbox,
 		podstate.CreateContainer, podstate.StartContainer, podstate.StopContainer, podstate.RemoveContainer, podstate.Resize:
 		w.stale = true

@@ -100,6 +100,8 @@ type world struct {
 	doomed func(*corev1.Pod) *agent.Eviction
 	// ids are the IDs of the host for pods with a user namespace of their own; zero for all.
 	ids userns.Range
+	// delayed is how long pulls and init containers have delayed the pod that has started last.
+	delayed atomic.Int64
 	// probedAt is the address at which a pod was to be probed last.
 	probedAt atomic.Pointer[string]
 }
@@ -113,6 +115,16 @@ type probeLog struct {
 func (l *probeLog) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarget) {
 	l.w.probedAt.Store(&address)
 	l.Probes.Set(pod, address, targets)
+}
+
+// startLog notes what has delayed the start of pods.
+type startLog struct {
+	*instruments.Metrics
+	w *world
+}
+
+func (l startLog) Running(_ *corev1.Pod, _ time.Time, delayed time.Duration) {
+	l.w.delayed.Store(int64(delayed))
 }
 
 // deviceBackend is both sides of the devices of device plugins.
@@ -302,7 +314,7 @@ func (w *world) begin() {
 			Objects:   func(*corev1.Pod) agent.Objects { return l.objects },
 			Status:    l.status,
 			Events:    events,
-			Metrics:   metrics,
+			Metrics:   startLog{metrics, w},
 			Tracer:    w.tracer,
 		},
 		Node:         node,

@@ -7,6 +7,7 @@ package instruments
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,7 +177,7 @@ func (m *Metrics) Pulled(bytes uint64, took time.Duration) {
 }
 
 // Running implements agent.Metrics.
-func (m *Metrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration) {
+func (m *Metrics) Running(pod *corev1.Pod, seen time.Time, delayed time.Duration) {
 	a, now := m.agent, time.Now()
 	a.PodStart.Took(now.Sub(seen))
 	if pod.CreationTimestamp.IsZero() {
@@ -184,10 +185,21 @@ func (m *Metrics) Running(pod *corev1.Pod, seen time.Time, pulling time.Duration
 	}
 	total := max(0, now.Sub(pod.CreationTimestamp.Time))
 	a.PodStartTotal.Took(total)
-	a.PodStartSLI.Took(max(0, total-pulling))
-	if !pod.Spec.HostNetwork {
-		m.firstNetworkPod.Do(func() { a.FirstNetworkPod.Set(max(0, total-pulling).Seconds()) })
+	if stateful(pod) {
+		return
 	}
+	a.PodStartSLI.Took(max(0, total-delayed))
+	if !pod.Spec.HostNetwork {
+		m.firstNetworkPod.Do(func() { a.FirstNetworkPod.Set(max(0, total-delayed).Seconds()) })
+	}
+}
+
+// stateful reports whether the pod has a volume that others provide. The service level of pod starts does not count
+// such pods: https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md
+func stateful(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil
+	})
 }
 
 // Ended implements agent.Metrics.

@@ -53,6 +53,13 @@ func TestMetrics(t *testing.T) {
 	for _, reason := range []string{"OutOfcpu", "OutOfvendor.com/gpu", "OutOfhugepages-2Mi", "NodeAffinity"} {
 		m.Rejected(reason)
 	}
+	started := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+	m.Running(started, time.Now(), time.Hour)
+	stateful := started.DeepCopy()
+	stateful.Spec.Volumes = []corev1.Volume{{Name: "db", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db"},
+	}}}
+	m.Running(stateful, time.Now(), 0)
 	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
 	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
@@ -89,6 +96,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_admission_rejections_total{reason="OutOfcpu"} 1`,
 		`kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 2`,
 		`kubelet_admission_rejections_total{reason="Other"} 1`,
+		`kubelet_pod_start_total_duration_seconds_count 2`,
+		`kubelet_pod_start_sli_duration_seconds_count 1`,
 		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
 		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {
