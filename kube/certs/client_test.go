@@ -13,8 +13,10 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -68,6 +70,35 @@ func TestBootstrap(t *testing.T) {
 	}
 	if err := get(t, again.Config()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWayToTheServer checks that a node reaches the API server with its certificate as it did to request it.
+func TestWayToTheServer(t *testing.T) {
+	c := newCluster(t)
+	path := c.kubeconfig("bootstrap.conf", token(goodToken), c.caPEM())
+	text, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const proxy, name = "http://proxy.example.com:3128", "api.example.com"
+	text.Clusters["c"].ProxyURL, text.Clusters["c"].TLSServerName = proxy, name
+	if err := clientcmd.WriteToFile(*text, path); err != nil {
+		t.Fatal(err)
+	}
+	rc, err := client.LoadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(c.dir, "kubelet.conf")
+	if err := writeKubeconfig(path, rc, "/pki/current.pem"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = clientcmd.LoadFromFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.Clusters["default-cluster"]; got.ProxyURL != proxy || got.TLSServerName != name {
+		t.Errorf("got proxy %q and server name %q, want %q and %q", got.ProxyURL, got.TLSServerName, proxy, name)
 	}
 }
 

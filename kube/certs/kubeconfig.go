@@ -16,16 +16,24 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
-// writeKubeconfig writes what the kubelet writes after a bootstrap: the cluster of the bootstrap kubeconfig and the
-// certificate in cert-dir.
+// writeKubeconfig writes what the kubelet writes after a bootstrap: the cluster of the bootstrap kubeconfig, also its
+// proxy and the name of the server, and the certificate in cert-dir.
 func writeKubeconfig(path string, from *rest.Config, pem string) error {
 	cluster := &clientcmdapi.Cluster{
 		Server:                from.Host,
+		TLSServerName:         from.ServerName,
 		InsecureSkipTLSVerify: from.Insecure,
 		CertificateAuthority:  from.CAFile,
 	}
 	if from.CAFile == "" {
 		cluster.CertificateAuthorityData = from.CAData
+	}
+	if from.Proxy != nil {
+		proxy, err := from.Proxy(nil) // that of a kubeconfig is the same for each request
+		if err != nil {
+			return fmt.Errorf("write kubeconfig %s: %w", path, err)
+		}
+		cluster.ProxyURL = proxy.String()
 	}
 	inContext := &clientcmdapi.Context{Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}
 	text, err := clientcmd.Write(clientcmdapi.Config{
