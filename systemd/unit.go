@@ -101,9 +101,9 @@ func isScript(path string) bool {
 // execStart returns the command that systemd would start: an empty ExecStart= removes all earlier ones.
 func execStart(unit string) (string, error) {
 	var found []string
-	for line := range strings.SplitSeq(strings.ReplaceAll(unit, "\\\n", " "), "\n") {
-		value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
-		if !ok {
+	for line := range strings.SplitSeq(joined(unit), "\n") {
+		key, value, _ := strings.Cut(line, "=")
+		if strings.TrimSpace(key) != "ExecStart" {
 			continue
 		}
 		if value = strings.TrimSpace(value); value == "" {
@@ -119,4 +119,16 @@ func execStart(unit string) (string, error) {
 		return found[0], nil
 	}
 	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it manually", len(found))
+}
+
+// joined returns a unit without comments, which may be between the lines of one setting, and with each setting in one
+// line; see systemd.syntax(7).
+func joined(unit string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(unit) {
+		if start := strings.TrimLeft(line, " \t"); !strings.HasPrefix(start, "#") && !strings.HasPrefix(start, ";") {
+			kept.WriteString(line)
+		}
+	}
+	return strings.ReplaceAll(kept.String(), "\\\n", " ")
 }

@@ -28,10 +28,14 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
 
 func TestTakeOver(t *testing.T) {
 	i := &Installer{Root: t.TempDir()}
+	const kept = "ExecStart=/usr/bin/nodelet --a=b --accept-missing=qosReserved\n"
 	for unit, want := range map[string]string{
 		kubeadmUnit: "ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    " +
 			"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --accept-missing=qosReserved\n",
 		"ExecStart=-/opt/kubelet --a=b\n": "ExecStart=-/usr/bin/nodelet --a=b --accept-missing=qosReserved\n",
+
+		"ExecStart=/usr/bin/kubelet --a=a\n ExecStart =\nExecStart = /usr/bin/kubelet --a=b\n": kept,
+		"ExecStart=/usr/bin/kubelet \\\n# about b\n  ; more\n  --a=b\n":                        kept,
 	} {
 		kubelet, err := i.kubeletCommand(unit)
 		if err != nil {
