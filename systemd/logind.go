@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -106,7 +107,12 @@ func (l *Logind) longestDelay(ctx context.Context) (time.Duration, error) {
 	if !ok {
 		return 0, fmt.Errorf("read property InhibitDelayMaxUSec of logind: got %T, want a number", v)
 	}
-	return time.Duration(usec) * time.Microsecond, nil
+	return microseconds(usec), nil
+}
+
+// microseconds returns a time span of systemd. The largest number stands for "infinity".
+func microseconds(n uint64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // AllowDelay configures logind so that a lock can delay a shutdown for at least d. It writes a drop-in if the limit
