@@ -163,10 +163,11 @@ func look(c command.Call, takeover bool) ([]Result, error) {
 
 // arguments returns the flags whose configuration is checked, and what is known of the agent that has them.
 func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, error) {
+	i := &systemd.Installer{Program: c.Program, Root: c.Root}
 	if len(c.Args) > 0 && !takeover {
+		m.Serving = serving(c.Context, i)
 		return c.Args, nil, nil
 	}
-	i := &systemd.Installer{Program: c.Program, Root: c.Root}
 	if err := i.Booted(); err != nil && !takeover {
 		return nil, nil, nil
 	} else if err != nil {
@@ -199,6 +200,15 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 		return nil, nil, errors.New("find the kubelet: systemd runs no kubelet.service now")
 	}
 	return nil, nil, nil
+}
+
+// serving reports whether systemd runs an agent now, as far as systemd answers.
+func serving(ctx context.Context, i *systemd.Installer) bool {
+	if i.Booted() != nil {
+		return false
+	}
+	agents, _ := i.Agents(ctx)
+	return slices.ContainsFunc(agents, func(a systemd.Agent) bool { return a.PID != "" })
 }
 
 // printAll prints results as text, with a summary.

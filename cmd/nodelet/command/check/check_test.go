@@ -116,6 +116,20 @@ func TestTakeoverRefused(t *testing.T) {
 	}
 }
 
+// TestPortsOfRunningAgent checks that the agent which runs now does not count as another program at its ports, also if
+// flags are given, so that nobody is advised to stop it.
+func TestPortsOfRunningAgent(t *testing.T) {
+	m := newMachine(t, map[string]string{
+		"/bin/systemctl":        fmt.Sprintf("#!/bin/sh\necho LoadState=loaded; echo MainPID=%d\n", os.Getpid()),
+		"/run/systemd/system/x": "",
+	})
+	t.Setenv("PATH", m.path("/bin")+":"+os.Getenv("PATH"))
+	call := command.Call{Context: t.Context(), Root: m.Root, Args: []string{"--config=/c"}}
+	if _, _, err := m.arguments(call, false); err != nil || !m.Serving {
+		t.Errorf("got that an agent runs: %v, %v, want that it does", m.Serving, err)
+	}
+}
+
 func TestKernel(t *testing.T) {
 	for release, line := range map[string]string{
 		"4.18.0-553.el8": "problem 4.18.0-553.el8 is too old",
