@@ -47,6 +47,9 @@ func ClientSettings(c *config.Config) ClientConfig {
 	}
 }
 
+// clientStore is the name of the store for client certificates.
+const clientStore = "kubelet-client"
+
 // Client is the identity of the node for the API server. The goroutine of Run is its only writer.
 type Client struct {
 	cfg   ClientConfig
@@ -78,7 +81,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{
 		cfg:   cfg,
-		store: store{cfg.Dir, "kubelet-client"},
+		store: store{cfg.Dir, clientStore},
 		log:   cfg.Log,
 		now:   time.Now,
 		main:  client.NewTransport(30 * time.Second),
@@ -156,6 +159,13 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
 	}
 	return rc, leaf, nil
+}
+
+// Present returns the client certificate with which an agent would start now, also if it has expired; nil if the
+// kubeconfig has other credentials. The configuration has no bootstrap kubeconfig.
+func Present(cfg ClientConfig, now time.Time) (*x509.Certificate, error) {
+	_, leaf, err := (&Client{cfg: cfg, store: store{cfg.Dir, clientStore}}).load(now)
+	return leaf, err
 }
 
 // importCert copies the certificate of the kubeconfig into cert-dir if there is no valid one. It does so before the

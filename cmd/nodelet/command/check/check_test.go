@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
@@ -289,38 +291,53 @@ func TestRuntimeIsAway(t *testing.T) {
 
 func TestIdentity(t *testing.T) {
 	args := []string{"--kubeconfig=/k"}
-	pki := "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	const pki = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	want(t, "none", newMachine(t, nil).identity(t.Context()), "ok no --kubeconfig")
 	want(t, "missing", newMachine(t, nil, args...).identity(t.Context()), "problem there is no /k")
+	damaged := newMachine(t, map[string]string{"/k": "?"}, args...)
+	want(t, "damaged", damaged.identity(t.Context()), "problem read kubeconfig")
 	boot := newMachine(t, map[string]string{"/b": ""}, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 	for days, line := range map[int]string{-1: "problem expired", 3: "warning expires", 90: "ok valid for 90 days"} {
-		m := newMachine(t, map[string]string{"/k": ""}, args...)
-		path := m.path(pki)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		pem := certificate(t, m.Now.Add(time.Duration(days)*24*time.Hour+time.Minute))
-		if err := os.WriteFile(path, pem, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		want(t, strconv.Itoa(days), m.identity(t.Context()), line)
+		file := kubeconfig(t, days)
+		want(t, fmt.Sprintf("%d days", days),
+			newMachine(t, map[string]string{"/k": file, pki: "not in use"}, args...).identity(t.Context()), line)
 	}
+	files := map[string]string{"/k": kubeconfig(t, -1), "/b": ""}
+	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
+	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 }
 
-// certificate returns the PEM of a certificate that ends at a time.
-func certificate(t *testing.T, end time.Time) []byte {
+// kubeconfig returns a kubeconfig with a certificate that ends some days, and a minute, after the time of newMachine.
+func kubeconfig(t *testing.T, days int) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := newMachine(t, nil).Now.Add(time.Duration(days)*24*time.Hour + time.Minute)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://api.example.com"}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {
+			ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			ClientKeyData:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
+		}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestSettings checks that settings on which pods rely are problems.

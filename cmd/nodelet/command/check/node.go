@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/util/cert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cni"
@@ -23,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -180,40 +180,41 @@ func (m *Machine) disk(context.Context) []Result {
 // certificateDays is how long a certificate should still be valid.
 const certificateDays = 7
 
-// identity looks at the files with which the node reaches the API server.
+// identity reads the files with which the node reaches the API server, as the agent does when it starts.
 func (m *Machine) identity(context.Context) []Result {
-	p := m.Config.Paths
+	p, c := m.Config.Paths, certs.ClientSettings(m.Config)
 	if p.Kubeconfig == "" {
 		return result("identity", OK, "no --kubeconfig: static pods only", "")
 	}
-	if _, err := os.Stat(m.path(p.Kubeconfig)); err != nil {
-		if p.BootstrapKubeconfig != "" {
-			if _, err := os.Stat(m.path(p.BootstrapKubeconfig)); err == nil {
-				return result("identity", OK, "the node requests its certificate with "+p.BootstrapKubeconfig, "")
-			}
+	c.Kubeconfig, c.Dir = m.path(p.Kubeconfig), m.path(p.Certificates)
+	c.Bootstrap = ""
+	leaf, err := certs.Present(c, m.Now)
+	expired := leaf != nil && m.Now.After(leaf.NotAfter)
+	if p.BootstrapKubeconfig != "" && (err != nil || leaf == nil || expired) {
+		if _, err := os.Stat(m.path(p.BootstrapKubeconfig)); err == nil {
+			return result("identity", OK, "the node requests its certificate with "+p.BootstrapKubeconfig, "")
 		}
+	}
+	if _, missing := os.Stat(c.Kubeconfig); missing != nil {
 		return result("identity", Problem, "there is no "+p.Kubeconfig, "join the cluster first, such as with kubeadm join")
 	}
-	file := filepath.Join(p.Certificates, "kubelet-client-current.pem")
-	text, err := os.ReadFile(m.path(file))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission): // for that, user gives advice
+		return nil
+	case err != nil:
+		return result("identity", Problem, err.Error(), "correct it, or join the cluster again, such as with kubeadm join")
+	case leaf == nil:
 		return result("identity", OK, "kubeconfig "+p.Kubeconfig, "")
-	}
-	all, err := cert.ParseCertsPEM(text)
-	if err != nil {
-		return result("identity", Problem, file+" has no certificate", "remove it and join the cluster again")
-	}
-	end := all[0].NotAfter
-	switch left := end.Sub(m.Now); {
-	case left < 0:
-		return result("identity", Problem, "the client certificate expired at "+end.Format(time.RFC3339),
+	case expired:
+		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
 			"give the node a bootstrap token, such as with kubeadm join")
-	case left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates:
-		return result("identity", Warning, "the client certificate expires at "+end.Format(time.RFC3339),
-			"set rotateCertificates: true")
-	default:
-		return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
 	}
+	left := leaf.NotAfter.Sub(m.Now)
+	if left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates {
+		return result("identity", Warning, "the client certificate expires at "+leaf.NotAfter.Format(time.RFC3339),
+			"set rotateCertificates: true")
+	}
+	return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
 }
 
 // files reads the files that settings name, as the agent does when it starts.
