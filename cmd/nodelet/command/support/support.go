@@ -157,19 +157,24 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// secrets matches what looks like a secret in the log of another program: after its name, up to the end of a string in
-// quotes, in quotes within quotes as in structured logs, or up to the end of a word. The agent, which is the same
-// program, has no use for it.
+// inQuotes matches a string up to its last quotes, also in quotes within quotes as in structured logs.
+const inQuotes = `\\"(?:[^\\"\n]|\\\\\\?.)*|"(?:[^\\"\n]|\\.)*`
+
+// secrets matches what looks like a secret in the log of another program: what follows the name of one, and the
+// environment of containers, which runtimes log at level debug. The agent, which is the same program, needs it never.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)((?:authorization|token|password|passwd|secret|api[-_]?key)(?:\\?["'])?\s*[:=]\s*)` +
-		`(?:\\"(?:[^\\"\n]|\\\\\\?.)*|"(?:[^\\"\n]|\\.)*|'[^'\n]*|(?:bearer |basic )?[^\s"',;&]+)` +
+	return regexp.MustCompile(`(?i)` +
+		`((?:authorization|token|password|passwd|secret|api[-_]?key)(?:\\?["'])?\s*[:=]\s*)` +
+		`(?:` + inQuotes + `|'[^'\n]*|(?:bearer |basic )?[^\s"',;&]+)` +
 		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
-		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)`)
+		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)` +
+		`|(key:\s*\\?"[^"\\\n]*\\?"\s+value:\s*)(?:` + inQuotes + `)` +
+		`|(KeyValue\{Key:[^,\n]*,\s*Value:).*?(,\})`)
 })
 
 // redact replaces what looks like a secret.
 func redact(text []byte) []byte {
-	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}[redacted]${5}"))
+	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}${6}${7}[redacted]${5}${8}"))
 }
 
 // archive is a compressed tar that keeps its first error.

@@ -126,6 +126,9 @@ func TestLogsAreRedacted(t *testing.T) {
 		`{"password":"one, two \" ` + canary + `"}`,
 		`msg="login failed" err="user \"a\", password=\"one\\\" ` + canary + `\""`,
 		"password='one two " + canary + "'",
+		`msg="config envs:{key:\"DB\" value:\"one \\\" ` + canary + `\"} envs:{key:\"B\"  value:\"` + canary + `\"}"`,
+		`labels:{key:"A" value:"` + canary + `"} image:"a"`,
+		`Envs:[]*KeyValue{&KeyValue{Key:DB,Value:one, ` + canary + `,},&KeyValue{Key:B,Value:` + canary + `,},}`,
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
 	} {
 		a.text("journal.txt", line+"\n")
@@ -135,8 +138,8 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 14 || !strings.Contains(text, "--v=2") ||
-		!strings.Contains(text, "after") {
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 19 || !strings.Contains(text, "--v=2") ||
+		!strings.Contains(text, "after") || !strings.Contains(text, `image:"a"`) {
 		t.Errorf("got %s, want no %s", text, canary)
 	}
 }
