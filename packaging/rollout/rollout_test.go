@@ -33,9 +33,11 @@ esac
 [ ! -e "$CLUSTER/$node.after" ] || . "$CLUSTER/$node.after" "$node" "$*"
 `
 
-// dpkg stores the package that a node installs.
+// dpkg stores the package that a node installs. If the node has changed a configuration file, it asks whether to keep
+// it, unless a flag says so, and fails without an answer.
 const dpkg = `#!/bin/bash
-cp "$2" "$CLUSTER/$NODE.package"
+[ ! -e "$CLUSTER/$NODE.changed" ] || [[ "$*" == *--force-confold* ]] || read || exit 1
+cp "${@: -1}" "$CLUSTER/$NODE.package"
 `
 
 // cluster is a directory with what the stand-ins know.
@@ -95,7 +97,7 @@ func (c *cluster) takeOver(args ...string) (string, int) {
 // commands returns the commands that nodes got, without those about the package.
 func (c *cluster) commands() (all []string) {
 	for line := range strings.Lines(c.read("log")) {
-		if !strings.Contains(line, "dpkg -i") {
+		if !strings.Contains(line, "dpkg") {
 			all = append(all, strings.TrimSpace(line))
 		}
 	}
@@ -147,6 +149,15 @@ func TestFileOfAnotherUser(t *testing.T) {
 	}
 	if got := c.read("a.package"); got != "the package" {
 		t.Errorf("got package %q", got)
+	}
+}
+
+// TestChangedConfiguration: a node that has changed a configuration file of the package keeps it.
+func TestChangedConfiguration(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("a.changed", "")
+	if out, code := c.takeOver("a"); code != 0 {
+		t.Errorf("got exit code %d: %s", code, out)
 	}
 }
 
