@@ -42,6 +42,29 @@ func TestUpgradeWithoutRuntime(t *testing.T) {
 	}
 }
 
+// TestInstallationInAnImage runs the script of an installation in the root directory of another machine, such as the
+// image of one, where systemd does not run: the machine starts the kubelet at each boot.
+func TestInstallationInAnImage(t *testing.T) {
+	bin := t.TempDir()
+	calls := filepath.Join(bin, "calls")
+	for _, program := range []string{"systemctl", "deb-systemd-helper"} {
+		text := "#!/bin/sh\necho " + program + " \"$@\" >> " + calls + "\n"
+		if err := os.WriteFile(filepath.Join(bin, program), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := strings.ReplaceAll(string(script("deb/nodelet-kubelet.postinst")), "/run/systemd/system", "/nonexistent")
+	run := exec.Command("sh", "-c", text, "postinst", "configure", "")
+	run.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("got %v: %s", err, out)
+	}
+	const want = "deb-systemd-helper enable kubelet.service\n"
+	if got, err := os.ReadFile(calls); string(got) != want {
+		t.Errorf("got calls %q, %v, want %q", got, err, want)
+	}
+}
+
 // TestRemovalUninstalls runs the scripts of a removal on machines where `nodelet systemd install` has written a file.
 // They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package. A
 // unit of the administrator's stays.
