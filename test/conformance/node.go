@@ -58,7 +58,10 @@ func (o *options) forNode() {
 	o.testbed.Agent = testbed.NoAgent
 	o.testbed.KubeProxy, o.testbed.DNS = false, false
 	o.testbed.AgentArgs = nil
-	o.testbed.AgentConfig = map[string]any{"cgroupRoot": "/", "podLogsDir": podLogs} // where specs look for both
+	o.testbed.AgentConfig = map[string]any{
+		"cgroupRoot": "/", "podLogsDir": podLogs, // where specs look for both
+		"evictionHard": map[string]string{"memory.available": "250Mi"}, // specs reserve memory for this threshold
+	}
 	o.procs = 1
 	if o.knownFile == knownFile {
 		o.knownFile = knownNodeFile
