@@ -179,18 +179,6 @@ func (s *insideScenario) powerOff() error {
 	return nil
 }
 
-// numaNode shows the processors and the memory of the machine as NUMA node 0. This kernel knows no NUMA nodes, and the
-// suite for one node asks lscpu for them.
-var numaNode = []string{
-	"mkdir -p /run/system/node/node0",
-	"cp /sys/devices/system/cpu/online /run/system/node/node0/cpulist",
-	"printf '%x' $(( (1 << $(nproc)) - 1 )) >/run/system/node/node0/cpumap",
-	"echo 10 >/run/system/node/node0/distance",
-	`sed -n 's/^Mem\(Total\|Free\)/Node 0 &/p' /proc/meminfo >/run/system/node/node0/meminfo`,
-	"echo 0 >/run/system/node/online",
-	"mount -t overlay overlay /sys/devices/system -o lowerdir=/run/system:/sys/devices/system",
-}
-
 // files shows the machine what the program needs of this machine.
 func (s *insideScenario) files() error {
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE", "GOCACHE").Output()
@@ -214,7 +202,6 @@ func (s *insideScenario) files() error {
 		"mkdir -p " + stateInside + " && mount /dev/ubdb " + stateInside,
 		"fallocate -l 512M /swap && chmod 600 /swap && mkswap -q /swap && swapon /swap", // for tests of LimitedSwap
 	}
-	commands = append(commands, numaNode...)
 	for _, dir := range append(strings.Fields(string(out)), tree, built) {
 		commands = append(commands, "d="+dir+" l=/var/lib/layers/$d; mkdir -p $d $l/upper $l/work && "+
 			"mount -t overlay overlay $d -o lowerdir=/host$d,upperdir=$l/upper,workdir=$l/work")
