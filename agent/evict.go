@@ -35,12 +35,13 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 // worker, or if ctx ends before the supervisor has taken the eviction. An agent that restarts goes on with the
 // eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
-	taken := s.loop.do(ctx, func() {
+	released, _ = get(ctx, s.loop, func() <-chan struct{} {
 		if entry := s.table.workers[pod]; entry != nil && entry.rejected == nil {
-			released = s.workers.evict(entry, e)
+			return s.workers.evict(entry, e)
 		}
+		return nil
 	})
-	if !taken || released == nil {
+	if released == nil {
 		return closed
 	}
 	return released
@@ -69,17 +70,16 @@ func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev
 	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil || stop.Deadline.After(soon) })
 }
 
-func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) (all []*corev1.Pod) {
-	if !s.loop.do(ctx, func() {
+func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) []*corev1.Pod {
+	pods, _ := get(ctx, s.loop, func() (all []*corev1.Pod) {
 		for _, e := range s.table.workers {
 			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
 				all = append(all, e.pod())
 			}
 		}
-	}) {
-		return nil
-	}
-	return all
+		return all
+	})
+	return pods
 }
 
 // Alive returns an error if the supervisor's loop does not answer before ctx ends. Before the loop has begun it

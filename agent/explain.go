@@ -190,8 +190,8 @@ func (w *worker) explainObserving(err error) {
 
 // Explain returns what all pods are doing and what they wait for, ordered by namespace and name.
 func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
-	var all []*Explanation
-	if err := s.loop.ask(ctx, func() { all = s.explanations() }); err != nil {
+	all, err := ask(ctx, s.loop, s.explanations)
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b *Explanation) int {
@@ -201,15 +201,13 @@ func (s *Supervisor) Explain(ctx context.Context) ([]*Explanation, error) {
 }
 
 // Problems returns what is wrong with the sources of pods, such as manifests that are no valid pods.
-func (s *Supervisor) Problems(ctx context.Context) (all []string, err error) {
-	if err := s.loop.ask(ctx, func() {
+func (s *Supervisor) Problems(ctx context.Context) ([]string, error) {
+	return ask(ctx, s.loop, func() (all []string) {
 		for _, p := range s.table.set.Problems {
 			all = append(all, p.String())
 		}
-	}); err != nil {
-		return nil, err
-	}
-	return all, nil
+		return all
+	})
 }
 
 // explanations collects what the workers have published, and explains the pods that have not begun.

@@ -35,7 +35,7 @@ func (l *loop) post(f func()) {
 }
 
 // do makes the loop call f, and reports whether the call has returned. It has not if the loop has ended, or if ctx ends
-// before; in that case f may still be called later, so that the caller must not look at what f writes.
+// before; in that case f may still be called later. A caller who wants something of the loop calls get or ask.
 func (l *loop) do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {
@@ -56,15 +56,26 @@ func (l *loop) do(ctx context.Context, f func()) bool {
 
 var errEnding = errors.New("the agent is stopping; try again when it has restarted")
 
-// ask is do for a caller who needs an answer: an error says why there is none, at once if the loop cannot begin yet.
-func (l *loop) ask(ctx context.Context, f func()) error {
+// get makes the loop call f, and returns what f returns; nothing if the call has not returned, see do: the loop may
+// still be collecting it then.
+func get[T any](ctx context.Context, l *loop, f func() T) (answer T, ok bool) {
+	var v T
+	if !l.do(ctx, func() { v = f() }) {
+		return answer, false
+	}
+	return v, true
+}
+
+// ask is get for a caller who needs an answer: an error says why there is none, at once if the loop cannot begin yet.
+func ask[T any](ctx context.Context, l *loop, f func() T) (answer T, err error) {
 	if err := l.waiting(); err != nil {
-		return err
+		return answer, err
 	}
-	if !l.do(ctx, f) {
-		return cmp.Or(ctx.Err(), errEnding)
+	answer, ok := get(ctx, l, f)
+	if !ok {
+		return answer, cmp.Or(ctx.Err(), errEnding)
 	}
-	return nil
+	return answer, nil
 }
 
 // answers returns an error if the loop does not answer before ctx ends. Before the loop has begun it returns nil.

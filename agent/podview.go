@@ -64,8 +64,8 @@ func (v PodView) Running() (all []cri.Container) {
 
 // PodViews returns all pods, ordered by namespace, name and UID.
 func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
-	var all []PodView
-	if err := s.loop.ask(ctx, func() { all = s.podViews() }); err != nil {
+	all, err := ask(ctx, s.loop, s.podViews)
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b PodView) int {

@@ -10,8 +10,7 @@ import (
 // the node is short of disk. It touches only pods whose end is on record, in the API server or as an eviction, so that
 // no success and no restart count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
-	var ended []*worker
-	if !s.loop.do(ctx, func() {
+	reclaimed, _ := get(ctx, s.loop, func() (ended []*worker) {
 		for _, e := range s.table.workers {
 			evicted := e.stop.Is(podstate.StopEvicted) && e.stop.Reason != podstate.ReasonPreempting // that may be a success
 			recorded := finished(e.pod()) || evicted
@@ -22,10 +21,9 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 			s.workers.send(e)
 			ended = append(ended, e.worker)
 		}
-	}) {
-		return
-	}
-	for _, w := range ended {
+		return ended
+	})
+	for _, w := range reclaimed {
 		select {
 		case <-w.reclaimed:
 		case <-w.gone:
