@@ -155,10 +155,11 @@ func parse() options {
 	o.testbed.Agent = o.agent
 	o.csi = o.csi || strings.Contains(o.focus, "CSI")
 	if o.reports == "" {
-		o.reports = filepath.Join(".cache/conformance", *agent)
+		kind := *agent
 		if o.node {
-			o.reports = filepath.Join(".cache/conformance", "node-"+*agent)
+			kind = "node-" + kind
 		}
+		o.reports = filepath.Join(".cache/conformance", kind)
 	}
 	if o.node {
 		o.forNode()
