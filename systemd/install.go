@@ -147,7 +147,7 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 	return i.kubeletCommand(unit)
 }
 
-// checkUnit refuses to replace a nodelet.service that somebody else wrote.
+// checkUnit refuses to replace a nodelet.service that this command did not write.
 func (i *Installer) checkUnit() error {
 	if text, err := os.ReadFile(i.ownUnitFile()); err == nil && !strings.HasPrefix(string(text), written) {
 		return fmt.Errorf("%s was not written by this command: use it, or remove it first", i.ownUnitFile())

@@ -110,10 +110,10 @@ func TestInstallOwnUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Uninstall(t.Context()); err == nil {
-		t.Error("uninstall beside a unit that somebody else wrote: got no error, want one")
+		t.Error("uninstall beside a unit of an administrator: got no error, want one")
 	}
 	if err := m.Install(t.Context(), true, []string{"--v=4"}); err == nil {
-		t.Error("install beside a unit that somebody else wrote: got no error, want one")
+		t.Error("install beside a unit of an administrator: got no error, want one")
 	}
 	m.check(m.ownUnitFile(), mine)
 }
