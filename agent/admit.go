@@ -93,6 +93,7 @@ func (a *admitter) decide(ctx context.Context, e *entry, v admission.Decision, w
 	rest, reserved := a.reserve(e) // no pod ends for one that is refused here
 	switch {
 	case !reserved:
+		e.retry = podutil.IsStatic(e.source)
 	case wait:
 		a.preempt(ctx, e, v, rest)
 	default:
@@ -211,11 +212,19 @@ func (a *admitter) discardFitting() {
 		if !e.retry || e.stop != nil || a.table.set.Pods[uid] == nil {
 			continue
 		}
-		if v, _ := a.evaluate(e.pod()); v.Rejection == nil {
+		if a.fits(e.pod()) {
 			a.cfg.Log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
 			e.retry = false
 			e.discard()
 		}
 	}
+}
+
+// fits reports whether a refused pod would be admitted now, with everything that it requests for itself.
+func (a *admitter) fits(pod *corev1.Pod) bool {
+	v, _ := a.evaluate(pod)
+	return v.Rejection == nil &&
+		a.cfg.Placement.Refusal(pod, a.table.devicesUnused) == nil &&
+		a.cfg.Devices.Refusal(pod, a.table.devicesUnused) == nil
 }

@@ -80,6 +80,7 @@ type Cgroups interface {
 type Devices interface {
 	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
 		allocate func(context.Context) error, err error)
+	Refusal(pod *corev1.Pod, unused func(types.UID) bool) error
 	Resume(pod *corev1.Pod) (wait func(context.Context) error)
 	Release(pod types.UID)
 	Health(pod types.UID) map[string][]corev1.ResourceStatus

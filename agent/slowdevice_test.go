@@ -43,6 +43,8 @@ func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ fun
 	}, nil
 }
 
+func (d *slowDevices) Refusal(*corev1.Pod, func(types.UID) bool) error { return nil }
+
 func (d *slowDevices) Container(context.Context, *corev1.Pod,
 	*corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {
 	return nil, nil

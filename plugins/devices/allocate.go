@@ -38,6 +38,18 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	return func(ctx context.Context) error { return d.allocate(ctx, r) }, nil
 }
 
+// Refusal returns why Reserve would refuse a pod now; nil if it would not. Nothing is reserved.
+func (d *Devices) Refusal(pod *corev1.Pod, finished func(types.UID) bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.asks(pod) {
+		return nil
+	}
+	d.free(finished)
+	_, _, err := d.need(pod)
+	return err
+}
+
 // Release releases the devices of a pod that is gone.
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()

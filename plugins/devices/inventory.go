@@ -88,28 +88,9 @@ func (v *inventory) asks(pod *corev1.Pod) bool {
 
 // reserve reserves as many devices as a pod lacks; it returns nil if it lacks none. mu is held.
 func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
-	need, passed := map[string]int{}, map[string]int{} // passed: devices of init containers, free for the next
-	lacks := false
-	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
-		for _, name := range v.wanted(pod, c) {
-			n, has := wants(c, name), v.given[slot{pod.UID, c.Name, name}]
-			switch {
-			case has == nil:
-				fresh := max(0, n-passed[name])
-				if err := v.enough(pod.UID, name, need[name], fresh); err != nil {
-					return nil, err
-				}
-				need[name] += fresh
-			case len(has.all()) != n:
-				return nil, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name,
-					len(has.all()), n)
-			}
-			lacks = lacks || has == nil || has.answer == nil
-			passOn(passed, role, name, n)
-		}
-	}
-	if !lacks {
-		return nil, nil
+	need, lacks, err := v.need(pod)
+	if err != nil || !lacks {
+		return nil, err
 	}
 	r := &reservation{pod: pod, near: near, need: need}
 	if near != nil {
@@ -117,6 +98,32 @@ func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	}
 	v.reserved[pod.UID] = r
 	return r, nil
+}
+
+// need returns how many devices of each resource have to be found for a pod, and whether it lacks any. An error says
+// why the pod cannot have them. mu is held.
+func (v *inventory) need(pod *corev1.Pod) (need map[string]int, lacks bool, err error) {
+	need = map[string]int{}
+	passed := map[string]int{} // devices of init containers, free for the next
+	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
+		for _, name := range v.wanted(pod, c) {
+			n, has := wants(c, name), v.given[slot{pod.UID, c.Name, name}]
+			switch {
+			case has == nil:
+				fresh := max(0, n-passed[name])
+				if err := v.enough(pod.UID, name, need[name], fresh); err != nil {
+					return nil, false, err
+				}
+				need[name] += fresh
+			case len(has.all()) != n:
+				return nil, false, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name,
+					name, len(has.all()), n)
+			}
+			lacks = lacks || has == nil || has.answer == nil
+			passOn(passed, role, name, n)
+		}
+	}
+	return need, lacks, nil
 }
 
 // enough returns an error unless more devices are free in addition to those reserved for this pod or for others. mu is

@@ -169,6 +169,9 @@ func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
 
 func (w *world) admit(p *corev1.Pod) {
 	w.T.Helper()
+	if err := w.devices.Refusal(p, noneEnded); err != nil {
+		w.T.Errorf("refusal of pod %s: got %v, want none", p.UID, err)
+	}
 	if err := w.give(p, noneEnded); err != nil {
 		w.T.Errorf("pod %s: got refused with %v, want it admitted", p.UID, err)
 	}
@@ -176,7 +179,16 @@ func (w *world) admit(p *corev1.Pod) {
 
 func (w *world) refused(p *corev1.Pod, why string) {
 	w.T.Helper()
-	if err := w.give(p, noneEnded); err == nil || !strings.Contains(err.Error(), why) {
+	refusal := w.devices.Refusal(p, noneEnded)
+	allocate, reserved := w.devices.Reserve(p, nil, noneEnded)
+	if fmt.Sprint(refusal) != fmt.Sprint(reserved) {
+		w.T.Errorf("refusal of pod %s: got %v, want %v", p.UID, refusal, reserved)
+	}
+	err := reserved
+	if err == nil && allocate != nil {
+		err = allocate(w.T.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), why) {
 		w.T.Errorf("pod %s: got %v, want %q", p.UID, err, why)
 	}
 }

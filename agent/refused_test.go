@@ -1,0 +1,77 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/placement/numa"
+)
+
+// scarce is a node on which, while taken is set, no pod can have what it requests for itself.
+type scarce struct {
+	placement.None
+	taken *atomic.Bool
+}
+
+func (s scarce) Admit(pod *corev1.Pod, ended func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return nil, nil, s.Refusal(pod, ended)
+}
+
+func (s scarce) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal {
+	if !s.taken.Load() {
+		return nil
+	}
+	return &numa.Refusal{Reason: "UnexpectedAdmissionError", Message: "not enough cpus available to satisfy request"}
+}
+
+// scarceDevices has devices for pods that request one unless taken is set.
+type scarceDevices struct {
+	slowDevices
+	taken *atomic.Bool
+}
+
+func (d *scarceDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, ended func(types.UID) bool) (
+	func(context.Context) error, error) {
+	return nil, d.Refusal(pod, ended)
+}
+
+func (d *scarceDevices) Refusal(*corev1.Pod, func(types.UID) bool) error {
+	if !d.taken.Load() {
+		return nil
+	}
+	return errors.New("requested number of devices unavailable")
+}
+
+// TestStaticPodWaitsForWhatIsTaken checks that a static pod that was refused because CPUs or devices of its own were
+// taken is refused once, and runs when it can have them.
+func TestStaticPodWaitsForWhatIsTaken(t *testing.T) {
+	for name, use := range map[string]func(w *world, taken *atomic.Bool){
+		"CPUs":    func(w *world, taken *atomic.Bool) { w.placement = scarce{taken: taken} },
+		"devices": func(w *world, taken *atomic.Bool) { w.devices = &scarceDevices{taken: taken} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var taken atomic.Bool
+				taken.Store(true)
+				use(w, &taken)
+				w.restart()
+				w.run(staticPod("etcd", "0123"))
+				w.sleep(anHour)
+				w.checkRunning()
+				if n := len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
+					t.Errorf("got %d events about the refusal, want 1", n)
+				}
+				taken.Store(false)
+				w.sleep(2 * time.Minute)
+				w.checkRunning("etcd/app#0")
+			})
+		})
+	}
+}
