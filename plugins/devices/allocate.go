@@ -209,23 +209,6 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	return a, nil
 }
 
-// nearest returns the devices that a container gets in any case, and those among which the plugin may choose the
-// others: those of the preferred NUMA nodes if they are more than enough, otherwise all free ones. mu is held.
-func (d *Devices) nearest(r *reservation, c *corev1.Container, name string,
-	reusable set) (chosen, free []string, err error) {
-	n := wants(c, name)
-	if chosen, free, err = d.candidates(r.pod.UID, name, n, reusable); err != nil {
-		return nil, nil, err
-	}
-	switch aligned := d.sortNear(r.near, c.Name, name, free); {
-	case aligned > n-len(chosen):
-		free = free[:aligned]
-	default:
-		chosen, free = append(chosen, free[:aligned]...), free[aligned:]
-	}
-	return chosen, free, nil
-}
-
 // preferred returns the devices that the plugin prefers; none if it has no preference or nothing is left to choose.
 func (d *Devices) preferred(ctx context.Context, name string, chosen, free []string, n int) ([]string, error) {
 	p, options := d.pluginOf(name)

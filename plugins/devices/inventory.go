@@ -263,3 +263,20 @@ func passOn(passed map[string]int, role podutil.Role, name string, n int) {
 		passed[name] = max(0, passed[name]-n)
 	}
 }
+
+// nearest returns the devices that a container gets in any case, and those among which the plugin may choose the
+// others: those of the preferred NUMA nodes if they are more than enough, otherwise all free ones. mu is held.
+func (v *inventory) nearest(r *reservation, c *corev1.Container, name string,
+	reusable set) (chosen, free []string, err error) {
+	n := wants(c, name)
+	if chosen, free, err = v.candidates(r.pod.UID, name, n, reusable); err != nil {
+		return nil, nil, err
+	}
+	switch aligned := v.sortNear(r.near, c.Name, name, free); {
+	case aligned > n-len(chosen):
+		free = free[:aligned]
+	default:
+		chosen, free = append(chosen, free[:aligned]...), free[aligned:]
+	}
+	return chosen, free, nil
+}
