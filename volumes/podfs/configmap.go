@@ -27,7 +27,7 @@ func (c *content) configMap(ctx context.Context, k keys) (payload, error) {
 	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
 	maps.Copy(data, cm.BinaryData)
 	for key, value := range cm.Data {
-		data[key] = []byte(value)
+		data[key] = c.bytes(value)
 	}
 	return c.files(k, data, func(key string) error {
 		return fmt.Errorf("configmap references non-existent config key: %s", key)

@@ -3,6 +3,7 @@ package podfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -275,5 +276,36 @@ func TestPlaces(t *testing.T) {
 	}
 	if n := len(v.writers); n != cap(v.writers)-1 {
 		t.Errorf("got %d places taken, want %d", n, cap(v.writers)-1)
+	}
+}
+
+// TestRepeatedValue checks that a value which a volume shows thousands of times is in memory once.
+func TestRepeatedValue(t *testing.T) {
+	t.Parallel()
+	const many = 5000
+	o, pod := testObjects(), testPod()
+	o.configMaps["shop/big"] = &corev1.ConfigMap{Data: map[string]string{"big": strings.Repeat("x", 1<<20)}}
+	pod.Annotations = map[string]string{"big": strings.Repeat("y", 200<<10)}
+	var sources []corev1.VolumeProjection
+	for i := range many {
+		sources = append(sources, corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "big"},
+			Items:                []corev1.KeyToPath{{Key: "big", Path: fmt.Sprintf("c%d", i)}},
+		}}, corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: fmt.Sprintf("d%d", i), FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['big']"}},
+		}}})
+	}
+	r := request(pod, "big", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}})
+	c := &content{FS: newVolumes(t), Request: r, objects: o, values: map[string][]byte{}}
+	files, _, err := c.projected(t.Context(), sources)
+	if err != nil || len(files) != 2*many {
+		t.Fatalf("got %d files, %v, want %d", len(files), err, 2*many)
+	}
+	copies := map[*byte]bool{}
+	for _, f := range files {
+		copies[&f.data[0]] = true
+	}
+	if len(copies) != 2 {
+		t.Errorf("got %d copies of two values, want 2", len(copies))
 	}
 }

@@ -18,7 +18,7 @@ func (c *content) downward(items []corev1.DownwardAPIVolumeFile) (payload, error
 			errs = append(errs, err)
 			continue
 		}
-		if err := files.set(item.Path, c.defaults.file([]byte(value), item.Mode, item.User)); err != nil {
+		if err := files.set(item.Path, c.defaults.file(c.bytes(value), item.Mode, item.User)); err != nil {
 			errs = append(errs, err)
 		}
 	}

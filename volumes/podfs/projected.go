@@ -21,6 +21,18 @@ type content struct {
 	objects  Objects
 	defaults defaults
 	current  *os.File // the volume as its containers see it; nil if it is not there yet
+	values   map[string][]byte
+}
+
+// bytes returns the bytes of a value, which must not be changed: one copy for all files that show it. A pod of a
+// megabyte can name a value of a megabyte ten thousand times.
+func (c *content) bytes(value string) []byte {
+	data, ok := c.values[value]
+	if !ok {
+		data = []byte(value)
+		c.values[value] = data
+	}
+	return data
 }
 
 // never is the time to make files again that do not change.
@@ -28,7 +40,7 @@ var never time.Time
 
 // mountContent mounts a volume whose files come from objects.
 func (v *FS) mountContent(ctx context.Context, r Request, o Objects) (Mounted, error) {
-	c := &content{FS: v, Request: r, objects: o}
+	c := &content{FS: v, Request: r, objects: o, values: map[string][]byte{}}
 	plugin, files, refresh, err := c.make(ctx)
 	if err != nil {
 		return Mounted{}, err
