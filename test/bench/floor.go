@@ -186,10 +186,11 @@ func (f *floorRun) stop(ctx context.Context, name string) error {
 		return errors.New("no such pod: " + name)
 	}
 	id := ids.([2]string)
-	if _, err := f.rt.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id[1], Timeout: 30}); err != nil {
+	_, err := f.rt.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id[1], Timeout: grace})
+	if err != nil {
 		return err
 	}
-	_, err := f.rt.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id[0]})
+	_, err = f.rt.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id[0]})
 	return err
 }
 
