@@ -230,6 +230,32 @@ func TestDeleteWhilePreStopSleeps(t *testing.T) {
 		if took := w.gone(pod); took > 7*time.Second {
 			t.Errorf("with a grace of 5 s left, the pod went after %v, want at most 7s", took)
 		}
+		if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+			t.Errorf("the preStop hook ran %d times, want once", n)
+		}
+	})
+}
+
+// TestHookIsOverBeforeAShorterStop checks that a stop that overtakes another goes on as soon as the preStop hook of the
+// first one has ended.
+func TestHookIsOverBeforeAShorterStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{Takes: 12 * time.Second})
+		pod := apiPod("web", withPreStop)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 600*time.Second)
+		w.sleep(10 * time.Second)
+		w.delete(pod, 300*time.Second)
+		if took := w.gone(pod); took != 2*time.Second {
+			t.Errorf("the pod went after %v, want 2s, when the hook has ended", took)
+		}
+		if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+			t.Errorf("the preStop hook ran %d times, want once", n)
+		}
+		if failed := w.eventsWith("FailedPreStopHook"); len(failed) != 0 {
+			t.Errorf("got events %q, want none about the hook", failed)
+		}
 	})
 }
 

@@ -34,7 +34,7 @@ func New(backends Backends) *Executor {
 		backends:   b,
 		sandboxes:  boxes,
 		containers: &containers{b, in, boxes},
-		hooks:      &hooks{b},
+		hooks:      &hooks{Backends: b, preStops: map[string]chan struct{}{}},
 		pulls:      &pulls{b, boxes},
 		mounts:     volumes,
 		resizes:    &resizes{b},

@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ const minStop = 2 * time.Second
 // hooks runs the lifecycle hooks of containers, and stops containers after theirs.
 type hooks struct {
 	*Backends
+	mu sync.Mutex
+	// preStops are closed when the hook of a container that is being stopped has ended, by the container's ID.
+	preStops map[string]chan struct{}
 }
 
 // postStart runs the postStart hook of a container that has just been started.
@@ -50,21 +54,14 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 }
 
 // stop runs the preStop hook within the grace period and then stops the container with the time that is left. A hook
-// that takes longer goes on until the container has ended.
+// that takes longer goes on until the container has ended. A stop that overtakes another waits for the hook of
+// that one: it does not run twice.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	left := time.Until(s.Deadline)
 	if c, h := preStopHook(t, s.ID, s.Name); h != nil && !s.HookRan && left > 0 {
-		hook, cancel := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			x.preStop(hook, t, s.ID, c, h)
-		}()
-		defer func() {
-			cancel()
-			<-ended
-		}()
+		ended, end := x.preStopOnce(ctx, t, s.ID, c, h)
+		defer end()
 		select {
 		case <-ended:
 		case <-time.After(left):
@@ -76,6 +73,31 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 		return err
 	}
 	return x.Runtime.StopContainer(ctx, s.ID, left)
+}
+
+// preStopOnce begins the preStop hook of a container, unless an earlier stop has begun it. ended is closed when the
+// hook has ended. end cancels it and waits for that; of a hook that an earlier stop has begun, it does nothing.
+func (x *hooks) preStopOnce(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) (
+	ended <-chan struct{}, end func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if running := x.preStops[id]; running != nil {
+		return running, func() {}
+	}
+	done := make(chan struct{})
+	x.preStops[id] = done
+	hook, cancel := context.WithCancel(ctx)
+	go func() {
+		x.preStop(hook, t, id, c, h)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.preStops, id)
+		close(done)
+	}()
+	return done, func() {
+		cancel()
+		<-done
+	}
 }
 
 // preStopEarly runs the preStop hook of a container that is stopped after others.
