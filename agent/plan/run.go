@@ -49,8 +49,14 @@ func (p *planner) createSandbox() {
 	p.step(podstate.CreateSandbox{Attempt: attempt})
 }
 
-// removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more.
+// removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more. It
+// cancels the postStart hooks of ended containers: one that waits for an answer would go on as long as the pod.
 func (p *planner) removeOld() {
+	for _, step := range p.Memory.Running() {
+		if hook, is := step.(podstate.PostStart); is && !alive(p.Containers, hook.ID) {
+			p.cancel(hook)
+		}
+	}
 	kept := map[string]bool{p.Current.ID: true}
 	for i := range p.Containers {
 		c := &p.Containers[i]

@@ -236,11 +236,12 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		delete(m.Late, key)
 	}
 	if r.Problem != nil {
-		if _, hook := r.Step.(PostStart); !hook && !r.Problem.Cancelled {
-			m.fail(key, r, now, late)
-		}
-		if s, hook := r.Step.(PostStart); hook {
+		switch s, hook := r.Step.(PostStart); {
+		case r.Problem.Cancelled:
+		case hook:
 			m.Hooks[s.ID] = Hook{Failure: r.Problem.Message}
+		default:
+			m.fail(key, r, now, late)
 		}
 		return
 	}
