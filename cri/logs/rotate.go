@@ -148,16 +148,18 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	if err != nil {
 		return err
 	}
+	var failed error // an old log that cannot be compressed, as on a full disk, does not let the newest one grow
 	for _, name := range old {
-		if err := dir.compress(ctx, name); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, dir.compress(ctx, name))
+	}
+	if ctx.Err() != nil {
+		return failed
 	}
 	now := time.Now
 	if r.now != nil {
 		now = r.now
 	}
-	return dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) })
+	return errors.Join(failed, dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) }))
 }
 
 // rotation is the directory of one container's logs.

@@ -121,6 +121,27 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 }
 
+// TestOldLogThatCannotBeCompressed checks that the newest log is rotated beside an old one that cannot be compressed,
+// and that the number of files stays bounded.
+func TestOldLogThatCannotBeCompressed(t *testing.T) {
+	d, ctr := newContainer(t)
+	dir := filepath.Dir(ctr.path)
+	if err := os.Symlink("nowhere", ctr.path+".20260101-000000"); err != nil {
+		t.Fatal(err)
+	}
+	rot := ctr.rotator(d, 3)
+	for i, want := range [][]string{
+		{"0.log", "0.log.20260101-000000", "0.log.20260102-030406"},
+		{"0.log", "0.log.20260102-030406.gz", "0.log.20260102-030407"},
+	} {
+		ctr.say()
+		rot.Round(t.Context())
+		if got := namesIn(t, dir); !slices.Equal(got, want) {
+			t.Errorf("round %d: got %q, want %q", i, got, want)
+		}
+	}
+}
+
 // TestLinksAreNotRotated checks that a link that a pod has put in the place of its log leads the rotation nowhere.
 func TestLinksAreNotRotated(t *testing.T) {
 	d, ctr := newContainer(t)
