@@ -129,14 +129,15 @@ func TestInstallWithoutSystemd(t *testing.T) {
 	m.check(m.calls, "")
 }
 
-// states makes systemctl show these ActiveStates one after the other, and the last one from then on.
+// states makes systemctl show these ActiveStates one after the other, and the last one from then on. A state can be
+// followed by a comma and another property.
 func (m *machine) states(all ...string) {
 	m.t.Helper()
 	dir := m.t.TempDir()
 	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\n" +
 		"show) echo LoadState=loaded; echo UnitFileState=" + m.boot + "\n" +
 		"n=$(cat " + dir + "/n 2>/dev/null || echo 1); set -- " + strings.Join(all, " ") + "\n" +
-		"eval echo ActiveState=\\${$n}; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
+		"eval echo ActiveState=\\${$n} | tr , '\\n'; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
 		"cat) echo ExecStart=/usr/bin/kubelet --v=2;;\nesac\nexit 0\n"
 	bin, _, _ := strings.Cut(os.Getenv("PATH"), ":")
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
@@ -152,7 +153,13 @@ func TestKubeletComesBack(t *testing.T) {
 		ready  string
 		want   string
 	}{
-		"fails":         {states: []string{"active", "failed", "active"}, wait: time.Hour, want: "kubelet.service: failed"},
+		"fails": {states: []string{"active", "failed", "active"}, wait: time.Hour, want: "kubelet.service: failed"},
+		"old one stops": {
+			states: []string{"active", "active,Job=7", "failed", "active"},
+			wait:   time.Hour,
+			want:   "kubelet.service: failed",
+		},
+		"had failed":    {states: []string{"failed", "failed,Job=7", "active"}, wait: time.Hour},
 		"takes long":    {states: []string{"active", "activating"}, wait: time.Nanosecond, want: "activating"},
 		"is not ready":  {states: []string{"active"}, wait: time.Nanosecond, ready: "no network", want: "no network"},
 		"becomes ready": {states: []string{"active"}, wait: time.Hour},

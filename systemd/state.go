@@ -105,7 +105,7 @@ func (i *Installer) Status(ctx context.Context) error {
 // properties returns properties of a unit by name. A unit that does not exist has LoadState "not-found".
 func properties(ctx context.Context, unit string) (map[string]string, error) {
 	text, err := systemctl(ctx, "show", unit,
-		"--property=LoadState,UnitFileState,ActiveState,SubState,MainPID,StatusText,ActiveEnterTimestamp,NRestarts")
+		"--property=LoadState,UnitFileState,ActiveState,SubState,MainPID,StatusText,ActiveEnterTimestamp,NRestarts,Job")
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,8 @@ func (i *Installer) restart(ctx context.Context, unit string) error {
 	}
 }
 
-// progress returns what a starting unit waits for, and whether it has started. A unit that has failed is an error.
+// progress returns what a starting unit waits for, and whether it has started. A unit that has failed is an error. As
+// long as it has a job, it may show its state from before the restart.
 func (i *Installer) progress(ctx context.Context, unit string) (state string, ready bool, err error) {
 	p, err := properties(ctx, unit)
 	if err != nil {
@@ -54,10 +55,10 @@ func (i *Installer) progress(ctx context.Context, unit string) (state string, re
 		state += ", " + text
 	}
 	switch {
+	case p["Job"] != "" || p["ActiveState"] != "active" && p["ActiveState"] != "failed":
+		return state, false, nil
 	case p["ActiveState"] == "failed":
 		return state, false, fmt.Errorf("%s: %s", unit, state)
-	case p["ActiveState"] != "active":
-		return state, false, nil
 	case i.Ready == nil:
 		return state, true, nil
 	}
