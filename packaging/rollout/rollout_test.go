@@ -26,9 +26,12 @@ node=$1; shift
 echo "$node: $*" >> "$CLUSTER/log"
 case "$*" in
   *dpkg*) (export NODE=$node; eval "${*//\/var\/tmp/$CLUSTER}") || exit ;;
-  "nodelet systemd install"*) echo v1.37.2+nodelet.1 > "$CLUSTER/$node.agent" ;;
-  "nodelet systemd uninstall"*) echo v1.37.2 > "$CLUSTER/$node.agent" ;;
-  "test -e"*) grep -q nodelet "$CLUSTER/$node.agent" || exit 1 ;;
+  "nodelet systemd install"*)
+    echo v1.37.2+nodelet.1 > "$CLUSTER/$node.agent"
+    [[ "$*" == *--own-unit* ]] && unit=nodelet.service || unit=90-nodelet.conf
+    echo $unit > "$CLUSTER/$node.unit" ;;
+  "nodelet systemd uninstall"*) echo v1.37.2 > "$CLUSTER/$node.agent"; rm "$CLUSTER/$node.unit" || exit ;;
+  "test -e"*) [ -e "$CLUSTER/$node.unit" ] && [[ "$*" == *"/$(cat "$CLUSTER/$node.unit")"* ]] || exit 1 ;;
 esac
 [ ! -e "$CLUSTER/$node.after" ] || . "$CLUSTER/$node.after" "$node" "$*"
 `
@@ -169,9 +172,10 @@ func TestStops(t *testing.T) {
 		after, says string
 		restores    bool
 	}{
-		"package":   {`case "$2" in *dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
-		"check":     {`case "$2" in *check*) exit 2 ;; esac`, "solve these problems first", false},
-		"install":   {install + `echo v1.37.2 > "$CLUSTER/b.agent"; exit 1 ;; esac`, "nodelet did not take over", false},
+		"package": {`case "$2" in *dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
+		"check":   {`case "$2" in *check*) exit 2 ;; esac`, "solve these problems first", false},
+		"install": {install + `echo v1.37.2 > "$CLUSTER/b.agent"; rm "$CLUSTER/b.unit"; exit 1 ;; esac`,
+			"nodelet did not take over", false},
 		"not ready": {install + `echo False > "$CLUSTER/b.ready" ;; esac`, "node b is not Ready", true},
 		"restarted": {install + `sed -i s/1$/2/ "$CLUSTER/b.pods" ;; esac`,
 			"pod default/web: container app was Ready, and is not Ready now or has restarted", true},
@@ -256,15 +260,20 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestRollBack checks that the kubelet is restored where nodelet has replaced it, in the kubelet's unit or in its own.
 func TestRollBack(t *testing.T) {
-	c := newCluster(t, "a", "b")
-	c.write("a.agent", "v1.37.2+nodelet.1")
-	if out, code := c.run("roll-back", "--ssh=ssh", "a", "b"); code != 0 {
-		t.Fatalf("exit code %d: %s", code, out)
-	}
-	log := c.read("log")
-	if !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: nodelet") {
-		t.Errorf("got commands %s", log)
+	for _, unit := range []string{"90-nodelet.conf", "nodelet.service"} {
+		c := newCluster(t, "a", "b")
+		c.write("a.agent", "v1.37.2+nodelet.1")
+		c.write("a.unit", unit+"\n")
+		out, code := c.run("roll-back", "--ssh=ssh", "a", "b")
+		if code != 0 || !strings.Contains(out, "b: nodelet is not installed") {
+			t.Errorf("%s: got exit code %d: %s", unit, code, out)
+		}
+		log := c.read("log")
+		if !strings.Contains(log, "a: nodelet systemd uninstall") || strings.Contains(log, "b: nodelet") {
+			t.Errorf("%s: got commands %s", unit, log)
+		}
 	}
 }
 
@@ -273,6 +282,7 @@ func TestUnreachableNode(t *testing.T) {
 	const noConnection = `case "$2" in "test -e"*) exit 255 ;; esac`
 	c := newCluster(t, "a", "b")
 	c.write("a.agent", "v1.37.2+nodelet.1")
+	c.write("a.unit", "90-nodelet.conf\n")
 	c.write("a.after", noConnection)
 	out, code := c.run("roll-back", "--settle=0", "--ssh=ssh", "a", "b")
 	if code != 1 || !strings.Contains(out, "a: the kubelet cannot be restored") || strings.Contains(c.read("log"), "b: ") {
