@@ -370,3 +370,24 @@ func TestUnreadableConfiguration(t *testing.T) {
 	}
 	want(t, "no systemd", got, "problem find the kubelet: this machine does not run systemd")
 }
+
+// TestLinkedPods checks that a link out of the root directory in the place of a directory of volumes is a problem, and
+// that one of the root directory itself is not.
+func TestLinkedPods(t *testing.T) {
+	m := newMachine(t, map[string]string{"/data/pods/u/x": "", "/disk/kubelet/plugins/x": "", "/lib/x": ""},
+		"--root-dir=/lib/kubelet")
+	link := func(target, path string) {
+		t.Helper()
+		if err := os.Symlink(m.path(target), m.path(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("/disk/kubelet", "/lib/kubelet")
+	link("/disk/kubelet/plugins", "/disk/kubelet/pods")
+	want(t, "links", m.links())
+	if err := os.Remove(m.path("/disk/kubelet/pods")); err != nil {
+		t.Fatal(err)
+	}
+	link("/data/pods", "/disk/kubelet/pods")
+	want(t, "links", m.links(), "problem /lib/kubelet/pods is a symbolic link")
+}

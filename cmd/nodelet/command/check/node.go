@@ -171,8 +171,27 @@ func (m *Machine) disk(context.Context) []Result {
 				dir, free, inodes), "free space, or pods are evicted (evictionHard)")...)
 		}
 	}
+	all = append(all, m.links()...)
 	if all == nil {
 		return result("disk", OK, "enough space for volumes and logs", "")
+	}
+	return all
+}
+
+// links finds the directories of volumes that are symbolic links out of the root directory. The agent reaches the files
+// of CSI volumes beneath that directory only.
+func (m *Machine) links() (all []Result) {
+	root, err := filepath.EvalSymlinks(m.path(m.Config.Paths.Root))
+	if err != nil {
+		return nil // there are no volumes yet
+	}
+	for _, name := range []string{"pods", "plugins"} {
+		dir := filepath.Join(m.Config.Paths.Root, name)
+		target, err := filepath.EvalSymlinks(filepath.Join(root, name))
+		if err == nil && target != root && !strings.HasPrefix(target, root+"/") {
+			all = append(all, result("disk", Problem, dir+" is a symbolic link: volumes of CSI drivers cannot be mounted there",
+				"remove the link, make a directory, and mount the other one on it (mount --bind, and a line in /etc/fstab)")...)
+		}
 	}
 	return all
 }
