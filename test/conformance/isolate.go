@@ -35,13 +35,15 @@ exec unshare --cgroup sh -c '
 `
 
 // mounts is a shell script that shows its cgroup root and its process IDs in the usual places, and then runs its
-// arguments. It stays until they end, because as process 1 it has to wait for processes that have lost their parent.
+// arguments. It stays until they end, because as process 1 it has to wait for processes that have lost their parent. On
+// a machine of User-Mode Linux, /run/cpuinfo is what the kubelet has to read of the processors.
 const mounts = `set -e
 findmnt -rno TARGET,FSTYPE,FS-OPTIONS -t cgroup,cgroup2 | while read -r target type options; do
 	umount "$target"
 	mount -t $type -o "$options" cgroup "$target"
 done
 mount -t proc proc /proc
+[ ! -e /run/cpuinfo ] || mount --bind /run/cpuinfo /proc/cpuinfo
 mount --make-rshared /
 "$@"
 exit
