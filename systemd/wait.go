@@ -55,10 +55,12 @@ func (i *Installer) progress(ctx context.Context, unit string) (state string, re
 		state += ", " + text
 	}
 	switch {
-	case p["Job"] != "" || p["ActiveState"] != "active" && p["ActiveState"] != "failed":
+	case p["Job"] != "":
 		return state, false, nil
 	case p["ActiveState"] == "failed":
 		return state, false, fmt.Errorf("%s: %s", unit, state)
+	case p["ActiveState"] != "active":
+		return state, false, nil
 	case i.Ready == nil:
 		return state, true, nil
 	}
