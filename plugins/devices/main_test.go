@@ -158,9 +158,14 @@ func pod(uid string, ask ...string) *corev1.Pod {
 
 func noneEnded(types.UID) bool { return false }
 
-// give gives a pod its devices as its admission does, in one go.
+// give gives a pod its devices as its admission does, in one go. It checks that Refusal says before what Reserve does.
 func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
+	w.T.Helper()
+	refusal := w.devices.Refusal(p, spent)
 	allocate, err := w.devices.Reserve(p, nil, spent)
+	if fmt.Sprint(refusal) != fmt.Sprint(err) {
+		w.T.Errorf("refusal of pod %s: got %v, want %v", p.UID, refusal, err)
+	}
 	if err != nil || allocate == nil {
 		return err
 	}
@@ -169,9 +174,6 @@ func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
 
 func (w *world) admit(p *corev1.Pod) {
 	w.T.Helper()
-	if err := w.devices.Refusal(p, noneEnded); err != nil {
-		w.T.Errorf("refusal of pod %s: got %v, want none", p.UID, err)
-	}
 	if err := w.give(p, noneEnded); err != nil {
 		w.T.Errorf("pod %s: got refused with %v, want it admitted", p.UID, err)
 	}
@@ -179,16 +181,7 @@ func (w *world) admit(p *corev1.Pod) {
 
 func (w *world) refused(p *corev1.Pod, why string) {
 	w.T.Helper()
-	refusal := w.devices.Refusal(p, noneEnded)
-	allocate, reserved := w.devices.Reserve(p, nil, noneEnded)
-	if fmt.Sprint(refusal) != fmt.Sprint(reserved) {
-		w.T.Errorf("refusal of pod %s: got %v, want %v", p.UID, refusal, reserved)
-	}
-	err := reserved
-	if err == nil && allocate != nil {
-		err = allocate(w.T.Context())
-	}
-	if err == nil || !strings.Contains(err.Error(), why) {
+	if err := w.give(p, noneEnded); err == nil || !strings.Contains(err.Error(), why) {
 		w.T.Errorf("pod %s: got %v, want %q", p.UID, err, why)
 	}
 }
