@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,6 +58,34 @@ func TestEvictionSurvivesRestart(t *testing.T) {
 		if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != "Evicted" || st.Message != "disk full" {
 			t.Errorf("got status %s %s %q, want Failed Evicted \"disk full\"", st.Phase, st.Reason, st.Message)
 		}
+	})
+}
+
+// TestUnreadablePodDirectory checks that the containers of an ending pod are stopped also if its directory cannot be
+// read, and that the rest of it is removed once it can be.
+func TestUnreadablePodDirectory(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", withJudge)
+		w.run(pod)
+		w.sleep(time.Second)
+		if running := w.running(); len(running) != 2 {
+			t.Fatalf("got %v running, want two containers", running)
+		}
+		volumes := w.path("pods/" + string(pod.UID) + "/volumes")
+		if err := os.MkdirAll(filepath.Dir(volumes), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(volumes, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		w.delete(pod, time.Second)
+		w.sleep(time.Minute)
+		w.checkRunning()
+		if err := os.Remove(volumes); err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(time.Minute)
+		w.checkNothingLeft()
 	})
 }
 

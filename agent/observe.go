@@ -69,20 +69,21 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	o.NetworkProblem = w.cfg.NetworkProblem(w.order.Pod.UID)
 	if podutil.RestartsAll(&w.order.Pod.Spec) {
 		mark, marked, err := w.cfg.PodFiles.ResetMark(w.order.Pod.UID)
-		if err != nil {
+		if err != nil && w.order.Stop == nil { // a pod that must end is not reset
 			return o, err
 		}
 		if marked {
 			o.ResetMark = podstate.ParseResetMark(mark)
 		}
 	}
-	if plan.Stopping(w.order.Desired, o) {
+	if plan.Clearing(w.order.Desired, o) {
 		return o, w.observeDisk(&o)
 	}
 	return o, nil
 }
 
-// observeDisk adds what the pod has on the disk and in the cgroup tree. Only the end of a pod needs that.
+// observeDisk adds what the pod has on the disk and in the cgroup tree. Only a pod whose containers have ended needs
+// that: its containers are stopped also while the disk cannot be read.
 func (w *worker) observeDisk(o *podstate.Observed) error {
 	pod := w.order.Pod
 	var err error

@@ -146,7 +146,7 @@ var mutants = map[string]mutant{
 		for _, step := range o.Memory.Running() {
 			mount, is := step.(podstate.Mount)
 			unmount := podstate.Unmount{Volume: mount.Volume}
-			if is && Stopping(d, o) && !someAlive(o) && o.Memory.InFlight(unmount.Key()) == nil {
+			if is && Clearing(d, o) && o.Memory.InFlight(unmount.Key()) == nil {
 				p.Steps = append(p.Steps, unmount)
 			}
 		}
@@ -171,7 +171,7 @@ var mutants = map[string]mutant{
 	"containers do not wait for volumes":    podChanged(func(d *podstate.Desired) { d.Pod.Spec.Volumes = nil }),
 	"that claims are prepared is not known": factsChanged(func(o *podstate.Observed) { o.ClaimsHeld = false }),
 	"claims go before the containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
-		if Stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
+		if stopping(d, o) && o.ClaimsHeld && len(o.Memory.Running()) == 0 {
 			p.Steps = []podstate.Step{podstate.UnprepareClaims{}}
 		}
 	}),
@@ -190,11 +190,11 @@ var mutants = map[string]mutant{
 		func(s podstate.Step) bool { _, is := s.(podstate.StartContainer); return is },
 	),
 	"released while volumes are held": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
-		p.Released = p.Released || Stopping(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
+		p.Released = p.Released || Clearing(d, o) && len(o.Sandboxes) == 0 && len(o.VolumesOnDisk) > 0
 	}),
 	"released while containers run": planChanged(func(d podstate.Desired, o podstate.Observed,
 		p *Plan) {
-		p.Released = p.Released || Stopping(d, o)
+		p.Released = p.Released || stopping(d, o)
 	}),
 	"done with traces left": planChanged(func(d podstate.Desired, _ podstate.Observed, p *Plan) {
 		p.Done = p.Done || p.Released && d.Stop != nil && d.Stop.Cause == podstate.StopOrphaned
@@ -207,7 +207,7 @@ var mutants = map[string]mutant{
 		m.StoppedSandboxes = all
 	}),
 	"the sandbox goes before its containers": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
-		if Stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.Running()) == 0 && len(p.Steps) > 0 {
+		if stopping(d, o) && len(o.Sandboxes) > 0 && len(o.Memory.Running()) == 0 && len(p.Steps) > 0 {
 			p.Steps = []podstate.Step{podstate.StopSandbox{ID: o.Sandboxes[0].ID}}
 		}
 	}),
@@ -351,9 +351,7 @@ func asksForReset(d podstate.Desired, o podstate.Observed) bool {
 	})
 }
 
-func someAlive(o podstate.Observed) bool {
-	return slices.ContainsFunc(o.Containers, func(c podstate.Container) bool { return c.Alive() })
-}
+func stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }
 
 func desiredChanged(change func(*podstate.Desired)) mutant {
 	return mutant{decide: func(d podstate.Desired, o podstate.Observed) Plan {

@@ -61,8 +61,11 @@ type container string
 
 func (c container) String() string { return "container " + string(c) }
 
-// Stopping reports whether the pod is to be torn down, for which the disk must be observed too.
-func Stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }
+// Clearing reports whether the pod has to end and no container of it is alive. What it has on the disk goes next, so
+// that must be observed too.
+func Clearing(d podstate.Desired, o podstate.Observed) bool {
+	return podstate.New(d, o).Stop != nil && !podstate.Some(o.Containers, (*podstate.Container).Alive)
+}
 
 // Pod decides what the pod needs next.
 func Pod(d podstate.Desired, o podstate.Observed) Plan {

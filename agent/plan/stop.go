@@ -12,7 +12,7 @@ import (
 // then, for one that no source knows any more, its traces.
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
-	busy := p.stopContainers()
+	busy := p.stopContainers() // busy exactly if a container is alive: without, Clearing has asked for the facts below
 	if busy {
 		p.renew()
 	}

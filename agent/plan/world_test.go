@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -104,21 +105,19 @@ func (w *world) observe() podstate.Observed {
 	w.memory.See(w.containers)
 	w.seeEnds()
 	o := podstate.Observed{
-		Now:          w.now,
-		Sandboxes:    w.sandboxes,
-		Containers:   w.containers,
-		DirOnDisk:    w.dir,
-		CgroupExists: w.cgroup,
-		ResetMark:    w.resetMark,
-		ClaimsHeld:   w.claims,
-		Probes:       w.probed,
-		Memory:       w.memory.Recall(),
-		Node:         w.node,
+		Now:        w.now,
+		Sandboxes:  w.sandboxes,
+		Containers: w.containers,
+		ResetMark:  w.resetMark,
+		ClaimsHeld: w.claims,
+		Probes:     w.probed,
+		Memory:     w.memory.Recall(),
+		Node:       w.node,
 	}
-	for name := range w.volumes {
-		o.VolumesOnDisk = append(o.VolumesOnDisk, name)
+	if Clearing(w.desired, o) {
+		o.DirOnDisk, o.CgroupExists = w.dir, w.cgroup
+		o.VolumesOnDisk = slices.Sorted(maps.Keys(w.volumes))
 	}
-	slices.Sort(o.VolumesOnDisk)
 	if w.bend != nil {
 		return w.bent(o)
 	}

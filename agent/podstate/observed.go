@@ -14,7 +14,7 @@ type Observed struct {
 	Sandboxes  []Sandbox
 	Containers []Container
 	// VolumesOnDisk are the names of the volumes that have a directory below the pod's directory. It is filled only
-	// if the pod must be torn down, and nil otherwise.
+	// if the pod must end and no container of it is alive, and nil otherwise.
 	VolumesOnDisk []string
 	// DirOnDisk: the pod has a directory, or one for its logs. CgroupExists: it has a cgroup. Filled like VolumesOnDisk.
 	DirOnDisk    bool
