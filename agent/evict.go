@@ -53,7 +53,7 @@ func (s *Supervisor) RejectVolumes(ctx context.Context, pod *corev1.Pod, message
 	const reason = "VolumeAttachmentLimitExceeded"
 	s.cfg.Metrics.Rejected(reason)
 	s.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
-	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: "Pod was rejected: " + message})
+	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: "Pod was rejected: " + message, Own: true})
 }
 
 // closed is a closed channel.

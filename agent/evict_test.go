@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -86,6 +87,25 @@ func TestUnreadablePodDirectory(t *testing.T) {
 		}
 		w.sleep(time.Minute)
 		w.checkNothingLeft()
+	})
+}
+
+// TestTooManyVolumes checks that a pod with more volumes than a driver allows fails, and that the node does not count
+// this as a disruption: a Job that ignores disruptions would create such pods without end.
+func TestTooManyVolumes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		w.agent.RejectVolumes(t.Context(), pod, "too many volumes")
+		w.sleep(time.Minute)
+		st := w.status(pod)
+		if st.Phase != corev1.PodFailed || st.Reason != "VolumeAttachmentLimitExceeded" {
+			t.Errorf("got status %s %s, want Failed VolumeAttachmentLimitExceeded", st.Phase, st.Reason)
+		}
+		if c := podutil.Condition(st.Conditions, corev1.DisruptionTarget); c != nil {
+			t.Errorf("got the condition %+v, want no disruption", c)
+		}
 	})
 }
 
