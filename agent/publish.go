@@ -43,6 +43,9 @@ func (w *worker) publish(p plan.Plan) {
 	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
+	if p.Completed && !isClosed(w.completed) {
+		close(w.completed)
+	}
 	if p.Released && !isClosed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
@@ -61,6 +64,9 @@ func (w *worker) publish(p plan.Plan) {
 		w.leave()
 	}
 }
+
+// isCompleted reports whether the pod has ended by itself.
+func (w *worker) isCompleted() bool { return isClosed(w.completed) }
 
 // isReleased reports whether the pod has given back all that it held.
 func (w *worker) isReleased() bool { return isClosed(w.released) }

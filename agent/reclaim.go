@@ -1,10 +1,6 @@
 package agent
 
-import (
-	"context"
-
-	"github.com/nodelet/nodelet/agent/podstate"
-)
+import "context"
 
 // RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when
 // the node is short of disk. It touches only pods whose end is on record, in the API server or as an eviction, so that
@@ -12,8 +8,7 @@ import (
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	reclaimed, _ := get(ctx, s.loop, func() (ended []*worker) {
 		for _, e := range s.table.workers {
-			evicted := e.stop.Is(podstate.StopEvicted) && e.stop.Reason != podstate.ReasonPreempting // that may be a success
-			recorded := finished(e.pod()) || evicted
+			recorded := finished(e.pod()) || e.stop.Fails()
 			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !recorded {
 				continue
 			}

@@ -72,6 +72,8 @@ type worker struct {
 type milestones struct {
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
+	// completed is closed when the pod has ended by itself; see plan.Plan.
+	completed chan struct{}
 	// released is closed when a pod that ends has released all its resources. Then onRelease is called.
 	released  chan struct{}
 	onRelease func()
@@ -89,6 +91,7 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 		timer:   time.NewTimer(time.Hour),
 		milestones: milestones{
 			gone:      make(chan struct{}),
+			completed: make(chan struct{}),
 			released:  make(chan struct{}),
 			onRelease: onRelease,
 			reclaimed: make(chan struct{}),

@@ -36,7 +36,7 @@ type Rejection struct {
 type StopCause int
 
 const (
-	// StopEvicted: the node, its shutdown or a preemption ends the pod; the API object stays, with phase Failed.
+	// StopEvicted: the node, its shutdown or a preemption ends the pod; the API object stays, see Fails.
 	StopEvicted StopCause = iota
 	// StopDeleted: the API object has a deletion timestamp; it is deleted once the pod is torn down.
 	StopDeleted
@@ -71,6 +71,11 @@ type Stop struct {
 
 // Is reports whether the pod must end for a cause; s is nil if it need not end.
 func (s *Stop) Is(cause StopCause) bool { return s != nil && s.Cause == cause }
+
+// Fails reports whether the pod fails, whatever its containers return. A preempted pod succeeds if all return 0.
+func (s *Stop) Fails() bool {
+	return s.Is(StopEvicted) && s.Reason != "" && s.Reason != ReasonPreempting
+}
 
 // Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. It returns s
 // itself if next is not stricter.

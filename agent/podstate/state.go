@@ -209,7 +209,7 @@ func (s *State) effectiveStop() *Stop {
 		stop.Reason, stop.Message = ReasonDeadlineExceeded, "Pod was active on the node longer than the specified deadline"
 		return stop
 	}
-	if s.completed() {
+	if s.Completed() {
 		return s.ownStop()
 	}
 	return nil
@@ -246,9 +246,9 @@ func (s *State) ActiveDeadline() time.Time {
 	return start.Add(time.Duration(*limit) * time.Second)
 }
 
-// completed reports whether all app containers have finished and none restarts, or an init container has failed and
+// Completed reports whether all app containers have finished and none restarts, or an init container has failed and
 // does not restart.
-func (s *State) completed() bool {
+func (s *State) Completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:

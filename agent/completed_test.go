@@ -1,0 +1,72 @@
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/shutdown"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/cri/fake"
+)
+
+// TestCompletedPodIsEvicted checks that a pod whose app containers have ended by themselves keeps their result if the
+// node ends it before its sidecars have stopped, also if the agent restarts meanwhile.
+func TestCompletedPodIsEvicted(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		exitCode int32
+		want     corev1.PodPhase
+	}{{"success", 0, corev1.PodSucceeded}, {"failure", 3, corev1.PodFailed}} {
+		for _, restarts := range []bool{false, true} {
+			name := c.name
+			if restarts {
+				name += " and a restart"
+			}
+			t.Run(name, func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second, ExitCode: c.exitCode})
+					w.runtime.Script("proxy", fake.Script{TermTakes: 20 * time.Second})
+					pod := apiPod("job", withRestart(corev1.RestartPolicyNever), withSidecar("proxy"))
+					w.run(pod)
+					w.sleep(10 * time.Second)
+					w.agent.Evict(t.Context(), pod.UID, agent.Eviction{
+						Reason: shutdown.Reason, Message: shutdown.Message, Grace: 10 * time.Second,
+					})
+					if restarts {
+						w.sleep(time.Second)
+						w.restart()
+					}
+					w.sleep(time.Minute)
+					w.checkRunning()
+					st := w.status(pod)
+					if st.Phase != c.want || st.Reason != "" {
+						t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, c.want)
+					}
+					if got := podutil.Condition(st.Conditions, corev1.DisruptionTarget); got != nil {
+						t.Errorf("got the condition %+v, want no disruption", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestEvictedPodEndsWithZero checks that a pod has failed if the node ends it, also if its containers return 0 then.
+func TestEvictedPodEndsWithZero(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{CleanStop: true})
+		pod := apiPod("job", withRestart(corev1.RestartPolicyNever))
+		w.run(pod)
+		w.sleep(10 * time.Second)
+		w.agent.Evict(t.Context(), pod.UID, agent.Eviction{
+			Reason: shutdown.Reason, Message: shutdown.Message, Grace: 10 * time.Second,
+		})
+		w.sleep(time.Minute)
+		if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
+			t.Errorf("got phase %s with reason %q, want Failed, %s", st.Phase, st.Reason, shutdown.Reason)
+		}
+	})
+}
