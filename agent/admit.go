@@ -86,14 +86,12 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 // decide carries out a decision about a pod.
 func (a *admitter) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
 	if v.Rejection != nil {
-		e.retry = podutil.IsStatic(e.source)
 		a.reject(e, cmp.Or(a.misplaced(e.source, v), v.Rejection))
 		return
 	}
 	rest, reserved := a.reserve(e) // no pod ends for one that is refused here
 	switch {
 	case !reserved:
-		e.retry = podutil.IsStatic(e.source)
 	case wait:
 		a.preempt(ctx, e, v, rest)
 	default:
@@ -113,9 +111,12 @@ func (a *admitter) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Re
 	return nil
 }
 
-// reject refuses a pod, with an event.
+// reject refuses a pod, with an event. A static pod is tried again, because no controller replaces it.
 func (a *admitter) reject(e *entry, r *podstate.Rejection) {
 	e.rejected, e.resources.resizing = r, false
+	if podutil.IsStatic(e.source) {
+		e.retryAt = time.Now()
+	}
 	a.cfg.Metrics.Rejected(r.Reason)
 	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
 }
@@ -205,17 +206,18 @@ func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 	})
 }
 
-// discardFitting ends the workers of static pods that were refused and can be admitted now. Without a worker, they go
-// through admission again. This is needed because no controller replaces a static pod that has failed.
+// discardFitting ends the workers of refused pods that are tried again and can be admitted now. Without a worker, they
+// go through admission again.
 func (a *admitter) discardFitting() {
 	for uid, e := range a.table.workers {
-		if !e.retry || e.stop != nil || a.table.set.Pods[uid] == nil {
+		due := !e.retryAt.IsZero() && !time.Now().Before(e.retryAt)
+		if !due || e.stop != nil || a.table.set.Pods[uid] == nil {
 			continue
 		}
 		if a.fits(e.pod()) {
 			a.cfg.Log.Info("refused static pod fits now, admitting it",
 				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
-			e.retry = false
+			e.retryAt = time.Time{}
 			e.discard()
 		}
 	}
@@ -225,6 +227,6 @@ func (a *admitter) discardFitting() {
 func (a *admitter) fits(pod *corev1.Pod) bool {
 	v, _ := a.evaluate(pod)
 	return v.Rejection == nil &&
-		a.cfg.Placement.Refusal(pod, a.table.devicesUnused) == nil &&
+		a.cfg.Placement.Fits(pod, a.table.devicesUnused) &&
 		a.cfg.Devices.Refusal(pod, a.table.devicesUnused) == nil
 }

@@ -92,6 +92,7 @@ type Placement interface {
 		refusal *numa.Refusal)
 	Resume(pod *corev1.Pod)
 	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
+	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 }
 

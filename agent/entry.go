@@ -31,9 +31,9 @@ type entry struct {
 	awaited Wait
 	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
 	preemptor *entry
-	// retry: the pod was refused, and goes through admission again when something has changed. discard ends its
-	// worker for that; nothing of the pod is on the node.
-	retry   bool
+	// retryAt is when a refused pod may go through admission again, if something has changed; zero for never. discard
+	// ends its worker for that; nothing of the pod is on the node.
+	retryAt time.Time
 	discard context.CancelFunc
 }
 

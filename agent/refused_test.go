@@ -31,6 +31,8 @@ func (s scarce) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal {
 	return &numa.Refusal{Reason: "UnexpectedAdmissionError", Message: "not enough cpus available to satisfy request"}
 }
 
+func (s scarce) Fits(*corev1.Pod, func(types.UID) bool) bool { return !s.taken.Load() }
+
 // scarceDevices has devices for pods that request one unless taken is set.
 type scarceDevices struct {
 	slowDevices
@@ -74,4 +76,39 @@ func TestStaticPodWaitsForWhatIsTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// failing is a node on which, while broken is set, it cannot be recorded what a pod has for itself.
+type failing struct {
+	placement.None
+	broken *atomic.Bool
+}
+
+func (f failing) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return func() error {
+		if f.broken.Load() {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}, nil, nil
+}
+
+// TestStaticPodAfterFullDisk checks that a static pod is tried again, but not all the time, if it was refused because a
+// record could not be written.
+func TestStaticPodAfterFullDisk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var broken atomic.Bool
+		broken.Store(true)
+		w.placement = failing{broken: &broken}
+		w.restart()
+		w.run(staticPod("etcd", "0123"))
+		w.sleep(10 * time.Minute)
+		w.checkRunning()
+		if n := len(w.eventsWith("UnexpectedAdmissionError")); n < 5 || n > 11 {
+			t.Errorf("got %d attempts in ten minutes, want one every one or two minutes", n)
+		}
+		broken.Store(false)
+		w.sleep(3 * time.Minute)
+		w.checkRunning("etcd/app#0")
+	})
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,6 +53,10 @@ func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
 	}}, true
 }
 
+// preparedAgain is how long a refused static pod waits after files could not be written or plugins have failed. What
+// changes that, such as free space on the disk, is not seen.
+const preparedAgain = time.Minute
+
 // prepare does what is left to do for a pod, and refuses the pod if that fails.
 func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 	if rest == nil {
@@ -65,8 +70,12 @@ func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 		}
 		return err
 	}, func(err error) {
-		if err != nil {
-			a.takeBack(e, err)
+		if err == nil {
+			return
+		}
+		a.takeBack(e, err)
+		if !e.retryAt.IsZero() {
+			e.retryAt = e.retryAt.Add(preparedAgain)
 		}
 	})
 }

@@ -152,13 +152,26 @@ func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Ref
 	return m.decide(pod, ended, free).Refusal
 }
 
-// decide decides about a pod, after it has taken back what ended pods have. mu is held.
+// Fits reports whether a pod that was refused could have now what it asks for. No metric counts this question.
+func (m *Manager) Fits(pod *corev1.Pod, ended func(types.UID) bool) bool {
+	free := m.devicesFor(pod)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.try(pod, ended, free).Refusal == nil
+}
+
+// decide is try for the admission of a pod, which metrics count. mu is held.
 func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
 	began := time.Now()
-	m.releaseEnded(func(uid types.UID) bool { return uid != pod.UID && ended(uid) })
-	d := m.policy.Admit(pod, m.state, free)
+	d := m.try(pod, ended, free)
 	m.cfg.Metrics.Decided(time.Since(began), d.Refusal != nil, d.Count)
 	return d
+}
+
+// try finds out what a pod can have, after it has taken back what ended pods have. mu is held.
+func (m *Manager) try(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
+	m.releaseEnded(func(uid types.UID) bool { return uid != pod.UID && ended(uid) })
+	return m.policy.Admit(pod, m.state, free)
 }
 
 // set makes s the state. mu is held.

@@ -20,6 +20,7 @@ type Placement interface {
 		refusal *numa.Refusal)
 	Resume(pod *corev1.Pod)
 	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
+	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
 	Started(pod *corev1.Pod, container string)
@@ -63,6 +64,9 @@ func (None) Resume(*corev1.Pod) {}
 
 // Refusal refuses no pod.
 func (None) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal { return nil }
+
+// Fits reports whether a pod could have what it asks for: any pod.
+func (None) Fits(*corev1.Pod, func(types.UID) bool) bool { return true }
 
 // Release does nothing.
 func (None) Release(types.UID) {}
