@@ -118,11 +118,12 @@ func (d *dispatcher) released(e *entry) <-chan struct{} {
 
 // adopt starts a worker that ends a pod that no source knows, or goes on with what an earlier run of the agent has
 // begun.
-func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) {
+func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) *entry {
 	d.cfg.Log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
 	e := d.begin(ctx, pod)
 	if record := d.cfg.recordedStop(pod); record != nil {
 		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopOrphaned))
 	}
 	d.orphan(e)
+	return e
 }

@@ -29,6 +29,8 @@ type entry struct {
 	// Until then its worker has no order. Nil: admission is complete. awaited is what explain shows meanwhile.
 	asking  context.CancelFunc
 	awaited Wait
+	// logsOnly: the pod had left nothing but logs when its worker began.
+	logsOnly bool
 	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
 	preemptor *entry
 	// retryAt is when a refused pod may go through admission again, if something has changed; zero for never. discard

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -81,6 +82,35 @@ func TestLogDirectoriesAreNotFollowed(t *testing.T) {
 		found, err := os.ReadDir(outside)
 		if err != nil || len(found) > 0 {
 			t.Errorf("outside of the log directories: got %v, %v, want nothing", found, err)
+		}
+	})
+}
+
+// TestManyOrphanedLogs checks that a great many directories of logs are all removed, but few of them at a time.
+func TestManyOrphanedLogs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.sleep(10 * time.Second)
+		const dirs = 200
+		for i := range dirs {
+			if err := os.MkdirAll(w.path(fmt.Sprintf("logs/default_gone_%08d", i)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.sleep(2 * time.Minute)
+		w.checkNothingLeft()
+		var begun, ended, most int
+		for line := range strings.Lines(w.logged.String()) {
+			switch strings.TrimSpace(line) {
+			case "orphaned pod found, removing it":
+				begun++
+				most = max(most, begun-ended)
+			case "step=remove pod directory":
+				ended++
+			}
+		}
+		if begun != dirs || ended != dirs || most > 32 {
+			t.Errorf("got %d pods found and %d removed, at most %d at a time; want %d, at most 32 at a time",
+				begun, ended, most, dirs)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func NewSupervisor(c Config) *Supervisor {
 	}
 	s.admission = &admitter{s.workers}
 	s.resizes = &resizer{s.workers}
-	s.orphans = &orphans{s.workers}
+	s.orphans = &orphans{dispatcher: s.workers}
 	return s
 }
 
@@ -177,6 +177,7 @@ func notifyWatchers(w Watchers, before, now *pods.Set) {
 // reconcile brings the workers in line with the newest set.
 func (s *Supervisor) reconcile(ctx context.Context) {
 	s.orphans.adoptListed(ctx)
+	s.orphans.adoptLogs(ctx)
 	s.admission.discardFitting()
 	s.admission.admitPending(ctx)
 	for uid, e := range s.table.workers {
