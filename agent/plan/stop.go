@@ -27,7 +27,9 @@ func (p *planner) tearDown() {
 		held = true
 	}
 	for _, name := range p.VolumesOnDisk {
-		p.step(podstate.Unmount{Volume: name})
+		if p.Memory.InFlight(podstate.Mount{Volume: name}.Key()) == nil {
+			p.step(podstate.Unmount{Volume: name})
+		}
 		held = true
 	}
 	if p.CgroupExists {
@@ -36,6 +38,7 @@ func (p *planner) tearDown() {
 		}
 		held = true
 	}
+	held = held || p.Memory.Runs(podstate.KindMount) // one that hangs holds up no other volume
 	p.plan.Released = !held
 	switch {
 	case held:
@@ -60,9 +63,9 @@ func (p *planner) renew() {
 // startTimeout is how long after the end of its pod's grace period the start of a container may still take.
 const startTimeout = 15 * time.Second
 
-// giveUp cancels the steps in flight that lead towards a running pod, and reports whether there are some: their
-// outcome must be seen before the tear-down goes on. The start of a container is cancelled only when it does not end
-// by itself: a runtime that is interrupted there reports that the container has failed. A preStop hook is cancelled
+// giveUp cancels the steps in flight that lead towards a running pod, and reports whether there are others than mounts:
+// their outcome must be seen before the tear-down goes on. The start of a container is cancelled only when it does not
+// end by itself: a runtime that is interrupted there reports that the container has failed. A preStop hook is cancelled
 // when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
 	deadline := p.Stop.Deadline.Add(startTimeout)
@@ -81,8 +84,7 @@ func (p *planner) giveUp() (waiting bool) {
 			if _, expires := p.Expiring(step.Volume); expires && inUse {
 				continue // renew waits for it
 			}
-			p.cancel(step)
-			waiting = true
+			p.cancel(step) // tearDown waits for it
 		case podstate.Prepare, podstate.PrepareClaims, podstate.CreateSandbox, podstate.EnsureImage,
 			podstate.CreateContainer, podstate.PostStart:
 			p.cancel(step)
