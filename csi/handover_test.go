@@ -21,13 +21,19 @@ import (
 func newBlockWorld(t *testing.T) (*world, *csi.Volume) {
 	t.Helper()
 	w := newWorld(t, func(c *fake.Config) { c.Loop = true })
-	v := w.volume("a")
+	return w, w.blockVolume("a")
+}
+
+// blockVolume makes a block volume of 1 MiB in the driver's state.
+func (w *world) blockVolume(name string) *csi.Volume {
+	w.T.Helper()
+	v := w.volume(name)
 	v.Block = true
-	image := filepath.Join(w.state, "volumes/vol-a.img")
+	image := filepath.Join(w.state, "volumes", v.Handle+".img")
 	if err := errors.Join(os.Remove(image), os.WriteFile(image, make([]byte, 1<<20), 0o600)); err != nil {
-		t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	return w, v
+	return v
 }
 
 // TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds

@@ -101,6 +101,78 @@ func TestHiddenPodBesideOldRecord(t *testing.T) {
 	w.keeps()
 }
 
+// spoilDevice calls test in a world with a block volume, whose file spoil makes damaged or missing.
+func spoilDevice(t *testing.T, test func(w *world, v *csi.Volume, spoil func())) {
+	t.Parallel()
+	for name, change := range map[string]func(file string) error{
+		"damaged": func(file string) error { return os.WriteFile(file, nil, 0o600) },
+		"missing": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, v := newBlockWorld(t)
+			test(w, v, func() {
+				file := filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices", v.Name, "data/vol_data.json")
+				if err := change(file); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// TestDeviceBesideOldRecord checks that a block volume is not unstaged while a pod uses it, if its file is damaged or
+// missing and the record of the volume is from before a kubelet ran the node: it does not name the pod.
+func TestDeviceBesideOldRecord(t *testing.T) {
+	spoilDevice(t, func(w *world, v *csi.Volume, spoil func()) {
+		w.publish("pod-2", v)
+		journal := w.journals()[0]
+		old := read(w.T, journal)
+		w.publish("pod-1", v)
+		w.unpublish("pod-2", v)
+		w.Kill()
+		write(w.T, journal, old)
+		spoil()
+		w.begin()
+		if got := w.csi.Used("pod-1"); len(got) != 1 {
+			w.T.Fatalf("got volumes %q of pod-1, want one", got)
+		}
+		w.unpublish("pod-2", v)
+		w.unpublish("pod-1", v)
+		w.nothingLeft()
+		if last := w.driver.Calls(); !strings.HasPrefix(last[len(last)-1], "NodeUnstageVolume ") {
+			w.T.Errorf("got calls %q, want that the volume is unstaged last", last)
+		}
+	})
+}
+
+// TestDeviceWithoutRecord checks that no volume of a kubelet is unstaged while a pod uses a block volume that neither a
+// file nor a record names: it may be the same one by another name.
+func TestDeviceWithoutRecord(t *testing.T) {
+	spoilDevice(t, func(w *world, v *csi.Volume, spoil func()) {
+		other := w.blockVolume("b")
+		w.publish("pod-1", v)
+		w.publish("pod-2", other)
+		w.Kill()
+		if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
+			w.T.Fatal(err)
+		}
+		spoil()
+		w.begin()
+		w.unpublish("pod-2", other)
+		files := *other
+		files.Block = false
+		_, err := w.csi.Publish(w.T.Context(), "pod-3", &files)
+		if err == nil || !strings.Contains(err.Error(), "in use with another volumeMode") {
+			w.T.Fatalf("with a file system: got error %v, want that the volume is in use as a device", err)
+		}
+		w.publish("pod-1", v)
+		w.Until("the other volume is unstaged", func() bool { return !w.inUse(other) })
+		w.unpublish("pod-1", v)
+		w.nothingLeft()
+	})
+}
+
 // TestOldRecord checks that what a kubelet has done since a record was written counts more than the record: the volume
 // was attached again and mounted with another SELinux label.
 func TestOldRecord(t *testing.T) {

@@ -150,7 +150,7 @@ func (r *recovery) findPublished() error {
 			uid := types.UID(pod)
 			d, ok := r.data(podVolumeDir(uid, name))
 			if !ok {
-				r.hide(uid, name)
+				r.hide(uid, &Volume{Name: name})
 				continue
 			}
 			r.addUse(d, uid, &Volume{Name: name, Driver: d.Driver, Handle: d.Handle})
@@ -161,12 +161,12 @@ func (r *recovery) findPublished() error {
 
 // hide notes that a pod may use a volume of which its file does not say which it is, and no record does: one that a
 // kubelet has published, perhaps in between, or whose record is lost.
-func (r *recovery) hide(pod types.UID, name string) {
-	target := filepath.Join(podVolumeDir(pod, name), "mount")
-	if _, found := r.find(pod, name); !found && r.files.mounted(target) {
-		r.hidden[useID(pod, name)] = target
+func (r *recovery) hide(pod types.UID, v *Volume) {
+	target := csiLayout{}.target(pod, v, "")
+	if _, found := r.find(pod, v.Name); !found && r.files.mounted(target) {
+		r.hidden[useID(pod, v.Name)] = target
 		r.log.Warn("a pod uses a CSI volume of which no file says which: all that are staged stay so until it ends",
-			"podUID", pod, "volume", name)
+			"podUID", pod, "volume", v.Name)
 	}
 }
 
@@ -200,8 +200,11 @@ func (r *recovery) findDevices() error {
 		if name == "staging" || name == "publish" {
 			continue
 		}
-		d, ok := r.data(dataDir(name))
+		d, ok := r.device(name)
 		if !ok {
+			for _, pod := range r.list(filepath.Join(devicesDir, "publish", name)) {
+				r.hide(types.UID(pod), &Volume{Name: name, Block: true})
+			}
 			continue
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
@@ -217,4 +220,17 @@ func (r *recovery) findDevices() error {
 		}
 	}
 	return nil
+}
+
+// device returns what the kubelet's file says of a block volume or, without a file that can be read, its record. A
+// kubelet may have published the volume for other pods since the record was written.
+func (r *recovery) device(name string) (volData, bool) {
+	d, ok := r.data(dataDir(name))
+	staging := csiLayout{}.staging(&Volume{Name: name, Block: true})
+	for k, v := range r.volumes {
+		if !ok && v.rec.Block && v.rec.Staging == staging {
+			return volData{Driver: k.driver, Handle: k.handle, SELinux: v.rec.SELinux}, true
+		}
+	}
+	return d, ok
 }
