@@ -14,23 +14,19 @@ import (
 
 // On reports whether something is mounted on the entry name of a directory. An entry that cannot be examined, such as a
 // mount whose server or daemon is gone, counts as mounted; a missing entry does not.
-func On(dir *os.File, name string) bool {
+func On(dir *os.File, name string) bool { return mounted(int(dir.Fd()), name) }
+
+// At reports whether something is mounted on a path, as On does. It needs no file descriptor: the process may have used
+// all that it can have.
+func At(path string) bool { return mounted(unix.AT_FDCWD, filepath.Clean(path)) }
+
+func mounted(dir int, path string) bool {
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	if err := unix.Statx(int(dir.Fd()), name, flags, unix.STATX_TYPE, &st); err != nil {
-		return !errors.Is(err, unix.ENOENT)
+	if err := unix.Statx(dir, path, flags, unix.STATX_TYPE, &st); err != nil {
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
 	return IsRoot(&st)
-}
-
-// At reports whether something is mounted on a path, as On does. Nothing is if its directory cannot be opened.
-func At(path string) bool {
-	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	return On(dir, filepath.Base(path))
 }
 
 // IsRoot reports whether a file is the root of a mount.

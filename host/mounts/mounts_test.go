@@ -12,6 +12,7 @@ import (
 
 func TestMain(m *testing.M) { ownmounts.Main(m) }
 
+// TestAt checks what counts as mounted, also if the process can have no other file descriptor.
 func TestAt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")
@@ -29,12 +30,29 @@ func TestAt(t *testing.T) {
 	if err := os.Symlink("mounted", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{
-		"mounted": true, "plain": false, "link": false, "missing": false, "missing/below": false,
-	} {
-		if got := At(filepath.Join(dir, name)); got != want {
-			t.Errorf("%s: got %t, want %t", name, got, want)
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		for name, want := range map[string]bool{
+			"mounted": true, "plain": false, "link": false, "missing": false, "missing/below": false, "file/below": false,
+		} {
+			if got := At(filepath.Join(dir, name)); got != want {
+				t.Errorf("%s: got %t, want %t", name, got, want)
+			}
 		}
+	}
+	check()
+	var usual unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max}); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
 	}
 }
 
