@@ -118,6 +118,29 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
+// TestPublishOtherDevice checks that a pod does not get another disk if the sessions end while the driver waits for
+// multipathd, and another disk takes the name of the LUN's.
+func TestPublishOtherDevice(t *testing.T) {
+	w := newWorld(t)
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"127.0.0.2"} })
+	w.stage(l, true)
+	name := w.session(l).block(l.Lun)
+	bin := t.TempDir()
+	w.must(os.WriteFile(filepath.Join(bin, "multipath"), nil, 0o755))
+	t.Setenv("PATH", bin)
+	w.d.cfg.Events = func() (Events, error) {
+		w.must(os.RemoveAll(w.fake("sys/class/iscsi_session")))
+		w.must(os.MkdirAll(w.fake("sys/class/block/"+name+"/holders/dm-2"), 0o755))
+		w.write(w.fake("sys/class/block/dm-2/dm/uuid"), "mpath-other")
+		return quiet{}, os.Symlink(w.disks[w.luns[1]], w.fake("dev/dm-2"))
+	}
+	target, err := w.publish(l, true, "pod", false)
+	if err == nil || !strings.Contains(err.Error(), "is no longer LUN") {
+		t.Errorf("got error %v, want that the device is no longer the LUN's", err)
+		w.unpublish(target)
+	}
+}
+
 // TestRefused checks that the error of a failed command is returned, and the volume is cleaned up completely.
 func TestRefused(t *testing.T) {
 	for _, command := range []string{"node-new", "node-login", "iface-show", "iface-new", "iface-update"} {

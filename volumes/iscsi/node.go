@@ -248,19 +248,33 @@ func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeR
 	if l == nil {
 		return fmt.Errorf("iscsi: the state file in %s is missing", in.StagingTargetPath)
 	}
-	device, err := d.device(ctx, l)
+	path, err := d.device(ctx, l)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(in.TargetPath, os.O_CREATE|os.O_RDONLY, 0o600)
+	return d.bindDevice(l, path, in.TargetPath)
+}
+
+// bindDevice bind mounts a LUN's device on a file, which it creates.
+func (d *Driver) bindDevice(l *LUN, path, target string) error {
+	device, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	if err := d.stillDevice(l, path); err != nil { // the open device keeps its name from now on
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := unix.Mount(device, in.TargetPath, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("iscsi: bind mount %s: %w", device, err)
+	opened := fmt.Sprintf("/proc/self/fd/%d", device.Fd())
+	if err := unix.Mount(opened, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("iscsi: bind mount %s: %w", path, err)
 	}
 	return nil
 }
