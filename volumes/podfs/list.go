@@ -3,21 +3,34 @@ package podfs
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// List returns the volumes of a pod that are on disk, including those of plugins that other packages own. hostPath
-// and image volumes leave nothing there.
+// List returns the volumes of a pod that are on disk, including those of plugins that other packages own. Image volumes
+// leave nothing there, and hostPath volumes nothing but the bind mounts of their subPaths.
 func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 	var found []OnDisk
 	err := d.inPod(uid, func(pod *os.File) error {
-		return eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
+		err := eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
 			names, err := plugin.Readdirnames(-1)
 			for _, name := range names {
 				found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return inDir(pod, subpathsDir, func(subpaths *os.File) error {
+			names, err := subpaths.Readdirnames(-1)
+			for _, name := range names {
+				if !slices.ContainsFunc(found, func(o OnDisk) bool { return o.Name == name }) {
+					found = append(found, OnDisk{Plugin: pluginname.HostPath, Name: name})
+				}
 			}
 			return err
 		})

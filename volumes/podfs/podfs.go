@@ -143,7 +143,7 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	return v.mountContent(ctx, r, objects) // supported left nothing else
 }
 
-// OnDisk is one directory below pods/<uid>/volumes.
+// OnDisk is one directory below pods/<uid>/volumes or, of a hostPath volume, one below volume-subpaths.
 type OnDisk struct {
 	Plugin string // such as "kubernetes.io/secret"; those that this package cannot unmount are listed too
 	Name   string // the name of the volume, or of the PersistentVolume

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -312,6 +313,34 @@ func TestUnmountSubpathsOfOneVolume(t *testing.T) {
 	}
 	if err := v.UnmountSubpaths(t.Context(), pod.UID, "../volumes"); err == nil {
 		t.Error("a path for a volume: got no error, want one")
+	}
+}
+
+// TestUnmountHostPath checks that the end of a pod unmounts the subPaths of a volume that has no directory, and that no
+// other volume is listed twice for its subPaths.
+func TestUnmountHostPath(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	s := volumeWithParts(t, v, pod)
+	s.Path = "dir"
+	var path string
+	for _, s.Volume = range []string{"data", "host"} {
+		var err error
+		if path, err = v.Subpath(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host := OnDisk{pluginname.HostPath, "host"}
+	found, err := v.List(pod.UID)
+	if err != nil || !slices.Equal(found, []OnDisk{{pluginname.EmptyDir, "data"}, host}) {
+		t.Fatalf("List: got %v, %v, want both volumes", found, err)
+	}
+	if err := v.Unmount(t.Context(), pod.UID, host); err != nil {
+		t.Fatal(err)
+	}
+	if found, err = v.List(pod.UID); err != nil || len(found) != 1 || countMounts(t, path) != 0 {
+		t.Errorf("List: got %v, %v and %d mounts of the subPath, want the other volume alone", found, err,
+			countMounts(t, path))
 	}
 }
 

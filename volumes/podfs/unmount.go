@@ -32,6 +32,7 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	switch on.Plugin {
 	case pluginname.ConfigMap, pluginname.Secret, pluginname.Projected, pluginname.DownwardAPI, pluginname.EmptyDir,
 		pluginname.Local, pluginname.NFS:
+	case pluginname.HostPath: // has no directory, but may have subPaths
 	case pluginname.ISCSI: // made by package csi; what it has left is removed here
 	case pluginname.GitRepo: // never made; a kubelet may have left it
 	default:
