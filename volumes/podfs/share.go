@@ -3,7 +3,9 @@ package podfs
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -32,12 +34,37 @@ func shareMounts(dir string) error {
 		return nil
 	}
 	if on.Mountpoint != dir {
-		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		if err := bindToItself(dir); err != nil {
 			return fmt.Errorf("bind %s to itself: %w", dir, err)
 		}
 	}
 	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share the mounts below %s: %w", dir, err)
+	}
+	return nil
+}
+
+// bindToItself bind-mounts dir on itself, with copies of what is mounted below. The originals are then hidden, but
+// their mount points could not be removed, so they are unmounted. If any is shared they stay: copies would go too.
+func bindToItself(dir string) error {
+	below, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return err
+	}
+	under, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer under.Close()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(below, shared) {
+		return nil
+	}
+	for _, m := range slices.Backward(below) {
+		hidden := fdPath(under) + strings.TrimPrefix(m.Mountpoint, dir)
+		_ = unix.Unmount(hidden, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // dir can be shared even if one stays
 	}
 	return nil
 }
