@@ -65,7 +65,7 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 	}
 	r := &csipb.NodeExpandVolumeRequest{
 		VolumeId:         v.Handle,
-		VolumePath:       c.target(pod, v),
+		VolumePath:       c.records.target(pod, v),
 		CapacityRange:    &csipb.CapacityRange{RequiredBytes: size},
 		VolumeCapability: d.capability(v, ""),
 		Secrets:          secrets,

@@ -26,12 +26,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	defer unlock()
 	published := c.Has(ctx, pod, v)
 	if published && !v.Republish {
-		p := Published{
-			Path:     c.target(pod, v),
-			Expands:  c.drivers.mayExpand(v.Driver),
-			Labelled: c.records.get(v.key()).SELinux != "",
-		}
-		return p, c.Use(ctx, pod, v)
+		return c.keep(ctx, pod, v)
 	}
 	d, done, err := c.drivers.get(ctx, v.Driver, pod)
 	if err != nil {
@@ -41,7 +36,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := c.Use(ctx, pod, v); err != nil {
 		return Published{}, err
 	}
-	p := Published{Path: c.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
+	p := Published{Path: c.records.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
 	if !published {
 		if err := c.stage(ctx, d, pod, v); err != nil {
 			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
@@ -54,9 +49,28 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	return p, nil
 }
 
-// target returns where a volume is published for a pod that uses it.
-func (c *CSI) target(pod types.UID, v *Volume) string {
-	return c.files.abs(c.records.get(v.key()).Uses[useID(pod, v.Name)].Target)
+// Keep is Publish for a volume that was published, without what its driver would need to be called. If the volume is
+// not published any more, Keep returns an error.
+func (c *CSI) Keep(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
+	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
+	if err != nil {
+		return Published{}, err
+	}
+	defer unlock()
+	if !c.Has(ctx, pod, v) {
+		return Published{}, fmt.Errorf("volume %q is no longer published", v.Name)
+	}
+	return c.keep(ctx, pod, v)
+}
+
+// keep updates the use of a published volume. The caller holds the lock of the use.
+func (c *CSI) keep(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
+	p := Published{
+		Path:     c.records.target(pod, v),
+		Expands:  c.drivers.mayExpand(v.Driver),
+		Labelled: c.records.get(v.key()).SELinux != "",
+	}
+	return p, c.Use(ctx, pod, v)
 }
 
 // Has reports whether a volume is certainly published for a pod, by the record and, if there is a mount, by the kernel
@@ -174,7 +188,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 	_, err = call(ctx, d, "NodePublishVolume", d.node.NodePublishVolume, c.publishRequest(d, rec, target, v))
 	if err != nil {
 		if rec.Uses[id].Publish == none && final(err) && !c.files.mounted(target) {
-			return errors.Join(err, c.removeTarget(rec, rec.Uses[id]), c.mark(ctx, k, id, none))
+			return errors.Join(err, c.files.removeTarget(rec, rec.Uses[id]), c.mark(ctx, k, id, none))
 		}
 		return err
 	}

@@ -53,6 +53,11 @@ func (s *store) state(k key) (rec *record, fresh bool) {
 	return nil, false
 }
 
+// target returns where a volume is published for a pod that uses it.
+func (s *store) target(pod types.UID, v *Volume) string {
+	return s.files.abs(s.get(v.key()).Uses[useID(pod, v.Name)].Target)
+}
+
 // update changes a record: first on disk, if it must survive anything, then in memory. The caller holds the volume's
 // lock. A record without content is removed.
 func (s *store) update(k key, must durability, change func(*record)) error {

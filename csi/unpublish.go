@@ -67,7 +67,7 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 			return err
 		}
 	}
-	if err := c.removeTarget(rec, u); err != nil {
+	if err := c.files.removeTarget(rec, u); err != nil {
 		return err
 	}
 	release, err := c.locks.Lock(ctx, k.String())
@@ -97,12 +97,12 @@ func (c *CSI) unpublishCall(ctx context.Context, k key, pod types.UID, u *use) e
 
 // removeTarget removes the directories and links around a target. The driver should have removed the target itself; an
 // empty directory that it left is removed too, anything else is an error.
-func (c *CSI) removeTarget(rec *record, u *use) error {
-	if rec.Block && c.files.mounted(u.Target) {
+func (f files) removeTarget(rec *record, u *use) error {
+	if rec.Block && f.mounted(u.Target) {
 		return fmt.Errorf("%s is still mounted although its driver has unpublished the volume: unmount it",
-			c.files.abs(u.Target))
+			f.abs(u.Target))
 	}
-	return c.files.removeAll(layoutOf(rec.Driver).aroundTarget(rec, u)...)
+	return f.removeAll(layoutOf(rec.Driver).aroundTarget(rec, u)...)
 }
 
 // removeStaging removes the directories around a staging path.

@@ -29,12 +29,13 @@ type driven struct {
 // mount has the driver mount the volume, unless that is done.
 func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, err error) {
 	v := d.volume
-	if d.pv != nil && !d.csi.Has(ctx, d.Pod.UID, v) { // a mounted volume keeps its label
+	published := d.csi.Has(ctx, d.Pod.UID, v)
+	if d.pv != nil && !published { // a mounted volume keeps its label
 		if v.SELinuxLabel, err = d.seLinuxLabel(); err != nil {
 			return mounted, p, err
 		}
 	}
-	p, err = d.publish(ctx)
+	p, err = d.publish(ctx, published)
 	if d.pv != nil {
 		d.countSELinux(p, err)
 	}
@@ -61,14 +62,16 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 }
 
 // publish gives the volume to csi, with what its driver needs to know of the pod.
-func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
+func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, err error) {
 	v, spec := d.volume, d.driver.Spec
 	v.Republish = *spec.RequiresRepublish
 	v.PublishAttributes = map[string]string{}
 	if *spec.PodInfoOnMount {
 		v.PublishAttributes = podInfo(d.Pod, v.Ephemeral)
 	}
-	if v.Republish || !d.csi.Has(ctx, d.Pod.UID, v) { // else the driver is not called
+	publish := d.csi.Keep // which does not call the driver
+	if v.Republish || !published {
+		publish = d.csi.Publish
 		if err := d.prepare(ctx); err != nil {
 			return p, err
 		}
@@ -83,7 +86,7 @@ func (d *driven) publish(ctx context.Context) (p csi.Published, err error) {
 		}
 	}
 	err = d.Limit(ctx, func() (err error) {
-		p, err = d.csi.Publish(ctx, d.Pod.UID, v)
+		p, err = publish(ctx, d.Pod.UID, v)
 		return err
 	})
 	return p, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -154,6 +155,28 @@ func TestNameOfLUN(t *testing.T) {
 		if id := node.staged.VolumeId; id != "10.0.0.1:3260:iqn.2026-01.test:a:2" {
 			t.Errorf("%s: got the LUN %s staged, want one LUN", portal, id)
 		}
+	}
+}
+
+// TestGoneBeforeRefresh checks that a volume that goes while the refresh waits for its turn is not staged without its
+// password, and that the next attempt stages it.
+func TestGoneBeforeRefresh(t *testing.T) {
+	t.Parallel()
+	manager, node, root := lunManager(t, nil)
+	r := lunRequest(lunOf("chap"))
+	m, err := manager.Mount(t.Context(), r, chapSecrets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := newTestManager(t, Config{Root: root}, node) // it stages before it publishes
+	node.staged = nil
+	r.Limit = func(_ context.Context, call func() error) error { return errors.Join(os.Remove(m.HostPath), call()) }
+	if _, err := again.Mount(t.Context(), r, chapSecrets{}); err == nil || node.staged != nil {
+		t.Errorf("got error %v and staged %v, want an error and nothing", err, node.staged)
+	}
+	r.Limit = noLimit
+	if _, err := again.Mount(t.Context(), r, chapSecrets{}); err != nil || node.staged.Secrets == nil {
+		t.Errorf("next attempt: got error %v and staged %v, want it with its secret", err, node.staged)
 	}
 }
 
