@@ -101,6 +101,24 @@ func TestPortals(t *testing.T) {
 	w.nothing()
 }
 
+// TestForeignAfterRefusal checks that a session stays that another program creates after a portal has refused the login
+// of this one.
+func TestForeignAfterRefusal(t *testing.T) {
+	w := newWorld(t)
+	const second = "127.0.0.2:3260"
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{second} })
+	refuse := w.fake("refuse-node-login-" + second)
+	w.write(refuse, "")
+	w.stage(l, true)
+	w.must(os.Remove(refuse))
+	w.must(w.d.record(t.Context(), l, second, w.secrets))
+	w.must(admin(t.Context(), nil, l.node(second, "--login")...))
+	w.unstage(l, true)
+	if s, err := w.d.find(l, second); err != nil || s == nil || w.sessions() != 1 {
+		t.Errorf("got session %v, %v of %d, want that of the other program alone", s, err, w.sessions())
+	}
+}
+
 // TestMultipath checks that where multipathd has joined the paths of a LUN, its device is used; other holders are not
 // taken for one.
 func TestMultipath(t *testing.T) {

@@ -84,17 +84,28 @@ func (i *initiator) login(ctx context.Context, l *LUN, portal string, secrets ma
 	if err := i.setCreator(l, portal, made); err != nil {
 		return nil, err
 	}
-	if err := i.record(ctx, l, portal, secrets); err != nil {
-		return nil, err
+	err := i.record(ctx, l, portal, secrets)
+	if err == nil {
+		err = admin(ctx, []int{exitExists}, l.node(portal, "--login")...)
 	}
-	if err := admin(ctx, []int{exitExists}, l.node(portal, "--login")...); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, i.loginFailed(ctx, l, portal))
 	}
 	s, err := i.find(l, portal)
 	if err == nil && s == nil {
 		err = fmt.Errorf("iscsi: iscsiadm has logged in to %s at %s, but the kernel shows no such session", l.Iqn, portal)
 	}
 	return s, err
+}
+
+// loginFailed forgets a login that has failed: a session that comes later is another program's. After a timeout nothing
+// is forgotten: iscsid may still be at it.
+func (i *initiator) loginFailed(ctx context.Context, l *LUN, portal string) error {
+	s, err := i.find(l, portal)
+	if err != nil || s != nil || ctx.Err() != nil {
+		return err
+	}
+	return i.dropRecord(ctx, l, portal)
 }
 
 // Who has created a session.
@@ -157,6 +168,11 @@ func (i *initiator) leave(ctx context.Context, l *LUN, portal string) error {
 			return err
 		}
 	}
+	return i.dropRecord(ctx, l, portal)
+}
+
+// dropRecord removes iscsiadm's record of a portal without a session, and that of who created the session.
+func (i *initiator) dropRecord(ctx context.Context, l *LUN, portal string) error {
 	// The record may have become another interface's, whose session uses it.
 	if err := tidy(ctx, []int{exitNoObjects, exitExists}, l.node(portal, "-o", "delete")...); err != nil {
 		return err
