@@ -36,9 +36,8 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	owner := v.ownerOf(p.Pod, false)
 	changed, err := makePoint(pod, on, func(dir *os.File) error {
-		if first && !p.ReadOnly && owner.gid != nil {
+		if first && !p.ReadOnly && v.ownerOf(p.Pod, false).gid != nil {
 			if err := setMark(pod, on, groupMark); err != nil {
 				return err
 			}
@@ -53,12 +52,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil || !pending {
 		return m, err
 	}
-	dir, err := openDir(pod, on.path())
-	if err != nil {
-		return Mounted{}, err
-	}
-	defer dir.Close()
-	if err := owner.apply(ctx, dir); err != nil {
+	if err := v.Own(ctx, p.Pod, m.HostPath); err != nil {
 		return Mounted{}, err
 	}
 	return m, clearMark(pod, on, groupMark)

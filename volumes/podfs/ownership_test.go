@@ -2,15 +2,21 @@ package podfs
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 func applyTo(t *testing.T, o groupOwner, path string) error {
@@ -243,4 +249,31 @@ func TestGroupOwnerUnderSwap(t *testing.T) {
 			t.Errorf("%s: got group %d and mode %o, want them unchanged", path, st.Gid, st.Mode&0o7777)
 		}
 	}
+}
+
+// TestOwnOnSilentServer checks that the change of the group can be given up while the server of a volume does not
+// answer.
+func TestOwnOnSilentServer(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
+	path := v.hostPath(pod.UID, OnDisk{pluginname.CSI, "pv/mount"})
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	daemon := ownmounts.FUSE(t, path)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Own(ctx, pod, path) }()
+	daemon.Asked()
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want %v", err, context.Canceled)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("got a change that waits for the server, want it to be given up")
+	}
+	daemon.End()
 }

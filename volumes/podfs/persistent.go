@@ -149,8 +149,12 @@ func nfsSource(s *corev1.NFSVolumeSource) string {
 	return server + ":" + s.Path
 }
 
-// Own applies the pod's fsGroup to a mounted volume. hostPath is below the pod's directory.
+// Own applies the pod's fsGroup to a mounted volume. hostPath is below the pod's directory. It can be given up while
+// the server of the volume does not answer.
 func (v *FS) Own(ctx context.Context, pod *corev1.Pod, hostPath string) error {
+	if err := v.answers(ctx, hostPath); err != nil {
+		return fmt.Errorf("give volume to the pod's fsGroup: the volume does not answer: %w", err)
+	}
 	dir, err := v.openBelow(hostPath)
 	if err != nil {
 		return err
