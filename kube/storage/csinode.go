@@ -101,7 +101,7 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	add := func(n *storagev1.CSINode) { n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry()) }
 	err := s.writeCSINode(ctx, add)
 	if apierrors.IsInvalid(err) { // of an entry, only the limit can change: it has an earlier node ID or topology
-		if err = s.RemoveDriver(ctx, d.Name); err == nil {
+		if err = s.removeEntry(ctx, d.Name); err == nil {
 			err = s.writeCSINode(ctx, add)
 		}
 	}
@@ -129,13 +129,17 @@ func (s *Storage) awaitNode(ctx context.Context) error {
 	}
 }
 
-// RemoveDriver removes a driver from the CSINode.
+// RemoveDriver removes a driver from the CSINode, and its node ID from the Node.
 func (s *Storage) RemoveDriver(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTime)
+	defer cancel()
+	return errors.Join(s.removeEntry(ctx, name), s.removeID(ctx, name))
+}
+
+func (s *Storage) removeEntry(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.registered, name)
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, registerTime)
-	defer cancel()
 	return s.writeCSINode(ctx, func(n *storagev1.CSINode) {
 		n.Spec.Drivers = without(n.Spec.Drivers, name)
 	})
@@ -252,22 +256,53 @@ func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
 			labels[k] = v
 		}
 	}
+	ids, err := nodeIDs(node)
+	if err != nil || len(labels) == 0 && ids[d.Name] == d.NodeID {
+		return err
+	}
+	ids[d.Name] = d.NodeID
+	return s.patchNode(ctx, labels, ids)
+}
+
+// removeID removes a driver's node ID from the annotation of the Node.
+func (s *Storage) removeID(ctx context.Context, driver string) error {
+	s.csiNode.Lock()
+	defer s.csiNode.Unlock()
+	node := &corev1.Node{}
+	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
+		return err
+	}
+	ids, err := nodeIDs(node)
+	if _, there := ids[driver]; err != nil || !there {
+		return err
+	}
+	delete(ids, driver)
+	return s.patchNode(ctx, map[string]string{}, ids)
+}
+
+// nodeIDs returns the node IDs that the Node names, by driver.
+func nodeIDs(node *corev1.Node) (map[string]string, error) {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &ids); err != nil {
-			return fmt.Errorf("annotation %s of the Node is not a JSON map: %w", nodeIDAnnotation, err)
+			return nil, fmt.Errorf("annotation %s of the Node is not a JSON map: %w", nodeIDAnnotation, err)
 		}
 	}
-	if len(labels) == 0 && ids[d.Name] == d.NodeID {
-		return nil
-	}
-	ids[d.Name] = d.NodeID
-	text, err := json.Marshal(ids)
-	if err != nil {
-		return err
+	return ids, nil
+}
+
+// patchNode adds labels to the Node, and exchanges the node IDs of its drivers. Without IDs there is no annotation.
+func (s *Storage) patchNode(ctx context.Context, labels, ids map[string]string) error {
+	var annotation *string
+	if len(ids) > 0 {
+		text, err := json.Marshal(ids)
+		if err != nil {
+			return err
+		}
+		annotation = new(string(text))
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels,
-		"annotations": map[string]string{nodeIDAnnotation: string(text)}}})
+		"annotations": map[string]*string{nodeIDAnnotation: annotation}}})
 	if err != nil {
 		return err
 	}

@@ -468,6 +468,33 @@ func TestCSINode(t *testing.T) {
 	})
 }
 
+// TestDriverGoes checks that a driver that goes takes its node ID with it and leaves the labels alone, and that without
+// any ID the Node has no annotation.
+func TestDriverGoes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const annotation = "csi.volume.kubernetes.io/nodeid"
+		for before, want := range map[string]string{
+			`{"d.example.com":"n-1","other.example.com":"n-2"}`: `"{\"other.example.com\":\"n-2\"}"`,
+			`{"d.example.com":"n-1"}`:                           "null",
+			`{"other.example.com":"n-2"}`:                       "",
+		} {
+			if want != "" {
+				want = `{"metadata":{"annotations":{"` + annotation + `":` + want + `},"labels":{}}}`
+			}
+			node := w.node.Load().DeepCopy()
+			node.Annotations = map[string]string{annotation: before}
+			w.server.Put(node)
+			seen := len(w.server.Patches())
+			if err := w.RemoveDriver(t.Context(), driver); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Join(w.server.Patches()[seen:], ""); got != want {
+				t.Errorf("%s: got patch %q, want %q", before, got, want)
+			}
+		}
+	})
+}
+
 // TestDriverChanges checks that a driver which has another node ID than before can register. The API server accepts no
 // change of an entry but of its limit.
 func TestDriverChanges(t *testing.T) {
