@@ -37,11 +37,12 @@ func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
 // a disk that failed, before the first record has left it; no driver was called for it. A vol_data.json without a
 // record is one that recovery could not read: a driver was called, and nobody knows which.
 func (c *CSI) removeUnrecorded(pod types.UID, name string) error {
-	dir := podVolumeDir(pod, name)
+	target := csiLayout{}.target(pod, &Volume{Name: name}, "")
+	dir := filepath.Dir(target)
 	_, err := c.files.root.Lstat(filepath.Join(dir, dataFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err := c.files.removeAll(append([]string{filepath.Join(dir, "mount")}, withData(dir)...)...)
+		err := c.files.removeAll(csiLayout{}.aroundTarget(&record{}, &use{Target: target})...)
 		if err == nil && c.records.reveal(useID(pod, name)) {
 			c.unstageUnused()
 		}
