@@ -73,7 +73,7 @@ func (s *Storage) restore(ctx context.Context) error {
 	}
 	errs = append(errs, s.writeCSINode(ctx, func(n *storagev1.CSINode) {
 		for _, d := range s.nodeDrivers() { // one may have gone meanwhile
-			n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
+			d.addTo(n)
 		}
 	}))
 	return errors.Join(errs...)
@@ -98,11 +98,10 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	if err := s.labelNode(ctx, d); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
-	add := func(n *storagev1.CSINode) { n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry()) }
-	err := s.writeCSINode(ctx, add)
+	err := s.writeCSINode(ctx, d.addTo)
 	if apierrors.IsInvalid(err) { // of an entry, only the limit can change: it has an earlier node ID or topology
 		if err = s.removeEntry(ctx, d.Name); err == nil {
-			err = s.writeCSINode(ctx, add)
+			err = s.writeCSINode(ctx, d.addTo)
 		}
 	}
 	if err != nil {
@@ -147,6 +146,11 @@ func (s *Storage) removeEntry(ctx context.Context, name string) error {
 
 func without(all []storagev1.CSINodeDriver, name string) []storagev1.CSINodeDriver {
 	return slices.DeleteFunc(all, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+}
+
+// addTo adds the driver to the CSINode, in place of an earlier entry.
+func (d NodeDriver) addTo(n *storagev1.CSINode) {
+	n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
 }
 
 func (d NodeDriver) entry() storagev1.CSINodeDriver {
