@@ -190,22 +190,19 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 // updateWatch starts the watch of e if it is wanted, and a timer for its end if it no longer is. The caller holds the
 // lock.
 func (o *Objects) updateWatch(e *entry) {
-	switch {
-	case e.wantsWatch():
-		if e.expiry != nil {
-			e.expiry.Stop()
-			e.expiry = nil
+	wanted := e.wantsWatch()
+	if !wanted && (len(e.users) == 0 || e.stop != nil) {
+		if e.expiry == nil {
+			e.expiry = time.AfterFunc(linger, func() { o.expire(e) })
 		}
-		if e.stop == nil {
-			e.stop = o.run(func(ctx context.Context) { o.follow(ctx, e) })
-		}
-	case len(e.users) > 0 && e.stop == nil:
-		if e.expiry != nil {
-			e.expiry.Stop()
-			e.expiry = nil
-		}
-	case e.expiry == nil:
-		e.expiry = time.AfterFunc(linger, func() { o.expire(e) })
+		return
+	}
+	if e.expiry != nil {
+		e.expiry.Stop()
+		e.expiry = nil
+	}
+	if wanted && e.stop == nil {
+		e.stop = o.run(func(ctx context.Context) { o.follow(ctx, e) })
 	}
 }
 
