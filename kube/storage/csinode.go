@@ -286,11 +286,14 @@ func (s *Storage) removeID(ctx context.Context, driver string) error {
 
 // nodeIDs returns the node IDs that the Node names, by driver.
 func nodeIDs(node *corev1.Node) (map[string]string, error) {
-	ids := map[string]string{}
+	var ids map[string]string
 	if text := node.Annotations[nodeIDAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &ids); err != nil {
 			return nil, fmt.Errorf("annotation %s of the Node is not a JSON map: %w", nodeIDAnnotation, err)
 		}
+	}
+	if ids == nil { // also if the text is null
+		ids = map[string]string{}
 	}
 	return ids, nil
 }

@@ -495,6 +495,22 @@ func TestDriverGoes(t *testing.T) {
 	})
 }
 
+// TestDriverBesideNull checks that a driver can register if somebody has set the annotation with the node IDs to null.
+func TestDriverBesideNull(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		node := w.node.Load().DeepCopy()
+		node.Annotations = map[string]string{"csi.volume.kubernetes.io/nodeid": "null"}
+		w.server.Put(node)
+		if err := w.SetDriver(t.Context(), storage.NodeDriver{Name: driver, NodeID: "n-1"}); err != nil {
+			t.Fatal(err)
+		}
+		patches := w.server.Patches()
+		if len(patches) == 0 || !strings.Contains(patches[len(patches)-1], `\"`+driver+`\":\"n-1\"`) {
+			t.Errorf("got patches %q, want one with the node ID", patches)
+		}
+	})
+}
+
 // TestDriverChanges checks that a driver which has another node ID than before can register. The API server accepts no
 // change of an entry but of its limit.
 func TestDriverChanges(t *testing.T) {
