@@ -105,10 +105,8 @@ func mayBeConnection(err error) bool {
 	return !errors.As(err, &answered) || apierrors.IsUnauthorized(err)
 }
 
-// attempt renews the lease once, or creates it if there is none. Its timeout is half the interval.
+// attempt renews the lease once, or creates it if there is none.
 func (l *lease) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.interval()/2)
-	defer cancel()
 	if l.held != nil {
 		err := l.update(ctx)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -161,9 +159,11 @@ func (l *lease) write(ctx context.Context, verb string, r *rest.Request, next *c
 	return nil
 }
 
-// request makes r a request for leases of nodes.
+// request makes r a request for leases of nodes. It may take as long as the interval, as with the kubelet, because the
+// server may be slow, for instance if a webhook does not answer. After two requests without an answer there is still
+// time for a third one, over a new connection.
 func (l *lease) request(r *rest.Request) *rest.Request {
-	return r.Namespace(corev1.NamespaceNodeLease).Resource("leases")
+	return r.Namespace(corev1.NamespaceNodeLease).Resource("leases").Timeout(l.interval())
 }
 
 // fill sets the fields of the lease that this agent owns.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 func isLease(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases") }
@@ -72,19 +74,49 @@ func TestHalfOpenConnection(t *testing.T) {
 		settle(time.Second)
 		before := api.renewed.Load()
 		dead.Store(true)
-		settle(9*time.Second + 12*time.Second) // the next renewal, and two attempts of 5 s
+		settle(9*time.Second + 22*time.Second) // the next renewal, and two attempts of 10 s
 		if api.renewed.Load() == before {
 			t.Error("after two attempts: got the old connection, want a new one")
 		}
-		settle(25 * time.Second)
+		settle(15 * time.Second)
 		last := api.getLease().Spec.RenewTime.Time
 		if got := time.Since(last); got < 40*time.Second {
 			t.Errorf("without answers: got a lease that was renewed %s ago, want it expired", got)
 		}
 		dead.Store(false)
-		settle(10 * time.Second)
+		settle(15 * time.Second) // the rest of an attempt
 		if !api.getLease().Spec.RenewTime.After(last) {
 			t.Error("with answers again: got no renewal of the lease, want one")
+		}
+	})
+}
+
+// TestSlowServer checks that the lease is created and does not expire (40 s) while the server takes 6 s for each
+// request, and that the connection stays.
+func TestSlowServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		api.before = func(r *http.Request) error {
+			if isLease(r) && !backoff.Sleep(r.Context(), 6*time.Second) {
+				return r.Context().Err()
+			}
+			return nil
+		}
+		b := start(t, api, nil)
+		b.setRuntime(readyRuntime)
+		settle(time.Minute)
+		if api.getLease() == nil {
+			t.Fatal("after a minute: got no lease, want one")
+		}
+		before := api.renewed.Load()
+		for range 600 {
+			settle(time.Second)
+			if age := time.Since(api.getLease().Spec.RenewTime.Time); age >= 40*time.Second {
+				t.Fatalf("got a lease that was renewed %s ago, want less than 40 s", age)
+			}
+		}
+		if got := api.renewed.Load() - before; got != 0 {
+			t.Errorf("got %d new connections, want none", got)
 		}
 	})
 }
