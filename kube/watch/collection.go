@@ -40,8 +40,9 @@ type Sink interface {
 
 // Follow lists and watches t until ctx ends, and passes what it reads to sink. The initial state is streamed
 // (WatchList) or, if the server cannot do that, listed. A lost connection resumes at the last resource version seen.
-// Everything is read again if the server has expired that version, and after an outage: etcd may have been restored
-// from a backup meanwhile, so that the version exists a second time. Attempts back off with jitter and never stop.
+// Everything is read again if the server has expired that version, after a watch that ended at once, and after an
+// outage: etcd may have been restored from a backup meanwhile, so that the version exists a second time. Attempts back
+// off with jitter and never stop.
 func (t Target) Follow(ctx context.Context, sink Sink) {
 	f := follower{target: t, sink: sink}
 	for {
@@ -65,6 +66,7 @@ type follower struct {
 	backoff  backoff.Backoff
 	version  string // where to resume; empty while the state is not known
 	troubled bool
+	short    bool // the last stream ended at once
 }
 
 // attempt opens one stream and follows it to its end. It returns how long it worked, and an error unless the stream
@@ -75,9 +77,12 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 		if !start.IsZero() {
 			worked = time.Since(start)
 		}
+		f.short = errors.Is(err, errShort)
 		switch {
 		case Forgotten(err):
 			f.version, err = "", nil // no outage: the next attempt reads the whole state
+		case f.short:
+			f.version, worked = "", 0
 		case start.IsZero() && away(err):
 			f.version = ""
 		}
@@ -88,7 +93,9 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 	}
 	defer s.Close()
 	start = time.Now()
-	f.working()
+	if !f.short {
+		f.working()
+	}
 	return 0, f.events(s)
 }
 
@@ -119,8 +126,13 @@ func (f *follower) begin(ctx context.Context) (*Stream, error) {
 	return f.open(ctx)
 }
 
-// errInitialState says that a streamed initial state did not end in time.
-var errInitialState = fmt.Errorf("the server did not send the whole state within %s", initialStateLimit)
+var (
+	// errInitialState says that a streamed initial state did not end in time, or that its stream ended before it.
+	errInitialState = errors.New("the server did not send the whole state")
+	// errShort says that a stream ended within a second, without an event. A proxy may end all of them like that: then
+	// only a list shows what has changed.
+	errShort = errors.New("it ended at once")
+)
 
 // refused reports whether err, from streaming the initial state, leaves hope for a list: the server answered, but does
 // not know WatchList, cannot do it with its etcd, or its cache lags behind. The answer counts for one attempt only.
@@ -167,7 +179,7 @@ func (f *follower) initialState(s *Stream) error {
 	state := map[string]metav1.Object{}
 	for {
 		ev, err := s.Next()
-		if err != nil && !limit.Stop() {
+		if err != nil && (!limit.Stop() || errors.Is(err, io.EOF)) {
 			return fmt.Errorf("watch %s: %w", f.target, errInitialState)
 		}
 		if err != nil {
@@ -208,14 +220,18 @@ func (f *follower) list(ctx context.Context) error {
 }
 
 func (f *follower) events(s *Stream) error {
-	for {
+	start := time.Now()
+	for seen := false; ; seen = true {
 		ev, err := s.Next()
 		switch {
+		case err != nil && !seen && time.Since(start) < time.Second:
+			return fmt.Errorf("watch %s: %w: %w", f.target, errShort, err)
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return fmt.Errorf("watch %s: %w", f.target, err)
 		}
+		f.working()
 		switch ev.Type {
 		case apiwatch.Added, apiwatch.Modified:
 			f.sink.Set(ev.Object)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 )
@@ -316,6 +318,60 @@ func TestFollowNeverGoesBack(t *testing.T) {
 		}
 		if st.shrank {
 			t.Error("a replacement: got fewer objects than existed, want all")
+		}
+	})
+}
+
+// emptyWatches is a proxy that answers each watch with 200 and an empty body while on is true.
+type emptyWatches struct {
+	http.RoundTripper
+	on atomic.Bool
+}
+
+func (p *emptyWatches) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.on.Load() && r.URL.Query().Get("watch") == "true" {
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+	}
+	return p.RoundTripper.RoundTrip(r)
+}
+
+// TestFollowListsIfWatchesEndAtOnce checks that while each watch ends without an event, the pods are listed at the
+// start and again and again, with one trouble, and that they are watched when a watch lasts.
+func TestFollowListsIfWatchesEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := apitest.New(t)
+		server.Put(pod("a", "n1"))
+		cfg := server.Config(t)
+		proxy := &emptyWatches{RoundTripper: cfg.Transport}
+		proxy.on.Store(true)
+		cfg.Transport = proxy
+		c, err := client.New(cfg, -1, 0, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &state{}
+		done := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); <-done }()
+		go func() {
+			defer close(done)
+			watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
+		}()
+		want(t, st, "a")
+		for _, names := range []string{"a b", "a b c"} {
+			server.Put(pod(names[len(names)-1:], "n1"))
+			time.Sleep(time.Minute)
+			want(t, st, names)
+		}
+		if _, troubles := st.counts(); troubles != "error " {
+			t.Errorf("got troubles %q, want one error", troubles)
+		}
+		proxy.on.Store(false)
+		time.Sleep(time.Minute)
+		server.Put(pod("d", "n1"))
+		want(t, st, "a b c d")
+		if _, troubles := st.counts(); troubles != "error nil " {
+			t.Errorf("with a watch that lasts: got troubles %q, want them ended", troubles)
 		}
 	})
 }
