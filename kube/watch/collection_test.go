@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
@@ -293,6 +294,31 @@ func TestOpenSingleObject(t *testing.T) {
 			if got := string(ev.Type) + " " + ev.Object.GetName(); got != want {
 				t.Errorf("got event %q, want %q", got, want)
 			}
+		}
+	})
+}
+
+// silent is a server that never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestOpenWithoutAnswer checks that Open gives up soon if no answer begins. Others wait for its place.
+func TestOpenWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(&rest.Config{Host: "http://silent", Transport: silent{}}, -1, 0, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		target := watch.Target{Client: c.Core, Resource: "secrets", Namespace: "ns"}
+		_, err = target.Open(ctx, metav1.ListOptions{}, time.Hour)
+		if ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "has not answered within 30s") {
+			t.Errorf("got error %v (after a minute: %v), want that there is no answer, in time", err, ctx.Err() != nil)
 		}
 	})
 }

@@ -97,13 +97,15 @@ func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object,
 
 // Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a
 // random value between timeout and twice that, so that the watches of many nodes do not end together. Errors are those
-// of the API server (k8s.io/apimachinery/pkg/api/errors) or of the connection.
+// of the API server (k8s.io/apimachinery/pkg/api/errors) or of the connection, also if there is no answer within
+// client.RequestTimeout.
 func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) (*Stream, error) {
 	timeout += rand.N(timeout)
 	seconds := int64(timeout / time.Second)
 	opts.Watch = true
 	opts.FieldSelector, opts.TimeoutSeconds = t.FieldSelector, &seconds
 	ctx, cancel := context.WithTimeout(ctx, timeout+graceAfterTimeout)
+	limit := time.AfterFunc(client.RequestTimeout, cancel) // for the header; events may take longer
 	body, err := t.Client.Get().
 		Namespace(t.Namespace).Resource(t.Resource).
 		VersionedParams(&opts, client.Parameters).
@@ -113,8 +115,11 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.
 		// caller's back-off.
 		Throttle(nil).MaxRetries(0).
 		Stream(ctx)
-	if err != nil {
+	if answered := limit.Stop(); err != nil {
 		cancel()
+		if !answered {
+			err = fmt.Errorf("the API server has not answered within %s: %w", client.RequestTimeout, err)
+		}
 		return nil, fmt.Errorf("watch %s: %w", t, err)
 	}
 	info, ok := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), mediaProtobuf)
