@@ -186,8 +186,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestHangIsNamed checks that a call on a hung runtime is listed while it waits and ends with an error that says what
-// it was about.
+// TestHangIsNamed checks that a call on a hung runtime ends with an error that says what it was about.
 func TestHangIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, c := serve(t, cri.Options{Log: discard})
@@ -198,11 +197,6 @@ func TestHangIsNamed(t *testing.T) {
 			_, err := c.RunPodSandbox(t.Context(), sandboxConfig("web", 3), "")
 			errs <- err
 		}()
-		time.Sleep(time.Minute)
-		if calls := c.InFlight(); len(calls) != 1 || calls[0].Verb != "RunPodSandbox" || calls[0].Object != "default/web#3" ||
-			time.Since(calls[0].Since) != time.Minute {
-			t.Errorf("in flight: got %+v, want one", calls)
-		}
 		err := <-errs
 		if took := time.Since(began); took != 4*time.Minute {
 			t.Errorf("gave up after %s, want twice the default time-out", took)
@@ -210,9 +204,6 @@ func TestHangIsNamed(t *testing.T) {
 		want := "RunPodSandbox default/web#3: no answer from the container runtime within 4m0s: "
 		if !cri.IsDeadline(err) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want it to begin with %q", err, want)
-		}
-		if calls := c.InFlight(); len(calls) != 0 {
-			t.Errorf("in flight after the end: got %+v, want none", calls)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 
@@ -109,11 +108,9 @@ func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 		Work:     "runs the pods of node " + p.cfg.Node.Name,
 		Answered: m.Answered(),
 		Usable:   m.Usable(),
-		Healthy: func(ctx context.Context) error {
-			return errors.Join(m.Health(), l.supervisor.Alive(ctx))
-		},
-		Line: p.line,
-		Log:  p.log,
+		Healthy:  l.supervisor.Alive,
+		Line:     p.line,
+		Log:      p.log,
 	}
 }
 
@@ -123,7 +120,6 @@ func healthz(p *process, x parts, server func() error) http.Handler {
 		{Name: "ping", Run: func() error { return nil }},
 		{Name: "log", Run: p.health},
 		{Name: "syncloop", Run: x.links.supervisor.Health},
-		{Name: "runtime", Run: x.runtime.monitor.Health},
 		{Name: "server", Run: server},
 	}, p.metrics.AddHealthChecks())
 }

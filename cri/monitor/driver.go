@@ -2,31 +2,10 @@ package monitor
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/backoff"
 )
-
-// stuckCall is the age at which an unanswered call to the runtime makes the agent unhealthy.
-const stuckCall = 5 * time.Minute
-
-// Health returns an error while the runtime has not answered a call for too long. The error names the call and its
-// object.
-func (m *Monitor) Health() error {
-	now := time.Now()
-	for _, c := range m.cfg.Client.InFlight() {
-		switch c.Verb {
-		case "PullImage", "StopContainer", "ExecSync", "GetContainerEvents":
-			continue // may take long
-		}
-		if took := now.Sub(c.Since); took > stuckCall {
-			return fmt.Errorf("%s of %s has not been answered for %s", c.Verb, c.Object, took.Round(time.Second))
-		}
-	}
-	return nil
-}
 
 // CgroupDriver returns the cgroup driver of the runtime, which the agent has to use too (KEP-4033). It is the
 // configured one if the runtime does not say. It waits for an answer and fails only when ctx ends.
