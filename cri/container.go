@@ -75,12 +75,10 @@ func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	return err
 }
 
-// CheckpointContainer writes a checkpoint of a running container to the file at location. It has timeout, or the usual
-// time where that is 0.
+// CheckpointContainer writes a checkpoint of a running container to the file at location. It has timeout, but at least
+// the usual time, as with the kubelet.
 func (c *Client) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
-	if timeout == 0 {
-		timeout = c.timeout
-	}
+	timeout = max(timeout, c.timeout)
 	_, err := doWithin(ctx, c.caller, op{"CheckpointContainer", id, timeout}, c.runtime.CheckpointContainer,
 		&runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: wholeSeconds(timeout)})
 	return err

@@ -228,6 +228,12 @@ func TestDeadlines(t *testing.T) {
 			_, err := c.ExecSync(ctx, "x", nil, time.Second)
 			return err
 		}, 31 * time.Second},
+		"CheckpointContainer": {func(ctx context.Context, c *cri.Client) error {
+			return c.CheckpointContainer(ctx, "x", "/x.tar", time.Minute)
+		}, time.Minute},
+		"CheckpointContainer with less than the usual time": {func(ctx context.Context, c *cri.Client) error {
+			return c.CheckpointContainer(ctx, "x", "/x.tar", time.Second)
+		}, 5 * time.Second},
 		"Relist": {func(ctx context.Context, c *cri.Client) error {
 			_, err := c.Relist(ctx)
 			return err
