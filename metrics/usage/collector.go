@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,12 +200,24 @@ func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse 
 			if who.sandbox {
 				p.sandbox = &one
 			} else if !c.cfg.Hierarchy.empty(one.cgroup) { // CRI-O keeps the cgroup of an ended container until its removal
-				p.containers = append(p.containers, one)
+				p.add(one)
 			}
 		}
 		all = append(all, p)
 	}
 	return all
+}
+
+// add adds a container, unless a newer instance of its name is known. An ended one whose process cannot be killed keeps
+// its cgroup.
+func (p *podUse) add(one containerUse) {
+	i := slices.IndexFunc(p.containers, func(c containerUse) bool { return c.name == one.name })
+	switch {
+	case i < 0:
+		p.containers = append(p.containers, one)
+	case one.created.After(p.containers[i].created):
+		p.containers[i] = one
+	}
 }
 
 // process returns the PID of one process of the pod; 0 if none runs. A sandbox of CRI-O has no process, unless the

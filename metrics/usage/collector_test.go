@@ -439,6 +439,29 @@ func TestWorkingSets(t *testing.T) {
 	})
 }
 
+// TestNewestInstance checks that a container is reported once, with the usage of its newest instance, while a process
+// of an earlier one is left.
+func TestNewestInstance(t *testing.T) {
+	w := newWorld(t, true)
+	tree(t, w.cfg.Hierarchy.unified, v2Files("kubepods/pod1/"+endedID))
+	left := "kubepods/pod1/" + endedID + "/memory.current"
+	tree(t, w.cfg.Hierarchy.unified, map[string]string{left: "900000000\n"})
+	summary, err := w.Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := summary.Pods[0].Containers; len(got) != 1 || *got[0].Memory.UsageBytes != 1000000 {
+		t.Errorf("summary: got %+v, want app once, with 1000000 bytes", got)
+	}
+	if got := w.WorkingSets(t.Context(), "u1"); len(got) != 1 || got["app"] > 1000000 {
+		t.Errorf("working sets: got %v, want app with at most 1000000 bytes", got)
+	}
+	text := w.text(w.WriteVolumes)
+	if n := strings.Count(text, `kubelet_container_log_filesystem_used_bytes{container="app"`); n != 1 {
+		t.Errorf("logs: got %d series of app, want one:\n%s", n, text)
+	}
+}
+
 // TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
 // measured although the runtime returns an error, also after only one pod was measured for its eviction.
 func TestRuntimeIsAskedOnce(t *testing.T) {

@@ -66,20 +66,13 @@ func (c *Collector) writeResource(t *metrics.Text, pods []podUse) {
 }
 
 // rowsOf returns the rows of the pods with containers that run, and of these containers. The labels do not have what
-// tells two pods of one name apart, or two instances of a container: each name has one row. They are sorted by labels,
-// as with the kubelet.
+// tells two pods of one name apart: each name has one row. They are sorted by labels, as with the kubelet.
 func rowsOf(pods []podUse) (ofPods, ofContainers []row) {
 	for _, p := range byName(pods) {
-		newest := map[string]*containerUse{}
 		for i := range p.containers {
 			one := &p.containers[i]
-			if other := newest[one.name]; other == nil || one.created.After(other.created) {
-				newest[one.name] = one
-			}
-		}
-		for name, one := range newest {
-			ofContainers = append(ofContainers,
-				row{metrics.Labels("container", name, "namespace", p.Namespace, "pod", p.Name), &one.use, one.created})
+			labels := metrics.Labels("container", one.name, "namespace", p.Namespace, "pod", p.Name)
+			ofContainers = append(ofContainers, row{labels, &one.use, one.created})
 		}
 		if p.known && len(p.containers) > 0 {
 			ofPods = append(ofPods, row{metrics.Labels("namespace", p.Namespace, "pod", p.Name), &p.use, time.Time{}})
