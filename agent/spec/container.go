@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -99,7 +98,7 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	if config.Mounts, err = mounts(in, envs); err != nil {
 		return nil, err
 	}
-	if config.StopSignal, err = stopSignal(in.Container); err != nil {
+	if config.StopSignal, err = podutil.StopSignal(in.Container); err != nil {
 		return nil, err
 	}
 	if config.Linux.SecurityContext, err = containerSecurity(in); err != nil {
@@ -191,18 +190,4 @@ func cdiDevices(names []string) []*runtimeapi.CDIDevice {
 		out = append(out, &runtimeapi.CDIDevice{Name: name})
 	}
 	return out
-}
-
-// stopSignal returns the signal of lifecycle.stopSignal, or that of the runtime if it is not set. The API writes
-// real-time signals as SIGRTMIN+2 and SIGRTMAX-2, the CRI as SIGNAL_SIGRTMINPLUS2 and SIGNAL_SIGRTMAXMINUS2.
-func stopSignal(c *corev1.Container) (runtimeapi.Signal, error) {
-	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil
-	}
-	name := string(*c.Lifecycle.StopSignal)
-	value, ok := runtimeapi.Signal_value["SIGNAL_"+strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)]
-	if !ok || !strings.HasPrefix(name, "SIG") || strings.Contains(name, "PLUS") || strings.Contains(name, "MINUS") {
-		return 0, fmt.Errorf("unknown signal %q in lifecycle.stopSignal", name)
-	}
-	return runtimeapi.Signal(value), nil
 }

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // countSet returns the number of non-nil pointer fields of a struct: for API types of which one field must be set.
@@ -33,6 +35,9 @@ func (c *checker) startAndStop(p *field.Path, ct *corev1.Container) {
 		c.handler(p.Child("lifecycle", "preStop"), ct.Lifecycle.PreStop)
 		if ct.Lifecycle.StopSignal != nil && c.pod.Spec.OS == nil {
 			c.add(field.Forbidden(p.Child("lifecycle", "stopSignal"), "needs spec.os.name"))
+		}
+		if _, err := podutil.StopSignal(ct); err != nil {
+			c.add(field.Invalid(p.Child("lifecycle", "stopSignal"), *ct.Lifecycle.StopSignal, "is no signal of Linux"))
 		}
 	}
 }
@@ -119,6 +124,9 @@ func (f *findings) port(p *field.Path, port intstr.IntOrString) {
 	f.texts(p, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
+// maxRestartRules is the number of restartPolicyRules that the API allows.
+const maxRestartRules = 20
+
 func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
 	if ct.RestartPolicy == nil && len(ct.RestartPolicyRules) > 0 {
 		c.add(field.Required(p.Child("restartPolicy"), "must be set with restartPolicyRules"))
@@ -126,6 +134,9 @@ func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
 	if ct.RestartPolicy != nil {
 		oneOf(c.findings, p.Child("restartPolicy"), *ct.RestartPolicy, corev1.ContainerRestartPolicyAlways,
 			corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)
+	}
+	if n := len(ct.RestartPolicyRules); n > maxRestartRules {
+		c.add(field.TooMany(p.Child("restartPolicyRules"), n, maxRestartRules))
 	}
 	for i, r := range ct.RestartPolicyRules {
 		rp := p.Child("restartPolicyRules").Index(i)

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -188,6 +189,25 @@ func TestValidateRefuses(t *testing.T) {
 		},
 		web + "env[2].valueFrom.resourceFieldRef.resource": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.Env[2].ValueFrom.ResourceFieldRef.Resource = "limits.gpu"
+		},
+		web + "env[2].valueFrom.resourceFieldRef.divisor": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Env[2].ValueFrom.ResourceFieldRef.Divisor = resource.MustParse("1Mi") // of a CPU
+		},
+		"spec.volumes[4].downwardAPI.items[1].resourceFieldRef.divisor": func(_ *corev1.Pod, s *corev1.PodSpec,
+			_ *corev1.Container) {
+			ref := s.Volumes[4].DownwardAPI.Items[1].ResourceFieldRef
+			ref.Resource, ref.Divisor = "limits.memory", resource.MustParse("3Mi")
+		},
+		web + "restartPolicyRules": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			never, rule := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartRule{
+				Action:    corev1.ContainerRestartRuleActionRestart,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn},
+			}
+			c.RestartPolicy, c.RestartPolicyRules = &never, slices.Repeat([]corev1.ContainerRestartRule{rule}, 21)
+		},
+		web + "lifecycle.stopSignal": func(_ *corev1.Pod, s *corev1.PodSpec, c *corev1.Container) {
+			s.OS = &corev1.PodOS{Name: corev1.Linux}
+			c.Lifecycle.StopSignal = new(corev1.Signal("SIGFOO"))
 		},
 		web + "envFrom[0]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef = nil },
 		web + "resources.requests[memory]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {

@@ -199,6 +199,9 @@ func (f *findings) fieldRef(p *field.Path, r *corev1.ObjectFieldSelector, known 
 var resourceFields = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 
+// sizeDivisors are the divisors of all resources but the CPU.
+var sizeDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+
 func (f *findings) resourceRef(p *field.Path, r *corev1.ResourceFieldSelector, needsContainer bool) {
 	if needsContainer {
 		f.required(p.Child("containerName"), r.ContainerName)
@@ -206,5 +209,12 @@ func (f *findings) resourceRef(p *field.Path, r *corev1.ResourceFieldSelector, n
 	hugePages := strings.HasPrefix(r.Resource, "limits.hugepages-") || strings.HasPrefix(r.Resource, "requests.hugepages-")
 	if f.required(p.Child("resource"), r.Resource) && !hugePages && !slices.Contains(resourceFields, r.Resource) {
 		f.add(field.NotSupported(p.Child("resource"), r.Resource, resourceFields))
+	}
+	divisors := sizeDivisors
+	if strings.HasSuffix(r.Resource, ".cpu") {
+		divisors = []string{"1", "1m"}
+	}
+	if !r.Divisor.IsZero() {
+		oneOf(f, p.Child("divisor"), r.Divisor.String(), divisors...)
 	}
 }
