@@ -87,7 +87,7 @@ func (f *Facts) change(apply func(*spec.Node)) {
 
 // hostIPs returns the addresses at which pods see their node: the first one, and the first one of the other IP family.
 // Internal addresses come before external ones, which a cloud may give to nodes that have no others. A cloud may also
-// list several of one family.
+// list several of one family. An address with a zone, which the API of pods does not take, does not count.
 func hostIPs(all []corev1.NodeAddress) []string {
 	var found []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -95,7 +95,7 @@ func hostIPs(all []corev1.NodeAddress) []string {
 			ip, err := netip.ParseAddr(a.Address)
 			ip = ip.Unmap()
 			sameFamily := func(other netip.Addr) bool { return other.Is6() == ip.Is6() }
-			if a.Type == kind && err == nil && !slices.ContainsFunc(found, sameFamily) {
+			if a.Type == kind && err == nil && ip.Zone() == "" && !slices.ContainsFunc(found, sameFamily) {
 				found = append(found, ip)
 			}
 		}

@@ -36,6 +36,7 @@ func TestHostIPs(t *testing.T) {
 		"external first": {addresses{external("192.0.2.1"), internal("10.0.0.1")}, []string{"10.0.0.1"}},
 		"other family outside": {
 			addresses{external("2001:db8::1"), internal("10.0.0.1")}, []string{"10.0.0.1", "2001:db8::1"}},
+		"with a zone":    {addresses{internal("fe80::1%eth0"), internal("fd00::1")}, []string{"fd00::1"}},
 		"not an address": {addresses{internal("node.example"), internal("10.0.0.1")}, []string{"10.0.0.1"}},
 	} {
 		facts := New(spec.Node{}, "", slog.New(slog.DiscardHandler))
