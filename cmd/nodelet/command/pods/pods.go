@@ -108,7 +108,8 @@ func age(p *corev1.Pod, now time.Time) string {
 	return duration.HumanDuration(now.Sub(begin.Time))
 }
 
-// target finds the container that the user means.
+// target finds the container that the user means. Among pods of one namespace and name, such as a static pod and one of
+// the API server, the agent chooses.
 func target(ctx context.Context, client *podapi.Client, namespace, name, container string) (server.Container, error) {
 	all, err := client.Pods(ctx)
 	if err != nil {
@@ -120,14 +121,13 @@ func target(ctx context.Context, client *podapi.Client, namespace, name, contain
 			found = append(found, p)
 		}
 	}
-	switch len(found) {
-	case 0:
+	if len(found) == 0 {
 		return server.Container{}, command.NoPod([]string{name}, names(all))
-	case 1:
-	default:
-		return server.Container{}, fmt.Errorf("%d pods are called %s: name the namespace with -n", len(found), name)
 	}
 	p := found[0]
+	if slices.ContainsFunc(found, func(other *corev1.Pod) bool { return other.Namespace != p.Namespace }) {
+		return server.Container{}, fmt.Errorf("%d pods are called %s: name the namespace with -n", len(found), name)
+	}
 	if container == "" {
 		container = p.Annotations["kubectl.kubernetes.io/default-container"]
 	}
