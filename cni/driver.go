@@ -25,7 +25,11 @@ type Driver struct {
 	bins    []string
 	limit   time.Duration
 	observe func(Call)
+	seen    map[string]sighting // by file; only Reap uses it
 }
+
+// sighting is when this process first saw a reservation of an address without a sandbox.
+type sighting struct{ written, since time.Time }
 
 // DriverConfig is what a Driver needs.
 type DriverConfig struct {
@@ -49,6 +53,7 @@ func NewDriver(c DriverConfig) *Driver {
 		bins:    c.BinDirs,
 		limit:   cmp.Or(c.CallLimit, callLimit),
 		observe: c.Observe,
+		seen:    map[string]sighting{},
 	}
 }
 

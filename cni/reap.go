@@ -162,8 +162,8 @@ func removeNamespace(rec *Record) error {
 // network too: nerdctl calls them NAMESPACE-ID.
 var sandboxID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that have
-// been reserved for a while, and not those of other programs. This package writes a record before it reserves an
+// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that are
+// reserved for long, and not those of other programs. This package writes a record before it reserves an
 // address, so no age is needed for its own. An address on a record is in use even if its file is damaged and names no
 // sandbox.
 func (d *Driver) freeAddresses(
@@ -180,7 +180,7 @@ func (d *Driver) freeAddresses(
 			if live[id] || inUse[addr] || foreign && id != "" && !sandboxID.MatchString(id) {
 				return nil
 			}
-			if fi, err := os.Lstat(file); err != nil || foreign && time.Since(fi.ModTime()) < abandoned {
+			if fi, err := os.Lstat(file); err != nil || foreign && !d.longReserved(file, fi.ModTime()) {
 				return err
 			}
 			if utils.ValidateContainerID(id) == nil {
@@ -194,6 +194,17 @@ func (d *Driver) freeAddresses(
 		errs = append(errs, err)
 	}
 	return freed, errors.Join(errs...)
+}
+
+// longReserved reports whether this process saw a reservation of a foreign network so long ago that its ADD has ended.
+// The time of the file says only whether it is the same one: the time of day may have been set forward since.
+func (d *Driver) longReserved(file string, written time.Time) bool {
+	s, ok := d.seen[file]
+	if !ok || !s.written.Equal(written) {
+		s = sighting{written, time.Now()}
+		d.seen[file] = s
+	}
+	return time.Since(s.since) >= abandoned
 }
 
 // addressDir returns the directory of host-local for the addresses of a plugin, or "" if host-local does not manage

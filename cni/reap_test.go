@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,39 +116,48 @@ func TestReapWithoutFileDescriptors(t *testing.T) {
 	}
 }
 
-// TestReapForeignAddresses checks which addresses of the runtime's own network are freed: not those of other programs
-// that use the network.
+// TestReapForeignAddresses checks which addresses of the runtime's own network are freed: those that were reserved for
+// ten minutes without a sandbox, whatever the time of their files, but not those of other programs that use the
+// network.
 func TestReapForeignAddresses(t *testing.T) {
-	b := newBench(t)
-	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{"type":"host-local",
-		"dataDir":%q}}]}`, b.dir))
-	addresses := filepath.Join(b.dir, "net")
-	if err := os.MkdirAll(addresses, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	id := func(digit string) string { return strings.Repeat(digit, 64) }
-	for file, content := range map[string]string{
-		"lock":     "",
-		"10.9.0.2": id("a") + "\r\neth0",              // a sandbox that the runtime has
-		"10.9.0.3": id("b") + "\r\neth0",              // one that it has lost
-		"10.9.0.4": id("c") + "\r\neth0",              // one that it may list soon
-		"10.9.0.5": "default-" + id("d") + "\r\neth0", // a container of nerdctl
-		"10.9.0.6": "",                                // cut off by a loss of power
-	} {
-		file = filepath.Join(addresses, file)
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{
+			"type":"host-local","dataDir":%q}}]}`, b.dir))
+		addresses := filepath.Join(b.dir, "net")
+		if err := os.MkdirAll(addresses, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if old := time.Now().Add(-2 * abandoned); filepath.Base(file) != "10.9.0.4" {
-			if err := os.Chtimes(file, old, old); err != nil {
+		id := func(digit string) string { return strings.Repeat(digit, 64) }
+		write := func(file, content string, age time.Duration) {
+			t.Helper()
+			file = filepath.Join(addresses, file)
+			if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{id("a"): true}, Foreign: n})
-	if want := []string{"10.9.0.3", "10.9.0.6"}; err != nil || !slices.Equal(r.Addresses, want) {
-		t.Errorf("freed: got %q, %v, want %q", r.Addresses, err, want)
-	}
+		for file, content := range map[string]string{
+			"lock":     "",
+			"10.9.0.2": id("a") + "\r\neth0",              // a sandbox that the runtime has
+			"10.9.0.3": id("b") + "\r\neth0",              // one that it has lost
+			"10.9.0.4": id("c") + "\r\neth0",              // one that it has lost, too
+			"10.9.0.5": "default-" + id("d") + "\r\neth0", // a container of nerdctl
+			"10.9.0.6": "",                                // cut off by a loss of power
+		} {
+			write(file, content, 24*time.Hour) // or the clock was set forward
+		}
+		for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6"}} {
+			r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{id("a"): true}, Foreign: n})
+			if err != nil || !slices.Equal(r.Addresses, want) {
+				t.Errorf("freed: got %q, %v, want %q", r.Addresses, err, want)
+			}
+			time.Sleep(abandoned)
+			write("10.9.0.4", id("e")+"\r\neth0", 0) // reserved for one that the runtime may list soon
+		}
+	})
 }
 
 // TestReapDamagedAddress damages files of addresses: one that a running sandbox has is not given to another sandbox,
