@@ -3,10 +3,10 @@ package manifest
 import (
 	"math"
 	"regexp"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/utils/ptr"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -48,23 +48,22 @@ func (c *checker) podSecurity(p *field.Path) {
 
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
-// ipcSysctl are the sysctls of an IPC namespace.
-var ipcSysctl = regexp.MustCompile(`^(kernel\.(shm|msg|sem)|fs\.mqueue\.)`)
-
 // sysctls rejects those that would change the host: sysctls of a namespace that the pod shares with it.
 func (c *checker) sysctls(p *field.Path, sysctls []corev1.Sysctl) {
 	seen := map[string]bool{}
 	for i, s := range sysctls {
 		np := p.Index(i).Child("name")
-		switch name := strings.ReplaceAll(s.Name, "/", "."); {
+		name := sysctl.NormalizeName(s.Name)
+		namespace, _, _ := sysctl.GetNamespace(s.Name)
+		switch {
 		case !c.required(np, s.Name):
 		case len(s.Name) > 253 || !sysctlName.MatchString(s.Name):
 			c.add(field.Invalid(np, s.Name, "is not a valid sysctl name"))
 		case seen[name]:
 			c.add(field.Duplicate(np, s.Name))
-		case c.pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
+		case c.pod.Spec.HostNetwork && namespace == sysctl.NetNamespace:
 			c.add(field.Invalid(np, s.Name, "may not be set with hostNetwork: true"))
-		case c.pod.Spec.HostIPC && ipcSysctl.MatchString(name):
+		case c.pod.Spec.HostIPC && namespace == sysctl.IPCNamespace:
 			c.add(field.Invalid(np, s.Name, "may not be set with hostIPC: true"))
 		default:
 			seen[name] = true
