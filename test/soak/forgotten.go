@@ -38,14 +38,14 @@ func (s *soak) forgottenTasks(ctx context.Context) {
 	}
 }
 
-// forgottenResources removes network namespaces and addresses that the runtime has lost. Only the runtime knows their
-// names, so no agent can remove them if the runtime sets up the network; without a sandbox they hold no process.
+// forgottenResources removes network namespaces that the runtime has lost and, if the runtime sets up the network,
+// addresses. Only the runtime knows their names, so no agent can remove them; without a sandbox they hold no process.
 //
 // A runtime that is killed may have made a namespace that it had not written down. If the caller of RunPodSandbox is
 // killed, containerd kills the network plugin and then calls DEL, but the plugin's own child, which allocates the
 // address, may go on and write it down after that.
 func (s *soak) forgottenResources(ctx context.Context) {
-	if s.opts.network == "agent" || within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
+	if within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
 		return
 	}
 	left, err := s.node.Leftovers(ctx)
@@ -64,7 +64,7 @@ func (s *soak) forgottenResources(ctx context.Context) {
 			}
 		}
 		_, path, _ = strings.Cut(line, ": address ")
-		if filepath.IsAbs(path) && s.pluginWasKilled(path) {
+		if s.opts.network == "runtime" && filepath.IsAbs(path) && s.pluginWasKilled(path) {
 			s.report.forgot()
 			if err := os.Remove(path); err != nil {
 				s.report.violate("remove an address that the runtime forgot: %v", err)
