@@ -124,8 +124,11 @@ func (f *findings) port(p *field.Path, port intstr.IntOrString) {
 	f.texts(p, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
-// maxRestartRules is the number of restartPolicyRules that the API allows.
-const maxRestartRules = 20
+// How many restartPolicyRules the API allows, and how many exit codes in one of them.
+const (
+	maxRestartRules = 20
+	maxExitCodes    = 255
+)
 
 func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
 	if ct.RestartPolicy == nil && len(ct.RestartPolicyRules) > 0 {
@@ -148,5 +151,8 @@ func (c *checker) restartRules(p *field.Path, ct *corev1.Container) {
 		}
 		oneOf(c.findings, rp.Child("exitCodes", "operator"), r.ExitCodes.Operator,
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(r.ExitCodes.Values); n > maxExitCodes {
+			c.add(field.TooMany(rp.Child("exitCodes", "values"), n, maxExitCodes))
+		}
 	}
 }

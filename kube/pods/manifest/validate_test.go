@@ -205,6 +205,15 @@ func TestValidateRefuses(t *testing.T) {
 			}
 			c.RestartPolicy, c.RestartPolicyRules = &never, slices.Repeat([]corev1.ContainerRestartRule{rule}, 21)
 		},
+		web + "restartPolicyRules[0].exitCodes.values": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.RestartPolicy = new(corev1.ContainerRestartPolicyNever)
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{
+				Action: corev1.ContainerRestartRuleActionRestart,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+					Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: make([]int32, 256),
+				},
+			}}
+		},
 		web + "lifecycle.stopSignal": func(_ *corev1.Pod, s *corev1.PodSpec, c *corev1.Container) {
 			s.OS = &corev1.PodOS{Name: corev1.Linux}
 			c.Lifecycle.StopSignal = new(corev1.Signal("SIGFOO"))
