@@ -83,18 +83,30 @@ type Client struct {
 
 // LoadConfig reads the kubeconfig file at path. The error names the file and an invalid field.
 func LoadConfig(path string) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	cfg, err := load(path)
 	var unreadable *fs.PathError
 	switch {
 	case err == nil:
 		return cfg, nil
-	case errors.As(err, &unreadable), clientcmd.IsConfigurationInvalid(err):
-		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("read kubeconfig %s: it has no cluster; want a file of kubeadm or kubectl config", path)
+	case errors.As(err, &unreadable), clientcmd.IsConfigurationInvalid(err):
+		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
 	}
 	// The errors of the decoder show its Go types, and may show parts of the file.
 	return nil, fmt.Errorf("read kubeconfig %s: it is not a kubeconfig (YAML with kind: Config)", path)
+}
+
+// load is clientcmd.BuildConfigFromFlags, which keeps the text but not the type of an error of a file.
+func load(path string) (*rest.Config, error) {
+	kubeconfig, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
 }
 
 // New returns the REST interfaces for cfg. qps and burst are kubeAPIQPS and kubeAPIBurst of KubeletConfiguration;
