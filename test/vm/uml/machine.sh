@@ -1,6 +1,6 @@
 # Starts a machine of User-Mode Linux in namespaces of its own, as their PID 1: nothing of it outlives this process.
-# The environment says what to start: KERNEL DISK COW MEMORY RUN, IMAGES if there is a second disk, and PAYLOAD if the
-# payload is not below RUN. The arguments are added to those of the kernel.
+# The environment says what to start: KERNEL DISK COW MEMORY RUN, IMAGES if there is a second disk, PAYLOAD if the
+# payload is not below RUN, and PROCESSORS if they are not two. The arguments are added to those of the kernel.
 set -e
 mount -t proc proc /proc
 ip link set lo up
@@ -22,7 +22,7 @@ if [ -d "$RUN/host" ]; then
   mount -o remount,bind,ro "$RUN/host"
 fi
 # The second serial line is the control port: file descriptor 3.
-exec "$KERNEL" mem="$MEMORY" ncpus=2 hostfs="$RUN" seccomp=on umid=machine uml_dir="$RUN" \
+exec "$KERNEL" mem="$MEMORY" ncpus="${PROCESSORS:-2}" hostfs="$RUN" seccomp=on umid=machine uml_dir="$RUN" \
   ubda="$COW,$DISK" ${IMAGES:+ubdb="$COW.images,$IMAGES"} root=/dev/ubda rw con=null con0=null,fd:1 ssl=null ssl1=fd:3 \
   vec0:transport=raw,ifname=inside,depth=64 \
   quiet systemd.show_status=false "$@" </dev/null
