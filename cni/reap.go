@@ -162,10 +162,9 @@ func removeNamespace(rec *Record) error {
 // network too: nerdctl calls them NAMESPACE-ID.
 var sandboxID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that are
-// reserved for long, and not those of other programs. This package writes a record before it reserves an
-// address, so no age is needed for its own. An address on a record is in use even if its file is damaged and names no
-// sandbox.
+// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that have
+// been reserved for long, and not those of other programs. This package writes a record before it reserves an address,
+// so no age is needed for its own. An address on a record is in use even if its file is damaged and names no sandbox.
 func (d *Driver) freeAddresses(
 	n *Network, live map[string]bool, inUse map[netip.Addr]bool, foreign bool,
 ) ([]string, error) {
