@@ -26,10 +26,16 @@ var kernelSource = regexp.MustCompile(`(?m)^linux-source-\d+\.\d+\b`)
 //go:embed uml/kernel.config
 var kernelConfig string
 
+// noOwnerSpinning changes the rules of the kernel's configuration, which has no option for it: who waits for a mutex
+// sleeps. User-Mode Linux runs one thread of a process at a time, and holds a mutex meanwhile. A processor that wants
+// to run another thread would spin until then.
+const noOwnerSpinning = `sed -i '/^config \(MUTEX\|RWSEM\)_SPIN_ON_OWNER$/,/^$/` +
+	`s/depends on /depends on !UML \&\& /' kernel/Kconfig.locks`
+
 // umlKernel returns User-Mode Linux, which is built on the first call: about ten minutes on two cores. The name of the
 // file holds a hash of all that chooses its content.
 func umlKernel(ctx context.Context, dir string) (string, error) {
-	sum := sha256.Sum256([]byte(kernelSuite + "\n" + kernelConfig))
+	sum := sha256.Sum256([]byte(kernelSuite + "\n" + noOwnerSpinning + "\n" + kernelConfig))
 	kernel := filepath.Join(dir, fmt.Sprintf("linux-%x", sum[:6]))
 	if _, err := os.Stat(kernel); err == nil {
 		return kernel, nil
@@ -86,6 +92,7 @@ func buildKernel(ctx context.Context, source, kernel string) error {
 		return err
 	}
 	for _, command := range []string{
+		noOwnerSpinning,
 		"make -s ARCH=um defconfig",
 		"scripts/kconfig/merge_config.sh -m -O . .config nodelet.config",
 		"make -s ARCH=um olddefconfig",
@@ -100,6 +107,9 @@ func buildKernel(ctx context.Context, source, kernel string) error {
 	}
 	if missing := missingOptions(kernelConfig, string(config)); len(missing) > 0 {
 		return fmt.Errorf("the kernel's configuration lacks %s", strings.Join(missing, ", "))
+	}
+	if strings.Contains(string(config), "_SPIN_ON_OWNER=y") {
+		return errors.New("kernel/Kconfig.locks has changed: noOwnerSpinning does not match it")
 	}
 	jobs := fmt.Sprintf("-j%d", runtime.NumCPU())
 	if err := run(ctx, source, "nice", "make", "-s", jobs, "ARCH=um", "linux"); err != nil {
