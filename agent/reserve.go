@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -42,15 +43,24 @@ func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
 	if allocate == nil {
 		wait = Wait{For: "its CPUs and memory", Why: "they are being recorded"}
 	}
-	return &preparation{wait, func(ctx context.Context) (err error) {
-		if record != nil {
-			err = record()
-		}
-		if err == nil && allocate != nil {
-			err = allocate(ctx)
-		}
-		return err
-	}}, true
+	return &preparation{wait, func(ctx context.Context) error { return recordAndAllocate(ctx, record, allocate) }}, true
+}
+
+// recordAndAllocate calls both functions; either may be nil. allocate has to be called also after an error, because it
+// ends the reservation: then it finds its context ended.
+func recordAndAllocate(ctx context.Context, record func() error, allocate func(context.Context) error) (err error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	if record != nil {
+		err = record()
+	}
+	if err != nil {
+		end()
+	}
+	if allocate != nil {
+		err = cmp.Or(err, allocate(ctx))
+	}
+	return err
 }
 
 // preparedAgain is how long a refused static pod waits after files could not be written or plugins have failed. What

@@ -78,6 +78,36 @@ func TestUnrecordedCPUs(t *testing.T) {
 	})
 }
 
+// slowDisk places each pod, and cannot record that, but only says so when the test lets it.
+type slowDisk struct {
+	placement.None
+	full chan struct{}
+}
+
+func (s slowDisk) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+	return func() error { <-s.full; return errors.New("the disk is full") }, nil, nil
+}
+
+// TestDevicesOfDeletedUnrecorded checks that the reservation of a pod ends that is deleted before its CPUs turn out to
+// be impossible to record.
+func TestDevicesOfDeletedUnrecorded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		d, disk := &slowDevices{}, slowDisk{full: make(chan struct{})}
+		w.devices, w.placement = d, disk
+		w.restart()
+		pod := apiPod("web", withDevice)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.delete(pod, 0)
+		w.sleep(time.Second)
+		close(disk.full)
+		w.sleep(time.Second)
+		if len(d.asked) != 1 || !slices.Equal(d.givenUp, d.asked) {
+			t.Errorf("got devices of %v reserved and given up by %v, want one pod, the same", d.asked, d.givenUp)
+		}
+	})
+}
+
 // TestDevicesOfDeletedPreemptor checks that the devices of a critical pod are reserved while other pods end for it, and
 // that the reservation ends if the pod is deleted meanwhile.
 func TestDevicesOfDeletedPreemptor(t *testing.T) {
