@@ -169,6 +169,13 @@ func TestPluginGone(t *testing.T) {
 	w.has(four, "app", "d5")
 }
 
+// TestPluginWithoutDevices checks that the node shows the resource of a plugin that has no devices, and that the
+// checkpoint has it.
+func TestPluginWithoutDevices(t *testing.T) {
+	t.Parallel()
+	newWorld(t).plugin(func(c *fake.Config) { c.Devices = nil })
+}
+
 // TestTwoPlugins checks that of two plugins of a resource the newer one is asked, that the older one goes on if that
 // ends, and that the end of the older one changes nothing.
 func TestTwoPlugins(t *testing.T) {

@@ -40,6 +40,8 @@ type world struct {
 	asked []string
 	// changed are the pods whose health has changed, in their order.
 	changed []types.UID
+	// capacity and allocatable are what the node shows: what they were at the start and when they changed.
+	capacity, allocatable corev1.ResourceList
 }
 
 func newWorld(t *testing.T) *world {
@@ -62,7 +64,7 @@ func (w *world) begin() {
 		HealthChanged:   w.healthChanged,
 		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },
 		Exclusive:       devices.NoneExclusive{},
-		Changed:         func() {},
+		Changed:         w.show,
 		Registered:      func(string) {},
 		Allocated:       func(string, time.Duration) {},
 		Log:             slog.New(slog.DiscardHandler),
@@ -81,6 +83,7 @@ func (w *world) begin() {
 		w.T.Fatal(err)
 	}
 	w.devices = d
+	w.show()
 	w.Run(w.Dir, devices.PluginType, d)
 	w.Until("plugins can register", func() bool {
 		_, err := os.Lstat(filepath.Join(w.Dir, "device-plugins", "kubelet.sock"))
@@ -115,13 +118,23 @@ func (w *world) register(p *fake.Plugin) {
 	}
 }
 
-// untilCapacity waits until the node has so many devices, of which so many are healthy; -1: the resource is not there.
+// untilCapacity waits until the node shows so many devices, of which so many are healthy; -1: the resource is not
+// there.
 func (w *world) untilCapacity(name string, all, healthy int) {
 	w.T.Helper()
 	w.Until(name+" has its devices", func() bool {
-		capacity, allocatable := w.devices.Capacity()
-		return count(capacity, name) == all && count(allocatable, name) == healthy
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return count(w.capacity, name) == all && count(w.allocatable, name) == healthy
 	})
+}
+
+func (w *world) show() {
+	capacity, allocatable := w.devices.Capacity()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.capacity = capacity
+	w.allocatable = allocatable
 }
 
 func count(list corev1.ResourceList, name string) int {

@@ -172,9 +172,9 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 		d.mu.Unlock()
 		return
 	}
-	same := maps.EqualFunc(r.devices, next, device.equal)
+	changed := first || !maps.EqualFunc(r.devices, next, device.equal)
 	var holders []types.UID
-	if !same || first {
+	if changed {
 		holders = d.holders(p.resource)
 	}
 	r.devices = next
@@ -183,12 +183,12 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	healthy := len(r.healthy())
 	woken := d.waiting.Take(p.resource)
 	d.mu.Unlock()
-	if !same {
+	if changed {
 		if len(repeated) > 0 {
 			d.log.Warn("device plugin lists devices several times; each counts once, as unhealthy if one entry says so",
 				"resource", p.resource, "devices", repeated)
 		}
-		d.log.Info("devices of a device plugin have changed", "resource", p.resource, "all", len(next), "healthy", healthy)
+		d.log.Info("device plugin has listed its devices", "resource", p.resource, "all", len(next), "healthy", healthy)
 		d.keep()
 		d.notify()
 	}
