@@ -49,8 +49,8 @@ func (d *DRA) Accept(_ context.Context, info plugins.Info) (dismiss func(context
 	}
 	d.log.Info("DRA driver is registered", "driver", p.name, "endpoint", p.endpoint)
 	return func(context.Context) {
-		cancel()
 		d.dismiss(p)
+		cancel() // closes the connection
 	}, nil
 }
 
