@@ -76,13 +76,12 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 		return
 	}
 	u.MaxMemory, _ = readUint(filepath.Join(dir, "memory.peak"))
-	u.Reservation, _ = readUint(filepath.Join(dir, "memory.low"))
+	u.Reservation, _ = readUint(filepath.Join(dir, "memory.min"))
 	readKeyed(filepath.Join(dir, "memory.events"), map[string]*uint64{
 		"high":     &u.Events.High,
 		"max":      &u.Events.Max,
 		"oom_kill": &u.OOMKills,
 	})
-	u.FailCount = u.Events.Max
 }
 
 func readSpecsV2(dir string, u *Usage) {

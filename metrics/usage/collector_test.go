@@ -145,6 +145,7 @@ func v2Files(dir string) map[string]string {
 		"cpu.stat": "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\n" +
 			"nr_periods 10\nnr_throttled 2\nthrottled_usec 3000\n",
 		"cpu.max": "20000 100000\n", "cpu.weight": "4\n", "memory.current": "1000000\n", "memory.max": "2000000\n",
+		"memory.min": "700000\n", "memory.low": "800000\n",
 		"memory.swap.current": "7\n", "memory.swap.max": "max\n", "memory.peak": "1100000\n",
 		"memory.stat": "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\n" +
 			"pgfault 11\npgmajfault 1\nfile_dirty 12\nfile_writeback 13\npgscan 14\npgsteal 15\n" +
@@ -303,6 +304,7 @@ func TestCadvisor(t *testing.T) {
 		}
 		if v2 {
 			wantLines(t, text, `container_pressure_io_waiting_seconds_total{`+app+`} 5`,
+				`container_spec_memory_reservation_limit_bytes{`+app+`} 700000`, `container_memory_failcnt{`+app+`} 0`,
 				`container_memory_file_dirty_bytes{`+app+`} 12`, `container_memory_file_writeback_bytes{`+app+`} 13`,
 				`container_memory_pgscan_total{`+app+`} 14`, `container_memory_pgsteal_total{`+app+`} 15`,
 				`container_memory_workingset_refault_file_total{`+app+`} 16`,
