@@ -122,12 +122,12 @@ func (h *Hierarchy) dir(controller, cgroup string) string {
 	return filepath.Join(mount, cgroup)
 }
 
-// walked returns the controller whose directories are listed to find cgroups.
-func (h *Hierarchy) walked() string { return "memory" }
+// walked is the controller whose directories are listed to find cgroups.
+const walked = "memory"
 
 // children returns the names of the cgroups directly below one; none if it does not exist.
 func (h *Hierarchy) children(cgroup string) []string {
-	entries, err := os.ReadDir(h.dir(h.walked(), cgroup))
+	entries, err := os.ReadDir(h.dir(walked, cgroup))
 	if err != nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (h *Hierarchy) children(cgroup string) []string {
 // when a cgroup is made in it, but not that of files that nobody writes.
 func (h *Hierarchy) born(cgroup string) (at time.Time) {
 	for _, name := range []string{".", "cgroup.events", "cgroup.clone_children"} {
-		info, err := os.Stat(filepath.Join(h.dir(h.walked(), cgroup), name))
+		info, err := os.Stat(filepath.Join(h.dir(walked, cgroup), name))
 		if err == nil && (at.IsZero() || info.ModTime().Before(at)) {
 			at = info.ModTime()
 		}
@@ -156,7 +156,7 @@ func (h *Hierarchy) born(cgroup string) (at time.Time) {
 // below that of its scope. It returns 0 if there is none.
 func (h *Hierarchy) process(cgroup string) int {
 	pid := 0
-	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
+	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
 		line, _, _ := bytes.Cut(text, []byte{'\n'})
 		if v, ok := parseUint(line); ok && v < 1<<31 {
 			pid = int(v)
@@ -187,7 +187,7 @@ func (h *Hierarchy) empty(cgroup string) bool {
 
 // processes returns the number of processes in the cgroup itself.
 func (h *Hierarchy) processes(cgroup string) (n uint64) {
-	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
+	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
 		n = uint64(bytes.Count(text, []byte{'\n'}))
 	})
 	return n

@@ -35,7 +35,7 @@ type count struct {
 // ends meanwhile has none.
 func (h *Hierarchy) openFiles(cgroup string, most int) *OpenFiles {
 	o := &OpenFiles{left: most}
-	_ = withFile(filepath.Join(h.dir(h.walked(), cgroup), "cgroup.procs"), func(text []byte) {
+	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
 		for pid := range bytes.Lines(text) {
 			o.add(filepath.Join("/proc", string(bytes.TrimSpace(pid))))
 		}

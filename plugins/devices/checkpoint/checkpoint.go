@@ -65,9 +65,6 @@ var ErrChecksum = errors.New("checksum does not match the content")
 
 // Unmarshal reads the file's content. Entries that name no container or no resource are left out, with an error.
 func Unmarshal(text []byte) (entries []PodDevicesEntry, registered map[string][]string, err error) {
-	if len(text) > MaxSize {
-		return nil, nil, fmt.Errorf("the file has %d bytes, more than %d", len(text), MaxSize)
-	}
 	var f file
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&f); err != nil {
 		return nil, nil, fmt.Errorf("decode the checkpoint: %w", err)

@@ -57,9 +57,6 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: got %d entries, want %d; %v", name, len(entries), c.entries, err)
 		}
 	}
-	if _, _, err := checkpoint.Unmarshal(bytes.Repeat([]byte(" "), checkpoint.MaxSize+1)); err == nil {
-		t.Error("a file beyond the bound: got no error, want one")
-	}
 	huge := map[string][]string{"example.com/device": {strings.Repeat("d", checkpoint.MaxSize)}}
 	if text, err := checkpoint.Marshal(nil, huge); err == nil {
 		t.Errorf("content beyond the bound: got %d bytes, want an error", len(text))

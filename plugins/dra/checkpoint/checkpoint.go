@@ -76,9 +76,6 @@ var ErrChecksum = errors.New("checksum does not match the content")
 
 // Unmarshal reads the file's content: all of it, or nothing with an error.
 func Unmarshal(text []byte) ([]Claim, error) {
-	if len(text) > MaxSize {
-		return nil, fmt.Errorf("the file has more than %d bytes", MaxSize)
-	}
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("decode the checkpoint: %w", err)
