@@ -32,6 +32,7 @@ type lease struct {
 	deleted  func() bool         // whether that object has been deleted
 	appeared <-chan struct{}     // closed when there is a Node object
 	log      *slog.Logger
+	sent     acceptance // of leases; only run writes it
 
 	held   *coordinationv1.Lease // the last version that was read; only run uses it
 	failed int                   // failed attempts in a row; only run uses it
@@ -76,6 +77,7 @@ func (l *lease) pause(err error) time.Duration {
 
 // note counts failures, and replaces the connection if it may be the cause.
 func (l *lease) note(err error) {
+	l.sent.note(time.Now(), err, nil)
 	switch {
 	case err == nil && l.failed > 0:
 		l.log.Info("node lease is renewed again", "failures", l.failed)

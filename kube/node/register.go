@@ -146,6 +146,7 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 			r.log.Info("node is registered", "node", n.Name, "failures", failed)
 			return n
 		}
+		r.sent.note(time.Now(), err, find(r.local.Load().Status.Conditions, corev1.NodeReady))
 		if failed++; failed == 1 {
 			r.log.Warn("cannot register the node, trying again", "node", r.cfg.Name, "err", err, "retryIn", wait)
 		}

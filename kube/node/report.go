@@ -188,12 +188,13 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	}
 	updated, err := r.send(ctx, old, wanted)
 	if err != nil {
-		r.sendFailed(ctx, now, err)
+		r.sendFailed(ctx, now, err, find(status.Conditions, corev1.NodeReady))
 		return
 	}
 	if r.state.failed > 0 {
 		r.log.Info("node status is sent again", "failures", r.state.failed)
 	}
+	r.sent.note(now, nil, nil)
 	r.state.failed, r.state.retryAt = 0, time.Time{}
 	r.state.reconciled = true
 	r.scheduleReport(now, changed)
@@ -211,10 +212,11 @@ func (r *Reporter) scheduleReport(now time.Time, changed bool) {
 	r.state.nextReport = now.Add(wait)
 }
 
-func (r *Reporter) sendFailed(ctx context.Context, now time.Time, err error) {
+func (r *Reporter) sendFailed(ctx context.Context, now time.Time, err error, ready *corev1.NodeCondition) {
 	if ctx.Err() != nil {
 		return
 	}
+	r.sent.note(now, err, ready)
 	r.state.failed++
 	wait := min(200*time.Millisecond<<min(r.state.failed-1, 10), r.cfg.StatusInterval)
 	if r.state.failed == 1 {
@@ -317,18 +319,4 @@ func (r *Reporter) addresses() []corev1.NodeAddress {
 		return nil
 	}
 	return addresses(r.state.ips, r.cfg.Name)
-}
-
-// Shown returns the Node object of r for people. While the API server has none any more, its condition Ready says so.
-func Shown(r *Reporter) *corev1.Node {
-	n := r.Node()
-	if !r.deleted.Load() {
-		return n
-	}
-	n = n.DeepCopy()
-	if c := find(n.Status.Conditions, corev1.NodeReady); c != nil {
-		c.Status = corev1.ConditionUnknown
-		c.Reason, c.Message = "NodeDeleted", deletedMessage
-	}
-	return n
 }

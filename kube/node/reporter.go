@@ -103,6 +103,7 @@ type Reporter struct {
 
 	newest   atomic.Pointer[corev1.Node] // nil before the first version; only report writes it
 	deleted  atomic.Bool                 // the API server has no Node object any more
+	sent     acceptance                  // of statuses; only report writes it
 	local    atomic.Pointer[corev1.Node] // the object to register; only report writes it
 	machine  atomic.Pointer[machineFacts]
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
@@ -160,6 +161,7 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 		return r, nil
 	}
 	r.work = connected(r)
+	r.sent.last.Store(&refusal{err: errNotSent})
 	var err error
 	if r.beat, err = client.New(heartbeats, -1, 0, cfg.UserAgent); err != nil { // no heartbeat waits for a rate limit
 		return nil, fmt.Errorf("set up the connection for heartbeats: %w", err)
