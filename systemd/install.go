@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,6 +136,13 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
 			kubeletUnit, strings.Join(flags, " "))
 	}
+	own, err := properties(ctx, ownUnit)
+	if err != nil {
+		return nil, err
+	}
+	if runs(own["ActiveState"]) {
+		return nil, fmt.Errorf("%s runs this node: use --own-unit, or run `systemctl disable --now %[1]s` first", ownUnit)
+	}
 	if i.Replaced() {
 		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
 	}
@@ -218,47 +224,6 @@ func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error 
 	return nil
 }
 
-// installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, it is stopped again, and the
-// kubelet started; the files stay, so that the cause can be found.
-func (i *Installer) installOwn(ctx context.Context, flags []string) error {
-	before, err := os.ReadFile(i.envFile())
-	fresh := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !fresh {
-		return fmt.Errorf("read the present flags: %w", err)
-	}
-	if err := i.write(i.ownUnitFile(), ownComment+Unit(i.Program)); err != nil {
-		return err
-	}
-	text := "# The flags of nodelet; see nodelet(8).\nNODELET_ARGS=" + strings.Join(flags, " ") + "\n"
-	if len(flags) > 0 && text != string(before) {
-		if !fresh {
-			if err := i.write(i.envFile()+".old", string(before)); err != nil {
-				return err
-			}
-		}
-		if err := i.write(i.envFile(), text); err != nil {
-			return err
-		}
-	}
-	kubelet, err := properties(ctx, kubeletUnit)
-	if err != nil {
-		return err
-	}
-	if err := i.systemctl(ctx, "enable", ownUnit); err != nil {
-		return err
-	}
-	if err := i.restart(ctx, ownUnit); err != nil {
-		ctx = context.WithoutCancel(ctx)
-		stop := i.systemctl(ctx, "disable", "--now", "--no-block", ownUnit)
-		_, start := i.startKubelet(ctx, runs(kubelet["ActiveState"]))
-		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err), stop, start)
-	}
-	if !i.DryRun {
-		fmt.Fprintf(i.Out, "nodelet runs as %s with the flags in %s\n", ownUnit, i.envFile())
-	}
-	return nil
-}
-
 // Uninstall undoes Install: it restores the kubelet, or removes nodelet.service.
 func (i *Installer) Uninstall(ctx context.Context) error {
 	if err := i.Booted(); err != nil {
@@ -301,35 +266,4 @@ func (i *Installer) restoreKubelet(ctx context.Context) error {
 		fmt.Fprintln(i.Out, "the kubelet manages the node again; pods kept running")
 	}
 	return nil
-}
-
-func (i *Installer) removeOwn(ctx context.Context) error {
-	if err := i.systemctl(ctx, "disable", "--now", ownUnit); err != nil {
-		return err
-	}
-	if err := i.step(func() error { return os.Remove(i.ownUnitFile()) }, "remove %s", i.ownUnitFile()); err != nil {
-		return err
-	}
-	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
-		return err
-	}
-	started, err := i.startKubelet(ctx, false)
-	switch {
-	case err != nil || i.DryRun:
-	case started:
-		fmt.Fprintf(i.Out, "%s removed; pods keep running, and %s is being started\n", ownUnit, kubeletUnit)
-	default:
-		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
-	}
-	return err
-}
-
-// startKubelet starts the kubelet, which nodelet.service has stopped, if it ran before that or the machine starts it at
-// boot. It reports whether it does.
-func (i *Installer) startKubelet(ctx context.Context, ran bool) (started bool, err error) {
-	p, err := properties(ctx, kubeletUnit)
-	if err != nil || !ran && p["UnitFileState"] != "enabled" {
-		return false, err
-	}
-	return true, i.systemctl(ctx, "start", "--no-block", kubeletUnit)
 }

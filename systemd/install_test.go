@@ -10,19 +10,21 @@ import (
 	"time"
 )
 
-// machine is a file system and a systemctl that records its calls. units are the units that exist.
+// machine is a file system and a systemctl that records its calls.
 type machine struct {
 	*Installer
 	t     *testing.T
 	out   bytes.Buffer
 	calls string
+	// units has a file for each unit whose states a test sets.
+	units string
 	// boot is the UnitFileState that systemctl shows after a call of states.
 	boot string
 }
 
 func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	t.Helper()
-	m := &machine{t: t, calls: filepath.Join(t.TempDir(), "calls"), boot: "enabled"}
+	m := &machine{t: t, calls: filepath.Join(t.TempDir(), "calls"), units: t.TempDir(), boot: "enabled"}
 	m.Installer = &Installer{Program: "/usr/bin/nodelet", Out: &m.out, Root: t.TempDir()}
 	for _, dir := range []string{"etc/systemd/system", "etc/default", "usr/bin"} {
 		if err := os.MkdirAll(filepath.Join(m.Root, dir), 0o755); err != nil {
@@ -41,8 +43,10 @@ func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	if kubelet != "" {
 		state = "loaded"
 	}
-	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\nshow) echo LoadState=" + state +
-		";;\ncat) cat <<'END'\n" + kubelet + "\nEND\n;;\nesac\n"
+	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\nshow) echo LoadState=" + state + "\n" +
+		"if [ -e " + m.units + "/$2 ]; then cd " + m.units + "; head -n 1 $2 | tr , '\\n'\n" +
+		"[ $(wc -l < $2) -eq 1 ] || sed -i 1d $2; fi;;\n" +
+		"cat) cat <<'END'\n" + kubelet + "\nEND\n;;\nesac\nexit 0\n"
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -129,18 +133,15 @@ func TestInstallWithoutSystemd(t *testing.T) {
 	m.check(m.calls, "")
 }
 
-// states makes systemctl show these ActiveStates one after the other, and the last one from then on. A state can be
-// followed by a comma and another property.
-func (m *machine) states(all ...string) {
+// states makes systemctl show these ActiveStates of a unit one after the other, and the last one from then on. A state
+// can be followed by a comma and another property.
+func (m *machine) states(unit string, all ...string) {
 	m.t.Helper()
-	dir := m.t.TempDir()
-	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\n" +
-		"show) echo LoadState=loaded; echo UnitFileState=" + m.boot + "\n" +
-		"n=$(cat " + dir + "/n 2>/dev/null || echo 1); set -- " + strings.Join(all, " ") + "\n" +
-		"eval echo ActiveState=\\${$n} | tr , '\\n'; [ $n -lt $# ] && echo $((n + 1)) > " + dir + "/n\n;;\n" +
-		"cat) echo ExecStart=/usr/bin/kubelet --v=2;;\nesac\nexit 0\n"
-	bin, _, _ := strings.Cut(os.Getenv("PATH"), ":")
-	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
+	var lines strings.Builder
+	for _, state := range all {
+		lines.WriteString("UnitFileState=" + m.boot + ",ActiveState=" + state + "\n")
+	}
+	if err := os.WriteFile(filepath.Join(m.units, unit), []byte(lines.String()), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -166,7 +167,7 @@ func TestKubeletComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
-			m.states(c.states...)
+			m.states(kubeletUnit, c.states...)
 			m.Wait, m.Ready = c.wait, func(context.Context) string { return c.ready }
 			err := m.Install(t.Context(), false, nil)
 			if c.want == "" {
@@ -295,7 +296,8 @@ func TestKubeletThatDoesNotStartAtBoot(t *testing.T) {
 	} {
 		m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
 		m.boot = "disabled"
-		m.states(before, before, "failed")
+		m.states(kubeletUnit, before)
+		m.states(ownUnit, "inactive", "failed")
 		m.Wait = time.Hour
 		if err := m.Install(t.Context(), true, []string{"--config=/c"}); err == nil {
 			t.Errorf("%s kubelet: got no error, want that nodelet.service failed", before)
@@ -311,7 +313,8 @@ func TestKubeletThatDoesNotStartAtBoot(t *testing.T) {
 // nodelet does not become ready, and after the unit was removed.
 func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
-	m.states("active", "failed")
+	m.states(kubeletUnit, "active")
+	m.states(ownUnit, "inactive", "failed")
 	m.Wait = time.Hour
 	err := m.Install(t.Context(), true, []string{"--config=/c"})
 	if err == nil || !strings.Contains(err.Error(), "nodelet.service: failed") {
@@ -319,7 +322,6 @@ func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 	}
 	m.check(m.calls, "disable --now --no-block nodelet.service\n")
 	m.check(m.calls, "start --no-block kubelet.service\n")
-	m.states("active")
 	if err := os.Remove(m.calls); err != nil {
 		t.Fatal(err)
 	}
@@ -330,4 +332,47 @@ func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 	if out := m.out.String(); !strings.HasSuffix(out, "and kubelet.service is being started\n") {
 		t.Errorf("got output %q, want that the kubelet is started", out)
 	}
+}
+
+// TestOwnUnitComesBack checks that an installation over a nodelet.service that runs leaves that one running if the new
+// agent does not become ready: with its unit, its flags, and its start at boot.
+func TestOwnUnitComesBack(t *testing.T) {
+	const unit, flags = ownComment + "[Unit]\n", "NODELET_ARGS=--config=/good\n"
+	for boot, disabled := range map[string]bool{"enabled": false, "disabled": true} {
+		m := newMachine(t, true, "")
+		m.boot = boot
+		m.states(ownUnit, "active", "failed")
+		m.Wait = time.Hour
+		for file, text := range map[string]string{m.ownUnitFile(): unit, m.envFile(): flags} {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Install(t.Context(), true, []string{"--config=/bad"}); err == nil {
+			t.Errorf("%s: got no error, want that nodelet.service failed", boot)
+		}
+		m.check(m.envFile(), flags)
+		if got, err := os.ReadFile(m.ownUnitFile()); string(got) != unit {
+			t.Errorf("%s: got the unit %q, %v, want %q", boot, got, err, unit)
+		}
+		calls, err := os.ReadFile(m.calls)
+		if !strings.HasSuffix(string(calls), "daemon-reload\nrestart --no-block nodelet.service\n") {
+			t.Errorf("%s: got calls %q, %v, want a restart at the end", boot, calls, err)
+		}
+		if strings.Contains(string(calls), "disable nodelet.service") != disabled {
+			t.Errorf("%s: got calls %q, want disable: %v", boot, calls, disabled)
+		}
+	}
+}
+
+// TestTakeOverBesideOwnUnit checks that a kubelet that does not run does not take the place of a nodelet.service that
+// does.
+func TestTakeOverBesideOwnUnit(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.states(kubeletUnit, "inactive")
+	m.states(ownUnit, "active")
+	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "use --own-unit") {
+		t.Errorf("got error %v, want advice to use --own-unit", err)
+	}
+	m.check(m.dropIn(), "")
 }

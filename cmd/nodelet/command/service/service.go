@@ -46,7 +46,7 @@ func install() *command.Command {
 running. Otherwise, or with --own-unit, it creates nodelet.service with the FLAGs as its arguments.
 
 It first checks the program, the container runtime, and the settings of the kubelet: settings on which pods rely and
-that have no effect in nodelet must be accepted by name. If nodelet is not ready in time, the kubelet comes back.`,
+that have no effect in nodelet must be accepted by name. If nodelet is not ready in time, the old agent comes back.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			o := installOptions{
 				separate: flags.Bool("own-unit", false, "create nodelet.service, even if the machine has kubelet.service"),

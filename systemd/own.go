@@ -1,0 +1,144 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// earlier is what was there before installOwn.
+type earlier struct {
+	unit, flags      []byte // of the files; nil: there was none
+	nodelet, kubelet map[string]string
+}
+
+func (i *Installer) present(ctx context.Context) (e earlier, err error) {
+	if e.unit, err = readIfAny(i.ownUnitFile()); err != nil {
+		return e, fmt.Errorf("read the present unit: %w", err)
+	}
+	if e.flags, err = readIfAny(i.envFile()); err != nil {
+		return e, fmt.Errorf("read the present flags: %w", err)
+	}
+	if e.nodelet, err = properties(ctx, ownUnit); err != nil {
+		return e, err
+	}
+	e.kubelet, err = properties(ctx, kubeletUnit)
+	return e, err
+}
+
+// readIfAny returns the content of a file; nil if it does not exist.
+func readIfAny(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// installOwn writes, enables and starts nodelet.service. If nodelet does not become ready, the agent before it runs
+// again.
+func (i *Installer) installOwn(ctx context.Context, flags []string) error {
+	before, err := i.present(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.startOwn(ctx, before, flags); err != nil {
+		ctx = context.WithoutCancel(ctx)
+		if runs(before.nodelet["ActiveState"]) {
+			return errors.Join(err, i.putBack(ctx, before))
+		}
+		stop := i.systemctl(ctx, "disable", "--now", "--no-block", ownUnit)
+		_, start := i.startKubelet(ctx, runs(before.kubelet["ActiveState"]))
+		return errors.Join(err, stop, start)
+	}
+	if !i.DryRun {
+		fmt.Fprintf(i.Out, "nodelet runs as %s with the flags in %s\n", ownUnit, i.envFile())
+	}
+	return nil
+}
+
+func (i *Installer) startOwn(ctx context.Context, before earlier, flags []string) error {
+	if err := i.write(i.ownUnitFile(), ownComment+Unit(i.Program)); err != nil {
+		return err
+	}
+	text := "# The flags of nodelet; see nodelet(8).\nNODELET_ARGS=" + strings.Join(flags, " ") + "\n"
+	if len(flags) > 0 && text != string(before.flags) {
+		if before.flags != nil {
+			if err := i.write(i.envFile()+".old", string(before.flags)); err != nil {
+				return err
+			}
+		}
+		if err := i.write(i.envFile(), text); err != nil {
+			return err
+		}
+	}
+	if err := i.systemctl(ctx, "enable", ownUnit); err != nil {
+		return err
+	}
+	if err := i.restart(ctx, ownUnit); err != nil {
+		return fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err)
+	}
+	return nil
+}
+
+// putBack restores the files and the state of a nodelet.service that ran before installOwn.
+func (i *Installer) putBack(ctx context.Context, before earlier) error {
+	fmt.Fprintf(i.Out, "nodelet is not ready: restoring the earlier %s\n", ownUnit)
+	var all []error
+	for path, text := range map[string][]byte{i.ownUnitFile(): before.unit, i.envFile(): before.flags} {
+		if text == nil {
+			all = append(all, i.remove(path))
+		} else {
+			all = append(all, i.write(path, string(text)))
+		}
+	}
+	if before.nodelet["UnitFileState"] != "enabled" {
+		all = append(all, i.systemctl(ctx, "disable", ownUnit))
+	}
+	all = append(all, i.systemctl(ctx, "daemon-reload"), i.systemctl(ctx, "restart", "--no-block", ownUnit))
+	return errors.Join(all...)
+}
+
+// remove removes a file, if it exists, as a step.
+func (i *Installer) remove(path string) error {
+	return i.step(func() error {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}, "remove %s", path)
+}
+
+func (i *Installer) removeOwn(ctx context.Context) error {
+	if err := i.systemctl(ctx, "disable", "--now", ownUnit); err != nil {
+		return err
+	}
+	if err := i.step(func() error { return os.Remove(i.ownUnitFile()) }, "remove %s", i.ownUnitFile()); err != nil {
+		return err
+	}
+	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	started, err := i.startKubelet(ctx, false)
+	switch {
+	case err != nil || i.DryRun:
+	case started:
+		fmt.Fprintf(i.Out, "%s removed; pods keep running, and %s is being started\n", ownUnit, kubeletUnit)
+	default:
+		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
+	}
+	return err
+}
+
+// startKubelet starts the kubelet, which nodelet.service has stopped, if it ran before that or the machine starts it at
+// boot. It reports whether it does.
+func (i *Installer) startKubelet(ctx context.Context, ran bool) (started bool, err error) {
+	p, err := properties(ctx, kubeletUnit)
+	if err != nil || !ran && p["UnitFileState"] != "enabled" {
+		return false, err
+	}
+	return true, i.systemctl(ctx, "start", "--no-block", kubeletUnit)
+}
