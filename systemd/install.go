@@ -224,14 +224,21 @@ func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error 
 	return nil
 }
 
-// Uninstall undoes Install: it restores the kubelet, or removes nodelet.service.
+// Uninstall undoes Install: it restores the kubelet, or removes nodelet.service. It can be repeated after a failure, and
+// the end of ctx ends only the wait for the kubelet.
 func (i *Installer) Uninstall(ctx context.Context) error {
 	if err := i.Booted(); err != nil {
 		return err
 	}
-	found := false
-	if _, err := os.Stat(i.dropIn()); err == nil {
-		found = true
+	found := i.Replaced()
+	if !found {
+		left, err := i.leftRunning(ctx)
+		if err != nil {
+			return err
+		}
+		found = left
+	}
+	if found {
 		if err := i.restoreKubelet(ctx); err != nil {
 			return err
 		}
@@ -248,16 +255,40 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-func (i *Installer) restoreKubelet(ctx context.Context) error {
-	err := i.step(func() error {
-		if err := os.Remove(i.dropIn()); err != nil {
-			return err
-		}
-		_ = os.Remove(filepath.Dir(i.dropIn())) // fails if there are other drop-ins
-		return nil
-	}, "remove %s", i.dropIn())
+// leftRunning reports whether this program still runs as kubelet.service, although the files of the unit name another
+// one: an earlier Uninstall removed the drop-in and then failed.
+func (i *Installer) leftRunning(ctx context.Context) (bool, error) {
+	agents, err := i.Agents(ctx)
 	if err != nil {
+		return false, err
+	}
+	for _, a := range agents {
+		if a.Unit != kubeletUnit || strings.TrimSuffix(a.Program, " (deleted)") != i.Program {
+			continue
+		}
+		unit, err := systemctl(ctx, "cat", kubeletUnit)
+		if err != nil {
+			return false, err
+		}
+		kubelet, err := i.kubeletCommand(unit)
+		return err == nil && !sameFile(i.path(kubelet.program), i.path(i.Program)), nil
+	}
+	return false, nil
+}
+
+// sameFile reports whether both paths lead to the same file.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
+}
+
+func (i *Installer) restoreKubelet(ctx context.Context) error {
+	if err := i.remove(i.dropIn()); err != nil {
 		return err
+	}
+	if !i.DryRun {
+		_ = os.Remove(filepath.Dir(i.dropIn())) // fails if there are other drop-ins
 	}
 	if err := i.restart(ctx, kubeletUnit); err != nil {
 		return fmt.Errorf("the kubelet's unit is restored, but it does not start (see journalctl -u kubelet): %w", err)

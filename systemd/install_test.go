@@ -3,6 +3,7 @@ package systemd
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,8 @@ func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	if kubelet != "" {
 		state = "loaded"
 	}
-	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\ncase $1 in\nshow) echo LoadState=" + state + "\n" +
+	script := "#!/bin/sh\necho \"$*\" >> " + m.calls + "\n[ ! -e " + m.units + "/breaks ] || . " + m.units + "/breaks\n" +
+		"case $1 in\nshow) echo LoadState=" + state + "\n" +
 		"if [ -e " + m.units + "/$2 ]; then cd " + m.units + "; head -n 1 $2 | tr , '\\n'\n" +
 		"[ $(wc -l < $2) -eq 1 ] || sed -i 1d $2; fi;;\n" +
 		"cat) cat <<'END'\n" + kubelet + "\nEND\n;;\nesac\nexit 0\n"
@@ -53,6 +55,22 @@ func newMachine(t *testing.T, systemd bool, kubelet string) *machine {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	return m
+}
+
+// breaks puts cases before those of the fake systemctl.
+func (m *machine) breaks(cases string) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.units, "breaks"), []byte("case $1 in\n"+cases+"esac\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// forget forgets the calls of systemctl.
+func (m *machine) forget() {
+	m.t.Helper()
+	if err := os.Remove(m.calls); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // check compares a file of the machine with what it must contain; an empty text means that the file must not exist.
@@ -322,9 +340,7 @@ func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 	}
 	m.check(m.calls, "disable --now --no-block nodelet.service\n")
 	m.check(m.calls, "start --no-block kubelet.service\n")
-	if err := os.Remove(m.calls); err != nil {
-		t.Fatal(err)
-	}
+	m.forget()
 	if err := m.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -375,4 +391,74 @@ func TestTakeOverBesideOwnUnit(t *testing.T) {
 		t.Errorf("got error %v, want advice to use --own-unit", err)
 	}
 	m.check(m.dropIn(), "")
+}
+
+// TestUninstallGoesOn checks that an uninstallation whose daemon-reload fails can be repeated, and is not stopped in
+// its middle by the end of its context.
+func TestUninstallGoesOn(t *testing.T) {
+	const failing = "daemon-reload) exit 1;;\n"
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	if err := m.Install(t.Context(), false, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.breaks(failing)
+	if err := m.Uninstall(t.Context()); err == nil {
+		t.Error("daemon-reload fails: got no error, want one")
+	}
+	m.breaks("")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.states(kubeletUnit, fmt.Sprintf("active,MainPID=%d", os.Getpid()))
+	if err := m.Uninstall(t.Context()); err == nil {
+		t.Error("another program runs: got no error, want that nodelet is not installed")
+	}
+	m.Program = program
+	m.forget()
+	if err := m.Uninstall(t.Context()); err != nil {
+		t.Errorf("again, nodelet still runs as the kubelet: got %v, want no error", err)
+	}
+	m.check(m.calls, "daemon-reload\nrestart --no-block kubelet.service\n")
+
+	m.Program = "/usr/bin/nodelet"
+	if err := m.Install(t.Context(), true, []string{"--config=/c"}); err != nil {
+		t.Fatal(err)
+	}
+	m.breaks(failing)
+	m.forget()
+	if err := m.Uninstall(t.Context()); err == nil {
+		t.Error("own unit, daemon-reload fails: got no error, want one")
+	}
+	m.check(m.calls, "start --no-block kubelet.service\n")
+}
+
+// writer is called for each write.
+type writer func()
+
+func (w writer) Write(p []byte) (int, error) {
+	w()
+	return len(p), nil
+}
+
+// TestUninstallIsNotInterrupted checks that a restoration that has begun does not end with the context of the command.
+func TestUninstallIsNotInterrupted(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.states(kubeletUnit, "active")
+	for _, separate := range []bool{false, true} {
+		var flags []string
+		if separate {
+			flags = []string{"--config=/c"}
+		}
+		if err := m.Install(t.Context(), separate, flags); err != nil {
+			t.Fatal(err)
+		}
+		m.forget()
+		ctx, cancel := context.WithCancel(t.Context())
+		m.Out = writer(cancel) // at the first change
+		if err := m.Uninstall(ctx); err != nil {
+			t.Errorf("own unit %v: got %v, want no error", separate, err)
+		}
+		m.check(m.calls, "start --no-block kubelet.service\n")
+	}
 }

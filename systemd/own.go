@@ -113,16 +113,13 @@ func (i *Installer) remove(path string) error {
 }
 
 func (i *Installer) removeOwn(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // the kubelet must start after nodelet has stopped
 	if err := i.systemctl(ctx, "disable", "--now", ownUnit); err != nil {
 		return err
 	}
-	if err := i.step(func() error { return os.Remove(i.ownUnitFile()) }, "remove %s", i.ownUnitFile()); err != nil {
-		return err
-	}
-	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
-		return err
-	}
-	started, err := i.startKubelet(ctx, false)
+	err := errors.Join(i.remove(i.ownUnitFile()), i.systemctl(ctx, "daemon-reload"))
+	started, startErr := i.startKubelet(ctx, false)
+	err = errors.Join(err, startErr)
 	switch {
 	case err != nil || i.DryRun:
 	case started:

@@ -128,6 +128,7 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	var out, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, "systemctl", args...)
 	c.Stdout, c.Stderr = &out, &stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in the terminal does not reach it
 	err := c.Run()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):

@@ -11,12 +11,13 @@ import (
 const pollInterval = time.Second
 
 // restart reloads systemd's units and restarts one. With Wait it then waits until the unit is active and the node is
-// ready, and prints each new state.
+// ready, and prints each new state. The end of ctx ends only the wait.
 func (i *Installer) restart(ctx context.Context, unit string) error {
-	if err := i.systemctl(ctx, "daemon-reload"); err != nil {
+	whole := context.WithoutCancel(ctx)
+	if err := i.systemctl(whole, "daemon-reload"); err != nil {
 		return err
 	}
-	if err := i.systemctl(ctx, "restart", "--no-block", unit); err != nil || i.Wait == 0 || i.DryRun {
+	if err := i.systemctl(whole, "restart", "--no-block", unit); err != nil || i.Wait == 0 || i.DryRun {
 		return err
 	}
 	limit := time.NewTimer(i.Wait)
