@@ -15,6 +15,8 @@ import (
 const (
 	ownUnit     = "nodelet.service"
 	kubeletUnit = "kubelet.service"
+	// dropInName follows the names of the drop-ins of kubeadm and distributions: systemd reads drop-ins by name.
+	dropInName = "90-nodelet.conf"
 )
 
 // Installer installs this program as the node's agent under systemd and removes it again. Its methods change files
@@ -39,7 +41,7 @@ type Installer struct {
 func (i *Installer) path(p string) string { return filepath.Join(i.Root, p) }
 
 func (i *Installer) dropIn() string {
-	return i.path("/etc/systemd/system/kubelet.service.d/90-nodelet.conf")
+	return i.path("/etc/systemd/system/kubelet.service.d/" + dropInName)
 }
 
 func (i *Installer) ownUnitFile() string { return i.path("/etc/systemd/system/" + ownUnit) }

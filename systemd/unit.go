@@ -69,6 +69,10 @@ func (i *Installer) kubeletCommand(unit string) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
+	if file := commandFile(unit); filepath.Base(file) > dropInName {
+		return nil, fmt.Errorf("%s sets ExecStart, and systemd reads it after %s: rename it, such as to 50-%s",
+			file, dropInName, filepath.Base(file))
+	}
 	rest := strings.TrimLeft(text, "-@:+!|")
 	c := &command{prefix: text[:len(text)-len(rest)]}
 	c.program, c.args, _ = strings.Cut(rest, " ")
@@ -119,6 +123,22 @@ func execStart(unit string) (string, error) {
 		return found[0], nil
 	}
 	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it manually", len(found))
+}
+
+// commandFile returns the drop-in with the last ExecStart; "" if that is in the unit itself. `systemctl cat` prints the
+// path of each file as a comment before it.
+func commandFile(unit string) (found string) {
+	file := ""
+	for line := range strings.Lines(unit) {
+		path, comment := strings.CutPrefix(strings.TrimSpace(line), "# ")
+		if comment && filepath.IsAbs(path) && strings.HasSuffix(filepath.Dir(path), "service.d") {
+			file = path
+		}
+		if key, _, _ := strings.Cut(line, "="); strings.TrimSpace(key) == "ExecStart" {
+			found = file
+		}
+	}
+	return found
 }
 
 // joined returns a unit without comments, which may be between the lines of one setting, and with each setting in one
