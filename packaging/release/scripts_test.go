@@ -65,6 +65,31 @@ func TestInstallationInAnImage(t *testing.T) {
 	}
 }
 
+// TestReinstalledKubeletStartsAtBoot runs the scripts of a removal without purge and of the installation after it. The
+// package keeps its configuration in between, so the second installation counts as an upgrade.
+func TestReinstalledKubeletStartsAtBoot(t *testing.T) {
+	bin := t.TempDir()
+	link := filepath.Join(bin, "link")
+	helper := "#!/bin/sh\ncase $1 in enable) : > " + link + ";; disable) rm -f " + link + ";; esac\n"
+	if err := os.WriteFile(filepath.Join(bin, "deb-systemd-helper"), []byte(helper), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range [][]string{
+		{"postinst", "configure", ""}, {"prerm", "remove"}, {"postrm", "remove"}, {"postinst", "configure", "0.1.0"},
+	} {
+		text := string(script("deb/nodelet-kubelet." + run[0]))
+		text = strings.ReplaceAll(text, "/run/systemd/system", "/nonexistent")
+		c := exec.Command("sh", append([]string{"-c", text}, run...)...)
+		c.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%s: got %v: %s", run, err, out)
+		}
+	}
+	if _, err := os.Stat(link); err != nil {
+		t.Errorf("after the second installation: got %v, want an enabled kubelet.service", err)
+	}
+}
+
 // TestRemovalUninstalls runs the scripts of a removal on machines where `nodelet systemd install` has written a file.
 // They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package. A
 // unit of the administrator's stays.
