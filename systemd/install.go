@@ -118,6 +118,25 @@ func (i *Installer) Check(ctx context.Context, separate bool, flags []string) er
 	return err
 }
 
+// Arguments returns the arguments of the agent that Install would start; nil if they are not known, because the kubelet
+// that it would replace does not run. An error says why Install would refuse.
+func (i *Installer) Arguments(ctx context.Context, separate bool, flags []string) ([]string, error) {
+	kubelet, err := i.replaces(ctx, separate, flags)
+	switch {
+	case err != nil:
+		return nil, err
+	case kubelet == nil && len(flags) > 0:
+		return flags, nil
+	case kubelet == nil:
+		return i.presentFlags()
+	}
+	agent, err := i.Running(ctx, kubeletUnit)
+	if err != nil || agent == nil {
+		return nil, err
+	}
+	return agent.Args, nil
+}
+
 // replaces returns the kubelet that Install would replace; nil if it would write nodelet.service. An error says why
 // Install would refuse.
 func (i *Installer) replaces(ctx context.Context, separate bool, flags []string) (kubelet *command, err error) {
@@ -260,22 +279,16 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 // leftRunning reports whether this program still runs as kubelet.service, although the files of the unit name another
 // one: an earlier Uninstall removed the drop-in and then failed.
 func (i *Installer) leftRunning(ctx context.Context) (bool, error) {
-	agents, err := i.Agents(ctx)
+	agent, err := i.Running(ctx, kubeletUnit)
+	if err != nil || agent == nil || strings.TrimSuffix(agent.Program, " (deleted)") != i.Program {
+		return false, err
+	}
+	unit, err := systemctl(ctx, "cat", kubeletUnit)
 	if err != nil {
 		return false, err
 	}
-	for _, a := range agents {
-		if a.Unit != kubeletUnit || strings.TrimSuffix(a.Program, " (deleted)") != i.Program {
-			continue
-		}
-		unit, err := systemctl(ctx, "cat", kubeletUnit)
-		if err != nil {
-			return false, err
-		}
-		kubelet, err := i.kubeletCommand(unit)
-		return err == nil && !sameFile(i.path(kubelet.program), i.path(i.Program)), nil
-	}
-	return false, nil
+	kubelet, err := i.kubeletCommand(unit)
+	return err == nil && !sameFile(i.path(kubelet.program), i.path(i.Program)), nil
 }
 
 // sameFile reports whether both paths lead to the same file.

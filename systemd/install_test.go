@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -460,5 +461,34 @@ func TestUninstallIsNotInterrupted(t *testing.T) {
 			t.Errorf("own unit %v: got %v, want no error", separate, err)
 		}
 		m.check(m.calls, "start --no-block kubelet.service\n")
+	}
+}
+
+// TestArguments checks that the arguments of the agent that Install would start are known before: they come from the
+// flags, the file with the environment of nodelet.service, or the kubelet that runs.
+func TestArguments(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	for env, want := range map[string][]string{
+		"# old: NODELET_ARGS=--v=1\nOTHER=1\nNODELET_ARGS=--config=/c\n": {"--config=/c"},
+		"NODELET_ARGS=\"--config=/c  --v=4\"\n":                          {"--config=/c", "--v=4"},
+		"NODELET_ARGS=--config=/c \\\n --node-labels='a=b c' --x=\"\"\n": {"--config=/c", "--node-labels=a=b c", "--x="},
+		"NODELET_ARGS=\n": {},
+	} {
+		if err := os.WriteFile(m.envFile(), []byte(env), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := m.Arguments(t.Context(), true, nil); err != nil || got == nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, %v, want %q", env, got, err, want)
+		}
+	}
+	if got, err := m.Arguments(t.Context(), true, []string{"--v=2"}); err != nil || !slices.Equal(got, []string{"--v=2"}) {
+		t.Errorf("flags: got %q, %v, want them", got, err)
+	}
+	if got, err := m.Arguments(t.Context(), false, nil); err != nil || got != nil {
+		t.Errorf("no kubelet runs: got %q, %v, want nil", got, err)
+	}
+	m.states(kubeletUnit, fmt.Sprintf("active,MainPID=%d", os.Getpid()))
+	if got, err := m.Arguments(t.Context(), false, nil); err != nil || !slices.Equal(got, os.Args[1:]) {
+		t.Errorf("kubelet: got %q, %v, want %q", got, err, os.Args[1:])
 	}
 }

@@ -102,6 +102,45 @@ func (i *Installer) putBack(ctx context.Context, before earlier) error {
 	return errors.Join(all...)
 }
 
+// presentFlags returns the flags in the file with the environment of nodelet.service.
+func (i *Installer) presentFlags() ([]string, error) {
+	text, err := os.ReadFile(i.envFile())
+	if err != nil {
+		return nil, fmt.Errorf("read the present flags: %w", err)
+	}
+	value := ""
+	for line := range strings.Lines(joined(string(text))) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "NODELET_ARGS="); ok {
+			value = v
+		}
+	}
+	if n := len(value); n > 1 && strings.ContainsRune(`"'`, rune(value[0])) && value[n-1] == value[0] {
+		value = value[1 : n-1]
+	}
+	return words(value), nil
+}
+
+// words splits a value at blanks outside of quotes, and removes the quotes.
+func words(value string) []string {
+	all := []string{}
+	word, within := "", false // within a word, which may be empty
+	var quote rune
+	for _, c := range value + " " {
+		switch {
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote, within = c, true
+		case quote != 0 || c != ' ' && c != '\t':
+			word, within = word+string(c), true
+		case within:
+			all = append(all, word)
+			word, within = "", false
+		}
+	}
+	return all
+}
+
 // remove removes a file, if it exists, as a step.
 func (i *Installer) remove(path string) error {
 	return i.step(func() error {

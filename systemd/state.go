@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -59,6 +60,20 @@ func (i *Installer) Agents(ctx context.Context) ([]Agent, error) {
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// Running returns the agent that runs now, as one of these units if any are named; nil if none does.
+func (i *Installer) Running(ctx context.Context, units ...string) (*Agent, error) {
+	agents, err := i.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range agents {
+		if a.PID != "" && (len(units) == 0 || slices.Contains(units, a.Unit)) {
+			return &a, nil
+		}
+	}
+	return nil, nil
 }
 
 // Replaced reports whether nodelet has replaced the kubelet in its unit.

@@ -238,6 +238,25 @@ case`, 1)
 	}
 }
 
+// TestInstallChecksPackageFlags checks that an installation with the flags in the file of the package checks them, as it
+// does with flags of its own.
+func TestInstallChecksPackageFlags(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must belong to root")
+	}
+	m := newTranscriptMachine(t, []string{"systemd"})
+	dir := filepath.Join(m.root, "etc/default")
+	const flags = "NODELET_ARGS=--container-runtime-endpoint=unix:///nonexistent.sock\n"
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "nodelet"), []byte(flags), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "nodelet: the container runtime at unix:///nonexistent.sock does not answer"
+	if got := m.run(t, "nodelet systemd install --own-unit --dry-run"); !strings.HasPrefix(got, want) {
+		t.Errorf("got %s, want %q", got, want)
+	}
+}
+
 // TestHelpListsCommands checks that --help knows every command.
 func TestHelpListsCommands(t *testing.T) {
 	t.Parallel()

@@ -173,33 +173,33 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("find the kubelet: %w", err)
 	}
-	agents, err := i.Agents(c.Context)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, a := range agents {
-		if a.PID == "" || takeover && a.Unit != "kubelet.service" {
-			continue
-		}
-		m.Serving = true
-		args := a.Args
-		if len(c.Args) > 0 {
-			args = c.Args
-		}
-		found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
-		if takeover {
-			found = append(found, version(c.Context, a)...)
-			if err := i.Check(c.Context, false, nil); err != nil {
-				found = append(found, result("install", Problem, err.Error(),
-					"until then `nodelet systemd install` refuses to replace the kubelet")...)
-			}
-		}
-		return args, found, nil
-	}
+	var units []string
 	if takeover {
-		return nil, nil, errors.New("find the kubelet: systemd runs no kubelet.service now")
+		units = []string{"kubelet.service"}
 	}
-	return nil, nil, nil
+	a, err := i.Running(c.Context, units...)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case a == nil && takeover:
+		return nil, nil, errors.New("find the kubelet: systemd runs no kubelet.service now")
+	case a == nil:
+		return nil, nil, nil
+	}
+	m.Serving = true
+	args := a.Args
+	if len(c.Args) > 0 {
+		args = c.Args
+	}
+	found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
+	if takeover {
+		found = append(found, version(c.Context, *a)...)
+		if err := i.Check(c.Context, false, nil); err != nil {
+			found = append(found, result("install", Problem, err.Error(),
+				"until then `nodelet systemd install` refuses to replace the kubelet")...)
+		}
+	}
+	return args, found, nil
 }
 
 // serving reports whether systemd runs an agent now, as far as systemd answers.
@@ -207,8 +207,8 @@ func serving(ctx context.Context, i *systemd.Installer) bool {
 	if i.Booted() != nil {
 		return false
 	}
-	agents, _ := i.Agents(ctx)
-	return slices.ContainsFunc(agents, func(a systemd.Agent) bool { return a.PID != "" })
+	a, _ := i.Running(ctx)
+	return a != nil
 }
 
 // printAll prints results as text, with a summary.

@@ -79,9 +79,6 @@ func (o installOptions) run(c command.Call) error {
 	if len(*o.accept) > 0 {
 		i.Flags = []string{"--accept-missing=" + strings.Join(*o.accept, ",")}
 	}
-	if err := i.Check(c.Context, *o.separate, c.Args); err != nil {
-		return fmt.Errorf("install nodelet: %w", err)
-	}
 	cfg, err := o.configuration(c, i)
 	if err != nil {
 		return err
@@ -98,19 +95,11 @@ func (o installOptions) run(c command.Call) error {
 
 // configuration returns the configuration with which nodelet will run, or nil if it is not known.
 func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*config.Config, error) {
-	args := c.Args
-	if len(args) == 0 {
-		agents, err := i.Agents(c.Context)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range agents {
-			if a.Unit == "kubelet.service" && a.PID != "" && !*o.separate {
-				args = a.Args
-			}
-		}
+	args, err := i.Arguments(c.Context, *o.separate, c.Args)
+	if err != nil {
+		return nil, fmt.Errorf("install nodelet: %w", err)
 	}
-	if len(args) == 0 {
+	if args == nil {
 		fmt.Fprintln(c.Out, "no kubelet runs now, so its settings and its container runtime are not checked")
 		return nil, nil
 	}
