@@ -245,8 +245,8 @@ func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error 
 	return nil
 }
 
-// Uninstall undoes Install: it restores the kubelet, or removes nodelet.service. It can be repeated after a failure, and
-// the end of ctx ends only the wait for the kubelet.
+// Uninstall undoes Install: it restores the kubelet, or removes nodelet.service. It can be repeated after a failure.
+// Once it has changed something, the end of ctx ends only the wait for the kubelet.
 func (i *Installer) Uninstall(ctx context.Context) error {
 	if err := i.Booted(); err != nil {
 		return err

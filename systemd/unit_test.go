@@ -157,14 +157,15 @@ func TestLaterDropIn(t *testing.T) {
 	const unit = "# /usr/lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet\n"
 	const command = "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --v=2\n"
 	const dir = "/etc/systemd/system/kubelet.service.d/"
+	const later = dir + "override.conf"
 	i := &Installer{Root: t.TempDir()}
 	for text, want := range map[string]string{
 		unit: "",
-		unit + "\n# " + dir + "10-kubeadm.conf\n" + command:                                               "",
-		unit + "\n# " + dir + "override.conf\n" + command:                                                 dir + "override.conf",
-		unit + "\n# /run/systemd/system/kubelet.service.d/99-a.conf\n# of mine\n" + command:               "/run/systemd/",
-		unit + "\n# " + dir + "override.conf\n[Service]\nCPUWeight=1\n":                                   "",
-		unit + "\n# " + dir + "override.conf\n[Service]\n# /etc/a.conf\nExecStart=\nExecStart=/b/kubelet": dir + "override",
+		unit + "\n# " + dir + "10-kubeadm.conf\n" + command:                                    "",
+		unit + "# " + later + "\n" + command:                                                   later,
+		unit + "\n# /run/systemd/system/kubelet.service.d/99-a.conf\n# of mine\n" + command:    "/run/systemd/",
+		unit + "\n# " + later + "\n[Service]\nCPUWeight=1\n":                                   "",
+		unit + "\n# " + later + "\n[Service]\n# /etc/a.conf\nExecStart=\nExecStart=/b/kubelet": later,
 	} {
 		_, err := i.kubeletCommand(text)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

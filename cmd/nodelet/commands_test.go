@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -30,9 +31,15 @@ const asProgram = "NODELET_TEST_AS_PROGRAM"
 const (
 	testRoot = "NODELET_TEST_ROOT"
 	testPath = "NODELET_TEST_PATH"
+	// asKubelet makes a process a kubelet that does nothing until its standard input ends.
+	asKubelet = "NODELET_TEST_AS_KUBELET"
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asKubelet) != "" {
+		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends in any case
+		return
+	}
 	if os.Getenv(asProgram) != "" {
 		root := os.Getenv(testRoot)
 		if root != "" && len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
@@ -238,8 +245,8 @@ case`, 1)
 	}
 }
 
-// TestInstallChecksPackageFlags checks that an installation with the flags in the file of the package checks them, as it
-// does with flags of its own.
+// TestInstallChecksPackageFlags checks that an installation checks the flags in the file of the package as it checks
+// those on its command line.
 func TestInstallChecksPackageFlags(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the program must belong to root")
@@ -254,6 +261,33 @@ func TestInstallChecksPackageFlags(t *testing.T) {
 	const want = "nodelet: the container runtime at unix:///nonexistent.sock does not answer"
 	if got := m.run(t, "nodelet systemd install --own-unit --dry-run"); !strings.HasPrefix(got, want) {
 		t.Errorf("got %s, want %q", got, want)
+	}
+}
+
+// TestAcceptedSettingIsNoProblem checks that `nodelet check --takeover` takes the settings that the operator accepts
+// beside the flags of the kubelet that runs.
+func TestAcceptedSettingIsNoProblem(t *testing.T) {
+	m := newTranscriptMachine(t, []string{"systemd", "kubelet"})
+	kubelet := exec.Command(filepath.Join(m.bin, "nodelet"), "--hostname-override=n", "--qos-reserved=memory=50%")
+	kubelet.Env = []string{asKubelet + "=1"}
+	in, err := kubelet.StdinPipe()
+	if err == nil {
+		err = kubelet.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kubelet.Wait() //nolint:errcheck // it ends when its input does
+	defer in.Close()
+	state := fmt.Sprintf("LoadState=loaded\nActiveState=active\nMainPID=%d\n", kubelet.Process.Pid)
+	if err := os.WriteFile(filepath.Join(m.root, "kubelet"), []byte(state), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for flags, level := range map[string]string{"": "problem", " --accept-missing=qosReserved": "warning"} {
+		want := fmt.Sprintf("\n%-8s setting   --qos-reserved", level)
+		if got := m.run(t, "nodelet check --takeover"+flags); !strings.Contains(got, want) {
+			t.Errorf("flags %q: got %s, want %q in it", flags, got, want)
+		}
 	}
 }
 

@@ -109,13 +109,13 @@ func (c *cluster) commands() (all []string) {
 
 func TestTakeOver(t *testing.T) {
 	c := newCluster(t, "a", "b", "c")
-	out, code := c.takeOver("--batches=1,2", "--install=--accept-missing=qosReserved", "a", "b", "c")
+	out, code := c.takeOver("--batches=1,2", "--accept-missing=qosReserved", "a", "b", "c")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	var want []string
 	for _, n := range []string{"a", "b", "c"} {
-		want = append(want, n+": nodelet check --takeover",
+		want = append(want, n+": nodelet check --takeover --accept-missing=qosReserved",
 			n+": nodelet systemd install --wait=2m --accept-missing=qosReserved")
 	}
 	if got := strings.Join(c.commands(), "\n"); got != strings.Join(want, "\n") {

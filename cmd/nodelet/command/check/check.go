@@ -115,14 +115,15 @@ the defaults.`,
 		Exit: exitCodes,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			takeover := flags.Bool("takeover", false, "check whether nodelet can replace the kubelet that systemd runs now")
+			accept := flags.StringSlice("accept-missing", nil, "settings without effect to accept, such as qosReserved")
 			output := command.OutputFlag(flags)
-			return func(c command.Call) error { return run(c, *takeover, output) }
+			return func(c command.Call) error { return run(c, *takeover, *accept, output) }
 		},
 	}
 }
 
-func run(c command.Call, takeover bool, output *command.Output) error {
-	all, err := look(c, takeover)
+func run(c command.Call, takeover bool, accept []string, output *command.Output) error {
+	all, err := look(c, takeover, accept...)
 	if err != nil {
 		return err
 	}
@@ -143,8 +144,9 @@ func Present(c command.Call) ([]Result, error) {
 	return look(c, false)
 }
 
-// look runs all checks. Only a wrong command line is an error; what keeps the checks from running is a problem.
-func look(c command.Call, takeover bool) ([]Result, error) {
+// look runs all checks; the operator accepts the settings without effect in accept. Only a wrong command line is an
+// error; what keeps the checks from running is a problem.
+func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 	m := &Machine{Root: c.Root, Now: time.Now()}
 	args, before, err := m.arguments(c, takeover)
 	if err != nil {
@@ -158,6 +160,7 @@ func look(c command.Call, takeover bool) ([]Result, error) {
 	case err != nil:
 		return append(before, result("setting", Problem, err.Error(), "correct it: no agent starts with it")...), nil
 	}
+	m.Config.AcceptMissing = append(m.Config.AcceptMissing, accept...)
 	return append(before, m.All(c.Context)...), nil
 }
 
