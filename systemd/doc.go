@@ -6,6 +6,6 @@
 // their installation. It never decides when a pod ends; agent/plan and agent do. Without systemd the notifications do
 // nothing and Install refuses to run.
 //
-// cmd/nodelet and the agent call it. Its only state is a logind drop-in (99-nodelet.conf) that allows a long enough
+// cmd/nodelet and the agent call it. Its only state is a logind drop-in (99-kubelet.conf) that allows a long enough
 // delay, and what Install writes. After a crash systemd restarts the agent and passes the inhibitor lock back to it.
 package systemd

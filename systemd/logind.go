@@ -26,7 +26,7 @@ const (
 	delayPoll       = 100 * time.Millisecond
 	delayPolls      = 50
 	logindConfDir   = "/etc/systemd/logind.conf.d"
-	logindConfFile  = "99-nodelet.conf" // after the kubelet's 99-kubelet.conf: the later name wins
+	logindConfFile  = "99-kubelet.conf" // as the kubelet's, so that either agent can raise the limit
 	logindConfWords = "# Written by nodelet, so that a shutdown waits for the pods (shutdownGracePeriod).\n" +
 		"[Login]\nInhibitDelayMaxSec=%d\n"
 )
@@ -122,11 +122,7 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 	if err != nil || now >= d {
 		return err
 	}
-	if err := os.MkdirAll(logindConfDir, 0o755); err != nil {
-		return fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
-	}
-	text := fmt.Sprintf(logindConfWords, int64((d+time.Second-1)/time.Second))
-	if err := os.WriteFile(filepath.Join(logindConfDir, logindConfFile), []byte(text), 0o644); err != nil {
+	if err := writeDelay(logindConfDir, d); err != nil {
 		return fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
 	}
 	call := l.conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
@@ -145,6 +141,16 @@ func (l *Logind) AllowDelay(ctx context.Context, d time.Duration) error {
 	}
 	return fmt.Errorf("raise logind's InhibitDelayMaxSec: %s/%s sets %s, but logind uses %s: does a later file lower it?",
 		logindConfDir, logindConfFile, d, now)
+}
+
+// writeDelay writes the drop-in of logind, as the kubelet does.
+func writeDelay(dir string, d time.Duration) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf(logindConfWords, int64((d+time.Second-1)/time.Second))
+	_ = os.Remove(filepath.Join(dir, "99-nodelet.conf")) // of an earlier version; it would win
+	return os.WriteFile(filepath.Join(dir, logindConfFile), []byte(text), 0o644)
 }
 
 // Delay takes the lock that delays a shutdown until Release, and stores a copy of it with systemd, so that the shutdown
