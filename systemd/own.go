@@ -162,9 +162,11 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	switch {
 	case err != nil || i.DryRun:
 	case started:
-		fmt.Fprintf(i.Out, "%s removed; pods keep running, and %s is being started\n", ownUnit, kubeletUnit)
+		fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, and %s is being started\n",
+			ownUnit, i.envFile(), kubeletUnit)
 	default:
-		fmt.Fprintf(i.Out, "%s removed; pods keep running, but no node agent manages them: start one\n", ownUnit)
+		fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, but no node agent manages them: start one\n",
+			ownUnit, i.envFile())
 	}
 	return err
 }

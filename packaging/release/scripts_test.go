@@ -90,6 +90,26 @@ func TestReinstalledKubeletStartsAtBoot(t *testing.T) {
 	}
 }
 
+// TestPurgeRemovesOldFlags runs the script of a removal and of a purge: the flags that `nodelet systemd install` has
+// kept beside those of the package go with these.
+func TestPurgeRemovesOldFlags(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "nodelet.old")
+	if err := os.WriteFile(old, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	paths := strings.NewReplacer("/run/systemd/system", "/nonexistent", "/etc/default", dir, "deb-systemd-helper", ":")
+	for _, verb := range []string{"remove", "purge"} {
+		run := exec.Command("sh", "-c", paths.Replace(string(script("deb/nodelet.postrm"))), "postrm", verb)
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Fatalf("%s: got %v: %s", verb, err, out)
+		}
+		if _, err := os.Stat(old); errors.Is(err, os.ErrNotExist) != (verb == "purge") {
+			t.Errorf("%s: got %v for the old flags, want that only a purge removes them", verb, err)
+		}
+	}
+}
+
 // TestRemovalUninstalls runs the scripts of a removal on machines where `nodelet systemd install` has written a file.
 // They run `nodelet systemd uninstall`, for a unit without its program would stay, and hide that of a later package. A
 // unit of the administrator's stays.

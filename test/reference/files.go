@@ -38,7 +38,8 @@ func FilesPage(all []File) string {
 		"- **as the kubelet**: in the same place and format, so that either agent can take over the node.\n" +
 		"- **nodelet only**: the kubelet does not read it. [Rollout](../rollout.md#remove) says how to remove what a purge " +
 		"of the\n  package leaves.\n" +
-		"- **installation**: the package or `nodelet systemd install` writes it, and removes it.\n" +
+		"- **installation**: the package or `nodelet systemd install` writes it. It goes with the package or with " +
+		"`nodelet\n  systemd uninstall`.\n" +
 		"- **only read**: nodelet never writes it.\n\n" +
 		"| file | whose | content |\n|---|---|---|\n")
 	for _, f := range all {
