@@ -23,25 +23,10 @@ const (
 	messagePreempted               = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// NetworkIntact is a condition of nodelet. It is False while the network plugins report a problem with the pod's
-// network. Otherwise the pod does not have this condition.
-const NetworkIntact corev1.PodConditionType = "nodelet.dev/NetworkIntact"
-
-// owned reports whether the node agent owns a condition. It shares DisruptionTarget with the eviction API and others.
-func owned(t corev1.PodConditionType) bool {
-	switch t {
-	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
-		corev1.PodReadyToStartContainers, corev1.PodResizePending, corev1.PodResizeInProgress,
-		corev1.AllContainersRestarting, NetworkIntact:
-		return true
-	}
-	return false
-}
-
-// foreignConditions copies the conditions of other owners unchanged.
+// foreignConditions copies the conditions of other owners unchanged. PodScheduled is added later.
 func (b *builder) foreignConditions() {
 	for _, c := range b.Pod.Status.Conditions {
-		if !owned(c.Type) {
+		if !podutil.OwnsCondition(c.Type) && c.Type != corev1.PodScheduled {
 			b.st.Conditions = append(b.st.Conditions, c)
 		}
 	}
@@ -65,7 +50,7 @@ func (b *builder) conditions() {
 	b.add(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 	if b.NetworkProblem != "" {
 		b.add(corev1.PodCondition{
-			Type:    NetworkIntact,
+			Type:    podutil.NetworkIntact,
 			Status:  corev1.ConditionFalse,
 			Reason:  "NetworkCheckFailed",
 			Message: b.NetworkProblem,

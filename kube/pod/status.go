@@ -45,6 +45,21 @@ func StatusIn(list []corev1.ContainerStatus, name string) *corev1.ContainerStatu
 	return nil
 }
 
+// NetworkIntact is a condition of nodelet. It is False while the network plugins report a problem with the pod's
+// network. Otherwise the pod does not have this condition.
+const NetworkIntact corev1.PodConditionType = "nodelet.dev/NetworkIntact"
+
+// OwnsCondition reports whether a node agent writes and clears a condition. PodScheduled and DisruptionTarget are not
+// among them: it shares these with other components. All others belong to controllers and to readiness gates.
+func OwnsCondition(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers,
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting, NetworkIntact:
+		return true
+	}
+	return false
+}
+
 // Condition is the condition of that type; nil where there is none.
 func Condition(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
 	for i := range list {

@@ -45,7 +45,7 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 	}
 	for i := range from.Conditions {
 		t := from.Conditions[i].Type
-		if owned[t] && podutil.Condition(to.Conditions, t) == nil {
+		if podutil.OwnsCondition(t) && podutil.Condition(to.Conditions, t) == nil {
 			list = append(list, conditionDelete{Patch: "delete", Type: t})
 		}
 	}
@@ -62,7 +62,7 @@ func (p *patch) conditions(from, to *corev1.PodStatus) {
 //     otherwise.
 func sharedCondition(from, to *corev1.PodStatus, c corev1.PodCondition) *corev1.PodCondition {
 	switch {
-	case owned[c.Type]:
+	case podutil.OwnsCondition(c.Type):
 		return &c
 	case c.Type == corev1.PodScheduled:
 		old := podutil.Condition(from.Conditions, c.Type)

@@ -9,19 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// owned are the pod conditions that a node agent writes and clears. All others belong to the scheduler, to controllers
-// and to readiness gates, and are never part of a patch; see sharedCondition for the two that are written jointly.
-var owned = map[corev1.PodConditionType]bool{
-	"nodelet.dev/NetworkIntact":      true, // plan.NetworkIntact
-	corev1.PodReady:                  true,
-	corev1.PodInitialized:            true,
-	corev1.ContainersReady:           true,
-	corev1.PodReadyToStartContainers: true,
-	corev1.PodResizePending:          true,
-	corev1.PodResizeInProgress:       true,
-	corev1.AllContainersRestarting:   true,
-}
-
 // patchFor returns the strategic merge patch that changes the status from into to, with the UID as precondition, or
 // nil if they do not differ in anything that a node agent owns. The lists of container statuses have no merge key in
 // the API and are sent whole; conditions merge by type; address lists are replaced, because their order counts.

@@ -69,7 +69,7 @@ func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 			t.Fatalf("seed %d: %s: %v", seed, body, err)
 		}
 		for _, c := range to.Conditions {
-			if old := podutil.Condition(base.Conditions, c.Type); !owned[c.Type] || sameCondition(old, &c) {
+			if old := podutil.Condition(base.Conditions, c.Type); !podutil.OwnsCondition(c.Type) || sameCondition(old, &c) {
 				continue
 			}
 			if !sameCondition(podutil.Condition(got.Status.Conditions, c.Type), &c) {
@@ -129,7 +129,7 @@ func expected(from, to corev1.PodStatus) corev1.PodStatus {
 	want.QOSClass = from.QOSClass // immutable
 	want.Conditions = nil
 	for _, c := range from.Conditions {
-		if !owned[c.Type] && podutil.Condition(to.Conditions, c.Type) == nil {
+		if !podutil.OwnsCondition(c.Type) && podutil.Condition(to.Conditions, c.Type) == nil {
 			want.Conditions = append(want.Conditions, c)
 		}
 	}

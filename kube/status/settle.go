@@ -86,7 +86,7 @@ func settleCondition(pod *corev1.Pod, last *corev1.PodStatus, c *corev1.PodCondi
 	case c.LastTransitionTime.IsZero():
 		c.LastTransitionTime = stamp
 	}
-	if c.ObservedGeneration == 0 && !resize && (owned[c.Type] || c.Type == corev1.PodScheduled) {
+	if c.ObservedGeneration == 0 && !resize && (podutil.OwnsCondition(c.Type) || c.Type == corev1.PodScheduled) {
 		c.ObservedGeneration = generation(pod)
 	}
 	if old != nil {
