@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // A knob is one thing a user may set: a field of KubeletConfiguration, a flag, or both.
 type knob struct {
 	field string // path of the field, such as "authentication.x509.clientCAFile"; empty if there is only a flag
@@ -43,7 +45,7 @@ const (
 )
 
 // knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.
-var knobs = []knob{
+var knobs = slices.Concat([]knob{
 	// Files.
 	{"", "config", kFile, acts, gFiles, "KubeletConfiguration to read; flags override it", ""},
 	{"", "config-dir", kDir, acts, gFiles, "*.conf files below it are merged over --config in lexical order", ""},
@@ -323,28 +325,23 @@ var knobs = []knob{
 		"Kubernetes has deprecated it; nodelet calls mount itself", ""},
 	{"", "experimental-allocatable-ignore-eviction", kBool, noEffect, gHidden,
 		"Kubernetes has deprecated it; hard thresholds are always reserved", "false"},
-	ofCAdvisor("housekeeping-interval", kDuration, "10s"),
-	ofCAdvisor("global-housekeeping-interval", kDuration, "1m0s"),
-	ofCAdvisor("application-metrics-count-limit", kInt, "100"),
-	ofCAdvisor("boot-id-file", kFile, "/proc/sys/kernel/random/boot_id"),
-	ofCAdvisor("machine-id-file", kString, "/etc/machine-id,/var/lib/dbus/machine-id"),
-	ofCAdvisor("container-hints", kFile, "/etc/cadvisor/container_hints.json"),
-	ofCAdvisor("containerd", kSocket, "/run/containerd/containerd.sock"),
-	ofCAdvisor("containerd-namespace", kString, "k8s.io"),
-	ofCAdvisor("enable-load-reader", kBool, "false"),
-	ofCAdvisor("event-storage-age-limit", kString, "default=24h"),
-	ofCAdvisor("event-storage-event-limit", kString, "default=100000"),
-	ofCAdvisor("log-cadvisor-usage", kBool, "false"),
-	ofCAdvisor("storage-driver-buffer-duration", kDuration, "1m0s"),
-	ofCAdvisor("storage-driver-db", kString, "cadvisor"),
-	ofCAdvisor("storage-driver-host", kString, "localhost:8086"),
-	ofCAdvisor("storage-driver-password", kPassword, "root"),
-	ofCAdvisor("storage-driver-secure", kBool, "false"),
-	ofCAdvisor("storage-driver-table", kString, "stats"),
-	ofCAdvisor("storage-driver-user", kString, "root"),
+	{"", "housekeeping-interval", kDuration, noEffect, gHidden, cAdvisorHelp, "10s"},
 	{"", "pod-infra-container-image", kString, noEffect, gHidden,
 		"the runtime chooses the pause image; older kubeadm still writes this flag", ""},
-}
+}, lostFlags)
+
+// cAdvisorHelp is for flags that a kubelet has or had only because cAdvisor is linked into it.
+const cAdvisorHelp = "a setting of cAdvisor, which nodelet does not contain"
+
+// lostFlags are flags of cAdvisor that the kubelet lost in 1.37; older files still have them.
+var lostFlags = slices.Concat(
+	ofCAdvisor(kString, "", "global-housekeeping-interval", "application-metrics-count-limit", "boot-id-file",
+		"machine-id-file", "container-hints", "containerd", "containerd-namespace", "event-storage-age-limit",
+		"event-storage-event-limit", "storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host",
+		"storage-driver-table", "storage-driver-user"),
+	ofCAdvisor(kBool, "false", "enable-load-reader", "log-cadvisor-usage", "storage-driver-secure"),
+	ofCAdvisor(kPassword, "", "storage-driver-password"),
+)
 
 // aliases are other names of flags: nodelet's shorter ones.
 var aliases = map[string]string{
@@ -352,7 +349,11 @@ var aliases = map[string]string{
 	"manifests":  "pod-manifest-path",
 }
 
-// ofCAdvisor returns the knob of a flag that the kubelet has only because cAdvisor is linked into it.
-func ofCAdvisor(flag string, kind *kind, def string) knob {
-	return knob{"", flag, kind, noEffect, gHidden, "a setting of cAdvisor, which nodelet does not contain", def}
+// ofCAdvisor returns the knobs of flags of cAdvisor.
+func ofCAdvisor(kind *kind, def string, flags ...string) []knob {
+	all := make([]knob, 0, len(flags))
+	for _, flag := range flags {
+		all = append(all, knob{"", flag, kind, noEffect, gHidden, cAdvisorHelp, def})
+	}
+	return all
 }

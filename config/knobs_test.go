@@ -84,7 +84,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 		t.Errorf("the list: got %d flags, want 130", len(seen))
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
-		own := slices.Contains(ownFlags, f.Name) || strings.HasPrefix(f.Name, "help")
+		own := isOwn(f.Name) || strings.HasPrefix(f.Name, "help")
 		if !seen[f.Name] && !own {
 			t.Errorf("got flag --%s, want only those of the kubelet and nodelet's own", f.Name)
 		}

@@ -27,17 +27,15 @@ type Setting struct {
 	Own bool
 }
 
-// ownFlags are the flags that the kubelet does not have, or does not have any more.
+// ownFlags are flags that the kubelet does not have, besides lostFlags.
 var ownFlags = []string{
 	"network", "cni-conf", "cni-conf-dir", "cni-bin-dir", "cni-networks-dir", "cni-call-timeout", "cni-check-period",
 	"non-masquerade-cidr", "accept-missing", "pod-infra-container-image",
+}
 
-	// Of cAdvisor; the kubelet lost them in 1.37, and older files still have them.
-	"global-housekeeping-interval", "application-metrics-count-limit", "boot-id-file", "machine-id-file",
-	"container-hints", "containerd", "containerd-namespace", "enable-load-reader", "event-storage-age-limit",
-	"event-storage-event-limit", "log-cadvisor-usage", "storage-driver-buffer-duration", "storage-driver-db",
-	"storage-driver-host", "storage-driver-password", "storage-driver-secure", "storage-driver-table",
-	"storage-driver-user",
+// isOwn reports whether the kubelet does not have a flag.
+func isOwn(flag string) bool {
+	return slices.Contains(ownFlags, flag) || slices.ContainsFunc(lostFlags, func(k knob) bool { return k.flag == flag })
 }
 
 // Settings returns all settings, by topic.
@@ -50,7 +48,7 @@ func Settings() []Setting {
 			Default: defaultText(k),
 			Topic:   groupTitles[k.group],
 			Help:    k.help,
-			Own:     slices.Contains(ownFlags, k.flag),
+			Own:     isOwn(k.flag),
 		}
 		s.Support, s.Difference = k.support()
 		if k.flag != "" {

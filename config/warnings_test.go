@@ -45,10 +45,10 @@ func TestWarnings(t *testing.T) {
 		"--lock-file is accepted but has no effect in nodelet: nodelet locks its root directory",
 		"--housekeeping-interval is accepted but has no effect in nodelet: " +
 			"a setting of cAdvisor, which nodelet does not contain",
-		"--storage-driver-user is accepted but has no effect in nodelet: a setting " +
-			"of cAdvisor, which nodelet does not contain",
 		"--pod-infra-container-image is accepted but has no effect in nodelet: the runtime chooses the pause image; " +
 			"older kubeadm still writes this flag",
+		"--storage-driver-user is accepted but has no effect in nodelet: a setting " +
+			"of cAdvisor, which nodelet does not contain",
 		"featureGates.APIServerIdentity is accepted but has no effect in nodelet: it is not a gate of the kubelet",
 		"featureGates.EnvFiles is accepted but has no effect in nodelet",
 		"featureGates.HugepageAwareEviction is accepted but has no effect in nodelet",
