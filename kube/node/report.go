@@ -183,7 +183,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	changed := !sameStatus(old.Status, status) ||
 		!maps.Equal(old.Labels, wanted.Labels) ||
 		!maps.Equal(old.Annotations, wanted.Annotations)
-	if !changed && now.Before(r.state.nextReport) {
+	if !changed && r.state.failed == 0 && now.Before(r.state.nextReport) {
 		return
 	}
 	updated, err := r.send(ctx, old, wanted)

@@ -111,3 +111,33 @@ func TestShownWithoutCluster(t *testing.T) {
 		}
 	})
 }
+
+// TestRevertedChange checks that a status is sent after a refusal, also if the change that was refused has reverted
+// since: only then is it known that the API server accepts statuses again.
+func TestRevertedChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := atomic.Bool{}
+		api := &fakeAPI{before: func(r *http.Request) error {
+			if r.Method == http.MethodPatch && refuse.Load() {
+				return apierrors.NewUnauthorized("no")
+			}
+			return nil
+		}}
+		b := start(t, api, nil)
+		b.setRuntime(readyRuntime)
+		b.SetPressure(Pressure{}, judged)
+		settle(10 * time.Second)
+		refuse.Store(true)
+		b.SetPressure(Pressure{Disk: true}, judged)
+		settle(time.Second)
+		b.SetPressure(Pressure{}, judged)
+		refuse.Store(false)
+		for range 6 {
+			b.setRuntime(readyRuntime)
+			settle(10 * time.Second)
+		}
+		if c := find(Shown(b.Reporter).Status.Conditions, corev1.NodeReady); c.Status != corev1.ConditionTrue {
+			t.Errorf("Ready is shown as %s (%s), want True", c.Status, c.Message)
+		}
+	})
+}
