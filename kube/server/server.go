@@ -26,8 +26,9 @@ const (
 	// bodyTime and maxBody bound the body of a request.
 	bodyTime = 30 * time.Second
 	maxBody  = 1 << 20
-	// maxHeader is the kubelet's: the URL contains the command of an exec.
-	maxHeader = 1 << 20
+	// maxHeader bounds the headers of a request, with its URL, which contains the command of an exec. In memory, short
+	// headers take about 16 times what the client sends.
+	maxHeader = 256 << 10
 	// writeTime bounds the writing of an answer to a caller that has no permission, or needs none.
 	writeTime = 5 * time.Minute
 	// answerTime bounds an answer to others that is not a stream, as in the kubelet: a log file may be large, and a
@@ -212,11 +213,13 @@ func listenAt(addr netip.AddrPort) func() (net.Listener, error) {
 
 // httpServer sets no time limit for a whole request, because streams and followed logs last; limits bounds the others.
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
-	return &http.Server{
+	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	(&pending{}).limit(srv)
+	return srv
 }
 
 // limits bounds what a caller may send and how slowly it may read. It comes before the authentication.
@@ -237,6 +240,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
 	defer s.count("readwrite", r, &to)()
 	if s.auth.pass(w, r, to) {
+		authorized(r)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		to.handle(w, r)
 	}

@@ -1,0 +1,129 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/pipe"
+)
+
+// addressed is a listener whose connections come from the address that dial sets.
+type addressed struct {
+	*pipe.Listener
+	from netip.AddrPort
+}
+
+type addressedConn struct {
+	net.Conn
+	from netip.AddrPort
+}
+
+func (c *addressedConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.from) }
+
+func (l *addressed) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &addressedConn{c, l.from}, nil
+}
+
+// dial makes a TLS connection from an address and sends the beginning of a request on it.
+func (l *addressed) dial(t *testing.T, from string) net.Conn {
+	t.Helper()
+	l.from = netip.AddrPortFrom(netip.MustParseAddr(from), 1024)
+	c, err := l.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	client := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	if _, err := io.WriteString(client, "GET /healthz HTTP/1.1\r\nHost: node-1\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return client
+}
+
+// TestPendingConnectionsAreBounded checks that clients which do not complete a request have few connections, and that
+// those from one address neither close a connection that was authorized nor one from another address.
+func TestPendingConnectionsAreBounded(t *testing.T) {
+	serving := newAuthority(t, "client-ca").issue(t, "node-1", nil, nil)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := server.New(server.Config{Anonymous: true, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler),
+			TLS:    &tls.Config{Certificates: []tls.Certificate{*serving}},
+			Mounts: []server.Mount{{Path: "/healthz", Handler: echo}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &addressed{Listener: pipe.Listen()}
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		go func() { _ = s.Serve(ctx, l) }()
+
+		authorized := l.dial(t, "192.0.2.1")
+		complete(t, authorized)
+		slow := l.dial(t, "192.0.2.2")
+		var open atomic.Int32
+		for range 300 {
+			c := l.dial(t, "192.0.2.3")
+			open.Add(1)
+			go func() {
+				defer open.Add(-1)
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+		synctest.Wait()
+		if got := open.Load(); got < 1 || got > 255 {
+			t.Errorf("got %d open connections from one address, want 1 to 255", got)
+		}
+		complete(t, slow)
+		if _, err := fmt.Fprint(authorized, "GET /healthz HTTP/1.1\r\nHost: node-1\r\n"); err != nil {
+			t.Error(err)
+		}
+		complete(t, authorized)
+	})
+}
+
+// complete sends the end of a request and reads the answer.
+func complete(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := io.WriteString(c, "\r\n"); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Errorf("got %v, want an answer", err)
+		return
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s, %v, want 200", resp.Status, err)
+	}
+}
+
+// TestLargeHeadersAreRefused checks that the command of an exec may be long, and that the headers of a request are
+// bounded.
+func TestLargeHeadersAreRefused(t *testing.T) {
+	s := newStand(t, func(cfg *server.Config) { cfg.Anonymous, cfg.AlwaysAllow = true, true })
+	c := s.client(nil)
+	if code, _ := s.ask(c, http.MethodGet, "/healthz?command="+strings.Repeat("x", 200<<10), nil); code != http.StatusOK {
+		t.Errorf("200 KiB: got status %d, want 200", code)
+	}
+	large := map[string]string{"X": strings.Repeat("x", 512<<10)}
+	if code, _ := s.ask(c, http.MethodGet, "/healthz", large); code != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("512 KiB: got status %d, want 431", code)
+	}
+}
