@@ -171,13 +171,13 @@ func (o groupOwner) right(st unix.Statx_t) bool {
 }
 
 // singleUser returns the user as which all containers of a pod run, or nil if there are several. This user owns the
-// pod's tokens (KEP-2451).
+// pod's tokens (KEP-2451). Ephemeral containers do not count, as with the kubelet: they come later.
 func singleUser(pod *corev1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		podUser = sc.RunAsUser
 	}
-	for _, c := range podutil.Containers(&pod.Spec) {
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
 		effective := podUser
 		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			effective = sc.RunAsUser

@@ -154,7 +154,7 @@ func TestTokenOwner(t *testing.T) {
 				if i == 0 {
 					pod.Spec.InitContainers = []corev1.Container{{Name: "init", SecurityContext: sc}}
 					pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
-						EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", SecurityContext: sc}}}
+						EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}}
 				}
 				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{SecurityContext: sc})
 			}
