@@ -140,7 +140,8 @@ func (c *Client) await(why string) {
 }
 
 // load returns the configuration to use and its certificate, nil if it has none. With Rotate the certificate in
-// cert-dir is used if it was written after the kubeconfig: a kubeconfig that contains its certificate is not updated.
+// cert-dir is used if that of the kubeconfig is not valid, or if it was written after the kubeconfig: a kubeconfig that
+// contains its certificate is not updated.
 func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	rc, err := client.LoadConfig(c.cfg.Kubeconfig)
 	if err != nil {
@@ -197,7 +198,7 @@ func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
 	}
 	at, err := os.Stat(c.cfg.Kubeconfig)
 	pair, pairErr := os.Stat(c.store.current())
-	return named == nil || err != nil || pairErr == nil && !at.ModTime().After(pair.ModTime())
+	return checkValid(named, now) != nil || err != nil || pairErr == nil && !at.ModTime().After(pair.ModTime())
 }
 
 func (c *Client) user() string { return "system:node:" + c.cfg.Node }

@@ -298,6 +298,28 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	}
 }
 
+// TestExpiredInNewerKubeconfig checks that a kubeconfig which was written after the stored certificate, but whose own
+// has expired, does not replace it.
+func TestExpiredInNewerKubeconfig(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	now := time.Now()
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+	id, err := NewClient(cfg) // stores the certificate
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-time.Hour)), c.caPEM())
+	later := now.Add(time.Minute)
+	if err := os.Chtimes(cfg.Kubeconfig, later, later); err != nil {
+		t.Fatal(err)
+	}
+	again, err := NewClient(cfg)
+	if err != nil || !again.leaf.Load().Equal(id.leaf.Load()) {
+		t.Errorf("got a certificate that expires at %v, %v, want the stored one", again.Expires(), err)
+	}
+}
+
 // TestReload checks that existing clients use a kubeconfig that another program writes.
 func TestReload(t *testing.T) {
 	c := newCluster(t)
