@@ -113,20 +113,26 @@ func TestSilentPath(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	hostPath := &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}
-	ended := make(chan error, 3)
+	ended := make(chan error, 4)
 	go func() {
 		volume := &corev1.Volume{Name: "share", VolumeSource: corev1.VolumeSource{HostPath: hostPath}}
 		_, err := v.Mount(ctx, Request{Pod: testPod(), Volume: volume, Now: time.Now()}, testObjects())
 		ended <- err
 	}()
-	for _, source := range []corev1.PersistentVolumeSource{localOf(path, nil), {HostPath: hostPath}} {
+	device := persistent(testPod(), localOf(path, nil))
+	device.Block = true
+	for _, p := range []Persistent{
+		persistent(testPod(), localOf(path, nil)),
+		device,
+		persistent(testPod(), corev1.PersistentVolumeSource{HostPath: hostPath}),
+	} {
 		go func() {
-			_, err := v.MountPersistent(ctx, persistent(testPod(), source))
+			_, err := v.MountPersistent(ctx, p)
 			ended <- err
 		}()
 	}
 	limit := time.After(time.Minute)
-	for range 3 {
+	for range cap(ended) {
 		select {
 		case err := <-ended:
 			if !errors.Is(err, context.DeadlineExceeded) {

@@ -99,7 +99,8 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	return mount, other == "", release, nil
 }
 
-// isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error.
+// isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error. It
+// follows links, as in names below /dev/disk.
 func (v *FS) isDevice(ctx context.Context, path string) (bool, error) {
 	info, err := v.statNode(ctx, path)
 	if err != nil {

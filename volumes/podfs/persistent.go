@@ -46,7 +46,7 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	}
 	switch s := p.PV.Spec.PersistentVolumeSource; {
 	case s.Local != nil && p.Block:
-		return blockDevice(s.Local.Path)
+		return v.localDevice(ctx, s.Local.Path)
 	case s.Local != nil:
 		return v.mountLocal(ctx, p, s.Local)
 	case p.Block:
@@ -78,16 +78,13 @@ func MountOptions(pv *corev1.PersistentVolume) []string {
 	return pv.Spec.MountOptions
 }
 
-// blockDevice finds a device of the node. It follows links, as in names below /dev/disk.
-func blockDevice(path string) (Mounted, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return Mounted{}, err
+// localDevice finds the device of a local block volume.
+func (v *FS) localDevice(ctx context.Context, path string) (Mounted, error) {
+	isDevice, err := v.isDevice(ctx, path)
+	if err == nil && !isDevice {
+		err = fmt.Errorf("%s is not a block device", path)
 	}
-	if m := info.Mode(); m&os.ModeDevice == 0 || m&os.ModeCharDevice != 0 {
-		return Mounted{}, fmt.Errorf("%s is not a block device", path)
-	}
-	return Mounted{Device: path}, nil
+	return Mounted{Device: path}, err
 }
 
 // makePoint makes a volume's directory, and calls mount if nothing is mounted on it. It does not open what is mounted:

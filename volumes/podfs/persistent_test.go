@@ -96,6 +96,11 @@ func TestPersistentRefused(t *testing.T) {
 		"no block device": {
 			corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: file}},
 			true,
+			"is neither a directory nor a block device",
+		},
+		"directory as block": {
+			corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Dir(file)}},
+			true,
 			"is not a block device",
 		},
 		"nfs as block": {
