@@ -2,8 +2,9 @@
 //
 // It owns the pulls in progress. It parses image names, finds credentials in pull secrets, in the node's files and from
 // credential providers (package provider), asks the runtime to pull, and records who may use a pulled image (package
-// records). Requests for the same image with the same credentials share one pull. It removes images that no container
-// uses when the disk fills up, or when they have been unused for too long.
+// records). Requests for the same image with the same credentials, by pods of one namespace with the same annotations,
+// share one pull. It removes images that no container uses when the disk fills up, or when they have been unused for
+// too long.
 //
 // It never decides when to try a pull again (that is up to agent/plan), never removes an image that a container uses,
 // and never logs or reports the content of a credential.

@@ -9,7 +9,7 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
-// flight is a pull under way, shared by all requests for the same image with the same credentials.
+// flight is a pull under way, shared by all requests with the same key.
 type flight struct {
 	// waiters is guarded by the puller's mutex.
 	waiters int
@@ -20,17 +20,19 @@ type flight struct {
 	err    error
 }
 
-// key is the same for jobs that may share a pull.
+// key is the same for jobs that may share a pull: by the namespace and the annotations, runtimes check signatures and
+// choose the snapshotter.
 func (j job) key() string {
 	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", j.sandbox.GetMetadata().GetNamespace(), j.sandbox.GetAnnotations()) // fmt sorts maps
 	for _, c := range j.credentials {
 		fmt.Fprintf(h, "%q %q\n", c.login.Username, c.login.Password)
 	}
 	return fmt.Sprintf("%s\n%x", j.name.pull, h.Sum(nil))
 }
 
-// share pulls an image, or waits for a pull of the same image with the same credentials. A pull is cancelled when the
-// last request that waits for it has ended.
+// share pulls an image, or waits for a pull with the same key. A pull is cancelled when the last request that waits for
+// it has ended.
 func (p *Puller) share(ctx context.Context, j job) (Result, error) {
 	f := p.join(ctx, j)
 	select {

@@ -145,6 +145,37 @@ func flights(p *Puller) int {
 	return len(p.flights)
 }
 
+// TestSandboxesThatShareAPull checks that pods share a pull only if the runtime would pull the image for each of them
+// in the same way: the namespace chooses the policy for signatures, and annotations the snapshotter.
+func TestSandboxesThatShareAPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Config{})
+		rt.Publish(fake.RemoteImage{Name: "app:1", Takes: time.Minute})
+		var all sync.WaitGroup
+		for _, sandbox := range []*runtimeapi.PodSandboxConfig{
+			{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "a", Name: "1"}},
+			{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "a", Name: "2"}},
+			{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "b", Name: "1"}},
+			{
+				Metadata:    &runtimeapi.PodSandboxMetadata{Namespace: "a", Name: "3"},
+				Annotations: map[string]string{"io.containerd.cri.runtime-handler": "kata"},
+			},
+		} {
+			r := pullRequest{Image: "app:1", Policy: corev1.PullAlways}.request()
+			r.Sandbox = func() (*runtimeapi.PodSandboxConfig, error) { return sandbox, nil }
+			all.Go(func() {
+				if _, err := p.Ensure(t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := rt.Verbs()["PullImage"]; n != 3 {
+			t.Errorf("got %d pulls, want 3: for two pods of one namespace, another namespace, and other annotations", n)
+		}
+	})
+}
+
 // TestOnePullForAll checks that the same image with the same credentials is pulled once for all who wait, another
 // time for others.
 func TestOnePullForAll(t *testing.T) {
