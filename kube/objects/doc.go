@@ -1,6 +1,6 @@
 // Package objects provides the API objects that pods refer to: ConfigMaps and Secrets, tokens of service accounts,
-// services for environment variables, image pull secrets, runtime classes, ClusterTrustBundles, certificates that
-// signers issue to pods.
+// services for environment variables, image pull secrets, service accounts for pulls, runtime classes,
+// ClusterTrustBundles, certificates that signers issue to pods.
 //
 // It owns the copies in memory of the objects that pods use now, and the watches that keep them up to date: one for
 // each ConfigMap or Secret that a volume shows, shared by all pods that show it, because the Node authorizer allows a

@@ -64,6 +64,8 @@ type Config struct {
 	// TrustBundles and PodCertificates are the feature gates for volumes that show ClusterTrustBundles and certificates of
 	// pods.
 	TrustBundles, PodCertificates bool
+	// ServiceAccounts says that images may be pulled with tokens of service accounts: Prime reads those of the pods.
+	ServiceAccounts bool
 	// NodeName and NodeUID identify this node in PodCertificateRequests.
 	NodeName string
 	NodeUID  func(ctx context.Context) (types.UID, error)
@@ -80,6 +82,7 @@ func Settings(c *config.Config) Config {
 	return Config{
 		TrustBundles:    c.Gate("ClusterTrustBundle") && c.Gate("ClusterTrustBundleProjection"),
 		PodCertificates: c.Gate("PodCertificateRequest"),
+		ServiceAccounts: c.Providers.Config != "" && c.Gate("KubeletServiceAccountTokenForCredentialProviders"),
 		NodeName:        c.Node.Name,
 	}
 }
@@ -107,6 +110,8 @@ type Objects struct {
 	mu      sync.Mutex
 	entries map[key]*entry
 	pods    map[types.UID][]Ref
+	// accounts has the service accounts of pods, for outages of the API server.
+	accounts map[types.UID]*corev1.ServiceAccount
 
 	// priming is held during Prime, so that objects are read one after the other.
 	priming  sync.Mutex
@@ -123,6 +128,7 @@ func New(cfg Config) *Objects {
 		apiServer: &apiServer{cfg, newLimiter()},
 		entries:   map[key]*entry{},
 		pods:      map[types.UID][]Ref{},
+		accounts:  map[types.UID]*corev1.ServiceAccount{},
 	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.certificates = podCertificates{apiServer: o.apiServer, run: o.run, sources: map[certSource]*podCertificate{}}
@@ -157,6 +163,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 	}
 	if len(refs) == 0 {
 		delete(o.pods, pod)
+		delete(o.accounts, pod)
 	} else {
 		o.pods[pod] = slices.Clone(refs)
 	}

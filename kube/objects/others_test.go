@@ -107,6 +107,44 @@ func TestPullSecretsWhileServerIsAway(t *testing.T) {
 	})
 }
 
+// TestServiceAccountWhileServerIsAway checks that a container of a running pod can start again if its image was pulled
+// with a token of its service account. It is forgotten with the pod, and when it does not exist any more.
+func TestServiceAccountWhileServerIsAway(t *testing.T) {
+	run(t, func(b *bench) {
+		b.o.cfg.ServiceAccounts = true
+		b.server.Put(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "sa-uid",
+			Annotations: map[string]string{"r/role": "puller"}}})
+		pod := testPod()
+		use := func() {
+			b.o.UsePod(pod, false)
+			b.o.Prime(pod) // as after a restart of the agent
+			synctest.Wait()
+			b.server.Intercept(down)
+		}
+		use()
+		got, err := b.o.ServiceAccount(b.Context(), pod)
+		if err != nil || got.UID != "sa-uid" || got.Namespace != "ns" || got.Annotations["r/role"] != "puller" {
+			b.Errorf("got %v, %v, want what was read last", got, err)
+		}
+		b.o.Drop(pod.UID)
+		if got, err := b.o.ServiceAccount(b.Context(), pod); err == nil {
+			b.Errorf("after the pod: got %v, want an error", got)
+		}
+		b.server.Intercept(nil)
+		use()
+		b.server.Intercept(nil)
+		b.server.Delete("serviceaccounts", "ns", "sa")
+		for _, intercept := range []func(*http.Request) *apierrors.StatusError{nil, down} {
+			b.server.Intercept(intercept)
+			if got, err := b.o.ServiceAccount(b.Context(), pod); err == nil {
+				b.Errorf("after it was deleted: got %v, want an error", got)
+			}
+		}
+		b.server.Intercept(nil)
+		b.o.Drop(pod.UID)
+	})
+}
+
 func TestRuntimeHandler(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"})

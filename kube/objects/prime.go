@@ -23,6 +23,9 @@ func (o *Objects) Prime(pod *corev1.Pod) {
 				_, _ = o.get(o.ctx, k)
 			}
 		}
+		if o.cfg.ServiceAccounts && pod.Spec.ServiceAccountName != "" && o.account(pod) == nil {
+			_, _ = o.ServiceAccount(o.ctx, pod)
+		}
 		class := ptr.Deref(pod.Spec.RuntimeClassName, "")
 		if _, known := o.classes.Load(class); !known {
 			_, _ = o.RuntimeHandler(o.ctx, class)
