@@ -122,13 +122,17 @@ func TestImageForEveryPod(t *testing.T) {
 }
 
 // TestProvidedForAccount checks that an image that was pulled with a provider's login for a service account is that
-// account's.
+// account's, also while the provider fails: tokens come from the API server.
 func TestProvidedForAccount(t *testing.T) {
+	failing := false
 	providers := func(_ context.Context, pod *corev1.Pod, _ string) ([]Provided, []string) {
 		source := Source{UID: pod.UID, Namespace: "ns", Name: pod.Spec.ServiceAccountName, ServiceAccount: true}
 		password := "pw"
 		if source.Name != "builder" {
 			password = "wrong"
+		}
+		if failing {
+			return []Provided{{Source: source}}, []string{"failing"}
 		}
 		return []Provided{{Source: source, Logins: map[string]*Login{"r.io": {Username: "u", Password: password}}}}, nil
 	}
@@ -138,17 +142,23 @@ func TestProvidedForAccount(t *testing.T) {
 		for _, tc := range []struct {
 			account string
 			policy  corev1.PullPolicy
+			failing bool
 			want    bool
 		}{
-			{"builder", corev1.PullIfNotPresent, true},
-			{"builder", corev1.PullNever, true},
-			{"visitor", corev1.PullNever, false},
-			{"visitor", corev1.PullIfNotPresent, false},
+			{"builder", corev1.PullIfNotPresent, true, false},
+			{"builder", corev1.PullIfNotPresent, false, true},
+			{"builder", corev1.PullNever, false, true},
+			{"builder", corev1.PullNever, true, true},
+			{"builder", corev1.PullAlways, true, false},
+			{"visitor", corev1.PullNever, false, false},
+			{"visitor", corev1.PullNever, true, false},
+			{"visitor", corev1.PullIfNotPresent, false, false},
 		} {
+			failing = tc.failing
 			pod := &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: tc.account}}
 			_, err := p.Ensure(t.Context(), pullRequest{Image: "r.io/app:1", Policy: tc.policy, Pod: pod}.request())
 			if (err == nil) != tc.want {
-				t.Errorf("%s, %s: got %v, want success %t", tc.account, tc.policy, err, tc.want)
+				t.Errorf("%s, %s, failing %t: got %v, want success %t", tc.account, tc.policy, tc.failing, err, tc.want)
 			}
 		}
 	})

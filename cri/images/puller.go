@@ -62,6 +62,7 @@ func Settings(c *config.Config) Config {
 type Provided struct {
 	// Source is the service account for whose token it was given, or zero: then the whole node may use it.
 	Source Source
+	// Logins is nil if the provider failed. A service account may then use the images that were pulled for it.
 	Logins map[string]*Login
 }
 
@@ -158,6 +159,7 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
 	began := time.Now()
 	j := job{image: r.Image, name: n, sandbox: sandbox}
 	j.credentials, j.problems = lookUp()
+	j.credentials = slices.DeleteFunc(slices.Clone(j.credentials), func(c credential) bool { return c.login == nil })
 	got, err := p.share(ctx, j)
 	if err != nil {
 		return Result{}, err
@@ -209,23 +211,26 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 }
 
 // credentials finds the credentials for an image: those of the pull secrets first, then the node's, then those of
-// credential providers.
+// credential providers. They end with the service accounts whose provider failed, without a login.
 func (p *Puller) credentials(ctx context.Context, n name, r Request) ([]credential, []string) {
 	ofPod, problems := secretKeyring(r.Secrets(ctx))
 	ofNode, more := nodeKeyring(p.cfg.NodeConfigs)
 	problems = append(problems, more...)
-	var ofProviders keyring
+	var ofProviders, failed keyring
 	given, more := p.cfg.Providers(ctx, r.Pod, n.repository)
 	problems = append(problems, more...)
 	for _, g := range given {
 		ofProviders.add(g.Source, g.Logins)
+		if g.Logins == nil && g.Source.ServiceAccount {
+			failed = append(failed, credential{source: g.Source})
+		}
 	}
 	ofProviders.sort()
 	for _, problem := range problems {
 		p.log.Warn("cannot use some registry credentials", "image", r.Image, "problem", problem)
 	}
 	return slices.Concat(ofPod.lookup(n.repository), ofNode.lookup(n.repository),
-		ofProviders.lookup(n.repository)), problems
+		ofProviders.lookup(n.repository), failed), problems
 }
 
 // job is one pull to be made.

@@ -147,8 +147,10 @@ func TestTokenAsPassword(t *testing.T) {
 			tokenFields(cacheType, "requireServiceAccount: true"))
 		newCluster().serve(&w.options)
 		given, problems := w.start(t).Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
-		if len(problems) != problemsWanted || len(given) != 1-problemsWanted {
-			t.Errorf("%s: got %d logins and the problems %q, want %d problems", cacheType, len(given), problems, problemsWanted)
+		if len(problems) != problemsWanted || len(given) != 1 || len(given[0].Logins) != 1-problemsWanted ||
+			given[0].Source.UID != "sa-1" {
+			t.Errorf("%s: got %+v and the problems %q, want the account and %d problems", cacheType, given, problems,
+				problemsWanted)
 		}
 		if strings.Contains(w.log.String(), "token-aud") || problemsWanted == 1 &&
 			!strings.Contains(w.log.String(), "cacheType") {

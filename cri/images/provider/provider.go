@@ -70,8 +70,8 @@ func New(o Options) (*Providers, error) {
 }
 
 // Ask returns the logins of the providers for a repository with its registry, such as registry.example.com/team/app, in
-// the order of the configuration. A provider that fails gives none: the log has the reason, and problems, which users
-// of the cluster may see, only the name of the provider.
+// the order of the configuration. A provider that fails gives none, but perhaps the service account for which it was
+// asked: the log has the reason, and problems, which users of the cluster may see, only the name of the provider.
 func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 	repository string) (given []images.Provided, problems []string) {
 	for _, one := range p.all {
@@ -83,7 +83,9 @@ func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 			p.log.Warn("credential provider failed", "provider", one.program.name, "repository", repository, "err", err)
 			problems = append(problems, fmt.Sprintf("credential provider %s gave no login; the log of the node agent says why",
 				one.program.name))
-			continue
+			if !answer.Source.ServiceAccount {
+				continue
+			}
 		}
 		given = append(given, answer)
 	}
@@ -114,7 +116,7 @@ func (p *provider) serves(repository string) bool {
 	return false
 }
 
-// ask returns the cached answer, or else runs the program.
+// ask returns the cached answer, or else runs the program. The service account may be known also with an error.
 func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) (images.Provided, error) {
 	who, wanted, err := p.identify(ctx, pod)
 	if err != nil || !wanted {
@@ -134,7 +136,7 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		given.Logins, _ = a.Val.(map[string]*images.Login)
 		return given, a.Err
 	case <-ctx.Done():
-		return images.Provided{}, context.Cause(ctx)
+		return given, context.Cause(ctx)
 	}
 }
 
