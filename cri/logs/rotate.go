@@ -29,6 +29,9 @@ const (
 	tmp = ".tmp"
 	// rotatedAt is the time in the name of a rotated log.
 	rotatedAt = "20060102-150405"
+	// hugeFactor is how many times MaxBytes a rotated log may have to be compressed. Others stay: they take long, and
+	// everybody who can write to the directory can put one there.
+	hugeFactor = 100
 )
 
 // A Log is the log of a running container.
@@ -95,18 +98,25 @@ func (r *Rotator) Round(ctx context.Context) {
 		return
 	}
 	defer root.Close()
+	old := make([][]string, len(all))
+	r.each(ctx, all, func(i int, l Log) error {
+		due, err := r.due(root, l)
+		if err == nil && due {
+			old[i], err = r.rotate(ctx, l)
+		}
+		return err
+	})
+	// After all rotations, because it may take long.
+	r.each(ctx, all, func(i int, l Log) error { return r.compress(ctx, l, old[i]) })
+}
+
+// each calls do for all logs, Workers at a time, and logs the errors.
+func (r *Rotator) each(ctx context.Context, all []Log, do func(i int, l Log) error) {
 	var g errgroup.Group
 	g.SetLimit(max(1, r.Workers))
-	for _, l := range all {
-		due, err := r.due(root, l)
-		if err == nil && !due {
-			continue
-		}
+	for i, l := range all {
 		g.Go(func() error {
-			if err == nil {
-				err = r.rotate(ctx, l)
-			}
-			if err != nil && ctx.Err() == nil {
+			if err := do(i, l); err != nil && ctx.Err() == nil {
 				r.Log.Warn("cannot rotate a container log, trying again", "container", l.ID, "log", l.Path, "err", err,
 					"retryIn", r.Interval)
 			}
@@ -129,37 +139,50 @@ func (r *Rotator) due(root *os.File, l Log) (bool, error) {
 	return err == nil && info.Mode&unix.S_IFMT == unix.S_IFREG && info.Size >= r.MaxBytes, err
 }
 
-// rotate gives a container a new log. The order is the kubelet's: first old files are removed and compressed, so that
-// the file that was written last stays uncompressed for a while, for collectors that still read it.
-func (r *Rotator) rotate(ctx context.Context, l Log) error {
-	path, err := r.Dir.open(filepath.Dir(l.Path), os.O_RDONLY)
+// rotate gives a container a new log, and returns older ones to compress. As with the kubelet, the file that was
+// written last is not among them: it stays uncompressed for a while, for collectors that still read it.
+func (r *Rotator) rotate(ctx context.Context, l Log) (old []string, err error) {
+	dir, err := r.open(l)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // the pod is going
+		return nil, nil // the pod is going
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	dir := &rotation{File: path, name: filepath.Base(l.Path), moving: &r.Dir.moving}
 	defer dir.Close()
 	if !dir.has(dir.name) { // removed, or renamed by an agent that then ended
-		return r.Reopen(ctx, l.ID)
+		return nil, r.Reopen(ctx, l.ID)
 	}
-	old, err := dir.tidy(max(0, r.MaxFiles-2))
-	if err != nil {
-		return err
-	}
-	var failed error // an old log that cannot be compressed, as on a full disk, does not let the newest one grow
-	for _, name := range old {
-		failed = errors.Join(failed, dir.compress(ctx, name))
-	}
-	if ctx.Err() != nil {
-		return failed
+	if old, err = dir.tidy(max(0, r.MaxFiles-2)); err != nil {
+		return nil, err
 	}
 	now := time.Now
 	if r.now != nil {
 		now = r.now
 	}
-	return errors.Join(failed, dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) }))
+	return old, dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) })
+}
+
+// compress compresses rotated logs of a container.
+func (r *Rotator) compress(ctx context.Context, l Log, old []string) error {
+	if len(old) == 0 {
+		return nil
+	}
+	dir, err := r.open(l)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for _, name := range old {
+		err = errors.Join(err, dir.compress(ctx, name, r.MaxBytes*hugeFactor))
+	}
+	return err
+}
+
+// open opens the directory of a container's log.
+func (r *Rotator) open(l Log) (*rotation, error) {
+	dir, err := r.Dir.open(filepath.Dir(l.Path), os.O_RDONLY)
+	return &rotation{File: dir, name: filepath.Base(l.Path), moving: &r.Dir.moving}, err
 }
 
 // rotation is the directory of one container's logs.
@@ -218,8 +241,9 @@ func (d *rotation) tidy(keep int) ([]string, error) {
 	return old, nil
 }
 
-// compress puts a rotated log into a file with the suffix gz; it has that name only when it is complete.
-func (d *rotation) compress(ctx context.Context, name string) (err error) {
+// compress puts a rotated log of at most maxSize bytes into a file with the suffix gz; it has that name only when it is
+// complete.
+func (d *rotation) compress(ctx context.Context, name string, maxSize int64) (err error) {
 	if strings.HasSuffix(name, gz) {
 		return nil
 	}
@@ -228,6 +252,9 @@ func (d *rotation) compress(ctx context.Context, name string) (err error) {
 		return err
 	}
 	defer from.Close()
+	if info.Size() > maxSize {
+		return nil
+	}
 	fd, err := unix.Openat(d.fd(), name+tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
 		uint32(info.Mode().Perm()))
 	if err != nil {
@@ -235,7 +262,7 @@ func (d *rotation) compress(ctx context.Context, name string) (err error) {
 	}
 	to := os.NewFile(uintptr(fd), from.Name()+tmp)
 	z := gzip.NewWriter(to)
-	_, err = io.Copy(z, untilDone{ctx, from})
+	_, err = io.CopyN(z, untilDone{ctx, from}, info.Size())
 	d.moving.Lock()
 	defer d.moving.Unlock()
 	if err = errors.Join(err, z.Close(), to.Close()); err == nil {

@@ -163,3 +163,60 @@ func TestLinksAreNotRotated(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestAllLogsAreRotatedBeforeOneIsCompressed checks that the compression of large files delays no rotation.
+func TestAllLogsAreRotatedBeforeOneIsCompressed(t *testing.T) {
+	d, ctr := newContainer(t)
+	dir := filepath.Dir(ctr.path)
+	rot := ctr.rotator(d, 4)
+	var all []Log
+	for _, name := range []string{"0.log", "1.log"} {
+		for _, file := range []string{name, name + ".20260101-000000"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte("x\n"), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, Log{ID: name, Path: filepath.Join(dir, name)})
+	}
+	rot.List = func(context.Context) ([]Log, error) { return all, nil }
+	compressed := func() (n int) {
+		for _, name := range namesIn(t, dir) {
+			if strings.HasSuffix(name, gz) {
+				n++
+			}
+		}
+		return n
+	}
+	rot.Reopen = func(_ context.Context, id string) error {
+		if n := compressed(); n != 0 {
+			t.Errorf("rotation of %s: got %d compressed files, want none yet", id, n)
+		}
+		return nil
+	}
+	rot.Round(t.Context())
+	if n := compressed(); n != 2 {
+		t.Errorf("got %d compressed files, want 2", n)
+	}
+}
+
+// TestHugeOldLogStays checks that a rotated file which is far larger than a log gets is not compressed: a pod that can
+// write to the directory can put one there.
+func TestHugeOldLogStays(t *testing.T) {
+	d, ctr := newContainer(t)
+	const huge = "0.log.99999999-000000"
+	path := filepath.Join(filepath.Dir(ctr.path), huge)
+	if err := os.WriteFile(path, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	ctr.say()
+	rot := ctr.rotator(d, 4)
+	rot.MaxBytes = 10
+	if err := os.Truncate(path, 101*rot.MaxBytes); err != nil {
+		t.Fatal(err)
+	}
+	rot.Round(t.Context())
+	want := []string{"0.log", "0.log.20260102-030406", huge}
+	if got := namesIn(t, filepath.Dir(path)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
