@@ -199,7 +199,7 @@ func (r *reading) rotated() ([]string, error) {
 	if _, seek := r.dir.Seek(0, 0); err == nil {
 		err = seek
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOENT) { // the directory was removed with its pod
 		return nil, fmt.Errorf("follow log: %w", err)
 	}
 	return rotatedOf(r.name, entries), nil

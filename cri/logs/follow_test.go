@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -238,8 +239,11 @@ func TestFollowEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(ended)
-	if err := <-done; err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+	if got, want := r.lines(), []string{"line 0", "line 1", "line 2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	d, ctr = newContainer(t)
