@@ -150,7 +150,7 @@ func volumeFacts(t *Task) map[string]spec.Volume {
 		if vol.Image != nil {
 			if image, ok := t.pulled[podstate.EnsureImage{Volume: vol.Name}.Key()]; ok {
 				out[vol.Name] = spec.Volume{Image: &runtimeapi.ImageSpec{
-					Image:              image.Ref,
+					Image:              image.ID,
 					UserSpecifiedImage: vol.Image.Reference,
 					Annotations:        t.Pod.Annotations,
 				}}

@@ -97,8 +97,8 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 
 // Image is an image on the node.
 type Image struct {
-	// ID is the runtime's name for it, Ref the name for CreateContainer. Both are mostly the same.
-	Ref, ID string
+	// ID is the runtime's name for it, also for CreateContainer.
+	ID string
 	// Size is in bytes.
 	Size uint64
 	// UID or else Username is the user that the image names; neither means root.
@@ -203,7 +203,7 @@ func (p *Puller) inspect(ctx context.Context, image string, spec *runtimeapi.Ima
 		return Image{}, false, nil
 	}
 	p.cfg.Wanted(got.Id)
-	found := Image{Ref: got.Id, ID: got.Id, Size: got.Size, Username: got.Username}
+	found := Image{ID: got.Id, Size: got.Size, Username: got.Username}
 	if got.Uid != nil {
 		found.UID = &got.Uid.Value
 	}
@@ -287,6 +287,5 @@ func (p *Puller) pulled(ctx context.Context, j job, spec *runtimeapi.ImageSpec, 
 		return Result{}, inspectFailed(j.image, fmt.Errorf("it was removed after its pull as %s", ref))
 	}
 	r.Image = found
-	r.Ref = ref
 	return r, nil
 }

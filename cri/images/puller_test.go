@@ -111,7 +111,7 @@ func TestPresentAndPull(t *testing.T) {
 		_, err := present(t, p, "app:1")
 		wantReason(t, err, "ErrImageNeverPull", `Container image "app:1" is not present with pull policy of Never`)
 		got := mustPull(t, p, pullRequest{Image: "app:1"})
-		if got.Took != time.Minute || got.ID != "sha256:1" || got.Ref != "sha256:1" || got.Size != 42 || *got.UID != 1000 {
+		if got.Took != time.Minute || got.ID != "sha256:1" || got.Size != 42 || *got.UID != 1000 {
 			t.Errorf("got %+v", got)
 		}
 		have, err := present(t, p, "app:1")
