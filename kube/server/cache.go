@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -13,14 +15,20 @@ const (
 	maxRemembered = 2048
 	// maxAsking bounds the concurrent requests to the API server: unauthenticated callers cause them too.
 	maxAsking = 32
+	// maxWaiting bounds the questions that wait or are asked, and their callers, whose requests stay in memory.
+	maxWaiting = 1024
 	// askTime is how long the API server may take.
 	askTime = 10 * time.Second
 )
+
+// errBusy is the error for a question beyond maxWaiting.
+var errBusy = errors.New("too many requests wait for the API server to authenticate or authorize them")
 
 // memory caches answers of the API server. Equal questions at the same time are asked once.
 type memory[V any] struct {
 	asking  singleflight.Group
 	places  chan struct{}
+	waiting atomic.Int32
 	answers *cache.LRUExpireCache // of V
 }
 
@@ -36,7 +44,14 @@ func (m *memory[V]) get(
 	if v, ok := m.answers.Get(key); ok {
 		return v.(V), nil
 	}
+	defer m.waiting.Add(-1)
+	if m.waiting.Add(1) > maxWaiting {
+		var none V
+		return none, errBusy
+	}
 	got := m.asking.DoChan(key, func() (any, error) {
+		m.waiting.Add(1)
+		defer m.waiting.Add(-1)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 		defer cancel()
 		select {
