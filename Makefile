@@ -275,7 +275,14 @@ vm-storage: deb ## test NFS and iSCSI volumes in a virtual machine that is also 
 vm2: deb ## a node on cgroup v2, in User-Mode Linux; T=root, conformance, node-e2e, differential, kubeadm
 	@echo "==> a machine of User-Mode Linux (the first time builds its kernel and its disk: about 15 minutes)"
 	@go run ./test/vm -deb bin/nodelet.deb $(if $(filter kubeadm,$(T)),-kubeadm -machine uml,$(if $(T),-inside $(T) -- \
-		$(if $(filter root,$(T)),-test.run '$(or $(TESTS),.)' -test.skip '$(or $(SKIP),^TestLong)',$(ARGS)),-v2))
+		$(if $(filter root,$(T)),$(ROOT_ARGS)),-v2))
+
+# The arguments of T=root. Without TESTS= two machines run at the same time, because one runs one thread of a process at
+# a time: the first runs the tests of ROOT_APART, which take as long as the others together.
+ROOT_APART := ^Test(Deployment|Everything|APIServerAway|BadPods)
+ROOT_SKIP = $(or $(SKIP),^TestLong)
+ROOT_ARGS = $(if $(TESTS),-test.run '$(TESTS)' -test.skip '$(ROOT_SKIP)' $(ARGS),-test.run '$(ROOT_APART)' \
+	-test.skip '$(ROOT_SKIP)' $(ARGS) -- -test.skip '$(ROOT_SKIP)|$(ROOT_APART)' $(ARGS))
 
 .PHONY: rollout
 rollout: deb ## run the commands of docs/rollout.md in the machine of vm2, on a node that a real kubelet runs

@@ -1,17 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -24,6 +31,7 @@ type insideScenario struct {
 	uml       *umlMachine
 	program   insideProgram
 	args      []string
+	reportsTo string // a directory of this machine
 	goCommand string
 }
 
@@ -82,7 +90,7 @@ const (
 	insideEnd = 3 * time.Minute
 )
 
-// reportsInside is the machine's directory for the reports of a program; it appears as reportsHere when the program
+// reportsInside is the machine's directory for the reports of a program; it appears in reportsHere when the program
 // ends.
 const (
 	reportsInside = "/var/lib/reports"
@@ -144,21 +152,70 @@ func insideFiles(ctx context.Context, dir string, p insideProgram) ([]string, er
 	return []string{program}, run(ctx, "", "go", args...)
 }
 
-// furnishInside gives a machine what a program in it needs: memory, a view of this machine, and the disk with images.
-func furnishInside(ctx context.Context, m *umlMachine, partsDir string, p insideProgram) error {
-	m.memory = "5G" // a control plane and its etcd as well
+// argumentLists returns the arguments of each program that runs at the same time.
+func argumentLists(args []string) (lists [][]string) {
+	for {
+		i := slices.Index(args, "--")
+		if i < 0 {
+			return append(lists, args)
+		}
+		lists = append(lists, args[:i])
+		args = args[i+1:]
+	}
+}
+
+// newInside makes a machine for each list of arguments. Each has what a program in it needs: memory, a view of this
+// machine, and the disk with images.
+func newInside(ctx context.Context, parts *parts, dir, payload string, p insideProgram) (machines []box, err error) {
 	cache, err := testbed.OpenCache(os.Stdout)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	images, err := p.needs(ctx, cache)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if m.images, err = imagesDisk(ctx, cache, partsDir, insideOptions().Runtime, images); err != nil {
-		return err
+	disk, err := imagesDisk(ctx, cache, parts.dir, insideOptions().Runtime, images)
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(os.Mkdir(m.hostView(), 0o755), os.Mkdir(filepath.Join(m.dir, "out"), 0o755))
+	processors := ""
+	lists := argumentLists(flag.Args())
+	if len(lists) > 1 {
+		processors = "1" // this machine has few
+	}
+	for i := range lists {
+		m := &umlMachine{kernel: parts.kernel, disk: parts.disk, dir: filepath.Join(dir, strconv.Itoa(i+1)), payload: payload,
+			memory: "5G", processors: processors, images: disk} // memory for a control plane and its etcd as well
+		if err := errors.Join(os.Mkdir(m.dir, 0o755), os.Mkdir(m.hostView(), 0o755),
+			os.Mkdir(filepath.Join(m.dir, "out"), 0o755)); err != nil {
+			return nil, err
+		}
+		machines = append(machines, m)
+	}
+	return machines, nil
+}
+
+// proveInside runs a program with each list of arguments, in machines of their own at the same time.
+func proveInside(machines []box, p insideProgram, skip *regexp.Regexp) error {
+	var all errgroup.Group
+	lists := argumentLists(flag.Args())
+	for i, args := range lists {
+		s := &insideScenario{scenario: &scenario{m: machines[i], began: time.Now(), skip: skip},
+			uml: machines[i].(*umlMachine), program: p, args: args, reportsTo: reportsHere}
+		if len(lists) > 1 {
+			s.label = strconv.Itoa(i+1) + ": "
+			s.reportsTo = filepath.Join(reportsHere, strconv.Itoa(i+1))
+		}
+		all.Go(func() error {
+			runtime.LockOSThread() // the machine dies with the thread that started it
+			if err := s.prove(); err != nil {
+				return fmt.Errorf("%s%w", s.label, err)
+			}
+			return nil
+		})
+	}
+	return all.Wait()
 }
 
 func (s *insideScenario) prove() error {
@@ -219,7 +276,7 @@ func (s *insideScenario) runProgram() error {
 	if err := s.need("mkdir -p /out " + reportsInside + " && mount -t hostfs none /out -o /out"); err != nil {
 		return err
 	}
-	stop := follow(log, os.Stdout)
+	stop := follow(log, &labelled{label: s.label, to: os.Stdout})
 	defer stop()
 	driver := testbed.DriverSystemd
 	if s.program.cgroupfs {
@@ -255,10 +312,31 @@ func (s *insideScenario) reports() error {
 	if err := s.need("cp -r " + reportsInside + " /out/reports"); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(reportsHere, 0o755); err != nil {
+	if err := os.MkdirAll(s.reportsTo, 0o755); err != nil {
 		return err
 	}
-	return run(context.Background(), "", "cp", "-r", out+"/.", reportsHere)
+	return run(context.Background(), "", "cp", "-r", out+"/.", s.reportsTo)
+}
+
+// labelled writes whole lines, each behind a label.
+type labelled struct {
+	label string
+	to    io.Writer
+	rest  []byte
+}
+
+func (l *labelled) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte{'\n'})
+		if !ok {
+			return len(p), nil
+		}
+		if _, err := fmt.Fprintf(l.to, "%s%s\n", l.label, line); err != nil {
+			return 0, err
+		}
+		l.rest = rest
+	}
 }
 
 // follow copies a file that grows, until it is stopped.

@@ -6,8 +6,8 @@
 // machine: it boots in seconds. `make vm` proves the service on the first kind, `make vm-storage` volumes that need a
 // server, `make kubeadm` a cluster of two machines of the second, `make fleet` the tools of packaging/rollout on such a
 // cluster, `make vm2` a node on cgroup v2 on the third;
-// `make vm2 T=root` runs the tests on real parts there, T=conformance and T=differential the programs of these names,
-// T=kubeadm what `make kubeadm` does, on two of the third.
+// `make vm2 T=root` runs the tests on real parts in two of the third, T=conformance and T=differential the programs of
+// these names in one, T=kubeadm what `make kubeadm` does in two.
 //
 // It owns its machines, which die with it, and the parts that they are built from, which stay in the user's cache. It
 // never touches the machine it runs on, except that cache and Debian packages that it needs. A crash leaves a directory
@@ -53,7 +53,7 @@ func main() {
 		"inside",
 		"",
 		"run a program in a machine of User-Mode Linux: root, conformance or differential; "+
-			"the arguments after the flags are the program's",
+			"the arguments after the flags are the program's; -- begins those of one more, in a machine of its own",
 	)
 	skip := flag.String("skip", "", "a regular expression: steps to leave out")
 	flag.Parse()
@@ -166,13 +166,13 @@ func prove(o options) error {
 	case o.fleet:
 		return (&fleet{newCluster(ctx, machines, skipped)}).prove()
 	}
+	if o.inside != "" {
+		return proveInside(machines, insidePrograms[o.inside], skipped)
+	}
 	s := &scenario{m: machines[0], began: time.Now(), stableFor: 5 * time.Second, skip: skipped, staying: len(pods)}
 	switch {
 	case o.storage:
 		return (&storageScenario{scenario: s}).prove()
-	case o.inside != "":
-		uml, program := machines[0].(*umlMachine), insidePrograms[o.inside]
-		return (&insideScenario{scenario: s, uml: uml, program: program, args: flag.Args()}).prove()
 	case o.rollout:
 		return (&rollout{scenario: s}).prove()
 	case o.v2:
@@ -190,7 +190,7 @@ func pattern(expression string) (*regexp.Regexp, error) {
 	return regexp.Compile(expression)
 }
 
-// newMachines makes the machines, switched off: one, or two for a cluster.
+// newMachines makes the machines, switched off: one, or several for a cluster or for several programs.
 func newMachines(ctx context.Context, p *parts, o options, dir, payload string) ([]box, error) {
 	switch {
 	case o.kubeadm && o.machine == "uml":
@@ -212,12 +212,10 @@ func newMachines(ctx context.Context, p *parts, o options, dir, payload string) 
 	case o.machine == "qemu":
 		m, err := newMachine(ctx, p, dir, payload)
 		return []box{m}, err
+	case o.inside != "":
+		return newInside(ctx, p, dir, payload, insidePrograms[o.inside])
 	case o.machine == "uml":
-		m := &umlMachine{kernel: p.kernel, disk: p.disk, dir: dir, memory: "2G"}
-		if o.inside == "" {
-			return []box{m}, nil
-		}
-		return []box{m}, furnishInside(ctx, m, p.dir, insidePrograms[o.inside])
+		return []box{&umlMachine{kernel: p.kernel, disk: p.disk, dir: dir, memory: "2G"}}, nil
 	}
 	return nil, fmt.Errorf("-machine %q: use qemu, namespaces or uml", o.machine)
 }

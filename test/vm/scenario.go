@@ -42,6 +42,7 @@ type box interface {
 // scenario is what is proved, in order; each step builds on the one before.
 type scenario struct {
 	m     box
+	label string // begins each line that it prints
 	began time.Time
 	ids   map[string]string // container IDs by pod
 	// stableFor is how long the same containers must go on to count as the same.
@@ -52,7 +53,7 @@ type scenario struct {
 }
 
 func (s *scenario) say(format string, args ...any) {
-	fmt.Printf("%7.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Printf("%s%7.1fs  %s\n", s.label, time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // step is one thing that is proved.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -26,6 +27,7 @@ type umlMachine struct {
 	name         string // of the host; "": as the disk has it
 	images       string // a second disk; "": none
 	memory       string // as the kernel's parameter mem takes it
+	processors   string // how many, if the environment variable PROCESSORS is not set; "": two
 	cmd          *exec.Cmd
 	ended        chan struct{}
 	used         time.Duration // processor time from its start to its power-off
@@ -57,7 +59,8 @@ func (m *umlMachine) start(limit time.Duration) error {
 		m.cmd.Args = append(m.cmd.Args, "machine", "systemd.hostname="+m.name)
 	}
 	m.cmd.Env = append(os.Environ(), "KERNEL="+m.kernel, "DISK="+m.disk, "COW="+filepath.Join(m.dir, "disk.cow"),
-		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm", "IMAGES="+m.images, "PAYLOAD="+m.payload)
+		"RUN="+m.dir, "MEMORY="+m.memory, "TMPDIR=/dev/shm", "IMAGES="+m.images, "PAYLOAD="+m.payload,
+		"PROCESSORS="+cmp.Or(os.Getenv("PROCESSORS"), m.processors))
 	m.cmd.Stdout, m.cmd.Stderr = console, console
 	m.cmd.ExtraFiles = []*os.File{far}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
