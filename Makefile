@@ -279,7 +279,7 @@ vm2: deb ## a node on cgroup v2, in User-Mode Linux; T=root, conformance, node-e
 
 # The arguments of T=root. Without TESTS= two machines run at the same time, because one runs one thread of a process at
 # a time: the first runs the tests of ROOT_APART, which take as long as the others together.
-ROOT_APART := ^Test(Deployment|Everything|APIServerAway|BadPods)
+ROOT_APART := ^Test(Deployment|Everything|APIServerAway)
 ROOT_SKIP = $(or $(SKIP),^TestLong)
 ROOT_ARGS = $(if $(TESTS),-test.run '$(TESTS)' -test.skip '$(ROOT_SKIP)' $(ARGS),-test.run '$(ROOT_APART)' \
 	-test.skip '$(ROOT_SKIP)' $(ARGS) -- -test.skip '$(ROOT_SKIP)|$(ROOT_APART)' $(ARGS))
