@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,7 +164,8 @@ func (r *result) continues(before *result) error {
 // resume adds what came before to the result of a run that resumed it.
 func (r *result) resume(before *result) {
 	r.Runs = append(before.Runs, r.Runs...)
-	r.Passed = append(before.Passed, r.Passed...)
+	again := func(name string) bool { return slices.Contains(before.Passed, name) }
+	r.Passed = append(before.Passed, slices.DeleteFunc(r.Passed, again)...)
 	for _, name := range r.Passed {
 		delete(before.Failed, name)
 	}
@@ -174,10 +176,11 @@ func (r *result) resume(before *result) {
 	}
 }
 
-// others are arguments of the runner that leave out the specs that have passed.
+// others are arguments of the runner that leave out the specs that have passed. The runner may have another number of
+// spaces between the words of a name.
 func (r *result) others() (args []string) {
 	for _, name := range r.Passed {
-		args = append(args, "--skip= "+regexp.QuoteMeta(name)+"$")
+		args = append(args, "--skip= "+strings.Join(strings.Fields(regexp.QuoteMeta(name)), " +")+"$")
 	}
 	return args
 }
