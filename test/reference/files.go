@@ -38,7 +38,7 @@ func FilesPage(all []File) string {
 		"- **as the kubelet**: in the same place and format, so that either agent can take over the node.\n" +
 		"- **nodelet only**: the kubelet does not read it. [Rollout](../rollout.md#remove) says how to remove what a purge " +
 		"of the\n  package leaves.\n" +
-		"- **installation**: the package or `nodelet systemd install` writes it. It goes with the package or with " +
+		"- **installation**: the package or `nodelet systemd install` writes it. It is removed with the package or by " +
 		"`nodelet\n  systemd uninstall`.\n" +
 		"- **only read**: nodelet never writes it.\n\n" +
 		"| file | whose | content |\n|---|---|---|\n")
