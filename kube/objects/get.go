@@ -41,7 +41,9 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	case fresh:
 		return o.await(ctx, e)
 	}
-	obj, err := o.readBounded(ctx, k, known)
+	bound, cancel := bounded(ctx, known)
+	defer cancel()
+	obj, err := o.read(bound, k)
 	if ctx.Err() != nil {
 		return obj, err // the error says nothing about the object
 	}
@@ -60,14 +62,12 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 // recallAfter is how long the API server has to answer if an earlier answer is known. Then that one is used.
 const recallAfter = 3 * time.Second
 
-// readBounded reads an object. If an earlier state is known, it takes recallAfter at most.
-func (o *Objects) readBounded(ctx context.Context, k key, known bool) (metav1.Object, error) {
+// bounded returns the context of a read. If an earlier answer is known, the read takes recallAfter at most.
+func bounded(ctx context.Context, known bool) (context.Context, context.CancelFunc) {
 	if known {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, recallAfter)
-		defer cancel()
+		return context.WithTimeout(ctx, recallAfter)
 	}
-	return o.read(ctx, k)
+	return context.WithCancel(ctx)
 }
 
 // noAnswer reports whether err says nothing about the object: the API server could not be reached, could not answer, or

@@ -19,10 +19,7 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 		return "", nil
 	}
 	known, ok := o.classes.Load(name)
-	bound, cancel := ctx, context.CancelFunc(func() {})
-	if ok {
-		bound, cancel = context.WithTimeout(ctx, recallAfter)
-	}
+	bound, cancel := bounded(ctx, ok)
 	defer cancel()
 	got := &nodev1.RuntimeClass{}
 	err := client.Bounded(bound, func(ctx context.Context) error {

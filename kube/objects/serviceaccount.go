@@ -13,10 +13,7 @@ import (
 // pulled.
 func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	known := o.account(pod)
-	bound, cancel := ctx, context.CancelFunc(func() {})
-	if known != nil {
-		bound, cancel = context.WithTimeout(ctx, recallAfter)
-	}
+	bound, cancel := bounded(ctx, known != nil)
 	defer cancel()
 	got, err := o.apiServer.ServiceAccount(bound, pod)
 	switch {
