@@ -185,9 +185,9 @@ func (h *Hierarchy) empty(cgroup string) bool {
 	return populated == 0
 }
 
-// processes returns the number of processes in the cgroup itself.
-func (h *Hierarchy) processes(cgroup string) (n uint64) {
-	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
+// processes returns the number of processes in the cgroup of dir itself.
+func processes(dir string) (n uint64) {
+	_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
 		n = uint64(bytes.Count(text, []byte{'\n'}))
 	})
 	return n

@@ -22,7 +22,7 @@ func (h *Hierarchy) readV1(cgroup string, d Detail, u *Usage) {
 		readMemoryV1(dir, d, u)
 	}
 	if d >= Plain {
-		u.Processes = h.processes(cgroup)
+		u.Processes = processes(h.dir(walked, cgroup))
 	}
 	if d != Full {
 		return

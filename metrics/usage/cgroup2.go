@@ -10,9 +10,7 @@ func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	readCPUV2(dir, u)
 	readMemoryV2(dir, d, u)
 	if d >= Plain {
-		_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
-			u.Processes = uint64(bytes.Count(text, []byte{'\n'}))
-		})
+		u.Processes = processes(dir)
 		u.CPUPressure = readPressure(filepath.Join(dir, "cpu.pressure"))
 		u.MemoryPressure = readPressure(filepath.Join(dir, "memory.pressure"))
 		u.IOPressure = readPressure(filepath.Join(dir, "io.pressure"))
