@@ -165,8 +165,7 @@ func prove(o options) error {
 		return newCluster(ctx, machines, skipped).prove()
 	case o.fleet:
 		return (&fleet{newCluster(ctx, machines, skipped)}).prove()
-	}
-	if o.inside != "" {
+	case o.inside != "":
 		return proveInside(machines, insidePrograms[o.inside], skipped)
 	}
 	s := &scenario{m: machines[0], began: time.Now(), stableFor: 5 * time.Second, skip: skipped, staying: len(pods)}
