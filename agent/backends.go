@@ -44,8 +44,9 @@ type Backends struct {
 // Runtime shows what the container runtime has: *cri.Client.
 type Runtime interface {
 	Snapshot(ctx context.Context, pod types.UID, last *cri.Snapshot) (*cri.Snapshot, error)
+	Update(ctx context.Context, last *cri.Snapshot, changed []cri.Instance) (*cri.Snapshot, error)
 	Relist(ctx context.Context) ([]cri.PodSummary, error)
-	Watch(ctx context.Context, onPod func(types.UID), onConnect func()) error
+	Watch(ctx context.Context, onEnd func(types.UID, cri.Instance), onConnect func()) error
 }
 
 // PodFiles is the directories of the pods: *podfs.FS.

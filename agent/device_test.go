@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
@@ -145,7 +146,7 @@ func TestDevicesAfterReboot(t *testing.T) {
 				}
 				w.begin()
 				w.sleep(time.Second)
-				w.agent.RuntimeChanged(pod.UID) // hints may come before the pod is admitted again
+				w.agent.InstanceEnded(pod.UID, cri.Instance{Container: "gone"}) // hints may come before the pod is admitted again
 				w.agent.HealthChanged([]types.UID{pod.UID})
 				w.sleep(time.Minute)
 				test.check(w, pod)

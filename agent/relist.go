@@ -35,12 +35,12 @@ func newRelister(runtime Runtime, metrics Metrics, log *slog.Logger) *relister {
 	return &relister{runtime: runtime, metrics: metrics, log: log, now: latest.NewSignal()}
 }
 
-// run works until ctx ends. It calls changed for each pod with an event, and listed with each list.
-func (r *relister) run(ctx context.Context, changed func(types.UID), listed func([]cri.PodSummary)) {
+// run works until ctx ends. It calls ended for each instance that has ended by an event, and listed with each list.
+func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance), listed func([]cri.PodSummary)) {
 	every, wait := relistEvery, relistWithoutEvents
 	noEvents := make(chan struct{})
 	go func() {
-		err := r.runtime.Watch(ctx, changed, r.now.Set)
+		err := r.runtime.Watch(ctx, ended, r.now.Set)
 		if ctx.Err() == nil {
 			r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "interval", relistWithoutEvents)
 			close(noEvents)

@@ -24,7 +24,7 @@ type syncResult struct {
 func (w *worker) setResult(status *corev1.PodStatus) {
 	before := w.result.Swap(&syncResult{
 		status:   status,
-		snapshot: w.snapshot,
+		snapshot: w.facts.snapshot,
 		mounted:  w.left.Paths(w.result.Load().mounted),
 		replaced: make(chan struct{}),
 	})

@@ -69,9 +69,6 @@ func NewSupervisor(c Config) *Supervisor {
 // Want takes the newest full set of pods. It has one caller: the merge of the sources.
 func (s *Supervisor) Want(set *pods.Set) { s.sets.Put(set) }
 
-// RuntimeChanged makes the pod's worker ask the runtime again.
-func (s *Supervisor) RuntimeChanged(pod types.UID) { s.notify(hintRuntime, pod) }
-
 // ObjectsChanged notifies the workers of pods that an object that they use has changed.
 func (s *Supervisor) ObjectsChanged(pods []types.UID) { s.notify(hintObjects, pods...) }
 
@@ -98,6 +95,15 @@ func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message strin
 	})
 }
 
+// InstanceEnded makes the pod's worker ask the runtime for an instance that may have ended.
+func (s *Supervisor) InstanceEnded(pod types.UID, i cri.Instance) {
+	s.loop.post(func() {
+		if e := s.table.workers[pod]; e != nil {
+			e.worker.notifyEnd(i)
+		}
+	})
+}
+
 func (s *Supervisor) notify(h hint, pods ...types.UID) {
 	for _, pod := range pods {
 		s.loop.post(func() {
@@ -119,7 +125,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer s.running.Wait()
 	defer close(s.loop.gone)
 	close(s.loop.began)
-	go s.relister.run(ctx, s.RuntimeChanged, func(all []cri.PodSummary) {
+	go s.relister.run(ctx, s.InstanceEnded, func(all []cri.PodSummary) {
 		s.loop.post(func() { s.compare(ctx, all) })
 	})
 	s.running.Go(func() { s.shares.run(ctx) })

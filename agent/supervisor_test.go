@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
@@ -348,7 +349,7 @@ func TestSupervisorDoesNotBlock(t *testing.T) {
 		began := time.Now()
 		for uid := range w.set.Pods {
 			for range 300 {
-				w.agent.RuntimeChanged(uid)
+				w.agent.InstanceEnded(uid, cri.Instance{Container: "gone"})
 				w.agent.ObjectsChanged([]types.UID{uid})
 				w.agent.ProbeChanged(uid)
 				w.deliver()
@@ -374,7 +375,7 @@ func TestHintsAfterTheEnd(t *testing.T) {
 		l := w.agent
 		w.end()
 		for range 300 {
-			l.RuntimeChanged("anybody")
+			l.InstanceEnded("anybody", cri.Instance{})
 		}
 		if _, err := l.Explain(t.Context()); err == nil {
 			t.Error("explain after the end: got no error, want one")

@@ -18,7 +18,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // TestHintsAreCollected checks that hints to a busy worker do not block, and that none is lost.
 func TestHintsAreCollected(t *testing.T) {
 	w := newWorker(Config{Log: discard()}.complete(), func() {})
-	w.stale = false
+	w.facts.stale = false
 	w.memory.Volumes["data"] = podstate.Volume{}
 	for range 1000 {
 		w.notify(hintObjects)
@@ -29,8 +29,8 @@ func TestHintsAreCollected(t *testing.T) {
 		t.Errorf("got %d wake-ups wait, want 1", len(w.wake))
 	}
 	w.drain()
-	if !w.stale || !w.memory.Volumes["data"].Stale {
-		t.Errorf("after a hint: got stale %v and %+v, want both stale", w.stale, w.memory.Volumes)
+	if !w.facts.stale || !w.memory.Volumes["data"].Stale {
+		t.Errorf("after a hint: got stale %v and %+v, want both stale", w.facts.stale, w.memory.Volumes)
 	}
 }
 

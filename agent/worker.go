@@ -44,6 +44,7 @@ type worker struct {
 
 	inbox   latest.Value[order]
 	hints   atomic.Uint32
+	endings endings
 	wake    latest.Signal
 	results chan execute.Outcome
 	timer   *time.Timer
@@ -53,11 +54,8 @@ type worker struct {
 	memory podstate.Memory
 	running
 	// left is what the pod's steps have left for later ones.
-	left execute.Results
-	// facts come from snapshot, the runtime's last answer. stale: the runtime's state may have changed since.
-	facts    runtimeFacts
-	snapshot *cri.Snapshot
-	stale    bool
+	left  execute.Results
+	facts runtimeFacts
 	// unobserved: the last attempt to observe the pod has failed.
 	unobserved bool
 	reported   reported
@@ -100,7 +98,6 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 		running:  running{cancels: map[podstate.Key]context.CancelFunc{}},
 		left:     execute.NewResults(),
 		facts:    newRuntimeFacts(),
-		stale:    true,
 		reported: reported{backoffs: map[string]string{}},
 		startup:  startup{seen: time.Now()},
 	}
@@ -112,6 +109,12 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 // notify wakes the worker because something may have changed. It never blocks.
 func (w *worker) notify(h hint) {
 	w.hints.Or(uint32(h))
+	w.wake.Set()
+}
+
+// notifyEnd notifies the worker because an instance of the pod may have ended. It never blocks.
+func (w *worker) notifyEnd(i cri.Instance) {
+	w.endings.add(i)
 	w.wake.Set()
 }
 
@@ -157,9 +160,10 @@ func (w *worker) drain() {
 		}
 		break
 	}
+	w.facts.changed = append(w.facts.changed, w.endings.take()...)
 	h := hint(w.hints.Swap(0))
 	if h&hintRuntime != 0 {
-		w.stale = true
+		w.facts.stale = true
 	}
 	if h&hintObjects != 0 {
 		w.memory.Stale()
@@ -198,11 +202,7 @@ func (w *worker) ended(r execute.Outcome) {
 		w.use()
 	}
 	w.left.Add(r)
-	switch r.Step.(type) {
-	case podstate.CreateSandbox, podstate.StopSandbox, podstate.RemoveSandbox,
-		podstate.CreateContainer, podstate.StartContainer, podstate.StopContainer, podstate.RemoveContainer, podstate.Resize:
-		w.stale = true
-	}
+	w.facts.outdate(r.Result)
 }
 
 // deleteAgain is after how long the final delete of a pod is repeated while the API server still has the pod: an etcd

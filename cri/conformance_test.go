@@ -406,12 +406,12 @@ func TestConformanceEvents(t *testing.T) {
 	onEachRuntime(t, func(w *world) {
 		ctx, cancel := context.WithCancel(w.Context())
 		defer cancel()
-		hints, end := make(chan struct{}, 1000), make(chan error, 1)
+		hints, end := make(chan cri.Instance, 1000), make(chan error, 1)
 		connected := make(chan struct{}, 10)
 		go func() {
-			end <- w.c.Watch(ctx, func(uid types.UID) {
+			end <- w.c.Watch(ctx, func(uid types.UID, i cri.Instance) {
 				if string(uid) == w.uid {
-					hints <- struct{}{}
+					hints <- i
 				}
 			}, func() { connected <- struct{}{} })
 		}()
@@ -424,10 +424,13 @@ func TestConformanceEvents(t *testing.T) {
 				w.Errorf("got a hint after %s, want none", what)
 			}
 		}
-		expect := func(what string) {
+		expect := func(what string, want cri.Instance) {
 			w.Helper()
 			select {
-			case <-hints:
+			case got := <-hints:
+				if got != want {
+					w.Errorf("after %s: got a hint for %+v, want %+v", what, got, want)
+				}
 			case <-time.After(time.Minute):
 				w.Errorf("got no hint after %s, want one", what)
 			}
@@ -443,11 +446,11 @@ func TestConformanceEvents(t *testing.T) {
 		quiet("the container was created")
 		check(w.T, w.c.StartContainer(w.Context(), app))
 		quiet("the container was started")
-		expect("the container ended")
+		expect("the container ended", cri.Instance{Sandbox: sandbox, Container: app})
 		check(w.T, w.c.RemoveContainer(w.Context(), app))
 		quiet("the container was removed")
 		check(w.T, w.c.StopPodSandbox(w.Context(), sandbox))
-		expect("the sandbox was stopped")
+		expect("the sandbox was stopped", cri.Instance{Sandbox: sandbox})
 		check(w.T, w.c.RemovePodSandbox(w.Context(), sandbox))
 		quiet("the sandbox was removed")
 		cancel()

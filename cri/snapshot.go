@@ -42,6 +42,9 @@ type Container struct {
 	settled bool
 }
 
+// Instance names a sandbox or, with Container, a container. Of a container that a snapshot has, Sandbox may be empty.
+type Instance struct{ Sandbox, Container string }
+
 // Snapshot asks the runtime for all sandboxes and containers of a pod, found by the label io.kubernetes.pod.uid. It
 // costs two concurrent lists, filtered by the runtime, and one status for each instance that may have changed since
 // prev, the pod's last snapshot (nil: none). What disappears between list and status is left out.
@@ -52,14 +55,84 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 	if prev == nil {
 		prev = &Snapshot{}
 	}
-	s := &Snapshot{UID: uid, updates: c.updates.Load()}
-	sandboxes, containers, err := c.list(ctx, string(uid), map[string]string{podutil.LabelPodUID: string(uid)})
+	updates := c.updates.Load()
+	all, err := list(ctx, c, string(uid), map[string]string{podutil.LabelPodUID: string(uid)})
 	if err != nil {
 		return nil, err
 	}
+	return all.read(ctx, c, &Snapshot{UID: uid, updates: updates}, prev)
+}
+
+// Update is a Snapshot without the lists: it takes the instances of prev, and those that have changed since, which may
+// be new. So the answer comes after one call instead of two, and no call takes longer on a full node. What neither prev
+// nor changed names, only the next Snapshot shows.
+func (c *Client) Update(ctx context.Context, prev *Snapshot, changed []Instance) (*Snapshot, error) {
+	next := &Snapshot{UID: prev.UID, updates: c.updates.Load()}
+	var all listing
+	for _, known := range prev.Sandboxes {
+		all.sandboxes = append(all.sandboxes, &runtimeapi.PodSandbox{Id: known.Id, State: known.State})
+	}
+	for _, known := range prev.Containers {
+		all.containers = append(all.containers,
+			&runtimeapi.Container{Id: known.Id, PodSandboxId: known.SandboxID, State: known.State})
+	}
+	for _, i := range changed {
+		if i.Container != "" {
+			all.changeContainer(i)
+		} else {
+			all.changeSandbox(i.Sandbox)
+		}
+	}
+	return all.read(ctx, c, next, prev)
+}
+
+// listing is what the runtime has of a pod.
+type listing struct {
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+}
+
+// stateChanged is the state of an instance whose status must be read. What has ended keeps its state.
+const stateChanged = -1
+
+// changeSandbox marks a sandbox, and the containers that end with it.
+func (l *listing) changeSandbox(id string) {
+	for _, c := range l.containers {
+		if c.PodSandboxId == id {
+			l.changeContainer(Instance{Container: c.Id})
+		}
+	}
+	for _, s := range l.sandboxes {
+		if s.Id == id {
+			if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+				s.State = stateChanged
+			}
+			return
+		}
+	}
+	l.sandboxes = append(l.sandboxes, &runtimeapi.PodSandbox{Id: id, State: stateChanged})
+}
+
+// changeContainer marks a container.
+func (l *listing) changeContainer(i Instance) {
+	for _, c := range l.containers {
+		if c.Id == i.Container {
+			if c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+				c.State = stateChanged
+			}
+			return
+		}
+	}
+	l.containers = append(l.containers,
+		&runtimeapi.Container{Id: i.Container, PodSandboxId: i.Sandbox, State: stateChanged})
+}
+
+// read completes a snapshot with the statuses of what was listed: from prev, or from the runtime if they may have
+// changed.
+func (l listing) read(ctx context.Context, c *Client, s, prev *Snapshot) (*Snapshot, error) {
 	g, ctx := errgroup.WithContext(ctx)
-	s.Sandboxes = make([]*runtimeapi.PodSandboxStatus, len(sandboxes))
-	for i, listed := range sandboxes {
+	s.Sandboxes = make([]*runtimeapi.PodSandboxStatus, len(l.sandboxes))
+	for i, listed := range l.sandboxes {
 		if s.Sandboxes[i] = prev.sameSandbox(listed); s.Sandboxes[i] == nil {
 			g.Go(func() (err error) {
 				s.Sandboxes[i], err = orGone(c.sandboxStatus(ctx, listed.Id))
@@ -67,8 +140,8 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 			})
 		}
 	}
-	s.Containers = make([]Container, len(containers))
-	for i, listed := range containers {
+	s.Containers = make([]Container, len(l.containers))
+	for i, listed := range l.containers {
 		s.Containers[i] = prev.sameContainer(listed, s.updates)
 		if s.Containers[i].ContainerStatus == nil {
 			g.Go(func() (err error) {
@@ -78,7 +151,7 @@ func (c *Client) Snapshot(ctx context.Context, uid types.UID, prev *Snapshot) (*
 		}
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("take snapshot of pod %s: %w", uid, err)
+		return nil, fmt.Errorf("take snapshot of pod %s: %w", s.UID, err)
 	}
 	s.tidy()
 	return s, nil
@@ -106,22 +179,22 @@ func (s *Snapshot) Matches(fingerprint uint64) bool {
 
 // List lists all sandboxes and containers of the node, by two concurrent calls.
 func (c *Client) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	return c.list(ctx, "", nil)
+	all, err := list(ctx, c, "", nil)
+	return all.sandboxes, all.containers, err
 }
 
 // list lists sandboxes and containers concurrently.
-func (c *Client) list(ctx context.Context, object string, labels map[string]string) (
-	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
+func list(ctx context.Context, c *Client, object string, labels map[string]string) (all listing, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		sandboxes, err = c.listSandboxes(ctx, object, labels)
+		all.sandboxes, err = c.listSandboxes(ctx, object, labels)
 		return err
 	})
-	containers, err = c.listContainers(ctx, object, labels)
+	all.containers, err = c.listContainers(ctx, object, labels)
 	if errGroup := g.Wait(); errGroup != nil {
-		return nil, nil, errGroup
+		return listing{}, errGroup
 	}
-	return sandboxes, containers, err
+	return all, err
 }
 
 // sameSandbox returns the known status of a listed sandbox, nil if it may have changed. A sandbox's addresses are there

@@ -98,6 +98,79 @@ func TestSnapshotCost(t *testing.T) {
 	})
 }
 
+// update updates a snapshot and checks which calls it cost. It makes no list.
+func update(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, sandboxStatuses, containerStatuses int,
+	changed ...cri.Instance) *cri.Snapshot {
+	t.Helper()
+	rt.ResetCalls()
+	s, err := c.Update(t.Context(), prev, changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := rt.Verbs()
+	if got["ListPodSandbox"] != 0 || got["ListContainers"] != 0 ||
+		got["PodSandboxStatus"] != sandboxStatuses || got["ContainerStatus"] != containerStatuses {
+		t.Errorf("cost %v, want no list, %d sandbox and %d container statuses", got, sandboxStatuses, containerStatuses)
+	}
+	return s
+}
+
+// TestUpdateCost updates the snapshot at each step of a pod: an update asks only for what is said to have changed, for
+// resources that have, and again for an exit. It shows the same as a new snapshot does.
+func TestUpdateCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		box := func(id string) cri.Instance { return cri.Instance{Sandbox: id} }
+		ctr := func(id string) cri.Instance { return cri.Instance{Container: id} }
+		same := func(s *cri.Snapshot) {
+			t.Helper()
+			if full := look(t, rt, c, s, 0, 0); !slices.Equal(full.Sandboxes, s.Sandboxes) ||
+				!slices.Equal(full.Containers, s.Containers) {
+				t.Errorf("got %+v, a new snapshot has %+v", s, full)
+			}
+		}
+		s := look(t, rt, c, nil, 0, 0)
+		sandbox := runSandbox(t, c, "web", 0)
+		s = update(t, rt, c, s, 1, 0, box(sandbox))
+		same(s)
+		app := createContainer(t, c, sandbox, "web", "app", 0)
+		s = update(t, rt, c, s, 0, 1, cri.Instance{Sandbox: sandbox, Container: app})
+		same(s)
+		side := startContainer(t, c, sandbox, "web", "side", 0)
+		check(t, c.StartContainer(t.Context(), app))
+		s = update(t, rt, c, s, 0, 2, ctr(app), cri.Instance{Sandbox: sandbox, Container: side})
+		same(s)
+
+		check(t, c.UpdateContainerResources(t.Context(), app, &runtimeapi.LinuxContainerResources{CpuShares: 99}))
+		s = update(t, rt, c, s, 0, 2)
+		if find(s, app).Resources.Linux.CpuShares != 99 {
+			t.Error("the resources of the container: got the old ones, want the new")
+		}
+		rt.ExitContainer(app, 137, "Error")
+		s = update(t, rt, c, s, 0, 1, ctr(app))
+		rt.SetReason(app, "OOMKilled")
+		s = update(t, rt, c, s, 1, 1, box("long gone"), ctr(app))
+		if reason := find(s, app).Reason; reason != "OOMKilled" {
+			t.Errorf("the corrected reason was missed: got %s, want OOMKilled", reason)
+		}
+		s = update(t, rt, c, s, 0, 0, ctr(app))
+		same(s)
+
+		check(t, c.StopPodSandbox(t.Context(), sandbox))
+		s = update(t, rt, c, s, 1, 1, box(sandbox))
+		if state := find(s, side).State; state != runtimeapi.ContainerState_CONTAINER_EXITED {
+			t.Errorf("a container of the stopped sandbox: got %v, want exited", state)
+		}
+		s = update(t, rt, c, s, 0, 1, box(sandbox))
+		same(s)
+		check(t, c.RemoveContainer(t.Context(), app))
+		s = look(t, rt, c, s, 0, 0)
+		if s = update(t, rt, c, s, 0, 1, ctr(app)); len(s.Containers) != 1 {
+			t.Errorf("after the removal of a container: got %+v, want one", s.Containers)
+		}
+	})
+}
+
 // TestSnapshotLateAddress checks that a ready sandbox without an address is asked again, unless it is on the host's
 // network.
 func TestSnapshotLateAddress(t *testing.T) {

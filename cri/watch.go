@@ -27,9 +27,9 @@ var errNoEvents = errors.New("GetContainerEvents: the container runtime ends eac
 	"CRI-O does so unless its configuration has enable_pod_events = true in [crio.runtime]")
 
 // Watch follows the runtime's container events until ctx ends and then returns its error. An event is only a hint that
-// the state of a pod may have changed: onPod receives the UID, and the pod takes a new Snapshot when it likes. Only the
-// end of a container or sandbox is such a hint. That one was created, started or removed is also the answer to the
-// caller's own call, and two snapshots for one change would delay the next step.
+// an instance may be in another state: onEnd receives the UID of its pod and the instance, for the next Update of the
+// pod's snapshot. Only the end of a container or sandbox is such a hint. That one was created, started or removed is
+// also the answer to the caller's own call, and to ask twice for one change would delay the next step.
 //
 // onConnect is called whenever hints may have been missed, so that the caller relists: for each new stream, and for
 // events that name no pod. The runtime does not confirm a subscription, so that an event in this moment may still be
@@ -37,16 +37,16 @@ var errNoEvents = errors.New("GetContainerEvents: the container runtime ends eac
 //
 // Both are called from one goroutine and must return at once: containerd delays starts and exits of containers for a
 // slow reader. In the first stream after a while without one, containerd sends the events of the last five minutes at
-// once, so an event may be about a pod that is long gone. Conclude nothing from an event but that a snapshot is due.
+// once, so an event may be about a pod that is long gone. Conclude nothing from an event but that an update is due.
 //
 // If the runtime has no events, Watch returns an error before ctx ends; the caller then relists more often. Such a
 // runtime does not support the call, or ends each stream at once without an error. One such end may also be a runtime
 // that is shutting down, two in a row are not.
-func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect func()) error {
+func (c *Client) Watch(ctx context.Context, onEnd func(types.UID, Instance), onConnect func()) error {
 	wait, empty := minReopen, 0
 	for {
 		opened := time.Now()
-		events, err := c.follow(ctx, onPod, onConnect)
+		events, err := c.follow(ctx, onEnd, onConnect)
 		if errors.Is(err, io.EOF) && !events && time.Since(opened) < atOnce {
 			empty++
 		} else {
@@ -73,7 +73,9 @@ func (c *Client) Watch(ctx context.Context, onPod func(uid types.UID), onConnect
 
 // follow reads one stream to its end and reports whether it had any event. Opening it waits for a connection, which
 // gRPC makes with its own back-off.
-func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect func()) (events bool, err error) {
+func (c *Client) follow(
+	ctx context.Context, onEnd func(types.UID, Instance), onConnect func(),
+) (events bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
@@ -91,7 +93,7 @@ func (c *Client) follow(ctx context.Context, onPod func(types.UID), onConnect fu
 			continue
 		}
 		if uid := eventPod(event); uid != "" {
-			onPod(uid)
+			onEnd(uid, eventInstance(event))
 		} else {
 			onConnect()
 		}
@@ -110,4 +112,13 @@ func eventPod(e *runtimeapi.ContainerEventResponse) types.UID {
 		}
 	}
 	return ""
+}
+
+// eventInstance returns the container or sandbox that an event is about.
+func eventInstance(e *runtimeapi.ContainerEventResponse) Instance {
+	i := Instance{Sandbox: e.GetPodSandboxStatus().GetId()}
+	if e.ContainerId != i.Sandbox {
+		i.Container = e.ContainerId
+	}
+	return i
 }

@@ -22,6 +22,7 @@ import (
 type watcher struct {
 	mu       sync.Mutex
 	pods     []types.UID
+	ended    cri.Instance // the last one
 	connects int
 	end      chan error
 	cancel   context.CancelFunc
@@ -32,10 +33,10 @@ func watch(t *testing.T, c *cri.Client) *watcher {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{end: make(chan error, 1), cancel: cancel}
 	go func() {
-		w.end <- c.Watch(ctx, func(uid types.UID) {
+		w.end <- c.Watch(ctx, func(uid types.UID, i cri.Instance) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.pods = append(w.pods, uid)
+			w.pods, w.ended = append(w.pods, uid), i
 		}, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -74,6 +75,9 @@ func TestWatch(t *testing.T) {
 		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
 			t.Errorf("after an exit: got %v, want a hint for the pod", pods)
 		}
+		if want := (cri.Instance{Sandbox: sandbox, Container: app}); w.ended != want {
+			t.Errorf("after an exit: got a hint for %+v, want %+v", w.ended, want)
+		}
 
 		rt.CutStreams()
 		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "missed", 0)))
@@ -96,9 +100,10 @@ func TestWatch(t *testing.T) {
 		if pods, connects := w.take(); len(pods) != 0 || connects != 0 {
 			t.Errorf("after a removal, which its caller knows of: got %v and %d connects, want none", pods, connects)
 		}
-		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "web", 1)))
-		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) {
-			t.Errorf("after the end of a sandbox: got %v, want a hint for the pod", pods)
+		sandbox = runSandbox(t, c, "web", 1)
+		check(t, c.StopPodSandbox(t.Context(), sandbox))
+		if pods, _ := w.take(); !slices.Equal(pods, []types.UID{"uid-web"}) || w.ended != (cri.Instance{Sandbox: sandbox}) {
+			t.Errorf("after the end of a sandbox: got %v and %+v, want a hint for it", pods, w.ended)
 		}
 
 		w.cancel()

@@ -20,28 +20,29 @@ type containers struct {
 	sandboxes *sandboxes
 }
 
-// create creates an instance of a container.
-func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) error {
+// create creates an instance of a container and returns its ID.
+func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (string, error) {
 	in, err := x.inputs.collect(ctx, t, s)
 	if err != nil {
-		return err
+		return "", err
 	}
 	cfg, err := spec.Container(in)
 	if err != nil {
-		return err
+		return "", err
 	}
 	sandbox, err := x.sandboxes.config(t.Pod, t.Sandbox.Attempt, x.Node())
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := x.makeFiles(t, s); err != nil {
-		return err
+		return "", err
 	}
-	if _, err := x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox); err != nil {
-		return err
+	id, err := x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox)
+	if err != nil {
+		return "", err
 	}
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Created", "Container created")
-	return nil
+	return id, nil
 }
 
 func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContainer) error {

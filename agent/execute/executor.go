@@ -69,11 +69,11 @@ func (x *Executor) run(ctx context.Context, t *Task) (out Outcome) {
 		out.mounted, err = x.mounts.mount(ctx, t, s)
 		out.RefreshAt = out.mounted.RefreshAt
 	case podstate.CreateSandbox:
-		err = x.sandboxes.create(ctx, t, s)
+		out.ID, err = x.sandboxes.create(ctx, t, s)
 	case podstate.EnsureImage:
 		out.image, err = x.pulls.ensure(ctx, t, s)
 	case podstate.CreateContainer:
-		err = x.containers.create(ctx, t, s)
+		out.ID, err = x.containers.create(ctx, t, s)
 	case podstate.StartContainer:
 		err = x.containers.start(ctx, t, s)
 	case podstate.PostStart:

@@ -19,37 +19,38 @@ type sandboxes struct {
 	limiters *limiters
 }
 
-// create runs the pod's sandbox. If the answer is lost, the same attempt collides with itself in the runtime, and the
-// next snapshot shows the result.
-func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbox) error {
+// create runs the pod's sandbox and returns its ID. If the answer is lost, the same attempt collides with itself in the
+// runtime, and the next snapshot shows the result.
+func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbox) (id string, err error) {
 	node, err := x.FreshNode()
 	if err != nil {
-		return err
+		return "", err
 	}
 	cfg, err := x.config(t.Pod, s.Attempt, node)
 	if err != nil {
-		return err
+		return "", err
 	}
 	handler := ""
 	if class := t.Pod.Spec.RuntimeClassName; class != nil && *class != "" {
 		if handler, err = x.Objects(t.Pod).RuntimeHandler(ctx, *class); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if podutil.HasUserNamespace(&t.Pod.Spec) && !x.Handler(handler).GetUserNamespaces() {
-		return noUserNamespaces(handler)
+		return "", noUserNamespaces(handler)
 	}
 	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
-		return fmt.Errorf("make log directory: %w", err)
+		return "", fmt.Errorf("make log directory: %w", err)
 	}
 	if s.Attempt > 0 { // there was another one before
 		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
 			"Pod sandbox changed, it will be killed and re-created.")
 	}
-	return x.limiters.create.do(ctx, func() error {
-		_, err := x.Runtime.RunPodSandbox(ctx, cfg, handler)
+	err = x.limiters.create.do(ctx, func() (err error) {
+		id, err = x.Runtime.RunPodSandbox(ctx, cfg, handler)
 		return err
 	})
+	return id, err
 }
 
 func (x *sandboxes) stop(ctx context.Context, s podstate.StopSandbox) error {

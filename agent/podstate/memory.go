@@ -138,6 +138,8 @@ type Result struct {
 	Step Step
 	// Problem is nil on success.
 	Problem *Problem
+	// ID is set by CreateSandbox and CreateContainer: the ID of the new instance.
+	ID string
 	// RefreshAt is set by Mount.
 	RefreshAt time.Time
 	// PodSize is set by Prepare: the size that the pod's cgroup has.
