@@ -66,12 +66,14 @@ func (f *runtimeFacts) outdate(r podstate.Result) {
 	case podstate.Resize:
 		i.Container = s.ID
 	case podstate.RemoveSandbox, podstate.RemoveContainer:
-		f.stale = true
 	default:
 		return
 	}
-	f.changed = append(f.changed, i)
-	f.stale = f.stale || r.Problem != nil
+	if i == (cri.Instance{}) || r.Problem != nil {
+		f.stale = true
+	} else {
+		f.changed = append(f.changed, i)
+	}
 }
 
 // outdated reports whether the runtime may show the pod in another state than the last snapshot.
