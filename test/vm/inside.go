@@ -46,6 +46,8 @@ type insideProgram struct {
 	args []string
 	// cgroupfs: its testbed has the cgroup driver cgroupfs and not systemd.
 	cgroupfs bool
+	// topology: it needs the sockets, cores and NUMA nodes of the machine.
+	topology bool
 	// needs builds what its testbed runs, before the machine boots, and returns the archives of its images.
 	needs func(context.Context, *testbed.Cache) (images []string, err error)
 }
@@ -68,6 +70,7 @@ var insidePrograms = map[string]insideProgram{
 		pkg:      "./test/conformance",
 		args:     []string{"-node", "-reports=" + reportsInside},
 		cgroupfs: true, // its specs see a part of the cgroup tree as the whole, which systemd does not know
+		topology: true,
 		needs:    suiteNeeds("node-suite"),
 	},
 	"differential": {
@@ -262,6 +265,13 @@ func (s *insideScenario) files() error {
 	for _, dir := range append(strings.Fields(string(out)), tree, built) {
 		commands = append(commands, "d="+dir+" l=/var/lib/layers/$d; mkdir -p $d $l/upper $l/work && "+
 			"mount -t overlay overlay $d -o lowerdir=/host$d,upperdir=$l/upper,workdir=$l/work")
+	}
+	if s.program.topology {
+		script, err := guest.ReadFile("guest/topology.sh")
+		if err != nil {
+			return err
+		}
+		commands = append(commands, string(script))
 	}
 	return s.need(commands...)
 }

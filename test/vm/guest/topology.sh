@@ -1,0 +1,45 @@
+#!/bin/sh
+# Shows the processors of the machine in /sys/devices/system, as other kernels do: User-Mode Linux has no directory of
+# a processor and no NUMA node there. Each processor is a core of one socket with one NUMA node. The policies of the CPU
+# and memory managers need that, the kubelet's and nodelet's.
+set -e
+system=/sys/devices/system
+[ ! -e $system/cpu/cpu0/topology ] || exit 0
+new=/run/system
+mkdir -p $new
+cp -r $system/. $new 2>/dev/null || true # some files cannot be read
+n=$(nproc --all)
+last=$((n - 1))
+all=$(printf %x $(((1 << n) - 1)))
+node=$new/node/node0
+mkdir -p $node
+for cpu in $(seq 0 $last); do
+  topology=$new/cpu/cpu$cpu/topology
+  mkdir -p $topology
+  own=$(printf %x $((1 << cpu)))
+  echo "$cpu" >$topology/core_id
+  echo 0 >$topology/physical_package_id
+  for list in core_cpus thread_siblings; do
+    echo "$own" >$topology/$list
+    echo "$cpu" >$topology/${list}_list
+  done
+  for list in package_cpus core_siblings; do
+    echo "$all" >$topology/$list
+    echo "0-$last" >$topology/${list}_list
+  done
+  ln -s ../../cpu/cpu$cpu $node/cpu$cpu
+done
+for list in online possible present; do
+  echo "0-$last" >$new/cpu/$list
+  echo 0 >$new/node/$list
+done
+echo $last >$new/cpu/kernel_max
+echo "$all" >$node/cpumap
+echo "0-$last" >$node/cpulist
+echo 10 >$node/distance
+sed 's/^/Node 0 /' /proc/meminfo >$node/meminfo
+[ ! -d /sys/kernel/mm/hugepages ] || cp -r /sys/kernel/mm/hugepages $node/hugepages
+mount --bind $new $system
+# A second sysfs without these files on top. The kernel demands one before a user namespace may mount its own.
+mkdir -p /run/sys
+mount -t sysfs sysfs /run/sys
