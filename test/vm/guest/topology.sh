@@ -38,7 +38,8 @@ echo "$all" >$node/cpumap
 echo "0-$last" >$node/cpulist
 echo 10 >$node/distance
 sed 's/^/Node 0 /' /proc/meminfo >$node/meminfo
-[ ! -d /sys/kernel/mm/hugepages ] || cp -r /sys/kernel/mm/hugepages $node/hugepages
+mkdir -p $node/hugepages
+cp -r /sys/kernel/mm/hugepages/. $node/hugepages 2>/dev/null || true
 mount --bind $new $system
 # A second sysfs without these files on top. The kernel demands one before a user namespace may mount its own.
 mkdir -p /run/sys
