@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,12 @@ import (
 // brokenCgroups refuses demands until it is repaired.
 type brokenCgroups struct {
 	podcgroups.None
-	broken bool
+	broken atomic.Bool
 	has    podstate.Demand
 }
 
 func (c *brokenCgroups) SetDemand(d podstate.Demand) error {
-	if c.broken {
+	if c.broken.Load() {
 		return errors.New("systemd does not answer")
 	}
 	c.has = d
@@ -30,7 +31,8 @@ func (c *brokenCgroups) SetDemand(d podstate.Demand) error {
 // the newest demand counts.
 func TestSharesAreSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &brokenCgroups{broken: true}
+		c := &brokenCgroups{}
+		c.broken.Store(true)
 		k := newShareKeeper(c, slog.New(slog.DiscardHandler))
 		go k.run(t.Context())
 		want := podstate.Demand{BurstableCPU: 1500}
@@ -38,7 +40,7 @@ func TestSharesAreSetAgain(t *testing.T) {
 		synctest.Wait()
 		k.set(want)
 		synctest.Wait()
-		c.broken = false
+		c.broken.Store(false)
 		time.Sleep(sharesRetry)
 		synctest.Wait()
 		if c.has != want {
