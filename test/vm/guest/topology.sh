@@ -1,10 +1,10 @@
 #!/bin/sh
-# Shows the processors of the machine in /sys/devices/system, as other kernels do: User-Mode Linux has no directory of
-# a processor and no NUMA node there. Each processor is a core of one socket with one NUMA node. The policies of the CPU
-# and memory managers need that, the kubelet's and nodelet's.
+# Shows the processors of the machine in /sys/devices/system, as other kernels do: there User-Mode Linux has no NUMA node,
+# and of each processor only that its core and its socket are not known. Each processor is a core of one socket with one
+# NUMA node. The policies of the CPU and memory managers need that.
 set -e
 system=/sys/devices/system
-[ ! -e $system/cpu/cpu0/topology ] || exit 0
+[ ! -e $system/node/node0 ] || exit 0
 new=/run/system
 mkdir -p $new
 cp -r $system/. $new 2>/dev/null || true # some files cannot be read
