@@ -12,7 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -92,33 +91,15 @@ func (c *Client) follow(
 		if event.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
 			continue
 		}
-		if uid := eventPod(event); uid != "" {
-			onEnd(uid, eventInstance(event))
+		sandbox := event.GetPodSandboxStatus()
+		uid, ended := types.UID(sandbox.GetMetadata().GetUid()), Instance{Sandbox: sandbox.GetId()}
+		if event.ContainerId != ended.Sandbox {
+			ended.Container = event.ContainerId
+		}
+		if uid != "" {
+			onEnd(uid, ended)
 		} else {
-			onConnect()
+			onConnect() // containerd leaves the sandbox out when that is gone already
 		}
 	}
-}
-
-// eventPod returns the pod of an event, empty if the event does not name it: containerd leaves the sandbox out when
-// that is gone already.
-func eventPod(e *runtimeapi.ContainerEventResponse) types.UID {
-	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
-		return types.UID(uid)
-	}
-	for _, s := range e.GetContainersStatuses() {
-		if uid := s.GetLabels()[podutil.LabelPodUID]; uid != "" {
-			return types.UID(uid)
-		}
-	}
-	return ""
-}
-
-// eventInstance returns the container or sandbox that an event is about.
-func eventInstance(e *runtimeapi.ContainerEventResponse) Instance {
-	i := Instance{Sandbox: e.GetPodSandboxStatus().GetId()}
-	if e.ContainerId != i.Sandbox {
-		i.Container = e.ContainerId
-	}
-	return i
 }
