@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,7 +37,7 @@ func LockRoot(root string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		holder, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("another agent (pid %s) works in %s: stop it first, or give this one another --root-dir",
 			strings.TrimSpace(string(holder)), root)
@@ -50,6 +51,29 @@ func LockRoot(root string) (unlock func(), err error) {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// endingTakes is how long lock waits, and lockPause how long between two attempts.
+const (
+	endingTakes = time.Second
+	lockPause   = 20 * time.Millisecond
+)
+
+// lock locks a file. It waits for an agent that is ending: a killed process keeps its files open until the kernel has
+// ended its last thread.
+func lock(f *os.File) error {
+	enough := time.After(endingTakes)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-enough:
+			return err
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 // listens reports whether a process listens at a socket. One that is too busy to accept a connection does.
