@@ -91,7 +91,7 @@ kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff
 host/pressure: host/machine
-host/self: internal/backoff internal/periodic
+host/self: host/filelock internal/backoff internal/periodic
 metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
 metrics/usage: kube/pluginname
@@ -106,7 +106,7 @@ config: agent/eviction/policy host/topology internal/release internal/strict int
 internal/strict: internal/suggest
 systemd: internal/loglevel internal/backoff
 volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
-volumes/block: host/program
+volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
 volumes/podfs: host/noatime

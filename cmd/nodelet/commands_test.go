@@ -166,16 +166,16 @@ func TestCommandOutput(t *testing.T) {
 // ending.
 func TestSecondAgent(t *testing.T) {
 	root := t.TempDir()
-	unlock, err := self.LockRoot(root)
+	unlock, err := self.LockRoot(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("another agent (pid %d) works in %s: stop it first", os.Getpid(), root)
-	if _, err := self.LockRoot(root); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := self.LockRoot(t.Context(), root); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	time.AfterFunc(100*time.Millisecond, unlock) // the kernel ends the first one
-	if unlock, err = self.LockRoot(root); err != nil {
+	if unlock, err = self.LockRoot(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
 	unlock()
@@ -195,13 +195,14 @@ func TestKubeletInRoot(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	t.Chdir(root)
-	if _, err := self.LockRoot("."); err == nil || !strings.Contains(err.Error(), "a kubelet works in .: stop it first") {
+	want := "a kubelet works in .: stop it first"
+	if _, err := self.LockRoot(t.Context(), "."); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got error %v, want one that names the kubelet", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := self.LockRoot(".")
+	unlock, err := self.LockRoot(t.Context(), ".")
 	if err != nil {
 		t.Fatalf("after the end of the kubelet, whose socket stays: got %v", err)
 	}

@@ -110,7 +110,7 @@ func serve(cfg *config.Config) error {
 	periodic.Spread()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	unlock, err := self.LockRoot(cfg.Paths.Root)
+	unlock, err := self.LockRoot(ctx, cfg.Paths.Root)
 	if err != nil {
 		return err
 	}

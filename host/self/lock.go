@@ -1,6 +1,7 @@
 package self
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/filelock"
 )
 
 // cure returns advice for an error of writing below the root directory.
@@ -26,9 +29,16 @@ func cure(err error) string {
 	return ""
 }
 
-// LockRoot ensures that no other agent uses the root directory. The kernel releases the lock when the process ends. A
-// kubelet takes no lock, but it listens at a socket.
-func LockRoot(root string) (unlock func(), err error) {
+// endingTakes is how long LockRoot waits for an agent that is ending, and lockInterval how often it tries again.
+const (
+	endingTakes  = time.Second
+	lockInterval = 20 * time.Millisecond
+)
+
+// LockRoot ensures that no other agent uses the root directory. It waits for one that is ending: a killed process keeps
+// its files open, and the lock with them, until the kernel has ended its last thread. A kubelet takes no lock, but it
+// listens at a socket.
+func LockRoot(ctx context.Context, root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
 	}
@@ -37,7 +47,9 @@ func LockRoot(root string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
 	}
-	if err := lock(f); err != nil {
+	ending, cancel := context.WithTimeout(ctx, endingTakes)
+	defer cancel()
+	if err := filelock.Wait(ending, f, lockInterval); err != nil {
 		holder, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("another agent (pid %s) works in %s: stop it first, or give this one another --root-dir",
 			strings.TrimSpace(string(holder)), root)
@@ -51,29 +63,6 @@ func LockRoot(root string) (unlock func(), err error) {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return func() { _ = f.Close() }, nil
-}
-
-// endingTakes is how long lock waits, and lockPause how long between two attempts.
-const (
-	endingTakes = time.Second
-	lockPause   = 20 * time.Millisecond
-)
-
-// lock locks a file. It waits for an agent that is ending: a killed process keeps its files open until the kernel has
-// ended its last thread.
-func lock(f *os.File) error {
-	enough := time.After(endingTakes)
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-enough:
-			return err
-		case <-time.After(lockPause):
-		}
-	}
 }
 
 // listens reports whether a process listens at a socket. One that is too busy to accept a connection does.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/filelock"
 )
 
 // Device is a block device that is open and locked.
@@ -63,27 +65,18 @@ func deviceNumber(f *os.File) (uint64, error) {
 	return st.Rdev, nil
 }
 
-// lockInterval is how often lock tries to get a lock that another process holds. There is no call that waits and can be
-// given up.
+// lockInterval is how often lock tries to get a lock that another process holds.
 const lockInterval = 200 * time.Millisecond
 
 func (d *Device) lock(ctx context.Context) error {
-	tick := time.NewTicker(lockInterval)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(d.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("lock %s: %w", d.path, err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("lock %s: another process holds the lock (mkfs, fsck, udev?): %w", d.path, ctx.Err())
-		}
+	err := filelock.Wait(ctx, d.file, lockInterval)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ctx.Err()):
+		return fmt.Errorf("lock %s: another process holds the lock (mkfs, fsck, udev?): %w", d.path, err)
 	}
+	return fmt.Errorf("lock %s: %w", d.path, err)
 }
 
 // unchanged returns an error unless the path still leads to the open device.
