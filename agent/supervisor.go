@@ -88,30 +88,29 @@ func (s *Supervisor) RuntimeReady() { s.ready.Set() }
 
 // ProbeFailed records an event about a container: a probe has failed, or cannot be run.
 func (s *Supervisor) ProbeFailed(pod types.UID, container, reason, message string) {
-	s.loop.post(func() {
-		if e := s.table.workers[pod]; e != nil {
-			s.cfg.Events.PodEvent(e.source, container, corev1.EventTypeWarning, reason, message)
-		}
+	s.post(pod, func(e *entry) {
+		s.cfg.Events.PodEvent(e.source, container, corev1.EventTypeWarning, reason, message)
 	})
 }
 
 // InstanceEnded makes the pod's worker ask the runtime for an instance that may have ended.
 func (s *Supervisor) InstanceEnded(pod types.UID, i cri.Instance) {
-	s.loop.post(func() {
-		if e := s.table.workers[pod]; e != nil {
-			e.worker.notifyEnd(i)
-		}
-	})
+	s.post(pod, func(e *entry) { e.worker.notifyEnd(i) })
 }
 
 func (s *Supervisor) notify(h hint, pods ...types.UID) {
 	for _, pod := range pods {
-		s.loop.post(func() {
-			if e := s.table.workers[pod]; e != nil {
-				e.worker.notify(h)
-			}
-		})
+		s.post(pod, func(e *entry) { e.worker.notify(h) })
 	}
+}
+
+// post makes the loop call f with a pod that has a worker.
+func (s *Supervisor) post(pod types.UID, f func(*entry)) {
+	s.loop.post(func() {
+		if e := s.table.workers[pod]; e != nil {
+			f(e)
+		}
+	})
 }
 
 func (s *Supervisor) notifyAll(h hint) {
