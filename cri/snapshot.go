@@ -99,7 +99,7 @@ const stateChanged = -1
 func (l *listing) changeSandbox(id string) {
 	for _, c := range l.containers {
 		if c.PodSandboxId == id {
-			l.changeContainer(Instance{Container: c.Id})
+			changeState(c)
 		}
 	}
 	for _, s := range l.sandboxes {
@@ -117,14 +117,18 @@ func (l *listing) changeSandbox(id string) {
 func (l *listing) changeContainer(i Instance) {
 	for _, c := range l.containers {
 		if c.Id == i.Container {
-			if c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
-				c.State = stateChanged
-			}
+			changeState(c)
 			return
 		}
 	}
 	l.containers = append(l.containers,
 		&runtimeapi.Container{Id: i.Container, PodSandboxId: i.Sandbox, State: stateChanged})
+}
+
+func changeState(c *runtimeapi.Container) {
+	if c.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+		c.State = stateChanged
+	}
 }
 
 // read completes a snapshot with the statuses of what was listed: from prev, or from the runtime if they may have

@@ -22,13 +22,19 @@ func look(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, san
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkCost(t, rt, 1, sandboxStatuses, containerStatuses)
+	return s
+}
+
+// checkCost checks how many lists of each kind and how many statuses were asked for since the last ResetCalls.
+func checkCost(t *testing.T, rt *fake.Runtime, lists, sandboxStatuses, containerStatuses int) {
+	t.Helper()
 	got := rt.Verbs()
-	if got["ListPodSandbox"] != 1 || got["ListContainers"] != 1 ||
+	if got["ListPodSandbox"] != lists || got["ListContainers"] != lists ||
 		got["PodSandboxStatus"] != sandboxStatuses || got["ContainerStatus"] != containerStatuses {
-		t.Errorf("cost %v, want one of each list, %d sandbox and %d container statuses", got, sandboxStatuses,
+		t.Errorf("cost %v, want %d of each list, %d sandbox and %d container statuses", got, lists, sandboxStatuses,
 			containerStatuses)
 	}
-	return s
 }
 
 func find(s *cri.Snapshot, id string) cri.Container {
@@ -107,11 +113,7 @@ func update(t *testing.T, rt *fake.Runtime, c *cri.Client, prev *cri.Snapshot, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := rt.Verbs()
-	if got["ListPodSandbox"] != 0 || got["ListContainers"] != 0 ||
-		got["PodSandboxStatus"] != sandboxStatuses || got["ContainerStatus"] != containerStatuses {
-		t.Errorf("cost %v, want no list, %d sandbox and %d container statuses", got, sandboxStatuses, containerStatuses)
-	}
+	checkCost(t, rt, 0, sandboxStatuses, containerStatuses)
 	return s
 }
 
