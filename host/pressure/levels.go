@@ -24,24 +24,37 @@ func (p Proc) path(parts ...string) string {
 	return filepath.Join(append([]string{string(p)}, parts...)...)
 }
 
-// Memory returns the available memory: free memory and inactive files of the page cache, which the kernel can reclaim
-// at once. The kubelet counts it in the same way.
+// Memory returns the available memory: all but the huge pages, the memory of processes, and the page cache without its
+// inactive files. It does not count the kernel's own memory, such as its cache of directory entries, as used. This is
+// how the kubelet counts, with cgroup v1 and v2: the usage of the root cgroup without its inactive files.
 func (p Proc) Memory() (Level, error) {
 	text, err := os.ReadFile(p.path("meminfo"))
 	if err != nil {
 		return Level{}, fmt.Errorf("read available memory: %w", err)
 	}
 	const missing = int64(-1)
-	total, free := missing, missing
-	inactive := missing
-	err = machine.ParseMeminfo(text, map[string]*int64{"MemTotal": &total, "MemFree": &free, "Inactive(file)": &inactive})
-	if err == nil && min(total, free, inactive) == missing {
-		err = errors.New("it has no line MemTotal, MemFree or Inactive(file)")
+	var (
+		total, processes, buffers    = missing, missing, missing
+		cached, swapCached, inactive = missing, int64(0), missing
+		hugePages                    int64
+	)
+	err = machine.ParseMeminfo(text, map[string]*int64{
+		"MemTotal":       &total,
+		"AnonPages":      &processes,
+		"Buffers":        &buffers,
+		"Cached":         &cached,
+		"SwapCached":     &swapCached,
+		"Inactive(file)": &inactive,
+		"Hugetlb":        &hugePages,
+	})
+	if err == nil && min(total, processes, buffers, cached, inactive) == missing {
+		err = errors.New("it has no line MemTotal, AnonPages, Buffers, Cached or Inactive(file)")
 	}
 	if err != nil {
 		return Level{}, fmt.Errorf("read %s: %w", p.path("meminfo"), err)
 	}
-	return Level{Available: min(total, free+inactive), Capacity: total}, nil
+	used := processes + max(0, buffers+cached+swapCached-inactive)
+	return Level{Available: min(total, max(0, total-hugePages-used)), Capacity: total}, nil
 }
 
 // Processes returns how many processes and threads can still be created.

@@ -27,12 +27,14 @@ func proc(t *testing.T, files map[string]string) Proc {
 
 func TestLevels(t *testing.T) {
 	p := proc(t, map[string]string{
-		"meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable: 900 kB\nInactive(anon): 5 kB\n" +
-			"Inactive(file): 50 kB\nHugePages_Total: 0\n",
+		// 280 KiB of the kernel, of which it can give back most, are not counted as used.
+		"meminfo": "MemTotal:  1000 kB\nMemFree: 100 kB\nMemAvailable: 390 kB\nBuffers: 20 kB\nCached: 180 kB\n" +
+			"SwapCached: 10 kB\nInactive(anon): 5 kB\nInactive(file): 50 kB\nAnonPages: 310 kB\nSlab: 280 kB\n" +
+			"SReclaimable: 250 kB\nHugePages_Total: 50\nHugetlb: 100 kB\n",
 		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "1000\n",
 	})
-	if l, err := p.Memory(); err != nil || l != (Level{Available: 150 << 10, Capacity: 1000 << 10}) {
-		t.Errorf("memory: got %+v, %v, want 150 of 1000 KiB", l, err)
+	if l, err := p.Memory(); err != nil || l != (Level{Available: 430 << 10, Capacity: 1000 << 10}) {
+		t.Errorf("memory: got %+v, %v, want 430 of 1000 KiB", l, err)
 	}
 	if l, err := p.Processes(); err != nil || l != (Level{Available: 920, Capacity: 1000}) {
 		t.Errorf("processes: got %+v, %v, want %+v", l, err, (Level{Available: 920, Capacity: 1000}))

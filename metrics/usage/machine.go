@@ -7,12 +7,11 @@ import (
 )
 
 // memory has values of /proc/meminfo, in bytes.
-type memory struct{ total, free, hugePages, swapTotal, swapFree uint64 }
+type memory struct{ total, hugePages, swapTotal, swapFree uint64 }
 
 func parseMeminfo(text []byte) (m memory) {
 	_ = machine.ParseMeminfo(text, map[string]*uint64{
 		"MemTotal":  &m.total,
-		"MemFree":   &m.free,
 		"Hugetlb":   &m.hugePages,
 		"SwapTotal": &m.swapTotal,
 		"SwapFree":  &m.swapFree,
@@ -25,14 +24,10 @@ func (c *Collector) machineUse(d Detail) (Usage, memory) {
 	u, _ := c.cfg.Hierarchy.read("/", d)
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
-	if c.cfg.Hierarchy.mounts == nil { // the root cgroup of v2 does not count memory
-		u.Memory = less(m.total, m.free)
-		u.WorkingSet = less(u.Memory, u.InactiveFile)
-		if u.CPUPressure == nil && d >= Plain {
-			u.CPUPressure = readPressure("/proc/pressure/cpu")
-			u.MemoryPressure = readPressure("/proc/pressure/memory")
-			u.IOPressure = readPressure("/proc/pressure/io")
-		}
+	if c.cfg.Hierarchy.mounts == nil && u.CPUPressure == nil && d >= Plain {
+		u.CPUPressure = readPressure("/proc/pressure/cpu")
+		u.MemoryPressure = readPressure("/proc/pressure/memory")
+		u.IOPressure = readPressure("/proc/pressure/io")
 	}
 	u.MemoryLimit = m.total
 	u.Swap = less(m.swapTotal, m.swapFree)

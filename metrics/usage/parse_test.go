@@ -130,7 +130,7 @@ func TestParseMachine(t *testing.T) {
 		[]byte("MemTotal:       24684084 kB\nMemFree:  1000 kB\nSwapTotal: 0 kB\nHugePages_Total:  3\nMemFreeX: 9 kB\n" +
 			"Hugetlb:            6144 kB\n"),
 	)
-	if m != (memory{total: 24684084 << 10, free: 1000 << 10, hugePages: 6144 << 10}) {
+	if m != (memory{total: 24684084 << 10, hugePages: 6144 << 10}) {
 		t.Errorf("meminfo: got %+v", m)
 	}
 	c := parseCPUInfo(

@@ -122,9 +122,7 @@ func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
 
 func (c *Collector) nodeStats(d Detail) api.NodeStats {
 	u, m := c.machineUse(d)
-	if c.cfg.Hierarchy.mounts != nil { // cgroups of v1 do not count reserved huge pages as used
-		u.MemoryLimit = less(m.total, m.hugePages)
-	}
+	u.MemoryLimit = less(m.total, m.hugePages) // cgroups do not count reserved huge pages as used
 	n := api.NodeStats{NodeName: c.cfg.Node, StartTime: metav1.NewTime(c.cfg.Boot)}
 	n.CPU = c.cpuStats("/", &u)
 	n.Memory = memoryStats(&u)
