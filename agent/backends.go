@@ -155,6 +155,8 @@ type Config struct {
 	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
 	// Optional.
 	Gone func()
+	// RuntimeListed is called each time that the runtime has listed its pods. Optional.
+	RuntimeListed func()
 	// Watchers hear about changes of pods. Optional.
 	Watchers Watchers
 	// Clock returns the time of the wall clock, without a monotonic reading. Nil: that of the machine.
@@ -183,6 +185,9 @@ func (c Config) complete() *Config {
 	}
 	if c.Gone == nil {
 		c.Gone = func() {}
+	}
+	if c.RuntimeListed == nil {
+		c.RuntimeListed = func() {}
 	}
 	if c.Clock == nil {
 		c.Clock = func() time.Time { return time.Now().Round(0) }

@@ -26,8 +26,8 @@ type Metrics interface {
 	Running(pod *corev1.Pod, seen time.Time, delayed time.Duration)
 	// Ended counts a container whose end was observed.
 	Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated)
-	// Relisted counts a list of the pods of the runtime.
-	Relisted(began time.Time, took time.Duration)
+	// Relisted counts a list of the pods of the runtime, or a failed one.
+	Relisted(began time.Time, took time.Duration, err error)
 	// Rejected counts a pod that was refused at admission.
 	Rejected(reason string)
 	// Preempted counts a pod that ends to free a resource for a critical one.

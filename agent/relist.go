@@ -19,8 +19,8 @@ const relistEvery = time.Minute
 // relistWithoutEvents is how often it does so while the runtime has no event stream.
 const relistWithoutEvents = time.Second
 
-// relister listens to the runtime's events, and lists all its pods at each new connection and from time to time; often
-// until the first list has succeeded, as all pods wait for that.
+// relister listens to the runtime's events, and lists all its pods at each new connection and from time to time. Until
+// the first list has succeeded, and after one that failed, it lists often: pods wait for that.
 type relister struct {
 	runtime Runtime
 	metrics Metrics
@@ -56,6 +56,7 @@ func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance),
 		case <-r.now:
 		case <-time.After(periodic.Until(wait)):
 		}
+		wait = relistWithoutEvents
 		if all, ok := r.list(ctx); ok {
 			wait = every
 			listed(all)
@@ -67,7 +68,7 @@ func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance),
 func (r *relister) list(ctx context.Context) (all []cri.PodSummary, ok bool) {
 	began := time.Now()
 	all, err := r.runtime.Relist(ctx)
-	r.metrics.Relisted(began, time.Since(began))
+	r.metrics.Relisted(began, time.Since(began), err)
 	if err != nil && ctx.Err() == nil && !r.failing {
 		r.log.Warn("cannot list the runtime's pods, trying again until it can", "err", err)
 	}

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/cri"
 )
@@ -15,14 +18,23 @@ import (
 // listing is a runtime that lists its pods, or does not.
 type listing struct {
 	Runtime
-	err error
+	err   error
+	lists int
 }
 
-func (l *listing) Relist(context.Context) ([]cri.PodSummary, error) { return nil, l.err }
+func (l *listing) Relist(context.Context) ([]cri.PodSummary, error) {
+	l.lists++
+	return nil, l.err
+}
+
+func (l *listing) Watch(ctx context.Context, _ func(types.UID, cri.Instance), _ func()) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 type uncounted struct{ Metrics }
 
-func (uncounted) Relisted(time.Time, time.Duration) {}
+func (uncounted) Relisted(time.Time, time.Duration, error) {}
 
 // TestOutageIsLoggedOnce checks that a runtime that is away fills no log: its lists fail every second.
 func TestOutageIsLoggedOnce(t *testing.T) {
@@ -41,4 +53,27 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	if got := strings.Count(log.String(), "lists its pods again"); got != 1 {
 		t.Errorf("got %d ends, want 1:\n%s", got, &log)
 	}
+}
+
+// TestFailedListIsRepeated checks that a list which failed is repeated soon, also after earlier ones have succeeded.
+func TestFailedListIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := &listing{}
+		r := newRelister(runtime, uncounted{}, discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		listed := 0
+		go r.run(ctx, nil, func([]cri.PodSummary) { listed++ })
+		time.Sleep(2 * relistEvery)
+		runtime.err = errors.New("away")
+		before := runtime.lists
+		time.Sleep(2 * relistEvery)
+		runtime.err = nil
+		failed, succeeded := runtime.lists-before, listed
+		time.Sleep(2 * relistWithoutEvents)
+		if listed != succeeded+1 || failed < 30 {
+			t.Errorf("got %d lists while they fail and %d after them, want at least 30 and 1", failed, listed-succeeded)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

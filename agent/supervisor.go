@@ -125,6 +125,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer close(s.loop.gone)
 	close(s.loop.began)
 	go s.relister.run(ctx, s.InstanceEnded, func(all []cri.PodSummary) {
+		s.cfg.RuntimeListed()
 		s.loop.post(func() { s.compare(ctx, all) })
 	})
 	s.running.Go(func() { s.shares.run(ctx) })

@@ -208,14 +208,16 @@ func (m *Metrics) Ended(pod *corev1.Pod, container string, end *corev1.Container
 }
 
 // Relisted implements agent.Metrics.
-func (m *Metrics) Relisted(began time.Time, took time.Duration) {
+func (m *Metrics) Relisted(began time.Time, took time.Duration, err error) {
 	a := m.agent
 	a.Relist.Took(took)
 	if !m.relisted.IsZero() {
 		a.RelistInterval.Took(began.Sub(m.relisted))
 	}
 	m.relisted = began
-	a.RelistLast.Set(float64(began.Unix()))
+	if err == nil {
+		a.RelistLast.Set(float64(began.Unix()))
+	}
 }
 
 // Rejected implements agent.Metrics.

@@ -2,6 +2,7 @@ package instruments
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -67,6 +68,8 @@ func TestMetrics(t *testing.T) {
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: s.Key().Kind.String()})
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
 	}
+	m.Relisted(time.Unix(1000, 0), time.Second, nil)
+	m.Relisted(time.Unix(1060, 0), time.Second, errors.New("away"))
 	w := httptest.NewRecorder()
 	for _, m := range e.Mounts() {
 		if m.Path == "/metrics" {
@@ -88,6 +91,7 @@ func TestMetrics(t *testing.T) {
 		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 0`,
 		`kubelet_running_containers{container_state="running"} 2`,
 		`kubelet_cgroup_version 2`,
+		`kubelet_pleg_last_seen_seconds 1000`,
 		`kubelet_started_containers_errors_total{code="image",container_type="container"} 1`,
 		`kubelet_started_containers_errors_total{code="create",container_type="container"} 1`,
 		`kubelet_started_containers_errors_total{code="start",container_type="container"} 1`,

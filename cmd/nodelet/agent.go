@@ -106,6 +106,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Admit:          x.guards.admit,
 		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
 		Gone:           mirrors.Wake,
+		RuntimeListed:  x.machine.node.RuntimeListed,
 		Watchers:       newPodsAPI(p, x.links),
 		BackoffFirst:   firstBackoff,
 		BackoffMax:     longestBackoff,

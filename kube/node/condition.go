@@ -81,10 +81,15 @@ type Pressure struct{ Memory, Disk, PID bool }
 // runtimeTimeout is how long the last good answer of the runtime counts, as with the kubelet.
 const runtimeTimeout = 30 * time.Second
 
+// listTimeout is how long the last list of the runtime's pods counts: three minutes, as with the kubelet, and the
+// minute that the agent waits between two lists.
+const listTimeout = 4 * time.Minute
+
 // health has the facts from which the conditions are computed.
 type health struct {
 	runtime  Runtime   // the last good answer; the zero value before the first
 	answered time.Time // the time of that answer; zero before the first
+	listed   time.Time // when the runtime last listed its pods, or first answered
 	pressure Pressure
 	judged   Pressure // of which resources the pressure is known
 	shutdown error    // set while the node shuts down
@@ -104,6 +109,10 @@ func (h health) problems(now time.Time) error {
 	}
 	if !h.answered.IsZero() && !h.runtime.Network.OK {
 		errs = append(errs, fmt.Errorf("container runtime network not ready: %s", h.runtime.Network.text("NetworkReady")))
+	}
+	if quiet := now.Sub(h.listed); !h.answered.IsZero() && quiet >= listTimeout {
+		errs = append(errs, fmt.Errorf("PLEG is not healthy: pleg was last seen active %s ago; threshold is %s",
+			quiet.Truncate(time.Minute), listTimeout))
 	}
 	errs = append(errs, h.shutdown) // NewAggregate drops nil
 	if all := utilerrors.NewAggregate(errs); all != nil {

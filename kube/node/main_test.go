@@ -121,6 +121,12 @@ func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {
 	return b
 }
 
+// setRuntime is an answer of the runtime, which lists its pods, too.
+func (b *bed) setRuntime(s Runtime) {
+	b.Reporter.setRuntime(s)
+	b.RuntimeListed()
+}
+
 func (b *bed) ready() corev1.NodeCondition {
 	b.t.Helper()
 	n := b.api.get()

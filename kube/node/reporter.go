@@ -210,9 +210,23 @@ func (r *Reporter) setRuntime(s Runtime) {
 		now := time.Now()
 		expired := now.Sub(in.health.answered) >= runtimeTimeout // also before the first answer
 		changed := expired || !reflect.DeepEqual(in.health.runtime, s)
+		if in.health.listed.IsZero() {
+			in.health.listed = now
+		}
 		in.health.runtime, in.health.answered = s, now
 		in.everReady = in.everReady || s.Ready.OK && s.Network.OK
 		return changed
+	})
+}
+
+// RuntimeListed notes that the runtime has listed its pods. A runtime that answers but cannot do that makes the node
+// not Ready: the agent does not see which containers have ended.
+func (r *Reporter) RuntimeListed() {
+	r.set(func(in *inputs) bool {
+		now := time.Now()
+		expired := !in.health.listed.IsZero() && now.Sub(in.health.listed) >= listTimeout
+		in.health.listed = now
+		return expired
 	})
 }
 

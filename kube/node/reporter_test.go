@@ -137,6 +137,36 @@ func TestRuntimeUnavailable(t *testing.T) {
 	})
 }
 
+// TestRuntimeWithoutLists checks that a runtime that answers but no longer lists its pods makes the node not Ready, with
+// the kubelet's message, until it lists them again.
+func TestRuntimeWithoutLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, &fakeAPI{}, nil)
+		answer := func(d time.Duration) {
+			for range int(d / (10 * time.Second)) {
+				b.Reporter.setRuntime(readyRuntime)
+				settle(10 * time.Second)
+			}
+		}
+		answer(2 * time.Minute)
+		b.RuntimeListed()
+		answer(3*time.Minute + 50*time.Second)
+		if c := b.ready(); c.Status != corev1.ConditionTrue {
+			t.Errorf("before the end of the time: got %+v, want True", c)
+		}
+		answer(20 * time.Second)
+		const want = "PLEG is not healthy: pleg was last seen active 4m0s ago; threshold is 4m0s"
+		if c := b.ready(); c.Status != corev1.ConditionFalse || c.Message != want {
+			t.Errorf("without lists: got %+v, want False, %s", c, want)
+		}
+		b.RuntimeListed()
+		settle(time.Millisecond)
+		if c := b.ready(); c.Status != corev1.ConditionTrue {
+			t.Errorf("with a list: got %+v, want True", c)
+		}
+	})
+}
+
 func TestPressureAndShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)
