@@ -30,10 +30,9 @@ func (r *Reporter) initialNode() *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        c.Name,
 		Labels:      c.defaultLabels(),
-		Annotations: map[string]string{},
+		Annotations: c.annotations(),
 	}}
 	maps.Copy(n.Labels, c.Labels)
-	c.annotate(n)
 	n.Spec.ProviderID = c.ProviderID
 	n.Spec.Taints = slices.Clone(c.Taints)
 	if c.ExternalCloud {
@@ -89,9 +88,10 @@ var reconciledLabels = []string{
 	corev1.LabelArchStable, betaOS, betaArch,
 }
 
-// reconcile sets the labels of n that this agent owns: at the start all reconciledLabels, later only the operating
-// system and architecture, which must never be wrong.
-func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
+// reconcile sets the labels and annotations of n that this agent owns: those of the registration if it registers the
+// node and has not set them yet, and always the operating system, the architecture and the addresses that the user
+// gave, which must never be wrong.
+func (r *Reporter) reconcile(n *corev1.Node) {
 	n.Labels, n.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
 	if n.Labels == nil {
 		n.Labels = map[string]string{}
@@ -99,42 +99,38 @@ func (r *Reporter) reconcile(n *corev1.Node, atStart bool) {
 	if n.Annotations == nil {
 		n.Annotations = map[string]string{}
 	}
-	keys := []string{corev1.LabelOSStable, corev1.LabelArchStable}
-	if atStart {
-		keys = reconciledLabels
+	wanted := r.initialNode()
+	labels, annotations := []string{corev1.LabelOSStable, corev1.LabelArchStable}, []string{providedIPAnnotation}
+	if r.cfg.Register && !r.state.reconciled {
+		labels, annotations = reconciledLabels, []string{attachDetachAnnotation, providedIPAnnotation}
 	}
-	wanted := r.initialNode().Labels
-	for _, k := range keys {
-		if v := wanted[k]; v != "" {
+	for _, k := range labels {
+		if v := wanted.Labels[k]; v != "" {
 			n.Labels[k] = v
 		}
 	}
-	if atStart {
-		r.cfg.annotate(n)
+	for _, k := range annotations {
+		if v := wanted.Annotations[k]; v != "" {
+			n.Annotations[k] = v
+		} else {
+			delete(n.Annotations, k)
+		}
 	}
 }
 
-// annotate sets or removes the annotations that this agent owns.
-func (c *Config) annotate(n *corev1.Node) {
-	set := func(key, value string) {
-		if value == "" {
-			delete(n.Annotations, key)
-		} else {
-			n.Annotations[key] = value
-		}
-	}
-	attach, provided := "", ""
+// annotations returns those that this agent owns.
+func (c *Config) annotations() map[string]string {
+	all := map[string]string{}
 	if c.AttachDetach {
-		attach = "true"
+		all[attachDetachAnnotation] = "true"
 	}
 	if c.ExternalCloud && len(c.IPs) > 0 && !c.IPs[0].IsUnspecified() {
-		provided = c.IPs[0].String()
+		all[providedIPAnnotation] = c.IPs[0].String()
 		for _, ip := range c.IPs[1:] {
-			provided += "," + ip.String()
+			all[providedIPAnnotation] += "," + ip.String()
 		}
 	}
-	set(attachDetachAnnotation, attach)
-	set(providedIPAnnotation, provided)
+	return all
 }
 
 // register returns the Node object. It creates the object if it does not exist, or waits for it if another component

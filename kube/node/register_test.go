@@ -2,7 +2,10 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -144,6 +147,40 @@ func TestUpdateExistingNode(t *testing.T) {
 		}
 		if q := b.Allocatable()["example.com/dongle"]; q.Value() != 2 {
 			t.Error("Allocatable: got no extended resource, want one")
+		}
+	})
+}
+
+// TestNodeOfAnother checks that the agent changes no label of an object that another component registers, except those
+// that must not be wrong, and that it sets the addresses for the cloud provider again when a client has removed them.
+func TestNodeOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		api.store(existing(corev1.ConditionTrue))
+		b := start(t, api, func(c *Config) {
+			c.Register, c.ExternalCloud, c.Labels = false, true, map[string]string{corev1.LabelTopologyZone: "b"}
+			c.IPs = []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}
+		})
+		b.setRuntime(readyRuntime)
+		settle(time.Second)
+		n := api.get()
+		want := map[string]string{
+			"team":                 "a",
+			corev1.LabelHostname:   "stale",
+			corev1.LabelOSStable:   runtime.GOOS,
+			corev1.LabelArchStable: runtime.GOARCH,
+		}
+		if !maps.Equal(n.Labels, want) {
+			t.Errorf("got labels %v, want %v", n.Labels, want)
+		}
+		if v, has := n.Annotations[attachDetachAnnotation]; has {
+			t.Errorf("got %s=%s, want none", attachDetachAnnotation, v)
+		}
+		delete(n.Annotations, providedIPAnnotation)
+		api.store(n)
+		settle(time.Minute)
+		if got := api.get().Annotations[providedIPAnnotation]; got != "192.0.2.7,2001:db8::7" {
+			t.Errorf("removed annotation %s: got %q, want it back", providedIPAnnotation, got)
 		}
 	})
 }

@@ -177,7 +177,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	old := r.newest.Load()
 	object := *old // fields are replaced below, what they point to is never changed
 	wanted := &object
-	r.reconcile(wanted, !r.state.reconciled)
+	r.reconcile(wanted)
 	status, events := r.cfg.status(old, r.gather(ctx, now), now)
 	wanted.Status = status
 	changed := !sameStatus(old.Status, status) ||
