@@ -1,7 +1,10 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -89,6 +92,20 @@ func (r *Reporter) Reservation() corev1.ResourceList {
 		add(h.Resource, h.amount(capacity[h.Resource]))
 	}
 	return list
+}
+
+// checkReservation returns an error if the configuration keeps more from pods than the machine has. Nothing would be
+// left to limit the pods to.
+func checkReservation(reserved, capacity corev1.ResourceList) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(reserved)) {
+		keep, has := reserved[name], capacity[name]
+		if keep.Cmp(has) > 0 {
+			errs = append(errs, fmt.Errorf("kubeReserved, systemReserved and evictionHard keep %s of %s from pods, but this "+
+				"machine has %s: lower them", &keep, name, &has))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (h HoldBack) amount(of resource.Quantity) resource.Quantity {

@@ -154,6 +154,9 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
 	}
+	if err := checkReservation(r.Reservation(), r.Capacity()); err != nil {
+		return nil, err
+	}
 	r.local.Store(r.initialNode())
 	if core == nil {
 		r.work = r.standalone

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features"
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
@@ -64,4 +66,25 @@ func kubeletDeclares(c *config.Config) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// TestTooMuchReserved checks that a configuration which keeps more from pods than the machine has is refused, with the
+// resource, both amounts and the fields.
+func TestTooMuchReserved(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Reserved = []corev1.ResourceList{
+		{corev1.ResourceMemory: resource.MustParse("5Gi"), "example.com/unknown": resource.MustParse("1")},
+		{corev1.ResourceMemory: resource.MustParse("2Gi")},
+	}
+	threshold := resource.MustParse("1Gi")
+	cfg.HoldBacks = []HoldBack{{Resource: corev1.ResourceMemory, Quantity: &threshold}}
+	if _, err := New(cfg, nil, nil, nil); err != nil {
+		t.Errorf("all of the memory reserved: got %v, want no error", err)
+	}
+	cfg.Reserved[1][corev1.ResourceMemory] = resource.MustParse("100Gi")
+	const want = "kubeReserved, systemReserved and evictionHard keep 106Gi of memory from pods, but this machine has 8Gi: " +
+		"lower them"
+	if _, err := New(cfg, nil, nil, nil); err == nil || err.Error() != want {
+		t.Errorf("too much: got %v, want %s", err, want)
+	}
 }
