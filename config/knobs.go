@@ -261,7 +261,7 @@ var knobs = slices.Concat([]knob{
 		"key exchanges that the node's API allows, as numbers of Go's tls.CurveID; empty: Go's choice", ""},
 	{"tlsMinVersion", "tls-min-version", kString, acts, gHidden, "lowest TLS version: VersionTLS12 or VersionTLS13", ""},
 	{"serverTLSBootstrap", "rotate-server-certificates", kBool, acts, gHidden,
-		"request the serving certificate from the API server", ""},
+		"request the serving certificate from the API server; tlsCertFile serves until it is issued", ""},
 	{"authentication.x509.clientCAFile", "client-ca-file", kFile, acts, gServer,
 		"CA bundle for client certificates (PEM)", ""},
 	{"authentication.webhook.enabled", "authentication-token-webhook", kBool, acts, gHidden,

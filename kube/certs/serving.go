@@ -38,7 +38,7 @@ import (
 // ServingConfig is the configuration of a Serving.
 type ServingConfig struct {
 	CertFile, KeyFile string // given by the user; empty for none
-	Bootstrap         bool   // request it from the API server (serverTLSBootstrap)
+	Bootstrap         bool   // request it from the API server (serverTLSBootstrap); the files serve until it is issued
 	Dir               string // cert-dir
 	Node              string // name of the Node object
 	// API speaks to certificates.k8s.io. Nil: there is no API server, and Bootstrap has no effect.
@@ -80,19 +80,20 @@ func NewServing(cfg ServingConfig) (*Serving, error) {
 	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, now: time.Now,
 		moved: latest.NewSignal()}
 	switch {
-	case cfg.CertFile != "":
-		return s, s.loadFiles()
-	case s.requests():
+	case cfg.Bootstrap:
 		if pair, err := s.store.load(); err == nil { // if it has expired, the clock may be ahead: GetCertificate looks
 			s.take(pair)
+			return s, nil
 		}
-		return s, nil
+		if cfg.CertFile == "" {
+			return s, nil
+		}
+		return s, s.loadFiles()
+	case cfg.CertFile != "":
+		return s, s.loadFiles()
 	}
 	return s, s.signSelf(time.Now())
 }
-
-// requests reports whether the API server signs the certificate.
-func (s *Serving) requests() bool { return s.cfg.CertFile == "" && s.cfg.Bootstrap }
 
 // GetCertificate is for tls.Config. As in the kubelet, one from the user's files is served even if it has expired: an
 // API server without the CA of kubelets accepts it.
@@ -101,7 +102,7 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	switch {
 	case p == nil:
 		return nil, errors.New("the node has no serving certificate yet: its request waits for approval (kubectl get csr)")
-	case s.requests() && s.now().After(p.Leaf.NotAfter):
+	case s.cfg.Bootstrap && s.now().After(p.Leaf.NotAfter):
 		return nil, fmt.Errorf("the node's serving certificate expired at %s, and the clock of this machine says %s: "+
 			"the request for another one waits for approval (kubectl get csr)", stamp(p.Leaf.NotAfter), stamp(s.now()))
 	}
@@ -126,6 +127,8 @@ func (s *Serving) take(pair *tls.Certificate) {
 // Run keeps the certificate valid until ctx ends.
 func (s *Serving) Run(ctx context.Context) {
 	switch {
+	case s.cfg.Bootstrap:
+		s.rotate(ctx)
 	case s.cfg.CertFile != "":
 		var none [sha256.Size]byte // what NewServing has read may have changed since
 		follow(ctx, []string{s.cfg.CertFile, s.cfg.KeyFile}, none, s.log, func() {
@@ -133,8 +136,6 @@ func (s *Serving) Run(ctx context.Context) {
 				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
 			}
 		})
-	case s.requests():
-		s.rotate(ctx)
 	default:
 		s.resign(ctx)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,10 +142,11 @@ func TestServingFiles(t *testing.T) {
 	waittest.Until(t, "the changed file", func() bool { write("two"); time.Sleep(2 * settle); return is("two") })
 }
 
-// TestServingBySigner checks that the certificate is requested once the node has addresses, and again when they
-// change.
-func TestServingBySigner(t *testing.T) {
-	c := newCluster(t)
+// bySigner returns the configuration of a Serving whose certificate a cluster signs, and a function that sets the
+// addresses of the node.
+func bySigner(t *testing.T) (c *cluster, cfg ServingConfig, set func(ip string)) {
+	t.Helper()
+	c = newCluster(t)
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)), c.caPEM())
 	rc, err := client.LoadConfig(filepath.Join(c.dir, "kubelet.conf"))
 	if err != nil {
@@ -156,16 +156,27 @@ func TestServingBySigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var now []corev1.NodeAddress
-	cfg := ServingConfig{
+	var now atomic.Pointer[[]corev1.NodeAddress]
+	now.Store(&[]corev1.NodeAddress{})
+	cfg = ServingConfig{
 		Bootstrap: true,
 		Dir:       filepath.Join(c.dir, "pki"),
 		Node:      "n1",
 		API:       api.Certificates,
 		Log:       slog.New(slog.DiscardHandler),
-		Addresses: func() []corev1.NodeAddress { mu.Lock(); defer mu.Unlock(); return now },
+		Addresses: func() []corev1.NodeAddress { return *now.Load() },
 	}
+	return c, cfg, func(ip string) {
+		now.Store(&[]corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "n1"},
+		})
+	}
+}
+
+// TestServingBySigner checks that the certificate is requested once the node has addresses, and again when they
+// change.
+func TestServingBySigner(t *testing.T) {
+	c, cfg, set := bySigner(t)
 	s, err := NewServing(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -175,9 +186,7 @@ func TestServingBySigner(t *testing.T) {
 		t.Errorf("without addresses: got %v, want the advice to look at the requests", err)
 	}
 	for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
-		mu.Lock()
-		now = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "n1"}}
-		mu.Unlock()
+		set(ip)
 		s.AddressesChanged()
 		waittest.Until(t, "a certificate for "+ip, func() bool {
 			p, err := s.GetCertificate(nil)
@@ -189,6 +198,34 @@ func TestServingBySigner(t *testing.T) {
 	}
 	if _, err := os.Readlink(filepath.Join(cfg.Dir, "kubelet-server-current.pem")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestServingFilesThenSigner checks that with files and serverTLSBootstrap the files serve until the API server has
+// signed a certificate, and no longer after a restart, as with the kubelet.
+func TestServingFilesThenSigner(t *testing.T) {
+	_, cfg, set := bySigner(t)
+	cfg.CertFile, cfg.KeyFile = filepath.Join(t.TempDir(), "a.crt"), filepath.Join(t.TempDir(), "a.key")
+	crt, key, err := selfSigned("image", time.Now())
+	if err := errors.Join(err, os.WriteFile(cfg.KeyFile, key, 0o600), os.WriteFile(cfg.CertFile, crt, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	serves := func(s *Serving, name string) bool {
+		p, err := s.GetCertificate(nil)
+		return err == nil && p.Leaf.VerifyHostname(name) == nil
+	}
+	s, err := NewServing(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !serves(s, "image") {
+		t.Error("before the first request: want the certificate of the file")
+	}
+	set("192.0.2.1")
+	run(t, s)
+	waittest.Until(t, "a certificate of the cluster", func() bool { return serves(s, "192.0.2.1") })
+	if s, err = NewServing(cfg); err != nil || !serves(s, "192.0.2.1") {
+		t.Errorf("after a restart: got %v, want the certificate of the cluster", err)
 	}
 }
 
