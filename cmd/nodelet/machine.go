@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,7 @@ type machine struct {
 	}
 	facts       *nodefacts.Facts
 	allocatable *allocatable.Enforcer
+	systemOOMs  atomic.Uint64 // since the agent has started
 }
 
 func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
@@ -90,6 +92,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	}
 	p.Start(func(ctx context.Context) {
 		oom.Watch(ctx, oom.Log, p.log, func(v oom.Victim) {
+			m.systemOOMs.Add(1)
 			api.recorder.NodeEvent(corev1.EventTypeWarning, "SystemOOM", v.Message())
 		})
 	})
@@ -121,6 +124,7 @@ func newUsage(p *process, x parts) *usage.Collector {
 	c := usage.Settings(p.cfg)
 	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
 	c.Runtime = x.runtime.client
+	c.SystemOOMs = x.machine.systemOOMs.Load
 	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
 		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups)
 	}

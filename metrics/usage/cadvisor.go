@@ -89,6 +89,9 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 // machineGroup returns the root cgroup, with all processes of the machine.
 func (c *Collector) machineGroup(labels string, devices []blockDevice) group {
 	use, _ := c.machineUse(Full)
+	if c.cfg.SystemOOMs != nil {
+		use.OOMKills = c.cfg.SystemOOMs()
+	}
 	for i := range devices {
 		if devices[i].mounted {
 			use.IO = devices[i].addTo(use.IO)

@@ -84,6 +84,8 @@ type Config struct {
 	RootDir, PodsDir, LogsDir string
 	// Boot is the boot time of the machine.
 	Boot time.Time
+	// SystemOOMs returns how often the kernel has ended a process because the machine had no memory left. Optional.
+	SystemOOMs func() uint64
 	Log  *slog.Logger
 }
 

@@ -150,10 +150,11 @@ func v2Files(dir string) map[string]string {
 		"memory.stat": "anon 300000\nfile 600000\nfile_mapped 5\nkernel 9\ninactive_file 400000\nactive_file 200000\n" +
 			"pgfault 11\npgmajfault 1\nfile_dirty 12\nfile_writeback 13\npgscan 14\npgsteal 15\n" +
 			"workingset_refault_file 16\nworkingset_refault_anon 17\n",
-		"memory.events": "low 0\nmax 4\noom 1\noom_kill 1\n",
-		"pids.current":  "3\n",
-		"pids.max":      "max\n",
-		"cgroup.procs":  "1\n2\n",
+		"memory.events":       "low 0\nmax 4\noom 3\noom_kill 3\n",
+		"memory.events.local": "low 0\nmax 4\noom 1\noom_kill 1\n",
+		"pids.current":        "3\n",
+		"pids.max":            "max\n",
+		"cgroup.procs":        "1\n2\n",
 		"cpu.pressure": "some avg10=2.00 avg60=0.00 avg300=0.00 total=3000\n" +
 			"full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 		"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n" +
@@ -233,6 +234,7 @@ func newWorld(t *testing.T, v2 bool) *world {
 			}},
 		}}}
 	w.Collector = New(Config{
+		SystemOOMs: func() uint64 { return 2 },
 		Node:       "n",
 		Hierarchy:  h,
 		PodsCgroup: "/kubepods",
@@ -290,6 +292,7 @@ func TestCadvisor(t *testing.T) {
 			`container_memory_swap{`+app+`} 7`,
 			`container_memory_failures_total{`+app+`,failure_type="pgmajfault",scope="hierarchy"} 1`,
 			`container_oom_events_total{`+app+`} 1`,
+			`container_oom_events_total{container="",id="/",image="",name="",namespace="",pod=""} 2`,
 			`container_processes{`+app+`} 2`,
 			`container_threads_max{`+app+`} 0`,
 			`container_spec_memory_limit_bytes{`+app+`} 2000000`,
