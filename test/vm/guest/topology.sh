@@ -1,7 +1,7 @@
 #!/bin/sh
 # Shows the processors of the machine in /sys/devices/system, as other kernels do: there User-Mode Linux has no NUMA node,
 # and of each processor only that its core and its socket are not known. Each processor is a core of one socket with one
-# NUMA node. The policies of the CPU and memory managers need that.
+# NUMA node. The policies of the CPU and memory managers need that, and their tests a PCI bus.
 set -e
 system=/sys/devices/system
 [ ! -e $system/node/node0 ] || exit 0
@@ -41,6 +41,10 @@ sed 's/^/Node 0 /' /proc/meminfo >$node/meminfo
 mkdir -p $node/hugepages
 cp -r /sys/kernel/mm/hugepages/. $node/hugepages 2>/dev/null || true
 mount --bind $new $system
+mkdir -p /run/bus
+cp -r /sys/bus/. /run/bus 2>/dev/null || true # some files cannot be read
+mkdir -p /run/bus/pci/devices
+mount --bind /run/bus /sys/bus
 # A second sysfs without these files on top. The kernel demands one before a user namespace may mount its own.
 mkdir -p /run/sys
 mount -t sysfs sysfs /run/sys
