@@ -52,7 +52,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		Volumes:           volumeFacts(t),
 		TargetID:          target(t, c.Name),
 		ExtraGroups:       extraGroups(t.mounts),
-		RecursiveReadOnly: x.sandboxes.handlerOf(t.Sandbox).GetRecursiveReadOnlyMounts(),
+		RecursiveReadOnly: x.sandboxes.features(ctx, t).GetRecursiveReadOnlyMounts(),
 	}
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
 		return nil, err

@@ -165,6 +165,48 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// classes are objects of which the runtime classes can be read, or not.
+type classes struct {
+	Objects
+	gone error
+}
+
+func (c classes) RuntimeHandler(_ context.Context, class string) (string, error) {
+	return class + "-handler", c.gone
+}
+
+// TestHandlerOfClass checks that the runtime class of a pod says what its runtime handler can do, also with a runtime
+// that reports no handler, and that the handler of the sandbox counts without the class.
+func TestHandlerOfClass(t *testing.T) {
+	for name, test := range map[string]struct {
+		class    string
+		gone     error
+		reported string
+		want     bool
+	}{
+		"no class":                        {want: false},
+		"class, handler not reported":     {class: "rro", want: true},
+		"class that is gone":              {class: "rro", gone: errors.New("gone"), reported: "rro-handler", want: true},
+		"class that is gone, no handler":  {class: "rro", gone: errors.New("gone"), want: false},
+		"class of a handler without them": {class: "old", reported: "old-handler", want: false},
+	} {
+		task, x, _ := envTask(t, []string{"all"}, []string{"one"})
+		objects := x.Objects(task.Pod)
+		x.Backends.Objects = func(*corev1.Pod) Objects { return classes{objects, test.gone} }
+		x.Backends.Handler = func(handler string) *runtimeapi.RuntimeHandlerFeatures {
+			return &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: handler == "rro-handler"}
+		}
+		task.Sandbox.Handler = test.reported
+		if test.class != "" {
+			task.Pod.Spec.RuntimeClassName = &test.class
+		}
+		in, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
+		if err != nil || in.RecursiveReadOnly != test.want {
+			t.Errorf("%s: got %+v, %v, want recursive read-only mounts: %v", name, in, err, test.want)
+		}
+	}
+}
+
 // TestEnvironmentIsReadSideBySide checks that an API server that answers late delays a container once, not once for
 // each object of its environment.
 func TestEnvironmentIsReadSideBySide(t *testing.T) {

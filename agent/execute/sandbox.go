@@ -30,11 +30,9 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	if err != nil {
 		return "", err
 	}
-	handler := ""
-	if class := t.Pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		if handler, err = x.Objects(t.Pod).RuntimeHandler(ctx, *class); err != nil {
-			return "", err
-		}
+	handler, err := x.handler(ctx, t.Pod)
+	if err != nil {
+		return "", err
 	}
 	if podutil.HasUserNamespace(&t.Pod.Spec) && !x.Handler(handler).GetUserNamespaces() {
 		return "", noUserNamespaces(handler)
@@ -78,12 +76,22 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32, node *spec.Node) (*r
 	return cfg, nil
 }
 
-// handlerOf returns what the handler of a sandbox can do; that of the default handler if there is no sandbox yet.
-func (x *sandboxes) handlerOf(s *podstate.Sandbox) *runtimeapi.RuntimeHandlerFeatures {
-	if s == nil {
-		return x.Handler("")
+// handler returns the name of the runtime handler that the runtime class of the pod names; "" for the default one.
+func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if class := pod.Spec.RuntimeClassName; class != nil && *class != "" {
+		return x.Objects(pod).RuntimeHandler(ctx, *class)
 	}
-	return x.Handler(s.Handler)
+	return "", nil
+}
+
+// features returns what the handler of a pod can do. If the runtime class cannot be read, it is the handler that the
+// runtime has reported for the sandbox; CRI-O reports none.
+func (x *sandboxes) features(ctx context.Context, t *Task) *runtimeapi.RuntimeHandlerFeatures {
+	handler, err := x.handler(ctx, t.Pod)
+	if err != nil && t.Sandbox != nil {
+		handler = t.Sandbox.Handler
+	}
+	return x.Handler(handler)
 }
 
 // noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.
