@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
@@ -140,8 +141,8 @@ type Config struct {
 	// RuntimeName returns the runtime's own name, for example containerd; it prefixes container IDs in statuses. It is
 	// known before the supervisor runs, and does not change while the runtime is unavailable.
 	RuntimeName func() string
-	// RecursiveReadOnly reports whether a runtime handler, by its name, can make read-only mounts recursive. Optional.
-	RecursiveReadOnly func(handler string) bool
+	// Features returns what a runtime handler can do, by its name; nil if that is not known. Optional.
+	Features func(handler string) *runtimeapi.RuntimeHandlerFeatures
 	// DeviceHealth: statuses show the health of devices (ResourceHealthStatus). The caller of HealthChanged notifies the
 	// supervisor about a change.
 	DeviceHealth bool
@@ -171,8 +172,8 @@ func (c Config) complete() *Config {
 	if c.Waiting == nil {
 		c.Waiting = func() error { return nil }
 	}
-	if c.RecursiveReadOnly == nil {
-		c.RecursiveReadOnly = func(string) bool { return false }
+	if c.Features == nil {
+		c.Features = func(string) *runtimeapi.RuntimeHandlerFeatures { return nil }
 	}
 	if c.NetworkProblem == nil {
 		c.NetworkProblem = func(types.UID) string { return "" }
@@ -206,7 +207,7 @@ func (c *Config) planNode(s *podstate.Sandbox) podstate.Node {
 		BackoffFirst:      c.BackoffFirst,
 		BackoffMax:        c.BackoffMax,
 		RuntimeName:       c.RuntimeName(),
-		RecursiveReadOnly: c.RecursiveReadOnly(handler),
+		RecursiveReadOnly: c.Features(handler).GetRecursiveReadOnlyMounts(),
 	}
 }
 
