@@ -8,7 +8,8 @@ import (
 
 // FuzzFiles: whatever the files of the kernel contain, a level is not negative and not above its total.
 func FuzzFiles(f *testing.F) {
-	f.Add("MemTotal: 1000 kB\nAnonPages: 100 kB\nBuffers: 1 kB\nCached: 70 kB\nInactive(file): 50 kB\n", "0.2 0.1 0.1 1/80 11206\n", "32768\n")
+	f.Add("MemTotal: 1000 kB\nAnonPages: 100 kB\nBuffers: 1 kB\nCached: 70 kB\nInactive(file): 50 kB\n",
+		"0.2 0.1 0.1 1/80 11206\n", "32768\n")
 	f.Add("MemTotal: 9223372036854775807 kB\nCached: -1 kB\n", "a b c /", "max\n")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, meminfo, loadavg, number string) {

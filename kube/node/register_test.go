@@ -158,7 +158,8 @@ func TestNodeOfAnother(t *testing.T) {
 		api := &fakeAPI{}
 		api.store(existing(corev1.ConditionTrue))
 		b := start(t, api, func(c *Config) {
-			c.Register, c.ExternalCloud, c.Labels = false, true, map[string]string{corev1.LabelTopologyZone: "b"}
+			c.Register, c.ExternalCloud = false, true
+			c.Labels = map[string]string{corev1.LabelTopologyZone: "b"}
 			c.IPs = []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}
 		})
 		b.setRuntime(readyRuntime)

@@ -137,8 +137,8 @@ func TestRuntimeUnavailable(t *testing.T) {
 	})
 }
 
-// TestRuntimeWithoutLists checks that a runtime that answers but no longer lists its pods makes the node not Ready, with
-// the kubelet's message, until it lists them again.
+// TestRuntimeWithoutLists checks that a runtime that answers but no longer lists its pods makes the node not Ready,
+// with the kubelet's message, until it lists them again.
 func TestRuntimeWithoutLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, &fakeAPI{}, nil)

@@ -82,8 +82,8 @@ func TestTooMuchReserved(t *testing.T) {
 		t.Errorf("all of the memory reserved: got %v, want no error", err)
 	}
 	cfg.Reserved[1][corev1.ResourceMemory] = resource.MustParse("100Gi")
-	const want = "kubeReserved, systemReserved and evictionHard keep 106Gi of memory from pods, but this machine has 8Gi: " +
-		"lower them"
+	const want = "kubeReserved, systemReserved and evictionHard keep 106Gi of memory from pods, but this machine has " +
+		"8Gi: lower them"
 	if _, err := New(cfg, nil, nil, nil); err == nil || err.Error() != want {
 		t.Errorf("too much: got %v, want %s", err, want)
 	}
