@@ -25,12 +25,9 @@ const (
 // they are configured otherwise.
 const logRead = 32 << 10
 
-// message returns the message of a terminated container: that of the runtime, then the content of the termination
-// message file, or the end of the log if the container failed and its policy asks for that.
-func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string {
-	if m, read := f.messages[c.Id]; read {
-		return m
-	}
+// terminationMessage returns the message of a terminated container: that of the runtime, then the content of the
+// termination message file, or the end of the log if the container failed and its policy asks for that.
+func terminationMessage(c cri.Container, made spec.ContainerFacts) string {
 	own, _ := readTail(terminationFile(c, made), maxTerminationMessage)
 	if own == "" && made.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
 		own = logTail(c.LogPath)
@@ -39,9 +36,7 @@ func (f *runtimeFacts) message(c cri.Container, made spec.ContainerFacts) string
 	if m != "" && own != "" {
 		m += ": "
 	}
-	m += own
-	f.messages[c.Id] = m
-	return m
+	return m + own
 }
 
 // terminationFile returns the path on the host of the container's termination message, empty if there is none. The

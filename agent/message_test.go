@@ -126,7 +126,6 @@ func TestMessage(t *testing.T) {
 			strings.Repeat("x", 4093) + "end"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newRuntimeFacts()
 			made := spec.ContainerFacts{TerminationMessagePath: "/end", TerminationMessagePolicy: c.policy}
 			ctr := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
 				Id:       "id",
@@ -138,9 +137,10 @@ func TestMessage(t *testing.T) {
 					{ContainerPath: "/end", HostPath: c.file},
 				},
 			}}
+			i := instance{made: made}
 			for range 2 {
-				if got := f.message(ctr, made); got != c.want {
-					t.Errorf("got %q, want %q", got, c.want)
+				if i.end(ctr); i.message != c.want {
+					t.Errorf("got %q, want %q", i.message, c.want)
 				}
 				ctr.Message = "something else"
 			}
@@ -168,8 +168,7 @@ func TestMessageAtRelativePath(t *testing.T) {
 		ExitCode: 1,
 		Mounts:   []*runtimeapi.Mount{{ContainerPath: "/tmp/end", HostPath: file}},
 	}}
-	f := newRuntimeFacts()
-	if got, want := f.message(c, facts), "all is lost"; got != want {
+	if got, want := terminationMessage(c, facts), "all is lost"; got != want {
 		t.Errorf("got message %q, want %q", got, want)
 	}
 }
@@ -177,17 +176,22 @@ func TestMessageAtRelativePath(t *testing.T) {
 // TestExitTime checks that the end of a container lies in the past of the agent's own clock, and does not move any
 // more.
 func TestExitTime(t *testing.T) {
-	f := newRuntimeFacts()
-	now := time.Now()
-	if at := f.ended("ahead", now.Add(time.Hour)); at.After(time.Now()) {
-		t.Errorf("an end that the runtime dates ahead: got %v from now, want no time in the future", time.Until(at))
+	finished := func(at time.Time) cri.Container {
+		return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{FinishedAt: at.UnixNano()}}
 	}
-	at := f.ended("past", now.Add(-time.Minute))
-	if ago := now.Sub(at); ago != time.Minute {
+	var ahead, past instance
+	now := time.Now()
+	if ahead.end(finished(now.Add(time.Hour))); ahead.ended.After(time.Now()) {
+		t.Errorf("an end that the runtime dates ahead: got %v from now, want no time in the future",
+			time.Until(ahead.ended))
+	}
+	past.end(finished(now.Add(-time.Minute)))
+	if ago := now.Sub(past.ended); ago.Round(time.Second) != time.Minute {
 		t.Errorf("an end a minute ago: got %v ago, want %v", ago, time.Minute)
 	}
-	if again := f.ended("past", now); !again.Equal(at) {
-		t.Errorf("the second answer about an end differs by %v from the first, want the same", again.Sub(at))
+	first := past.ended
+	if past.end(finished(now)); !past.ended.Equal(first) {
+		t.Errorf("the second answer about an end differs by %v from the first, want the same", past.ended.Sub(first))
 	}
 }
 
@@ -200,7 +204,7 @@ func TestFactsAreForgotten(t *testing.T) {
 				podutil.LabelPodNamespace: "default", podutil.LabelPodName: "web", podutil.LabelContainerName: "app"}}}}},
 			discard())
 	}
-	if len(f.made) != 1 || len(f.messages) != 1 || len(f.exits) != 1 {
-		t.Errorf("kept: got %v, %v, %v, want one of each", f.made, f.messages, f.exits)
+	if len(f.instances) != 1 {
+		t.Errorf("kept: got %d instances, want one", len(f.instances))
 	}
 }

@@ -85,10 +85,11 @@ func (w *worker) linkLogs() {
 	}
 	for i := range w.facts.containers {
 		c := &w.facts.containers[i]
-		if c.State == podstate.ContainerCreated || w.facts.linked[c.ID] {
+		known := w.facts.instances[c.ID]
+		if c.State == podstate.ContainerCreated || known.linked {
 			continue
 		}
-		w.facts.linked[c.ID] = true
+		known.linked = true
 		if err := w.cfg.Steps.LinkLog(w.order.Pod, c); err != nil {
 			w.log.Warn("cannot link the log of a container for log collectors", "container", c.Name, "err", err)
 		}

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,23 +26,30 @@ type runtimeFacts struct {
 
 	sandboxes  []podstate.Sandbox
 	containers []podstate.Container
-	// made is how each instance was made, by ID; messages are the termination messages of exited ones.
-	made     map[string]spec.ContainerFacts
-	messages map[string]string
-	// exits is when the instances ended, by ID, on the agent's own clock.
-	exits map[string]time.Time
-	// linked marks the instances, by ID, whose logs have been linked for log collectors.
-	linked map[string]bool
+	// instances are what was read once of each container, by ID.
+	instances map[string]*instance
 }
 
-func newRuntimeFacts() runtimeFacts {
-	return runtimeFacts{
-		stale:    true,
-		made:     map[string]spec.ContainerFacts{},
-		messages: map[string]string{},
-		exits:    map[string]time.Time{},
-		linked:   map[string]bool{},
+// instance is what is read once of a container in the runtime.
+type instance struct {
+	// made is how it was made.
+	made spec.ContainerFacts
+	// ended is when it ended, on the agent's own clock, and message its termination message. Both are set when the end is
+	// first seen; until then ended is zero.
+	ended   time.Time
+	message string
+	// linked: its log has been linked for log collectors.
+	linked bool
+}
+
+func newRuntimeFacts() runtimeFacts { return runtimeFacts{stale: true} }
+
+// made returns how an instance was made; the zero value if it is gone.
+func (f *runtimeFacts) made(id string) (out spec.ContainerFacts) {
+	if i := f.instances[id]; i != nil {
+		out = i.made
 	}
+	return out
 }
 
 // outdate notes what may be in another state in the runtime now that a step has ended. After a failure and after a
@@ -103,28 +108,20 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 		f.sandboxes[i] = sandboxFact(box)
 	}
 	f.containers = make([]podstate.Container, 0, len(s.Containers))
+	before := f.instances
+	f.instances = make(map[string]*instance, len(s.Containers))
 	for _, c := range s.Containers {
-		made, known := f.made[c.Id]
-		if !known {
+		i := before[c.Id]
+		if i == nil {
+			i = &instance{}
 			var err error
-			if made, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
+			if i.made, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
 				log.Warn("cannot read all labels and annotations of a container", "container", c.Id, "err", err)
 			}
-			f.made[c.Id] = made
 		}
-		f.containers = append(f.containers, f.container(c, made))
+		f.instances[c.Id] = i
+		f.containers = append(f.containers, i.fact(c))
 	}
-	forget(f.made, s.Containers)
-	forget(f.messages, s.Containers)
-	forget(f.exits, s.Containers)
-	forget(f.linked, s.Containers)
-}
-
-// forget drops what was read of instances that no longer exist.
-func forget[V any](read map[string]V, all []cri.Container) {
-	maps.DeleteFunc(read, func(id string, _ V) bool {
-		return !slices.ContainsFunc(all, func(c cri.Container) bool { return c.Id == id })
-	})
 }
 
 func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
@@ -141,12 +138,13 @@ func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
 	return out
 }
 
-func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) podstate.Container {
+// fact returns the state of the instance, which is c in the runtime.
+func (i *instance) fact(c cri.Container) podstate.Container {
 	out := podstate.Container{
-		ID: c.Id, Name: made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
+		ID: c.Id, Name: i.made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
 		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
-		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: made.Hash, Made: made.Resources,
+		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: i.made.Hash, Made: i.made.Resources,
 	}
 	if r := c.GetResources().GetLinux(); r != nil {
 		size := spec.SizeOf(r)
@@ -163,21 +161,19 @@ func (f *runtimeFacts) container(c cri.Container, made spec.ContainerFacts) pods
 		}}
 	}
 	if out.State == podstate.ContainerExited {
-		out.Message = f.message(c, made)
-		out.EndedAt = f.ended(c.Id, out.FinishedAt)
+		i.end(c)
+		out.Message, out.EndedAt = i.message, i.ended
 	}
 	return out
 }
 
-// ended returns when an instance ended on the agent's monotonic clock. It is fixed when the end is first seen.
-func (f *runtimeFacts) ended(id string, finished time.Time) time.Time {
-	at, seen := f.exits[id]
-	if !seen {
+// end notes that the instance, which is c in the runtime, has ended.
+func (i *instance) end(c cri.Container) {
+	if i.ended.IsZero() {
 		now := time.Now()
-		at = now.Add(-max(0, now.Sub(finished)))
-		f.exits[id] = at
+		i.ended = now.Add(-max(0, now.Sub(moment(c.FinishedAt))))
+		i.message = terminationMessage(c, i.made)
 	}
-	return at
 }
 
 func stateFact(s runtimeapi.ContainerState) podstate.ContainerState {

@@ -282,7 +282,7 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 		Instances: w.facts.containers,
 	}
 	if s, stops := step.(podstate.StopContainer); stops {
-		t.Made = w.facts.made[s.ID]
+		t.Made = w.facts.made(s.ID)
 	}
 	return t
 }
