@@ -86,7 +86,7 @@ type Config struct {
 	Boot time.Time
 	// SystemOOMs returns how often the kernel has ended a process because the machine had no memory left. Optional.
 	SystemOOMs func() uint64
-	Log  *slog.Logger
+	Log        *slog.Logger
 }
 
 // Settings returns what a Collector needs of the configuration and of the machine. The caller adds the rest.
