@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -85,12 +84,13 @@ func hasReadOnlyOption(pv *corev1.PersistentVolume) bool {
 	return slices.Contains(strings.Split(options, ","), "ro")
 }
 
+// claimProtection is a finalizer of claims: a claim that is being deleted stays until the pods that use it have ended.
+const claimProtection = "kubernetes.io/pvc-protection"
+
 // checkClaim returns an error if the pod must not use a claim, or not in the way its containers do.
 func (m *mounting) checkClaim(claim *storage.Claim) error {
-	if claim.PVC.DeletionTimestamp != nil {
-		if has, err := m.has(claim.PV.Name); !has {
-			return errors.Join(fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name), err)
-		}
+	if claim.PVC.DeletionTimestamp != nil && !slices.Contains(claim.PVC.Finalizers, claimProtection) {
+		return fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name)
 	}
 	mounts, devices := pod.VolumeUse(&m.Pod.Spec, m.Volume.Name)
 	switch {
@@ -100,17 +100,6 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 		return fmt.Errorf("volume %q has volumeMode Filesystem, but is specified in volumeDevices", m.Volume.Name)
 	}
 	return nil
-}
-
-// has reports whether the pod has a PersistentVolume already. Some kinds leave nothing on the disk, such as hostPath;
-// but a container is created only when all volumes are there.
-func (m *mounting) has(pv string) (bool, error) {
-	all, err := m.List(m.Pod.UID)
-	if slices.ContainsFunc(all, func(v OnDisk) bool { return v.Name == pv }) {
-		return true, nil
-	}
-	started, startedErr := m.cfg.Pods.Started(m.Pod.UID)
-	return started, errors.Join(err, startedErr)
 }
 
 // mountPersistent mounts a PersistentVolume that no driver mounts.

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
@@ -47,55 +46,25 @@ func TestSetsGroup(t *testing.T) {
 	}
 }
 
-// TestClaimIsBeingDeleted checks that a pod keeps a volume whose claim is being deleted: the claim stays until the pod
-// has ended. Another pod does not get it.
+// TestClaimIsBeingDeleted checks that a pod starts with a claim that is being deleted and is still protected: the claim
+// stays until the pod has ended. Without the protection it goes, and the pod does not get it.
 func TestClaimIsBeingDeleted(t *testing.T) {
-	t.Parallel()
-	pv := modes(corev1.ReadWriteOnce)
-	pv.Name, pv.Spec.Local = "pv", &corev1.LocalVolumeSource{Path: t.TempDir()}
-	cluster := &oneVolume{claim: &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}}
-	manager := newTestManager(t, Config{Root: t.TempDir(), Cluster: cluster}, nil)
-	mount := func(uid types.UID) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: uid}}
-		_, err := manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil)
-		return err
-	}
-	if err := mount("one"); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := manager.Unmount(t.Context(), "one", OnDisk{Plugin: "kubernetes.io/local-volume", Name: "pv"}); err != nil {
-			t.Error(err)
-		}
-	}()
-	now := metav1.Now()
-	cluster.claim.PVC.DeletionTimestamp = &now
-	if err := mount("one"); err != nil {
-		t.Errorf("the pod that has the volume: got %v, want it refreshed", err)
-	}
-	if err := mount("two"); err == nil || !strings.Contains(err.Error(), "is being deleted") {
-		t.Errorf("another pod: got %v, want that the claim is being deleted", err)
-	}
-}
-
-// TestClaimOfHostPathIsBeingDeleted checks the same for a volume that leaves nothing in the pod's directory: a pod has
-// it if one of its containers was created.
-func TestClaimOfHostPathIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	now, pv := metav1.Now(), modes(corev1.ReadWriteOnce)
 	pv.Name, pv.Spec.HostPath = "pv", &corev1.HostPathVolumeSource{Path: t.TempDir()}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}
-	cluster := &oneVolume{claim: &storage.Claim{PVC: claim, PV: pv}}
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		DeletionTimestamp: &now,
+		Finalizers:        []string{"kubernetes.io/pvc-protection", "example.com/backup"},
+	}}
+	cluster := &oneVolume{claim: &storage.Claim{PVC: pvc, PV: pv}}
 	manager := newTestManager(t, Config{Root: t.TempDir(), Cluster: cluster}, nil)
+	if _, err := manager.Mount(t.Context(), lunRequest(claimVolume), nil); err != nil {
+		t.Errorf("a claim that is protected: got %v, want the volume", err)
+	}
+	pvc.Finalizers = pvc.Finalizers[1:]
 	if _, err := manager.Mount(t.Context(), lunRequest(claimVolume), nil); err == nil ||
 		!strings.Contains(err.Error(), "is being deleted") {
-		t.Errorf("a new pod: got %v, want that the claim is being deleted", err)
-	}
-	if _, err := manager.cfg.Pods.TerminationLog("uid", "app", "log"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := manager.Mount(t.Context(), lunRequest(claimVolume), nil); err != nil {
-		t.Errorf("a pod with a container: got %v, want the volume", err)
+		t.Errorf("a claim that is not protected: got %v, want that it is being deleted", err)
 	}
 }
 

@@ -112,18 +112,6 @@ func (d *PodDirs) TerminationLog(uid types.UID, container, name string) (path st
 	return filepath.Join(d.podsDir, string(uid), containersDir, container, name), nil
 }
 
-// Started reports whether this agent or a kubelet has ever begun to create a container of a pod.
-func (d *PodDirs) Started(uid types.UID) (started bool, err error) {
-	err = d.inPod(uid, func(pod *os.File) error {
-		return inDir(pod, containersDir, func(dir *os.File) error {
-			names, err := dir.Readdirnames(-1)
-			started = len(names) > 0
-			return err
-		})
-	})
-	return started, err
-}
-
 func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) error {
 	f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT)
 	if err != nil {
