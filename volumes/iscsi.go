@@ -34,7 +34,7 @@ func (m *mounting) mountPodISCSI(ctx context.Context) (Mounted, error) {
 func (m *mounting) mountISCSI(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
 	pv := claim.PV
 	s := iscsiSource(pv.Spec.ISCSI)
-	v, err := iscsiVolume(pv.Name, s, readOnly || s.ReadOnly)
+	v, err := iscsiVolume(pv.Name, s, readOnly)
 	if err != nil {
 		return Mounted{}, err
 	}
@@ -59,7 +59,7 @@ func (m *mounting) iscsi(
 	return d
 }
 
-// iscsiSource describes a PersistentVolume's LUN as a pod would.
+// iscsiSource describes a PersistentVolume's LUN as a pod would, without readOnly, which the claim of the pod says.
 func iscsiSource(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
 	out := &corev1.ISCSIVolumeSource{
 		TargetPortal:    s.TargetPortal,
@@ -67,7 +67,6 @@ func iscsiSource(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSourc
 		Lun:             s.Lun,
 		ISCSIInterface:  s.ISCSIInterface,
 		FSType:          s.FSType,
-		ReadOnly:        s.ReadOnly,
 		Portals:         s.Portals,
 		SessionCHAPAuth: s.SessionCHAPAuth,
 		InitiatorName:   s.InitiatorName,

@@ -1,6 +1,8 @@
 package volumes
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,6 +94,36 @@ func TestReadOnlyOption(t *testing.T) {
 	}
 	if err := manager.Unmount(t.Context(), "uid", OnDisk{Plugin: pluginname.Local, Name: "local"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReadOnlySource checks that readOnly of a PersistentVolume's source makes nothing read-only: the claim of the pod
+// alone says that.
+func TestReadOnlySource(t *testing.T) {
+	tools, options := t.TempDir(), filepath.Join(t.TempDir(), "options")
+	script := "#!/bin/sh\necho \"$@\" >" + options + "\n" // it mounts nothing
+	if err := os.WriteFile(filepath.Join(tools, "mount"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	share, lun := modes(corev1.ReadWriteMany), modes(corev1.ReadWriteOnce)
+	share.Name, share.Spec.NFS = "share", &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/e", ReadOnly: true}
+	lun.Name, lun.Spec.ISCSI = "lun", &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1",
+		IQN: "iqn.2026-01.test:a", ReadOnly: true}
+	cluster := &oneVolume{}
+	manager, node, _ := lunManager(t, cluster)
+	for _, pv := range []*corev1.PersistentVolume{share, lun} {
+		cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
+		m, err := manager.Mount(t.Context(), lunRequest(claimVolume), chapSecrets{})
+		if err != nil || m.ReadOnly {
+			t.Errorf("%s: got %+v, %v, want it writable", pv.Name, m, err)
+		}
+	}
+	if got, err := os.ReadFile(options); err != nil || strings.Contains(string(got), "-o") {
+		t.Errorf("got mount called with %s, %v, want no option", got, err)
+	}
+	if node.published.Readonly || strings.Contains(node.staged.VolumeContext["lun"], `"ReadOnly":true`) {
+		t.Errorf("got staged %v, published %v, want both writable", node.staged, node.published)
 	}
 }
 

@@ -23,7 +23,7 @@ const gidAnnotation = "pv.beta.kubernetes.io/gid"
 type Persistent struct {
 	Pod      *corev1.Pod
 	PV       *corev1.PersistentVolume
-	ReadOnly bool // the pod asks for no more
+	ReadOnly bool // the pod asks for no more; readOnly of the PV's source says nothing, as with the kubelet
 	Block    bool // the pod gets the device itself
 	Grow     bool // its claim has been expanded: what is easier before the mount may be done then
 }
@@ -54,7 +54,7 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	case s.HostPath != nil:
 		return v.mountHostPath(ctx, s.HostPath)
 	case s.NFS != nil:
-		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, MountOptions(p.PV), s.NFS.ReadOnly || p.ReadOnly)
+		return v.mountNFS(ctx, p.Pod, p.PV.Name, s.NFS, MountOptions(p.PV), p.ReadOnly)
 	default:
 		return Mounted{}, unsupported(s)
 	}
@@ -126,7 +126,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	if err != nil {
 		return Mounted{}, err
 	}
-	return Mounted{HostPath: path, ReadOnly: s.ReadOnly, Changed: changed}, nil
+	return Mounted{HostPath: path, ReadOnly: readOnly, Changed: changed}, nil
 }
 
 // needsHelper adds advice to the error of mount for a missing helper for nfs, which is hard to understand.
