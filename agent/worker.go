@@ -281,8 +281,11 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 		Sandbox:   newestReady(w.facts.sandboxes),
 		Instances: w.facts.containers,
 	}
-	if s, stops := step.(podstate.StopContainer); stops {
+	switch s := step.(type) {
+	case podstate.StopContainer:
 		t.Made = w.facts.made(s.ID)
+	case podstate.Mount:
+		_, t.Refresh = w.memory.Volumes[s.Volume]
 	}
 	return t
 }

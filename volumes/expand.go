@@ -27,7 +27,7 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 		return err
 	}
 	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
-		err = d.grow(ctx, claim.PV.Name, size.Value(), grow)
+		err = d.grow(ctx, claim, size.Value(), grow)
 		return d.unlessInUse(claim.PV.Name, err) // the claim's status shows the new size already
 	}
 	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
@@ -47,14 +47,16 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 		return nil
 	}
 	if readOnly {
-		m.cfg.Event(m.Pod, corev1.EventTypeWarning, "FileSystemResizeFailed",
-			fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", name))
+		if !m.Refresh { // once is enough, as with the kubelet
+			m.event(claim, corev1.EventTypeWarning, "FileSystemResizeFailed",
+				fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", name))
+		}
 		return nil
 	}
 	if err := m.cfg.Cluster.Growing(ctx, claim); err != nil {
 		return err
 	}
-	err := m.grow(ctx, name, size.Value(), grow)
+	err := m.grow(ctx, claim, size.Value(), grow)
 	var refused *csi.ExpandError
 	switch {
 	case err == nil:
@@ -70,14 +72,20 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 }
 
 // grow grows a volume.
-func (m *mounting) grow(ctx context.Context, volume string, size int64,
+func (m *mounting) grow(ctx context.Context, claim *storage.Claim, size int64,
 	grow func(ctx context.Context, size int64) error) error {
 	if err := grow(ctx, size); err != nil {
-		return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", volume, err)
+		return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", claim.PV.Name, err)
 	}
-	m.cfg.Event(m.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
-		fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", volume, m.Pod.Spec.NodeName))
+	m.event(claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
+		fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", claim.PV.Name, m.Pod.Spec.NodeName))
 	return nil
+}
+
+// event records an event about the pod and about the claim of its volume.
+func (m *mounting) event(claim *storage.Claim, eventType, reason, message string) {
+	m.cfg.Event(m.Pod, eventType, reason, message)
+	m.cfg.ClaimEvent(claim.PVC, eventType, reason, message)
 }
 
 // unlessInUse returns the error of grow. A volume that cannot grow while it is in use does not keep the pod from

@@ -65,15 +65,49 @@ func (m *migration) bind() *storage.Claim {
 	return m.claim
 }
 
-// TestExpandInUse checks that a volume that cannot grow while it is in use does not keep its pod from running, and that
-// its claim says why it does not grow.
-func TestExpandInUse(t *testing.T) {
+// TestExpansionEvents checks that an expansion causes events about the pod and about the claim. If the pod only reads
+// the volume, which is not expanded then, it causes them when the volume is mounted and not with each refresh.
+func TestExpansionEvents(t *testing.T) {
 	m := newMigration(t)
+	m.askToGrow()
+	readOnly := claimVolume.DeepCopy()
+	readOnly.PersistentVolumeClaim.ReadOnly = true
+	expanded := []string{"pod FileSystemResizeSuccessful", "claim FileSystemResizeSuccessful"}
+	refused := []string{"pod FileSystemResizeFailed", "claim FileSystemResizeFailed"}
+	for _, c := range []struct {
+		what    string
+		volume  *corev1.Volume
+		refresh bool
+		want    []string
+	}{
+		{"for writing", claimVolume, false, expanded},
+		{"read-only", readOnly, false, refused},
+		{"read-only, refreshed", readOnly, true, nil},
+	} {
+		m.events = nil
+		r := lunRequest(c.volume)
+		r.Refresh = c.refresh
+		if _, err := m.manager.Mount(t.Context(), r, nil); err != nil || !slices.Equal(m.events, c.want) {
+			t.Errorf("%s: got %v and events %q, want %q", c.what, err, m.events, c.want)
+		}
+	}
+	m.takeDown(t, "uid")
+}
+
+// askToGrow gives the pod's volume a claim that asks the node to expand it.
+func (m *migration) askToGrow() {
 	claim := m.bind()
 	claim.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	claim.PVC.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
 		corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
 	}
+}
+
+// TestExpandInUse checks that a volume that cannot grow while it is in use does not keep its pod from running, and that
+// its claim says why it does not grow.
+func TestExpandInUse(t *testing.T) {
+	m := newMigration(t)
+	m.askToGrow()
 	if err := fake.Fail(filepath.Join(m.Dir, "state"), "NodeExpandVolume", "FailedPrecondition", 0); err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,9 @@ type Config struct {
 	// SELinux counts a volume. If applies is false, volumes of its access mode are not mounted with a label, and the
 	// result is a warning only. Nil: nothing is counted.
 	SELinux func(result SELinuxResult, driver, accessMode string, applies bool)
-	// Event records an event about a pod.
-	Event func(pod *corev1.Pod, eventType, reason, message string)
+	// Event and ClaimEvent record events about a pod and about a claim.
+	Event      func(pod *corev1.Pod, eventType, reason, message string)
+	ClaimEvent func(claim *corev1.PersistentVolumeClaim, eventType, reason, message string)
 	// LimitExceeded receives a pod that cannot have a volume because the node has as many as a driver allows, and why. It
 	// may block.
 	LimitExceeded func(ctx context.Context, pod *corev1.Pod, message string)

@@ -56,9 +56,13 @@ type migration struct {
 	attached string
 	// notGrown are the reasons why a volume did not grow.
 	notGrown []string
+	// events are the objects and reasons of the events.
+	events []string
 }
 
 func (m *migration) Growing(context.Context, *storage.Claim) error { return nil }
+
+func (m *migration) Grown(context.Context, *storage.Claim, resource.Quantity) error { return nil }
 
 func (m *migration) NotGrown(_ context.Context, _ *storage.Claim, cause error, _ bool) error {
 	m.notGrown = append(m.notGrown, cause.Error())
@@ -120,9 +124,14 @@ func newMigration(t *testing.T) *migration {
 		Log:      slog.New(slog.DiscardHandler),
 		Pods:     pods,
 		Cluster:  m,
-		Event:    func(*corev1.Pod, string, string, string) {},
-		InUse:    func([]corev1.UniqueVolumeName) {},
-		Wake:     m.Wake,
+		Event: func(pod *corev1.Pod, _, reason, _ string) {
+			m.events = append(m.events, pod.Name+" "+reason)
+		},
+		ClaimEvent: func(claim *corev1.PersistentVolumeClaim, _, reason, _ string) {
+			m.events = append(m.events, claim.Name+" "+reason)
+		},
+		InUse: func([]corev1.UniqueVolumeName) {},
+		Wake:  m.Wake,
 	}, csi.InTreeDriver{Plugin: pluginname.ISCSI, Node: &lunNode{}, Handle: iscsi.HandleOf}); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,8 @@ type Request struct {
 	Allocatable corev1.ResourceList
 	Now         time.Time // the wall clock, for the expiry of tokens
 	SELinux     SELinux
+	// Refresh: the volume is mounted, and the call refreshes it.
+	Refresh bool
 	// Limit runs a call that mounts, when few enough of them run.
 	Limit func(ctx context.Context, call func() error) error
 }

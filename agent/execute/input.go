@@ -74,7 +74,7 @@ func (x *inputs) lookAtVolumes(ctx context.Context, t *Task, c *corev1.Container
 		if v == nil || !x.mayHaveChanged(ctx, t, v) {
 			continue
 		}
-		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t.Pod, v), x.Objects(t.Pod)); err != nil {
+		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t, v), x.Objects(t.Pod)); err != nil {
 			return fmt.Errorf("volume %q: %w", v.Name, err)
 		}
 	}

@@ -29,6 +29,8 @@ type Task struct {
 	Instances []podstate.Container
 	// Made is how the container was created, for StopContainer.
 	Made spec.ContainerFacts
+	// Refresh: the volume is mounted already, for Mount.
+	Refresh bool
 
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted

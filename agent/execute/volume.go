@@ -32,7 +32,7 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		countFor = externalVolumeCounts
 	}
 	err = x.limiters.create.yield(countFor, func() error {
-		m, err = x.Volumes.Mount(ctx, x.request(t.Pod, v), x.Objects(t.Pod))
+		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
 		return err
 	})
 	return m, err
@@ -42,18 +42,19 @@ func (x *mounts) unmount(ctx context.Context, t *Task) error {
 	return x.Volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
 }
 
-func (x *mounts) request(pod *corev1.Pod, v *corev1.Volume) volumes.Request {
+func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 	node := x.Node()
 	return volumes.Request{
-		Pod:         pod,
+		Pod:         t.Pod,
 		Volume:      v,
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
+		Refresh:     t.Refresh,
 		Limit:       x.limiters.publish.do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
 			EveryMode: node.SELinuxMount,
-			Labels:    func() ([]string, error) { return spec.VolumeLabels(node, pod, v.Name) },
+			Labels:    func() ([]string, error) { return spec.VolumeLabels(node, t.Pod, v.Name) },
 		},
 	}
 }

@@ -32,15 +32,16 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		return nil, err
 	}
 	c := volumes.Config{
-		Root:     root,
-		NodeName: p.cfg.Node.Name,
-		Log:      p.log,
-		Pods:     s.files,
-		Health:   p.cfg.Gate("CSIVolumeHealth"),
-		SELinux:  p.instruments.SELinux,
-		Event:    api.podEvent,
-		InUse:    m.node.SetVolumesInUse,
-		Wake:     l.wake,
+		Root:       root,
+		NodeName:   p.cfg.Node.Name,
+		Log:        p.log,
+		Pods:       s.files,
+		Health:     p.cfg.Gate("CSIVolumeHealth"),
+		SELinux:    p.instruments.SELinux,
+		Event:      api.podEvent,
+		ClaimEvent: api.recorder.ClaimEvent,
+		InUse:      m.node.SetVolumesInUse,
+		Wake:       l.wake,
 		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, message string) {
 			l.supervisor.RejectVolumes(ctx, pod, message)
 		},

@@ -39,7 +39,7 @@ const (
 
 // Ref names the object an event is about.
 type Ref struct {
-	Kind      string // Pod or Node
+	Kind      string // Pod, PersistentVolumeClaim or Node
 	Namespace string // empty for a Node
 	Name      string
 	UID       types.UID // of a static pod: the UID that the node gave it
@@ -105,6 +105,12 @@ func (r *Recorder) record(ref Ref, eventType, reason, message string, annotation
 // PodEvent records that something happened to a pod, or to one of its containers if container is not empty.
 func (r *Recorder) PodEvent(pod *corev1.Pod, container, eventType, reason, message string) {
 	r.Event(refOf(pod, container), eventType, reason, message)
+}
+
+// ClaimEvent records that something happened to a PersistentVolumeClaim.
+func (r *Recorder) ClaimEvent(claim *corev1.PersistentVolumeClaim, eventType, reason, message string) {
+	ref := Ref{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
+	r.Event(ref, eventType, reason, message)
 }
 
 // AnnotatedPodEvent records an event about a pod, with annotations.

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -126,6 +127,22 @@ func TestNodeEvents(t *testing.T) {
 				t.Errorf("events: got %+v, want the last one in default and about the UID %s", list, want)
 			}
 			uid = "node-uid"
+		}
+	})
+}
+
+// TestClaimEvents checks that events about a claim are in its namespace and have its UID.
+func TestClaimEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c-uid"}}
+		r.ClaimEvent(claim, "Normal", "FileSystemResizeSuccessful", "m")
+		written()
+		want := corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns", Name: "data",
+			UID: "c-uid"}
+		if list := api.eventList(); len(list) != 1 || list[0].InvolvedObject != want || list[0].Namespace != "ns" {
+			t.Errorf("got %+v, want one in ns about %+v", list, want)
 		}
 	})
 }
