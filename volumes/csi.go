@@ -35,7 +35,7 @@ func (m *mounting) mountCSI(ctx context.Context, claim *storage.Claim, readOnly 
 		mounted.RefreshAt = refreshAt()
 	}
 	if p.Expands {
-		err = d.expandCSI(ctx, claim)
+		err = d.unlessInUse(claim.PV.Name, d.expandCSI(ctx, claim))
 	}
 	return mounted, err
 }

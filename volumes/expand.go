@@ -27,8 +27,7 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 		return err
 	}
 	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
-		err = d.grow(ctx, claim, size.Value(), grow)
-		return d.unlessInUse(claim.PV.Name, err) // the claim's status shows the new size already
+		return d.grow(ctx, claim, size.Value(), grow) // the claim's status shows the new size already
 	}
 	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
 }
@@ -68,7 +67,7 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 				"volume", name, "err", noteErr)
 		}
 	}
-	return m.unlessInUse(name, err)
+	return err
 }
 
 // grow grows a volume.
@@ -88,13 +87,24 @@ func (m *mounting) event(claim *storage.Claim, eventType, reason, message string
 	m.cfg.ClaimEvent(claim.PVC, eventType, reason, message)
 }
 
-// unlessInUse returns the error of grow. A volume that cannot grow while it is in use does not keep the pod from
-// running.
+// ExpansionError says why a volume, which is mounted, has not been expanded.
+type ExpansionError struct{ Err error }
+
+func (e *ExpansionError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ExpansionError) Unwrap() error { return e.Err }
+
+// unlessInUse returns the error of an expansion as an ExpansionError. A volume that cannot grow while it is in use does
+// not keep the pod from running.
 func (m *mounting) unlessInUse(volume string, err error) error {
 	var refused *csi.ExpandError
-	if errors.As(err, &refused) && refused.InUse {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && refused.InUse:
 		m.log().Warn("volume cannot grow while it is in use", "volume", volume, "err", err)
 		return nil
 	}
-	return err
+	return &ExpansionError{err}
 }

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,6 +102,26 @@ func (m *migration) askToGrow() {
 	claim.PVC.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
 		corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
 	}
+}
+
+// TestExpansionFails checks that an expansion that fails has an error of its own type, unlike the mount before it.
+func TestExpansionFails(t *testing.T) {
+	m := newMigration(t)
+	m.askToGrow()
+	for _, c := range []struct {
+		method    string
+		expansion bool
+	}{{"NodePublishVolume", false}, {"NodeExpandVolume", true}} {
+		if err := fake.Fail(filepath.Join(m.Dir, "state"), c.method, "Internal", 1); err != nil {
+			t.Fatal(err)
+		}
+		_, err := m.manager.Mount(t.Context(), lunRequest(claimVolume), nil)
+		var failed *ExpansionError
+		if err == nil || errors.As(err, &failed) != c.expansion {
+			t.Errorf("%s: got %v, want an error, and that of an expansion: %t", c.method, err, c.expansion)
+		}
+	}
+	m.takeDown(t, "uid")
 }
 
 // TestExpandInUse checks that a volume that cannot grow while it is in use does not keep its pod from running, and that

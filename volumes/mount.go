@@ -118,7 +118,7 @@ func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, re
 		return mounted, err
 	}
 	mounted.RefreshAt = refreshAt()
-	return mounted, m.expandLocal(ctx, claim, p)
+	return mounted, m.unlessInUse(claim.PV.Name, m.expandLocal(ctx, claim, p))
 }
 
 func refreshAt() time.Time { return time.Now().Add(refreshInterval + rand.N(refreshInterval/2)) }

@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 	case podstate.PrepareClaims:
 		warn("", "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+p.Message)
 	case podstate.Mount:
-		warn("", "FailedMount", p.Message)
+		warn("", cmp.Or(p.Reason, "FailedMount"), p.Message)
 	case podstate.CreateSandbox:
 		warn("", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+p.Message)
 	case podstate.EnsureImage:

@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -43,6 +44,49 @@ func TestProblemReason(t *testing.T) {
 	} {
 		if got := problem(t.Context(), step, errors.New("no")).Reason; got != want {
 			t.Errorf("%T: got reason %q, want %q", step, got, want)
+		}
+	}
+}
+
+// fullVolumes cannot expand the volume, which is mounted.
+type fullVolumes struct{ Volumes }
+
+func (fullVolumes) Mount(context.Context, volumes.Request, volumes.Objects) (volumes.Mounted, error) {
+	return volumes.Mounted{}, &volumes.ExpansionError{Err: errors.New("the disk is full")}
+}
+
+// uncounted counts no step.
+type uncounted struct{ Metrics }
+
+func (uncounted) Step(*corev1.Pod, podstate.Step, time.Duration, *podstate.Problem) {}
+
+// podEvents are the reasons of events.
+type podEvents []string
+
+func (e *podEvents) PodEvent(_ *corev1.Pod, _, _, reason, _ string) { *e = append(*e, reason) }
+
+// TestExpansionOfMountedVolume checks that an expansion that fails is one event, which says whether the pod has to wait
+// for its volume.
+func TestExpansionOfMountedVolume(t *testing.T) {
+	for refresh, want := range map[bool]string{false: "FailedMount", true: "VolumeResizeFailed"} {
+		var events podEvents
+		x := New(Backends{
+			Volumes: fullVolumes{},
+			Objects: func(*corev1.Pod) Objects { return nil },
+			Node:    func() *spec.Node { return &spec.Node{} },
+			Events:  &events,
+			Metrics: uncounted{},
+			Working: func() {},
+		})
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data"}}}}
+		x.Execute(t.Context(), &Task{
+			Log:     slog.New(slog.DiscardHandler),
+			Step:    podstate.Mount{Volume: "data"},
+			Pod:     pod,
+			Refresh: refresh,
+		})
+		if !slices.Equal(events, podEvents{want}) {
+			t.Errorf("refresh %t: got events %q, want %s", refresh, events, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,10 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
 		return err
 	})
+	var expansion *volumes.ExpansionError
+	if t.Refresh && errors.As(err, &expansion) { // the pod has the volume
+		err = &spec.Reason{Reason: "VolumeResizeFailed", Message: err.Error()}
+	}
 	return m, err
 }
 
