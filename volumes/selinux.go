@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // SELinux says which labels the containers of a pod need on a volume.
@@ -49,7 +50,7 @@ func (d *driven) seLinuxLabel() (string, error) {
 	if len(labels) > 1 {
 		result, err = SELinuxMixed, fmt.Errorf("multiple SELinux labels found: %s", strings.Join(labels, ","))
 	}
-	applies := d.SELinux.EveryMode || onlyOnePod(d.pv)
+	applies := d.SELinux.EveryMode || podfs.OnePod(d.pv)
 	if err != nil {
 		d.cfg.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
 	}
@@ -79,10 +80,6 @@ func (d *driven) countSELinux(p csi.Published, err error) {
 func relabels(pod *corev1.Pod) bool {
 	sc := pod.Spec.SecurityContext
 	return sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive
-}
-
-func onlyOnePod(pv *corev1.PersistentVolume) bool {
-	return slices.Equal(pv.Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod})
 }
 
 // highestMode returns the short name of the access mode that lets the most pods use a volume.

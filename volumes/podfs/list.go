@@ -3,6 +3,7 @@ package podfs
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,7 +12,8 @@ import (
 )
 
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. Image volumes
-// leave nothing there, and hostPath volumes nothing but the bind mounts of their subPaths.
+// leave nothing there, hostPath volumes nothing but the bind mounts of their subPaths, and local block volumes nothing
+// but a mark if only one pod may use them.
 func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 	var found []OnDisk
 	err := d.inPod(uid, func(pod *os.File) error {
@@ -19,6 +21,18 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 			names, err := plugin.Readdirnames(-1)
 			for _, name := range names {
 				found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		err = inDir(pod, filepath.Dir(OnDisk{pluginname.Local, "any"}.marksDir()), func(marks *os.File) error {
+			names, err := marks.Readdirnames(-1)
+			for _, name := range names {
+				if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
+					found = append(found, on)
+				}
 			}
 			return err
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -21,6 +22,39 @@ import (
 // groupMark is the mark of a local volume whose files do not have the pod's fsGroup yet. Once they have, the pod may
 // change their modes: the group is not set again as long as the volume is mounted.
 const groupMark = "fsgroup-pending"
+
+// reservedMark is the mark of a local volume that only one pod may use, in the directory of this pod. A block volume
+// has nothing else there.
+const reservedMark = "reserved"
+
+// reserve keeps a local volume for one pod, until it is unmounted, unless another pod has it. A pod that has it already
+// keeps it.
+func (v *FS) reserve(uid types.UID, on OnDisk) error {
+	v.reserving.Lock()
+	defer v.reserving.Unlock()
+	pods, err := v.Pods()
+	if err != nil {
+		return err
+	}
+	for _, owner := range append([]types.UID{uid}, pods...) {
+		all, err := v.List(owner)
+		switch {
+		case err != nil:
+			return err
+		case !slices.Contains(all, on):
+		case owner == uid:
+			return nil
+		default:
+			return errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+		}
+	}
+	pod, err := v.makePod(uid)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	return setMark(pod, on, reservedMark)
+}
 
 // mountLocal binds a directory of the node, or mounts a device of it, which is formatted if it is blank. The group of
 // the files is changed for the first pod that uses the volume.

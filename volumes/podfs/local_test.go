@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,6 +127,54 @@ func TestLocalDevice(t *testing.T) {
 		t.Errorf("data after all pods have gone: got %q, %v, want it unchanged", text, err)
 	}
 	unmountLocal(t, v, pods[0].UID)
+}
+
+// TestLocalOnePod checks that one of several pods that want a local volume with ReadWriteOncePod at the same time gets
+// it. It keeps it when the agent restarts, and another pod gets it when that one has ended.
+func TestLocalOnePod(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"directory": t.TempDir(), "device": loopDevice(t)} {
+		v, pods := newVolumes(t), []types.UID{"one", "two", "three", "four"}
+		attempts := func(v *FS) (got []types.UID) {
+			errs := make([]error, len(pods))
+			var all sync.WaitGroup
+			for i := range pods {
+				p := persistent(testPod(), localOf(path, nil))
+				p.Pod.UID, p.Block = pods[i], name == "device"
+				p.PV.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+				all.Go(func() { _, errs[i] = v.MountPersistent(t.Context(), p) })
+			}
+			all.Wait()
+			for i, err := range errs {
+				if err == nil {
+					got = append(got, pods[i])
+				} else if !strings.Contains(err.Error(), "already in use by another pod") {
+					t.Errorf("%s, pod %s: got %v, want that another pod uses it", name, pods[i], err)
+				}
+			}
+			return got
+		}
+		first := attempts(v)
+		restarted, err := New(Config{PodsDir: v.podsDir, Log: v.log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := attempts(restarted); len(first) != 1 || !slices.Equal(again, first) {
+			t.Fatalf("%s: got it for pods %q, and after a restart for %q, want it for one", name, first, again)
+		}
+		unmountLocal(t, restarted, first[0])
+		if on, err := v.List(first[0]); err != nil || len(on) != 0 {
+			t.Errorf("%s, after the end of the pod: got volumes %v, %v, want none", name, on, err)
+		}
+		next := attempts(restarted)
+		if len(next) != 1 {
+			t.Fatalf("%s, after the end of the pod: got it for pods %q, want it for one", name, next)
+		}
+		if on, err := v.List(next[0]); err != nil || !slices.Equal(on, []OnDisk{{pluginname.Local, "pv"}}) {
+			t.Errorf("%s: got volumes %v, %v, want the one to unmount", name, on, err)
+		}
+		unmountLocal(t, restarted, next[0])
+	}
 }
 
 // TestLocalMountOptions checks that the mount options of a local volume count for a directory of the node too, and in

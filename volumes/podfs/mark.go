@@ -10,8 +10,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is. It
-// survives the agent, but not a power failure.
+// A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is, or that
+// it is reserved for the pod. It survives the agent, but not a power failure.
 
 // marksDir returns the directory of a volume's marks, relative to the pod's.
 func (o OnDisk) marksDir() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,11 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	if err := errors.Join(checkName("pod UID", string(p.Pod.UID)), checkName("PersistentVolume", p.PV.Name)); err != nil {
 		return Mounted{}, err
 	}
+	if p.PV.Spec.Local != nil && OnePod(p.PV) {
+		if err := v.reserve(p.Pod.UID, OnDisk{pluginname.Local, p.PV.Name}); err != nil {
+			return Mounted{}, err
+		}
+	}
 	switch s := p.PV.Spec.PersistentVolumeSource; {
 	case s.Local != nil && p.Block:
 		return v.localDevice(ctx, s.Local.Path)
@@ -58,6 +64,12 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	default:
 		return Mounted{}, unsupported(s)
 	}
+}
+
+// OnePod reports whether only one pod at a time may use a PersistentVolume. Of several access modes it is not known
+// which one a pod means.
+func OnePod(pv *corev1.PersistentVolume) bool {
+	return slices.Equal(pv.Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod})
 }
 
 // ExtraGroup returns the group of which users of a PersistentVolume become members, if it names one.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -30,6 +31,8 @@ type FS struct {
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
 	writers chan struct{}
+	// reserving is held while a pod reserves a local volume.
+	reserving sync.Mutex
 	// serverTimeout is how long an unmount waits for a server of NFS.
 	serverTimeout time.Duration
 	// stat is os.Stat, and looking the calls of it for paths of the node.

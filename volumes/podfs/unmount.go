@@ -45,7 +45,7 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		if err := forgetReady(ctx, pod, on); err != nil {
 			return err
 		}
-		return inDir(pod, filepath.Dir(on.path()), func(plugin *os.File) (err error) {
+		err := inDir(pod, filepath.Dir(on.path()), func(plugin *os.File) (err error) {
 			if on.Plugin == pluginname.NFS {
 				err = v.unmountShare(ctx, plugin, on.Name)
 			} else {
@@ -59,6 +59,11 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 			}
 			return removeTree(ctx, plugin, on.Name)
 		})
+		if err != nil {
+			return err
+		}
+		// Its marks go last: List may know the volume by them alone.
+		return inDir(pod, filepath.Dir(on.marksDir()), func(marks *os.File) error { return removeTree(ctx, marks, on.Name) })
 	})
 }
 
