@@ -21,9 +21,12 @@ type directory struct {
 	absent map[string]bool
 	// running are the static pods that an earlier agent has left running, of all sources.
 	running map[types.NamespacedName]Running
-	// owner is the file that owns the name of an object, by kind and name. If two files have it, the first one owns it.
+	// owner is the file that owns the name of an object, by kind and name. If two files have it, the one that owned it
+	// before keeps it.
 	owner map[string]string
-	refs  references
+	// used says that a file owns a name that is also in another one.
+	used string
+	refs references
 	// synced is set when the path has been read once.
 	synced bool
 	last   *delivery
@@ -36,13 +39,16 @@ func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directo
 		absent:  map[string]bool{},
 		running: running,
 		owner:   map[string]string{},
+		used:    "is used",
 		refs:    newReferences(cfg.API, running),
 	}
 }
 
-// Check reads the manifests once and returns what is wrong with them.
+// Check reads the manifests once and returns what is wrong with them. It does not know which pods run.
 func Check(cfg Config) []Problem {
-	state, _ := newDirectory(cfg, nil).scan(time.Now())
+	d := newDirectory(cfg, nil)
+	d.used = "is used unless another one already is"
+	state, _ := d.scan(time.Now())
 	return state.problems
 }
 
@@ -85,7 +91,7 @@ func (d *directory) scan(now time.Time) (state delivery, again bool) {
 
 // assemble fills state with the valid objects of all files, and with the problems of all.
 func (d *directory) assemble(state *delivery) {
-	c := owners{owner: d.owner, next: map[string]string{}}
+	c := owners{directory: d, next: map[string]string{}}
 	var pods []filePod
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[path]
@@ -93,17 +99,17 @@ func (d *directory) assemble(state *delivery) {
 			state.problems = append(state.problems, f.problem(path, err))
 		}
 		for _, p := range f.good.Pods {
-			if c.owns("Pod", p, path, d.files) {
+			if c.owns("Pod", p, path) {
 				pods = append(pods, filePod{p.Pod, path})
 			}
 		}
 		for _, o := range f.good.ConfigMaps {
-			if c.owns("ConfigMap", o, path, d.files) {
+			if c.owns("ConfigMap", o, path) {
 				state.configMaps = append(state.configMaps, o)
 			}
 		}
 		for _, o := range f.good.Secrets {
-			if c.owns("Secret", o, path, d.files) {
+			if c.owns("Secret", o, path) {
 				state.secrets = append(state.secrets, o)
 			}
 		}
@@ -123,26 +129,83 @@ func (f *file) problem(path string, err error) Problem {
 
 // owners decides which file owns the name of an object if several files have it.
 type owners struct {
-	owner, next map[string]string
-	problems    []Problem
+	*directory
+	next     map[string]string
+	problems []Problem
 }
 
-// owns reports whether path is the file that owns kind and name: the one that owned them before, or else the first.
-func (c *owners) owns(kind string, o metav1.Object, path string, files map[string]*file) bool {
+// owns reports whether path is the file that owns kind and name: the one that owned them before, or else the one that
+// choose returns.
+func (c *owners) owns(kind string, o metav1.Object, path string) bool {
 	key := kind + "/" + o.GetNamespace() + "/" + o.GetName()
 	holder, ok := c.next[key]
 	if !ok {
-		holder = path
-		if before, had := c.owner[key]; had && files[before] != nil && files[before].holds(kind, o) {
-			holder = before
+		before, had := c.owner[key]
+		if holder = before; !had || c.files[before] == nil || !c.files[before].holds(kind, o) {
+			holder = c.choose(kind, o, !had)
 		}
 		c.next[key] = holder
 	}
 	if holder != path {
 		c.problems = append(c.problems, Problem{Source: SourceFile, File: path, Message: fmt.Sprintf(
-			"%s %s/%s is also in %s, which is used: rename or remove one of them", kind, o.GetNamespace(), o.GetName(), holder)})
+			"%s %s/%s is also in %s, which %s: rename or remove one of them",
+			kind, o.GetNamespace(), o.GetName(), holder, c.used)})
 	}
 	return holder == path
+}
+
+// choose returns which of the files that have an object owns its name: the last one, as in the kubelet. If the name had
+// no owner yet, the pod may run already: then it is the file that the pod comes from, and the pod keeps its UID.
+func (d *directory) choose(kind string, o metav1.Object, first bool) (chosen string) {
+	var known evidence
+	for _, path := range slices.Sorted(maps.Keys(d.files)) {
+		f := d.files[path]
+		if !f.holds(kind, o) {
+			continue
+		}
+		found := noEvidence
+		if first && kind == "Pod" {
+			found = d.evidence(f, f.pod(o))
+		}
+		if found >= known {
+			chosen, known = path, found
+		}
+	}
+	if known == olderFile {
+		p := d.files[chosen].pod(o)
+		d.running[nameOf(p.Pod)].adopt(p)
+	}
+	return chosen
+}
+
+// evidence is what says that a pod that runs already comes from a manifest.
+type evidence int
+
+const (
+	noEvidence evidence = iota
+	// olderFile: the file has not changed since an agent has first seen the manifest of the pod.
+	olderFile
+	// sameUID: the manifest gives the pod the UID that it has.
+	sameUID
+)
+
+// evidence returns what says that the running pod of the name of p comes from p, which is in f.
+func (d *directory) evidence(f *file, p manifest.Pod) evidence {
+	r, runs := d.running[nameOf(p.Pod)]
+	switch {
+	case !runs || r.Source != SourceFile:
+		return noEvidence
+	case p.UID == r.UID:
+		return sameUID
+	case !f.changed.IsZero() && f.changed.Before(r.Seen):
+		return olderFile
+	}
+	return noEvidence
+}
+
+// pod returns the pod of the valid content of f that has the name of o.
+func (f *file) pod(o metav1.Object) manifest.Pod {
+	return f.good.Pods[index(f.good.Pods, o.GetNamespace(), o.GetName())]
 }
 
 // holds reports whether the valid content of f has an object of this kind and name.

@@ -179,8 +179,66 @@ func TestDuplicateNames(t *testing.T) {
 	fresh := newBench(t, nil)
 	fresh.write("2.yaml", podYAML("a", "2")+"---\n"+configMapYAML("c"))
 	fresh.write("1.yaml", podYAML("a", "1")+"---\n"+configMapYAML("c"))
-	fresh.wantProblems(fresh.scan("a-n1:1"), "2.yaml: ConfigMap default/c is also in",
-		"2.yaml: Pod default/a-n1 is also in")
+	fresh.wantProblems(fresh.scan("a-n1:2"), "1.yaml: ConfigMap default/c is also in",
+		"1.yaml: Pod default/a-n1 is also in "+filepath.Join(fresh.dir, "2.yaml")+", which is used:")
+	got := fmt.Sprint(Check(fresh.d.cfg))
+	if !strings.Contains(got, "2.yaml, which is used unless another one already is:") {
+		t.Errorf("check: got %s, want the file that is used if the pod does not run", got)
+	}
+}
+
+// TestDuplicateOfRunningPod checks two files with one pod, which runs when the agent starts: the file that it comes
+// from has it, whatever the files are called. Only the pod of this file keeps its UID, also if the other file takes
+// over.
+func TestDuplicateOfRunningPod(t *testing.T) {
+	const foreign = types.UID("0123abcd") // of a kubelet of an unknown version
+	for _, c := range []struct {
+		name    string
+		from    string        // the file that gives the pod the UID that it has
+		seen    time.Duration // when the pod was first seen, from now
+		newer   string        // the file that has changed since
+		used    string
+		adopted bool
+	}{
+		{"from the first file", "a-copy.yaml", time.Hour, "", "a-copy.yaml", true},
+		{"from the last file", "a.yaml", time.Hour, "", "a.yaml", true},
+		{"from a kubelet of an unknown version", "", time.Hour, "", "a.yaml", true},
+		{"a copy that was added since", "", time.Hour, "a.yaml", "a-copy.yaml", true},
+		{"both have changed since", "", -time.Hour, "", "a.yaml", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			for _, file := range []string{"a.yaml", "a-copy.yaml"} {
+				b.write(file, podYAML("a", file))
+			}
+			uid := foreign
+			if c.from != "" {
+				uid = olderUID(t, podYAML("a", c.from), filepath.Join(b.dir, c.from), SourceFile)
+			}
+			b.d.running = map[types.NamespacedName]Running{
+				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(c.seen)},
+			}
+			if c.newer != "" { // the time of its last change is not known
+				b.remove(c.newer)
+				b.write(".real", podYAML("a", c.newer))
+				if err := os.Symlink(".real", filepath.Join(b.dir, c.newer)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			state := b.scan("a-n1:" + c.used)
+			if got := state.pods[0].UID; (got == uid) != c.adopted {
+				t.Errorf("got UID %s, want that of the running pod, %s: %v", got, uid, c.adopted)
+			}
+			b.remove(c.used)
+			other := "a.yaml"
+			if c.used == other {
+				other = "a-copy.yaml"
+			}
+			if got := b.scan("a-n1:" + other).pods[0].UID; got == uid {
+				t.Errorf("the other file took over with the UID %s of the running pod, want another", got)
+			}
+		})
+	}
 }
 
 // TestReferences checks that beside an API server a static pod uses the ConfigMaps that are manifests, and no others.

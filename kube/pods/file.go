@@ -34,6 +34,7 @@ type stamp struct {
 // file is one manifest file, or what a URL serves: its last valid content, and what is wrong with it now.
 type file struct {
 	stamp   stamp
+	changed time.Time // when the file last changed; zero if that is not known
 	good    manifest.File
 	goodSum [sha256.Size]byte // of the bytes that good was read from
 	everOK  bool
@@ -95,9 +96,9 @@ func stampOf(path string) (stamp, time.Time, error) {
 	return s, time.Unix(st.Ctim.Unix()), nil
 }
 
-// load updates f from the file at path. It does not read a file that has not changed. New pods that run already are
-// adopted. It reports whether the file changed while it was read: then it must be read again soon, and f stays as it
-// was. A file that has not been read before is invalid until then: its pods may run already.
+// load updates f from the file at path. It does not read a file that has not changed. It reports whether the file
+// changed while it was read: then it must be read again soon, and f stays as it was. A file that has not been read
+// before is invalid until then: its pods may run already.
 func (f *file) load(path string, o manifest.Origin, running map[types.NamespacedName]Running, now time.Time) (
 	again bool) {
 	s, changed, err := stampOf(path)
@@ -118,16 +119,16 @@ func (f *file) load(path string, o manifest.Origin, running map[types.Namespaced
 		f.stamp, f.errs = stamp{}, []error{err}
 		return false
 	}
-	f.stamp = s
+	f.stamp, f.changed = s, changed
 	if now.Sub(time.Unix(s.ctime.Unix())) < racy {
 		f.stamp = stamp{}
 	}
-	f.parse(data, o, running, changed, now)
+	f.parse(data, o, running, now)
 	return false
 }
 
-// parse makes data the content of f if it is valid.
-func (f *file) parse(data []byte, o manifest.Origin, running map[types.NamespacedName]Running, changed, now time.Time) {
+// parse makes data the content of f if it is valid. New pods that run already keep their UIDs.
+func (f *file) parse(data []byte, o manifest.Origin, running map[types.NamespacedName]Running, now time.Time) {
 	f.errs = nil
 	sum := sha256.Sum256(data)
 	if f.everOK && sum == f.goodSum {
@@ -144,8 +145,8 @@ func (f *file) parse(data []byte, o manifest.Origin, running map[types.Namespace
 			continue
 		}
 		p.Annotations[podutil.AnnotationSeen] = seenAt(now)
-		if r, runs := running[nameOf(p.Pod)]; runs && string(r.Source) == o.Source {
-			r.adopt(p, !changed.IsZero() && changed.Before(r.Seen))
+		if r, runs := running[nameOf(p.Pod)]; runs && string(r.Source) == o.Source && p.Gets(r.UID) {
+			r.adopt(p)
 		}
 	}
 	f.good, f.goodSum = got, sum

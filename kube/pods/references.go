@@ -74,5 +74,10 @@ func (r *references) check(state *delivery, pod *corev1.Pod) error {
 }
 
 func has[T metav1.Object](objs []T, namespace, name string) bool {
-	return slices.ContainsFunc(objs, func(o T) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+	return index(objs, namespace, name) >= 0
+}
+
+// index returns the index of the object of this name; -1 if there is none.
+func index[T metav1.Object](objs []T, namespace, name string) int {
+	return slices.IndexFunc(objs, func(o T) bool { return o.GetNamespace() == namespace && o.GetName() == name })
 }

@@ -31,11 +31,10 @@ func RunningOf(annotations map[string]string) (Running, bool) {
 	return r, true
 }
 
-// adopt lets p keep the UID that r runs under, and the time when it was first seen, if r was started from the same
-// manifest. That is so if a version of the kubelet gives it this UID. Otherwise the UID tells nothing, and older
-// reports whether the manifest is older than the pod.
-func (r Running) adopt(p manifest.Pod, older bool) {
-	if p.Own() || !podutil.ValidUID(r.UID) || !older && !p.Gets(r.UID) {
+// adopt lets p, of the manifest that r was started from, keep the UID that r runs under, and the time when it was first
+// seen. A UID that the manifest sets itself stays.
+func (r Running) adopt(p manifest.Pod) {
+	if p.Own() || !podutil.ValidUID(r.UID) {
 		return
 	}
 	p.UID = r.UID

@@ -69,7 +69,7 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 		u.file = file{everOK: true}
 	default:
 		origin := manifest.Origin{NodeName: u.cfg.NodeName, Source: string(SourceHTTP), Where: u.cfg.URL}
-		u.parse(data, origin, u.running, time.Time{}, now)
+		u.parse(data, origin, u.running, now)
 	}
 	state := delivery{source: SourceHTTP, synced: u.everOK, configMaps: u.good.ConfigMaps, secrets: u.good.Secrets}
 	where := config.WithoutPassword(u.cfg.URL)
