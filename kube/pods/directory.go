@@ -3,7 +3,9 @@ package pods
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,13 +96,11 @@ func (d *directory) assemble(state *delivery) {
 	c := owners{directory: d, next: map[string]string{}}
 	var pods []filePod
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
-		f := d.files[path]
-		for _, err := range f.errs {
-			state.problems = append(state.problems, f.problem(path, err))
-		}
+		f, runs := d.files[path], false
 		for _, p := range f.good.Pods {
 			if c.owns("Pod", p, path) {
 				pods = append(pods, filePod{p.Pod, path})
+				runs = true
 			}
 		}
 		for _, o := range f.good.ConfigMaps {
@@ -113,18 +113,41 @@ func (d *directory) assemble(state *delivery) {
 				state.secrets = append(state.secrets, o)
 			}
 		}
+		state.problems = append(state.problems, d.problems(path, runs)...)
 	}
 	d.owner = c.next
 	state.problems = append(state.problems, c.problems...)
 	d.refs.admit(state, pods)
 }
 
-func (f *file) problem(path string, err error) Problem {
-	p := Problem{Source: SourceFile, File: path, Message: err.Error(), Unknown: !f.everOK}
-	if f.everOK && len(f.good.Pods) > 0 {
-		p.Message += " (its pods keep running as before the change)"
+// problems returns what is wrong with a file. runs is true if it has pods that count.
+func (d *directory) problems(path string, runs bool) (all []Problem) {
+	const name = "its name does not end in .yaml, .yml, .json or .manifest"
+	add := func(message string, unknown bool) {
+		all = append(all, Problem{Source: SourceFile, File: path, Message: message, Unknown: unknown})
 	}
-	return p
+	if !d.isManifest(path) {
+		if !runs {
+			add("ignored: "+name, false)
+			return all
+		}
+		add(name+": its pod keeps running, but does not start after a reboot; rename it", false)
+	}
+	f := d.files[path]
+	kept := ""
+	if f.everOK && len(f.good.Pods) > 0 {
+		kept = " (its pods keep running as before the change)"
+	}
+	for _, err := range f.errs {
+		add(err.Error()+kept, !f.everOK)
+	}
+	return all
+}
+
+// isManifest reports whether a file counts by its name. Another one counts only for a pod that runs already and comes
+// from it: the kubelet starts the pods of any file.
+func (d *directory) isManifest(path string) bool {
+	return path == d.cfg.Manifests || slices.Contains(extensions, strings.ToLower(filepath.Ext(path)))
 }
 
 // owners decides which file owns the name of an object if several files have it.
@@ -140,13 +163,13 @@ func (c *owners) owns(kind string, o metav1.Object, path string) bool {
 	key := kind + "/" + o.GetNamespace() + "/" + o.GetName()
 	holder, ok := c.next[key]
 	if !ok {
-		before, had := c.owner[key]
-		if holder = before; !had || c.files[before] == nil || !c.files[before].holds(kind, o) {
-			holder = c.choose(kind, o, !had)
+		before := c.owner[key]
+		if holder = before; c.files[before] == nil || !c.files[before].holds(kind, o) {
+			holder = c.choose(kind, o, before == "")
 		}
 		c.next[key] = holder
 	}
-	if holder != path {
+	if holder != path && c.isManifest(path) {
 		c.problems = append(c.problems, Problem{Source: SourceFile, File: path, Message: fmt.Sprintf(
 			"%s %s/%s is also in %s, which %s: rename or remove one of them",
 			kind, o.GetNamespace(), o.GetName(), holder, c.used)})
@@ -154,8 +177,9 @@ func (c *owners) owns(kind string, o metav1.Object, path string) bool {
 	return holder == path
 }
 
-// choose returns which of the files that have an object owns its name: the last one, as in the kubelet. If the name had
-// no owner yet, the pod may run already: then it is the file that the pod comes from, and the pod keeps its UID.
+// choose returns which of the files that have an object owns its name: the last manifest, as in the kubelet. If the
+// name had no owner yet, the pod may run already: then it is the file that the pod comes from, and the pod keeps its
+// UID. It returns an empty path if no file counts.
 func (d *directory) choose(kind string, o metav1.Object, first bool) (chosen string) {
 	var known evidence
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
@@ -167,7 +191,7 @@ func (d *directory) choose(kind string, o metav1.Object, first bool) (chosen str
 		if first && kind == "Pod" {
 			found = d.evidence(f, f.pod(o))
 		}
-		if found >= known {
+		if found >= known && (found == sameUID || d.isManifest(path)) {
 			chosen, known = path, found
 		}
 	}
@@ -185,7 +209,7 @@ const (
 	noEvidence evidence = iota
 	// olderFile: the file has not changed since an agent has first seen the manifest of the pod.
 	olderFile
-	// sameUID: the manifest gives the pod the UID that it has.
+	// sameUID: a version of the kubelet gives the manifest the UID of the pod, which tells the path of the file, too.
 	sameUID
 )
 
@@ -195,7 +219,7 @@ func (d *directory) evidence(f *file, p manifest.Pod) evidence {
 	switch {
 	case !runs || r.Source != SourceFile:
 		return noEvidence
-	case p.UID == r.UID:
+	case p.Gets(r.UID):
 		return sameUID
 	case !f.changed.IsZero() && f.changed.Before(r.Seen):
 		return olderFile

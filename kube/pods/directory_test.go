@@ -124,12 +124,73 @@ func TestDirectory(t *testing.T) {
 func TestIgnoredFilesAreReported(t *testing.T) {
 	b := newBench(t, nil)
 	b.write("a.yaml.bak", podYAML("a", "1"))
-	b.write("b.yaml~", podYAML("a", "1"))
+	b.write("b.yaml~", podYAML("a", "1")+"---\n"+configMapYAML("c"))
+	b.write("c.yaml.swp", "\x00")
 	if err := os.Mkdir(filepath.Join(b.dir, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	state := b.scan("")
-	b.wantProblems(state, "a.yaml.bak: ignored", "b.yaml~: ignored", "sub: ignored: it is a directory")
+	b.wantProblems(state, "a.yaml.bak: ignored", "b.yaml~: ignored", "c.yaml.swp: ignored",
+		"sub: ignored: it is a directory")
+}
+
+// TestOtherNameOfRunningPod checks that a file whose name is not that of a manifest counts while the pod that another
+// agent has started from it runs, and only then.
+func TestOtherNameOfRunningPod(t *testing.T) {
+	const file = "a.pod"
+	for _, c := range []struct {
+		name string
+		uid  func(path string) types.UID
+		want string
+	}{
+		{"from this file", func(path string) types.UID { return olderUID(t, podYAML("a", "1"), path, SourceFile) }, "a-n1:1"},
+		{"from its original", func(path string) types.UID {
+			return olderUID(t, podYAML("a", "1"), strings.Replace(path, file, "a.yaml", 1), SourceFile)
+		}, ""},
+		{"of an unknown version", func(string) types.UID { return "0123abcd" }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			uid := c.uid(filepath.Join(b.dir, file))
+			b.d.running = map[types.NamespacedName]Running{
+				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(time.Hour)},
+			}
+			b.write(file, podYAML("a", "1"))
+			state := b.scan(c.want)
+			if c.want == "" {
+				b.wantProblems(state, "a.pod: ignored: its name")
+				return
+			}
+			b.wantProblems(state, "a.pod: its name does not end in .yaml, .yml, .json or .manifest: its pod keeps running")
+			if got := state.pods[0].UID; got != uid {
+				t.Errorf("got UID %s, want %s of the running pod", got, uid)
+			}
+			b.write("a.yaml", podYAML("a", "2"))
+			b.wantProblems(b.scan("a-n1:1"), "a.pod: its name", "a.yaml: Pod default/a-n1 is also in ")
+			b.remove("a.yaml")
+			b.write(file, podYAML("a", "3"))
+			b.scan("a-n1:3")
+			b.write(file, "{")
+			b.wantProblems(b.scan("a-n1:3"), "a.pod: its name", "a.pod: yaml: line 1: ")
+			b.remove(file)
+			b.wantProblems(b.scan(""))
+			b.write("a.pod.bak", podYAML("a", "1"))
+			b.wantProblems(b.scan(""), "a.pod.bak: ignored: its name")
+		})
+	}
+}
+
+// TestOtherNameWithUID checks that a backup does not count because its pod sets its UID, which is that of the running
+// pod.
+func TestOtherNameWithUID(t *testing.T) {
+	b := newBench(t, nil)
+	b.d.running = map[types.NamespacedName]Running{
+		{Namespace: "default", Name: "a-n1"}: {"0123abcd", SourceFile, time.Now().Add(-time.Hour)},
+	}
+	for file, image := range map[string]string{"a.yaml": "1", "a.yaml.bak": "2"} {
+		b.write(file, strings.Replace(podYAML("a", image), "{name: a}", "{name: a, uid: 0123abcd}", 1))
+	}
+	b.wantProblems(b.scan("a-n1:1"), "a.yaml.bak: ignored")
 }
 
 // TestBadFile checks that a bad file takes nothing from others, and nothing from itself as it was.

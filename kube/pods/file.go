@@ -21,8 +21,8 @@ import (
 // racy is the age up to which a file may change again without a new time stamp, on file systems with coarse ones.
 const racy = 2 * time.Second
 
-// extensions are those of manifest files. Unlike in the kubelet, which reads every file, backup files (web.yaml.bak,
-// web.yaml~) do not become pods; a problem says that they are ignored.
+// extensions are those of manifest files. Unlike in the kubelet, where every file is a manifest, backup files
+// (web.yaml.bak, web.yaml~) do not become pods; a problem says that they are ignored.
 var extensions = []string{"", ".yaml", ".yml", ".json", ".manifest"}
 
 // stamp identifies a version of a file: if it is the same, the file has not changed. No file has the zero stamp.
@@ -41,8 +41,8 @@ type file struct {
 	errs    []error
 }
 
-// listFiles returns the manifest files at path, a directory or a file, and problems with its other entries. Hidden
-// files are left out. A path that does not exist has no files.
+// listFiles returns the files at path, a directory or a file, and problems with its other entries. Hidden files are
+// left out. A path that does not exist has no files.
 func listFiles(path string) (files []string, problems []Problem, err error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -57,9 +57,6 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ignore := func(file, why string) {
-		problems = append(problems, Problem{Source: SourceFile, File: file, Message: "ignored: " + why})
-	}
 	for _, e := range entries {
 		file := filepath.Join(path, e.Name())
 		if strings.HasPrefix(e.Name(), ".") {
@@ -72,9 +69,7 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 		case err != nil:
 			files = append(files, file) // reading it returns the error
 		case fi.IsDir():
-			ignore(file, "it is a directory")
-		case !slices.Contains(extensions, strings.ToLower(filepath.Ext(file))):
-			ignore(file, "its name does not end in .yaml, .yml, .json or .manifest")
+			problems = append(problems, Problem{Source: SourceFile, File: file, Message: "ignored: it is a directory"})
 		default:
 			files = append(files, file)
 		}

@@ -76,7 +76,7 @@ func TestManifests(t *testing.T) {
 		"/m/old.bak":   "",
 	}, "--manifests=/m")
 	want(t, "manifests", m.manifests(t.Context()),
-		"warning /m/old.bak: ignored", `warning /m/bad.yaml: Pod "web": spec.containers[0].imagePolicy: unknown field`)
+		`warning /m/bad.yaml: Pod "web": spec.containers[0].imagePolicy: unknown field`, "warning /m/old.bak: ignored")
 	m = newMachine(t, map[string]string{"/m/good.yaml": fmt.Sprintf(pod, "")}, "--manifests=/m")
 	want(t, "good manifests", m.manifests(t.Context()), "ok /m")
 }
