@@ -141,6 +141,9 @@ func (d *directory) problems(path string, runs bool) (all []Problem) {
 	for _, err := range f.errs {
 		add(err.Error()+kept, !f.everOK)
 	}
+	for _, err := range f.good.Ignored {
+		add("ignored: "+err.Error(), false)
+	}
 	return all
 }
 

@@ -220,6 +220,8 @@ func TestBadFile(t *testing.T) {
 			t.Errorf("%s: got the problems %+v, want one that says that pods keep running", name, state.problems)
 		}
 	}
+	b.write("bad.yaml", podYAML("bad", "3")+"---\napiVersion: v1\nkind: Service\n")
+	b.wantProblems(b.scan("bad-n1:3 good-n1:1"), "bad.yaml: ignored: document 2 (line 5): ")
 	b.remove("bad.yaml")
 	b.wantProblems(b.scan("good-n1:1"))
 }

@@ -195,8 +195,12 @@ func TestURL(t *testing.T) {
 	if set = newest("a-n1:i"); len(set.Problems) != 1 || set.Unknown() {
 		t.Errorf("problems: got %+v, want one, and the pods known", set.Problems)
 	}
+	body.Store(body.Load().(string) + "---\napiVersion: v1\nkind: Service\n")
 	down.Store(false)
-	newest("a-n1:i")
+	set = newest("a-n1:i")
+	if len(set.Problems) != 1 || !strings.Contains(set.Problems[0].String(), "ignored: document 2") {
+		t.Errorf("problems: got %+v, want that the Service is ignored", set.Problems)
+	}
 	body.Store("")
 	newest("")
 }

@@ -81,6 +81,9 @@ func (u *urlSource) check(ctx context.Context, now time.Time) delivery {
 			Unknown: !u.everOK,
 		})
 	}
+	for _, err := range u.good.Ignored {
+		state.problems = append(state.problems, Problem{Source: SourceHTTP, File: where, Message: "ignored: " + err.Error()})
+	}
 	pods := make([]filePod, 0, len(u.good.Pods))
 	for _, p := range u.good.Pods {
 		pods = append(pods, filePod{p.Pod, where})

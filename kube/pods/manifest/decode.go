@@ -25,6 +25,8 @@ type File struct {
 	Pods       []Pod
 	ConfigMaps []*corev1.ConfigMap
 	Secrets    []*corev1.Secret
+	// Ignored says which documents do not count, because of their kind.
+	Ignored []error
 }
 
 // Pod is a static pod of a manifest. Its Hash is the UID that the kubelet of the version that nodelet follows gives it,
@@ -55,8 +57,9 @@ type Origin struct {
 }
 
 // Parse reads YAML or JSON, one document or many. Each document is a v1 Pod, ConfigMap or Secret, or a list of them
-// (PodList, List). If there is an error, nothing of the file counts. There is an error for each invalid document,
-// which names the document if there are several, its kind and name, and the field.
+// (PodList, List). A document of another kind is ignored, unless it is the first one, which alone the kubelet reads. If
+// there is an error, nothing of the file counts. There is an error for each invalid document, which names the document
+// if there are several, its kind and name, and the field.
 func Parse(data []byte, o Origin) (File, []error) {
 	p := parser{origin: o, seen: map[string]bool{}}
 	if len(data) > MaxSize {
@@ -67,10 +70,16 @@ func Parse(data []byte, o Origin) (File, []error) {
 		return File{}, []error{errors.New("file is empty: remove it to stop its pods")}
 	}
 	for i, c := range chunks {
-		if err := p.chunk(c); err != nil {
-			if len(chunks) > 1 {
-				err = fmt.Errorf("document %d (line %d): %w", i+1, c.line, err)
-			}
+		err := p.chunk(c)
+		var other otherKindError
+		ignored := i > 0 && errors.As(err, &other)
+		if err != nil && len(chunks) > 1 {
+			err = fmt.Errorf("document %d (line %d): %w", i+1, c.line, err)
+		}
+		switch {
+		case ignored:
+			p.file.Ignored = append(p.file.Ignored, err)
+		case err != nil:
 			p.errs = append(p.errs, err)
 		}
 	}
@@ -85,6 +94,14 @@ type parser struct {
 	file   File
 	seen   map[string]bool // kind/namespace/name
 	errs   []error
+}
+
+// otherKindError is the error of an object whose kind a manifest cannot have.
+type otherKindError struct{ metav1.TypeMeta }
+
+func (e otherKindError) Error() string {
+	return fmt.Sprintf("apiVersion %q with kind %q is not supported: a manifest may have v1 Pods, ConfigMaps and Secrets",
+		e.APIVersion, e.Kind)
 }
 
 func (p *parser) chunk(c chunk) error {
@@ -121,12 +138,11 @@ func (p *parser) object(data []byte) error {
 		return nil
 	case "v1 PodList", "v1 List":
 		return p.list(head.Kind, data)
-	case " ":
-		return errors.New("apiVersion and kind are missing, want apiVersion: v1 and kind: Pod")
-	default:
-		return fmt.Errorf("apiVersion %q with kind %q is not supported: a manifest may have v1 Pods, ConfigMaps and Secrets",
-			head.APIVersion, head.Kind)
 	}
+	if head.APIVersion == "" || head.Kind == "" {
+		return errors.New("apiVersion or kind is missing, want apiVersion: v1 and kind: Pod")
+	}
+	return otherKindError{head.TypeMeta}
 }
 
 func (p *parser) list(kind string, data []byte) error {
@@ -144,7 +160,7 @@ func (p *parser) list(kind string, data []byte) error {
 			read = func(data []byte) error { return p.item("Pod", data) } // its items have no kind
 		}
 		if err := read(item); err != nil {
-			return fmt.Errorf("%s: items[%d]: %w", kind, i, err)
+			return fmt.Errorf("%s: items[%d]: %v", kind, i, err) // not %w: no list is ignored
 		}
 	}
 	return nil

@@ -138,6 +138,21 @@ data: {x: eQ==}
 	}
 }
 
+// TestOtherKinds checks that a document of another kind after the first one leaves the rest of the file valid: the
+// kubelet reads only the first document.
+func TestOtherKinds(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
+	second := strings.ReplaceAll(podText, "{name: web}", "{name: b}")
+	f, errs := Parse([]byte(podText+"---\n"+service+"---\n"+second), origin)
+	if len(errs) > 0 || len(f.Pods) != 2 {
+		t.Errorf("got %d pods and errors %v, want two pods", len(f.Pods), errs)
+	}
+	want := `document 2 (line 8): apiVersion "v1" with kind "Service"`
+	if len(f.Ignored) != 1 || !strings.Contains(f.Ignored[0].Error(), want) {
+		t.Errorf("ignored: got %v, want %s", f.Ignored, want)
+	}
+}
+
 func TestLists(t *testing.T) {
 	item := `{metadata: {name: a}, spec: {containers: [{name: a, image: b}]}}`
 	full := `{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: b}]}}`
@@ -157,9 +172,14 @@ func TestParseErrors(t *testing.T) {
 		{"empty", "", []string{"file is empty"}},
 		{"only comments", "# x\n---\n# y\n", []string{"file is empty"}},
 		{"no object", "- a\n- b\n", []string{"not an API object"}},
-		{"no kind", "a: b\n", []string{"apiVersion and kind are missing"}},
+		{"no kind", "a: b\n", []string{"apiVersion or kind is missing"}},
 		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n",
 			[]string{`"apps/v1"`, `"Deployment"`, "Pods, ConfigMaps and Secrets"}},
+		{"other kind before the Pod", "apiVersion: v1\nkind: Service\n---\n" + podText, []string{"document 1", `"Service"`}},
+		{"other kind without a version", podText + "---\nkind: Service\n",
+			[]string{"document 2", "apiVersion or kind is missing"}},
+		{"other kind in a list", podText + "---\n{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service}]}\n",
+			[]string{"document 2", "List: items[0]", `"Service"`}},
 		{"syntax in the first document", "apiVersion: v1\nkind: [Pod\n", []string{"line 2"}},
 		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
 		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"),

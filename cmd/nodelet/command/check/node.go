@@ -282,7 +282,7 @@ func (m *Machine) manifests(context.Context) []Result {
 	var all []Result
 	for _, p := range pods.Check(c) {
 		all = append(all, result("manifests", Warning, p.String(),
-			"correct it: until then nodelet does not start the pods of the file, even if the kubelet does")...)
+			"correct it: until then nodelet may leave out pods of the file, even if the kubelet starts them")...)
 	}
 	if len(all) > 0 {
 		return all
