@@ -60,6 +60,8 @@ type instanceFact struct {
 	ended             bool
 	endedAt           time.Duration
 	code              int32
+	// starved: a process of the init container was killed for lack of memory, so it has failed, also with code 0.
+	starved bool
 	// long: by the runtime's clock it ran long enough to reset the back-off. No other clock is known.
 	long   bool
 	ranFor time.Duration // by the runtime's clock
@@ -228,9 +230,10 @@ func (ru *rules) startedLate(c *podstate.Container) bool {
 
 // ended records that a container has ended.
 func (ru *rules) ended(w *world, c *podstate.Container) {
+	starved := ru.roles[c.Name] == podutil.RoleInit && c.Reason == "OOMKilled"
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt = true, ru.mono()
-		f.code = c.ExitCode
+		f.code, f.starved = c.ExitCode, starved
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
 	}
@@ -240,7 +243,7 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 				slices.Contains(rule.ExitCodes.Values, c.ExitCode)
 		}
 	}
-	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 {
+	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 && !starved {
 		ru.initDone[c.SandboxID+"/"+c.Name] = true
 	}
 }
@@ -479,7 +482,8 @@ func (ru *rules) workKept(s podstate.CreateContainer) {
 func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mustRunAgain(s.Name, last.id, last.code):
-	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && last.sandbox != s.SandboxID:
+	case last.starved && ru.policy(s.Name) != corev1.RestartPolicyNever:
+	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && !last.starved && last.sandbox != s.SandboxID:
 	default:
 		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)
 	}

@@ -222,7 +222,8 @@ func (ru *rules) mayEnd() {
 	}
 	for name, role := range ru.roles {
 		last := ru.last[name]
-		failed := last != nil && last.ended && last.code != 0 && !ru.mayRunAgain(name, last.code)
+		failed := last != nil && last.ended && (last.code != 0 || last.starved) && !ru.mayRunAgain(name, last.code) &&
+			(!last.starved || ru.policy(name) == corev1.RestartPolicyNever)
 		lost := last != nil && podstate.Newest(ru.l.containers, name) == nil && !ru.mayRunAgain(name, podstate.ExitUnknown)
 		if role == podutil.RoleInit && !ru.owed[name] && (failed || lost) {
 			return

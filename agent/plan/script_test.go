@@ -88,7 +88,7 @@ var commands = map[string]func(*script){
 	"lost":    (*script).lost,    // the step that begins so does its work, but its answer is lost
 	"late":    (*script).late,    // the answer is lost and the work is done later, by "arrive"
 	"arrive":  (*script).arrive,  // the late work is done
-	"exit":    (*script).exit,    // exit <container> <code>
+	"exit":    (*script).exit,    // exit <container> <code> [<reason>]
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
 	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
@@ -412,7 +412,12 @@ func (s *script) exit() {
 	if id == "" {
 		s.t.Fatalf("no container %s", s.arg(0))
 	}
-	s.w.exit(id, int32(s.number(s.arg(1))))
+	code := int32(s.number(s.arg(1)))
+	if len(s.args) > 2 {
+		s.w.exitWith(id, code, s.arg(2))
+	} else {
+		s.w.exit(id, code)
+	}
 	s.turn()
 }
 

@@ -358,8 +358,13 @@ func (l *simRun) happen() {
 			l.exits = append(l.exits[:i], l.exits[i+1:]...)
 			i--
 			if n := l.index(e.id); n >= 0 && l.containers[n].Alive() {
-				l.note("%s exits with %d", e.id, e.code)
-				l.exit(e.id, e.code)
+				if l.stage == stageFaults && e.code == 0 && chance(l.r, 6) {
+					l.note("%s exits with 0, after a process of it was killed for lack of memory", e.id)
+					l.exitWith(e.id, 0, "OOMKilled")
+				} else {
+					l.note("%s exits with %d", e.id, e.code)
+					l.exit(e.id, e.code)
+				}
 				l.troubleInReset(&l.containers[n])
 			}
 		}

@@ -353,16 +353,22 @@ func (w *world) startContainer(s podstate.StartContainer) *podstate.Problem {
 
 // exit ends a container, if it has not ended.
 func (w *world) exit(id string, code int32) {
+	reason := "Completed"
+	if code != 0 {
+		reason = "Error"
+	}
+	w.exitWith(id, code, reason)
+}
+
+// exitWith ends a container as exit does, with the reason that the runtime gives.
+func (w *world) exitWith(id string, code int32, reason string) {
 	i := w.index(id)
 	if i < 0 || !w.containers[i].Alive() {
 		return
 	}
 	c := &w.containers[i]
 	c.State, c.FinishedAt = podstate.ContainerExited, w.now
-	c.ExitCode, c.Reason = code, "Completed"
-	if code != 0 {
-		c.Reason = "Error"
-	}
+	c.ExitCode, c.Reason = code, reason
 	delete(w.probed, id)
 	if w.watch != nil {
 		w.watch.ended(w, c)

@@ -180,7 +180,7 @@ func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == Con
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
-		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && s.Last.ExitCode == 0
+		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !s.Last.InitFailed()
 	case podutil.RoleSidecar:
 		return s.Passed || s.Running() && s.Started()
 	}
@@ -228,14 +228,16 @@ func (s *Slot) finished() bool {
 
 // Restarts reports whether an exited container runs again: by its restart policy, or because the agent stopped it so
 // that another instance follows.
-func (s *Slot) Restarts() bool { return s.RestartsAfter(s.Last.ExitCode) }
+func (s *Slot) Restarts() bool { return s.RestartsAfter(s.Last.ExitCode, s.Last.Reason) }
 
-// RestartsAfter reports whether the container would run again after an exit with exitCode; see Restarts.
-func (s *Slot) RestartsAfter(exitCode int32) bool {
+// RestartsAfter reports whether the container would run again after an exit with exitCode and reason; see Restarts.
+func (s *Slot) RestartsAfter(exitCode int32, reason string) bool {
 	switch {
 	case s.state.Resetting && s.Role != podutil.RoleEphemeral:
 		return true
 	case s.Last != nil && (s.StoppedToRestart() || s.Last.removedForReset()):
+		return true
+	case s.Role == podutil.RoleInit && podutil.InitFailed(exitCode, reason) && !s.NeverRestarts():
 		return true
 	}
 	return podutil.ShouldRestart(&s.state.Pod.Spec, s.Spec, s.Role, exitCode)

@@ -252,7 +252,7 @@ func (s *State) Completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:
-			if slot.finished() && slot.Last.ExitCode != 0 && !slot.Passed {
+			if slot.finished() && slot.Last.InitFailed() && !slot.Passed {
 				return true
 			}
 		case podutil.RoleApp:

@@ -282,14 +282,14 @@ func removedForReset(st *corev1.ContainerStatus, old *corev1.ContainerStatus) {
 	st.RestartCount = old.RestartCount + 1
 }
 
-// probed fills in the fields Started and Ready from the probe results, or from the exit code of an init container.
+// probed fills in the fields Started and Ready from the probe results, or from the end of an init container.
 func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	if slot.Role == podutil.RoleEphemeral {
 		return
 	}
 	started := st.State.Running != nil
 	if slot.Role == podutil.RoleInit {
-		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+		st.Ready = initDone(st.State.Terminated)
 	} else {
 		started = started && slot.Started()
 		st.Ready = started && slot.Ready()
@@ -338,6 +338,10 @@ func (b *builder) wasInitialized() bool {
 	if b.Slots[last].Role == podutil.RoleSidecar {
 		return c.State.Running != nil && c.Started != nil && *c.Started
 	}
-	end := endOf(c)
-	return end != nil && end.ExitCode == 0
+	return initDone(endOf(c))
+}
+
+// initDone reports whether end is that of an init container that has succeeded.
+func initDone(end *corev1.ContainerStateTerminated) bool {
+	return end != nil && !podutil.InitFailed(end.ExitCode, end.Reason)
 }

@@ -176,7 +176,7 @@ func (t *tally) countInit(slot *podstate.Slot, c *corev1.ContainerStatus) {
 	switch {
 	case end == nil:
 		t.pendingInit++
-	case end.ExitCode != 0 && !slot.RestartsAfter(end.ExitCode) && !slot.Passed:
+	case podutil.InitFailed(end.ExitCode, end.Reason) && !slot.RestartsAfter(end.ExitCode, end.Reason) && !slot.Passed:
 		t.failedInit++
 	}
 }
@@ -205,7 +205,7 @@ func (t *tally) countApp(slot *podstate.Slot, c *corev1.ContainerStatus) {
 		return
 	}
 	t.stopped++
-	if !slot.RestartsAfter(end.ExitCode) {
+	if !slot.RestartsAfter(end.ExitCode, end.Reason) {
 		t.final++
 	}
 	if c.State.Terminated != nil && end.ExitCode == 0 {

@@ -34,7 +34,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerUnknown:
 			return "", ""
 		case podstate.ContainerExited:
-			if slot.Role == podutil.RoleInit && (slot.Passed || slot.Last.ExitCode == 0) ||
+			if slot.Role == podutil.RoleInit && (slot.Passed || !slot.Last.InitFailed()) ||
 				!slot.Restarts() && !slot.Followed() {
 				return "", ""
 			}
@@ -48,7 +48,8 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 	case reason != "" || slot.Last == nil:
 	case backingOff(slot):
 		return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
-	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts()):
+	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts() ||
+		slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0):
 		// It must not be shown as terminated: its restart policy may forbid that a terminated container runs again.
 		return notStarted(b.State), ""
 	}

@@ -27,6 +27,10 @@ func ShouldRestart(spec *corev1.PodSpec, c *corev1.Container, role Role, exitCod
 	return false
 }
 
+// InitFailed reports whether an init container has failed that ended with exitCode and reason, as the runtime gives it.
+// If one of its processes was killed for lack of memory, its work may be half done, whatever its exit code is.
+func InitFailed(exitCode int32, reason string) bool { return exitCode != 0 || reason == "OOMKilled" }
+
 // RestartPolicy is the policy in force for one container: its own where it has one, else the pod's. An init
 // container that is no sidecar restarts on failure alone where the pod's policy is Always.
 func RestartPolicy(spec *corev1.PodSpec, c *corev1.Container, role Role) corev1.RestartPolicy {
