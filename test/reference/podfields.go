@@ -106,7 +106,10 @@ var podFields = []struct {
 	{"VolumeResourceRequirements", elsewhere, "*", claims},
 	{"TypedLocalObjectReference", elsewhere, "*", claims},
 	{"TypedObjectReference", elsewhere, "*", claims},
-	{"ImageVolumeSource", config.Acts, "reference pullPolicy", ""},
+	{"ImageVolumeSource", config.Acts, "reference", ""},
+	{"ImageVolumeSource", config.Differs, "pullPolicy", "Always pulls when the pod starts, as the API describes it, and " +
+		"again for the first container that starts after a restart of the agent; the kubelet pulls each time that a " +
+		"container of the pod starts"},
 	{"Container", config.Acts,
 		"name image command args workingDir ports envFrom env resources resizePolicy restartPolicy " +
 			"restartPolicyRules volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle " +
