@@ -33,8 +33,8 @@ func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *run
 	return resp.GetContainerId(), err
 }
 
-// StartContainer starts a created container. A container that failed to start is exited, with the reason StartError,
-// and cannot be started again.
+// StartContainer starts a created container. One that failed to start cannot be started again: with containerd it is
+// exited, with the reason StartError, and CRI-O removes it.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	_, err := do(ctx, c.caller, "StartContainer", id, c.runtime.StartContainer,
 		&runtimeapi.StartContainerRequest{ContainerId: id})

@@ -225,6 +225,9 @@ var mutants = map[string]mutant{
 	}),
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
+	"what failed to start is created again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Unstarted = nil
+	}),
 	"why a container was stopped is forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
 		m.Stopped = maps.Clone(m.Stopped)
 		for id, stop := range m.Stopped {

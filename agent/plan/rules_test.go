@@ -32,6 +32,8 @@ type rules struct {
 	delays map[string]time.Duration
 	// failed are the failed steps that must not be tried again at once, by key.
 	failed map[podstate.Key]failedAt
+	// unstarted are the failed starts in a row after which the runtime has removed the instance, by container.
+	unstarted map[string]failedStarts
 	// hooked are the containers whose postStart hook has succeeded; unhooked those for which that is not known, by ID.
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
@@ -73,6 +75,11 @@ type failedAt struct {
 	at   time.Duration
 }
 
+type failedStarts struct {
+	count int
+	last  time.Duration
+}
+
 func newRules(l *simRun) *rules {
 	ru := &rules{
 		l:          l,
@@ -82,6 +89,7 @@ func newRules(l *simRun) *rules {
 		sidecarUp:  map[string]bool{},
 		delays:     map[string]time.Duration{},
 		failed:     map[podstate.Key]failedAt{},
+		unstarted:  map[string]failedStarts{},
 		hooked:     map[string]bool{},
 		unhooked:   map[string]bool{},
 		forgotten:  map[string]bool{},
@@ -126,6 +134,7 @@ func (ru *rules) mono() time.Duration { return ru.l.now.Sub(ru.l.birth) }
 func (ru *rules) agentKilled() {
 	clear(ru.delays)
 	clear(ru.failed)
+	clear(ru.unstarted)
 	clear(ru.imaged)
 	clear(ru.replaced)
 	clear(ru.unhealthy)
@@ -251,6 +260,7 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 // answered records that the answer of a call has reached the agent.
 func (ru *rules) answered(c *call) {
 	ru.imageAnswered(c)
+	ru.startAnswered(c)
 	key := c.step.Key()
 	if s, ok := c.step.(podstate.PreStop); ok && c.problem == nil {
 		ru.preStopped[s.ID] = true
@@ -264,6 +274,26 @@ func (ru *rules) answered(c *call) {
 	}
 	if _, hook := c.step.(podstate.PostStart); !hook && !c.late {
 		ru.failed[key] = failedAt{podstate.Identity(c.step), ru.mono()}
+	}
+}
+
+// startAnswered records the answer to the start of a container.
+func (ru *rules) startAnswered(c *call) {
+	switch s, ok := c.step.(podstate.StartContainer); {
+	case !ok:
+	case c.problem == nil:
+		delete(ru.unstarted, s.Name)
+	case c.failsToStart && !c.problem.Cancelled && ru.l.index(s.ID) < 0:
+		ru.unstarted[s.Name] = failedStarts{ru.unstarted[s.Name].count + 1, ru.mono()}
+	}
+}
+
+// unstartedWaits checks that the delays double from a second to a minute if the runtime removes each instance because
+// it does not start.
+func (ru *rules) unstartedWaits(s podstate.CreateContainer) {
+	f, failed := ru.unstarted[s.Name]
+	if waited := ru.mono() - f.last; failed && waited < min(time.Second<<(f.count-1), time.Minute) {
+		ru.breaks("%s %s after the failed start number %d", s, waited, f.count)
 	}
 }
 
@@ -426,6 +456,7 @@ func (ru *rules) creating(s podstate.CreateContainer) {
 	if c := ru.someAlive(func(c *podstate.Container) bool { return c.Name == s.Name }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
+	ru.unstartedWaits(s)
 	ru.inOrder(s)
 	last := ru.last[s.Name]
 	if last == nil {

@@ -89,6 +89,7 @@ var commands = map[string]func(*script){
 	"late":    (*script).late,    // the answer is lost and the work is done later, by "arrive"
 	"arrive":  (*script).arrive,  // the late work is done
 	"exit":    (*script).exit,    // exit <container> <code> [<reason>]
+	"crio":    (*script).crio,    // the runtime removes an instance that fails to start, as CRI-O does
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
 	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
@@ -418,6 +419,11 @@ func (s *script) exit() {
 	} else {
 		s.w.exit(id, code)
 	}
+	s.turn()
+}
+
+func (s *script) crio() {
+	s.w.removesFailed = true
 	s.turn()
 }
 

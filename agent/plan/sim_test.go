@@ -241,6 +241,7 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 		l.images = map[string]bool{}
 	}
 	l.lagging = l.apiLags()
+	l.removesFailed = l.onCRIO()
 	l.maySize()
 	l.plannedFault()
 	return l

@@ -40,7 +40,12 @@ func (l *simRun) fate(c *call) {
 	}
 	switch l.r.IntN(40) {
 	case 0, 1, 2: // fails
-		c.effectAt, c.problem = time.Time{}, &podstate.Problem{Message: "it failed"}
+		c.problem = &podstate.Problem{Message: "it failed"}
+		if _, start := c.step.(podstate.StartContainer); start && l.removesFailed {
+			c.failsToStart = true
+		} else {
+			c.effectAt = time.Time{}
+		}
 		if _, image := c.step.(podstate.EnsureImage); image {
 			c.problem.Reason = pick(l.r, podstate.ReasonErrImagePull, podstate.ReasonErrImageNeverPull)
 		}
@@ -418,6 +423,10 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 			f.Looked = f.Looked.Add(d)
 		}
 		m.Failures[key] = f
+	}
+	for name, f := range m.Unstarted {
+		f.At = f.At.Add(d)
+		m.Unstarted[name] = f
 	}
 	for key, done := range m.Completed {
 		done.At = done.At.Add(d)

@@ -100,6 +100,10 @@ type delayed struct {
 	at     time.Time
 }
 
+// onCRIO reports whether the runtime of this run removes an instance that fails to start, as CRI-O does. In all others
+// the instance stays as it is. The choice is as that of shortOfDisk.
+func (l *simRun) onCRIO() bool { return l.seed%13 == 6 }
+
 // apiLags reports whether statuses take a while to reach the API in this run. In all others the API has each status at
 // once, or none for a while. The choice is as that of shortOfDisk.
 func (l *simRun) apiLags() bool { return l.seed%11 == 4 }

@@ -39,6 +39,8 @@ type world struct {
 	calls   []*call
 	// made counts the instances ever made, for their IDs.
 	made map[string]int
+	// removesFailed: the runtime removes an instance that fails to start, as CRI-O does.
+	removesFailed bool
 
 	decide func(podstate.Desired, podstate.Observed) Plan
 	plan   Plan
@@ -74,6 +76,8 @@ type call struct {
 	problem *podstate.Problem
 	// late: objects have changed since it began.
 	late bool
+	// failsToStart: it starts a container whose process cannot be run.
+	failsToStart bool
 	// unstarted: it removes a container that had not been started when the call began.
 	unstarted bool
 	// effectAt and endAt are when it has its effect and its answer; the driver's.
@@ -235,7 +239,10 @@ func (w *world) effect(c *call) *podstate.Problem {
 	case podstate.CreateContainer:
 		return w.createContainer(s, c)
 	case podstate.StartContainer:
-		return w.startContainer(s)
+		if !c.failsToStart {
+			return w.startContainer(s)
+		}
+		w.failToStart(s.ID)
 	case podstate.StopContainer:
 		w.exit(s.ID, 143)
 	case podstate.RemoveContainer:
@@ -375,9 +382,13 @@ func (w *world) exitWith(id string, code int32, reason string) {
 	}
 }
 
-// failToStart ends a container that was created, as containerd does when its process cannot be run.
+// failToStart does to a created container whose process cannot be run what the runtime does: containerd ends it.
 func (w *world) failToStart(id string) {
-	if i := w.index(id); i >= 0 && w.containers[i].State == podstate.ContainerCreated {
+	switch i := w.index(id); {
+	case i < 0 || w.containers[i].State != podstate.ContainerCreated:
+	case w.removesFailed:
+		w.forget(id)
+	default:
 		c := &w.containers[i]
 		c.State, c.FinishedAt = podstate.ContainerExited, w.now
 		c.ExitCode, c.Reason = 128, "StartError"

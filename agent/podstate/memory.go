@@ -21,6 +21,9 @@ type Memory struct {
 	InFlight map[Key]Step
 	// Failures holds the last failure of each step key that has not succeeded since.
 	Failures map[Key]Failure
+	// Unstarted holds, by container name, the last failed start of an instance that the runtime has removed since. It
+	// counts as a failed creation until the container has started.
+	Unstarted map[string]Failure
 	// Volumes are the mounted volumes by name.
 	Volumes map[string]Volume
 	// Images are the images that are known to be present, by the keys of EnsureImage.
@@ -161,6 +164,7 @@ func NewMemory() Memory {
 	return Memory{
 		InFlight:         map[Key]Step{},
 		Failures:         map[Key]Failure{},
+		Unstarted:        map[string]Failure{},
 		Volumes:          map[string]Volume{},
 		Images:           map[Key]Image{},
 		Started:          map[string]bool{},
@@ -311,6 +315,8 @@ func (m *Memory) succeed(r Result, late bool) {
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
 		m.Images[s.Key()] = Image{Attempt: s.Attempt, Image: s.Image}
+	case StartContainer:
+		delete(m.Unstarted, s.Name)
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
 	case PreStop:
@@ -340,7 +346,7 @@ func (m *Memory) prepared(size *Size) {
 }
 
 // See records which containers the runtime has, and forgets those that were removed. A removed container that the
-// runtime still has may even start, by an earlier call.
+// runtime still has may even start, by an earlier call. A runtime may also remove a container that fails to start.
 func (m *Memory) See(all []Container) {
 	for id := range m.Removed {
 		if contains(all, id) {
@@ -356,6 +362,22 @@ func (m *Memory) See(all []Container) {
 			delete(m.Failures, Key{kind, id})
 		}
 	}
+	for key, f := range m.Failures {
+		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
+			delete(m.Failures, key)
+			delete(m.Started, start.ID)
+			m.unstarted(start.Name, f)
+		}
+	}
+}
+
+// unstarted records that the runtime has removed an instance that failed to start.
+func (m *Memory) unstarted(container string, f Failure) {
+	f.Count += m.Unstarted[container].Count
+	f.Delay = retryDelay(f.Step.Key(), f)
+	m.Unstarted[container] = f
+	delete(m.Failures, CreateContainer{Name: container}.Key())
+	m.forgetImages(container)
 }
 
 // Stale records that objects which the pod uses, or its own metadata, have changed. The pod's volumes are then

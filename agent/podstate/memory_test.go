@@ -45,3 +45,36 @@ func TestRemovedContainer(t *testing.T) {
 		t.Errorf("a removed container: got started %v, removed %v, want nothing", m.Started, m.Removed)
 	}
 }
+
+// TestUnstartedContainers checks that nothing is left of containers that fail to start and that the runtime removes,
+// but the failure, whose count grows until the container has started.
+func TestUnstartedContainers(t *testing.T) {
+	m := NewMemory()
+	try := func(id string, problem *Problem) {
+		start := StartContainer{ID: id, Name: "app"}
+		m.Began(start)
+		m.Ended(Result{Step: start, Problem: problem}, time.Time{})
+	}
+	for range 3 {
+		for _, id := range []string{"app.0", "app.1"} {
+			try(id, &Problem{Message: "cannot start"})
+			m.See([]Container{{ID: id}})
+			if _, failed := m.Failures[StartContainer{ID: id}.Key()]; !failed || !m.Started[id] {
+				t.Errorf("a container that is there: got failed %v, started %v, want both", failed, m.Started[id])
+			}
+			m.See(nil)
+		}
+	}
+	creation, failed := m.Recall().Failure(CreateContainer{Name: "app"}.Key())
+	if want := 32 * time.Second; !failed || creation.Count != 6 || creation.Delay != want {
+		t.Errorf("after 6 failed starts: got %d failures and a delay of %s, want 6 and %s", creation.Count, creation.Delay,
+			want)
+	}
+	if len(m.Failures) > 0 || len(m.Started) > 0 {
+		t.Errorf("containers that are gone: got failures %v, started %v, want none", m.Failures, m.Started)
+	}
+	try("app.2", nil)
+	if len(m.Unstarted) > 0 {
+		t.Errorf("after a start: got %v, want no failure", m.Unstarted)
+	}
+}

@@ -65,9 +65,19 @@ func (r Recall) Runs(kind Kind) bool {
 	return false
 }
 
-// Failure returns the last failure of a step with that key, unless such a step has succeeded since.
+// Failure returns the last failure of a step with that key, unless such a step has succeeded since. The creation of an
+// instance has also failed if the runtime has removed it because it did not start.
 func (r Recall) Failure(key Key) (f Failure, failed bool) {
-	f, failed = r.memory().Failures[key]
+	if f, failed = r.memory().Failures[key]; !failed && key.Kind == KindCreateContainer {
+		return r.Unstarted(key.ID)
+	}
+	return f, failed
+}
+
+// Unstarted returns the last failed start of an instance that the runtime has removed since, unless the container has
+// started since.
+func (r Recall) Unstarted(container string) (f Failure, failed bool) {
+	f, failed = r.memory().Unstarted[container]
 	return f, failed
 }
 

@@ -76,7 +76,8 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 		}
 		switch last.State {
 		case podstate.ContainerCreated:
-			return "", ""
+			f, _ := b.Memory.Unstarted(slot.Spec.Name)
+			return f.Reason, f.Message
 		case podstate.ContainerExited:
 			if reason, message = b.hookFailure(slot); reason != "" {
 				return reason, message
