@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -431,6 +433,29 @@ func TestErrors(t *testing.T) {
 			t.Error("a nil error: got a class, want none")
 		}
 	})
+}
+
+// TestServiceIsMissing checks that a call which the runtime does not have is not taken for a server without a CRI
+// service. containerd is such a server if it cannot load its CRI plugin.
+func TestServiceIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cri.sock")
+	for _, missing := range []bool{true, false} {
+		server := grpc.NewServer()
+		if !missing {
+			runtimeapi.RegisterRuntimeServiceServer(server, runtimeapi.UnimplementedRuntimeServiceServer{})
+		}
+		listener, err := net.Listen("unix", path)
+		check(t, err)
+		go server.Serve(listener)
+		c, err := cri.Dial("unix://"+path, cri.Options{Log: discard})
+		check(t, err)
+		_, err = c.RuntimeConfig(t.Context())
+		if status.Code(err) != codes.Unimplemented || cri.IsUnimplemented(err) == missing {
+			t.Errorf("service missing %v: got unimplemented %v of %v", missing, cri.IsUnimplemented(err), err)
+		}
+		check(t, c.Close())
+		server.Stop()
+	}
 }
 
 func TestDialRefusesOtherEndpoints(t *testing.T) {

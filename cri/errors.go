@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -58,8 +59,11 @@ func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 // IsUnavailable reports whether there was no connection to the runtime, or it broke during the call.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
-// IsUnimplemented reports whether the runtime does not support the call.
-func IsUnimplemented(err error) bool { return is(err, codes.Unimplemented) }
+// IsUnimplemented reports whether the runtime does not support the call. A server without any CRI service is no runtime
+// yet: containerd answers so as long as it cannot load its CRI plugin.
+func IsUnimplemented(err error) bool {
+	return is(err, codes.Unimplemented) && !strings.Contains(err.Error(), "unknown service")
+}
 
 // IsDeadline reports whether the call timed out: by the caller's context, by its own limit or, for ExecSync, by that of
 // the command.

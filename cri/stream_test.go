@@ -76,6 +76,20 @@ func TestListsAsStreams(t *testing.T) {
 	}
 }
 
+// TestStreamsWithoutService checks that lists are streams again when containerd gets its CRI plugin back.
+func TestStreamsWithoutService(t *testing.T) {
+	rt, c := listing(t, true)
+	broken := rt.Inject(&fake.Fault{Err: noService})
+	if _, _, err := c.List(t.Context()); err == nil {
+		t.Error("without a CRI service: got a list, want an error")
+	}
+	rt.Release(broken)
+	lists(t, c)
+	if got := rt.Verbs(); got["StreamImages"] != 1 || got["ListImages"] != 0 {
+		t.Errorf("got %v, want a stream of images and no list", got)
+	}
+}
+
 // TestBrokenStream checks that an incomplete list is an error.
 func TestBrokenStream(t *testing.T) {
 	rt, c := listing(t, true)

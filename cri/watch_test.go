@@ -124,6 +124,28 @@ func TestWatchUnimplemented(t *testing.T) {
 	})
 }
 
+// noService is the answer of containerd to all calls if it cannot load its CRI plugin.
+var noService = status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")
+
+// TestWatchWithoutService checks that events come again when containerd gets its CRI plugin back.
+func TestWatchWithoutService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		w := watch(t, c)
+		w.take()
+		broken := rt.Inject(&fake.Fault{Err: noService})
+		rt.CutStreams()
+		time.Sleep(10 * time.Minute)
+		rt.Release(broken)
+		time.Sleep(10 * time.Second)
+		w.take()
+		check(t, c.StopPodSandbox(t.Context(), runSandbox(t, c, "web", 0)))
+		if pods, _ := w.take(); len(pods) != 1 {
+			t.Errorf("after the end of a sandbox: got hints for %v, want one", pods)
+		}
+	})
+}
+
 // TestWatchEmpty checks that a runtime that accepts the call and ends the stream without events lets the caller fall
 // back too.
 func TestWatchEmpty(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
@@ -132,6 +134,22 @@ func TestCgroupDriverIsAwaited(t *testing.T) {
 		}
 		if got := strings.Count(log.String(), "cannot ask the container runtime for its cgroup driver"); got != 1 {
 			t.Errorf("got %d lines, want one:\n%s", got, &log)
+		}
+	})
+}
+
+// TestCgroupDriverWithoutService checks that the agent waits for the cgroup driver of a containerd that cannot load its
+// CRI plugin.
+func TestCgroupDriverWithoutService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, rt := run(t, hooks{})
+		broken := rt.Inject(&fake.Fault{
+			Err: status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService"),
+		})
+		rt.Start()
+		time.AfterFunc(time.Minute, func() { rt.Release(broken) })
+		if got, err := m.CgroupDriver(t.Context(), "cgroupfs"); got != "systemd" || err != nil {
+			t.Errorf("got %s, %v, want systemd", got, err)
 		}
 	})
 }
