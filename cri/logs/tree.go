@@ -178,14 +178,16 @@ func (t *Tree) each(do func(pods *os.Root, name, uid string) error) error {
 	return nil
 }
 
-// removeLinks removes the links to logs in a pod's directory.
+// removeLinks removes the links to logs in a pod's directory. They are called <name>_<namespace>_<container>-<id>.log.
 func (t *Tree) removeLinks(dir string) error {
 	r, err := root(t.realLinks)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	names, _ := fs.Glob(r.FS(), "*.log") // the pattern is a good one
+	namespace, rest, _ := strings.Cut(filepath.Base(dir), "_")
+	name, _, _ := strings.Cut(rest, "_")
+	names, _ := fs.Glob(r.FS(), name+"_"+namespace+"_*.log") // the pattern is a good one
 	for _, name := range names {
 		if target, err := r.Readlink(name); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
 			_ = r.Remove(name) // log collectors skip a link without its log

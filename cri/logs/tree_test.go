@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// linkName is the name of the link to the log of the pod.
+const linkName = "web_ns_app-c0de.log"
+
 // treeWorld is a Tree with a pod's log, and a directory outside of it that looks like the pod's.
 type treeWorld struct {
 	*Tree
@@ -27,7 +30,7 @@ func newTree(t *testing.T) *treeWorld {
 		w.put(filepath.Join(dir, "0.log.20260101-000000"))
 		w.put(filepath.Join(dir, "1.log"))
 	}
-	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
+	if err := w.Link(w.log("0.log"), linkName); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -74,21 +77,24 @@ func (w *treeWorld) checkFiles(dir string, want ...string) {
 // TestTree checks that a log goes with its rotated logs and its link, a pod with all its directories and links.
 func TestTree(t *testing.T) {
 	w := newTree(t)
-	if err := w.Link(w.log("0.log"), "link.log"); err != nil {
+	if err := w.Link(w.log("0.log"), linkName); err != nil {
 		t.Errorf("link that is there: got %v, want no error", err)
 	}
 	for range 2 {
-		if err := w.RemoveLog(w.log("0.log"), "link.log"); err != nil {
+		if err := w.RemoveLog(w.log("0.log"), linkName); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.checkFiles(w.log(""), "1.log")
 	w.checkFiles(w.links)
-	for _, dir := range []string{"ns_other_uid", "ns_web_uid-2"} {
+	for dir, link := range map[string]string{
+		"ns_other_uid": "other_ns_app-1.log",
+		"ns_web_uid-2": "web_ns_app-2.log",
+	} {
 		if err := w.Make(filepath.Join(w.pods, dir, "app")); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Link(filepath.Join(w.pods, dir, "app/0.log"), dir+".log"); err != nil {
+		if err := w.Link(filepath.Join(w.pods, dir, "app/0.log"), link); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,15 +104,15 @@ func TestTree(t *testing.T) {
 		}
 	}
 	w.checkFiles(w.pods, "ns_web_uid-2")
-	w.checkFiles(w.links, "ns_web_uid-2.log")
+	w.checkFiles(w.links, "web_ns_app-2.log")
 }
 
 // TestTreeIsMadeAgain checks that logs are made and removed after an administrator has removed the directories.
 func TestTreeIsMadeAgain(t *testing.T) {
 	for name, do := range map[string]func(w *treeWorld) error{
 		"make":       func(w *treeWorld) error { return w.Make(w.log("")) },
-		"link":       func(w *treeWorld) error { return w.Link(w.log("0.log"), "link.log") },
-		"remove log": func(w *treeWorld) error { return w.RemoveLog(w.log("0.log"), "link.log") },
+		"link":       func(w *treeWorld) error { return w.Link(w.log("0.log"), linkName) },
+		"remove log": func(w *treeWorld) error { return w.RemoveLog(w.log("0.log"), linkName) },
 		"remove pod": func(w *treeWorld) error { return w.RemovePod("uid") },
 	} {
 		w := newTree(t)
@@ -129,17 +135,17 @@ func TestTreeStaysInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTree(t)
-			w.put(filepath.Join(w.outside, "link.log"))
+			w.put(filepath.Join(w.outside, linkName))
 			w.replace(dir(w))
 			for what, err := range map[string]error{
 				"make":       w.Make(w.log("more")),
 				"link":       w.Link(w.log("0.log"), "second.log"),
-				"remove log": w.RemoveLog(w.log("0.log"), "link.log"),
+				"remove log": w.RemoveLog(w.log("0.log"), linkName),
 				"remove pod": w.RemovePod("uid"),
 			} {
 				t.Logf("%s: %v", what, err)
 			}
-			w.checkFiles(w.outside, "0.log", "0.log.20260101-000000", "1.log", "link.log")
+			w.checkFiles(w.outside, "0.log", "0.log.20260101-000000", "1.log", linkName)
 		})
 	}
 }
