@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
 // unreadableDirs are pod directories on a disk that answers with an I/O error while broken is true.
@@ -46,6 +48,28 @@ func TestUnreadablePodDir(t *testing.T) {
 		w.sleep(time.Minute)
 		if all, err := w.agent.Snapshot(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("after the disk answers again: got %d workers, %v, want none", len(all), err)
+		}
+	})
+}
+
+// TestUnfinishedAfterRestart checks that an agent which has just started does not pass off the pods that it knows as
+// all, and then has them all before it has synced them.
+func TestUnfinishedAfterRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ended := apiPod("ended")
+		ended.Status.Phase = corev1.PodSucceeded
+		w.run(apiPod("web"), ended)
+		w.sleep(time.Second)
+		w.set.Synced = false
+		w.restart()
+		w.sleep(time.Second)
+		if all, err := w.agent.Unfinished(t.Context()); err == nil {
+			t.Errorf("before a source has delivered: got %d pods, want an error", len(all))
+		}
+		w.change(func(set *pods.Set) { set.Synced = true })
+		all, err := w.agent.Unfinished(t.Context())
+		if err != nil || len(all) != 1 || all[0].Name != "web" {
+			t.Errorf("right after it: got %d pods, %v, want web", len(all), err)
 		}
 	})
 }

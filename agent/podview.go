@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,11 +85,20 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]PodView, error) {
 	return slices.DeleteFunc(all, func(v PodView) bool { return v.Runtime == nil }), err
 }
 
-// Unfinished returns the pods on the node that were not refused and have not ended.
+// Unfinished returns the pods on the node that were not refused and have not ended. It is an error if the agent has
+// just started and does not know them all: who counts their devices must not take them for free.
 func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err error) {
-	views, err := s.Snapshot(ctx)
+	complete, err := ask(ctx, s.loop, func() bool { return s.table.set.Synced })
+	if err != nil {
+		return nil, err
+	}
+	if !complete {
+		return nil, errors.New("the agent has just started and does not know all pods of the node yet: try again later")
+	}
+	views, err := s.PodViews(ctx)
 	for _, v := range views {
-		if !v.Rejected && !podutil.IsTerminal(v.Status.Phase) {
+		phase := cmp.Or(v.Status.Phase, v.Pod.Status.Phase) // a pod that has not been synced yet has no status of its own
+		if !v.Rejected && !podutil.IsTerminal(phase) {
 			all = append(all, v.Pod)
 		}
 	}

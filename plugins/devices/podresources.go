@@ -29,7 +29,7 @@ func (l *lister) List(ctx context.Context,
 	_ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	pods, err := l.d.cfg.Pods(ctx)
 	if err != nil {
-		return nil, err
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	out := &podresources.ListPodResourcesResponse{}
 	for _, pod := range pods {
@@ -43,7 +43,7 @@ func (l *lister) Get(ctx context.Context,
 	q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
 	pods, err := l.d.cfg.Pods(ctx)
 	if err != nil {
-		return nil, err
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	for _, pod := range pods {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
