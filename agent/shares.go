@@ -69,9 +69,10 @@ func demandOf(pod *corev1.Pod) (d podstate.Demand) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	switch podutil.QOS(pod) {
 	case corev1.PodQOSGuaranteed:
-		d.GuaranteedMemory = requests.Memory().Value()
+		d.GuaranteedMemory = podutil.Amount(requests, corev1.ResourceMemory)
 	case corev1.PodQOSBurstable:
-		d.BurstableCPU, d.BurstableMemory = requests.Cpu().MilliValue(), requests.Memory().Value()
+		d.BurstableCPU = podutil.Amount(requests, corev1.ResourceCPU)
+		d.BurstableMemory = podutil.Amount(requests, corev1.ResourceMemory)
 	}
 	return d
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -295,6 +296,43 @@ func TestAdmit(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestHugeRequests checks that requests beyond any number that a program counts with are refused, and that a pod that
+// has them leaves nothing to others.
+func TestHugeRequests(t *testing.T) {
+	const half = `resources: {requests: {memory: "4611686018427387904"}}` // of the sum that no longer fits into int64
+	free := corev1.ResourceList{}
+	fromYAML(t, admitFree, &free)
+	node := nodeOf(nil, free)
+	for name, text := range map[string]string{
+		"sum of memory": `{spec: {containers: [{name: a, ` + half + `}, {name: b, ` + half + `}]}}`,
+		"sum of memory is 0": `{spec: {containers: [{name: a, ` + half + `}, {name: b, ` + half + `},
+			{name: c, ` + half + `}, {name: d, ` + half + `}]}}`,
+		"CPU":               requests(`{cpu: "9223372036854775807"}`),
+		"CPU, negative":     requests(`{cpu: "13835058055282163"}`),
+		"CPU, 0":            requests(`{cpu: "18446744073709551616"}`),
+		"memory":            requests(`{memory: 16Ei}`),
+		"extended resource": requests(`{example.com/gpu: "18446744073709551616"}`),
+	} {
+		huge := podOf(t, text)
+		if got := Admit(huge, node, nil).Rejection; got == nil {
+			t.Errorf("%s: got admission, want a rejection", name)
+		}
+		critical := withPriority(podOf(t, text), 2_000_000_000)
+		if got := Admit(critical, node, []*corev1.Pod{podOf(t, requests(`{cpu: 1m}`))}); got.Rejection == nil {
+			t.Errorf("%s, critical: got admission after %d pods have ended, want a rejection", name, len(got.Preempt))
+		}
+		for _, others := range [][]*corev1.Pod{{huge}, slices.Repeat([]*corev1.Pod{huge}, 20)} {
+			small := podOf(t, requests(`{cpu: 1m, memory: "1", example.com/gpu: "1"}`))
+			if got := Admit(small, node, others).Rejection; got == nil {
+				t.Errorf("%s: got admission beside %d such pods, want a rejection", name, len(others))
+			}
+			if got := Admit(withPriority(small, 2_000_000_000), node, others); len(got.Preempt) == 0 {
+				t.Errorf("%s: got %+v for a critical pod beside %d such pods, want them to end", name, got, len(others))
+			}
+		}
 	}
 }
 

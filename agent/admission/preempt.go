@@ -56,7 +56,7 @@ func preemptable(pod, other *corev1.Pod) bool {
 func without(needs []need, lists ...[]*corev1.Pod) (left []need) {
 	for _, n := range needs {
 		for _, pod := range slices.Concat(lists...) {
-			n.amount -= requested(pod, n.name)
+			n.amount = max(0, n.amount-requested(pod, n.name))
 		}
 		if n.amount > 0 {
 			left = append(left, n)

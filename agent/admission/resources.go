@@ -8,21 +8,20 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// shortage is a resource of which a pod requests more than is free. Its numbers are in the unit of the function amount.
+// shortage is a resource of which a pod requests more than is free. Its numbers are in the unit of podutil.Amount.
 type shortage struct {
 	name                      corev1.ResourceName
 	requested, used, capacity int64
 }
 
 // missing returns how much more must be free.
-func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
+func (s shortage) missing() int64 { return podutil.Sum(s.requested, s.used-s.capacity) }
 
 func (s shortage) rejection() *podstate.Rejection {
 	return reject(outOf+string(s.name),
@@ -41,13 +40,13 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
 	for _, name := range names {
-		capacity, offered := allocatable[name]
+		_, offered := allocatable[name]
 		if !counted(name) || extended(name) && !offered {
 			continue // an extended resource that the node does not offer is a cluster-level one
 		}
-		s := shortage{name: name, requested: amount(name, requests[name]), capacity: amount(name, capacity)}
+		s := shortage{name: name, requested: podutil.Amount(requests, name), capacity: podutil.Amount(allocatable, name)}
 		for _, other := range others {
-			s.used += requested(other, name)
+			s.used = podutil.Sum(s.used, requested(other, name))
 		}
 		if s.requested > 0 && s.missing() > 0 {
 			all = append(all, s)
@@ -56,12 +55,12 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return all
 }
 
-// requested returns how much of a resource a pod requests, in the unit of the function amount.
+// requested returns how much of a resource a pod requests, in the unit of podutil.Amount.
 func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	if name == corev1.ResourcePods {
 		return 1
 	}
-	return amount(name, requestsOf(pod)[name])
+	return podutil.Amount(requestsOf(pod), name)
 }
 
 // requestsOf returns what a pod requests from the node, without the extended resources that a ResourceClaim provides.
@@ -99,12 +98,4 @@ func counted(name corev1.ResourceName) bool {
 // quota.
 func extended(name corev1.ResourceName) bool {
 	return !podutil.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
-}
-
-// amount converts a quantity to the unit that the kubelet uses in its messages: thousandths of a CPU, else the value.
-func amount(name corev1.ResourceName, q apiresource.Quantity) int64 {
-	if name == corev1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
 }

@@ -24,7 +24,8 @@ func AddProtection(e *exporter.Exporter, pods Pods, protected bool) {
 			for _, s := range all {
 				if !s.Rejected && !podutil.IsTerminal(s.Status.Phase) {
 					requests := resourcehelper.PodRequests(s.Pod, resourcehelper.PodResourcesOptions{})
-					requested[podutil.QOS(s.Pod)] += requests.Memory().Value()
+					class := podutil.QOS(s.Pod)
+					requested[class] = podutil.Sum(requested[class], podutil.Amount(requests, corev1.ResourceMemory))
 				}
 			}
 		}

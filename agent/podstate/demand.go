@@ -1,5 +1,7 @@
 package podstate
 
+import podutil "github.com/nodelet/nodelet/kube/pod"
+
 // Demand is what pods request together, as far as the cgroups of their QoS classes depend on it.
 type Demand struct {
 	// BurstableCPU is what burstable pods request, in thousandths of a CPU.
@@ -11,8 +13,8 @@ type Demand struct {
 // Plus returns the sum of two demands.
 func (d Demand) Plus(o Demand) Demand {
 	return Demand{
-		BurstableCPU:     d.BurstableCPU + o.BurstableCPU,
-		GuaranteedMemory: d.GuaranteedMemory + o.GuaranteedMemory,
-		BurstableMemory:  d.BurstableMemory + o.BurstableMemory,
+		BurstableCPU:     podutil.Sum(d.BurstableCPU, o.BurstableCPU),
+		GuaranteedMemory: podutil.Sum(d.GuaranteedMemory, o.GuaranteedMemory),
+		BurstableMemory:  podutil.Sum(d.BurstableMemory, o.BurstableMemory),
 	}
 }

@@ -41,7 +41,7 @@ func swapLimit(pod *corev1.Pod, c *corev1.Container, node *Node) int64 {
 	if !mayShareSwap(pod, c, node) {
 		return 0
 	}
-	if capacity <= 0 || request.Value() > capacity {
+	if capacity <= 0 || request.CmpInt64(capacity) > 0 {
 		return 0
 	}
 	return int64(float64(request.Value()) / float64(capacity) * float64(node.Swap.Capacity))
@@ -66,7 +66,8 @@ func setMemoryQoS(out *runtimeapi.LinuxContainerResources, pod *corev1.Pod, c *c
 		return
 	}
 	qos := node.MemoryQoS
-	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	request := podutil.Amount(c.Resources.Requests, corev1.ResourceMemory)
+	limit := podutil.Amount(c.Resources.Limits, corev1.ResourceMemory)
 	unified := map[string]string{memoryHigh: notThrottled}
 	if limit != 0 || !hasMemoryLimit(pod) { // else the pod's cgroup throttles
 		unified[memoryHigh] = qos.high(request, cmp.Or(limit, node.Allocatable.Memory().Value()))

@@ -28,19 +28,15 @@ func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if capacity <= 0 {
 		return oomBestEffort - 1
 	}
-	share := unclaimedMemory(pod)
-	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/capacity
+	unclaimed := unclaimedMemory(pod)
+	score := func(request int64) int64 { return 1000 - 1000*min(podutil.Sum(request, unclaimed), capacity)/capacity }
+	adjust := score(podutil.Amount(c.Resources.Requests, corev1.ResourceMemory))
 	if role, found := podutil.Container(&pod.Spec, c.Name); found != nil && role == podutil.RoleSidecar {
 		// The kernel must not kill a sidecar before the containers that it serves.
-		score = min(score, 1000-1000*(leastMemory(pod)+share)/capacity)
+		adjust = min(adjust, score(leastMemory(pod)))
 	}
-	// The score must be above that of guaranteed pods and below that of best-effort pods. It is never above 1000,
-	// because no request is negative.
-	score = max(score, 1000+oomGuaranteed)
-	if score == oomBestEffort {
-		score--
-	}
-	return score
+	// It must be above that of guaranteed pods and below that of best-effort pods.
+	return min(max(adjust, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
 // unclaimedMemory returns an equal share for each container of the memory that the pod requests in addition to the
@@ -54,14 +50,16 @@ func unclaimedMemory(pod *corev1.Pod) int64 {
 		return 0
 	}
 	claimed := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
-	return (pod.Spec.Resources.Requests.Memory().Value() - claimed.Memory().Value()) / count
+	all := podutil.Amount(pod.Spec.Resources.Requests, corev1.ResourceMemory)
+	return max(0, all-podutil.Amount(claimed, corev1.ResourceMemory)) / count
 }
 
 // leastMemory returns the smallest memory request of the app containers.
 func leastMemory(pod *corev1.Pod) int64 {
 	least := int64(-1)
 	for i := range pod.Spec.Containers {
-		if m := pod.Spec.Containers[i].Resources.Requests.Memory().Value(); least < 0 || m < least {
+		m := podutil.Amount(pod.Spec.Containers[i].Resources.Requests, corev1.ResourceMemory)
+		if least < 0 || m < least {
 			least = m
 		}
 	}

@@ -36,7 +36,7 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	memoryLimited := podutil.Limits(&pod.Spec, corev1.ResourceMemory)
 	class := podutil.QOS(pod)
 	out := PodResources{
-		CPUShares: cpu.Shares(requests.Cpu().MilliValue()),
+		CPUShares: cpu.Shares(podutil.Amount(requests, corev1.ResourceCPU)),
 		Hugepages: podHugepages(requests),
 		Unified:   podMemoryQoS(pod, requests, limits, node),
 	}
@@ -49,14 +49,14 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	}
 	if cpuLimited {
 		period := node.quotaPeriod()
-		quota := cpu.Quota(limits.Cpu().MilliValue(), period)
+		quota := cpu.Quota(podutil.Amount(limits, corev1.ResourceCPU), period)
 		if !node.CPUCFSQuota || exclusivePod(pod, node) {
 			quota = -1
 		}
 		out.CPUQuota, out.CPUPeriod = &quota, &period
 	}
 	if memoryLimited {
-		memory := limits.Memory().Value()
+		memory := podutil.Amount(limits, corev1.ResourceMemory)
 		out.Memory = &memory
 	}
 	if node.PodPidsLimit > 0 {
@@ -68,9 +68,9 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 
 func podHugepages(requests corev1.ResourceList) map[int64]int64 {
 	out := map[int64]int64{}
-	for name, q := range requests {
+	for name := range requests {
 		if size, ok := HugepageSize(name); ok {
-			out[size] += q.Value()
+			out[size] = podutil.Sum(out[size], podutil.Amount(requests, name))
 		}
 	}
 	return out
@@ -82,7 +82,7 @@ func podMemoryQoS(pod *corev1.Pod, requests, limits corev1.ResourceList, node *N
 		return nil
 	}
 	qos, out := node.MemoryQoS, map[string]string{}
-	request := requests.Memory().Value()
+	request := podutil.Amount(requests, corev1.ResourceMemory)
 	if qos != nil && qos.Tiered && request > 0 {
 		file := memoryLow
 		if podutil.QOS(pod) == corev1.PodQOSGuaranteed {
@@ -91,7 +91,7 @@ func podMemoryQoS(pod *corev1.Pod, requests, limits corev1.ResourceList, node *N
 		out[file] = strconv.FormatInt(request, 10)
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) && podutil.Limits(&pod.Spec, corev1.ResourceMemory) {
-		out[memoryHigh] = qos.high(request, limits.Memory().Value())
+		out[memoryHigh] = qos.high(request, podutil.Amount(limits, corev1.ResourceMemory))
 	}
 	if len(out) == 0 {
 		return nil

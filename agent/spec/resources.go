@@ -110,17 +110,16 @@ func setQuantity(list *corev1.ResourceList, name corev1.ResourceName, q resource
 
 // linuxResources converts CPU and memory to cgroup settings. A missing CPU request is the same as the limit.
 func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeapi.LinuxContainerResources {
-	request, ok := requests[corev1.ResourceCPU]
-	if !ok {
-		request = limits[corev1.ResourceCPU]
+	if _, ok := requests[corev1.ResourceCPU]; !ok {
+		requests = limits
 	}
 	out := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpu.Shares(request.MilliValue()),
-		MemoryLimitInBytes: limits.Memory().Value(),
+		CpuShares:          cpu.Shares(podutil.Amount(requests, corev1.ResourceCPU)),
+		MemoryLimitInBytes: podutil.Amount(limits, corev1.ResourceMemory),
 	}
 	if node.CPUCFSQuota {
 		out.CpuPeriod = node.quotaPeriod()
-		out.CpuQuota = cpu.Quota(limits.Cpu().MilliValue(), out.CpuPeriod)
+		out.CpuQuota = cpu.Quota(podutil.Amount(limits, corev1.ResourceCPU), out.CpuPeriod)
 	}
 	if node.CgroupV2 && !node.SingleProcessOOMKill {
 		out.Unified = map[string]string{"memory.oom.group": "1"}
@@ -152,9 +151,9 @@ func hugepageLimits(pod *corev1.Pod, c *corev1.Container, node *Node) []*runtime
 }
 
 func addHugepages(limits map[string]uint64, resources corev1.ResourceList) {
-	for name, q := range resources {
+	for name := range resources {
 		if size, ok := HugepageSize(name); ok {
-			limits[pageSizeName(size)] = uint64(q.Value())
+			limits[pageSizeName(size)] = uint64(podutil.Amount(resources, name))
 		}
 	}
 }

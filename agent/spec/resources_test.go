@@ -1,10 +1,12 @@
 package spec
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -35,6 +37,17 @@ func TestOOMScoreAdj(t *testing.T) {
 		"all":           {resources: memory("4G"), want: 3},
 		"more than all": {resources: memory("40G"), want: 3},
 		"nearly all":    {resources: memory("3999999999"), want: 3},
+		"sum beyond any number": {resources: memory("4611686018427387904"), change: func(p *corev1.Pod) {
+			for _, name := range []string{"d", "e"} {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Resources: memory("4Ei")})
+			}
+			p.Spec.Resources = new(requirements("", "18446744073709551616", "", ""))
+		}, want: 3},
+		"beyond any number": {resources: memory("13835058055282163712"), want: 3},
+		"product beyond":    {resources: memory("13835058055282163"), want: 3},
+		"less than nothing": {resources: memory("1M"), change: func(p *corev1.Pod) {
+			p.Spec.Resources = new(requirements("", "1k", "", ""))
+		}, want: 999},
 		"node critical": {change: critical, want: -997},
 		"class without priority": {
 			change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
@@ -308,6 +321,28 @@ func TestPodCgroup(t *testing.T) {
 	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
 	if got := PodCgroup(guaranteed, node); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
 		t.Errorf("guaranteed: got %+v", got)
+	}
+}
+
+// TestHugeLimits checks that limits and requests beyond any number that a program counts with do not become small ones
+// or none.
+func TestHugeLimits(t *testing.T) {
+	node := testNode(nodeFacts{})
+	pod := testPod()
+	pod.Spec.Containers = slices.Repeat(pod.Spec.Containers, 3)
+	for i, amount := range []string{"4611686018427387904", "4611686018427387904", "100Gi"} {
+		pod.Spec.Containers[i].Resources = requirements("13835058055282163", amount, "13835058055282163", amount)
+	}
+	pod.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("16Ei")
+	got := PodCgroup(pod, node)
+	if *got.Memory < 1<<59 || *got.CPUQuota < 1<<40 || got.CPUShares != 262144 || got.Hugepages[2<<20] < 1<<59 {
+		t.Errorf("pod: got %d bytes, quota %d, shares %d, huge pages %v, want the most", *got.Memory, *got.CPUQuota,
+			got.CPUShares, got.Hugepages)
+	}
+	huge := list("9223372036854775807", "16Ei")
+	if got := linuxResources(node, huge, huge); got.MemoryLimitInBytes < 1<<59 || got.CpuQuota < 1<<40 ||
+		got.CpuShares != 262144 {
+		t.Errorf("container: got %+v, want the most", got)
 	}
 }
 

@@ -93,10 +93,7 @@ func inUnits(q, divisor resource.Quantity, name corev1.ResourceName) string {
 	if divisor.Sign() <= 0 {
 		divisor = resource.MustParse("1")
 	}
-	value, unit := q.Value(), divisor.Value()
-	if name == corev1.ResourceCPU {
-		value, unit = q.MilliValue(), divisor.MilliValue()
-	}
+	value, unit := amount(q, name), amount(divisor, name)
 	units := value / unit
 	if value%unit > 0 {
 		units++

@@ -20,9 +20,9 @@ func ExclusiveCPUs(pod *corev1.Pod, c *corev1.Container, podResources bool) int 
 
 // WholeCPUs returns the requested CPUs; 0 if they are not a whole number.
 func WholeCPUs(requests corev1.ResourceList) int {
-	q := requests[corev1.ResourceCPU]
-	if q.Value()*1000 != q.MilliValue() {
+	milli := Amount(requests, corev1.ResourceCPU)
+	if milli%1000 != 0 {
 		return 0
 	}
-	return int(q.Value())
+	return int(milli / 1000)
 }

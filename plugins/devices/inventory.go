@@ -250,8 +250,7 @@ func claimed(pod *corev1.Pod, c *corev1.Container, name string) bool {
 
 // wants returns the number of devices of a resource that a container requests.
 func wants(c *corev1.Container, name string) int {
-	q := c.Resources.Limits[corev1.ResourceName(name)]
-	return int(q.Value())
+	return int(podutil.Amount(c.Resources.Limits, corev1.ResourceName(name)))
 }
 
 // passOn updates how many devices of a resource later containers of the pod may use, after a container that has n: an

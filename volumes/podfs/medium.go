@@ -62,7 +62,7 @@ func podMemoryLimit(pod *corev1.Pod) int64 {
 		return 0
 	}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	return limits.Memory().Value()
+	return podutil.Amount(limits, corev1.ResourceMemory)
 }
 
 // hugePageSize returns the page size in bytes on which the pod's requests and the medium agree.

@@ -178,6 +178,20 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestHugeRequestIsNotExceeded checks that a pod that requests more than any number stays below its request.
+func TestHugeRequestIsNotExceeded(t *testing.T) {
+	huge, modest := podThat("huge", 0, 0), podThat("modest", 9, 100)
+	for name := range modest.Spec.Containers[0].Resources.Requests {
+		huge.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("13835058055282163712")
+	}
+	use := Usage{Known: true, Memory: 150 << 20, Disk: 150 << 20}
+	for _, signal := range []string{MemoryAvailable, NodeFSAvailable} {
+		if first := Rank(signal, []Pod{{huge, use}, {modest, use}})[0].Name; first != "modest" {
+			t.Errorf("%s: got %s first, want the one that exceeds its request", signal, first)
+		}
+	}
+}
+
 func TestRefuse(t *testing.T) {
 	plain, static := podThat("plain", 0, 0), podThat("static", 0, 0)
 	tolerant := podThat("tolerant", 0, 0)

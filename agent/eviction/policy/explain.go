@@ -71,7 +71,7 @@ func (e *explanation) blameContainers(pod *corev1.Pod, containers map[string]int
 	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
 		used, known := containers[c.Name]
 		request := c.Resources.Requests[corev1.ResourceName(e.starved)]
-		if !known || used <= request.Value() {
+		if !known || request.CmpInt64(used) >= 0 {
 			continue
 		}
 		uses := resource.NewQuantity(used, resource.BinarySI).String()

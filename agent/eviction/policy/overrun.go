@@ -77,11 +77,11 @@ func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 		return nil
 	}
 	for _, v := range limitedEmptyDirs(pod) {
-		if limit := v.EmptyDir.SizeLimit; use.Volumes[v.Name] > limit.Value() {
+		if limit := v.EmptyDir.SizeLimit; limit.CmpInt64(use.Volumes[v.Name]) < 0 {
 			return overrun(EmptyDirLimit, "Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
 		}
 	}
-	if limit, limited := podLimit(pod); limited && use.Pod > limit.Value() {
+	if limit, limited := podLimit(pod); limited && limit.CmpInt64(use.Pod) < 0 {
 		return overrun(PodLimit, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
 			limit.String())
 	}
@@ -90,7 +90,7 @@ func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 			continue
 		}
 		limit := c.Resources.Limits.StorageEphemeral()
-		if !limit.IsZero() && use.Containers[c.Name] > limit.Value() {
+		if !limit.IsZero() && limit.CmpInt64(use.Containers[c.Name]) < 0 {
 			return overrun(ContainerLimit, "Container %s exceeded its local ephemeral storage limit %q. ",
 				c.Name, limit.String())
 		}

@@ -27,6 +27,12 @@ func TestExceeded(t *testing.T) {
 			spec: `{volumes: [{name: a, emptyDir: {sizeLimit: "0"}}]}`,
 			use:  Storage{Volumes: map[string]int64{"a": 1}},
 		},
+		"a limit beyond any number": {
+			spec: `{volumes: [{name: a, emptyDir: {sizeLimit: "9223372036854775808"}}], containers: [
+				{name: one, resources: {limits: {ephemeral-storage: "9223372036854775808"}}}]}`,
+			limited: true,
+			use:     Storage{Pod: 1, Volumes: map[string]int64{"a": 1}, Containers: map[string]int64{"one": 1}},
+		},
 		"in memory the kernel counts": {
 			spec: `{volumes: [{name: m, emptyDir: {medium: Memory, sizeLimit: 1}}]}`,
 			use:  Storage{Volumes: map[string]int64{"m": 9}},

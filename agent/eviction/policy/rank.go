@@ -49,11 +49,11 @@ func (p *Pod) beyond(signal string) int64 {
 	requests := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})
 	switch resourceOf(signal) {
 	case "memory":
-		return p.Memory - requests.Memory().Value()
+		return p.Memory - podutil.Amount(requests, corev1.ResourceMemory)
 	case "inodes":
 		return p.Inodes
 	}
-	return p.Disk - requests.StorageEphemeral().Value()
+	return p.Disk - podutil.Amount(requests, corev1.ResourceEphemeralStorage)
 }
 
 func trueFirst(a, b bool) int {

@@ -52,7 +52,7 @@ func (d *devices) requested(limits corev1.ResourceList) map[string]int {
 	out := map[string]int{}
 	for name, q := range limits {
 		if _, known := d.Devices[string(name)]; known && q.Sign() > 0 {
-			out[string(name)] = int(q.Value())
+			out[string(name)] = int(podutil.Amount(limits, name))
 		}
 	}
 	return out

@@ -9,13 +9,14 @@ const (
 	// MinShares and MaxShares are in units of which a CPU has 1024.
 	MinShares = 2
 	MaxShares = 262144
-	// minQuota is in microseconds.
+	// minQuota and maxQuota are in microseconds.
 	minQuota = 1000
+	maxQuota = 1<<44 - 1
 )
 
 // Shares converts a CPU request in thousandths of a CPU to cgroup v1 shares, as the kubelet does.
 func Shares(milliCPU int64) int64 {
-	return min(max(milliCPU*1024/1000, MinShares), MaxShares)
+	return min(max(min(milliCPU, MaxShares)*1024/1000, MinShares), MaxShares)
 }
 
 // Quota converts a CPU limit in thousandths of a CPU to microseconds per period, as the kubelet does. period is in
@@ -23,6 +24,9 @@ func Shares(milliCPU int64) int64 {
 func Quota(milliCPU, period int64) int64 {
 	if milliCPU == 0 {
 		return 0
+	}
+	if milliCPU > maxQuota/period*1000 {
+		return maxQuota
 	}
 	return max(milliCPU*period/1000, minQuota)
 }
