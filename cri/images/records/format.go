@@ -170,3 +170,16 @@ func repository(image string) (string, error) {
 	}
 	return image, nil
 }
+
+// fullRepository returns the name of an image with its registry, and without tag and digest. Docker Hub may be left out
+// in image.
+func fullRepository(image string) string {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return image
+	}
+	return named.Name()
+}
+
+// isID reports whether an image is named by the runtime's ID, or by the beginning of it.
+func isID(image string) bool { return strings.HasPrefix(image, "sha256:") }

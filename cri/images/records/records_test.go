@@ -211,15 +211,60 @@ func TestPullEndsMeanwhile(t *testing.T) {
 	}()
 	waittest.Until(t, "Allowed looks for pulls under way", func() bool {
 		stacks := make([]byte, 1<<20)
-		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Store).underWay(")
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Store).hasBegun(")
 	})
 	ended := open(t, root, preloaded) // the same files, with a mutex of its own
 	ended.Succeeded(t.Context(), image, ref, secret("ns", "s", "uid", "hash"))
-	delete(s.pulls, image)
+	delete(s.begun, image)
 	s.mu.Unlock()
 	if <-answer {
 		t.Error("a pod without the secret: got allowed or an error, want neither")
 	}
+}
+
+// TestUnfinishedPullByAnotherName checks that an image whose pull has begun does not look preloaded by any name by
+// which it may be found, until a pull has ended. Images of other repositories do.
+func TestUnfinishedPullByAnotherName(t *testing.T) {
+	const image, ref = "docker.io/team/app:1", "sha256:1"
+	digest := "sha256:" + strings.Repeat("0", 64)
+	root := t.TempDir()
+	s := open(t, root, preloaded)
+	check := func(when string, s *Store, want bool) {
+		t.Helper()
+		for _, name := range []string{image, "docker.io/team/app@" + digest, "docker.io/team/app:2", "team/app", digest,
+			"sha256:0000"} {
+			if got := allowed(t, s, name, ref, Credentials{}); got != want {
+				t.Errorf("%s, %s: got allowed %t, want %t", when, name, got, want)
+			}
+		}
+		for _, name := range []string{"r.io/team/app:1", "docker.io/team/application:1"} {
+			if !allowed(t, s, name, "sha256:2", Credentials{}) {
+				t.Errorf("%s, %s: got not allowed, want allowed", when, name)
+			}
+		}
+	}
+	begin := func() {
+		t.Helper()
+		if err := s.Begin(t.Context(), image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("before", s, true)
+	begin()
+	check("pull under way", s, false)
+	check("after a crash", open(t, root, preloaded), false)
+	s.Failed(image)
+	check("failed", s, true)
+	begin()
+	s.Unknown(image)
+	check("lost answer", s, false)
+	s.Resolve(t.Context(), image, "")
+	check("not yet there", s, false)
+	check("not yet there, after a restart", open(t, root, preloaded), false)
+	begin()
+	s.Failed(image)
+	check("the next pull failed", s, true)
+	check("the next pull failed, after a restart", open(t, root, preloaded), true)
 }
 
 // TestRecordCannotBeWritten checks that if the end of a pull cannot be recorded, its beginning stays recorded.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,8 @@ type Store struct {
 	mu sync.Mutex
 	// pulls is the number of pulls under way by image name.
 	pulls map[string]int
+	// begun are the images with an intent, and the repository of each with its registry.
+	begun map[string]string
 	// written is when this process last wrote the record of an ID.
 	written map[string]time.Time
 	// unresolved are the images that a pull may have brought without a record: the process or the runtime ended meanwhile.
@@ -64,6 +67,7 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		policy:  p,
 		log:     log,
 		pulls:   map[string]int{},
+		begun:   map[string]string{},
 		written: map[string]time.Time{},
 	}
 	for _, d := range []string{s.pulling, s.pulled} {
@@ -72,6 +76,9 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		}
 	}
 	s.unresolved = s.intents()
+	for _, image := range s.unresolved {
+		s.begun[image] = fullRepository(image)
+	}
 	return s, nil
 }
 
@@ -90,6 +97,7 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pulls[image]++
+	s.begun[image] = fullRepository(image)
 	return nil
 }
 
@@ -121,7 +129,11 @@ func (s *Store) removeIntent(image string) {
 	}
 	if err := atomicfile.Remove(s.intentFile(image)); err != nil {
 		s.log.Warn("cannot remove the record of a pull", "image", image, "err", err)
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.begun, image)
 }
 
 // Unknown ends a pull that may or may not have brought the image: the intent stays, and Unresolved has the image.
@@ -240,7 +252,7 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 	if !s.policy.requires(image, true) {
 		return true, nil
 	}
-	begun, err := s.begun(image) // first: the record of a pull is written before its intent is removed
+	begun, err := s.mayBePulled(image) // first: the record of a pull is written before its intent is removed
 	if err != nil {
 		return false, err
 	}
@@ -274,9 +286,9 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 	return ok || known.accountOf(pod.ServiceAccounts), nil
 }
 
-// begun reports whether a pull of the image has begun and may have brought it.
-func (s *Store) begun(image string) (bool, error) {
-	if s.underWay(image) {
+// mayBePulled reports whether a pull has begun that may have brought the image, by this name or by another one.
+func (s *Store) mayBePulled(image string) (bool, error) {
+	if s.hasBegun(image) {
 		return true, nil
 	}
 	_, err := os.Lstat(s.intentFile(image))
@@ -284,6 +296,17 @@ func (s *Store) begun(image string) (bool, error) {
 		return false, fmt.Errorf("look for an unfinished pull of the image: %w", err)
 	}
 	return err == nil, nil
+}
+
+// hasBegun reports whether an image of the same repository has an intent. The ID of an image does not name its
+// repository: then any image counts.
+func (s *Store) hasBegun(image string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isID(image) {
+		return len(s.begun) > 0
+	}
+	return slices.Contains(slices.Collect(maps.Values(s.begun)), fullRepository(image))
 }
 
 // Enforced reports whether an image may be refused to a pod.
