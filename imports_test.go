@@ -109,7 +109,7 @@ volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
-volumes/podfs: host/noatime
+volumes/podfs: host/noatime internal/keylock
 test: .
 `
 

@@ -40,8 +40,10 @@ var podFields = []struct {
 	{"PodSpec", elsewhere, "evictionResponders", evictor},
 	{"Volume", config.Acts, "name", ""},
 	{"VolumeSource", config.Acts,
-		"hostPath emptyDir secret nfs iscsi persistentVolumeClaim downwardAPI configMap projected csi " +
-			"ephemeral image", ""},
+		"hostPath emptyDir nfs iscsi persistentVolumeClaim configMap csi ephemeral image", ""},
+	{"VolumeSource", config.Acts, "secret downwardAPI projected",
+		"in memory, at most 32 MiB for all of a pod together, with 1 KiB for each file and directory; " +
+			"a configMap volume is on disk"},
 	{"VolumeSource", config.Acts,
 		"gcePersistentDisk awsElasticBlockStore cinder azureFile vsphereVolume azureDisk portworxVolume",
 		"mounted by the CSI driver that replaces this kind"},

@@ -36,6 +36,8 @@ const (
 type atomicDir struct {
 	dir  *os.File // for the calls os.Root does not have
 	root *os.Root // the same directory
+	// check returns an error if the volume may not have this new content; nil: it may have any.
+	check func(want payload) error
 }
 
 func openAtomic(dir *os.File) (atomicDir, error) {
@@ -43,7 +45,7 @@ func openAtomic(dir *os.File) (atomicDir, error) {
 	if err != nil {
 		return atomicDir{}, fmt.Errorf("open volume directory: %w", err)
 	}
-	return atomicDir{dir, root}, nil
+	return atomicDir{dir: dir, root: root}, nil
 }
 
 // write sets the content of the volume to want, and reports whether that changed it. own sets the owner of the files
@@ -55,14 +57,18 @@ func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own f
 	current := a.current()
 	if current == "" || !a.holds(current, want) {
 		changed = true
-		if current, err = a.publish(want, now, own); err != nil {
+		// First remove what an update has left that was not finished: files in memory would become more with each attempt.
+		if err := a.sweep(ctx, isLeft(current)); err != nil {
+			return false, err
+		}
+		if current, err = a.publish(ctx, want, now, own); err != nil {
 			return false, err
 		}
 	}
 	if err := a.link(want); err != nil {
 		return false, err
 	}
-	return changed, a.sweep(ctx, want, current)
+	return changed, a.sweep(ctx, a.isStale(want, current))
 }
 
 // current returns the name of the directory that "..data" leads to, or "" if there is none that can be trusted.
@@ -138,14 +144,21 @@ func countSameAt(dir *os.File, name, path string, want payload) (int, error) {
 }
 
 // publish writes the files to a new directory and points "..data" to it.
-func (a atomicDir) publish(want payload, now time.Time, own func() error) (stamp string, err error) {
+func (a atomicDir) publish(
+	ctx context.Context, want payload, now time.Time, own func() error,
+) (stamp string, err error) {
+	if a.check != nil {
+		if err := a.check(want); err != nil {
+			return "", err
+		}
+	}
 	stamp = now.UTC().Format(stampLayout) + fmt.Sprintf("%09d", rand.Uint32N(1e9))
 	dir, err := makeDir(a.dir, stamp, contentDir)
 	if err != nil {
 		return "", err
 	}
 	dir.Close()
-	err = a.writeFiles(stamp, want)
+	err = a.writeFiles(ctx, stamp, want)
 	if err == nil {
 		err = own()
 	}
@@ -160,8 +173,11 @@ func (a atomicDir) publish(want payload, now time.Time, own func() error) (stamp
 	return stamp, nil
 }
 
-func (a atomicDir) writeFiles(stamp string, want payload) error {
+func (a atomicDir) writeFiles(ctx context.Context, stamp string, want payload) error {
 	for path, f := range want {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if err := a.writeFile(stamp, path, f); err != nil {
 			return err
 		}
@@ -255,28 +271,40 @@ func (a atomicDir) linkOne(name string, uid *int64) error {
 	return a.root.Lchown(name, int(*uid), -1)
 }
 
-// sweep removes links to files that no longer exist, and what updates have left behind.
-func (a atomicDir) sweep(ctx context.Context, want payload, current string) error {
-	keep := map[string]bool{}
+// isLeft returns a predicate that reports whether an entry is what updates have left behind.
+func isLeft(current string) func(fs.DirEntry) bool {
+	return func(e fs.DirEntry) bool {
+		return e.Name() == newDataLink || isStamp(e.Name()) && e.Name() != current
+	}
+}
+
+// isStale returns a predicate that reports whether an entry is that, or a link to a file that no longer exists.
+func (a atomicDir) isStale(want payload, current string) func(fs.DirEntry) bool {
+	left, keep := isLeft(current), map[string]bool{}
 	for path := range want {
 		name, _, _ := strings.Cut(path, "/")
 		keep[name] = true
 	}
+	return func(e fs.DirEntry) bool {
+		if left(e) || keep[e.Name()] || e.Type() != fs.ModeSymlink {
+			return left(e)
+		}
+		target, _ := a.root.Readlink(e.Name())
+		return target == filepath.Join(dataLink, e.Name())
+	}
+}
+
+// sweep removes the entries that are stale.
+func (a atomicDir) sweep(ctx context.Context, stale func(fs.DirEntry) bool) error {
 	entries, err := fs.ReadDir(a.root.FS(), ".")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		name := e.Name()
-		stale := name == newDataLink || isStamp(name) && name != current
-		if !stale && !keep[name] && e.Type() == fs.ModeSymlink {
-			target, _ := a.root.Readlink(name)
-			stale = target == filepath.Join(dataLink, name)
-		}
-		if !stale {
+		if !stale(e) {
 			continue
 		}
-		if err := removeTree(ctx, a.dir, name); err != nil {
+		if err := removeTree(ctx, a.dir, e.Name()); err != nil {
 			return err
 		}
 	}

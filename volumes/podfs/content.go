@@ -4,16 +4,21 @@ import (
 	"context"
 	"fmt"
 	"os"
-
-	"github.com/nodelet/nodelet/kube/pluginname"
+	"slices"
 )
 
-// show makes a read-only volume of the given files. All plugins but configMap keep them in a tmpfs: secrets must not
-// reach a disk.
+// show makes a read-only volume of the given files.
 func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) (Mounted, error) {
 	nested, err := nestedMountPoints(r.Volume.Name, &r.Pod.Spec)
 	if err != nil {
 		return Mounted{}, err
+	}
+	if slices.Contains(inMemory, plugin) { // each must see what the others have
+		unlock, err := v.filling.Lock(ctx, string(r.Pod.UID))
+		if err != nil {
+			return Mounted{}, err
+		}
+		defer unlock()
 	}
 	leave, err := v.enter(ctx)
 	if err != nil {
@@ -26,12 +31,12 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 	}
 	defer pod.Close()
 	on := OnDisk{Plugin: plugin, Name: r.Volume.Name}
-	dir, err := v.openContent(pod, on, r)
+	dir, check, err := v.openContent(pod, on, r)
 	if err != nil {
 		return Mounted{}, err
 	}
 	defer dir.Close()
-	changed, err := v.fill(ctx, r, dir, files, nested)
+	changed, err := v.fill(ctx, r, dir, files, nested, check)
 	if err != nil {
 		return Mounted{}, fmt.Errorf("write files: %w", err)
 	}
@@ -52,30 +57,33 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (*os.File, error) {
-	if on.Plugin != pluginname.ConfigMap {
+// openContent opens the directory of a volume. check returns an error if the volume may not have this new content; nil:
+// it may have any.
+func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(payload) error, err error) {
+	if slices.Contains(inMemory, on.Plugin) {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
-		return dir, err
+		return dir, func(want payload) error { return checkMemory(pod, on, want) }, err
 	}
-	dir, err := makeDir(pod, on.path(), privateDir)
+	dir, err = makeDir(pod, on.path(), privateDir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := setMode(dir, 0o777); err != nil {
 		dir.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return dir, nil
+	return dir, nil, nil
 }
 
 func (v *FS) fill(
-	ctx context.Context, r Request, dir *os.File, files payload, nested []string,
+	ctx context.Context, r Request, dir *os.File, files payload, nested []string, check func(payload) error,
 ) (changed bool, err error) {
 	a, err := openAtomic(dir)
 	if err != nil {
 		return false, err
 	}
 	defer a.root.Close()
+	a.check = check
 	for _, path := range nested {
 		if _, err := a.root.Stat(path); err == nil {
 			continue

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -31,6 +32,7 @@ type FS struct {
 	log     *slog.Logger
 	noswap  bool // this kernel's tmpfs can be kept out of swap
 	writers chan struct{}
+	filling keylock.Keyed // of pods whose volumes in memory are filled, by UID
 	// reserving is held while a pod reserves a local volume.
 	reserving sync.Mutex
 	// serverTimeout is how long an unmount waits for a server of NFS.

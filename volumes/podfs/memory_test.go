@@ -1,0 +1,200 @@
+package podfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// repeated returns objects with a value of size bytes, and the items that show it n times.
+func repeated(size, n int) (*objects, []corev1.KeyToPath) {
+	o := testObjects()
+	o.secrets["shop/big"] = &corev1.Secret{Data: map[string][]byte{"big": make([]byte, size)}}
+	o.configMaps["shop/big"] = &corev1.ConfigMap{BinaryData: map[string][]byte{"big": make([]byte, size)}}
+	var items []corev1.KeyToPath
+	for i := range n {
+		items = append(items, corev1.KeyToPath{Key: "big", Path: fmt.Sprintf("d/%d", i)})
+	}
+	return o, items
+}
+
+func secretItems(items []corev1.KeyToPath) corev1.VolumeSource {
+	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "big", Items: items}}
+}
+
+// TestMemoryIsBounded checks that the volumes of a pod that are in memory are bounded together, and those on disk are
+// not.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o, items := repeated(1<<20, 34)
+	projected := func(items []corev1.KeyToPath) corev1.VolumeSource {
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "big"}, Items: items}}}}}
+	}
+	refused := func(name string, source corev1.VolumeSource, sum string) {
+		t.Helper()
+		_, err := v.Mount(t.Context(), request(pod, name, source), o)
+		want := fmt.Sprintf(`MountVolume.SetUp failed for volume %q : write files: `+
+			"the secret, projected and downwardAPI volumes of the pod would have %s with it, in memory, and may have 32Mi: "+
+			"use a configMap volume, which is on disk, or an image or a PersistentVolumeClaim", name, sum)
+		if err == nil || err.Error() != want {
+			t.Errorf("got error %v\nwant %s", err, want)
+		}
+		dir := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~secret", name)
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%s: got %d entries, want nothing written", name, len(left))
+		}
+	}
+	refused("alone", secretItems(items), "34855Ki")
+	first := request(pod, "first", projected(items[:20]))
+	mustMount(t, v, first, o)
+	refused("second", secretItems(items[:20]), "41011Ki")
+	mustMount(t, v, request(pod, "small", secretItems(items[:10])), o)
+	mustMount(t, v, request(pod, "disk", configMapVolume("big")), o)
+
+	other := pod.DeepCopy()
+	other.UID = "another"
+	mustMount(t, v, request(other, "second", secretItems(items[:20])), o)
+
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/projected", "first"}); err != nil {
+		t.Fatal(err)
+	}
+	mustMount(t, v, request(pod, "second", secretItems(items[:20])), o)
+}
+
+// TestMemoryOfDisk checks that a configMap volume may be larger: the kernel can write its pages to the disk.
+func TestMemoryOfDisk(t *testing.T) {
+	t.Parallel()
+	o, items := repeated(1<<20, 33)
+	s := configMapVolume("big")
+	s.ConfigMap.Items = items
+	mustMount(t, newVolumes(t), request(testPod(), "disk", s), o)
+}
+
+// TestMemoryOfUnchangedVolume checks that a volume that needs no update is not refused, whatever it has.
+func TestMemoryOfUnchangedVolume(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o, items := repeated(1<<20, 2)
+	r := request(pod, "vol", secretItems(items))
+	m := mustMount(t, v, r, o)
+	full := request(pod, "full", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "cred"}})
+	path := mustMount(t, v, full, o).HostPath
+	if err := os.WriteFile(filepath.Join(path, "more"), make([]byte, maxInMemory), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustMount(t, v, r, o)
+	o.secrets["shop/big"].Data["big"] = make([]byte, 1)
+	if _, err := v.Mount(t.Context(), r, o); err == nil {
+		t.Error("an update: got no error, want one")
+	}
+	wantFiles(t, m.HostPath, map[string]string{
+		"d/0": string(make([]byte, 1<<20)), "d/1": string(make([]byte, 1<<20))})
+}
+
+// TestMemoryIsBoundedAtOnce checks that volumes that are mounted at the same time count for each other.
+func TestMemoryIsBoundedAtOnce(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	v.writers = make(chan struct{}, 8)
+	o, items := repeated(1<<20, 12)
+	var all sync.WaitGroup
+	mounted := make(chan bool, cap(v.writers))
+	for i := range cap(mounted) {
+		all.Go(func() {
+			_, err := v.Mount(t.Context(), request(pod, fmt.Sprintf("v%d", i), secretItems(items)), o)
+			mounted <- err == nil
+		})
+	}
+	all.Wait()
+	close(mounted)
+	n := 0
+	for ok := range mounted {
+		if ok {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("got %d volumes of 12 MiB, want 2", n)
+	}
+}
+
+// TestMemoryOfPayload checks that small files, directories and links count with what the kernel needs for them, as much
+// as they have once they are written.
+func TestMemoryOfPayload(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	for name, want := range map[string]payload{
+		"empty":       files(),
+		"small":       files("a", "1", "b", "2"),
+		"no bytes":    files("a", "", "b", ""),
+		"directories": files("a/b/c/d", "1", "a/b/e", "2", "f", "3"),
+		"pages":       files("a", strings.Repeat("x", 5000)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, err := v.makePod(testPod().UID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pod.Close()
+			dir, _, err := makeMounted(pod, "volumes/"+name, *v.tmpfs(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dir.Close()
+			a, err := openAtomic(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.root.Close()
+			a.mustWrite(t, want)
+			if got, err := usedMemory(dir); got != want.memory() || err != nil {
+				t.Errorf("got %d, %v, want %d", got, err, want.memory())
+			}
+		})
+	}
+}
+
+// TestUnfinishedUpdateIsRemovedFirst checks that what a killed run of the agent has written is gone before the files
+// are written again: it may fill the volume.
+func TestUnfinishedUpdateIsRemovedFirst(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o, items := repeated(600<<10, 1)
+	r := request(pod, "vol", secretItems(items))
+	r.Allocatable = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
+	o.secrets["shop/big"].Data["big"] = []byte("old")
+	m := mustMount(t, v, r, o)
+	left := filepath.Join(m.HostPath, "..2026_01_01_00_00_00.000000001")
+	if err := errors.Join(os.Mkdir(left, 0o755),
+		os.WriteFile(filepath.Join(left, "part"), make([]byte, 900<<10), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	o.secrets["shop/big"].Data["big"] = make([]byte, 600<<10)
+	mustMount(t, v, r, o)
+	wantTidy(t, m.HostPath)
+}
+
+// TestStopEndsWrite checks that no more files are written once the agent stops.
+func TestStopEndsWrite(t *testing.T) {
+	t.Parallel()
+	a, path := openTestDir(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.write(ctx, files("a", "1"), testNow, ownNothing); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	if left, err := os.ReadDir(path); len(left) > 0 || err != nil {
+		t.Errorf("got %v, %v, want nothing", left, err)
+	}
+}
