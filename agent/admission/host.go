@@ -62,6 +62,7 @@ func forbiddenSysctl(name string, spec *corev1.PodSpec, unsafe []string) string 
 		case start != name && !(open && strings.HasPrefix(name, start)), ns == sysctl.UnknownNamespace:
 			continue // a sysctl without a namespace would change the node; the configuration cannot name one
 		case ns == sysctl.IPCNamespace && spec.HostIPC, ns == sysctl.NetNamespace && spec.HostNetwork,
+			ns == sysctl.UTSNamespace && spec.HostNetwork, // runtimes share both namespaces or none
 			ns == sysctl.UserNamespace && !podutil.HasUserNamespace(spec):
 			return fmt.Sprintf("%q not allowed with host %s enabled", name, ns)
 		}

@@ -3,7 +3,8 @@ package admission
 import "testing"
 
 func TestForbiddenSysctls(t *testing.T) {
-	unsafe := []string{"kernel.msg*", "net.core.somaxconn", "net/ipv4/route/*", "vm.*", "user.*"}
+	unsafe := []string{"kernel.msg*", "net.core.somaxconn", "net/ipv4/route/*", "vm.*", "user.*",
+		"kernel.domainname"}
 	for _, c := range []struct{ name, pod, want string }{
 		{"none", `{spec: {containers: [{name: app}]}}`, ""},
 		{"safe", `{spec: {securityContext: {sysctls: [{name: kernel.shm_rmid_forced, value: "1"}]}}}`, ""},
@@ -30,6 +31,11 @@ func TestForbiddenSysctls(t *testing.T) {
 		{"the node's user namespace",
 			`{spec: {securityContext: {sysctls: [{name: user.max_user_namespaces, value: "1"}]}}}`,
 			`forbidden sysctl: "user.max_user_namespaces" not allowed with host User enabled`},
+		{"the node's UTS namespace, which is shared with its network",
+			`{spec: {hostNetwork: true, securityContext: {sysctls: [{name: kernel.domainname, value: "x"}]}}}`,
+			`forbidden sysctl: "kernel.domainname" not allowed with host UTS enabled`},
+		{"a UTS namespace of its own",
+			`{spec: {securityContext: {sysctls: [{name: kernel.domainname, value: "x"}]}}}`, ""},
 		{"a user namespace of its own",
 			`{spec: {hostUsers: false, securityContext: {sysctls: [{name: user.max_user_namespaces, value: "1"}]}}}`, ""},
 		{"the node's IPC does not matter to the network",
