@@ -28,7 +28,8 @@ func execute() *command.Command {
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			rootDir := command.RootDirFlag(flags)
 			namespace := flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod")
-			container := flags.StringP("container", "c", "", "`NAME` of the container (default: the first)")
+			container := flags.StringP("container", "c", "",
+				"`NAME` of the container (default: that of the annotation kubectl.kubernetes.io/default-container, or the first)")
 			stdin := flags.BoolP("stdin", "i", false, "pass standard input to the command")
 			tty := flags.BoolP("tty", "t", false, "give the command a terminal")
 			return func(c command.Call) error {

@@ -166,7 +166,8 @@ func logs() *command.Command {
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			rootDir := command.RootDirFlag(flags)
 			namespace := flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod")
-			container := flags.StringP("container", "c", "", "`NAME` of the container (default: the first)")
+			container := flags.StringP("container", "c", "",
+				"`NAME` of the container (default: that of the annotation kubectl.kubernetes.io/default-container, or the first)")
 			o := &corev1.PodLogOptions{}
 			flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the container ends")
 			flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the previous instance")
