@@ -45,11 +45,12 @@ const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine internal/suggest kube/certs kube/pod
 cmd/nodelet/command: kube/pods kube/server systemd
-agent: cri internal/backoff internal/latest internal/loglevel internal/periodic kube/pod kube/pods internal/trace
+agent: cri host/beneath internal/backoff internal/latest internal/loglevel internal/periodic kube/pod
+agent: kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
-agent/execute: agent/podstate agent/spec cri host/boundedfile host/mounts host/userns kube/pod probes volumes
-agent/execute: internal/trace
+agent/execute: agent/podstate agent/spec cri host/beneath host/boundedfile host/mounts host/userns kube/pod
+agent/execute: internal/trace probes volumes
 agent/instruments: agent kube/pluginname kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes

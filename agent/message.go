@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/beneath"
 )
 
 // The limits of a termination message, as in the kubelet.
@@ -91,13 +93,18 @@ func readTail(path string, limit int64) (text string, cut bool) {
 	if path == "" {
 		return "", false
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", false
+	}
+	defer dir.Close()
+	f, err := beneath.OpenRegular(dir, filepath.Base(path), beneath.NoLinks)
 	if err != nil {
 		return "", false
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil {
 		return "", false
 	}
 	from := max(0, info.Size()-limit)

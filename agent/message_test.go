@@ -46,7 +46,8 @@ func TestReadTail(t *testing.T) {
 	}
 }
 
-// TestReadTailOfAnythingElse checks that anything but a regular file has no message, and does not block.
+// TestReadTailOfAnythingElse checks that anything but a regular file has no message, and is not even opened: that would
+// use a device.
 func TestReadTailOfAnythingElse(t *testing.T) {
 	dir := t.TempDir()
 	link, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
@@ -56,10 +57,21 @@ func TestReadTailOfAnythingElse(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{"", filepath.Join(dir, "missing"), dir, link, pipe, "/dev/zero"} {
 		if got, _ := readTail(path, 8); got != "" {
 			t.Errorf("%s: got %q, want none", path, got)
 		}
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Errorf("got %d bytes about opens of the pipe, %v, want none", n, err)
 	}
 }
 

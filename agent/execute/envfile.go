@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/spec"
+	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
 
@@ -40,14 +41,14 @@ func badEnvFile(format string, args ...any) error {
 	return &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: fmt.Sprintf(format, args...)}
 }
 
-// readBeneath reads the regular file at path beneath dir. Another container may have put a pipe there.
+// readBeneath reads the regular file at path beneath dir. Another container may have put anything there.
 func readBeneath(dir, path string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := beneath.OpenRegular(root, path, beneath.LinksInside)
 	if err != nil {
 		return nil, err
 	}

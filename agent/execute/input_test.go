@@ -47,6 +47,14 @@ func TestReadBeneath(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, at("pipe"), unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1"} {
 		if got, err := readBeneath(dir, path); string(got) != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
@@ -56,6 +64,9 @@ func TestReadBeneath(t *testing.T) {
 		if got, err := readBeneath(dir, path); err == nil {
 			t.Errorf("%s: got %q, want an error", path, got)
 		}
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN { // the open of a device would use it
+		t.Errorf("got %d bytes about opens of the pipe, %v, want none", n, err)
 	}
 }
 

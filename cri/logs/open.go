@@ -24,9 +24,23 @@ type Dir struct {
 // New returns the logs below path, normally /var/log/pods. The directory may be missing until a log is read.
 func New(path string) *Dir { return &Dir{path: filepath.Clean(path)} }
 
-// Open opens the file or directory name, a path relative to d. It follows no symbolic link.
+// Open opens the regular file or directory name, a path relative to d. It follows no symbolic link. Anything else does
+// not exist for it.
 func (d *Dir) Open(name string) (*os.File, error) {
-	return d.open(filepath.Join(d.path, name), unix.O_RDONLY)
+	f, err := d.open(filepath.Join(d.path, name), unix.O_RDONLY|unix.O_DIRECTORY)
+	if !errors.Is(err, unix.ENOTDIR) {
+		return f, err
+	}
+	root, err := d.root()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err = beneath.OpenRegular(root, filepath.Clean(name), beneath.NoLinks)
+	if errors.Is(err, beneath.ErrNotRegular) {
+		err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+	}
+	return f, explained(err)
 }
 
 // errOutside is the error for a path that is not below the directory.
@@ -83,16 +97,13 @@ func explained(err error) error {
 	return err
 }
 
-// regular opens a log for reading. It must be a regular file: reading a named pipe would block.
+// regular opens a log for reading. It opens nothing but a regular file.
 func regular(dir *os.File, name string) (*os.File, os.FileInfo, error) {
-	f, err := openAt(dir, name, unix.O_RDONLY)
+	f, err := beneath.OpenRegular(dir, name, beneath.NoLinks)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, explained(err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", f.Name())
-	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err

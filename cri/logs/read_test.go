@@ -166,6 +166,13 @@ func TestOnlyRealLogsAreRead(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want an error and no text", bad, out.String(), err)
 		}
 	}
+	pipe, err := filepath.Rel(d.path, filepath.Join(dir, "3.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := d.Open(pipe); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a pipe: got %v, %v, want %v", f, err, os.ErrNotExist)
+	}
 }
 
 // TestReaderGoes checks that a reading ends with its context, and with a writer that fails.

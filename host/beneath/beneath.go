@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +42,36 @@ func Create(dir *os.File, path string, flags int, mode uint32, resolve Resolve) 
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), path)), nil
+}
+
+// ErrNotRegular is the cause of an error of OpenRegular about a file of another type.
+var ErrNotRegular = errors.New("not a regular file")
+
+// OpenRegular opens the regular file at path below dir for reading. It opens nothing else, where a container can put
+// anything: the open of a device may start a watchdog or rewind a tape, and that of a named pipe waits.
+func OpenRegular(dir *os.File, path string, resolve Resolve) (*os.File, error) {
+	name := filepath.Join(dir.Name(), path)
+	found, err := open(dir, path, unix.O_PATH, 0, resolve)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(found)
+	var info unix.Stat_t
+	if err := unix.Fstat(found, &info); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &os.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+	}
+	for {
+		fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
 }
 
 // Stat returns what fstat(2) says of the file at path below dir. It costs less than Open and File.Stat.

@@ -82,3 +82,51 @@ func TestCreate(t *testing.T) {
 		t.Errorf("got %s with mode %v, %v, want new with mode 0600", f.Name(), info.Mode(), err)
 	}
 }
+
+// TestOpenRegular checks that nothing but a regular file is opened. The kernel has no driver for the device: an open of
+// it fails with ENXIO.
+func TestOpenRegular(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o400),
+		os.Symlink("file", filepath.Join(dir, "link")),
+		os.Mkdir(filepath.Join(dir, "dir"), 0o700),
+		unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	special := []string{"dir", "pipe"}
+	if os.Geteuid() == 0 {
+		if err := unix.Mknod(filepath.Join(dir, "device"), unix.S_IFCHR|0o600, int(unix.Mkdev(240, 0))); err != nil {
+			t.Fatal(err)
+		}
+		special = append(special, "device")
+	}
+	at, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	for path, resolve := range map[string]Resolve{"file": NoLinks, "link": LinksInside} {
+		f, err := OpenRegular(at, path, resolve)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if text, err := io.ReadAll(f); string(text) != "text" || err != nil || f.Name() != filepath.Join(dir, path) {
+			t.Errorf("%s: got %q, %v, name %s", path, text, err, f.Name())
+		}
+		f.Close()
+	}
+	for _, path := range special {
+		if _, err := OpenRegular(at, path, NoLinks); !errors.Is(err, ErrNotRegular) {
+			t.Errorf("%s: got %v, want %v", path, err, ErrNotRegular)
+		}
+	}
+	if _, err := OpenRegular(at, "link", NoLinks); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("link: got %v, want %v", err, unix.ELOOP)
+	}
+	if _, err := OpenRegular(at, "missing", NoLinks); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing: got %v, want %v", err, os.ErrNotExist)
+	}
+}

@@ -74,7 +74,7 @@ func (d *PodDirs) ReadPodFile(uid types.UID, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer pod.Close()
-	f, err := beneath.Open(pod, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, beneath.NoLinks)
+	f, err := beneath.OpenRegular(pod, name, beneath.NoLinks)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -102,7 +101,7 @@ func readCurrent(dir *os.File, path string, limit int64) (raw []byte, note strin
 	if err := checkPath(path); err != nil {
 		return nil, "", err
 	}
-	f, err := beneath.Open(dir, filepath.Join(dataLink, path), unix.O_RDONLY|unix.O_NONBLOCK, beneath.LinksInside)
+	f, err := beneath.OpenRegular(dir, filepath.Join(dataLink, path), beneath.LinksInside)
 	if err != nil {
 		return nil, "", err
 	}
