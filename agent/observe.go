@@ -22,7 +22,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Containers: w.facts.containers,
 		Probes:     w.probeResults(),
 		Memory:     w.memory.Recall(),
-		Node:       w.cfg.planNode(newestReady(w.facts.sandboxes)),
+		Node:       w.cfg.planNode(w.facts.readySandbox()),
 	}
 	o.ClaimsHeld = w.cfg.Claims.Holds(w.order.Pod.UID)
 	o.DeviceHealth = w.cfg.deviceHealth(w.order.Pod)

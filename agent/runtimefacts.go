@@ -24,6 +24,7 @@ type runtimeFacts struct {
 	changed  []cri.Instance
 	stale    bool
 
+	// sandboxes and containers are in the order of the snapshot.
 	sandboxes  []podstate.Sandbox
 	containers []podstate.Container
 	// instances are what was read once of each container, by ID.
@@ -122,6 +123,16 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 		f.instances[c.Id] = i
 		f.containers = append(f.containers, i.fact(c))
 	}
+}
+
+// readySandbox returns the sandbox in which containers run; nil if there is none.
+func (f *runtimeFacts) readySandbox() *podstate.Sandbox {
+	for i := range f.sandboxes { // the newest first
+		if f.sandboxes[i].Ready {
+			return &f.sandboxes[i]
+		}
+	}
+	return nil
 }
 
 func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {

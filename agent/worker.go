@@ -278,7 +278,7 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 		Log:       w.log,
 		Step:      step,
 		Pod:       w.order.Pod,
-		Sandbox:   newestReady(w.facts.sandboxes),
+		Sandbox:   w.facts.readySandbox(),
 		Instances: w.facts.containers,
 	}
 	switch s := step.(type) {
@@ -288,17 +288,6 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 		_, t.Refresh = w.memory.Volumes[s.Volume]
 	}
 	return t
-}
-
-// newestReady returns the sandbox in which containers run; nil if there is none.
-func newestReady(all []podstate.Sandbox) *podstate.Sandbox {
-	var found *podstate.Sandbox
-	for i := range all {
-		if s := &all[i]; s.Ready && (found == nil || s.Attempt > found.Attempt) {
-			found = s
-		}
-	}
-	return found
 }
 
 // shownMoved reports whether what downward API volumes show of a pod differs.
