@@ -20,8 +20,6 @@ type PodSummary struct {
 	Namespace, Name string
 	// Source is the source of the pod by the annotation of its sandbox; empty without one.
 	Source string
-	// Sandboxes and Containers count the instances in any state; a pod may have containers left and no sandbox.
-	Sandboxes, Containers int
 	// Ready: one of the sandboxes is ready.
 	Ready bool
 	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
@@ -49,13 +47,11 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	for _, s := range sandboxes {
 		p := pod(s.Labels)
 		p.Source = cmp.Or(p.Source, s.Annotations[podutil.AnnotationSource])
-		p.Sandboxes++
 		p.Ready = p.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		p.Fingerprint += sandboxPrint(s.Id, s.State)
 	}
 	for _, ctr := range containers {
 		p := pod(ctr.Labels)
-		p.Containers++
 		grace, err := strconv.ParseInt(ctr.Annotations[annotationGrace], 10, 64)
 		if err == nil && (p.Grace == nil || grace > *p.Grace) {
 			p.Grace = &grace

@@ -42,11 +42,13 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error 
 // RunPodSandbox creates and starts a pod sandbox and returns its ID. It has twice the usual time, as with the kubelet.
 // After an error the sandbox may exist nevertheless; a second call with the same attempt in cfg then fails.
 func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	o := op{"RunPodSandbox", podObject(cfg.GetMetadata()), 2 * c.timeout}
+	pod := cfg.GetMetadata()
+	object := fmt.Sprintf("%s/%s#%d", pod.GetNamespace(), pod.GetName(), pod.GetAttempt())
+	o := op{"RunPodSandbox", object, 2 * c.timeout}
 	resp, err := doWithin(ctx, c.caller, o, c.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
 	if err == nil && resp.PodSandboxId == "" {
-		return "", &Error{Verb: o.verb, Object: o.object, Err: errNoID}
+		return "", &Error{Verb: o.verb, Object: object, Err: errNoID}
 	}
 	return resp.GetPodSandboxId(), err
 }
@@ -119,11 +121,6 @@ func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 	}
 	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
 	return info.Image, err
-}
-
-// podObject returns the name of a sandbox for messages.
-func podObject(m *runtimeapi.PodSandboxMetadata) string {
-	return fmt.Sprintf("%s/%s#%d", m.GetNamespace(), m.GetName(), m.GetAttempt())
 }
 
 // CgroupDriver returns the runtime's driver in the spelling of KubeletConfiguration's cgroupDriver.

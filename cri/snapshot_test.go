@@ -316,9 +316,8 @@ func TestRelist(t *testing.T) {
 
 		before := list()
 		web, db := before["web"], before["db"]
-		lost := before["lost"]
-		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || web.Containers != 1 ||
-			web.Source != "file" || db.Source != "" || db.Sandboxes != 2 || lost.Sandboxes != 0 || lost.Containers != 1 {
+		if len(before) != 3 || web.UID != "uid-web" || web.Namespace != "default" || !web.Ready ||
+			web.Source != "file" || db.Source != "" || before["lost"].UID != "uid-lost" || before["lost"].Ready {
 			t.Fatalf("got %+v, want three", before)
 		}
 		check(t, c.StartContainer(t.Context(), app))
