@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/netip"
 	"os"
@@ -244,6 +245,26 @@ func TestReservedCPUIsRounded(t *testing.T) {
 		if got := system.Memory().String(); got != "1500m" {
 			t.Errorf("memory 1500m: got %s reserved, want it unchanged", got)
 		}
+	}
+}
+
+// TestReservedCPUsReplaceOthers checks that reservedSystemCPUs counts instead of the CPU in the other reservations, as
+// with the kubelet.
+func TestReservedCPUsReplaceOthers(t *testing.T) {
+	c := mustLoad(t, "reservedSystemCPUs: '0'\nkubeReserved: {cpu: 500m, memory: 1Gi}\nsystemReserved: {cpu: '2'}\n")
+	r := c.Reserved()
+	if kube, system := r.Kube.Cpu(), r.System.Cpu(); !kube.IsZero() || system.Value() != 1 {
+		t.Errorf("got %s and %s of CPU reserved, want 0 and 1", kube, system)
+	}
+	if got := r.Kube.Memory().String(); got != "1Gi" {
+		t.Errorf("got %s of memory reserved, want 1Gi", got)
+	}
+}
+
+// TestOldestTLS checks that the node's API refuses TLS 1.0 and 1.1 without a setting.
+func TestOldestTLS(t *testing.T) {
+	if got := mustLoad(t, "").TLS().MinVersion; got != tls.VersionTLS12 {
+		t.Errorf("got %s as the oldest version, want TLS 1.2", tls.VersionName(got))
 	}
 }
 
