@@ -260,6 +260,38 @@ func TestAttached(t *testing.T) {
 	})
 }
 
+// TestNotAttached checks that a volume is not used while it is being detached, and before the Node's status shows it as
+// attached and in use: the controller manager could detach it under the pod.
+func TestNotAttached(t *testing.T) {
+	inUse := []corev1.UniqueVolumeName{unique}
+	attached := []corev1.AttachedVolume{{Name: unique}}
+	detaching := metav1.NewTime(time.Now().Truncate(time.Second))
+	for name, test := range map[string]struct {
+		status  corev1.NodeStatus
+		deleted *metav1.Time
+		want    string
+	}{
+		"being detached": {
+			corev1.NodeStatus{VolumesInUse: inUse, VolumesAttached: attached}, &detaching, "has to be detached from this node",
+		},
+		"not shown as attached": {corev1.NodeStatus{VolumesInUse: inUse}, nil, "the Node's status does not show it"},
+		"not shown as in use":   {corev1.NodeStatus{VolumesAttached: attached}, nil, "the Node's status does not show it"},
+	} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.server.Put(&storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: vaName, UID: "va-uid", DeletionTimestamp: test.deleted,
+					Finalizers: []string{"external-attacher/csi"}},
+				Status: storagev1.VolumeAttachmentStatus{Attached: true},
+			})
+			w.see(func(n *corev1.Node) { n.Status = test.status })
+			if _, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: got %v, want an error with %q", name, err, test.want)
+			}
+		})
+	}
+}
+
 // TestAttachedInTree checks that an in-tree volume is attached when the Node's status shows it; a node that attaches
 // volumes by itself does not wait for that.
 func TestAttachedInTree(t *testing.T) {
