@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -203,6 +204,39 @@ func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 				pod := b.api.get("ns", fmt.Sprint("p", i))
 				b.p.Set(pod, running(pod, !isReady(&pod.Status)))
 			}
+		}
+	})
+}
+
+// TestBackoffStartsOver checks that a status which the API server refuses once is sent again soon, also if the pod had
+// waited long for an earlier one.
+func TestBackoffStartsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		var refusals atomic.Int64
+		refusals.Store(math.MaxInt64)
+		b.api.before = func(string, string) error {
+			if refusals.Add(-1) >= 0 {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("no"))
+			}
+			return nil
+		}
+		b.run(t)
+		pod := b.api.add(testPod("p"))
+		b.p.Set(pod, running(pod, false))
+		time.Sleep(10 * time.Minute)
+		refusals.Store(0)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if !b.settled() {
+			t.Fatal("the status was not sent after the API server accepted it")
+		}
+		refusals.Store(1)
+		b.p.Set(pod, running(pod, true))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if !b.settled() {
+			t.Error("the status waits longer than 3 s after one refusal, want the first delay again")
 		}
 	})
 }
