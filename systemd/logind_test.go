@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -42,5 +43,22 @@ func TestDelayFile(t *testing.T) {
 	text, err := os.ReadFile(files[0])
 	if err != nil || !strings.HasSuffix(string(text), "[Login]\nInhibitDelayMaxSec=2\n") {
 		t.Errorf("got %q, %v, want a delay of 2 s", text, err)
+	}
+}
+
+// TestDelayReusesLock checks that an agent which starts again takes over the lock that systemd has kept for it. A
+// second lock would delay a shutdown until logind's limit, because nobody releases the first one.
+func TestDelayReusesLock(t *testing.T) {
+	lock, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept()[lockName] = lock
+	var l Logind
+	if err := l.Delay(t.Context()); err != nil || l.lock != lock {
+		t.Errorf("got the lock %v, %v, want the kept one", l.lock, err)
+	}
+	if err := errors.Join(l.Release(), lock.Close()); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after the release: got %v, want the kept lock closed", err)
 	}
 }
