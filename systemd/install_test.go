@@ -3,6 +3,7 @@ package systemd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -462,6 +463,20 @@ func TestUninstallIsNotInterrupted(t *testing.T) {
 		}
 		m.check(m.calls, "start --no-block kubelet.service\n")
 	}
+}
+
+// TestInterruptedInstallLeavesTheKubelet checks that the kubelet starts again if an installation as a unit of its own is
+// interrupted, as by Ctrl-C.
+func TestInterruptedInstallLeavesTheKubelet(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.states(kubeletUnit, "active")
+	ctx, cancel := context.WithCancel(t.Context())
+	m.Out = writer(cancel) // at the first change
+	if err := m.Install(ctx, true, []string{"--config=/c"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	m.check(m.calls, "disable --now --no-block nodelet.service\n")
+	m.check(m.calls, "start --no-block kubelet.service\n")
 }
 
 // TestArguments checks that the arguments of the agent that Install would start are known before: they come from the
