@@ -50,6 +50,7 @@ func TestRealServer(t *testing.T) {
 	began := time.Now()
 	r, stop := runReal(t, cfg, api, conn)
 	r.setRuntime(readyRuntime)
+	<-r.Seen() // before, Node returns an object without a UID
 	n := awaitCondition(t, r, corev1.NodeReady, corev1.ConditionTrue)
 	t.Logf("ready after %v", time.Since(began))
 	if n.Labels["mine"] != "yes" || n.Status.Capacity.Memory().IsZero() || n.Status.Capacity.StorageEphemeral().IsZero() {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -170,21 +171,20 @@ func TestRealServerAcceptsEvents(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
 	defer func() { cancel(); <-done }()
+	uid := fmt.Sprintf("nodelet-events-%d", time.Now().UnixNano())
 	watch, err := api.Get().Namespace("default").Resource("events").
-		Param("watch", "true").Param("fieldSelector", "involvedObject.uid=nodelet-events-uid").Watch(t.Context())
+		Param("watch", "true").Param("fieldSelector", "involvedObject.uid="+uid).Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
-	for range 2 {
+	for want := int32(1); want <= 2; want++ {
 		r.Event(Ref{
 			Kind:      "Pod",
 			Namespace: "default",
 			Name:      "nodelet-events",
-			UID:       "nodelet-events-uid",
+			UID:       types.UID(uid),
 		}, "Normal", "Pulled", "m")
-	}
-	for want := int32(1); want <= 2; want++ {
 		select {
 		case e := <-watch.ResultChan():
 			event, ok := e.Object.(*corev1.Event)
