@@ -465,8 +465,8 @@ func TestUninstallIsNotInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedInstallLeavesTheKubelet checks that the kubelet starts again if an installation as a unit of its own is
-// interrupted, as by Ctrl-C.
+// TestInterruptedInstallLeavesTheKubelet checks that the kubelet starts again if an installation as a unit of its own
+// is interrupted, as by Ctrl-C.
 func TestInterruptedInstallLeavesTheKubelet(t *testing.T) {
 	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
 	m.states(kubeletUnit, "active")
