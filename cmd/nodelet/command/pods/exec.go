@@ -27,9 +27,7 @@ func execute() *command.Command {
 		Exit:    "Exit code: that of the command.",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			rootDir := command.RootDirFlag(flags)
-			namespace := flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod")
-			container := flags.StringP("container", "c", "",
-				"`NAME` of the container (default: that of the annotation kubectl.kubernetes.io/default-container, or the first)")
+			namespace, container := containerFlags(flags)
 			stdin := flags.BoolP("stdin", "i", false, "pass standard input to the command")
 			tty := flags.BoolP("tty", "t", false, "give the command a terminal")
 			return func(c command.Call) error {

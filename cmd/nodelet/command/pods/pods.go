@@ -157,6 +157,13 @@ func containers(p *corev1.Pod) []string {
 	return names
 }
 
+// containerFlags declares the flags that say which container of a pod is meant.
+func containerFlags(flags *pflag.FlagSet) (namespace, container *string) {
+	return flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod"),
+		flags.StringP("container", "c", "", "`NAME` of the container (default: that of the annotation "+
+			"kubectl.kubernetes.io/default-container, or the first)")
+}
+
 func logs() *command.Command {
 	return &command.Command{
 		Name:    "logs",
@@ -165,9 +172,7 @@ func logs() *command.Command {
 		Short:   "print the log of a container, without an API server",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			rootDir := command.RootDirFlag(flags)
-			namespace := flags.StringP("namespace", "n", "", "`NAMESPACE` of the pod")
-			container := flags.StringP("container", "c", "",
-				"`NAME` of the container (default: that of the annotation kubectl.kubernetes.io/default-container, or the first)")
+			namespace, container := containerFlags(flags)
 			o := &corev1.PodLogOptions{}
 			flags.BoolVarP(&o.Follow, "follow", "f", false, "go on until the container ends")
 			flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the previous instance")
