@@ -251,7 +251,7 @@ func runAndRecord(ctx context.Context, o options, suite string, tb *testbed.Test
 	}
 	next.end(report)
 	if before != nil {
-		next.resume(before)
+		next.resume(before, report.skipped)
 	}
 	return report, next.write(filepath.Join(o.reports, "result.json"))
 }

@@ -77,9 +77,10 @@ func TestMatrix(t *testing.T) {
 }
 
 // TestResume checks that a run that resumes another leaves out what has passed, that a spec counts once, and as its
-// last run ended, that the machines may differ, and that runs in different environments are not mixed.
+// last run ended, that one that skips itself now has not failed, that the machines may differ, and that runs in
+// different environments are not mixed.
 func TestResume(t *testing.T) {
-	before := sample([]string{"a (x)"}, map[string]string{"b": "failed: x", "c": "failed: y"})
+	before := sample([]string{"a (x)"}, map[string]string{"b": "failed: x", "c": "failed: y", "e": "failed: z"})
 	if got, want := before.others(), []string{`--skip= a +\(x\)$`}; !slices.Equal(got, want) {
 		t.Errorf("arguments: got %q, want %q", got, want)
 	}
@@ -90,7 +91,7 @@ func TestResume(t *testing.T) {
 	if err := r.continues(before); err != nil {
 		t.Fatal(err)
 	}
-	r.resume(before)
+	r.resume(before, []string{"e"})
 	if want := []string{"a (x)", "b"}; !slices.Equal(r.Passed, want) {
 		t.Errorf("passed: got %q, want %q", r.Passed, want)
 	}

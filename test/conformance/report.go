@@ -30,9 +30,9 @@ func (s spec) passed() bool { return s.state == "passed" }
 
 // report is what the runner's report says: the specs that ran to their end, and how many others were chosen.
 type report struct {
-	specs []spec
-	// skipped is the number of specs that skipped themselves, notRun that of specs that the time limit left out or ended.
-	skipped, notRun int
+	specs   []spec
+	skipped []string // names of specs that skipped themselves
+	notRun  int      // number of specs that the time limit left out or ended
 }
 
 // suiteTimeout is in the message of a spec that the limit for all specs has ended.
@@ -77,16 +77,17 @@ func readReport(file string) (*report, error) {
 // suite counts only if it failed.
 func (all *report) add(r runnerSpec) bool {
 	isSpec := r.LeafNodeType == "It"
+	name := strings.TrimSpace(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "))
 	switch {
 	case r.State == "skipped" && r.Failure.Message != "" && isSpec: // the other skipped ones were not chosen
-		all.skipped++
+		all.skipped = append(all.skipped, name)
 		return true
 	case r.State == "skipped", r.State == "pending", r.State == "interrupted", !isSpec && r.State == "passed",
 		strings.Contains(r.Failure.Message, suiteTimeout):
 		return false
 	}
 	s := spec{
-		name:  strings.TrimSpace(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")),
+		name:  name,
 		state: r.State,
 		why:   r.Failure.Message,
 		took:  r.RunTime,
@@ -155,7 +156,7 @@ func judge(w io.Writer, report *report, known map[string]string) error {
 		return errors.New("no spec ran: see FOCUS, SKIP and LABEL")
 	}
 	table(w, report.specs)
-	fmt.Fprintf(w, "%d skipped themselves\n", report.skipped)
+	fmt.Fprintf(w, "%d skipped themselves\n", len(report.skipped))
 	var unknown, expected, gone []spec
 	for _, s := range report.specs {
 		_, listed := known[s.name]

@@ -95,8 +95,8 @@ func TestReportCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.specs) != 1 || got.skipped != 1 || got.notRun != 2 {
-		t.Errorf("got %d specs, %d skipped, %d not run, want 1, 1 and 2", len(got.specs), got.skipped, got.notRun)
+	if len(got.specs) != 1 || len(got.skipped) != 1 || got.notRun != 2 {
+		t.Errorf("got %d specs, %d skipped, %d not run, want 1, 1 and 2", len(got.specs), len(got.skipped), got.notRun)
 	}
 	if err := judge(&strings.Builder{}, got, nil); err == nil || !strings.Contains(err.Error(), "2 specs did not run") {
 		t.Errorf("got %v, want an error with the number of specs that did not run", err)

@@ -161,12 +161,13 @@ func (r *result) continues(before *result) error {
 	return nil
 }
 
-// resume adds what came before to the result of a run that resumed it.
-func (r *result) resume(before *result) {
+// resume adds what came before to the result of a run that resumed it, in which the skipped specs skipped themselves: a
+// spec that failed before and skips itself now does not apply to the machine.
+func (r *result) resume(before *result, skipped []string) {
 	r.Runs = append(before.Runs, r.Runs...)
 	again := func(name string) bool { return slices.Contains(before.Passed, name) }
 	r.Passed = append(before.Passed, slices.DeleteFunc(r.Passed, again)...)
-	for _, name := range r.Passed {
+	for _, name := range slices.Concat(r.Passed, skipped) {
 		delete(before.Failed, name)
 	}
 	for name, why := range before.Failed {
