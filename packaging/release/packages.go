@@ -51,9 +51,9 @@ Description: lightweight node agent for Kubernetes
 }
 
 // kubeletDeb is the package "nodelet-kubelet": the name that kubeadm calls and the unit that it starts. The drop-in
-// 10-kubeadm.conf, which says where the files of kubeadm are, comes with kubeadm's own package.
+// 10-kubeadm.conf, which says where the files of kubeadm are, comes with kubeadm's own package. Any version of nodelet
+// will do: an operator may upgrade one of the two first, and apt would then remove this one to repair a dependency.
 func kubeletDeb(o options, p parts, arch string) debPackage {
-	version := debVersion(o.version)
 	files := []file{
 		{path: "/usr/bin/kubelet", link: "nodelet"},
 		{path: "/usr/lib/systemd/system/kubelet.service", mode: 0o644, body: p.kubeletUnit},
@@ -63,9 +63,9 @@ func kubeletDeb(o options, p parts, arch string) debPackage {
 	}
 	return debPackage{
 		name:    "nodelet-kubelet",
-		version: version,
+		version: debVersion(o.version),
 		arch:    debArch(arch),
-		fields: fmt.Sprintf(`Depends: nodelet (= %s)
+		fields: fmt.Sprintf(`Depends: nodelet
 Provides: kubelet (= %s)
 Conflicts: kubelet
 Replaces: kubelet
@@ -76,7 +76,7 @@ Homepage: https://github.com/nodelet/nodelet
 Description: nodelet as the kubelet of this machine
  The program /usr/bin/kubelet and the unit kubelet.service, both nodelet, for
  kubeadm and other tools that set up a kubelet under its own name.
-`, version, p.kubernetes),
+`, p.kubernetes),
 		files: append(files, docFiles(o, p, "nodelet-kubelet")...),
 		scripts: map[string][]byte{
 			"postinst": script("deb/nodelet-kubelet.postinst"),

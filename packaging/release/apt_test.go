@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// aptGet runs apt-get as on a machine with these packages, and no others.
+func aptGet(t *testing.T, installed []debPackage, args ...string) string {
+	t.Helper()
+	var database strings.Builder
+	for _, p := range installed {
+		database.WriteString(tool(t, "dpkg-deb", "--field", write(t, p.name+".deb", p.write)))
+		database.WriteString("Status: install ok installed\n\n")
+	}
+	dir := t.TempDir()
+	status := filepath.Join(dir, "status")
+	if err := os.WriteFile(status, []byte(database.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return tool(t, "apt-get", append([]string{"-o", "Dir=" + dir, "-o", "Dir::State::status=" + status,
+		"-o", "APT::Architecture=amd64"}, args...)...)
+}
+
+// other returns a package that is not of nodelet.
+func other(name, fields string) debPackage {
+	return debPackage{
+		name:    name,
+		version: "1.37.2-1.1",
+		arch:    "amd64",
+		fields:  fields + "Description: x\n",
+		when:    testOptions().when(),
+	}
+}
+
+// TestUpgradeOfOnePackage has apt check a machine where only one of the two packages was upgraded. To repair a
+// dependency, apt would remove nodelet-kubelet, which stops the agent.
+func TestUpgradeOfOnePackage(t *testing.T) {
+	before, p := testOptions(), testParts()
+	after := before
+	after.version = "1.3.0"
+	for name, o := range map[string][2]options{"nodelet": {after, before}, "nodelet-kubelet": {before, after}} {
+		t.Run(name, func(t *testing.T) {
+			aptGet(t, []debPackage{other("mount", ""), nodeletDeb(o[0], p, "amd64", nil), kubeletDeb(o[1], p, "amd64")}, "check")
+		})
+	}
+}
