@@ -271,9 +271,19 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 		}
 	}
 	if !found {
-		return errors.New("nodelet is not installed under systemd by this command")
+		return i.nothingInstalled()
 	}
 	return nil
+}
+
+// nothingInstalled returns the error of an Uninstall that finds nothing to undo.
+func (i *Installer) nothingInstalled() error {
+	const text = "nodelet is not installed under systemd by this command"
+	if sameFile(i.path("/usr/bin/kubelet"), i.path(i.Program)) {
+		return errors.New(text + ", but by the package nodelet-kubelet: to go back to the kubelet, " +
+			"install the package kubelet in its place, such as with apt-get install kubelet")
+	}
+	return errors.New(text)
 }
 
 // leftRunning reports whether this program still runs as kubelet.service, although the files of the unit name another

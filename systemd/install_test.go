@@ -443,6 +443,26 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestUninstallOfThePackage checks that an operator whose kubelet is that of the package nodelet-kubelet, which the
+// command did not install, reads what to do.
+func TestUninstallOfThePackage(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	kubelet := filepath.Join(m.Root, "usr/bin/kubelet")
+	if err := os.Symlink("nodelet", kubelet); err != nil {
+		t.Fatal(err)
+	}
+	const advice = "install the package kubelet in its place"
+	if err := m.Uninstall(t.Context()); err == nil || !strings.Contains(err.Error(), advice) {
+		t.Errorf("got error %v, want %q in it", err, advice)
+	}
+	if err := errors.Join(os.Remove(kubelet), os.WriteFile(kubelet, nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Uninstall(t.Context()); err == nil || strings.Contains(err.Error(), advice) {
+		t.Errorf("another kubelet: got error %v, want one without this advice", err)
+	}
+}
+
 // TestUninstallIsNotInterrupted checks that a restoration that has begun does not end with the context of the command.
 func TestUninstallIsNotInterrupted(t *testing.T) {
 	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")

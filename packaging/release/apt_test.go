@@ -47,3 +47,17 @@ func TestUpgradeOfOnePackage(t *testing.T) {
 		})
 	}
 }
+
+// TestBackToKubelet has apt put the package kubelet in the place of nodelet-kubelet. kubeadm, which wants a kubelet,
+// stays.
+func TestBackToKubelet(t *testing.T) {
+	o, p := testOptions(), testParts()
+	kubelet := other("kubelet", "")
+	out := aptGet(t, []debPackage{other("mount", ""), other("kubeadm", "Depends: kubelet (>= 1.19.0)\n"),
+		nodeletDeb(o, p, "amd64", nil), kubeletDeb(o, p, "amd64")},
+		"--simulate", "install", write(t, "kubelet.deb", kubelet.write))
+	if strings.Count(out, "Remv ") != 1 || !strings.Contains(out, "Remv nodelet-kubelet ") ||
+		!strings.Contains(out, "Inst kubelet ") {
+		t.Errorf("got %s\nwant that kubelet replaces nodelet-kubelet, and nothing else", out)
+	}
+}
