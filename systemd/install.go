@@ -165,7 +165,8 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, fmt.Errorf("%s runs this node: use --own-unit, or run `systemctl disable --now %[1]s` first", ownUnit)
 	}
 	if i.Replaced() {
-		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s)", i.dropIn())
+		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s): to upgrade, install the newer package; "+
+			"to change its flags, run `nodelet systemd uninstall`, and install again", i.dropIn())
 	}
 	unit, err := systemctl(ctx, "cat", kubeletUnit)
 	if err != nil {

@@ -100,8 +100,9 @@ func TestInstallReplacesKubelet(t *testing.T) {
 	m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
 	m.check(m.ownUnitFile(), "")
 	m.check(m.calls, "restart --no-block kubelet.service\n")
-	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "already") {
-		t.Errorf("second install: got error %v, want one that says so", err)
+	err = m.Install(t.Context(), false, nil)
+	if err == nil || !strings.Contains(err.Error(), "already") || !strings.Contains(err.Error(), "to upgrade, ") {
+		t.Errorf("second install: got error %v, want one that says so, and what to do", err)
 	}
 	if err := m.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
@@ -301,8 +302,8 @@ func TestOnlyAKubeletIsReplaced(t *testing.T) {
 		if want == "" && err == nil {
 			continue
 		}
-		if err == nil || want == "" || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got error %v, want %q", command, err, want)
+		if err == nil || want == "" || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--own-unit") {
+			t.Errorf("%s: got error %v, want %q and advice to use --own-unit", command, err, want)
 		}
 		m.check(m.dropIn(), "")
 	}

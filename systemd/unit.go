@@ -62,6 +62,9 @@ ExecStart=%s%s %s
 %s`, kubelet.prefix, program, strings.Join(append([]string{kubelet.args}, flags...), " "), serviceText)
 }
 
+// byHand is the advice for a kubelet.service whose command takeOver cannot replace.
+const byHand = "run nodelet in its own unit, with the kubelet's flags: `nodelet systemd install --own-unit FLAG...`"
+
 // kubeletCommand returns the command of kubelet.service. It is an error if that is not the kubelet itself, because then
 // its arguments are not those of the kubelet. unit is the output of `systemctl cat kubelet.service`.
 func (i *Installer) kubeletCommand(unit string) (*command, error) {
@@ -79,13 +82,13 @@ func (i *Installer) kubeletCommand(unit string) (*command, error) {
 	c.args = strings.TrimSpace(c.args)
 	switch {
 	case strings.Contains(c.prefix, "@"):
-		return nil, errors.New("kubelet.service starts its program under another name (ExecStart=@…): replace it manually")
+		return nil, errors.New("kubelet.service starts its program under another name (ExecStart=@…): " + byHand)
 	case filepath.Base(c.program) != "kubelet":
 		return nil, fmt.Errorf("kubelet.service starts %s, not a program called kubelet, so the kubelet's flags are "+
-			"not known: replace it manually", c.program)
+			"not known: %s", c.program, byHand)
 	case isScript(i.path(c.program)):
 		return nil, fmt.Errorf("kubelet.service starts the kubelet through %s, which is a script, so the kubelet's flags "+
-			"are not known: replace it manually", c.program)
+			"are not known: %s", c.program, byHand)
 	}
 	return c, nil
 }
@@ -122,7 +125,7 @@ func execStart(unit string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("kubelet.service starts %d programs, not one: replace it manually", len(found))
+	return "", fmt.Errorf("kubelet.service starts %d programs, not one: %s", len(found), byHand)
 }
 
 // commandFile returns the drop-in with the last ExecStart; "" if that is in the unit itself. `systemctl cat` prints the

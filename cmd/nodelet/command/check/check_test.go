@@ -229,6 +229,17 @@ func TestNetwork(t *testing.T) {
 	want(t, "agent", newMachine(t, nil, away, "--network=agent").network(t.Context()), "ok nodelet sets it up")
 }
 
+// listen lets a runtime answer, and returns the flag with which nodelet finds it.
+func listen(t *testing.T, rt *fake.Runtime) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	if err := rt.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rt.Close)
+	return "--container-runtime-endpoint=unix://" + socket
+}
+
 // TestNetworkOfRuntime checks that the directories of the runtime count, and that nodelet sets up the network by itself
 // only if there is neither another one nor a cluster.
 func TestNetworkOfRuntime(t *testing.T) {
@@ -236,12 +247,7 @@ func TestNetworkOfRuntime(t *testing.T) {
 	rt.CgroupDriver = runtimeapi.CgroupDriver_SYSTEMD
 	rt.Info = map[string]string{"config": `{"cni":{"confDir":"/of/runtime","binDirs":["/of/runtime/bin"]}}`}
 	rt.SetCondition(runtimeapi.NetworkReady, false, "", "no network")
-	socket := filepath.Join(t.TempDir(), "cri.sock")
-	if err := rt.Listen(socket); err != nil {
-		t.Fatal(err)
-	}
-	defer rt.Close()
-	endpoint := "--container-runtime-endpoint=unix://" + socket
+	endpoint := listen(t, rt)
 	files := map[string]string{"/of/runtime/10-pods.conflist": `{"name":"pods","plugins":[{"type":"bridge"}]}`,
 		"/of/runtime/bin/bridge": ""}
 	want(t, "its directories", newMachine(t, files, endpoint).network(t.Context()), "ok network pods in /of/runtime")
@@ -286,6 +292,21 @@ func TestRuntimeIsAway(t *testing.T) {
 	want(t, "away", got, "problem nothing answers at unix:///nonexistent/containerd.sock")
 	if !strings.Contains(got[0].Advice, "there is unix:///run/crio/crio.sock") {
 		t.Errorf("got advice %q, want the socket that exists", got[0].Advice)
+	}
+}
+
+// TestUnreadyRuntime checks that the advice names the command that shows the log of the runtime.
+func TestUnreadyRuntime(t *testing.T) {
+	rt := fake.New()
+	rt.SetCondition(runtimeapi.RuntimeReady, false, "", "no snapshotter")
+	m := newMachine(t, nil, listen(t, rt))
+	for _, line := range []string{"problem it is not ready: no snapshotter", "problem it does not report its status"} {
+		got := m.runtime(t.Context())
+		want(t, "unready", got, "ok containerd", "ok driver", line)
+		if advice := got[2].Advice; !strings.Contains(advice, "journalctl -u containerd") {
+			t.Errorf("%s: got advice %q, want the command for the log", line, advice)
+		}
+		rt.Inject(&fake.Fault{Verb: "Status", Err: errors.New("broken")})
 	}
 }
 

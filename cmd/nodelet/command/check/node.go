@@ -30,6 +30,9 @@ import (
 // runtimeLimit bounds a call to the container runtime.
 const runtimeLimit = 5 * time.Second
 
+// runtimeLog is the advice for a container runtime that answers, but does not work.
+const runtimeLog = "see its log: journalctl -u containerd, or -u crio for CRI-O"
+
 func (m *Machine) runtime(ctx context.Context) []Result {
 	endpoint := m.Config.Kubelet.ContainerRuntimeEndpoint
 	client, err := m.dial()
@@ -52,13 +55,13 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 	all = append(all, m.driver(ctx, client)...)
 	s, err := client.Status(ctx)
 	if err != nil {
-		return append(all, result("runtime", Problem, "it does not report its status: "+err.Error(), "see its log")...)
+		return append(all, result("runtime", Problem, "it does not report its status: "+err.Error(), runtimeLog)...)
 	}
 	for _, c := range s.GetStatus().GetConditions() {
 		switch {
 		case c.Status:
 		case c.Type == runtimeapi.RuntimeReady:
-			all = append(all, result("runtime", Problem, "it is not ready: "+c.Message, "see its log")...)
+			all = append(all, result("runtime", Problem, "it is not ready: "+c.Message, runtimeLog)...)
 		case c.Type == runtimeapi.NetworkReady && !m.ownNetwork(m.dirs(ctx, client)):
 			level := Warning // a network add-on may come with the cluster
 			if m.Config.Network.Mode == manager.ModeRuntime {
