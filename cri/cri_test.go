@@ -453,6 +453,9 @@ func TestServiceIsMissing(t *testing.T) {
 		if status.Code(err) != codes.Unimplemented || cri.IsUnimplemented(err) == missing {
 			t.Errorf("service missing %v: got unimplemented %v of %v", missing, cri.IsUnimplemented(err), err)
 		}
+		if got := strings.Contains(cri.Remedy(err), "disabled_plugins"); got != missing {
+			t.Errorf("service missing %v: got remedy %q", missing, cri.Remedy(err))
+		}
 		check(t, c.Close())
 		server.Stop()
 	}

@@ -61,8 +61,20 @@ func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
 // IsUnimplemented reports whether the runtime does not support the call. A server without any CRI service is no runtime
 // yet: containerd answers so as long as it cannot load its CRI plugin.
-func IsUnimplemented(err error) bool {
-	return is(err, codes.Unimplemented) && !strings.Contains(err.Error(), "unknown service")
+func IsUnimplemented(err error) bool { return is(err, codes.Unimplemented) && !noService(err) }
+
+// noService reports whether the server has no CRI service.
+func noService(err error) bool {
+	return is(err, codes.Unimplemented) && strings.Contains(err.Error(), "unknown service")
+}
+
+// Remedy returns what an operator can do about a runtime that does not answer Version.
+func Remedy(err error) string {
+	if noService(err) {
+		return "load the CRI plugin of containerd: remove cri from disabled_plugins in /etc/containerd/config.toml, " +
+			"and restart containerd"
+	}
+	return "start the container runtime, such as with systemctl start containerd"
 }
 
 // IsDeadline reports whether the call timed out: by the caller's context, by its own limit or, for ExecSync, by that of

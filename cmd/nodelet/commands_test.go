@@ -261,7 +261,7 @@ func TestInstallChecksPackageFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "nodelet: the container runtime at unix:///nonexistent.sock does not answer"
+	const want = "nodelet: no container runtime answers at unix:///nonexistent.sock"
 	if got := m.run(t, "nodelet systemd install --own-unit --dry-run"); !strings.HasPrefix(got, want) {
 		t.Errorf("got %s, want %q", got, want)
 	}

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -289,7 +290,7 @@ func TestRuntimeIsAway(t *testing.T) {
 	}
 	defer l.Close()
 	got := m.runtime(t.Context())
-	want(t, "away", got, "problem nothing answers at unix:///nonexistent/containerd.sock")
+	want(t, "away", got, "problem at unix:///nonexistent/containerd.sock: connection error: ")
 	if !strings.Contains(got[0].Advice, "there is unix:///run/crio/crio.sock") {
 		t.Errorf("got advice %q, want the socket that exists", got[0].Advice)
 	}
@@ -307,6 +308,23 @@ func TestUnreadyRuntime(t *testing.T) {
 			t.Errorf("%s: got advice %q, want the command for the log", line, advice)
 		}
 		rt.Inject(&fake.Fault{Verb: "Status", Err: errors.New("broken")})
+	}
+}
+
+// TestRuntimeWithoutCRI checks that the advice for a containerd that has no CRI plugin is another than to start it.
+func TestRuntimeWithoutCRI(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	defer server.Stop()
+	go func() { _ = server.Serve(l) }()
+	got := newMachine(t, nil, "--container-runtime-endpoint=unix://"+socket).runtime(t.Context())
+	want(t, "no CRI", got, "problem no container runtime answers at unix://"+socket+": unknown service runtime.v1")
+	if !strings.Contains(got[0].Advice, "disabled_plugins") {
+		t.Errorf("got advice %q, want how to load the plugin", got[0].Advice)
 	}
 }
 

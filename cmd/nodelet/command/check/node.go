@@ -42,11 +42,12 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 	defer client.Close()
 	v, err := client.Version(ctx)
 	if err != nil {
-		advice := "start the container runtime, such as with systemctl start containerd"
+		advice := cri.Remedy(err)
 		if others := cri.Sockets(m.Root, endpoint); len(others) > 0 {
-			advice = "start it, or set containerRuntimeEndpoint; there is " + strings.Join(others, ", ")
+			advice += "; or set containerRuntimeEndpoint: there is " + strings.Join(others, ", ")
 		}
-		return result("runtime", Problem, "nothing answers at "+endpoint, advice)
+		text := fmt.Sprintf("no container runtime answers at %s: %s", endpoint, cri.Message(err))
+		return result("runtime", Problem, text, advice)
 	}
 	all := result("runtime", OK, fmt.Sprintf("%s %s at %s", v.RuntimeName, v.RuntimeVersion, endpoint), "")
 	for _, flaw := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {

@@ -128,8 +128,8 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 	defer client.Close()
 	v, err := client.Version(c.Context)
 	if err != nil {
-		return fmt.Errorf("the container runtime at %s does not answer, so nodelet could not run pods: start it first",
-			endpoint)
+		return fmt.Errorf("no container runtime answers at %s, so nodelet could not run pods: %s: %s",
+			endpoint, cri.Message(err), cri.Remedy(err))
 	}
 	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
 	return nil

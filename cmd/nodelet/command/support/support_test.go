@@ -62,8 +62,8 @@ func TestChecksOfRunningAgent(t *testing.T) {
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}
-	if text := unpack(t, &out); !strings.Contains(text, "nothing answers at "+runtime) {
-		t.Errorf("got %s, want that nothing answers at %s", text, runtime)
+	if text := unpack(t, &out); !strings.Contains(text, "no container runtime answers at "+runtime) {
+		t.Errorf("got %s, want that none answers at %s", text, runtime)
 	}
 }
 
