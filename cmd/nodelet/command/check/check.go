@@ -58,7 +58,7 @@ func (m *Machine) All(ctx context.Context) []Result {
 	var all []Result
 	for _, check := range []func(context.Context) []Result{
 		m.user, m.kernel, m.cgroups, m.runtime, m.network, m.tools, m.ports, m.limits, m.swap, m.clock, m.disk,
-		m.identity, m.files, m.manifests,
+		m.identity, m.cluster, m.files, m.manifests,
 	} {
 		all = append(all, check(ctx)...)
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -345,6 +346,38 @@ func TestIdentity(t *testing.T) {
 	files := map[string]string{"/k": kubeconfig(t, -1), "/b": ""}
 	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")
+}
+
+// TestPackagedConfiguration checks the configuration of the package: as it is, without a cluster, and with the settings
+// for a cluster that are commented out, which must be all that a node of a cluster needs.
+func TestPackagedConfiguration(t *testing.T) {
+	text, err := os.ReadFile("../../../../packaging/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	for name, c := range map[string]struct {
+		text  string
+		args  []string
+		lines []string
+	}{
+		"alone": {string(text), nil, nil},
+		"joined": {string(text), []string{"--kubeconfig=/k"}, []string{
+			"warning authentication.x509.clientCAFile is not set", "warning clusterDNS is not set"}},
+		"joined as the comments say": {regexp.MustCompile(`(?m)^( *)#(\S)`).ReplaceAllString(string(text), "$1$2"),
+			[]string{"--kubeconfig=/k"}, nil},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := newMachine(t, nil, append(c.args, "--config="+file)...)
+		want(t, name, m.cluster(t.Context()), c.lines...)
+		want(t, name, settings(m.Config), "ok all settings")
+	}
+	for _, flags := range []string{"--anonymous-auth=true --authorization-mode=AlwaysAllow", "--enable-server=false"} {
+		m := newMachine(t, nil, append(strings.Fields(flags), "--kubeconfig=/k", "--cluster-dns=10.96.0.10")...)
+		want(t, flags, m.cluster(t.Context()))
+	}
 }
 
 // kubeconfig returns a kubeconfig with a certificate that ends some days, and a minute, after the time of newMachine.

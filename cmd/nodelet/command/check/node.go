@@ -240,6 +240,25 @@ func (m *Machine) identity(context.Context) []Result {
 	return result("identity", OK, fmt.Sprintf("client certificate valid for %d days", int(left.Hours()/24)), "")
 }
 
+// cluster looks for the settings that a node needs only in a cluster.
+func (m *Machine) cluster(context.Context) []Result {
+	k := &m.Config.Kubelet
+	if m.Config.Paths.Kubeconfig == "" {
+		return nil
+	}
+	var all []Result
+	open := *k.Authentication.Anonymous.Enabled && k.Authorization.Mode == "AlwaysAllow"
+	if *k.EnableServer && !open && k.Authentication.X509.ClientCAFile == "" {
+		all = append(all, result("cluster", Warning, "authentication.x509.clientCAFile is not set: the node refuses the API "+
+			"server, so kubectl logs and exec fail", "set it to the CA of the cluster, such as /etc/kubernetes/pki/ca.crt")...)
+	}
+	if len(k.ClusterDNS) == 0 {
+		all = append(all, result("cluster", Warning, "clusterDNS is not set: pods cannot resolve the names of services",
+			"set it to the address of the cluster's DNS service, such as 10.96.0.10")...)
+	}
+	return all
+}
+
 // files reads the files that settings name, as the agent does when it starts.
 func (m *Machine) files(context.Context) []Result {
 	var all []Result
