@@ -224,6 +224,23 @@ esac`)
 	}
 }
 
+// TestFailedUpgrade: a node that ran nodelet before keeps it, and the state of each node of the batch that was tried is
+// collected.
+func TestFailedUpgrade(t *testing.T) {
+	c := newCluster(t, "a", "b", "c")
+	for _, node := range []string{"a", "b", "c"} {
+		c.write(node+".agent", "v1.37.2+nodelet.0")
+	}
+	c.write("b.after", `case "$2" in *dpkg*) echo False > "$CLUSTER/b.ready" ;; esac`)
+	if out, code := c.takeOver("--batches=3", "a", "b", "c"); code != 1 || !strings.Contains(out, "node b is not Ready") {
+		t.Errorf("got exit code %d: %s", code, out)
+	}
+	const want = "a: cd /var/tmp && nodelet support\nb: cd /var/tmp && nodelet support"
+	if got := strings.Join(c.commands(), "\n"); got != want {
+		t.Errorf("got commands\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestPodsThatEnd: pods that are gone or being deleted do not stop a rollout.
 func TestPodsThatEnd(t *testing.T) {
 	c := newCluster(t, "a")
