@@ -312,6 +312,79 @@ func TestUnreachableNode(t *testing.T) {
 	}
 }
 
+// onNodes are the stand-ins beside which a playbook runs. Ansible wraps commands into scripts, so each program of
+// a node acts by itself. NODE.PROGRAM is sourced after a program, with its arguments.
+var onNodes = map[string]string{
+	"ssh": `#!/bin/bash
+while [[ $1 == -* ]]; do [[ $1 != -[op] ]] || shift; shift; done
+export NODE=$1; shift
+eval "$*"
+`,
+	"test": `#!/bin/bash
+[ -e "$CLUSTER/$NODE.unit" ]
+`,
+	"dpkg": `#!/bin/bash
+echo "$NODE: dpkg" >> "$CLUSTER/log"
+[ ! -e "$CLUSTER/$NODE.dpkg" ] || . "$CLUSTER/$NODE.dpkg"
+`,
+	"nodelet": `#!/bin/bash
+echo "$NODE: $*" >> "$CLUSTER/log"
+case "$*" in
+  "systemd install"*) echo v1.37.2+nodelet.1 > "$CLUSTER/$NODE.agent"; touch "$CLUSTER/$NODE.unit" ;;
+  "systemd uninstall"*)
+    echo v1.37.2 > "$CLUSTER/$NODE.agent"; rm "$CLUSTER/$NODE.unit"; echo True > "$CLUSTER/$NODE.ready" ;;
+esac
+[ ! -e "$CLUSTER/$NODE.nodelet" ] || . "$CLUSTER/$NODE.nodelet"
+`,
+	"rollout": `#!/bin/bash
+exec "$ROLLOUT" "$1" --settle=0 "${@:2}"
+`,
+}
+
+// TestPlaybookStops: each problem of a node ends the playbook before the next batch, and restores the kubelet where it
+// was replaced. As long as none of the batch was taken over, none is.
+func TestPlaybookStops(t *testing.T) {
+	if _, err := exec.LookPath("ansible-playbook"); err != nil {
+		t.Skip("ansible-playbook is not installed")
+	}
+	rollout, err := filepath.Abs("nodelet-rollout")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		program, does string
+		restores      bool
+	}{
+		"package": {"dpkg", "exit 1", false},
+		"check":   {"nodelet", `[[ "$1" != check ]] || exit 2`, false},
+		"install": {"nodelet", `[[ "$2" != install ]] || exit 1`, true},
+		"ready":   {"nodelet", `[[ "$2" != install ]] || echo False > "$CLUSTER/$NODE.ready"`, true},
+	} {
+		c := newCluster(t, "a", "b", "c", "d")
+		for program, text := range onNodes {
+			c.write(program, text)
+		}
+		c.write("b."+test.program, test.does)
+		cmd := exec.Command("ansible-playbook", "-i", "a,b,c,d,", "ansible/rollout.yaml", "-e", "ansible_become=false",
+			"-e", `{"nodelet_batches":[1,2]}`, "-e", "nodelet_watch=0", "-e", "nodelet_rollout="+c.dir+"/rollout",
+			"-e", "nodelet_package="+c.dir+"/nodelet.deb", "-e", "ansible_python_interpreter=auto_silent")
+		cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "ROLLOUT="+rollout, "PATH="+c.dir+":"+os.Getenv("PATH"),
+			"ANSIBLE_HOME="+c.dir, "ANSIBLE_SSH_EXECUTABLE="+c.dir+"/ssh", "ANSIBLE_SSH_TRANSFER_METHOD=piped",
+			"LC_ALL=C.UTF-8")
+		out, err := cmd.CombinedOutput()
+		log := c.read("log")
+		if err == nil || !strings.Contains(log, "a: systemd install") || strings.Contains(log, "d: ") {
+			t.Errorf("%s: got error %v, commands\n%s\n%s", name, err, log, out)
+		}
+		if got := strings.Contains(log, "b: systemd uninstall"); got != test.restores {
+			t.Errorf("%s: kubelet restored: got %t, want %t: %s", name, got, test.restores, log)
+		}
+		if !test.restores && strings.Contains(log, "c: systemd install") {
+			t.Errorf("%s: a node of the same batch was taken over: %s", name, log)
+		}
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	c := newCluster(t, "a")
 	for want, args := range map[string][]string{
