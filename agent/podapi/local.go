@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/listener"
 	"github.com/nodelet/nodelet/kube/server"
 )
@@ -32,22 +33,22 @@ type Local struct {
 	Pods *Server
 }
 
-// Serve answers at the socket below rootDir until ctx ends.
-func (l *Local) Serve(ctx context.Context, rootDir string, log *slog.Logger) {
+// Serve answers at the socket below the root directory until ctx ends.
+func (l *Local) Serve(ctx context.Context, paths config.Paths, log *slog.Logger) {
 	server := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
-		Handler:           l.handler(),
+		Handler:           l.handler(paths),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	listener.Serve(ctx, func() (net.Listener, error) {
-		return listener.Unix(filepath.Join(rootDir, localSocket), 0o750, 0o600)
+		return listener.Unix(filepath.Join(paths.Root, localSocket), 0o750, 0o600)
 	}, server.Serve, func(err error, retryIn time.Duration) {
 		log.Warn("cannot serve the commands of nodelet", "err", err, "retryIn", retryIn)
 	})
 }
 
-func (l *Local) handler() http.Handler {
+func (l *Local) handler(paths config.Paths) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
 		all, err := l.Supervisor.Explain(r.Context())
@@ -60,6 +61,9 @@ func (l *Local) handler() http.Handler {
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { answer(w, l.Node(), nil) })
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, l.Configuration(), nil)
+	})
+	mux.HandleFunc("GET /certificates", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, paths.Certificates, nil)
 	})
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {
 		all, err := l.Pods.Pods(r.Context())

@@ -69,6 +69,11 @@ func (c *Client) Configuration(ctx context.Context) (raw json.RawMessage, err er
 	return raw, c.get(ctx, "/configuration", &raw)
 }
 
+// CertificateDir returns where the agent keeps its certificates.
+func (c *Client) CertificateDir(ctx context.Context) (dir string, err error) {
+	return dir, c.get(ctx, "/certificates", &dir)
+}
+
 // Logs writes the log of a container to out. TailLines, Follow, Previous and Timestamps of the options count.
 func (c *Client) Logs(ctx context.Context, of server.Container, o *corev1.PodLogOptions, out io.Writer) error {
 	q := url.Values{}

@@ -49,7 +49,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 		Configuration: func() any { return p.cfg.Kubelet.InUse(x.machine.cgroups.Driver()) },
 		Pods:          api,
 	}
-	p.Start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths.Root, p.log) })
+	p.Start(func(ctx context.Context) { local.Serve(ctx, p.cfg.Paths, p.log) })
 	if serving == nil {
 		return nil
 	}

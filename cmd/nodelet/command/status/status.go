@@ -5,6 +5,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -38,8 +39,9 @@ type Report struct {
 	OS         string      `json:"os,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
 	Conditions []condition `json:"conditions,omitempty"`
-	// Certificates are those in the directory pki below the root directory.
-	Certificates []certificate `json:"certificates,omitempty"`
+	// Certificates are those in CertificateDir, the directory of the agent; if it does not answer, the default one.
+	Certificates   []certificate `json:"certificates,omitempty"`
+	CertificateDir string        `json:"certificateDir"`
 	// Waiting says why the pods are not known, such as that the container runtime does not answer.
 	Waiting   string   `json:"waiting,omitempty"`
 	Pods      int      `json:"pods"`
@@ -94,14 +96,16 @@ func Collect(c command.Call, rootDir string) *Report {
 	if i.Booted() == nil {
 		r.Units, _ = i.Agents(c.Context) // without systemctl there is nothing to say
 	}
-	r.Certificates = certificates(filepath.Join(rootDir, "pki"))
 	client := podapi.NewClient(rootDir)
 	node, err := client.Node(c.Context)
 	if err != nil {
 		r.Error = err.Error()
+		r.readCertificates(c.Root, defaultCertificateDir)
 		return r
 	}
 	r.describe(node)
+	dir, _ := client.CertificateDir(c.Context) // an agent of an earlier version does not tell it
+	r.readCertificates(c.Root, cmp.Or(dir, defaultCertificateDir))
 	pods, err := client.Explain(c.Context)
 	if err != nil {
 		r.Waiting = err.Error()
@@ -138,19 +142,21 @@ func (r *Report) count(pods []*agent.Explanation) {
 	}
 }
 
-// certificates reads the ends of the node's certificates.
-func certificates(dir string) []certificate {
-	var all []certificate
+// defaultCertificateDir is the default of --cert-dir.
+const defaultCertificateDir = "/var/lib/kubelet/pki"
+
+// readCertificates reads the ends of the node's certificates.
+func (r *Report) readCertificates(root, dir string) {
+	r.CertificateDir = dir
 	for _, name := range []string{"client", "server"} {
-		text, err := os.ReadFile(filepath.Join(dir, "kubelet-"+name+"-current.pem"))
+		text, err := os.ReadFile(filepath.Join(root, dir, "kubelet-"+name+"-current.pem"))
 		if err != nil {
 			continue
 		}
 		if chain, err := cert.ParseCertsPEM(text); err == nil {
-			all = append(all, certificate{name, chain[0].NotAfter})
+			r.Certificates = append(r.Certificates, certificate{name, chain[0].NotAfter})
 		}
 	}
-	return all
 }
 
 // shownPods bounds the pods that the text names.
@@ -216,5 +222,8 @@ func (r *Report) writeCertificates(line func(name, format string, args ...any), 
 		} else {
 			line("certificate", "%s, valid for %s", c.Name, duration.HumanDuration(left))
 		}
+	}
+	if r.Error != "" && len(r.Certificates) == 0 {
+		line("certificate", "none in %s, the default of --cert-dir", r.CertificateDir)
 	}
 }
