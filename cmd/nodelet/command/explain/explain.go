@@ -43,6 +43,7 @@ func Command() *command.Command {
 		Short:   "show what each pod on this node is doing, what it waits for, and how its containers ended",
 		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is set if the agent cannot answer, for example
 because the container runtime does not answer.`,
+		Exit: "Exit codes: 0 also if pods are not ready, 1 if the agent cannot answer or has no such pod.",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			o := options{
 				rootDir:   command.RootDirFlag(flags),

@@ -75,7 +75,8 @@ func validate() *command.Command {
 		Args:       "[FLAG]...",
 		AgentFlags: true,
 		Short:      "check the FLAGs and the configuration files that they name, without starting anything",
-		Exit:       "Exit codes: 0 if they are valid, 1 if a file is wrong, 2 if a flag is wrong; see also nodelet check.",
+		Exit: `Exit codes: 0 if they are valid; 1 if a value or a file is not valid, or if pods rely on a setting without
+effect; 2 if a flag is unknown or has a value of the wrong type. See also nodelet check.`,
 		Setup: func(*pflag.FlagSet) command.Run {
 			return func(c command.Call) error {
 				cfg, err := config.Load(c.Args)
