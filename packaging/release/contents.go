@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,7 @@ type parts struct {
 	man5, man8         []byte
 	license, copyright []byte
 	readme, changelog  []byte
+	tools              []file
 	kubernetes         string // version of Kubernetes without "v", such as 1.37.2
 	licenses           licenses
 }
@@ -66,7 +69,30 @@ func readParts(ctx context.Context, o options, program string) (parts, error) {
 			*into, err = os.ReadFile(filepath.Join(o.root, name))
 		}
 	}
+	if err == nil {
+		p.tools, err = readTools(o.root)
+	}
 	return p, err
+}
+
+// readTools reads the files of the source tree that help to run many nodes. Only the archive has them.
+func readTools(root string) (all []file, err error) {
+	tree := os.DirFS(filepath.Join(root, "packaging"))
+	for _, dir := range []string{"rollout", "prometheus"} {
+		err = errors.Join(err, fs.WalkDir(tree, dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".test.yaml") {
+				return err
+			}
+			f := file{path: name, mode: 0o644}
+			if info, err := d.Info(); err == nil && info.Mode()&0o100 != 0 {
+				f.mode = 0o755
+			}
+			f.body, err = fs.ReadFile(tree, name)
+			all = append(all, f)
+			return err
+		}))
+	}
+	return all, err
 }
 
 // installed returns the files that both kinds of packages install. /etc/kubernetes is not among them: it belongs to
@@ -86,7 +112,7 @@ func installed(p parts, binary []byte) []file {
 
 // archiveFiles returns the files of the .tar.gz, below its one directory.
 func archiveFiles(p parts, binary []byte) []file {
-	return []file{
+	return append([]file{
 		{path: "nodelet", mode: 0o755, body: binary},
 		{path: "README.md", mode: 0o644, body: p.readme},
 		{path: "CHANGELOG.md", mode: 0o644, body: p.changelog},
@@ -99,7 +125,7 @@ func archiveFiles(p parts, binary []byte) []file {
 		{path: "completion/nodelet.bash", mode: 0o644, body: p.completion["bash"]},
 		{path: "completion/_nodelet", mode: 0o644, body: p.completion["zsh"]},
 		{path: "completion/nodelet.fish", mode: 0o644, body: p.completion["fish"]},
-	}
+	}, p.tools...)
 }
 
 // imageFiles returns the files of the container image.

@@ -161,12 +161,27 @@ func TestRPM(t *testing.T) {
 	checkInstalled(t, root)
 }
 
-// TestArchive checks that the .tar.gz has one directory with the program, the notices and the documents.
+// TestArchive checks that the .tar.gz has one directory with the program, the notices, the documents, and the tools for
+// many nodes.
 func TestArchive(t *testing.T) {
-	o := testOptions()
+	o, p := testOptions(), testParts()
+	var err error
+	if p.tools, err = readTools("../.."); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.tools {
+		if script := f.path == "rollout/nodelet-rollout"; f.mode != 0o644 && !script || f.mode != 0o755 && script {
+			t.Errorf("%s: got mode %o", f.path, f.mode)
+		}
+		if strings.Contains(f.path, "test") {
+			t.Errorf("got %s, want no tests", f.path)
+		}
+	}
 	files := untar(t, write(t, "a.tar.gz",
-		archive{dir: "nodelet-1", files: archiveFiles(testParts(), []byte("program")), when: o.when()}.write), true)
-	for _, name := range []string{"nodelet-1/nodelet", "nodelet-1/LICENSE", "nodelet-1/man/", "nodelet-1/man/nodelet.8"} {
+		archive{dir: "nodelet-1", files: archiveFiles(p, []byte("program")), when: o.when()}.write), true)
+	for _, name := range []string{"nodelet-1/nodelet", "nodelet-1/LICENSE", "nodelet-1/man/", "nodelet-1/man/nodelet.8",
+		"nodelet-1/rollout/nodelet-rollout", "nodelet-1/rollout/ansible/roles/nodelet/tasks/main.yaml",
+		"nodelet-1/prometheus/nodelet.rules.yaml", "nodelet-1/prometheus/nodelet.dashboard.json"} {
 		if _, ok := files[name]; !ok {
 			t.Errorf("got no file %s, want it", name)
 		}
