@@ -227,10 +227,10 @@ spec: build ## check each promise of SPECIFICATION.md in a run of all benchmarks
 	@go run ./test/bench/spec bin/spec/*.json
 
 .PHONY: performance
-performance: ## keep the records of the last `make spec`, and write docs/performance.md from all that are kept
+performance: ## keep the records of the last `make spec`, if any, and write docs/performance.md from all that are kept
 	@echo "==> bin/spec -> docs/performance, docs/performance.md"
 	@mkdir -p docs/performance
-	@for f in bin/spec/*.json; do cp "$$f" "docs/performance/$$(git log -1 --format=%cs-%h)-$${f##*/}"; done
+	@for f in $(wildcard bin/spec/*.json); do cp "$$f" "docs/performance/$$(git log -1 --format=%cs-%h)-$${f##*/}"; done
 	@go run ./test/bench/spec -page docs/performance.md docs/performance/*.json
 
 .PHONY: deb

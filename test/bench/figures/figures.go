@@ -92,10 +92,17 @@ func (s Sides) Measures() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Quantile returns the q-quantile of samples by the nearest-rank method. Samples are not empty.
+// Quantile returns the q-quantile of samples: the value at the share q of the way from the least sample to the
+// greatest one, in steps of one sample. Between two samples it is interpolated, so the median (0.5) of an even number
+// is the mean of the two in the middle. Samples are not empty.
 func Quantile(samples []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(samples))
-	return s[min(len(s)-1, int(q*float64(len(s))))]
+	below, part := math.Modf(q * float64(len(s)-1))
+	lower := s[int(below)]
+	if part == 0 {
+		return lower
+	}
+	return lower + part*(s[int(below)+1]-lower)
 }
 
 // Number prints a figure with as many digits as it is worth.
@@ -110,7 +117,7 @@ func Number(f float64) string {
 // median to that of each other side.
 func (s Sides) Table() [][]string {
 	sides := s.Names()
-	header := append([]string{"measure (p50 / p90 / p99 / max)"}, sides...)
+	header := append([]string{"measure: p50 / p90 / p99 / max (n)"}, sides...)
 	for _, side := range sides {
 		if side != nodelet {
 			header = append(header, nodelet+"/"+side)
@@ -132,20 +139,24 @@ func (s Sides) Table() [][]string {
 	return rows
 }
 
-// spread prints p50, p90, p99 (of 100 samples or more) and the maximum; one number if all samples are equal, "-" if
-// there are none.
+// spread prints p50, p90 (of ten samples or more), p99 (of 100 or more), the maximum, and in parentheses the number of
+// samples; one figure and the number if all samples are equal, "-" if there are none.
 func spread(samples []float64) string {
 	if len(samples) == 0 {
 		return "-"
 	}
+	number := fmt.Sprintf(" (%d)", len(samples))
 	if Quantile(samples, 0) == Quantile(samples, 1) {
-		return Number(samples[0])
+		return Number(samples[0]) + number
 	}
-	text := Number(Quantile(samples, 0.5)) + " / " + Number(Quantile(samples, 0.9))
+	text := Number(Quantile(samples, 0.5))
+	if len(samples) >= 10 {
+		text += " / " + Number(Quantile(samples, 0.9))
+	}
 	if len(samples) >= 100 {
 		text += " / " + Number(Quantile(samples, 0.99))
 	}
-	return text + " / " + Number(Quantile(samples, 1))
+	return text + " / " + Number(Quantile(samples, 1)) + number
 }
 
 // ratio prints the ratio of the medians of a and b, or "-" if there is none.

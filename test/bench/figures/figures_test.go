@@ -106,17 +106,44 @@ func TestPromiseKeeps(t *testing.T) {
 	}
 }
 
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		samples []float64
+		q, want float64
+	}{
+		{[]float64{7}, 0.5, 7},
+		{[]float64{7}, 0.9, 7},
+		{[]float64{20, 10}, 0, 10},
+		{[]float64{20, 10}, 0.5, 15},
+		{[]float64{20, 10}, 1, 20},
+		{[]float64{30, 10, 20}, 0.5, 20},
+		{[]float64{40, 10, 30, 20}, 0.5, 25},
+		{[]float64{0, 10, 20, 30, 40, 50}, 0.9, 45},
+	} {
+		if got := Quantile(c.samples, c.q); got != c.want {
+			t.Errorf("quantile %v of %v: got %v, want %v", c.q, c.samples, got, c.want)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	s := Sides{}
-	for _, ms := range []float64{100, 300, 200} {
-		s.Note("floor", "start, ms", ms)
-		s.Note("nodelet", "start, ms", ms/2)
+	for i := range 101 {
+		s.Note("floor", "start, ms", float64(1000+10*i))
 	}
+	for i := range 11 {
+		s.Note("nodelet", "start, ms", float64(500+10*i))
+	}
+	s.Note("floor", "end, ms", 20)
+	s.Note("nodelet", "end, ms", 10)
+	s.Note("nodelet", "end, ms", 20)
+	s.Note("nodelet", "size, MiB", 28)
 	s.Note("nodelet", "size, MiB", 28)
 	want := [][]string{
-		{"measure (p50 / p90 / p99 / max)", "floor", "nodelet", "nodelet/floor"},
-		{"size, MiB", "-", "28.0", "-"},
-		{"start, ms", "200 / 300 / 300", "100 / 150 / 150", "0.50"},
+		{"measure: p50 / p90 / p99 / max (n)", "floor", "nodelet", "nodelet/floor"},
+		{"end, ms", "20.0 (1)", "15.0 / 20.0 (2)", "0.75"},
+		{"size, MiB", "-", "28.0 (2)", "-"},
+		{"start, ms", "1500 / 1900 / 1990 / 2000 (101)", "550 / 590 / 600 (11)", "0.37"},
 	}
 	if got := s.Table(); !reflect.DeepEqual(got, want) {
 		t.Errorf("table: got %q, want %q", got, want)

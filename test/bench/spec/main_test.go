@@ -93,7 +93,9 @@ func TestWritePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2026-01-03", "| 100 | 110 | 1.10 |", "performance/pods.svg", "110, 1.10 × floor"} {
+	for _, want := range []string{
+		"2026-01-03", "| 100 (1) | 110 (1) | 1.10 |", "performance/pods.svg", "110, 1.10 × floor",
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("page has no %q:\n%s", want, text)
 		}

@@ -77,6 +77,10 @@ differ because machines do. *floor* makes only the CRI calls of a pod, without a
 watches pods, makes the same CRI calls, patches one status per pod, and does nothing else. All agents get the same
 configuration file. Times are from the request at the API server to the event that shows the result. The records in
 docs/performance have all samples.
+
+A cell has the median (p50), the 90th percentile (p90) of ten measurements or more, the 99th (p99) of 100 or more, the
+maximum, and in parentheses the number of measurements. Between two measurements a percentile is interpolated: the
+median of two is their mean. One or two measurements show the size of a figure, not how much it varies.
 `
 
 // describe says what was measured where.
