@@ -41,9 +41,9 @@ var podFields = []struct {
 	{"Volume", config.Acts, "name", ""},
 	{"VolumeSource", config.Acts,
 		"hostPath emptyDir nfs iscsi persistentVolumeClaim configMap csi ephemeral image", ""},
-	{"VolumeSource", config.Acts, "secret downwardAPI projected",
-		"in memory, at most 32 MiB for all of a pod together, with 1 KiB for each file and directory; " +
-			"a configMap volume is on disk"},
+	{"VolumeSource", config.Differs, "secret downwardAPI projected",
+		"at most 32 MiB for all of a pod together, with 1 KiB for each file and directory; the kubelet lets each grow to " +
+			"the memory limit of the pod, or the memory of the node. A configMap volume is on disk and has no such limit"},
 	{"VolumeSource", config.Acts,
 		"gcePersistentDisk awsElasticBlockStore cinder azureFile vsphereVolume azureDisk portworxVolume",
 		"mounted by the CSI driver that replaces this kind"},

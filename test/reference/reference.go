@@ -39,9 +39,15 @@ const supportList = `
 - **acts**: as in the kubelet.
 - **acts differently**: the last column says how.
 - **refused**: with an error that names it.
-- **no effect**: accepted. The last column says why, or what to do instead. A written setting causes a warning, unless
-  it asks for what nodelet does anyway. nodelet does not start with a setting on which pods may rely, unless
-  ` + "`--accept-missing=FIELD`" + ` names it.
+- **no effect** (or "without effect"): accepted, but nodelet does not act on it. The last column says why, or what to do
+  instead.
+`
+
+// settingsList says what a setting without effect causes.
+const settingsList = `
+If you set a field or flag that has no effect, nodelet logs a warning, unless you ask for what it does anyway. A setting
+is "missing" if it has no effect and pods may rely on it: nodelet does not start with it, unless
+` + "`--accept-missing=FIELD`" + ` names it.
 `
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
@@ -51,7 +57,7 @@ func Settings() string {
 	var b strings.Builder
 	b.WriteString("# Reference of the settings\n" + generated +
 		"All flags of nodelet and all fields of KubeletConfiguration, those of the kubelet " + config.KubernetesVersion +
-		", and what nodelet does with them:\n" + supportList + "\n" +
+		", and what nodelet does with them:\n" + supportList + settingsList + "\n" +
 		"| flag | field | default | support | meaning |\n|---|---|---|---|---|\n")
 	for _, s := range config.Settings() {
 		var flag, field, standard string
