@@ -326,7 +326,7 @@ func version(ctx context.Context, a systemd.Agent) []Result {
 	if minor(theirs) != minor(config.KubernetesVersion) {
 		return result("version", Warning, fmt.Sprintf("the kubelet is %s, nodelet follows %s: static pods that nodelet has "+
 			"started restart when the kubelet comes back", theirs, config.KubernetesVersion),
-			"install a nodelet that follows the minor version of the cluster")
+			"install a nodelet that follows the minor version of the cluster: a node must not be newer than its API server")
 	}
 	return result("version", OK, "kubelet "+theirs+", nodelet follows "+config.KubernetesVersion, "")
 }
