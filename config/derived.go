@@ -27,7 +27,7 @@ func (c *Config) RefusesCgroupV1() bool { return *c.Kubelet.FailCgroupV1 && c.Wr
 // RefusesSwap reports whether the agent must not start while swap is on. The default of failSwapOn refuses no machine.
 func (c *Config) RefusesSwap() bool { return *c.Kubelet.FailSwapOn && c.Written("failSwapOn") }
 
-// Server returns the address of the node's API, port 10250 by default; port 0 if there is no server (enableServer).
+// Server returns the address of the kubelet API, port 10250 by default; port 0 if there is no server (enableServer).
 func (c *Config) Server() netip.AddrPort {
 	if !*c.Kubelet.EnableServer {
 		return netip.AddrPort{}
@@ -50,7 +50,7 @@ func addrPort(address string, port int32) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)) // checked by validate
 }
 
-// TLS returns what clients and the node's API may agree on, TLS 1.2 at least. Empty lists leave the choice to Go.
+// TLS returns what clients and the kubelet API may agree on, TLS 1.2 at least. Empty lists leave the choice to Go.
 func (c *Config) TLS() *tls.Config {
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	if v, ok := tlsVersions[c.Kubelet.TLSMinVersion]; ok {

@@ -261,7 +261,7 @@ func TestReservedCPUsReplaceOthers(t *testing.T) {
 	}
 }
 
-// TestOldestTLS checks that the node's API refuses TLS 1.0 and 1.1 without a setting.
+// TestOldestTLS checks that the kubelet API refuses TLS 1.0 and 1.1 without a setting.
 func TestOldestTLS(t *testing.T) {
 	if got := mustLoad(t, "").TLS().MinVersion; got != tls.VersionTLS12 {
 		t.Errorf("got %s as the oldest version, want TLS 1.2", tls.VersionName(got))

@@ -12,7 +12,7 @@ var removed = map[string]string{
 	"keep-terminated-pod-volumes":       "delete it: volumes of ended pods are unmounted",
 	"cadvisor-port":                     "delete it: see /metrics/cadvisor at --port",
 	"docker-root":                       "delete it: use containerd or CRI-O",
-	"redirect-container-streaming":      "delete it: streams always go through the node's API",
+	"redirect-container-streaming":      "delete it: streams always go through the kubelet API",
 	"really-crash-for-testing":          "delete it",
 	"chaos-chance":                      "delete it",
 	"seccomp-profile-root":              "delete it: profiles are in seccomp/ below --root-dir",

@@ -6,7 +6,7 @@
 // It never decides anything, never retries a call, caches nothing of the runtime's state (a Snapshot belongs to its
 // caller), and never logs a request, because requests contain secrets.
 //
-// The agent, cri/images, cri/monitor and the node's API call it.
+// The agent, cri/images, cri/monitor and the kubelet API call it.
 //
 // A crash leaves nothing behind. Calls in flight may or may not have taken effect in the runtime; the caller finds out
 // by a new Snapshot.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// flaw is a known flaw of a runtime that the ordinary calls of a node agent reach.
-type flaw struct {
+// vulnerability is a known vulnerability of a runtime that the ordinary calls of a node agent reach.
+type vulnerability struct {
 	runtime, id, effect string
 	// fixed are the first good versions, one for each release branch, ascending. Branches in between got no fix; branches
 	// above the last are good.
@@ -17,7 +17,7 @@ type flaw struct {
 // version is major, minor, patch. A pre-release counts as the patch before it, that is as not yet fixed.
 type version [3]int
 
-var flaws = []flaw{
+var vulnerabilities = []vulnerability{
 	{"containerd", "CVE-2022-23648", "an image can read files of the host through its volumes",
 		[]version{{1, 4, 13}, {1, 5, 10}, {1, 6, 1}}},
 	{"containerd", "CVE-2022-31030", "the output of exec probes and hooks can take all memory of the host",
@@ -30,30 +30,30 @@ var flaws = []flaw{
 		[]version{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}}},
 }
 
-// VersionWarnings lists, as texts for the log, the known flaws of a runtime by name and version as Version returns
-// them. It is empty for good versions, and for unknown runtimes and versions.
+// VersionWarnings lists, as texts for the log, the known vulnerabilities of a runtime by name and version as Version
+// returns them. It is empty for good versions, and for unknown runtimes and versions.
 func VersionWarnings(name, ver string) []string {
 	v, ok := parseVersion(ver)
 	if !ok {
 		return nil
 	}
 	var warnings []string
-	for _, f := range flaws {
-		if fix, bad := f.hits(name, v); bad {
-			warnings = append(warnings, fmt.Sprintf("%s %s has the known flaw %s (%s): "+
+	for _, known := range vulnerabilities {
+		if fix, bad := known.hits(name, v); bad {
+			warnings = append(warnings, fmt.Sprintf("%s %s has the known vulnerability %s (%s): "+
 				"upgrade to %d.%d.%d or later, unless your distribution has fixed it",
-				name, ver, f.id, f.effect, fix[0], fix[1], fix[2]))
+				name, ver, known.id, known.effect, fix[0], fix[1], fix[2]))
 		}
 	}
 	return warnings
 }
 
-// hits reports whether v has the flaw, and returns the nearest version without it.
-func (f flaw) hits(name string, v version) (fix version, bad bool) {
-	if f.runtime != name {
+// hits reports whether version v has the vulnerability, and returns the nearest version without it.
+func (known vulnerability) hits(name string, v version) (fix version, bad bool) {
+	if known.runtime != name {
 		return version{}, false
 	}
-	for _, fix := range f.fixed {
+	for _, fix := range known.fixed {
 		if v[0] == fix[0] && v[1] == fix[1] {
 			return fix, v[2] < fix[2]
 		}

@@ -1,4 +1,4 @@
-// Package podapi answers what the node's API asks about pods: lists, logs, exec, attach, port-forward, run and
+// Package podapi answers what the kubelet API asks about pods: lists, logs, exec, attach, port-forward, run and
 // checkpoint.
 //
 // It owns the choice of the pod and the container instance that a request means, and the errors of these requests,

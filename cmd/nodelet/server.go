@@ -85,7 +85,7 @@ func newPodsAPI(p *process, l *links) agent.Watchers {
 	return s
 }
 
-// serverConfig returns the configuration of the server of the node's API.
+// serverConfig returns the configuration of the server of the kubelet API.
 func serverConfig(p *process, api *apiServer, serving *certs.Serving, agent server.Agent, mounts []server.Mount) (
 	server.Config, error) {
 	s := server.Settings(p.cfg)

@@ -130,9 +130,9 @@ func (p *statusPoll) readVersion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, flaw := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
-		p.cfg.Log.Warn("container runtime has a known flaw, update it",
-			"runtime", v.RuntimeName, "version", v.RuntimeVersion, "flaw", flaw)
+	for _, warning := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
+		p.cfg.Log.Warn("container runtime has a known vulnerability, update it",
+			"runtime", v.RuntimeName, "version", v.RuntimeVersion, "vulnerability", warning)
 	}
 	p.version.Store(v)
 	return nil

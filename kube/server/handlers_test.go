@@ -257,7 +257,7 @@ func TestPortsOpenAgain(t *testing.T) {
 		faulttest.BreakListener(t, s.addr.String())
 		waitFor(t, s.addr)
 		if code, body := s.ask(c, "GET", "/healthz", nil); code != 200 {
-			t.Errorf("the port of the node's API: got code %d and %q, want 200", code, body)
+			t.Errorf("the port of the kubelet API: got code %d and %q, want 200", code, body)
 		}
 		faulttest.BreakListener(t, readOnly.String())
 		waitFor(t, readOnly)

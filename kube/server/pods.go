@@ -146,6 +146,6 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if errors.As(err, &status) {
 		code = status.Code
 	}
-	s.log.Debug("request to the node's API failed", "code", code, "err", err)
+	s.log.Debug("request to the kubelet API failed", "code", code, "err", err)
 	http.Error(w, err.Error(), code)
 }

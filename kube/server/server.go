@@ -128,7 +128,7 @@ type Mount struct {
 	Handler  http.Handler
 }
 
-// Server serves the node's API.
+// Server serves the kubelet API.
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
@@ -146,7 +146,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if cfg.Access == nil && !cfg.AlwaysAllow {
-		s.log.Warn("no API server to authorize requests: the node's API rejects all of them " +
+		s.log.Warn("no API server to authorize requests: the kubelet API rejects all of them " +
 			"(authorization.mode AlwaysAllow accepts all authenticated clients)")
 	}
 	authn, err := newAuthenticator(&cfg)
@@ -166,7 +166,7 @@ func New(cfg Config) (*Server, error) {
 // Health returns an error as long as the port is not open. A nil Server has none to open.
 func (s *Server) Health() error {
 	if s != nil && !s.listening.Load() {
-		return errors.New("the node's API is not served")
+		return errors.New("the kubelet API is not served")
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	listener.Serve(ctx, listenAt(s.cfg.Listen), func(l net.Listener) error { return s.Serve(ctx, l) },
 		func(err error, retryIn time.Duration) {
-			s.log.Error("cannot serve the node's API: no logs, exec and metrics; set port and address to free ones",
+			s.log.Error("cannot serve the kubelet API: no logs, exec and metrics; set port and address to free ones",
 				"err", err, "retryIn", retryIn)
 		})
 }
@@ -192,7 +192,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv.TLSConfig = s.cfg.TLS.Clone()
 	srv.TLSConfig.ClientAuth = tls.RequestClientCert // the authFilter verifies it, so that refusals are logged
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	s.log.Info("serving the node's API", "addr", l.Addr().String())
+	s.log.Info("serving the kubelet API", "addr", l.Addr().String())
 	s.listening.Store(true)
 	defer s.listening.Store(false)
 	return srv.ServeTLS(l, "", "")

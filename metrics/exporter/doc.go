@@ -5,6 +5,6 @@
 // instruments. It measures nothing itself (package usage does) and never decides anything.
 //
 // cmd creates one Exporter, passes its instruments to the packages that count, adds the values that are read on
-// demand, and mounts the handlers in the node's API. It stores nothing: after a crash counters start at zero, as the
+// demand, and mounts the handlers in the kubelet API. It stores nothing: after a crash counters start at zero, as the
 // kubelet's do.
 package exporter

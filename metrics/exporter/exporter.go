@@ -74,7 +74,7 @@ func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
 	e.probeTook.Forget(func(v []string) bool { return v[1] == namespace && v[2] == name })
 }
 
-// Mounts returns the paths of the node's API with their handlers.
+// Mounts returns the paths of the kubelet API with their handlers.
 func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 
 // ProbeAttempted counts an attempt of a probe.

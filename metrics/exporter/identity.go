@@ -26,7 +26,7 @@ func (e *Exporter) AddClientCertificate(c Certificate) {
 		"kubelet_certificate_manager_client_expiration_renew_errors")
 }
 
-// AddServingCertificate adds the certificate of the node's API.
+// AddServingCertificate adds the certificate of the kubelet API.
 func (e *Exporter) AddServingCertificate(c Certificate) {
 	e.addCertificate(c, "kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors")
 }

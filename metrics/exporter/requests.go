@@ -9,7 +9,7 @@ import (
 	"github.com/nodelet/nodelet/metrics"
 )
 
-// requests counts requests to the node's API, under the kubelet's names. It implements server.Metrics.
+// requests counts requests to the kubelet API, under the kubelet's names. It implements server.Metrics.
 type requests struct {
 	total      *metrics.Vec[*metrics.Counter]
 	took       *metrics.Vec[*metrics.Histogram]
@@ -17,7 +17,7 @@ type requests struct {
 	webSockets *metrics.Vec[*metrics.Counter]
 }
 
-// AddRequests adds the metrics of the node's API, and returns what counts its requests. Call it once.
+// AddRequests adds the metrics of the kubelet API, and returns what counts its requests. Call it once.
 func (e *Exporter) AddRequests() server.Metrics {
 	labels := []string{"long_running", "method", "path", "server_type"}
 	e.main.Gauges("kubelet_metrics_provider", "[ALPHA] Metrics provider used by kubelet to collect container stats. "+

@@ -8,6 +8,7 @@
 //
 // The package does not sample: without a request it does nothing, except that WatchHealth asks the drivers of
 // volumes. A rate (usageNanoCores) is the average since the last request. The package never changes anything on the
-// node and decides nothing. cmd/nodelet creates the collector and mounts its handlers in the node's API; agent/eviction
-// reads the usage of local disks. A crash leaves nothing behind: the next process walks the directories again.
+// node and decides nothing. cmd/nodelet creates the collector and mounts its handlers in the kubelet API;
+// agent/eviction reads the usage of local disks. A crash leaves nothing behind: the next process walks the directories
+// again.
 package usage

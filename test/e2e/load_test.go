@@ -79,7 +79,7 @@ spec:
 	}
 }
 
-// TestLongAuthorization checks authentication and authorization of the node's API with real tokens and roles.
+// TestLongAuthorization checks authentication and authorization of the kubelet API with real tokens and roles.
 func TestLongAuthorization(t *testing.T) {
 	apply(t, `
 apiVersion: v1

@@ -21,7 +21,7 @@ import (
 
 const knownDiffering = "testdata/metrics/differences.txt"
 
-// metricPaths are the paths of the node's API that Prometheus scrapes.
+// metricPaths are the paths of the kubelet API that Prometheus scrapes.
 var metricPaths = []string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "metrics/slis"}
 
 // TestLongMetricNames compares the names, types and labels of nodelet's metrics with those that the kubelet exposes

@@ -1,4 +1,4 @@
-// Package endpoints serves the part of the node's API about the agent and the machine rather than pods: health,
+// Package endpoints serves the part of the kubelet API about the agent and the machine rather than pods: health,
 // the configuration in use, log verbosity, profiles, status pages, and the logs in /var/log.
 //
 // It owns the paths, the required permissions and the formats of these endpoints, which are the kubelet's. It never

@@ -106,9 +106,9 @@ func Command() *command.Command {
 		Args:       "[FLAG]...",
 		AgentFlags: true,
 		Short:      "check whether nodelet can run this node, and say how to solve each problem",
-		Long: `It checks the kernel, cgroups, the container runtime and its known flaws, the pod network, tools, ports,
-limits, swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It changes
-nothing.
+		Long: `It checks the kernel, cgroups, the container runtime and its known vulnerabilities, the pod network, tools,
+ports, limits, swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It
+changes nothing.
 
 It checks the configuration of the FLAGs; without FLAGs, that of the agent that systemd runs now; without an agent,
 the defaults.`,

@@ -180,7 +180,7 @@ func (m *Machine) ports(ctx context.Context) []Result {
 		netip.AddrPort
 		field, use string
 	}{
-		{m.Config.Server(), "port", "the node's API"},
+		{m.Config.Server(), "port", "the kubelet API"},
 		{m.Config.Healthz(), "healthzPort", "healthz"},
 	} {
 		if e.Port() == 0 {

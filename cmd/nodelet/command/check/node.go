@@ -50,8 +50,8 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 		return result("runtime", Problem, text, advice)
 	}
 	all := result("runtime", OK, fmt.Sprintf("%s %s at %s", v.RuntimeName, v.RuntimeVersion, endpoint), "")
-	for _, flaw := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
-		all = append(all, result("runtime", Warning, flaw, "upgrade the container runtime")...)
+	for _, warning := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
+		all = append(all, result("runtime", Warning, warning, "upgrade the container runtime")...)
 	}
 	all = append(all, m.driver(ctx, client)...)
 	s, err := client.Status(ctx)
