@@ -147,6 +147,47 @@ default/starts  Running
 	})
 }
 
+// TestExplainSample checks that the pages show what `nodelet explain` prints of three pods: the readiness probe of one
+// fails, one was stopped because its liveness probe failed, one waits for an object. Only the times differ.
+func TestExplainSample(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1, Stdout: "no answer"})
+		probed := func(name string, set func(*corev1.Container, *corev1.Probe)) *corev1.Pod {
+			return apiPod(name, func(pod *corev1.Pod) {
+				c := &pod.Spec.Containers[0]
+				c.Name = name
+				c.LivenessProbe, c.ReadinessProbe = nil, nil
+				set(c, execProbe("healthy"))
+			})
+		}
+		cache := probed("cache", func(c *corev1.Container, p *corev1.Probe) { c.LivenessProbe = p })
+		cache.UID = "0b8f6d1c-52f7-4d53-9a7e-2f1c8f0f6a11"
+		web := probed("web", func(c *corev1.Container, p *corev1.Probe) { c.ReadinessProbe = p })
+		w.run(apiPod("api", withConfigMap("settings")), cache, web)
+		w.sleep(75 * time.Second)
+		all, err := w.agent.Explain(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		agent.WriteExplanations(&out, all, time.Now())
+		times := regexp.MustCompile("[-0-9]{10}T[:0-9]{8}Z")
+		want := "\n    $ nodelet explain --not-ready\n"
+		for line := range strings.Lines(out.String()) {
+			want += "    " + times.ReplaceAllString(line, "TIME")
+		}
+		for _, page := range []string{"../README.md", "../docs/troubleshooting.md"} {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(times.ReplaceAllString(string(text), "TIME"), want) {
+				t.Errorf("%s does not have what is printed now:%s", page, want)
+			}
+		}
+	})
+}
+
 // TestProblems checks that problems with the sources of pods are listed until they are solved.
 func TestProblems(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
