@@ -40,9 +40,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	})
 	var s *server.Server // stays nil if enableServer is false
 	healthz := healthz(p, x, func() error { return s.Health() })
-	p.Start(func(ctx context.Context) {
-		endpoints.ServeHealthz(ctx, p.cfg.Healthz(), healthz, p.log)
-	})
+	p.Start(func(ctx context.Context) { endpoints.ServeHealthz(ctx, p.cfg.Healthz(), healthz, p.log) })
 	local := &podapi.Local{
 		Supervisor:    x.links.supervisor,
 		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },

@@ -54,6 +54,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 			ControllerAttaches: *p.cfg.Kubelet.EnableControllerAttachDetach,
 			Node:               m.node.Node,
 			Wake:               l.wake,
+			Problem:            m.node.SetStorage,
 			Log:                p.log,
 		})
 		c.Cluster = cluster

@@ -92,6 +92,7 @@ type health struct {
 	listed   time.Time // when the runtime last listed its pods, or first answered
 	pressure Pressure
 	judged   Pressure // of which resources the pressure is known
+	storage  error    // set until the storage objects of the node exist
 	shutdown error    // set while the node shuts down
 }
 
@@ -114,7 +115,7 @@ func (h health) problems(now time.Time) error {
 		errs = append(errs, fmt.Errorf("PLEG is not healthy: pleg was last seen active %s ago; threshold is %s",
 			quiet.Truncate(time.Minute), listTimeout))
 	}
-	errs = append(errs, h.shutdown) // NewAggregate drops nil
+	errs = append(errs, h.storage, h.shutdown) // NewAggregate drops nil
 	if all := utilerrors.NewAggregate(errs); all != nil {
 		return all
 	}

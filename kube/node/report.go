@@ -197,19 +197,19 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	r.sent.note(now, nil, nil)
 	r.state.failed, r.state.retryAt = 0, time.Time{}
 	r.state.reconciled = true
-	r.scheduleReport(now, changed)
+	r.state.scheduleReport(now, r.cfg.ReportInterval, changed)
 	r.record(events)
 	r.take(updated)
 }
 
 // scheduleReport sets the time of the next report. After a change it is between half and one and a half of the
 // interval, so that many nodes that change together spread their requests; else it is one interval.
-func (r *Reporter) scheduleReport(now time.Time, changed bool) {
-	wait := r.cfg.ReportInterval
-	if changed || r.state.nextReport.IsZero() {
+func (s *reportState) scheduleReport(now time.Time, interval time.Duration, changed bool) {
+	wait := interval
+	if changed || s.nextReport.IsZero() {
 		wait = wait/2 + rand.N(wait)
 	}
-	r.state.nextReport = now.Add(wait)
+	s.nextReport = now.Add(wait)
 }
 
 func (r *Reporter) sendFailed(ctx context.Context, now time.Time, err error, ready *corev1.NodeCondition) {

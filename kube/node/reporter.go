@@ -27,8 +27,8 @@ const (
 	// machineInterval is how often the facts of the machine are read, addressInterval how often its addresses are found.
 	machineInterval = 5 * time.Minute
 	addressInterval = time.Minute
-	// firstAnswer is how long a new node waits for the first answer of the runtime, so that it can be Ready when it is
-	// registered.
+	// firstAnswer is how long a new node waits for the first answer of the runtime, so that its first status names the
+	// runtime.
 	firstAnswer = 2 * time.Second
 )
 
@@ -86,8 +86,8 @@ type Intervals struct {
 // A Reporter keeps the Node object and the lease up to date. One goroutine, report, is the only writer of the object's
 // newest version.
 //
-// After a restart of the agent, a node whose Ready condition is True keeps it until the runtime has once been ready, at
-// most for three quarters of the lease duration.
+// After a restart of the agent, a node whose Ready condition is True keeps it until the node has had no problem once,
+// at most for three quarters of the lease duration.
 type Reporter struct {
 	cfg  Config
 	core rest.Interface // for the watch
@@ -127,7 +127,7 @@ type machineFacts struct {
 // inputs are the newest values of the Set methods.
 type inputs struct {
 	health       health
-	everReady    bool // the runtime was ready once since the agent started
+	everReady    bool // the node had no problem once since the agent started
 	images       []corev1.ContainerImage
 	volumesInUse []corev1.UniqueVolumeName
 	// devices and healthy are the number of devices, and the number of those that pods may use.
@@ -217,7 +217,6 @@ func (r *Reporter) setRuntime(s Runtime) {
 			in.health.listed = now
 		}
 		in.health.runtime, in.health.answered = s, now
-		in.everReady = in.everReady || s.Ready.OK && s.Network.OK
 		return changed
 	})
 }
@@ -248,6 +247,12 @@ func (r *Reporter) SetPressure(p, known Pressure) {
 // change is sent at once.
 func (r *Reporter) SetShutdown(err error) {
 	r.set(func(in *inputs) bool { in.health.shutdown = err; return true })
+}
+
+// SetStorage makes the node not Ready with problem in the message, because a storage object that says something about
+// the node does not exist yet; nil ends that. The change is sent at once.
+func (r *Reporter) SetStorage(problem error) {
+	r.set(func(in *inputs) bool { in.health.storage = problem; return true })
 }
 
 // SetImages sets the list of all images on the node. Before the first call the object keeps its list.
@@ -285,6 +290,7 @@ func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
 func (r *Reporter) set(change func(*inputs) bool) {
 	r.mu.Lock()
 	changed := change(&r.in)
+	r.in.everReady = r.in.everReady || r.in.health.problems(time.Now()) == nil
 	r.mu.Unlock()
 	if changed {
 		r.wake.Set()

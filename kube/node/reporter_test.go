@@ -195,6 +195,46 @@ func TestPressureAndShutdown(t *testing.T) {
 	})
 }
 
+// TestStorageProblem checks that a new node is not Ready before its storage objects exist, with the reason, and that a
+// node that was Ready stays so meanwhile after a restart of the agent, if it does not take long.
+func TestStorageProblem(t *testing.T) {
+	for name, c := range map[string]struct {
+		before      *corev1.Node
+		first, last corev1.ConditionStatus
+	}{
+		"new":     {nil, corev1.ConditionFalse, corev1.ConditionFalse},
+		"restart": {existing(corev1.ConditionTrue), corev1.ConditionTrue, corev1.ConditionFalse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := &fakeAPI{}
+				if c.before != nil {
+					api.store(c.before)
+				}
+				b := start(t, api, nil)
+				b.SetStorage(errors.New("CSINode is not yet initialized"))
+				b.setRuntime(readyRuntime)
+				settle(time.Second)
+				if got := b.ready(); got.Status != c.first {
+					t.Errorf("at the start: got %+v, want %s", got, c.first)
+				}
+				for range 4 {
+					settle(10 * time.Second)
+					b.setRuntime(readyRuntime)
+				}
+				if got := b.ready(); got.Status != c.last || got.Message != "CSINode is not yet initialized" {
+					t.Errorf("after 41 s: got %+v, want %s with the reason", got, c.last)
+				}
+				b.SetStorage(nil)
+				settle(time.Millisecond)
+				if got := b.ready(); got.Status != corev1.ConditionTrue {
+					t.Errorf("when they exist: got %+v, want True", got)
+				}
+			})
+		})
+	}
+}
+
 // TestUnknownIsCorrected checks that the agent sends its status at once after the control plane has set the Ready
 // condition to Unknown.
 func TestUnknownIsCorrected(t *testing.T) {

@@ -48,7 +48,11 @@ func (s *Storage) Run(ctx context.Context) {
 	for owner := types.UID(""); ; {
 		seen := s.next()
 		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
-			if err := s.restore(ctx); err != nil {
+			err := s.restore(ctx)
+			if owner == "" { // after a replacement, the node stays Ready meanwhile, as with the kubelet
+				s.report(err)
+			}
+			if err != nil {
 				s.cfg.Log.Warn("cannot create this node's CSINode, retrying", "err", err)
 				if !backoff.Sleep(ctx, pause.Next(0)) {
 					return
@@ -63,6 +67,14 @@ func (s *Storage) Run(ctx context.Context) {
 		case <-seen:
 		}
 	}
+}
+
+// report tells whether the CSINode exists: err is why not.
+func (s *Storage) report(err error) {
+	if err != nil {
+		err = fmt.Errorf("failed to initialize CSINode: %w", err)
+	}
+	s.cfg.Problem(err)
 }
 
 // restore writes the drivers that are registered into the Node and the CSINode: both may be new.

@@ -28,7 +28,9 @@ type Config struct {
 	Node func() *corev1.Node
 	// Wake receives the pods whose failed steps may succeed now. It must not block.
 	Wake func(pods []types.UID)
-	Log  *slog.Logger
+	// Problem receives why this node has no CSINode yet, from New on, and nil when it has one. It must not block.
+	Problem func(error)
+	Log     *slog.Logger
 }
 
 // Storage reads and writes storage objects of the API server. It is safe for concurrent use; callers must not change
@@ -66,6 +68,7 @@ func New(cfg Config) *Storage {
 		},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	cfg.Problem(errors.New("CSINode is not yet initialized"))
 	return s
 }
 

@@ -37,6 +37,8 @@ type world struct {
 	server *apitest.Server
 	node   atomic.Pointer[corev1.Node]
 	woken  []types.UID
+	// problem is the newest problem of the CSINode.
+	problem atomic.Pointer[string]
 }
 
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
@@ -58,7 +60,14 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 			Node:               w.node.Load,
 			ControllerAttaches: true,
 			Wake:               func(pods []types.UID) { w.woken = append(w.woken, pods...) },
-			Log:                slog.New(slog.DiscardHandler),
+			Problem: func(problem error) {
+				text := ""
+				if problem != nil {
+					text = problem.Error()
+				}
+				w.problem.Store(&text)
+			},
+			Log: slog.New(slog.DiscardHandler),
 		})
 		t.Cleanup(w.Close)
 		test(t, w)
@@ -297,7 +306,9 @@ func TestNotAttached(t *testing.T) {
 func TestAttachedInTree(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const lun = corev1.UniqueVolumeName("kubernetes.io/iscsi/a:b:0")
-		if err := storage.New(storage.Config{}).AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
+		alone := storage.New(storage.Config{Problem: func(error) {}})
+		t.Cleanup(alone.Close)
+		if err := alone.AttachedInTree(t.Context(), "pod-uid", lun); err != nil {
 			t.Error(err)
 		}
 		if err := w.AttachedInTree(t.Context(), "pod-uid", lun); err == nil ||
@@ -495,6 +506,40 @@ func TestCSINode(t *testing.T) {
 		if p := w.server.Patches()[before:]; len(p) != 1 || !strings.Contains(p[0], `"labels":{"row":"8"}`) {
 			t.Errorf("patches of the new Node: got %q, want one with the label of the driver", p)
 		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestCSINodeProblem checks that the problem of the CSINode is known from the start until the CSINode exists, and that
+// a later one does not count.
+func TestCSINodeProblem(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		expect := func(when, want string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if got := *w.problem.Load(); got != want {
+				t.Errorf("%s: got %q, want %q", when, got, want)
+			}
+		}
+		expect("before the start", "CSINode is not yet initialized")
+		var refusal atomic.Pointer[apierrors.StatusError]
+		w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if !strings.Contains(r.URL.Path, "/csinodes") {
+				return nil
+			}
+			return refusal.Load()
+		})
+		refusal.Store(apierrors.NewForbidden(storagev1.Resource("csinodes"), "node", errors.New("not yours")))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.Run(ctx); close(ended) }()
+		expect("refused", `failed to initialize CSINode: csinodes.storage.k8s.io "node" is forbidden: not yours`)
+		refusal.Store(nil)
+		expect("allowed", "")
+		refusal.Store(apierrors.NewForbidden(storagev1.Resource("csinodes"), "node", errors.New("not yours")))
+		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
+		expect("another Node", "")
 		cancel()
 		<-ended
 	})
