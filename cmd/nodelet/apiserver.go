@@ -86,6 +86,7 @@ func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
 	c.Addresses = func() []corev1.NodeAddress { return l.node.Node().Status.Addresses }
 	c.Log = p.log
 	c.API = api.client.Certificates
+	c.Rotated = p.metrics.AddRotations()
 	serving, err := certs.NewServing(c)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,9 @@ type ServingConfig struct {
 	API rest.Interface
 	// Addresses returns those of the Node object, for which the certificate is requested; none if they are not known yet.
 	Addresses func() []corev1.NodeAddress
-	Log       *slog.Logger
+	// Rotated receives the age of a certificate that was replaced by one of the API server. It must not block.
+	Rotated func(age time.Duration)
+	Log     *slog.Logger
 }
 
 // ServingSettings returns what a Serving needs of the configuration. The caller adds the rest.
@@ -240,6 +242,9 @@ func (s *Serving) obtain(ctx context.Context) error {
 	pair, err := s.store.obtain(ctx, s.cfg.API, o, waiting)
 	if err != nil {
 		return explain(err, "the node's kubeconfig", time.Now())
+	}
+	if old := s.leaf.Load(); old != nil {
+		s.cfg.Rotated(s.now().Sub(old.NotBefore))
 	}
 	s.take(pair)
 	s.log.Info("serving certificate issued", "expires", stamp(pair.Leaf.NotAfter))

@@ -165,6 +165,7 @@ func bySigner(t *testing.T) (c *cluster, cfg ServingConfig, set func(ip string))
 		API:       api.Certificates,
 		Log:       slog.New(slog.DiscardHandler),
 		Addresses: func() []corev1.NodeAddress { return *now.Load() },
+		Rotated:   func(time.Duration) {},
 	}
 	return c, cfg, func(ip string) {
 		now.Store(&[]corev1.NodeAddress{
@@ -174,9 +175,11 @@ func bySigner(t *testing.T) (c *cluster, cfg ServingConfig, set func(ip string))
 }
 
 // TestServingBySigner checks that the certificate is requested once the node has addresses, and again when they
-// change.
+// change, and that the age of the replaced one is reported, as with the kubelet.
 func TestServingBySigner(t *testing.T) {
 	c, cfg, set := bySigner(t)
+	ages := make(chan time.Duration, 2)
+	cfg.Rotated = func(age time.Duration) { ages <- age }
 	s, err := NewServing(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -195,6 +198,11 @@ func TestServingBySigner(t *testing.T) {
 	}
 	if n := len(c.requests()); n != 2 {
 		t.Errorf("got %d requests, want 2", n)
+	}
+	if n := len(ages); n != 1 {
+		t.Errorf("got %d ages, want the one of the first certificate", n)
+	} else if age := <-ages; age < time.Minute || age > time.Hour {
+		t.Errorf("got the age %s, want a little more than a minute", age)
 	}
 	if _, err := os.Readlink(filepath.Join(cfg.Dir, "kubelet-server-current.pem")); err != nil {
 		t.Error(err)

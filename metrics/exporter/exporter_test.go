@@ -39,6 +39,7 @@ func get(t *testing.T, e *Exporter, path string) string {
 func TestMetrics(t *testing.T) {
 	e := New("node-1")
 	e.AddClientCertificate(noCertificate{})
+	e.AddRotations()(2 * time.Hour)
 	e.AddClaims(func() (int, map[string]int) { return 2, map[string]int{"gpu.example.com": 1} })
 	asked := e.AddPodResources()
 	asked("v1", "List", nil)
@@ -63,6 +64,9 @@ func TestMetrics(t *testing.T) {
 			`nodelet_plugin_registered{type="CSIPlugin",name="nfs.example.com"} 1`,
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
+		`kubelet_certificate_manager_server_rotation_seconds_bucket{le="3600"} 0`,
+		`kubelet_certificate_manager_server_rotation_seconds_bucket{le="14400"} 1`,
+		`kubelet_certificate_manager_server_rotation_seconds_sum 7200`,
 		`kubelet_node_config_error 0`,
 		`nodelet_build_info{go="` + runtime.Version() + `",kubernetes="` + config.KubernetesVersion + `",version="` +
 			config.Version + `"} 1`,

@@ -31,6 +31,14 @@ func (e *Exporter) AddServingCertificate(c Certificate) {
 	e.addCertificate(c, "kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors")
 }
 
+// AddRotations adds the ages of replaced certificates of the node's API, and returns what adds one. Call it once.
+func (e *Exporter) AddRotations() func(age time.Duration) {
+	const hour, day = 60 * 60, 24 * 60 * 60
+	return e.main.Histogram("kubelet_certificate_manager_server_rotation_seconds",
+		"[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
+		[]float64{60, hour, 4 * hour, day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day, 4 * 360 * day}).Took
+}
+
 func (e *Exporter) addCertificate(c Certificate, ttl, failures string) {
 	e.main.Func(func(_ context.Context, t *metrics.Text) {
 		left := math.Inf(1) // the kubelet's value if there is no certificate
