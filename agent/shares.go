@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/periodic"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -36,27 +37,25 @@ func (k *shareKeeper) set(d podstate.Demand) {
 	}
 }
 
-// sharesRetry is the time after which the shares are set again if that has failed, as in the kubelet.
-const sharesRetry = time.Minute
+// sharesInterval is the time after which the shares are set again, as in the kubelet: that may have failed, or another
+// program may have changed them.
+const sharesInterval = time.Minute
 
 // run sets the shares until ctx ends.
 func (k *shareKeeper) run(ctx context.Context) {
-	var failed podstate.Demand
-	var retry <-chan time.Time // nil: the last call has not failed
+	var d podstate.Demand
+	var again <-chan time.Time // nil: nothing is known of the pods yet
 	for {
-		var d podstate.Demand
 		select {
 		case <-ctx.Done():
 			return
 		case d = <-k.next:
-		case <-retry:
-			d = failed
+		case <-again:
 		}
-		retry = nil
+		again = time.After(periodic.Until(sharesInterval))
 		if err := k.cgroups.SetDemand(d); err != nil {
-			failed, retry = d, time.After(sharesRetry)
 			k.log.Warn("cannot set the CPU shares and protected memory of the pods' classes, keeping the old ones",
-				"err", err, "retryIn", sharesRetry)
+				"err", err, "retryIn", sharesInterval)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (c *brokenCgroups) SetDemand(d podstate.Demand) error {
 	return nil
 }
 
-// TestSharesAreSetAgain checks that the classes get their shares after a failure too, although no pod changes, and that
-// the newest demand counts.
+// TestSharesAreSetAgain checks that the classes get their shares after a failure and after another program has changed
+// them too, although no pod changes, and that the newest demand counts.
 func TestSharesAreSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &brokenCgroups{}
@@ -43,10 +43,13 @@ func TestSharesAreSetAgain(t *testing.T) {
 		k.set(want)
 		synctest.Wait()
 		c.broken.Store(false)
-		time.Sleep(sharesRetry)
-		synctest.Wait()
-		if c.has != want {
-			t.Errorf("got %+v, want %+v", c.has, want)
+		for _, when := range []string{"after a failure", "after a change by another program"} {
+			c.has = podstate.Demand{}
+			time.Sleep(sharesInterval)
+			synctest.Wait()
+			if c.has != want {
+				t.Errorf("%s: got %+v, want %+v", when, c.has, want)
+			}
 		}
 	})
 }

@@ -126,11 +126,11 @@ func (c *Cgroups) Path(pod *corev1.Pod) string {
 	return path
 }
 
-// SetDemand sets what the classes get from what their pods request together: the CPU shares of the burstable class, and
-// the memory that is protected.
+// SetDemand sets what the classes get from what their pods request together: their CPU shares, and the memory that is
+// protected. It writes only what the kernel has otherwise.
 func (c *Cgroups) SetDemand(d podstate.Demand) error {
 	return errors.Join(
-		c.tree.SetBurstableCPU(d.BurstableCPU),
+		c.tree.SetShares(d.BurstableCPU),
 		c.tree.Protect(cgroups.Protection{Guaranteed: d.GuaranteedMemory, Burstable: d.BurstableMemory}),
 	)
 }

@@ -143,12 +143,7 @@ func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err er
 			return Resources{}, false, ignoreMissing(err)
 		}
 	}
-	if t.v2 {
-		has, err = sizeV2(t.dirs(n)[""], want)
-	} else {
-		has, err = sizeV1(t.dirs(n))
-	}
-	if err != nil {
+	if has, err = t.size(n, want); err != nil {
 		return Resources{}, false, fmt.Errorf("read the limits of cgroup %s: %w", t.spell(n), err)
 	}
 	return has.asIn(want, t.systemd.Load()), true, nil

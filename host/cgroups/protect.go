@@ -1,10 +1,16 @@
 package cgroups
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
 // Protection is the memory, in bytes, that the kernel does not take from the pods of a class while it can take other
@@ -32,25 +38,43 @@ func (t *Tree) unprotected() (pods, burstable map[string]string) {
 	return Protection{}.files()
 }
 
-// Protect sets how much memory the pods of each class request together, on cgroup v2 (KEP-2570). It writes only if that
-// changes. The cgroups of the pods themselves get their share from CreatePod and UpdatePod.
+// Protect sets how much memory the pods of each class request together, on cgroup v2 (KEP-2570). It writes only what
+// the kernel has otherwise. The cgroups of the pods themselves get their share from CreatePod and UpdatePod.
 func (t *Tree) Protect(p Protection) error {
 	if !t.v2 || !t.protect {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.protected != nil && *t.protected == p {
+	pods, burstable := p.files()
+	return errors.Join(
+		t.setProtection(t.pods, pods),
+		t.setProtection(t.pods.Class(corev1.PodQOSBurstable), burstable),
+	)
+}
+
+func (t *Tree) setProtection(n names.Name, files map[string]string) error {
+	if t.protects(n, files) {
 		return nil
 	}
-	pods, burstable := p.files()
-	if err := t.set(t.pods, Resources{Unified: pods}); err != nil {
-		return fmt.Errorf("protect the memory of cgroup %s: %w", t.spell(t.pods), err)
-	}
-	n := t.pods.Class(corev1.PodQOSBurstable)
-	if err := t.set(n, Resources{Unified: burstable}); err != nil {
+	if err := t.set(n, Resources{Unified: files}); err != nil {
 		return fmt.Errorf("protect the memory of cgroup %s: %w", t.spell(n), err)
 	}
-	t.protected = &p
 	return nil
+}
+
+// protects reports whether the kernel has these amounts. It rounds them to whole pages.
+func (t *Tree) protects(n names.Name, files map[string]string) bool {
+	pages := func(text string) int64 {
+		amount, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			return -1
+		}
+		return amount / int64(os.Getpagesize())
+	}
+	for file, want := range files {
+		has, err := os.ReadFile(filepath.Join(t.dirs(n)[""], file))
+		if err != nil || pages(string(has)) != pages(want) {
+			return false
+		}
+	}
+	return true
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 
@@ -31,6 +32,14 @@ func newFakeTree(t *testing.T, protect bool) *Tree {
 	return tree
 }
 
+// overwrite writes a file of a cgroup, as another program could.
+func (t *Tree) overwrite(test *testing.T, n names.Name, file, text string) {
+	test.Helper()
+	if err := os.WriteFile(filepath.Join(t.dirs(n)[""], file), []byte(text), 0o600); err != nil {
+		test.Fatal(err)
+	}
+}
+
 // checkFile checks a file of a cgroup; empty: it was not written.
 func (t *Tree) checkFile(test *testing.T, n names.Name, file, want string) {
 	test.Helper()
@@ -43,7 +52,8 @@ func (t *Tree) checkFile(test *testing.T, n names.Name, file, want string) {
 	}
 }
 
-// TestProtect checks the memory that kubepods and the burstable class protect, and that nothing is written twice.
+// TestProtect checks the memory that kubepods and the burstable class protect, and that it is written again only if the
+// kernel has another value.
 func TestProtect(t *testing.T) {
 	tree := newFakeTree(t, true)
 	burstable := tree.pods.Class("Burstable")
@@ -60,8 +70,9 @@ func TestProtect(t *testing.T) {
 		p         Protection
 		low, both string
 	}{
-		{Protection{Guaranteed: 1 << 20, Burstable: 1 << 10}, "1024", "1049600"},
-		{Protection{Burstable: 1 << 10}, "1024", "1024"},
+		{Protection{Guaranteed: 1 << 20, Burstable: 1 << 13}, "8192", "1056768"},
+		{Protection{Burstable: 1 << 13}, "8192", "8192"},
+		{Protection{Burstable: 1<<13 + 1}, "8192", "8192"}, // the kernel would have rounded it
 		{Protection{}, "0", "0"},
 	} {
 		if err := tree.Protect(c.p); err != nil {
@@ -69,14 +80,45 @@ func TestProtect(t *testing.T) {
 		}
 		check(c.low, c.both)
 	}
+	for _, n := range []names.Name{tree.pods, burstable} {
+		tree.overwrite(t, n, "memory.low", "4096")
+		if err := tree.Protect(Protection{}); err != nil {
+			t.Fatal(err)
+		}
+		check("0", "0")
+	}
 	if err := os.RemoveAll(tree.unified); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.Protect(Protection{}); err != nil {
-		t.Errorf("the same values again: got %v, want no write", err)
-	}
 	if err := tree.Protect(Protection{Burstable: 1}); err == nil {
 		t.Error("the cgroup is gone: got no error, want one")
+	}
+}
+
+// TestSharesOfClasses checks that the classes get their CPU shares back if another program changes them, and that
+// nothing is written otherwise.
+func TestSharesOfClasses(t *testing.T) {
+	tree := newFakeTree(t, false)
+	burstable, bestEffort := tree.pods.Class("Burstable"), tree.pods.Class("BestEffort")
+	for range 2 {
+		tree.overwrite(t, burstable, "cpu.weight", "100")
+		tree.overwrite(t, bestEffort, "cpu.weight", "100")
+		if err := tree.SetShares(1500); err != nil {
+			t.Fatal(err)
+		}
+		tree.checkFile(t, burstable, "cpu.weight", shares(tree, 1536))
+		tree.checkFile(t, bestEffort, "cpu.weight", "1")
+	}
+	file := filepath.Join(tree.dirs(burstable)[""], "cpu.weight")
+	long := time.Unix(1000, 0)
+	if err := os.Chtimes(file, long, long); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.SetShares(1500); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || !info.ModTime().Equal(long) {
+		t.Errorf("the same shares again: got a write at %v, %v, want none", info.ModTime(), err)
 	}
 }
 
@@ -89,9 +131,7 @@ func TestUnprotect(t *testing.T) {
 		want := "0"
 		for _, n := range []names.Name{tree.pods, burstable} {
 			for _, file := range []string{"memory.min", "memory.low"} {
-				if err := os.WriteFile(filepath.Join(tree.dirs(n)[""], file), []byte("4096"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				tree.overwrite(t, n, file, "4096")
 			}
 		}
 		if protect {

@@ -7,10 +7,19 @@ import (
 	"strings"
 
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
 // unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
 const unlimitedMemory = 1 << 60
+
+// size reads CPU and memory of a cgroup.
+func (t *Tree) size(n names.Name, want Resources) (Resources, error) {
+	if t.v2 {
+		return sizeV2(t.dirs(n)[""], want)
+	}
+	return sizeV1(t.dirs(n))
+}
 
 // sizeV1 reads CPU and memory from the directories of the controllers; it skips a controller that is not mounted.
 func sizeV1(dirs map[string]string) (Resources, error) {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
@@ -71,11 +70,6 @@ type Tree struct {
 	pageSizes           []int64
 
 	changing chan struct{} // semaphore of the calls that change the hierarchy: see atOnce
-
-	mu              sync.Mutex
-	burstableShares uint64 // last value written
-	// protected is the memory that was protected last; nil before that.
-	protected *Protection
 }
 
 // New finds the cgroup controllers of the machine. It creates no cgroup. Call Use before any call that creates one.
@@ -167,22 +161,19 @@ func (t *Tree) Version() int {
 }
 
 // Ensure creates kubepods with the given limits (the part of the node that pods may use: shares, memory, pids, huge
-// pages) and the two classes below it: besteffort with the fewest shares, burstable with those last set by
-// SetBurstableCPU, both without a limit for huge pages. Without Config.Protect no memory is protected. Until the
-// process calls SetBurstableCPU for the first time, an existing burstable class keeps its shares: a restart of the
-// agent must not disturb its pods. Ensure may be called again when the limits change. Lowering memory below the current
-// usage fails on cgroup v1; the caller retries when evictions have freed memory.
+// pages) and the two classes below it with the fewest shares, both without a limit for huge pages. An existing
+// burstable class keeps its shares: a restart of the agent must not disturb its pods. Without Config.Protect no memory
+// is protected. Ensure may be called again when the limits change. Lowering memory below the current usage fails on
+// cgroup v1; the caller retries when evictions have freed memory.
 func (t *Tree) Ensure(limits Resources) error {
 	var unprotected map[string]string
 	limits.Unified, unprotected = t.unprotected()
 	if err := t.create(t.pods, limits); err != nil {
 		return fmt.Errorf("set up cgroup %s: %w", t.spell(t.pods), err)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	burstable := t.burstableShares
-	if burstable == 0 && !t.exists(t.pods.Class(corev1.PodQOSBurstable)) {
-		burstable = cpu.MinShares
+	burstable := uint64(cpu.MinShares)
+	if t.exists(t.pods.Class(corev1.PodQOSBurstable)) {
+		burstable = 0
 	}
 	for _, class := range []struct {
 		qos     corev1.PodQOSClass
@@ -228,20 +219,24 @@ func (t *Tree) exists(n names.Name) bool {
 	return false
 }
 
-// SetBurstableCPU sets the shares of the burstable class from the sum of its pods' CPU requests, in thousandths. It
-// writes only if the shares change.
-func (t *Tree) SetBurstableCPU(milliCPU int64) error {
-	shares := uint64(cpu.Shares(milliCPU))
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if shares == t.burstableShares {
-		return nil
+// SetShares sets the shares of the classes: the fewest for besteffort, and for burstable those of the sum of its pods'
+// CPU requests, in thousandths. It writes only what the kernel has otherwise.
+func (t *Tree) SetShares(burstable int64) error {
+	return errors.Join(
+		t.setShares(t.pods.Class(corev1.PodQOSBurstable), uint64(cpu.Shares(burstable))),
+		t.setShares(t.pods.Class(corev1.PodQOSBestEffort), cpu.MinShares),
+	)
+}
+
+func (t *Tree) setShares(n names.Name, shares uint64) error {
+	want := Resources{CPUShares: shares}
+	has, err := t.size(n, want)
+	if err == nil && has.CPUShares != shares {
+		err = t.set(n, want)
 	}
-	n := t.pods.Class(corev1.PodQOSBurstable)
-	if err := t.set(n, Resources{CPUShares: shares}); err != nil {
+	if err != nil {
 		return fmt.Errorf("set the CPU shares of cgroup %s: %w", t.spell(n), err)
 	}
-	t.burstableShares = shares
 	return nil
 }
 

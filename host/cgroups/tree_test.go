@@ -133,7 +133,7 @@ func testEnsure(t *testing.T, tree *Tree) {
 	if got := file(t, tree, tree.pods, "pids", "pids.max", "pids.max"); got != "1000" {
 		t.Errorf("pids limit of kubepods: got %s, want 1000", got)
 	}
-	if err := tree.SetBurstableCPU(1500); err != nil {
+	if err := tree.SetShares(1500); err != nil {
 		t.Fatal(err)
 	}
 	ensure(t, tree)
