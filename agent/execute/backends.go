@@ -107,7 +107,8 @@ type Devices interface {
 // Placement says which CPUs and which memory containers have for themselves: *placement.Manager.
 type Placement interface {
 	Created(pod types.UID, container string) (cpus, nodes string)
-	Started(pod *corev1.Pod, container string)
+	Starting(pod *corev1.Pod, container string)
+	Started(pod types.UID, container string)
 	Release(pod types.UID)
 }
 

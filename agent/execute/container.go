@@ -46,10 +46,11 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 }
 
 func (x *containers) start(ctx context.Context, t *Task, s podstate.StartContainer) error {
+	x.Placement.Starting(t.Pod, s.Name)
 	if err := x.Runtime.StartContainer(ctx, s.ID); err != nil {
 		return err
 	}
-	x.Placement.Started(t.Pod, s.Name)
+	x.Placement.Started(t.Pod.UID, s.Name)
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Started", "Container started")
 	return nil
 }

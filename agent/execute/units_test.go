@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
@@ -45,6 +46,30 @@ func TestProblemReason(t *testing.T) {
 		if got := problem(t.Context(), step, errors.New("no")).Reason; got != want {
 			t.Errorf("%T: got reason %q, want %q", step, got, want)
 		}
+	}
+}
+
+// deafRuntime starts containers, and its answers are lost.
+type deafRuntime struct{ Runtime }
+
+func (deafRuntime) StartContainer(context.Context, string) error { return context.DeadlineExceeded }
+
+// starts are the containers that the placement knows to start.
+type starts struct {
+	placement.None
+	names []string
+}
+
+func (s *starts) Starting(_ *corev1.Pod, container string) { s.names = append(s.names, container) }
+
+// TestLostAnswerOfStart checks that a start counts for the placement although its answer is lost: the container may
+// run.
+func TestLostAnswerOfStart(t *testing.T) {
+	placed := &starts{}
+	x := New(Backends{Runtime: deafRuntime{}, Placement: placed, Node: func() *spec.Node { return &spec.Node{} }})
+	err := x.containers.start(t.Context(), &Task{Pod: &corev1.Pod{}}, podstate.StartContainer{Name: "app"})
+	if err == nil || !slices.Equal(placed.names, []string{"app"}) {
+		t.Errorf("got %v, %v, want an error and the start of app", placed.names, err)
 	}
 }
 

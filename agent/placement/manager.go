@@ -243,19 +243,37 @@ func (m *Manager) Created(pod types.UID, container string) (cpus, nodes string) 
 	return cpus, list(m.state.Memory.Nodes(pod, container))
 }
 
-// Started says that a container has started.
-func (m *Manager) Started(pod *corev1.Pod, container string) {
+// Starting says that a container is about to start, and records what that releases: the answer of the start may be
+// lost, also together with this run of the agent.
+func (m *Manager) Starting(pod *corev1.Pod, container string) {
+	if m.releaseBefore(pod, container) {
+		_ = m.save() // Run tries again
+	}
+}
+
+// releaseBefore gives back the memory of the init containers before one that starts, and reports whether they had any.
+func (m *Manager) releaseBefore(pod *corev1.Pod, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(pod.Spec.InitContainers) > 0 && m.state.Memory.Containers[string(pod.UID)] != nil {
-		s := m.state.Clone()
-		m.policy.Started(&s, pod, container)
-		m.set(s)
+	if len(pod.Spec.InitContainers) == 0 || m.state.Memory.Containers[string(pod.UID)] == nil {
+		return false
 	}
+	s := m.state.Clone()
+	if !m.policy.Starting(&s, pod, container) {
+		return false
+	}
+	m.set(s)
+	return true
+}
+
+// Started says that a container has started.
+func (m *Manager) Started(pod types.UID, container string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.policy.CPU == nil {
 		return
 	}
-	if set, _ := m.state.CPU.Of(pod.UID, container); m.made[pod.UID][container] != set.String() {
+	if set, _ := m.state.CPU.Of(pod, container); m.made[pod][container] != set.String() {
 		m.changed.Set() // the shared pool has changed since the container was created
 	}
 }

@@ -23,7 +23,8 @@ type Placement interface {
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
-	Started(pod *corev1.Pod, container string)
+	Starting(pod *corev1.Pod, container string)
+	Started(pod types.UID, container string)
 	devices.Exclusive // for the pod resources API
 }
 
@@ -74,5 +75,8 @@ func (None) Release(types.UID) {}
 // Created returns no restriction.
 func (None) Created(types.UID, string) (cpus, nodes string) { return "", "" }
 
+// Starting does nothing.
+func (None) Starting(*corev1.Pod, string) {}
+
 // Started does nothing.
-func (None) Started(*corev1.Pod, string) {}
+func (None) Started(types.UID, string) {}

@@ -372,6 +372,31 @@ func TestMemoryInPodScope(t *testing.T) {
 	}
 }
 
+// TestMemoryOfInitContainers checks that the memory of an init container is free once the next container starts, also
+// for an agent that starts then, because this one has died.
+func TestMemoryOfInitContainers(t *testing.T) {
+	w := newWorld(t)
+	w.settings.MemoryPolicy = "Static"
+	w.settings.ReservedMemory = []config.NUMAMemory{
+		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	pod := guaranteed("one", "1")
+	pod.Spec.InitContainers = []corev1.Container{pod.Spec.Containers[0]}
+	pod.Spec.InitContainers[0].Name = "first"
+	m := w.must()
+	w.admitPod(m, pod)
+	for _, c := range []struct {
+		starts string
+		want   int
+	}{{"first", 1}, {"app", 0}} {
+		m.Starting(pod, c.starts)
+		for when, m := range map[string]*placement.Manager{"this agent": m, "the next one": w.must()} {
+			if got := m.OfContainer(pod, &pod.Spec.InitContainers[0]).Memory; len(got) != c.want {
+				t.Errorf("%s, when %s starts: got memory %q, want %d", when, c.starts, blocksText(got), c.want)
+			}
+		}
+	}
+}
+
 func blocksText(all []*podresources.ContainerMemory) string {
 	var out []string
 	for _, b := range all {
@@ -402,7 +427,7 @@ func TestReconcile(t *testing.T) {
 		}
 		m.Created("one", "app")
 		w.run("one", "app")
-		m.Started(guaranteed("one", "1"), "app")
+		m.Started("one", "app")
 		w.fails = true
 		w.admit(m, "two", "1")
 		synctest.Wait()

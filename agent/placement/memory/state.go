@@ -179,13 +179,13 @@ func (s *State) Release(pod types.UID) {
 	delete(s.Containers, uid)
 }
 
-// ReleaseContainer gives back what one container of a pod has. Containers of a pod that has its memory as a whole give
-// back nothing before the last of them.
-func (s *State) ReleaseContainer(pod types.UID, name string) {
+// ReleaseContainer gives back what one container of a pod has, and reports whether it had anything. Containers of a pod
+// that has its memory as a whole give back nothing before the last of them.
+func (s *State) ReleaseContainer(pod types.UID, name string) (had bool) {
 	uid := string(pod)
-	blocks, has := s.Containers[uid][name]
-	if !has {
-		return
+	blocks, had := s.Containers[uid][name]
+	if !had {
+		return false
 	}
 	if _, whole := s.Pods[uid]; !whole {
 		for _, b := range blocks {
@@ -193,10 +193,11 @@ func (s *State) ReleaseContainer(pod types.UID, name string) {
 		}
 	} else if len(s.Containers[uid]) == 1 {
 		s.Release(pod)
-		return
+		return true
 	}
 	delete(s.Containers[uid], name)
 	if len(s.Containers[uid]) == 0 {
 		delete(s.Containers, uid)
 	}
+	return true
 }

@@ -307,18 +307,19 @@ func (p *Policy) Release(s *State, pod types.UID) {
 	s.Memory.Release(pod)
 }
 
-// Started gives back the memory of the init containers before the container that has started: they have ended, unless
-// it is an ephemeral one.
-func (p *Policy) Started(s *State, pod *corev1.Pod, container string) {
+// Starting gives back the memory of the init containers before the container that starts, and reports whether they had
+// any: they have ended, unless it is an ephemeral one.
+func (p *Policy) Starting(s *State, pod *corev1.Pod, container string) (released bool) {
 	if role, _ := podutil.Container(&pod.Spec, container); role == podutil.RoleEphemeral {
-		return
+		return false
 	}
 	for role, c := range podutil.Containers(&pod.Spec) {
 		if c.Name == container {
-			return
+			break
 		}
-		if role == podutil.RoleInit {
-			s.Memory.ReleaseContainer(pod.UID, c.Name)
+		if role == podutil.RoleInit && s.Memory.ReleaseContainer(pod.UID, c.Name) {
+			released = true
 		}
 	}
+	return released
 }

@@ -271,9 +271,9 @@ func TestMemoryAfterBoot(t *testing.T) {
 	}
 }
 
-// TestStarted checks that when an app container has started, the memory of the init containers is free. An ephemeral
+// TestStarting checks that when an app container starts, the memory of the init containers is free. An ephemeral
 // container may start beside them.
-func TestStarted(t *testing.T) {
+func TestStarting(t *testing.T) {
 	p := setup(t, cpu.Options{}, numa.PolicyNone)
 	s, err := p.Start(policy.State{})
 	if err != nil {
@@ -284,11 +284,15 @@ func TestStarted(t *testing.T) {
 	one.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
 	}
-	p.Started(&d.State, one, "debug")
+	if p.Starting(&d.State, one, "debug") {
+		t.Error("an ephemeral container: got memory released, want none")
+	}
 	if got, want := d.State.Memory.Machine[0].MemoryMap["memory"].Reserved, uint64(3*gib); got != want {
 		t.Errorf("reserved before: got %d, want %d", got, want)
 	}
-	p.Started(&d.State, one, "app")
+	if !p.Starting(&d.State, one, "app") || p.Starting(&d.State, one, "app") {
+		t.Error("want memory released once")
+	}
 	if got, want := d.State.Memory.Machine[0].MemoryMap["memory"].Reserved, uint64(gib); got != want {
 		t.Errorf("reserved after: got %d, want %d", got, want)
 	}
