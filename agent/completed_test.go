@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,6 +45,52 @@ func TestCompletedPodIsEvicted(t *testing.T) {
 					st := w.status(pod)
 					if st.Phase != c.want || st.Reason != "" {
 						t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, c.want)
+					}
+					if got := podutil.Condition(st.Conditions, corev1.DisruptionTarget); got != nil {
+						t.Errorf("got the condition %+v, want no disruption", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestCompletedPodIsDoomed checks that a pod that has ended by itself keeps its result if the agent restarts while the
+// node shuts down: when its status is in the API server, when it is not, and while its sidecars are being stopped.
+func TestCompletedPodIsDoomed(t *testing.T) {
+	for name, c := range map[string]struct {
+		sidecar, amnesia, evicted bool
+	}{
+		"published":                       {},
+		"not published":                   {amnesia: true},
+		"with a sidecar":                  {sidecar: true},
+		"with a sidecar that was stopped": {sidecar: true, evicted: true},
+	} {
+		for code, want := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
+			t.Run(fmt.Sprintf("%s, exit code %d", name, code), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second, ExitCode: code})
+					w.runtime.Script("proxy", fake.Script{TermTakes: 20 * time.Second})
+					w.amnesia = c.amnesia
+					pod := apiPod("job", withRestart(corev1.RestartPolicyNever))
+					if c.sidecar {
+						withSidecar("proxy")(pod)
+					}
+					w.run(pod)
+					w.sleep(10 * time.Second)
+					down := agent.Eviction{Reason: shutdown.Reason, Message: shutdown.Message, Grace: 10 * time.Second}
+					if c.evicted {
+						w.agent.Evict(t.Context(), pod.UID, down)
+						w.sleep(time.Second)
+					}
+					w.doomed = func(*corev1.Pod) *agent.Eviction { return &down }
+					w.restart()
+					w.agent.Evict(t.Context(), pod.UID, down)
+					w.sleep(time.Minute)
+					w.checkRunning()
+					st := w.status(pod)
+					if st.Phase != want || st.Reason != "" {
+						t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, want)
 					}
 					if got := podutil.Condition(st.Conditions, corev1.DisruptionTarget); got != nil {
 						t.Errorf("got the condition %+v, want no disruption", got)

@@ -87,12 +87,8 @@ func (d *dispatcher) orphan(e *entry) {
 	d.send(e)
 }
 
-// evict ends a pod that its source still has. released is closed when the pod has released all its resources. One that
-// has ended by itself keeps the phase that follows from its containers: only what it still holds is released earlier.
+// evict ends a pod that its source still has. released is closed when the pod has released all its resources.
 func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
-	if e.worker.isCompleted() {
-		eviction.Reason, eviction.Message = "", ""
-	}
 	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
 		e.stop = stop
 		e.stopAsking()

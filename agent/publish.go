@@ -43,9 +43,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
-	if p.Completed && !isClosed(w.completed) {
-		close(w.completed)
-	}
+	w.complete(p)
 	if p.Released && !isClosed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
@@ -65,11 +63,18 @@ func (w *worker) publish(p plan.Plan) {
 	}
 }
 
+// complete notes that the pod has ended by itself, if that follows from a plan.
+func (m *milestones) complete(p plan.Plan) {
+	if p.Completed && !m.isCompleted() {
+		close(m.completed)
+	}
+}
+
 // isCompleted reports whether the pod has ended by itself.
-func (w *worker) isCompleted() bool { return isClosed(w.completed) }
+func (m *milestones) isCompleted() bool { return isClosed(m.completed) }
 
 // isReleased reports whether the pod has given back all that it held.
-func (w *worker) isReleased() bool { return isClosed(w.released) }
+func (m *milestones) isReleased() bool { return isClosed(m.released) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -3,12 +3,12 @@ package agent
 import "context"
 
 // RemoveEnded removes the containers, their logs and the sandboxes of pods that have ended, as the kubelet does when
-// the node is short of disk. It touches only pods whose end is on record, in the API server or as an eviction, so that
-// no success and no restart count is lost. It returns when that is done or ctx ends.
+// the node is short of disk. It touches only pods whose end is on record, in the API server or as an eviction that is
+// their result, so that no success and no restart count is lost. It returns when that is done or ctx ends.
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	reclaimed, _ := get(ctx, s.loop, func() (ended []*worker) {
 		for _, e := range s.table.workers {
-			recorded := finished(e.pod()) || e.stop.Fails()
+			recorded := finished(e.pod()) || e.stop.Fails() && !e.worker.isCompleted()
 			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !recorded {
 				continue
 			}
