@@ -42,17 +42,13 @@ func LockRoot(ctx context.Context, root string) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make root directory: %w%s", err, cure(err))
 	}
-	path := filepath.Join(root, "nodelet.lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(root, "nodelet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file of the root directory: %w%s", err, cure(err))
 	}
-	ending, cancel := context.WithTimeout(ctx, endingTakes)
-	defer cancel()
-	if err := filelock.Wait(ending, f, lockInterval); err != nil {
-		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("another agent (pid %s) works in %s: stop it first, or give this one another --root-dir",
-			strings.TrimSpace(string(holder)), root)
+	if err := lock(ctx, f, root); err != nil {
+		_ = f.Close()
+		return nil, err
 	}
 	if listens(filepath.Join(root, "pod-resources", "kubelet.sock")) {
 		_ = f.Close()
@@ -63,6 +59,22 @@ func LockRoot(ctx context.Context, root string) (unlock func(), err error) {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// lock takes the lock of a file of the root directory, which has the PID of the agent that holds it.
+func lock(ctx context.Context, f *os.File, root string) error {
+	ending, cancel := context.WithTimeout(ctx, endingTakes)
+	defer cancel()
+	err := filelock.Wait(ending, f, lockInterval)
+	if errors.Is(err, context.DeadlineExceeded) {
+		holder, _ := os.ReadFile(f.Name())
+		return fmt.Errorf("another agent (pid %s) works in %s: stop it first, or give this one another --root-dir",
+			strings.TrimSpace(string(holder)), root)
+	}
+	if err != nil {
+		return fmt.Errorf("lock root directory: %w", err)
+	}
+	return nil
 }
 
 // listens reports whether a process listens at a socket. One that is too busy to accept a connection does.
