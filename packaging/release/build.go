@@ -205,8 +205,8 @@ func goEnv(arch string) []string {
 		"GOAMD64=v1", "GOARM64=v8.0", "GORISCV64=rva20u64"}
 }
 
-// emptyDir makes a directory without files. It removes only the files of an earlier release, so that a wrong name
-// cannot empty another directory.
+// emptyDir makes a directory without files. It removes only the files of an earlier release, also one that was killed,
+// so that a wrong name cannot empty another directory.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -216,7 +216,8 @@ func emptyDir(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "nodelet") && !strings.HasPrefix(e.Name(), sumsName) {
+		own := func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }
+		if !own("nodelet") && !own(sumsName) && !own(unfinished) {
 			return fmt.Errorf("empty %s: %s is not a file of a release; choose another directory with OUT=", dir, e.Name())
 		}
 	}
@@ -228,12 +229,15 @@ func emptyDir(dir string) error {
 	return nil
 }
 
+// unfinished is how the names of files begin that are still being written.
+const unfinished = ".release-"
+
 // writeArtefact writes a file of the output directory. The file appears when it is complete.
 func writeArtefact(dir, name string, write func(io.Writer) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(dir, ".release-")
+	temp, err := os.CreateTemp(dir, unfinished)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -215,6 +216,27 @@ func TestProvenance(t *testing.T) {
 	}
 	if err := compareSums("dist/"+sumsName, "dist/"+sumsName); err != nil {
 		t.Errorf("compare a build with itself: %v", err)
+	}
+}
+
+// TestUnfinishedFile checks that what a killed run has left in the output directory is removed with its artefacts.
+func TestUnfinishedFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	err := writeArtefact("dist", "nodelet-new", func(io.Writer) error {
+		left, err := filepath.Glob("dist/.*") // as it is now, and stays if the run is killed
+		if err != nil || len(left) != 1 {
+			t.Fatalf("got %v, %v, want the unfinished file", left, err)
+		}
+		return os.Link(left[0], left[0]+"1")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := emptyDir("dist"); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir("dist"); err != nil || len(left) > 0 {
+		t.Errorf("got %v left, %v, want an empty directory", left, err)
 	}
 }
 
