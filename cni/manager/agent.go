@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // agentMode is ModeAgent: nodelet is the runtime's network plugin.
@@ -25,7 +27,9 @@ type agentMode struct {
 	checker *cni.Checker
 	// failure is why nodelet cannot be the runtime's plugin, unserved why the plugin cannot reach it; nil if it can.
 	failure, unserved atomic.Pointer[error]
-	annotations       *annotations
+	// unable is why the plugins of the network cannot set up pods; nil if they can, or have not been asked yet.
+	unable      atomic.Pointer[error]
+	annotations *annotations
 
 	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
 	releasing         sync.Mutex
@@ -63,7 +67,7 @@ func (a *agentMode) problem(bool) error {
 	if _, err := a.source.Now(); err != nil {
 		return err
 	}
-	for _, p := range []*atomic.Pointer[error]{&a.failure, &a.unserved} {
+	for _, p := range []*atomic.Pointer[error]{&a.failure, &a.unserved, &a.unable} {
 		if err := p.Load(); err != nil {
 			return *err
 		}
@@ -96,6 +100,7 @@ func (a *agentMode) run(ctx context.Context) {
 	all.Go(func() { a.annotations.run(ctx) })
 	all.Go(func() { a.cleanUp(ctx) })
 	all.Go(func() { a.install(ctx) })
+	all.Go(func() { a.followPlugins(ctx) })
 	server.Run(ctx)
 }
 
@@ -120,6 +125,36 @@ func (a *agentMode) setFailure(in *atomic.Pointer[error], err error) {
 		in.Store(&err)
 	}
 	a.cfg.CheckSoon()
+}
+
+// followPlugins asks the plugins of the network at intervals, until ctx ends.
+func (a *agentMode) followPlugins(ctx context.Context) {
+	for {
+		a.askPlugins(ctx)
+		if !backoff.Sleep(ctx, periodic.Until(statusInterval)) {
+			return
+		}
+	}
+}
+
+// askPlugins asks the plugins of the network whether they can set up pods, if its CNI version has that (1.1.0). The
+// runtime does not: it knows nodelet's plugin only.
+func (a *agentMode) askPlugins(ctx context.Context) {
+	own, _ := a.source.Now()
+	if own == nil {
+		return // problem says why
+	}
+	err := a.driver.Status(ctx, own)
+	if err != nil {
+		err = fmt.Errorf("a plugin of network %s cannot set up pods: %w", own.Name, err)
+	}
+	var before error
+	if p := a.unable.Load(); p != nil {
+		before = *p
+	}
+	if ctx.Err() == nil && fmt.Sprint(err) != fmt.Sprint(before) {
+		a.setFailure(&a.unable, err)
+	}
 }
 
 // networkChanged is called when the network configuration of the node has changed.

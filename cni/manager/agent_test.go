@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -34,6 +35,59 @@ func inOwnNetwork(t *testing.T) bool {
 		t.Errorf("in a network namespace of its own: got %v, want %s passed:\n%s", err, t.Name(), out)
 	}
 	return false
+}
+
+// TestStatusOfPlugins checks that the network has a problem while one of its plugins says that it cannot set up pods,
+// and that the runtime is asked again only when that changes. Plugins of earlier versions than 1.1.0 are not asked.
+func TestStatusOfPlugins(t *testing.T) {
+	for version, asked := range map[string]bool{"1.0.0": false, "1.1.0": true} {
+		t.Run(version, func(t *testing.T) {
+			dir := t.TempDir()
+			down, conf := filepath.Join(dir, "down"), filepath.Join(dir, "net.conflist")
+			// Written by another process: a file that is open for writing in a process which forks cannot be run.
+			cmd := exec.Command("sh", "-c", `cat >"$0" && chmod 755 "$0"`, filepath.Join(dir, "cloud"))
+			cmd.Stdin = strings.NewReader("#!/bin/sh\n[ -e " + down + " ] || exit 0\n" +
+				`echo '{"cniVersion":"1.1.0","code":50,"msg":"no subnet yet"}'; exit 1` + "\n")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("write a plugin: %v: %s", err, out)
+			}
+			text := `{"cniVersion":"` + version + `","name":"net","plugins":[{"type":"cloud"}]}`
+			err := errors.Join(os.WriteFile(conf, []byte(text), 0o600), os.WriteFile(down, nil, 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes := 0
+			m := &Manager{log: slog.New(slog.DiscardHandler), cluster: standalone{}, cfg: Config{
+				Dir:         t.TempDir(),
+				Conf:        conf,
+				CallTimeout: time.Minute,
+				CheckSoon:   func() { changes++ },
+				Called:      func(cni.Call) {},
+			}}
+			a := newAgentMode(m, cni.Dirs{Conf: t.TempDir(), Bins: []string{dir}})
+			changes = 0
+			expect := func(when string, problem bool, want int) {
+				t.Helper()
+				a.askPlugins(t.Context())
+				a.askPlugins(t.Context())
+				if err := a.problem(true); (err != nil) != problem || problem && !strings.Contains(err.Error(), "no subnet yet") {
+					t.Errorf("%s: got problem %v, want one: %t", when, err, problem)
+				}
+				if changes != want {
+					t.Errorf("%s: the runtime was asked %d times, want %d", when, changes, want)
+				}
+			}
+			if !asked {
+				expect("an earlier version", false, 0)
+				return
+			}
+			expect("down", true, 1)
+			if err := os.Remove(down); err != nil {
+				t.Fatal(err)
+			}
+			expect("up", false, 2)
+		})
+	}
 }
 
 // TestMasqueradeIsRetried checks that rules which cannot be made, because another program holds the lock of iptables or

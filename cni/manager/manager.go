@@ -35,6 +35,9 @@ const cleanupInterval = 10 * time.Minute
 // cleanupRetry is the interval after a clean-up or a call that has failed.
 const cleanupRetry = time.Minute
 
+// statusInterval is the time between two questions to the plugins whether they can set up pods.
+const statusInterval = 10 * time.Second
+
 // Runtime is what the manager needs of the container runtime.
 type Runtime interface {
 	// Info returns the verbose part of the runtime's status.
