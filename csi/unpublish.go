@@ -203,20 +203,20 @@ func (c *CSI) unstage(ctx context.Context, k key) error {
 	if rec == nil || len(rec.Uses) > 0 {
 		return nil
 	}
-	if err := c.takeDown(ctx, rec); err != nil {
-		return err
-	}
-	return c.records.update(k, surviveCrash, func(r *record) { r.Stage = none })
+	return c.takeDown(ctx, rec)
 }
 
-// takeDown unstages a volume that no pod uses. The caller holds the volume's lock.
+// takeDown unstages a volume that no pod uses, and records that. The caller holds the volume's lock.
 func (c *CSI) takeDown(ctx context.Context, rec *record) error {
 	if rec.Stage != none {
 		if err := c.unstageCall(ctx, rec); err != nil {
 			return err
 		}
 	}
-	return c.files.removeStaging(rec)
+	if err := c.files.removeStaging(rec); err != nil {
+		return err
+	}
+	return c.records.update(rec.key(), surviveCrash, func(r *record) { r.Stage = none })
 }
 
 func (c *CSI) unstageCall(ctx context.Context, rec *record) error {

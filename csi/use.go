@@ -29,16 +29,15 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode "+
 			"and is already in use by another pod on this node", v.Name)
 	}
-	stage, err := c.checkMode(ctx, rec, v)
-	if err != nil {
+	if err := c.checkMode(ctx, rec, v); err != nil {
 		return err
 	}
 	err = c.records.update(v.key(), memoryOnly, func(r *record) {
 		r.Block = v.Block
 		r.name(v)
 		r.Attachable, r.OnePod = v.Attachable, onePod
-		r.SELinux, r.Stage = v.SELinuxLabel, stage
-		if r.Staging == "" || len(r.Uses) == 0 && stage == none { // the handle may have moved to another PersistentVolume
+		r.SELinux = v.SELinuxLabel
+		if r.Staging == "" || len(r.Uses) == 0 && r.Stage == none { // the handle may have moved to another PersistentVolume
 			r.Staging, r.Size = layoutOf(v.Driver).staging(v), 0
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
@@ -61,26 +60,24 @@ func (c *CSI) setAttached(v *Volume) error {
 	})
 }
 
-// checkMode returns the progress of staging for a new use, which needs the volume with its SELinux label and
-// volumeMode. The label is a mount option: a volume that is staged with another one is unstaged first, unless a pod
-// uses it or may do so. The caller holds the volume's lock.
-func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) (state, error) {
+// checkMode prepares a volume for a new use, which needs it with its SELinux label and volumeMode. The label is a mount
+// option: a volume that is staged with another one is unstaged, unless a pod uses it or may do so. The caller holds the
+// volume's lock.
+func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) error {
 	used := !c.records.isUnused(v.key())
 	switch {
-	case rec == nil:
-		return none, nil
-	case rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
-		return rec.Stage, nil
+	case rec == nil, rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
+		return nil
 	case used && rec.Block != v.Block:
-		return none, fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
+		return fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
 	case used:
-		return none, &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
+		return &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
 	}
 	if err := c.takeDown(ctx, rec); err != nil {
-		return none, fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+
+		return fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+
 			"with another SELinux label or volumeMode: %w", v.Name, err)
 	}
-	return none, nil
+	return nil
 }
 
 // leaveAttachment unstages a volume that was detached from this node and attached again since it was staged, as happens
@@ -100,5 +97,5 @@ func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) err
 	if err := c.takeDown(ctx, rec); err != nil {
 		return fmt.Errorf("unstage what was staged before volume %q was attached again: %w", v.Name, err)
 	}
-	return c.records.update(v.key(), surviveCrash, func(r *record) { r.Stage = none })
+	return nil
 }
