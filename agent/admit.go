@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -45,7 +46,7 @@ func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
 	case static || a.table.admittedBefore(pod):
 		return nil
 	}
-	if isClosed(a.cfg.NodeSeen) {
+	if latest.Closed(a.cfg.NodeSeen) {
 		return nil
 	}
 	return &Wait{For: "its admission", Why: "the Node object has not been read from the API server yet"}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // loop is how other goroutines reach the supervisor's goroutine, which owns the set of workers: they send it functions
@@ -51,7 +53,7 @@ func (l *loop) do(ctx context.Context, f func()) bool {
 	case <-l.gone:
 	case <-ctx.Done():
 	}
-	return isClosed(done)
+	return latest.Closed(done)
 }
 
 var errEnding = errors.New("the agent is stopping; try again when it has restarted")
@@ -80,7 +82,7 @@ func ask[T any](ctx context.Context, l *loop, f func() T) (answer T, err error) 
 
 // answers returns an error if the loop does not answer before ctx ends. Before the loop has begun it returns nil.
 func (l *loop) answers(ctx context.Context) error {
-	if !isClosed(l.began) {
+	if !latest.Closed(l.began) {
 		return nil
 	}
 	l.do(ctx, func() {})

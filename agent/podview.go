@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -132,10 +133,8 @@ func (v PodView) Latest() (PodView, <-chan struct{}) {
 	if now.snapshot != nil {
 		v.Status = *now.status
 	}
-	select {
-	case <-v.worker.gone:
+	if latest.Closed(v.worker.gone) {
 		return v, nil
-	default:
-		return v, now.replaced
 	}
+	return v, now.replaced
 }

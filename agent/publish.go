@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // reported is what was published last about a pod, so that only changes are published.
@@ -44,7 +45,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
 	w.complete(p)
-	if p.Released && !isClosed(w.released) {
+	if p.Released && !latest.Closed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
 		}
@@ -52,7 +53,7 @@ func (w *worker) publish(p plan.Plan) {
 		w.logEnd(p.Status.Phase)
 		w.onRelease()
 	}
-	if p.Reclaimed && !isClosed(w.reclaimed) {
+	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
 	}
 	w.deadlineEvent(p.Status)
@@ -71,19 +72,10 @@ func (m *milestones) complete(p plan.Plan) {
 }
 
 // isCompleted reports whether the pod has ended by itself.
-func (m *milestones) isCompleted() bool { return isClosed(m.completed) }
+func (m *milestones) isCompleted() bool { return latest.Closed(m.completed) }
 
 // isReleased reports whether the pod has given back all that it held.
-func (m *milestones) isReleased() bool { return isClosed(m.released) }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
+func (m *milestones) isReleased() bool { return latest.Closed(m.released) }
 
 // leave removes the pod from probes, objects and statuses.
 func (w *worker) leave() {

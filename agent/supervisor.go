@@ -195,7 +195,7 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	}
 	s.resizes.evaluate()
 	s.publish()
-	if s.table.complete() && !isClosed(s.known) {
+	if s.table.complete() && !latest.Closed(s.known) {
 		close(s.known) // a source that fails later changes nothing
 	}
 }

@@ -237,22 +237,12 @@ func identity(socket string) (string, error) {
 type plugin struct {
 	socket, identity string
 	cancel           context.CancelFunc
-	gone             chan struct{}
+	gone             chan struct{} // closed when the plugin has been dismissed
 }
 
 func (p *plugin) end() {
 	p.cancel()
 	<-p.gone
-}
-
-// isGone reports whether the plugin has been dismissed.
-func (p *plugin) isGone() bool {
-	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
-	}
 }
 
 // compare registers new sockets and dismisses those that are gone or were replaced. One that was not found, because its
@@ -267,7 +257,7 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 		if err == nil && now != p.identity {
 			p.cancel()
 		}
-		if p.isGone() { // even if its socket has come back meanwhile
+		if latest.Closed(p.gone) { // even if its socket has come back meanwhile
 			delete(known, socket)
 		}
 	}

@@ -120,12 +120,7 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 
 // ends reports whether the pod that was evicted last at a soft threshold is still in its grace period.
 func (w *watch) ends() bool {
-	select {
-	case <-w.ending:
-		return false
-	default:
-		return time.Now().Before(w.overdue)
-	}
+	return !latest.Closed(w.ending) && time.Now().Before(w.overdue)
 }
 
 // reclaim removes what ended pods have left, and then images that no container uses.

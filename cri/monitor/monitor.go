@@ -84,13 +84,11 @@ func New(cfg Config) *Monitor {
 
 // Waiting returns an error until the runtime's first answer: what is waited for.
 func (m *Monitor) Waiting() error {
-	select {
-	case <-m.answered:
+	if latest.Closed(m.answered) {
 		return nil
-	default:
-		return fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
-			m.cfg.Endpoint, time.Since(m.created).Round(time.Second))
 	}
+	return fmt.Errorf("waiting for the container runtime at %s (%s so far); no pod is managed until it answers",
+		m.cfg.Endpoint, time.Since(m.created).Round(time.Second))
 }
 
 // Answered is closed after the runtime's first answer.

@@ -33,3 +33,13 @@ func (s Signal) Set() {
 	default:
 	}
 }
+
+// Closed reports whether a channel is closed to which nothing is sent: whether what it stands for has happened.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -210,14 +211,7 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 }
 
 // answered reports whether anything has been stored.
-func (e *entry) answered() bool {
-	select {
-	case <-e.known:
-		return true
-	default:
-		return false
-	}
-}
+func (e *entry) answered() bool { return latest.Closed(e.known) }
 
 // store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
 // changes nothing if the object is known, or known not to exist.

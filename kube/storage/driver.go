@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -114,9 +115,7 @@ func (k driverSink) Replace(objs []metav1.Object) {
 			}
 		}
 	})
-	select {
-	case <-k.s.drivers.known:
-	default:
+	if !latest.Closed(k.s.drivers.known) {
 		close(k.s.drivers.known)
 	}
 }
