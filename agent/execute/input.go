@@ -97,20 +97,18 @@ func (x *inputs) mayHaveChanged(ctx context.Context, t *Task, v *corev1.Volume) 
 // optional.
 func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) (out spec.Objects, err error) {
 	objects := x.Objects(t.Pod)
-	configMaps, secrets := podutil.EnvironmentObjects(c)
-	out.ConfigMaps = make(map[string]*corev1.ConfigMap, len(configMaps))
-	out.Secrets = make(map[string]*corev1.Secret, len(secrets))
+	refs := podutil.EnvironmentReferences(c, nil)
+	out.ConfigMaps, out.Secrets = map[string]*corev1.ConfigMap{}, map[string]*corev1.Secret{}
 	var mu sync.Mutex
 	var reads sync.WaitGroup
-	errs := make([]error, len(configMaps)+len(secrets))
-	for i, name := range configMaps {
+	errs := make([]error, len(refs))
+	for i, r := range refs {
 		reads.Go(func() {
-			errs[i] = read(ctx, &mu, out.ConfigMaps, "ConfigMap", t.Pod.Namespace, name, objects.ConfigMap)
-		})
-	}
-	for i, name := range secrets {
-		reads.Go(func() {
-			errs[len(configMaps)+i] = read(ctx, &mu, out.Secrets, "Secret", t.Pod.Namespace, name, objects.Secret)
+			if r.Kind == "Secret" {
+				errs[i] = read(ctx, &mu, out.Secrets, r, t.Pod.Namespace, objects.Secret)
+			} else {
+				errs[i] = read(ctx, &mu, out.ConfigMaps, r, t.Pod.Namespace, objects.ConfigMap)
+			}
 		})
 	}
 	var noServices error
@@ -127,18 +125,18 @@ func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) 
 }
 
 // read puts an object of the pod's namespace into all, unless it does not exist. mu guards all.
-func read[T any](ctx context.Context, mu *sync.Mutex, all map[string]T, kind, namespace, name string,
+func read[T any](ctx context.Context, mu *sync.Mutex, all map[string]T, r podutil.Reference, namespace string,
 	get func(ctx context.Context, namespace, name string) (T, error)) error {
-	obj, err := get(ctx, namespace, name)
+	obj, err := get(ctx, namespace, r.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("get %s %q: %w", kind, name, err)
+		return fmt.Errorf("get %s %q: %w", r.Kind, r.Name, err)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	all[name] = obj
+	all[r.Name] = obj
 	return nil
 }
 

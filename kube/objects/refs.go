@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,33 +27,26 @@ func (l *Local) Drop(pod types.UID) { l.Use(pod, nil) }
 // created because something in them is missing. Pull secrets are read when an image is needed: a private one that is
 // on the node may be used only with the credentials with which it was pulled.
 func refsOf(pod *corev1.Pod, lacking bool) []Ref {
-	seen := map[Ref]int{}
 	all := []Ref{{Kind: Services, Namespace: podutil.ServicesNamespace(pod)}}
 	add := func(kind Kind, name string, watch bool) {
-		r := Ref{Kind: kind, Namespace: pod.Namespace, Name: name}
-		if kind == TrustBundles {
-			r.Namespace = "" // it has no namespace
-		}
-		if i, known := seen[r]; known {
+		k := key{kind, pod.Namespace, name}
+		if i := slices.IndexFunc(all, func(r Ref) bool { return r.key() == k }); i >= 0 {
 			all[i].Watch = all[i].Watch || watch
 			return
 		}
-		seen[r] = len(all)
-		r.Watch = watch
-		all = append(all, r)
+		all = append(all, Ref{kind, pod.Namespace, name, watch})
 	}
 	for v := range podutil.UsedVolumes(&pod.Spec) {
-		for _, r := range volumeRefs(v) {
-			add(r.kind, r.name, true)
+		for _, r := range podutil.VolumeReferences(&v.VolumeSource, nil) {
+			add(Kind(r.Kind), r.Name, true)
+		}
+		if showsTrustBundles(v) {
+			all = append(all, Ref{Kind: TrustBundles, Watch: true})
 		}
 	}
 	for _, c := range podutil.Containers(&pod.Spec) {
-		configMaps, secrets := podutil.EnvironmentObjects(c)
-		for _, name := range configMaps {
-			add(ConfigMap, name, lacking)
-		}
-		for _, name := range secrets {
-			add(Secret, name, lacking)
+		for _, r := range podutil.EnvironmentReferences(c, nil) {
+			add(Kind(r.Kind), r.Name, lacking)
 		}
 	}
 	for _, s := range pod.Spec.ImagePullSecrets {
@@ -62,34 +57,7 @@ func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 	return all
 }
 
-type namedRef struct {
-	kind Kind
-	name string
-}
-
-func volumeRefs(v *corev1.Volume) (refs []namedRef) {
-	if s := v.ConfigMap; s != nil {
-		refs = append(refs, namedRef{ConfigMap, s.Name})
-	}
-	if s := v.Secret; s != nil {
-		refs = append(refs, namedRef{Secret, s.SecretName})
-	}
-	if v.ISCSI != nil && v.ISCSI.SecretRef != nil {
-		refs = append(refs, namedRef{Secret, v.ISCSI.SecretRef.Name})
-	}
-	if v.Projected == nil {
-		return refs
-	}
-	for i := range v.Projected.Sources {
-		if s := v.Projected.Sources[i].ConfigMap; s != nil {
-			refs = append(refs, namedRef{ConfigMap, s.Name})
-		}
-		if s := v.Projected.Sources[i].Secret; s != nil {
-			refs = append(refs, namedRef{Secret, s.Name})
-		}
-		if v.Projected.Sources[i].ClusterTrustBundle != nil {
-			refs = append(refs, namedRef{TrustBundles, ""})
-		}
-	}
-	return refs
+func showsTrustBundles(v *corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources,
+		func(s corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil })
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/pods/manifest"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
@@ -289,7 +288,7 @@ spec:
 	if m.Annotations[podutil.AnnotationMirror] != "h" || m.Labels["l"] != "m" {
 		t.Errorf("metadata: got %+v, want the hash and the labels", m.ObjectMeta)
 	}
-	if refs := manifest.References(m); len(refs) != 0 {
+	if refs := podutil.References(m); len(refs) != 0 {
 		t.Errorf("references of the mirror pod: got %v, want none", refs)
 	}
 	c := m.Spec.Containers[0]

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
-	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
 // annotationManifestObjects lists, on a mirror pod, the ConfigMaps and Secrets of the manifests that its static pod
@@ -42,7 +41,7 @@ func mirrorOf(pod *corev1.Pod, node string, nodeUID types.UID) *corev1.Pod {
 		Spec: pod.Spec,
 	}
 	m.Annotations[podutil.AnnotationMirror] = pod.Annotations[podutil.AnnotationHash]
-	refs := manifest.References(pod)
+	refs := podutil.References(pod)
 	if len(refs) == 0 {
 		return m
 	}
@@ -68,9 +67,8 @@ func withoutReferences(s *corev1.PodSpec) {
 		})
 	}
 	for i := range s.Volumes {
-		probe := corev1.Pod{Spec: corev1.PodSpec{Volumes: s.Volumes[i : i+1]}}
-		if len(manifest.References(&probe)) > 0 {
-			s.Volumes[i].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		if v := &s.Volumes[i].VolumeSource; len(podutil.VolumeReferences(v, nil)) > 0 {
+			*v = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		}
 	}
 }
