@@ -50,22 +50,48 @@ func ClientSettings(c *config.Config) ClientConfig {
 // clientStore is the name of the store for client certificates.
 const clientStore = "kubelet-client"
 
-// Client is the identity of the node for the API server. The goroutine of Run is its only writer.
-type Client struct {
-	cfg   ClientConfig
+// renewed is a certificate that is replaced in time.
+type renewed struct {
 	store store
 	log   *slog.Logger
 	now   func() time.Time
-	host  string // of the API server when the agent started
+	leaf  atomic.Pointer[x509.Certificate] // the one in use; nil for none
+	// due is when to replace it. Zero: a Client never does, and a Serving as soon as there are addresses.
+	due      time.Time
+	failures atomic.Uint64
+	lastErr  string
+}
+
+// Expires returns when the certificate in use expires; zero if there is none.
+func (r *renewed) Expires() time.Time {
+	if l := r.leaf.Load(); l != nil {
+		return l.NotAfter
+	}
+	return time.Time{}
+}
+
+// Failures returns the number of failed requests for a certificate.
+func (r *renewed) Failures() uint64 { return r.failures.Load() }
+
+// fail counts and logs a failure; the same one is logged once.
+func (r *renewed) fail(message string, err error, failed int) {
+	r.failures.Add(1)
+	if text := err.Error(); text != r.lastErr {
+		r.lastErr = text
+		r.log.Error(message, "err", err, "retryIn", retry(failed))
+	}
+}
+
+// Client is the identity of the node for the API server. The goroutine of Run is its only writer.
+type Client struct {
+	renewed
+	cfg  ClientConfig
+	host string // of the API server when the agent started
 
 	main, beats *client.Transport
-	leaf        atomic.Pointer[x509.Certificate] // the one in use; nil for none
-	failures    atomic.Uint64
 
 	pending bool // there is no identity yet, only the bootstrap credentials
 	used    [32]byte
-	due     time.Time // when the certificate is renewed; zero: never
-	lastErr string
 }
 
 // NewClient reads the files and determines whether the node has an identity or must request one. It sends nothing:
@@ -80,12 +106,10 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg.Say = func(string) {}
 	}
 	c := &Client{
-		cfg:   cfg,
-		store: store{cfg.Dir, clientStore},
-		log:   cfg.Log,
-		now:   time.Now,
-		main:  client.NewTransport(30 * time.Second),
-		beats: client.NewTransport(5 * time.Second),
+		renewed: renewed{store: store{cfg.Dir, clientStore}, log: cfg.Log, now: time.Now},
+		cfg:     cfg,
+		main:    client.NewTransport(30 * time.Second),
+		beats:   client.NewTransport(5 * time.Second),
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create --cert-dir: %w", err)
@@ -120,19 +144,6 @@ func (c *Client) Heartbeats() (config *rest.Config, renew func() error) {
 	return c.beats.Config(c.host), c.beats.Renew
 }
 
-// Expires returns when the certificate in use expires; zero if there is none.
-func (c *Client) Expires() time.Time { return expires(&c.leaf) }
-
-// Failures returns the number of failed requests for a certificate.
-func (c *Client) Failures() uint64 { return c.failures.Load() }
-
-func expires(leaf *atomic.Pointer[x509.Certificate]) time.Time {
-	if l := leaf.Load(); l != nil {
-		return l.NotAfter
-	}
-	return time.Time{}
-}
-
 func (c *Client) await(why string) {
 	c.main.WaitFor(why)
 	c.beats.WaitFor(why)
@@ -165,7 +176,7 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 // Present returns the client certificate with which an agent would start now, also if it has expired; nil if the
 // kubeconfig has other credentials. The configuration has no bootstrap kubeconfig.
 func Present(cfg ClientConfig, now time.Time) (*x509.Certificate, error) {
-	_, leaf, err := (&Client{cfg: cfg, store: store{cfg.Dir, clientStore}}).load(now)
+	_, leaf, err := (&Client{renewed: renewed{store: store{cfg.Dir, clientStore}}, cfg: cfg}).load(now)
 	return leaf, err
 }
 
@@ -279,7 +290,10 @@ func (c *Client) Run(ctx context.Context) {
 				failed = 0
 			case ctx.Err() == nil:
 				failed++
-				c.fail(err, failed)
+				if c.pending {
+					c.await("no client certificate yet: " + err.Error())
+				}
+				c.fail("cannot get a client certificate, retrying", err, failed)
 			}
 		}
 		stopFollowing()
@@ -398,18 +412,6 @@ func (c *Client) order() order {
 		request: x509.CertificateRequest{
 			Subject: pkix.Name{CommonName: c.user(), Organization: []string{"system:nodes"}},
 		},
-	}
-}
-
-// fail counts and logs a failure; the same one is logged once.
-func (c *Client) fail(err error, failed int) {
-	c.failures.Add(1)
-	if c.pending {
-		c.await("no client certificate yet: " + err.Error())
-	}
-	if text := err.Error(); text != c.lastErr {
-		c.lastErr = text
-		c.log.Error("cannot get a client certificate, retrying", "err", err, "retryIn", retry(failed))
 	}
 }
 

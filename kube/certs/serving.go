@@ -64,22 +64,18 @@ func ServingSettings(c *config.Config) ServingConfig {
 // Serving is the certificate of the node's own server: configured by the user, signed by the cluster, or by the node
 // itself. The goroutine of Run is its only writer.
 type Serving struct {
-	cfg      ServingConfig
-	store    store
-	log      *slog.Logger
-	now      func() time.Time
-	pair     atomic.Pointer[tls.Certificate]
-	leaf     atomic.Pointer[x509.Certificate]
-	failures atomic.Uint64
-	moved    latest.Signal // the addresses may have changed
-	due      time.Time     // when to renew the certificate; zero: as soon as there are addresses
-	lastErr  string
+	renewed
+	cfg   ServingConfig
+	pair  atomic.Pointer[tls.Certificate]
+	moved latest.Signal // the addresses may have changed
 }
+
+const servingFails = "cannot get a serving certificate, retrying"
 
 // NewServing loads the certificate, or signs one.
 func NewServing(cfg ServingConfig) (*Serving, error) {
 	cfg.Bootstrap = cfg.Bootstrap && cfg.API != nil
-	s := &Serving{cfg: cfg, store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, now: time.Now,
+	s := &Serving{renewed: renewed{store: store{cfg.Dir, "kubelet-server"}, log: cfg.Log, now: time.Now}, cfg: cfg,
 		moved: latest.NewSignal()}
 	switch {
 	case cfg.Bootstrap:
@@ -113,12 +109,6 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // AddressesChanged makes Run compare the certificate with the addresses of the node. It never blocks.
 func (s *Serving) AddressesChanged() { s.moved.Set() }
-
-// Expires returns when the certificate expires; zero if there is none.
-func (s *Serving) Expires() time.Time { return expires(&s.leaf) }
-
-// Failures returns the number of failed requests for a certificate.
-func (s *Serving) Failures() uint64 { return s.failures.Load() }
 
 func (s *Serving) take(pair *tls.Certificate) {
 	s.pair.Store(pair)
@@ -191,7 +181,7 @@ func (s *Serving) rotate(ctx context.Context) {
 			failed = 0
 		case !errors.Is(err, errChanged) && ctx.Err() == nil:
 			failed++
-			s.fail(err, failed)
+			s.fail(servingFails, err, failed)
 		}
 		wait := clockCheck // also if it is due and the addresses are unknown: they end the wait
 		if failed > 0 {
@@ -249,14 +239,6 @@ func (s *Serving) obtain(ctx context.Context) error {
 	s.take(pair)
 	s.log.Info("serving certificate issued", "expires", stamp(pair.Leaf.NotAfter))
 	return nil
-}
-
-func (s *Serving) fail(err error, failed int) {
-	s.failures.Add(1)
-	if text := err.Error(); text != s.lastErr {
-		s.lastErr = text
-		s.log.Error("cannot get a serving certificate, retrying", "err", err, "retryIn", retry(failed))
-	}
 }
 
 // sorted returns the names and IPs of addresses, each once, in a stable order.
@@ -351,7 +333,7 @@ func (s *Serving) resign(ctx context.Context) {
 			continue
 		}
 		if err := s.signSelf(s.now()); err != nil {
-			s.fail(err, 1)
+			s.fail(servingFails, err, 1)
 			s.due = s.now().Add(retry(10))
 		}
 	}
