@@ -11,6 +11,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
@@ -21,8 +22,8 @@ const maxConfig = 1 << 20
 // Network is a network that sandboxes can be attached to: a chain of plugins.
 type Network = libcni.NetworkConfigList
 
-// versions are the versions of the CNI specification that libcni supports; the first two are obsolete.
-var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+// versions are those of the CNI specification that libcni supports; the first two are obsolete.
+var versions = version.All.SupportedVersions()
 
 // extensions are the file name extensions of network configurations, as runtimes define them.
 var extensions = []string{".conf", ".conflist", ".json"}

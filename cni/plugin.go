@@ -46,7 +46,7 @@ func Plugin(r *shim.Request, out io.Writer) int {
 	}
 	code := types.ErrTryAgainLater
 	if r.Command == "STATUS" {
-		code = codeNotAvailable
+		code = types.ErrPluginNotAvailable
 	}
 	return fail(out, s.CNIVersion, types.NewError(code,
 		fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))

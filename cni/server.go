@@ -30,12 +30,6 @@ const podAnnotations = "io.kubernetes.cri.pod-annotations"
 // noAddresses is the error of host-local if a range is exhausted.
 const noAddresses = "no IP addresses available in range set"
 
-// codeNotAvailable is STATUS's "the plugin cannot serve ADD"; codeInternal is any other failure.
-const (
-	codeNotAvailable = 50
-	codeInternal     = 999
-)
-
 // ServerConfig is what a Server needs. All fields are required.
 type ServerConfig struct {
 	// Socket is the path on which it listens; only root can connect.
@@ -308,7 +302,7 @@ func (s *Server) status(ctx context.Context) error {
 	if errors.As(err, &said) && said.Code != 0 {
 		return said
 	}
-	return types.NewError(codeNotAvailable, err.Error(), "")
+	return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 }
 
 // gc detaches sandboxes that the runtime does not know, and runs GC of the plugins.
@@ -412,7 +406,7 @@ func convert(result json.RawMessage, version string) ([]byte, error) {
 // failure encodes an error as the CNI specification demands.
 func failure(version string, err error) []byte {
 	var b bytes.Buffer
-	code, said := uint(codeInternal), (*types.Error)(nil)
+	code, said := types.ErrInternal, (*types.Error)(nil)
 	if errors.As(err, &said) && said.Code != 0 {
 		code = said.Code
 	}
