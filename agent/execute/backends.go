@@ -129,7 +129,7 @@ type UserNamespaces interface {
 type Objects interface {
 	volumes.Objects
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
-	PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error)
+	PullSecrets(ctx context.Context, pod *corev1.Pod) (found []*corev1.Secret, missing []string, err error)
 	RuntimeHandler(ctx context.Context, class string) (string, error)
 }
 

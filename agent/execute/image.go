@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,20 +58,9 @@ func pullFailed(err error) bool {
 
 // secrets reads the pod's pull secrets, and returns the names of those that it could not read.
 func (x *pulls) secrets(ctx context.Context, t *Task) (found []*corev1.Secret, missing []string) {
-	found, err := x.Objects(t.Pod).PullSecrets(ctx, t.Pod)
+	found, missing, err := x.Objects(t.Pod).PullSecrets(ctx, t.Pod)
 	if err != nil {
 		t.Log.Info("cannot read all pull secrets", "err", err)
-		missing = missingSecrets(t.Pod, found)
 	}
 	return found, missing
-}
-
-// missingSecrets returns the names of the pull secrets that were not found.
-func missingSecrets(pod *corev1.Pod, found []*corev1.Secret) (names []string) {
-	for _, ref := range pod.Spec.ImagePullSecrets {
-		if ref.Name != "" && !slices.ContainsFunc(found, func(s *corev1.Secret) bool { return s.Name == ref.Name }) {
-			names = append(names, ref.Name)
-		}
-	}
-	return names
 }

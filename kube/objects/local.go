@@ -138,7 +138,7 @@ func noManifest(k key) error {
 }
 
 // PullSecrets is as in Objects.
-func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
+func (l *Local) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, []string, error) {
 	return pullSecrets(ctx, pod, l.Secret)
 }
 

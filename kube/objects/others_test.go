@@ -3,6 +3,7 @@ package objects
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,10 @@ func TestPullSecrets(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
 			Data:       map[string][]byte{"k": []byte("v")},
 		})
-		got, err := b.o.PullSecrets(b.Context(), testPod())
+		got, missing, err := b.o.PullSecrets(b.Context(), testPod())
+		if !slices.Equal(missing, []string{"missing"}) {
+			b.Errorf("got the names %q, want that of the missing one", missing)
+		}
 		if len(got) != 1 || got[0].Name != "s" || string(got[0].Data["k"]) != "v" {
 			b.Errorf("got %v, want the one that is there", got)
 		}
@@ -98,7 +102,7 @@ func TestPullSecretsWhileServerIsAway(t *testing.T) {
 		b.o.Prime(pod) // as after a restart of the agent
 		synctest.Wait()
 		b.server.Intercept(down)
-		got, err := b.o.PullSecrets(b.Context(), pod)
+		got, _, err := b.o.PullSecrets(b.Context(), pod)
 		if err != nil || len(got) != 1 || string(got[0].Data["k"]) != "v" {
 			b.Errorf("got %v, %v, want the secret that was read last", got, err)
 		}
@@ -412,7 +416,7 @@ func TestLocal(t *testing.T) {
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "add it to the manifest directory") {
 		t.Errorf("missing object: got %v, want the advice to add it", err)
 	}
-	if found, err := l.PullSecrets(t.Context(), testPod()); len(found) != 1 || err == nil {
+	if found, _, err := l.PullSecrets(t.Context(), testPod()); len(found) != 1 || err == nil {
 		t.Errorf("pull secrets: got %v, %v, want one, and an error about the other", found, err)
 	}
 	if _, _, err := l.Token(t.Context(), testPod(), "", 600); err == nil {

@@ -7,24 +7,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PullSecrets returns those Secrets of the pod's imagePullSecrets that can be read, in their order. The error names
-// the others. It is no reason not to pull: the image may be public.
-func (o *Objects) PullSecrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret, error) {
+// PullSecrets returns those Secrets of the pod's imagePullSecrets that can be read, in their order. The error says why
+// the missing ones cannot. It is no reason not to pull: the image may be public.
+func (o *Objects) PullSecrets(ctx context.Context, pod *corev1.Pod) (
+	found []*corev1.Secret, missing []string, err error) {
 	return pullSecrets(ctx, pod, o.Secret)
 }
 
 func pullSecrets(ctx context.Context, pod *corev1.Pod,
-	get func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) (found []*corev1.Secret, err error) {
+	get func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) (
+	found []*corev1.Secret, missing []string, err error) {
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue // allowed in old manifests
 		}
 		s, e := get(ctx, pod.Namespace, ref.Name)
 		if e != nil {
-			err = errors.Join(err, e)
+			missing, err = append(missing, ref.Name), errors.Join(err, e)
 			continue
 		}
 		found = append(found, s)
 	}
-	return found, err
+	return found, missing, err
 }
