@@ -220,7 +220,7 @@ func uptime() time.Duration {
 }
 
 // age returns how long ago the ADD of this boot began. The shorter time counts: the time of day may have been set
-// forward meanwhile, and records of earlier versions have no Uptime.
+// forward meanwhile.
 func (r *Record) age() time.Duration { return min(time.Since(r.Began), uptime()-r.Uptime) }
 
 // processOf identifies a running process; it is the zero value if there is none, or if it cannot be read.

@@ -356,7 +356,7 @@ func TestUnfinishedDataFile(t *testing.T) {
 		for _, name := range w.files() {
 			err := filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && e.Name() == "vol_data.json" {
-					write(t, atomicfile.Leftovers(path)[0], "{")
+					write(t, atomicfile.Leftover(path), "{")
 					found++
 				}
 				return err
@@ -382,10 +382,9 @@ func TestUnrecordedDirectory(t *testing.T) {
 		return filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi", name)
 	}
 	for name, files := range map[string][]string{
-		"cut":         {".vol_data.json.new"},
-		"cut earlier": {"vol_data.json.new"}, // by an earlier version
-		"empty":       nil,
-		"kept":        {"vol_data.json"},
+		"cut":   {".vol_data.json.new"},
+		"empty": nil,
+		"kept":  {"vol_data.json"},
 	} {
 		if err := os.MkdirAll(filepath.Join(dir(name), "mount"), 0o750); err != nil {
 			t.Fatal(err)

@@ -145,5 +145,5 @@ func (csiLayout) aroundStaging(rec *record) []string {
 // crash cut off has left the new content.
 func withData(dir string) []string {
 	data := filepath.Join(dir, dataFile)
-	return append(atomicfile.Leftovers(data), data, dir)
+	return []string{atomicfile.Leftover(data), data, dir}
 }

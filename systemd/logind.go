@@ -149,7 +149,6 @@ func writeDelay(dir string, d time.Duration) error {
 		return err
 	}
 	text := fmt.Sprintf(logindConfWords, int64((d+time.Second-1)/time.Second))
-	_ = os.Remove(filepath.Join(dir, "99-nodelet.conf")) // of an earlier version; it would win
 	return os.WriteFile(filepath.Join(dir, logindConfFile), []byte(text), 0o644)
 }
 

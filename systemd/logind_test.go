@@ -24,15 +24,9 @@ func TestMicroseconds(t *testing.T) {
 }
 
 // TestDelayFile checks that the limit of logind is in the file that the kubelet writes, so that either agent can raise
-// it, and that a file of an earlier version, which logind would read later, goes.
+// it.
 func TestDelayFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logind.conf.d")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "99-nodelet.conf"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	if err := writeDelay(dir, 1500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}

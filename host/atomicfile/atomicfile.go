@@ -49,7 +49,7 @@ func write(path string, content []byte, mode fs.FileMode, d Durability) error {
 
 // WriteBelow replaces the file at a path below root, which no symbolic link leads out of.
 func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d Durability) error {
-	fresh := next(path)
+	fresh := Leftover(path)
 	f, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func WriteBelow(root *os.Root, path string, content []byte, mode fs.FileMode, d 
 
 // Remove removes a file, if it exists, and what a crash has left of a write to it.
 func Remove(path string) error {
-	for _, p := range []string{next(path), path} {
+	for _, p := range []string{Leftover(path), path} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -90,13 +90,10 @@ func Remove(path string) error {
 
 const suffix = ".new"
 
-// next returns the path at which the new content is written.
-func next(path string) string {
+// Leftover is the path at which the new content is written: a crash may leave that file.
+func Leftover(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+suffix)
 }
-
-// Leftovers are the files that a crash during a write to a path may have left. Earlier versions wrote to NAME.new.
-func Leftovers(path string) []string { return []string{next(path), path + suffix} }
 
 // IsLeftover reports whether a crash may have left a file of this name.
 func IsLeftover(name string) bool { return strings.HasSuffix(name, suffix) }
