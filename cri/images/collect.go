@@ -303,12 +303,12 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 	return freed, errors.Join(errs...)
 }
 
-// mayRemove reports whether the image is old enough and has not been used since it was chosen.
+// mayRemove reports whether the image is old enough and no pod has asked for it since it was chosen.
 func (c *Collector) mayRemove(id string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.known[id]
-	return r != nil && now.Sub(r.seen) >= c.o.MinimumAge && now.Sub(r.wanted) >= c.o.MinimumAge && !r.used.After(now)
+	return r != nil && now.Sub(r.seen) >= c.o.MinimumAge && now.Sub(r.wanted) >= c.o.MinimumAge
 }
 
 func (c *Collector) forget(id string) {

@@ -205,6 +205,40 @@ func TestCollectSparesImageVolumes(t *testing.T) {
 	})
 }
 
+// TestCollectSparesByAnyName checks that an image stays also if a container names it by a tag or a digest.
+func TestCollectSparesByAnyName(t *testing.T) {
+	onDisk(t, usual, "a b c", func(d *disk) {
+		const digest = "docker.io/library/c@sha256:1"
+		d.runtime.AddImage(fake.RemoteImage{Name: digest, ID: "sha256:c", Size: 100 * mebi})
+		tag := &runtimeapi.ImageSpec{Image: "docker.io/library/b:latest"}
+		d.use("a",
+			&runtimeapi.Mount{ContainerPath: "/b", Image: tag},
+			&runtimeapi.Mount{ContainerPath: "/c", Image: &runtimeapi.ImageSpec{Image: digest}})
+		d.collect("")
+		time.Sleep(10 * time.Minute)
+		d.other = 600
+		d.collect("(freed 0 bytes)")
+		d.check("with all in use", "a b c")
+	})
+}
+
+// TestCollectSparesWantedMeanwhile checks that an image stays that a pod asks for after it was chosen for removal, also
+// without a minimum age.
+func TestCollectSparesWantedMeanwhile(t *testing.T) {
+	o := usual
+	o.MinimumAge = 0
+	onDisk(t, o, "a b", func(d *disk) {
+		d.other = 700
+		d.fileSystem = func(string) (machine.FileSystem, error) {
+			time.Sleep(time.Second)
+			d.Wanted("sha256:a")
+			return machine.FileSystem{Size: 1000 * mebi, Available: 100 * mebi}, nil
+		}
+		d.collect("")
+		d.check("after the collection", "a")
+	})
+}
+
 // TestCollectOld checks that what has lain unused for the maximum age goes, but not before the agent has looked on
 // for so long.
 func TestCollectOld(t *testing.T) {
