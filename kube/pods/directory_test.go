@@ -209,6 +209,7 @@ func TestBadFile(t *testing.T) {
 	for name, text := range map[string]string{
 		"syntax": "apiVersion: [\n", "field": strings.ReplaceAll(podYAML("bad", "2"), "image", "imag"),
 		"empty, as while it is written": "", "one of two": podYAML("bad", "2") + "---\nkind: Nonsense\n",
+		"misspelled kind": configMapYAML("c") + "---\n" + strings.Replace(podYAML("bad", "2"), "Pod", "Pdo", 1),
 	} {
 		b.write("bad.yaml", text)
 		state = b.scan("bad-n1:1 good-n1:1")

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -57,9 +59,9 @@ type Origin struct {
 }
 
 // Parse reads YAML or JSON, one document or many. Each document is a v1 Pod, ConfigMap or Secret, or a list of them
-// (PodList, List). A document of another kind is ignored, unless it is the first one, which alone the kubelet reads. If
-// there is an error, nothing of the file counts. There is an error for each invalid document, which names the document
-// if there are several, its kind and name, and the field.
+// (PodList, List). A document of another kind is ignored, unless it is the first one, which alone the kubelet reads, or
+// may be misspelled. If there is an error, nothing of the file counts. There is an error for each invalid document,
+// which names the document if there are several, its kind and name, and the field.
 func Parse(data []byte, o Origin) (File, []error) {
 	p := parser{origin: o, seen: map[string]bool{}}
 	if len(data) > MaxSize {
@@ -142,7 +144,21 @@ func (p *parser) object(data []byte) error {
 	if head.APIVersion == "" || head.Kind == "" {
 		return errors.New("apiVersion or kind is missing, want apiVersion: v1 and kind: Pod")
 	}
+	if misspelled(head.TypeMeta) {
+		return fmt.Errorf("kind: %s has no %q: a manifest may have v1 Pods, ConfigMaps and Secrets",
+			head.APIVersion, head.Kind)
+	}
 	return otherKindError{head.TypeMeta}
+}
+
+// misspelled reports whether an object of another kind may be meant as one of a manifest: the core API does not have
+// its kind, or another API has a kind of that name.
+func misspelled(m metav1.TypeMeta) bool {
+	core := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(core))
+	gvk := m.GroupVersionKind()
+	return slices.Contains([]string{"Pod", "ConfigMap", "Secret", "PodList", "List"}, m.Kind) ||
+		gvk.Group == "" && !core.Recognizes(gvk)
 }
 
 func (p *parser) list(kind string, data []byte) error {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -142,14 +143,20 @@ data: {x: eQ==}
 // kubelet reads only the first document.
 func TestOtherKinds(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 	second := strings.ReplaceAll(podText, "{name: web}", "{name: b}")
-	f, errs := Parse([]byte(podText+"---\n"+service+"---\n"+second), origin)
+	f, errs := Parse([]byte(podText+"---\n"+service+"---\n"+second+"---\n"+deployment), origin)
 	if len(errs) > 0 || len(f.Pods) != 2 {
 		t.Errorf("got %d pods and errors %v, want two pods", len(f.Pods), errs)
 	}
-	want := `document 2 (line 8): apiVersion "v1" with kind "Service"`
-	if len(f.Ignored) != 1 || !strings.Contains(f.Ignored[0].Error(), want) {
-		t.Errorf("ignored: got %v, want %s", f.Ignored, want)
+	got := fmt.Sprint(f.Ignored)
+	for _, want := range []string{
+		`document 2 (line 8): apiVersion "v1" with kind "Service"`,
+		`document 4 (line 20): apiVersion "apps/v1" with kind "Deployment"`,
+	} {
+		if len(f.Ignored) != 2 || !strings.Contains(got, want) {
+			t.Errorf("ignored: got %s, want two documents, and in it %s", got, want)
+		}
 	}
 }
 
@@ -178,6 +185,12 @@ func TestParseErrors(t *testing.T) {
 		{"other kind before the Pod", "apiVersion: v1\nkind: Service\n---\n" + podText, []string{"document 1", `"Service"`}},
 		{"other kind without a version", podText + "---\nkind: Service\n",
 			[]string{"document 2", "apiVersion or kind is missing"}},
+		{"misspelled kind of a later document", podText + "---\n" + strings.Replace(podText, "Pod", "Pdo", 1),
+			[]string{"document 2 (line 8)", `kind: v1 has no "Pdo"`, "Pods, ConfigMaps and Secrets"}},
+		{"misspelled version of a later document", podText + "---\n" + strings.Replace(podText, "v1", "apps/v1", 1),
+			[]string{"document 2 (line 8)", `kind: apps/v1 has no "Pod"`}},
+		{"unknown version of a later document", podText + "---\napiVersion: v2\nkind: Service\n",
+			[]string{"document 2 (line 8)", `kind: v2 has no "Service"`}},
 		{"other kind in a list", podText + "---\n{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service}]}\n",
 			[]string{"document 2", "List: items[0]", `"Service"`}},
 		{"syntax in the first document", "apiVersion: v1\nkind: [Pod\n", []string{"line 2"}},
