@@ -46,6 +46,17 @@ func checkMemory(pod *os.File, on OnDisk, want payload) error {
 		resource.NewQuantity(sum, resource.BinarySI), resource.NewQuantity(maxInMemory, resource.BinarySI))
 }
 
+// checkMade returns an error if a projected volume may not even have the files that are made already. With a token
+// requested for it, each retry would request another one.
+func (c *content) checkMade() error {
+	pod, err := c.makePod(c.Pod.UID)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	return checkMemory(pod, OnDisk{Plugin: pluginname.Projected, Name: c.Volume.Name}, c.made)
+}
+
 // usedMemory returns what a volume has in memory: nothing if no tmpfs is mounted on it.
 func usedMemory(volume *os.File) (int64, error) {
 	var sfs unix.Statfs_t

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,6 +71,27 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustMount(t, v, request(pod, "second", secretItems(items[:20])), o)
+}
+
+// TestMemoryIsCheckedBeforeToken checks that no token is requested for a volume that may not have its other files: each
+// retry would request one.
+func TestMemoryIsCheckedBeforeToken(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o, items := repeated(1<<20, 34)
+	o.issue = issueAt(func() time.Time { return testNow })
+	big := corev1.LocalObjectReference{Name: "big"}
+	sources := []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+		{Secret: &corev1.SecretProjection{LocalObjectReference: big, Items: items}},
+	}
+	r := request(pod, "vol", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}})
+	if _, err := v.Mount(t.Context(), r, o); err == nil || !strings.Contains(err.Error(), "and may have 32Mi") {
+		t.Errorf("got error %v, want one about the memory", err)
+	}
+	if o.tokens != 0 {
+		t.Errorf("got %d tokens requested, want none", o.tokens)
+	}
 }
 
 // TestMemoryOfDisk checks that a configMap volume may be larger: the kernel can write its pages to the disk.

@@ -21,6 +21,7 @@ type content struct {
 	objects  Objects
 	defaults defaults
 	current  *os.File // the volume as its containers see it; nil if it is not there yet
+	made     payload  // the files of a projected volume that the steps so far have made
 	values   map[string][]byte
 }
 
@@ -95,12 +96,12 @@ func (c *content) projected(ctx context.Context, sources []corev1.VolumeProjecti
 		if len(errs) > 0 {
 			return nil, never, utilerrors.NewAggregate(errs)
 		}
+		c.made = payload{}
+		for _, files := range bySource {
+			maps.Copy(c.made, files) // a later source wins
+		}
 	}
-	all := payload{}
-	for _, files := range bySource {
-		maps.Copy(all, files) // a later source wins
-	}
-	return all, refresh, nil
+	return c.made, refresh, nil
 }
 
 // earlier returns the earlier of two times, either of which may be never.

@@ -54,7 +54,10 @@ func (c *content) requestToken(
 		return oldToken, old.refreshAt(c.Now, jitter), nil
 	}
 	seconds := ptr.Deref(s.ExpirationSeconds, tokenDefaultLifetime)
-	fresh, expires, err := c.objects.Token(ctx, c.Pod, s.Audience, seconds)
+	fresh, expires := "", never
+	if err = c.checkMade(); err == nil {
+		fresh, expires, err = c.objects.Token(ctx, c.Pod, s.Audience, seconds)
+	}
 	switch {
 	case err == nil:
 		return fresh, newClaims(fresh, expires, seconds).refreshAt(c.Now, jitter), nil
