@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,8 +66,8 @@ func TestSoakRunsAreShown(t *testing.T) {
 	}
 }
 
-// TestEveryRuleHasAMutant checks that each row of docs/security.md names a test with which `make mutants` looks for the
-// defence. A rule that only a search of the source guards needs none.
+// TestEveryRuleHasAMutant checks that `make mutants` looks for a defence with each test that docs/security.md names. A
+// rule that only a search of the source guards needs none.
 func TestEveryRuleHasAMutant(t *testing.T) {
 	page, err := os.ReadFile("docs/security.md")
 	if err != nil {
@@ -78,21 +77,10 @@ func TestEveryRuleHasAMutant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := 0
-	for line := range strings.Lines(string(page)) {
-		tests := namedTest.FindAllStringSubmatch(line, -1)
-		if !strings.HasPrefix(line, "|") || len(tests) == 0 {
-			continue
+	for _, test := range namedTest.FindAllStringSubmatch(string(page), -1) {
+		if test[2] != "TestNothingDangerous" && !strings.Contains(string(list), "\ntest "+test[1]+" "+test[2]+"\n") {
+			t.Errorf("no mutant for %s in %s", test[2], test[1])
 		}
-		rows++
-		if !slices.ContainsFunc(tests, func(test []string) bool {
-			return test[2] == "TestNothingDangerous" || strings.Contains(string(list), "\ntest "+test[1]+" "+test[2]+"\n")
-		}) {
-			t.Errorf("no mutant for: %s", line)
-		}
-	}
-	if rows < 20 {
-		t.Errorf("got %d rules, want at least 20", rows)
 	}
 }
 

@@ -263,6 +263,27 @@ func TestHangingProbesHurtOnlyThemselves(t *testing.T) {
 	})
 }
 
+// TestOneAttemptAtATime checks that a probe is not tried again while its last attempt goes on, however long that takes
+// and however often its target is set.
+func TestOneAttemptAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		release := make(chan struct{})
+		b.answer = func(string) (int32, error) {
+			<-release
+			return 0, nil
+		}
+		target := execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 1})
+		for range 10 {
+			b.p.Set("pod", []Target{target})
+			time.Sleep(time.Second)
+		}
+		expect(t, b.after(0), "0s try c1")
+		close(release)
+		expect(t, b.after(time.Second), "10s Readiness of c1: success", "11s try c1")
+	})
+}
+
 func TestParallelAttemptsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)
