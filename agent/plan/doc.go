@@ -14,14 +14,14 @@
 // # Invariants
 //
 // Whatever happens to a pod, its node and the agent, the following holds. The simulation checks it after each event;
-// its functions of these names are in the files rules*_test.go. The mutants of mutants_test.go show that each of them
-// notices a mistake.
+// its functions of these names are in rules*_test.go and simnode_test.go. TestMutants shows that each of them notices a
+// mistake.
 //
 //   - started: no two instances of a container run at the same time, and no attempt number runs twice.
 //   - beginning: two steps with one key are never in flight, except for a stop with an earlier deadline. A failed step
 //     is not tried again at once. While a container runs, no sandbox is created, its own sandbox is not stopped, no
-//     volume is unmounted and no resource claim released. oneWay: a step does not begin while its opposite is in
-//     flight.
+//     volume is unmounted and no resource claim released.
+//   - oneWay: a step does not begin while its opposite is in flight.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
 //   - volumesFirst: no container is created before the pod's volumes are mounted.
 //   - imageFirst: no container is created before its image has been ensured for this attempt, and again after a failed
@@ -37,6 +37,8 @@
 //   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
 //   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long run or with
 //     a new spec.
+//   - unstartedWaits: the delays between starts that fail double from a second to a minute, if the runtime removes each
+//     instance that does not start.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one.
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.
 //   - stoppingOne: until the grace period ends, sidecars outlive the app containers and stop in reverse order; no

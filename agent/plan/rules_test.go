@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ import (
 // plan decides.
 type rules struct {
 	l *simRun
-	// broken says which invariant was broken; empty while all hold.
-	broken string
+	// broken says how an invariant was broken, and brokenBy which one; empty while all hold.
+	broken, brokenBy string
 
 	roles map[string]podutil.Role
 	specs map[string]*corev1.Container
@@ -104,8 +105,12 @@ func newRules(l *simRun) *rules {
 	return ru
 }
 
+// breaks records that the invariant whose function calls it is broken.
 func (ru *rules) breaks(format string, args ...any) {
 	if ru.broken == "" {
+		caller, _, _, _ := runtime.Caller(1)
+		name := runtime.FuncForPC(caller).Name()
+		ru.brokenBy, _, _ = strings.Cut(name[strings.LastIndex(name, ".")+1:], "-") // without a loop of the function
 		ru.broken = fmt.Sprintf(format, args...)
 		ru.l.note("BROKEN: %s", ru.broken)
 	}
