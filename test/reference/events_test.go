@@ -58,11 +58,27 @@ func TestEventReasons(t *testing.T) {
 // event in a call or a struct.
 func productReasons(t *testing.T) (literals, written map[string]bool) {
 	t.Helper()
+	literals, written = map[string]bool{}, map[string]bool{}
+	eachNode(t, func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			literals[text(n)] = true
+		case *ast.CallExpr:
+			addReason(written, n.Args)
+		case *ast.CompositeLit:
+			addReason(written, n.Elts)
+		}
+	})
+	return literals, written
+}
+
+// eachNode calls do with each node of the syntax of the product's source.
+func eachNode(t *testing.T, do func(n ast.Node)) {
+	t.Helper()
 	out, err := exec.Command("git", "ls-files", "--full-name", "-co", "--exclude-standard", "../../*.go").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	literals, written = map[string]bool{}, map[string]bool{}
 	for file := range strings.Lines(string(out)) {
 		file = strings.TrimSpace(file)
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "test/") {
@@ -73,18 +89,10 @@ func productReasons(t *testing.T) (literals, written map[string]bool) {
 			t.Fatal(err)
 		}
 		ast.Inspect(tree, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.BasicLit:
-				literals[text(n)] = true
-			case *ast.CallExpr:
-				addReason(written, n.Args)
-			case *ast.CompositeLit:
-				addReason(written, n.Elts)
-			}
+			do(n)
 			return true
 		})
 	}
-	return literals, written
 }
 
 // addReason adds the literal that follows the type of an event.
