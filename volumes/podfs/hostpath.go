@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -46,13 +47,14 @@ func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostP
 		return false, fmt.Errorf("%s is an invalid volume type", wanted)
 	}
 	info, err := v.statNode(ctx, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		switch wanted {
-		case corev1.HostPathDirectoryOrCreate:
-			return true, os.MkdirAll(path, 0o755)
-		case corev1.HostPathFileOrCreate:
-			return true, makeFile(path)
+	if errors.Is(err, fs.ErrNotExist) && kind != wanted {
+		if err := create(path, kind); err != nil {
+			return false, err
 		}
+		made = true
+		info, err = v.statNode(ctx, path) // another process may have been faster
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("path %q does not exist", path)
 	}
 	if err != nil {
@@ -62,7 +64,7 @@ func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostP
 	if is := kindOf(info.Mode()); is != kind {
 		return false, fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, what, is)
 	}
-	return false, nil
+	return made, nil
 }
 
 // statNode returns what is at a path of the node. It can be given up: the path may be below a mount whose server does
@@ -95,8 +97,12 @@ func kindOf(m fs.FileMode) corev1.HostPathType {
 	return "file of another type"
 }
 
-func makeFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o644)
+// create makes a directory or a file, unless there is one. It does not wait for a writer if there is a named pipe.
+func create(path string, kind corev1.HostPathType) error {
+	if kind == corev1.HostPathDirectory {
+		return os.MkdirAll(path, 0o755)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|unix.O_NONBLOCK, 0o644)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,49 @@ func TestHostPath(t *testing.T) {
 	}
 	if uids, err := v.Pods(); err != nil || len(uids) != 0 {
 		t.Errorf("pods directory: got %v, %v, want it empty", uids, err)
+	}
+}
+
+// TestHostPathMadeByOthers checks that what another process puts at a path, after the agent has seen that nothing is
+// there, has the right type or is an error. The agent does not wait for a writer of a named pipe.
+func TestHostPathMadeByOthers(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	dir := t.TempDir()
+	for name, put := range map[string]func(path string) error{
+		"Directory":            func(path string) error { return os.Mkdir(path, 0o755) },
+		"File":                 func(path string) error { return os.WriteFile(path, []byte("text"), 0o600) },
+		"file of another type": func(path string) error { return unix.Mkfifo(path, 0o600) },
+	} {
+		for _, kind := range []corev1.HostPathType{corev1.HostPathFileOrCreate, corev1.HostPathDirectoryOrCreate} {
+			path := filepath.Join(dir, name+" for "+string(kind))
+			v.stat = func(path string) (fs.FileInfo, error) {
+				info, err := os.Stat(path)
+				if errors.Is(err, fs.ErrNotExist) {
+					err = errors.Join(put(path), err)
+				}
+				return info, err
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := v.checkHostPath(t.Context(), path, kind)
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				if fits := strings.HasPrefix(string(kind), name); fits != (err == nil) {
+					t.Errorf("%s: got %v, want an error: %t", filepath.Base(path), err, !fits)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("%s: got no end", filepath.Base(path))
+			}
+			if name != "File" {
+				continue
+			}
+			if text, err := os.ReadFile(path); string(text) != "text" {
+				t.Errorf("%s: got %q, %v, want the text of the other process", filepath.Base(path), text, err)
+			}
+		}
 	}
 }
 
