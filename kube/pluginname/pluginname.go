@@ -29,6 +29,9 @@ const (
 	Secret      = "kubernetes.io/secret"
 )
 
+// InMemory are the plugins all of whose volumes are in memory: secrets must not reach a disk.
+var InMemory = []string{Secret, Projected, DownwardAPI}
+
 // Of returns the plugin of a volume of a pod. The volume of a PersistentVolumeClaim counts as one of CSI.
 func Of(v *corev1.Volume) string {
 	switch {

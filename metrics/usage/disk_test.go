@@ -107,3 +107,42 @@ func TestCheapPlacesFirst(t *testing.T) {
 		t.Errorf("got %+v from an empty queue", got)
 	}
 }
+
+// TestVolumesInMemory checks that the summary has the volumes of each kind that is in memory.
+func TestVolumesInMemory(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}},
+		{Name: "projected", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}},
+		{Name: "downward", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}},
+		{Name: "memory", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+		}},
+	}
+	for i := range pod.Spec.Volumes {
+		at := w.volumePlace(pod, &pod.Spec.Volumes[i])
+		dir := filepath.Join(at.base, at.below)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+			t.Skip("cannot mount a tmpfs: ", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		tree(t, dir, map[string]string{"file": strings.Repeat("x", 10000)})
+	}
+	summary, err := w.Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range pod.Spec.Volumes {
+		if got := summary.Pods[0].VolumeStats; i >= len(got) || got[i].Name != v.Name || *got[i].UsedBytes < 10000 {
+			t.Errorf("volume %s: got %d volumes, want it with at least 10000 bytes", v.Name, len(got))
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -120,7 +121,7 @@ func isLocal(v *corev1.Volume) bool {
 
 // inMemory reports whether the volume is a tmpfs, which counts as memory of the pod.
 func inMemory(v *corev1.Volume) bool {
-	return v.Secret != nil || v.Projected != nil ||
+	return slices.Contains(pluginname.InMemory, pluginname.Of(v)) ||
 		v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault
 }
 

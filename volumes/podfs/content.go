@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // show makes a read-only volume of the given files.
@@ -13,7 +15,7 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 	if err != nil {
 		return Mounted{}, err
 	}
-	if slices.Contains(inMemory, plugin) { // each must see what the others have
+	if slices.Contains(pluginname.InMemory, plugin) { // each must see what the others have
 		unlock, err := v.filling.Lock(ctx, string(r.Pod.UID))
 		if err != nil {
 			return Mounted{}, err
@@ -60,7 +62,7 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 // openContent opens the directory of a volume. check returns an error if the volume may not have this new content; nil:
 // it may have any.
 func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(payload) error, err error) {
-	if slices.Contains(inMemory, on.Plugin) {
+	if slices.Contains(pluginname.InMemory, on.Plugin) {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
 		return dir, func(want payload) error { return checkMemory(pod, on, want) }, err
 	}

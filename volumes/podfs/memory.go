@@ -18,14 +18,11 @@ const maxInMemory = 32 << 20
 // entryMemory is about what the kernel needs for a file, directory or link in a tmpfs beside its content.
 const entryMemory = 1 << 10
 
-// inMemory are the plugins whose volumes the agent fills in memory: secrets must not reach a disk.
-var inMemory = []string{pluginname.Secret, pluginname.Projected, pluginname.DownwardAPI}
-
 // checkMemory returns an error if the volumes of a pod that are in memory would have too much with the new content of
 // one of them.
 func checkMemory(pod *os.File, on OnDisk, want payload) error {
 	sum := want.memory()
-	for _, plugin := range inMemory {
+	for _, plugin := range pluginname.InMemory {
 		err := eachDir(pod, filepath.Dir(OnDisk{plugin, on.Name}.path()), func(_, volume *os.File, name string) error {
 			if on == (OnDisk{plugin, name}) {
 				return nil
