@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/kubelet/pkg/apis"
 )
 
 // readNode parses the flags about the Node object.
@@ -73,14 +74,6 @@ func nodeIPs(text string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// kubernetesLabels are the labels in Kubernetes' domains that a node may set on itself (NodeRestriction refuses all
-// others).
-var kubernetesLabels = []string{
-	"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
-	"failure-domain.beta.kubernetes.io/region", "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type",
-}
-
 func checkLabels(labels map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		if problems := validation.IsQualifiedName(k); len(problems) > 0 {
@@ -93,17 +86,15 @@ func checkLabels(labels map[string]string) error {
 			return fmt.Errorf("--node-labels: a node must not set the label %s on itself; "+
 				"in the domains kubernetes.io and k8s.io "+
 				"only keys below kubelet.kubernetes.io/ and node.kubernetes.io/ and these are allowed: %s",
-				k, strings.Join(kubernetesLabels, ", "))
+				k, strings.Join(apis.KubeletLabels(), ", "))
 		}
 	}
 	return nil
 }
 
+// mayLabelItself reports whether a node may set this label on itself (NodeRestriction refuses all others).
 func mayLabelItself(key string) bool {
-	domain, _, ok := strings.Cut(key, "/")
+	domain, _, _ := strings.Cut(key, "/")
 	within := func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
-	if !ok || !within("kubernetes.io") && !within("k8s.io") {
-		return true
-	}
-	return within("kubelet.kubernetes.io") || within("node.kubernetes.io") || slices.Contains(kubernetesLabels, key)
+	return !within("kubernetes.io") && !within("k8s.io") || apis.IsKubeletLabel(key)
 }

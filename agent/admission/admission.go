@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -228,8 +229,7 @@ func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
 
 // untolerated reports whether the node has a taint that would evict the pod at once.
 func untolerated(pod *corev1.Pod, node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return taint.Effect == corev1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations,
-			func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taint, true) })
-	})
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }, true)
+	return found
 }

@@ -157,7 +157,7 @@ func podSysctls(pod *corev1.Pod, node *Node) (map[string]string, error) {
 		if s.Name == "" || strings.Contains(s.Name, "..") {
 			return nil, fmt.Errorf("sysctl name %q is not valid", s.Name)
 		}
-		out[dotted(s.Name)] = s.Value
+		out[sysctl.NormalizeName(s.Name)] = s.Value
 	}
 	return out, nil
 }
@@ -174,25 +174,8 @@ func defaultSysctls(pod *corev1.Pod, node *Node) map[string]string {
 	out := map[string]string{}
 	for name, value := range node.DefaultSysctls {
 		if namespace, _, _ := sysctl.GetNamespace(name); own[namespace] {
-			out[dotted(name)] = value
+			out[sysctl.NormalizeName(name)] = value
 		}
 	}
 	return out
-}
-
-// dotted converts a sysctl's name to the form with dots, which runtimes need: net/ipv4/ip_forward becomes
-// net.ipv4.ip_forward. If slashes separate the parts, a dot belongs to a part and becomes a slash; see sysctl.d(5).
-func dotted(name string) string {
-	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
 }

@@ -437,17 +437,3 @@ func TestAppArmorSources(t *testing.T) {
 		t.Errorf("got %v, %v, want no profile", got, err)
 	}
 }
-
-func TestDottedSysctl(t *testing.T) {
-	for in, want := range map[string]string{
-		"net.ipv4.ip_forward":              "net.ipv4.ip_forward",
-		"net/ipv4/ip_forward":              "net.ipv4.ip_forward",
-		"net/ipv4/conf/eno2.100/rp_filter": "net.ipv4.conf.eno2/100.rp_filter",
-		"net.ipv4.conf.eno2/100.rp_filter": "net.ipv4.conf.eno2/100.rp_filter",
-		"plain":                            "plain",
-	} {
-		if got := dotted(in); got != want {
-			t.Errorf("%s: got %s, want %s", in, got, want)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/pkg/apis"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
@@ -21,7 +22,6 @@ const (
 	attachDetachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 	providedIPAnnotation   = "alpha.kubernetes.io/provided-node-ip"
 	cloudTaint             = "node.cloudprovider.kubernetes.io/uninitialized"
-	betaOS, betaArch       = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
 )
 
 // initialNode returns the Node object to register, without a status.
@@ -75,22 +75,14 @@ func (c *Config) defaultLabels() map[string]string {
 		corev1.LabelHostname:   c.Name,
 		corev1.LabelOSStable:   runtime.GOOS,
 		corev1.LabelArchStable: runtime.GOARCH,
-		betaOS:                 runtime.GOOS,
-		betaArch:               runtime.GOARCH,
+		apis.LabelOS:           runtime.GOOS,
+		apis.LabelArch:         runtime.GOARCH,
 	}
-}
-
-// reconciledLabels are the labels that the agent updates, at its start, in an object that exists. A user may have
-// changed all others.
-var reconciledLabels = []string{
-	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
-	corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable,
-	corev1.LabelArchStable, betaOS, betaArch,
 }
 
 // reconcile sets the labels and annotations of n that this agent owns: those of the registration if it registers the
 // node and has not set them yet, and always the operating system, the architecture and the addresses that the user
-// gave, which must never be wrong.
+// gave, which must never be wrong. A user may have changed labels that are not among KubeletLabels.
 func (r *Reporter) reconcile(n *corev1.Node) {
 	n.Labels, n.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
 	if n.Labels == nil {
@@ -102,7 +94,7 @@ func (r *Reporter) reconcile(n *corev1.Node) {
 	wanted := r.initialNode()
 	labels, annotations := []string{corev1.LabelOSStable, corev1.LabelArchStable}, []string{providedIPAnnotation}
 	if r.cfg.Register && !r.state.reconciled {
-		labels, annotations = reconciledLabels, []string{attachDetachAnnotation, providedIPAnnotation}
+		labels, annotations = apis.KubeletLabels(), []string{attachDetachAnnotation, providedIPAnnotation}
 	}
 	for _, k := range labels {
 		if v := wanted.Labels[k]; v != "" {

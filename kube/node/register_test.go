@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/kubelet/pkg/apis"
 )
 
 // TestNewNodeIsRegisteredReady checks that a new node waits for the runtime and is Ready when it is registered.
@@ -36,7 +37,7 @@ func TestNewNodeIsRegisteredReady(t *testing.T) {
 		if c := b.ready(); c.Status != corev1.ConditionTrue || c.Reason != "KubeletReady" {
 			t.Errorf("got %+v", c)
 		}
-		if n.Labels["mine"] != "yes" || n.Labels[betaArch] == "" || n.Labels[corev1.LabelHostname] != testNode {
+		if n.Labels["mine"] != "yes" || n.Labels[apis.LabelArch] == "" || n.Labels[corev1.LabelHostname] != testNode {
 			t.Errorf("got labels %v", n.Labels)
 		}
 		if n.Annotations[attachDetachAnnotation] != "true" {

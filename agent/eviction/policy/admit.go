@@ -3,7 +3,9 @@ package policy
 import (
 	"fmt"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -37,13 +39,6 @@ func (p Pressure) names() (names []corev1.NodeConditionType) {
 }
 
 func toleratesMemoryPressure(pod *corev1.Pod) bool {
-	for _, t := range pod.Spec.Tolerations {
-		effect := t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule
-		all := t.Key == "" && t.Operator == corev1.TolerationOpExists
-		key := t.Key == corev1.TaintNodeMemoryPressure && (t.Operator == corev1.TolerationOpExists || t.Value == "")
-		if effect && (all || key) {
-			return true
-		}
-	}
-	return false
+	taint := &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
+	return corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, taint, true)
 }
