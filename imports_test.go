@@ -60,7 +60,7 @@ agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
-agent/nodefacts: agent/spec config host/kernel
+agent/nodefacts: agent/spec config host/kernel kube/pod
 agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
 agent/allocatable: internal/periodic
 agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest

@@ -2,7 +2,6 @@ package nodefacts
 
 import (
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/kernel"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Facts are the facts of the node. Its methods may be called from any goroutine. Create it with New.
@@ -89,20 +89,13 @@ func (f *Facts) change(apply func(*spec.Node)) {
 // Internal addresses come before external ones, which a cloud may give to nodes that have no others. A cloud may also
 // list several of one family. An address with a zone, which the API of pods does not take, does not count.
 func hostIPs(all []corev1.NodeAddress) []string {
-	var found []netip.Addr
+	var ips []string
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range all {
-			ip, err := netip.ParseAddr(a.Address)
-			ip = ip.Unmap()
-			sameFamily := func(other netip.Addr) bool { return other.Is6() == ip.Is6() }
-			if a.Type == kind && err == nil && ip.Zone() == "" && !slices.ContainsFunc(found, sameFamily) {
-				found = append(found, ip)
+			if a.Type == kind {
+				ips = append(ips, a.Address)
 			}
 		}
 	}
-	var ips []string
-	for _, ip := range found {
-		ips = append(ips, ip.String())
-	}
-	return ips
+	return podutil.IPs(ips)
 }

@@ -1,10 +1,12 @@
 package podstatus
 
 import (
-	"net/netip"
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.
@@ -20,7 +22,9 @@ func (b *builder) addresses() {
 	}
 	st.PodIPs = old.PodIPs
 	if len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready {
-		st.PodIPs = listed(old.PodIPs, b.podIPs(b.Sandboxes[0].IPs))
+		// Before a restarted agent knows the IP families of its node, their order stays.
+		host := cmp.Or(cmp.Or(b.Node.HostIPs...), old.PodIP)
+		st.PodIPs = listed(old.PodIPs, podutil.IPsLike(host, b.Sandboxes[0].IPs))
 	}
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP
@@ -48,37 +52,7 @@ func (b *builder) hostAddresses() {
 	if st.PodIP == "" && len(ips) > 0 {
 		st.PodIP, st.PodIPs = ips[0], []corev1.PodIP{{IP: ips[0]}}
 	}
-	if len(ips) == 2 && len(st.PodIPs) == 1 && ipv6(st.PodIPs[0].IP) != ipv6(ips[1]) {
+	if len(ips) == 2 && len(st.PodIPs) == 1 && podutil.IsIPv6(st.PodIPs[0].IP) != podutil.IsIPv6(ips[1]) {
 		st.PodIPs = append(slices.Clip(st.PodIPs), corev1.PodIP{IP: ips[1]})
 	}
-}
-
-// podIPs returns the addresses that the runtime reports, in canonical form: at most one of each IP family, in the
-// order of the node's IP families. Before a restarted agent knows these, the order stays.
-func (b *builder) podIPs(all []string) []string {
-	first := b.Reported.PodIP
-	if len(b.Node.HostIPs) > 0 {
-		first = b.Node.HostIPs[0]
-	}
-	var v4, v6 []string
-	for _, ip := range all {
-		switch a, err := netip.ParseAddr(ip); {
-		case err != nil:
-		case a.Unmap().Is6():
-			v6 = append(v6, a.String())
-		default:
-			v4 = append(v4, a.Unmap().String())
-		}
-	}
-	v4, v6 = v4[:min(1, len(v4))], v6[:min(1, len(v6))]
-	if ipv6(first) {
-		return append(v6, v4...)
-	}
-	return append(v4, v6...)
-}
-
-// ipv6 reports whether ip is an IPv6 address.
-func ipv6(ip string) bool {
-	a, err := netip.ParseAddr(ip)
-	return err == nil && a.Unmap().Is6()
 }

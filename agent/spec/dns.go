@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // The limits of resolvers. A longer list is truncated, with a warning.
@@ -83,7 +85,7 @@ func hostDNS(pod *corev1.Pod, node *Node) *runtimeapi.DNSConfig {
 	}
 	config := &runtimeapi.DNSConfig{Searches: []string{"."}}
 	for _, ip := range node.HostIPs {
-		if isIPv6(ip) {
+		if podutil.IsIPv6(ip) {
 			config.Servers = append(config.Servers, "::1")
 		} else {
 			config.Servers = append(config.Servers, "127.0.0.1")

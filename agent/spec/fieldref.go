@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,7 +31,7 @@ func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, er
 		}
 		return strings.Join(in.Node.HostIPs, ","), nil
 	case "status.podIP", "status.podIPs":
-		ips := sortPodIPs(in.hostIPs(), in.podIPs())
+		ips := podutil.IPsLike(cmp.Or(in.hostIPs()...), in.podIPs())
 		if ref.FieldPath == "status.podIP" && len(ips) > 1 {
 			ips = ips[:1]
 		}
