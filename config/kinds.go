@@ -34,7 +34,6 @@ var (
 	kURL        = &kind{"string", "string", kString.read}
 	kPassword   = &kind{"string", "string", kString.read}
 	kBool       = &kind{"bool", "", readBool}
-	kInt        = &kind{"int", "int", readInt(64)}
 	kInt32      = &kind{"int32", "int", readInt(32)}
 	kInt64      = &kind{"int64", "int", readInt(64)}
 	kLevel      = &kind{"Level", "int", readLevel}

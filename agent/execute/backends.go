@@ -76,8 +76,8 @@ type Volumes interface {
 type PodFiles interface {
 	MakePodDir(pod types.UID) error
 	RemovePodDir(ctx context.Context, pod types.UID) error
-	WriteHosts(pod types.UID, content []byte) (path string, err error)
-	TerminationLog(pod types.UID, container, name string) (path string, err error)
+	WriteHosts(pod types.UID, content []byte) error
+	TerminationLog(pod types.UID, container, name string) error
 	Subpath(ctx context.Context, s volumes.SubPath) (hostPath string, err error)
 	MarkReset(pod types.UID, mark string) error
 	UnmarkReset(pod types.UID) error

@@ -74,12 +74,11 @@ func (x *containers) makeFiles(t *Task, s podstate.CreateContainer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := x.PodFiles.WriteHosts(t.Pod.UID, hosts); err != nil {
+	if err := x.PodFiles.WriteHosts(t.Pod.UID, hosts); err != nil {
 		return err
 	}
 	log := filepath.Base(x.Node().TerminationLogPath(t.Pod.UID, s.Name, s.Attempt))
-	_, err = x.PodFiles.TerminationLog(t.Pod.UID, s.Name, log)
-	return err
+	return x.PodFiles.TerminationLog(t.Pod.UID, s.Name, log)
 }
 
 // LinkLog links the log of an instance for log collectors; the name of the link identifies the container. It may be

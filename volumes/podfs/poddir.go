@@ -71,45 +71,45 @@ func (d *PodDirs) MakePodDir(uid types.UID) error {
 	return pod.Close()
 }
 
-// WriteHosts writes the file that containers of a pod see as /etc/hosts, and returns its path. It writes in place,
-// because running containers have this file mounted.
-func (d *PodDirs) WriteHosts(uid types.UID, content []byte) (path string, err error) {
+// WriteHosts writes the file that containers of a pod see as /etc/hosts. It writes in place, because running containers
+// have this file mounted.
+func (d *PodDirs) WriteHosts(uid types.UID, content []byte) error {
 	pod, err := d.makePod(uid)
 	if err != nil {
-		return "", fmt.Errorf("write hosts file: %w", err)
+		return fmt.Errorf("write hosts file: %w", err)
 	}
 	defer pod.Close()
 	if err := writeInPlace(pod, hostsFile, content, 0o644); err != nil {
-		return "", fmt.Errorf("write hosts file: %w", err)
+		return fmt.Errorf("write hosts file: %w", err)
 	}
-	return filepath.Join(d.podsDir, string(uid), hostsFile), nil
+	return nil
 }
 
-// TerminationLog makes the empty file to which a container may write its termination message, and returns its path. The
-// caller chooses the name, one for each start of a container. An existing file keeps its content.
-func (d *PodDirs) TerminationLog(uid types.UID, container, name string) (path string, err error) {
+// TerminationLog makes the empty file to which a container may write its termination message. The caller chooses the
+// name, one for each start of a container. An existing file keeps its content.
+func (d *PodDirs) TerminationLog(uid types.UID, container, name string) error {
 	if err := errors.Join(checkName("container", container), checkName("termination log", name)); err != nil {
-		return "", err
+		return err
 	}
 	pod, err := d.makePod(uid)
 	if err != nil {
-		return "", fmt.Errorf("make termination log: %w", err)
+		return fmt.Errorf("make termination log: %w", err)
 	}
 	defer pod.Close()
 	dir, err := makeDir(pod, filepath.Join(containersDir, container), privateDir)
 	if err != nil {
-		return "", fmt.Errorf("make termination log: %w", err)
+		return fmt.Errorf("make termination log: %w", err)
 	}
 	defer dir.Close()
 	f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT)
 	if err != nil {
-		return "", fmt.Errorf("make termination log: %w", err)
+		return fmt.Errorf("make termination log: %w", err)
 	}
 	defer f.Close()
 	if err := f.Chmod(0o666); err != nil { // for every user of the container
-		return "", fmt.Errorf("make termination log: %w", err)
+		return fmt.Errorf("make termination log: %w", err)
 	}
-	return filepath.Join(d.podsDir, string(uid), containersDir, container, name), nil
+	return nil
 }
 
 func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) error {

@@ -27,12 +27,12 @@ func TestPodDirectory(t *testing.T) {
 	if st := statPath(t, root); st.Mode != unix.S_IFDIR|0o750 {
 		t.Errorf("got mode %o, want a directory of mode 750", st.Mode)
 	}
-	hosts, err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost and more\n"))
-	if err != nil || hosts != filepath.Join(root, "etc-hosts") {
-		t.Fatal(hosts, err)
+	hosts, log := filepath.Join(root, "etc-hosts"), filepath.Join(root, "containers/main/0badcafe")
+	if err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost and more\n")); err != nil {
+		t.Fatal(err)
 	}
 	before := statPath(t, hosts)
-	if _, err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost\n")); err != nil {
+	if err := v.WriteHosts(pod.UID, []byte("127.0.0.1 localhost\n")); err != nil {
 		t.Fatal(err)
 	}
 	after := statPath(t, hosts)
@@ -41,24 +41,23 @@ func TestPodDirectory(t *testing.T) {
 		t.Errorf("got %q, same file %v, mode %o, want the new text in the same file of mode 644",
 			raw, after.Ino == before.Ino, after.Mode)
 	}
-	log, err := v.TerminationLog(pod.UID, "main", "0badcafe")
-	if err != nil || log != filepath.Join(root, "containers/main/0badcafe") {
-		t.Fatal(log, err)
+	if err := v.TerminationLog(pod.UID, "main", "0badcafe"); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(log, []byte("last words"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.TerminationLog(pod.UID, "main", "0badcafe"); err != nil {
+	if err := v.TerminationLog(pod.UID, "main", "0badcafe"); err != nil {
 		t.Fatal(err)
 	}
 	if raw, _ := os.ReadFile(log); string(raw) != "last words" || statPath(t, log).Mode&0o777 != 0o666 {
 		t.Errorf("termination log: got %q and mode %o, want it unchanged with 666", raw, statPath(t, log).Mode)
 	}
 	for _, name := range []string{"..", "a/b", ""} {
-		if _, err := v.TerminationLog(pod.UID, name, "x"); err == nil {
+		if err := v.TerminationLog(pod.UID, name, "x"); err == nil {
 			t.Errorf("container %q: got no error, want one", name)
 		}
-		if _, err := v.TerminationLog(pod.UID, "main", name); err == nil {
+		if err := v.TerminationLog(pod.UID, "main", name); err == nil {
 			t.Errorf("log %q: got no error, want one", name)
 		}
 	}
@@ -88,7 +87,7 @@ func TestHostsFileThatIsALinkIsRefused(t *testing.T) {
 	if err := os.Symlink(precious, filepath.Join(v.podsDir, string(pod.UID), "etc-hosts")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.WriteHosts(pod.UID, []byte("x")); err == nil {
+	if err := v.WriteHosts(pod.UID, []byte("x")); err == nil {
 		t.Error("write through a link: got the target changed, want it as it was")
 	}
 	if raw, _ := os.ReadFile(precious); string(raw) != "data" {
