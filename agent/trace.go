@@ -39,9 +39,7 @@ func (w *worker) spanName(steps []podstate.Step) string {
 		return "syncPod"
 	}
 	for _, s := range steps {
-		switch s.(type) {
-		case podstate.Unmount, podstate.RemoveCgroup, podstate.RemoveDir, podstate.UnprepareClaims:
-		default:
+		if !podstate.TakesAway(s) {
 			return "syncTerminatingPod"
 		}
 	}

@@ -52,7 +52,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 	}
 	for _, ctr := range containers {
 		p := pod(ctr.Labels)
-		grace, err := strconv.ParseInt(ctr.Annotations[annotationGrace], 10, 64)
+		grace, err := strconv.ParseInt(ctr.Annotations[podutil.AnnotationGrace], 10, 64)
 		if err == nil && (p.Grace == nil || grace > *p.Grace) {
 			p.Grace = &grace
 		}

@@ -14,9 +14,6 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// annotationGrace is the annotation of containers with the grace period of their pod.
-const annotationGrace = "io.kubernetes.pod.terminationGracePeriod"
-
 // Snapshot is the state of one pod in the runtime. It shares statuses with the snapshots before and after it: do not
 // change it.
 type Snapshot struct {

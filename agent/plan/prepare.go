@@ -11,7 +11,7 @@ import (
 // set back or the spec changed.
 func (p *planner) prepare() (ready bool) {
 	for _, step := range p.Memory.Running() {
-		if takesAway(step) {
+		if podstate.TakesAway(step) {
 			p.inProgress(step)
 			return false
 		}
@@ -47,15 +47,6 @@ func (p *planner) partsReady(slot *podstate.Slot) bool {
 		}
 	}
 	return true
-}
-
-// takesAway reports whether a step takes away what prepare makes.
-func takesAway(step podstate.Step) bool {
-	switch step.(type) {
-	case podstate.UnprepareClaims, podstate.Unmount, podstate.RemoveCgroup, podstate.RemoveDir:
-		return true
-	}
-	return false
 }
 
 // prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is created only

@@ -17,6 +17,15 @@ type Step interface {
 	String() string
 }
 
+// TakesAway reports whether a step takes away what is prepared for a pod beside its sandboxes and containers.
+func TakesAway(step Step) bool {
+	switch step.(type) {
+	case UnprepareClaims, Unmount, RemoveCgroup, RemoveDir:
+		return true
+	}
+	return false
+}
+
 type (
 	// Prepare creates the pod's directories and cgroup.
 	Prepare struct{}

@@ -21,7 +21,6 @@ const (
 	AnnotationPreStopHandler           = "io.kubernetes.container.preStopHandler"
 	AnnotationPorts                    = "io.kubernetes.container.ports"
 	AnnotationDeletionGracePeriod      = "io.kubernetes.pod.deletionGracePeriod"
-	AnnotationTerminationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 
 	// AnnotationResources is specific to nodelet: the CPU and memory with which the container was created, as JSON.
 	AnnotationResources = "io.nodelet.container.resources"
@@ -62,7 +61,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 		a[AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)
 	}
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		a[AnnotationTerminationGracePeriod] = strconv.FormatInt(*s, 10)
+		a[podutil.AnnotationGrace] = strconv.FormatInt(*s, 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		encoded, err := json.Marshal(c.Lifecycle.PreStop)

@@ -7,3 +7,6 @@ const (
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
 )
+
+// AnnotationGrace is the annotation of containers in the runtime with the grace period of their pod.
+const AnnotationGrace = "io.kubernetes.pod.terminationGracePeriod"
