@@ -38,19 +38,12 @@ func (p *Policy) PodHints(s *State, pod *corev1.Pod) numa.Hints {
 func (p *Policy) hints(available, reuse cpuset.CPUSet, n int) []numa.Hint {
 	free, reusable := p.PerNode(available), p.PerNode(reuse)
 	total := p.PerNode(p.all)
-	least := p.nodes
-	hints := []numa.Hint{}
-	for mask := range numa.Subsets(p.nodeIDs) {
-		if sum(total, mask) >= n {
-			least = min(least, mask.Count())
-		}
-		if sum(reusable, mask) == reuse.Size() && sum(free, mask)+reuse.Size() >= n {
-			hints = append(hints, numa.Hint{Nodes: mask})
-		}
-	}
+	hints, least := numa.Find(p.nodeIDs, func(mask numa.Mask) bool { return sum(total, mask) >= n },
+		func(mask numa.Mask) bool {
+			return sum(reusable, mask) == reuse.Size() && sum(free, mask)+reuse.Size() >= n
+		})
 	for i := range hints {
-		nodes := hints[i].Nodes
-		hints[i].Preferred = nodes.Count() == least || p.options.AlignSocket && p.socketAligned(nodes, least)
+		hints[i].Preferred = hints[i].Preferred || p.options.AlignSocket && p.socketAligned(hints[i].Nodes, least)
 	}
 	return hints
 }

@@ -55,24 +55,18 @@ func forEach(r request, hints []numa.Hint) numa.Hints {
 	return all
 }
 
-// hints returns the sets of NUMA nodes that can serve a request. A set is preferred if no smaller one has as much
-// allocatable memory, free or not.
+// hints returns the sets of NUMA nodes that can serve a request; nil if there are none. A set is preferred if no
+// smaller one has as much allocatable memory, free or not.
 func (p *Policy) hints(m NUMANodeMap, r request, reuse Reuse) []numa.Hint {
-	ids := m.ids()
-	least := len(ids)
-	var hints []numa.Hint
-	for mask := range numa.Subsets(ids) {
-		if !fits(r, func(kind corev1.ResourceName) uint64 { return m.allocatable(mask, kind) }) {
-			continue
-		}
-		least = min(least, mask.Count())
-		enough := fits(r, func(kind corev1.ResourceName) uint64 { return m.free(mask, kind) + reuse[mask][kind] })
-		if enough && !m.conflicts(mask) && !m.grouped(mask) {
-			hints = append(hints, numa.Hint{Nodes: mask})
-		}
+	could := func(mask numa.Mask) bool {
+		return fits(r, func(kind corev1.ResourceName) uint64 { return m.allocatable(mask, kind) })
 	}
-	for i := range hints {
-		hints[i].Preferred = hints[i].Nodes.Count() == least
+	hints, _ := numa.Find(m.ids(), could, func(mask numa.Mask) bool {
+		enough := fits(r, func(kind corev1.ResourceName) uint64 { return m.free(mask, kind) + reuse[mask][kind] })
+		return enough && could(mask) && !m.conflicts(mask) && !m.grouped(mask)
+	})
+	if len(hints) == 0 {
+		return nil
 	}
 	return hints
 }

@@ -16,6 +16,25 @@ type Hint struct {
 // that it cannot be served at all. A provider without any resource has no preference.
 type Hints map[string][]Hint
 
+// Find returns the sets of these nodes for which has reports that they can serve a request, and the size of the
+// smallest set for which could reports that it can on an empty machine: sets of that size are preferred. nodes must be
+// sorted.
+func Find(nodes []int, could, has func(Mask) bool) (hints []Hint, least int) {
+	hints, least = []Hint{}, len(nodes)
+	for mask := range Subsets(nodes) {
+		if could(mask) {
+			least = min(least, mask.Count())
+		}
+		if has(mask) {
+			hints = append(hints, Hint{Nodes: mask})
+		}
+	}
+	for i := range hints {
+		hints[i].Preferred = hints[i].Nodes.Count() == least
+	}
+	return hints, least
+}
+
 // Names of the policies in KubeletConfiguration topologyManagerPolicy.
 const (
 	PolicyNone       = "none"

@@ -90,9 +90,8 @@ func (r Resource) hints(free, reuse []string, n int) []numa.Hint {
 	if !r.aligned() {
 		return nil
 	}
-	hints := []numa.Hint{}
 	if len(free)+len(reuse) < n {
-		return hints
+		return []numa.Hint{}
 	}
 	all, available := r.tally(maps.Keys(r.All)), r.tally(slices.Values(free))
 	bound := r.tally(slices.Values(reuse))
@@ -100,18 +99,9 @@ func (r Resource) hints(free, reuse []string, n int) []numa.Hint {
 	for of := range all {
 		nodes |= of
 	}
-	least, must := nodes.Count(), bound.of(nodes)
-	for mask := range numa.Subsets(nodes.Nodes()) {
-		if all.of(mask) >= n {
-			least = min(least, mask.Count())
-		}
-		if bound.of(mask) == must && available.of(mask)+must >= n {
-			hints = append(hints, numa.Hint{Nodes: mask})
-		}
-	}
-	for i := range hints {
-		hints[i].Preferred = hints[i].Nodes.Count() == least
-	}
+	must := bound.of(nodes)
+	hints, _ := numa.Find(nodes.Nodes(), func(mask numa.Mask) bool { return all.of(mask) >= n },
+		func(mask numa.Mask) bool { return bound.of(mask) == must && available.of(mask)+must >= n })
 	return hints
 }
 
