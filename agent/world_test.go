@@ -290,7 +290,7 @@ func (w *world) begin() {
 			}
 			return node(), nil
 		},
-		Handler: func(string) *runtimeapi.RuntimeHandlerFeatures {
+		HandlerFeatures: func(string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
 		},
 		Working: func() {},

@@ -38,8 +38,8 @@ type Backends struct {
 	// returns an error if it never could.
 	Node      func() *spec.Node
 	FreshNode func() (*spec.Node, error)
-	// Handler returns what a runtime handler can do, by its name; the default one has none. It may return nil.
-	Handler func(name string) *runtimeapi.RuntimeHandlerFeatures
+	// HandlerFeatures returns what a runtime handler can do, by its name; the default one has none. It may return nil.
+	HandlerFeatures func(name string) *runtimeapi.RuntimeHandlerFeatures
 	// Working is called before each step: the agent is not at rest.
 	Working func()
 }

@@ -129,12 +129,12 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
 		}}}}
 	x := New(Backends{
-		Objects:   func(*corev1.Pod) Objects { return local },
-		Devices:   noDevices{},
-		Placement: placement.None{},
-		Claims:    noClaims{},
-		Handler:   func(string) *runtimeapi.RuntimeHandlerFeatures { return nil },
-		Node:      func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
+		Objects:         func(*corev1.Pod) Objects { return local },
+		Devices:         noDevices{},
+		Placement:       placement.None{},
+		Claims:          noClaims{},
+		HandlerFeatures: func(string) *runtimeapi.RuntimeHandlerFeatures { return nil },
+		Node:            func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
 	})
 	task := &Task{
 		Pod:     pod,
@@ -204,7 +204,7 @@ func TestHandlerOfClass(t *testing.T) {
 		task, x, _ := envTask(t, []string{"all"}, []string{"one"})
 		objects := x.Objects(task.Pod)
 		x.Backends.Objects = func(*corev1.Pod) Objects { return classes{objects, test.gone} }
-		x.Backends.Handler = func(handler string) *runtimeapi.RuntimeHandlerFeatures {
+		x.Backends.HandlerFeatures = func(handler string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: handler == "rro-handler"}
 		}
 		task.Sandbox.Handler = test.reported

@@ -34,7 +34,7 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	if err != nil {
 		return "", err
 	}
-	if podutil.HasUserNamespace(&t.Pod.Spec) && !x.Handler(handler).GetUserNamespaces() {
+	if podutil.HasUserNamespace(&t.Pod.Spec) && !x.HandlerFeatures(handler).GetUserNamespaces() {
 		return "", noUserNamespaces(handler)
 	}
 	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
@@ -91,7 +91,7 @@ func (x *sandboxes) features(ctx context.Context, t *Task) *runtimeapi.RuntimeHa
 	if err != nil && t.Sandbox != nil {
 		handler = t.Sandbox.Handler
 	}
-	return x.Handler(handler)
+	return x.HandlerFeatures(handler)
 }
 
 // noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.

@@ -98,15 +98,15 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 		return Resources{}, err
 	}
 	w, err := number(cpuWeight)
-	r.CPUShares = sharesOf(uint64(max(0, w)))
+	r.CPUShares = leastShares(uint64(max(0, w)))
 	if uint64(w) == weight(want.CPUShares) {
 		r.CPUShares = want.CPUShares
 	}
 	return r, err
 }
 
-// sharesOf returns the smallest number of shares that has the given weight.
-func sharesOf(w uint64) uint64 {
+// leastShares returns the smallest number of shares that has the given weight.
+func leastShares(w uint64) uint64 {
 	if w <= 1 {
 		return cpu.MinShares
 	}

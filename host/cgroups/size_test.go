@@ -43,8 +43,8 @@ func checkPodSize(t *testing.T, tree *Tree, pod Pod, want Resources) {
 // TestSharesOf checks that the shares of each weight are converted back to the same weight.
 func TestSharesOf(t *testing.T) {
 	for w := uint64(1); w <= 10000; w++ {
-		if got := weight(sharesOf(w)); got != w {
-			t.Fatalf("weight of %d shares: got %d, want %d", sharesOf(w), got, w)
+		if got := weight(leastShares(w)); got != w {
+			t.Fatalf("weight of %d shares: got %d, want %d", leastShares(w), got, w)
 		}
 	}
 }
