@@ -31,8 +31,9 @@ type Config struct {
 	// WithEnded calls f with a function that reports whether a pod has ended, so that nothing of it uses a CPU any more.
 	// No pod is admitted before f has returned.
 	WithEnded func(ctx context.Context, f func(ended func(types.UID) bool))
-	// Devices returns the devices of device plugins that a pod can get, by resource.
-	Devices func(pod *corev1.Pod) map[string]devices.View
+	// Devices returns the devices of device plugins that a pod can get, by resource. ended reports whether a pod has
+	// ended, so that what it has can be given away.
+	Devices func(pod *corev1.Pod, ended func(types.UID) bool) devices.Views
 	Metrics Metrics
 	Log     *slog.Logger
 }
@@ -95,7 +96,7 @@ func New(cfg Config) (*Manager, error) {
 // reports whether a pod has ended, so that what it has can be given away.
 func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
 	affinity map[string]numa.Mask, refusal *numa.Refusal) {
-	free := m.devicesFor(pod)
+	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.decide(pod, ended, free)
@@ -146,7 +147,7 @@ func has(s policy.State, pod types.UID) (cpus, memory bool) {
 // Refusal returns why a pod that gets nothing, because it is refused for another reason, would be refused here; nil if
 // it would not.
 func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal {
-	free := m.devicesFor(pod)
+	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.decide(pod, ended, free).Refusal
@@ -154,7 +155,7 @@ func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Ref
 
 // Fits reports whether a pod that was refused could have now what it asks for. No metric counts this question.
 func (m *Manager) Fits(pod *corev1.Pod, ended func(types.UID) bool) bool {
-	free := m.devicesFor(pod)
+	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.try(pod, ended, free).Refusal == nil

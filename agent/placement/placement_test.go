@@ -35,7 +35,7 @@ type world struct {
 	settings placement.Settings
 	root     string
 	ended    map[types.UID]bool
-	views    map[string]devices.View
+	views    devices.Views
 	// next is what the supervisor does after it has been asked which pods have ended.
 	next func()
 
@@ -130,7 +130,7 @@ func (w *world) manager() (*placement.Manager, error) {
 			f(func(uid types.UID) bool { return w.ended[uid] })
 			w.next()
 		},
-		Devices: func(*corev1.Pod) map[string]devices.View { return w.views },
+		Devices: func(*corev1.Pod, func(types.UID) bool) devices.Views { return w.views },
 		Metrics: w,
 		Log:     slog.New(slog.DiscardHandler),
 	})
@@ -310,7 +310,7 @@ func TestUnknownNodes(t *testing.T) {
 	for node := range int64(64) {
 		view.All["d1"] = append(view.All["d1"], node)
 	}
-	w.views = map[string]devices.View{"nodelet.test/fake": view}
+	w.views = devices.Views{"nodelet.test/fake": view}
 	pod := guaranteed("one", "1")
 	pod.Spec.Containers[0].Resources.Limits = maps.Clone(pod.Spec.Containers[0].Resources.Limits)
 	pod.Spec.Containers[0].Resources.Limits["nodelet.test/fake"] = resource.MustParse("1")

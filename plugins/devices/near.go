@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -21,14 +22,19 @@ type View struct {
 	Free []string
 }
 
-// Views returns the devices of each resource for a pod that is about to be admitted.
-func (d *Devices) Views(pod *corev1.Pod) map[string]View {
+// Views are the devices of all resources.
+type Views = map[string]View
+
+// Views returns the devices of each resource for a pod that is about to be admitted. finished reports whether the
+// devices of a pod may be released.
+func (d *Devices) Views(pod *corev1.Pod, finished func(types.UID) bool) Views {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.asks(pod) {
 		return nil
 	}
-	views := map[string]View{}
+	d.free(finished)
+	views := Views{}
 	for name, r := range d.resources {
 		v := View{All: make(map[string][]int64, len(r.devices))}
 		for id, dev := range r.devices {

@@ -3,6 +3,8 @@ package devices_test
 import (
 	"slices"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestNearDevices checks that pods that are admitted while plugins are still asked do not count on the devices that
@@ -12,7 +14,7 @@ func TestNearDevices(t *testing.T) {
 	w := newWorld(t)
 	w.plugin(nil) // d1 belongs to NUMA node 0, the others to none
 	one, two := pod("one", "app 1"), pod("two", "app 1")
-	view := w.devices.Views(one)[resourceName]
+	view := w.devices.Views(one, noneEnded)[resourceName]
 	if got, want := view.Free, []string{"d1", "d2", "d3", "d4"}; !slices.Equal(got, want) {
 		t.Errorf("free: got %v, want %v", got, want)
 	}
@@ -24,8 +26,9 @@ func TestNearDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.devices.Views(two)[resourceName].Free, []string{"d2", "d3", "d4"}; !slices.Equal(got, want) {
-		t.Errorf("free for another pod: got %v, want %v", got, want)
+	left := w.devices.Views(two, noneEnded)[resourceName].Free
+	if want := []string{"d2", "d3", "d4"}; !slices.Equal(left, want) {
+		t.Errorf("free for another pod: got %v, want %v", left, want)
 	}
 	if err := allocate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -33,7 +36,22 @@ func TestNearDevices(t *testing.T) {
 	w.has(one, "app", "d1")
 	w.admit(two)
 	w.has(two, "app", "d2")
-	if got := w.devices.Views(pod("three")); got != nil {
+	if got := w.devices.Views(pod("three"), noneEnded); got != nil {
 		t.Errorf("a pod without devices: got %v, want none", got)
+	}
+}
+
+// TestNearDevicesOfEndedPods checks that a new pod can count on the devices of pods that have ended.
+func TestNearDevicesOfEndedPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin(nil)
+	done, running := pod("done", "app 2"), pod("running", "app 1")
+	w.admit(done)
+	w.admit(running)
+	ended := func(uid types.UID) bool { return uid == done.UID }
+	got := w.devices.Views(pod("next", "app 3"), ended)[resourceName].Free
+	if want := []string{"d1", "d2", "d4"}; !slices.Equal(got, want) {
+		t.Errorf("free after the end of a pod: got %v, want %v", got, want)
 	}
 }
