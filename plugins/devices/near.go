@@ -40,14 +40,32 @@ func (d *Devices) Views(pod *corev1.Pod, finished func(types.UID) bool) Views {
 		for id, dev := range r.devices {
 			v.All[id] = dev.numa
 		}
-		free, err := d.unused(name)
-		if err == nil {
+		has, lacks := d.has(pod, name)
+		v.Free = slices.Sorted(maps.Keys(has))
+		if free, err := d.unused(name); err == nil && lacks {
 			assumed := d.assumed(pod, name)
-			v.Free = slices.DeleteFunc(free, func(id string) bool { return assumed[id] })
+			v.Free = append(v.Free, slices.DeleteFunc(free, func(id string) bool { return assumed[id] })...)
 		}
 		views[name] = v
 	}
 	return views
+}
+
+// has returns the devices of a resource that a pod has already, and whether it lacks others. An earlier run of the
+// agent may have ended after it allocated them. mu is held.
+func (v *inventory) has(pod *corev1.Pod, name string) (ids set, lacks bool) {
+	ids = set{}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		a := v.given[slot{pod.UID, c.Name, name}]
+		if a == nil {
+			lacks = lacks || wants(c, name) > 0
+			continue
+		}
+		for _, id := range a.all() {
+			ids[id] = true
+		}
+	}
+	return ids, lacks
 }
 
 // assumed returns the devices that other pods will get as long as their plugins prefer no others of the same NUMA

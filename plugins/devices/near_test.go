@@ -55,3 +55,27 @@ func TestNearDevicesOfEndedPods(t *testing.T) {
 		t.Errorf("free after the end of a pod: got %v, want %v", got, want)
 	}
 }
+
+// TestNearDevicesAllocatedBefore checks that a pod counts on the devices that it has, and on no others unless it lacks
+// some: the agent was killed after it allocated them and before it recorded that it admitted the pod.
+func TestNearDevicesAllocatedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.plugin(nil)
+	one := pod("one", "init 1", "app 2")
+	w.admit(one)
+	w.Kill()
+	p.Close()
+	w.begin()
+	free := func(want ...string) {
+		t.Helper()
+		if got := w.devices.Views(one, noneEnded)[resourceName].Free; !slices.Equal(got, want) {
+			t.Errorf("free: got %v, want %v", got, want)
+		}
+	}
+	free("d1", "d2")
+	w.plugin(nil)
+	free("d1", "d2")
+	one.Spec.Containers = append(one.Spec.Containers, pod("", "other 1").Spec.Containers...)
+	free("d1", "d2", "d3", "d4")
+}
