@@ -35,9 +35,12 @@ func (c *CSI) setSize(ctx context.Context, k key, to func(has int64) int64) (int
 		return 0, err
 	}
 	defer unlock()
-	has := c.records.get(k).Size
-	size := to(has)
-	if size == has {
+	rec := c.records.get(k)
+	if rec == nil {
+		return 0, fmt.Errorf("CSI volume %s is not on this node any more", k)
+	}
+	size := to(rec.Size)
+	if size == rec.Size {
 		return size, nil
 	}
 	if err := c.records.update(k, surviveCrash, func(r *record) { r.Size = size }); err != nil {

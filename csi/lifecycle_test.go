@@ -145,6 +145,9 @@ func TestSize(t *testing.T) {
 	w.unpublish("pod-1", v)
 	w.unpublish("pod-2", v)
 	w.nothingLeft()
+	if _, err := w.csi.Size(t.Context(), v, 1<<20); err == nil || !strings.Contains(err.Error(), "not on this node") {
+		t.Errorf("size of a volume that is gone: got %v, want an error", err)
+	}
 	check("pod-1", 3<<20, 3<<20)
 }
 

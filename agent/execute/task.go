@@ -106,8 +106,12 @@ func (x *Executor) ListVolumes(pod types.UID, r *Results) (names []string, err e
 		return nil, err
 	}
 	r.onDisk = map[string]volumes.OnDisk{}
+	ofPod := map[string]string{} // the names of the pod's volumes, by those of their directories
+	for name, m := range r.mounts {
+		ofPod[m.Name] = name
+	}
 	for _, v := range all {
-		name := v.Name
+		name := cmp.Or(ofPod[v.Name], v.Name)
 		if _, taken := r.onDisk[name]; taken {
 			name = v.Plugin + " " + v.Name // a PersistentVolume may have the name of one of the pod's volumes
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -215,5 +216,35 @@ func TestPaths(t *testing.T) {
 	got := r.Paths(nil)
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// listedVolumes has volumes on the disk.
+type listedVolumes struct {
+	Volumes
+	all []volumes.OnDisk
+}
+
+func (l listedVolumes) List(types.UID) ([]volumes.OnDisk, error) { return l.all, nil }
+
+// TestListVolumes checks that the plan knows a volume on the disk by the name that the pod has for it.
+func TestListVolumes(t *testing.T) {
+	r := NewResults()
+	r.Add(Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "data"}}, mounted: volumes.Mounted{Name: "pv-1"}})
+	r.Add(Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "conf"}}})
+	x := &Executor{backends: &Backends{Volumes: listedVolumes{all: []volumes.OnDisk{
+		{Plugin: "kubernetes.io/csi", Name: "pv-1"},
+		{Plugin: "kubernetes.io/csi", Name: "pv-2"},
+		{Plugin: "kubernetes.io/configmap", Name: "conf"},
+		{Plugin: "kubernetes.io/csi", Name: "conf"},
+	}}}}
+	got, err := x.ListVolumes("uid", &r)
+	if want := []string{"data", "pv-2", "conf", "kubernetes.io/csi conf"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	task := &Task{Step: podstate.Unmount{Volume: "data"}}
+	x.Begin(t.Context(), task, &r)
+	if task.onDisk != r.onDisk["data"] || task.onDisk.Name != "pv-1" {
+		t.Errorf("got %v to unmount, want pv-1", task.onDisk)
 	}
 }

@@ -27,7 +27,7 @@ func (p *planner) tearDown() {
 		held = true
 	}
 	for _, name := range p.VolumesOnDisk {
-		if p.Memory.InFlight(podstate.Mount{Volume: name}.Key()) == nil {
+		if !p.Mounting(name) {
 			p.step(podstate.Unmount{Volume: name})
 		}
 		held = true

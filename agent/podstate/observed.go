@@ -13,8 +13,9 @@ type Observed struct {
 	// Sandboxes and Containers are all instances that the runtime has, in any order.
 	Sandboxes  []Sandbox
 	Containers []Container
-	// VolumesOnDisk are the names of the volumes that have a directory below the pod's directory. It is filled only
-	// if the pod must end and no container of it is alive, and nil otherwise.
+	// VolumesOnDisk are the names of the volumes that have a directory below the pod's directory: those of the pod's
+	// volumes if this run of the agent has mounted them, else those of the directories. It is filled only if the pod
+	// must end and no container of it is alive, and nil otherwise.
 	VolumesOnDisk []string
 	// DirOnDisk: the pod has a directory, or one for its logs. CgroupExists: it has a cgroup. Filled like VolumesOnDisk.
 	DirOnDisk    bool

@@ -31,6 +31,22 @@ func (s *State) VolumesMounted() bool {
 	return true
 }
 
+// Mounting reports whether a mount in flight is, or may be, that of a volume on the disk. While a volume is mounted for
+// the first time, the name of its directory may be unknown: that of a PersistentVolume.
+func (s *State) Mounting(onDisk string) bool {
+	if s.Memory.InFlight(Mount{Volume: onDisk}.Key()) != nil {
+		return true
+	}
+	if podutil.Volume(&s.Pod.Spec, onDisk) != nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Memory.Running(), func(step Step) bool {
+		mount, is := step.(Mount)
+		_, known := s.Memory.Volume(mount.Volume)
+		return is && !known && !slices.Contains(s.VolumesOnDisk, mount.Volume)
+	})
+}
+
 // Expiring returns a mounted volume with tokens or certificates, which have to be renewed as long as a container runs.
 func (s *State) Expiring(name string) (v Volume, expires bool) {
 	v, _ = s.Memory.Volume(name)
