@@ -28,8 +28,12 @@ func newLoop(waiting func() error) *loop {
 	}
 }
 
-// post makes the loop call f. It blocks until the loop accepts f or has ended.
+// post makes the loop call f. It blocks until the loop accepts f or has ended. Before the loop has begun, which may
+// never happen, it does nothing: no pod has a worker yet, and each worker begins with a look at everything.
 func (l *loop) post(f func()) {
+	if !latest.Closed(l.began) {
+		return
+	}
 	select {
 	case l.calls <- f:
 	case <-l.gone:

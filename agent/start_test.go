@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -218,5 +221,16 @@ func TestDeletedBeforeTheStart(t *testing.T) {
 		if n, _ := w.left(); len(acts) != 0 || n != 0 {
 			t.Errorf("got the calls %q and %d pods left, want none", acts, n)
 		}
+	})
+}
+
+// TestNotifiedBeforeTheStart checks that nobody who notifies pods waits for a supervisor that has not begun, and may
+// never do so: device plugins and drivers report while the agent waits for the container runtime.
+func TestNotifiedBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		supervisor := agent.NewSupervisor(agent.Config{})
+		many := make([]types.UID, 1000)
+		supervisor.HealthChanged(many)
+		supervisor.ObjectsChanged(many)
 	})
 }
