@@ -31,6 +31,7 @@ type keptToken struct {
 
 // get returns the token that is remembered, or requests one. If that fails, an older one counts until it expires.
 func (t *tokens) get(k tokenKey, now time.Time, request func() (string, time.Time, error)) (tokenStatus, error) {
+	now = now.Round(0) // the wall clock: the monotonic one stands still while the machine is suspended
 	t.mu.Lock()
 	old := t.kept[k]
 	t.mu.Unlock()

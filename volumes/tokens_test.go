@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -83,6 +84,40 @@ func TestTokensAreKept(t *testing.T) {
 		}
 		if !strings.Contains(got, step.want) {
 			t.Errorf("pod %s after %s: got %s, want %s", step.pod, step.at, got, step.want)
+		}
+	}
+}
+
+// after returns the time at which the wall clock shows d more than at t, and the monotonic clock the same: the machine
+// was suspended meanwhile, or its clock was set.
+func after(t *testing.T, from time.Time, d time.Duration) time.Time {
+	t.Helper()
+	to := from.Add(d)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&to), unsafe.Sizeof(uint64(0)))) -= int64(d) // ext of time.Time
+	if to.Sub(from) != 0 || to.Round(0).Sub(from.Round(0)) != d {
+		t.Fatalf("got %s after %s, want another time of the wall clock alone", to, from)
+	}
+	return to
+}
+
+// TestTokensGoByTheWallClock checks that a token does not count longer because the machine was suspended, when the
+// monotonic clock stands still, and that a clock that was set back is noticed.
+func TestTokensGoByTheWallClock(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]time.Duration{"suspended": 2 * time.Hour, "set back": -2 * time.Hour} {
+		kept, key := &tokens{}, tokenKey{"a", "vault", tokenSeconds}
+		issued, began := 0, time.Now()
+		for _, now := range []time.Time{began, after(t, began, d)} {
+			_, err := kept.get(key, now, func() (string, time.Time, error) {
+				issued++
+				return "token", now.Round(0).Add(time.Hour), nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if issued != 2 {
+			t.Errorf("%s: got %d requests for a token, want 2", name, issued)
 		}
 	}
 }
