@@ -386,6 +386,7 @@ func (c *Client) obtain(ctx context.Context) error {
 		return err
 	}
 	c.log.Info("client certificate issued", "expires", stamp(pair.Leaf.NotAfter))
+	warnEarly(c.log, pair.Leaf, c.now())
 	c.cfg.Say("")
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -429,6 +430,8 @@ func TestPendingRequestSurvivesRestart(t *testing.T) {
 	}
 }
 
+// TestUsable checks that a certificate of the future is used, as with the kubelet: the API server goes by its own
+// clock.
 func TestUsable(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()
@@ -438,11 +441,21 @@ func TestUsable(t *testing.T) {
 	}, newKey(t).Public())
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	var refused *refusedError
-	if err := usable(text, now); !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
-		t.Errorf("certificate of the future: got %v, want the advice to set the clock", err)
+	err := usable(text, now.Add(5*time.Hour))
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
+		t.Errorf("expired certificate: got %v, want the advice to set the clock", err)
 	}
-	if err := usable(text, now.Add(3*time.Hour)); err != nil {
-		t.Error(err)
+	for _, at := range []time.Time{now, now.Add(3 * time.Hour)} { // the first is before its time
+		if err := usable(text, at); err != nil {
+			t.Error(err)
+		}
+	}
+	var logged strings.Builder
+	for _, at := range []time.Time{now, now.Add(3 * time.Hour)} {
+		warnEarly(slog.New(slog.NewTextHandler(&logged, nil)), cert, at)
+	}
+	if n := strings.Count(logged.String(), "not valid yet"); n != 1 {
+		t.Errorf("got %d warnings, want one, of the certificate before its time:\n%s", n, &logged)
 	}
 	for _, bad := range []string{"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if err := usable([]byte(bad), now); err == nil {

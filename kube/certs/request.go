@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -220,7 +221,8 @@ func answerOf(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	return csr.Status.Certificate, nil
 }
 
-// usable checks a signed certificate. If it is not valid now, the clock of this machine or of the signer is wrong.
+// usable checks a signed certificate. If it has expired, the clock of this machine or of the signer is wrong. One that
+// is not valid yet may be used: the clock of the peer decides.
 func usable(text []byte, now time.Time) error {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -230,12 +232,20 @@ func usable(text []byte, now time.Time) error {
 	if err != nil {
 		return &refusedError{"the signed certificate cannot be read: " + err.Error()}
 	}
-	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+	if now.After(c.NotAfter) {
 		return &refusedError{fmt.Sprintf(
 			"the signed certificate is valid from %s to %s, but the clock of this machine says %s: set the clock",
 			stamp(c.NotBefore), stamp(c.NotAfter), stamp(now))}
 	}
 	return nil
+}
+
+// warnEarly warns of a certificate that is not valid yet by the clock of this machine.
+func warnEarly(log *slog.Logger, c *x509.Certificate, now time.Time) {
+	if now.Before(c.NotBefore) {
+		log.Warn("the issued certificate is not valid yet, the clock of this machine or of the signer is wrong",
+			"from", stamp(c.NotBefore), "clock", stamp(now))
+	}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

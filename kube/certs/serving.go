@@ -238,6 +238,7 @@ func (s *Serving) obtain(ctx context.Context) error {
 	}
 	s.take(pair)
 	s.log.Info("serving certificate issued", "expires", stamp(pair.Leaf.NotAfter))
+	warnEarly(s.log, pair.Leaf, s.now())
 	return nil
 }
 
