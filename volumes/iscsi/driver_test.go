@@ -1,12 +1,15 @@
 package iscsi
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -132,6 +135,46 @@ func TestMultipath(t *testing.T) {
 		w.write(filepath.Join(block, dm, "dm/uuid"), uuid+"\n")
 	}
 	if device, err := w.d.device(t.Context(), l); err != nil || filepath.Base(device) != "dm-2" {
+		t.Errorf("device: got %s, %v, want dm-2", device, err)
+	}
+}
+
+// firstEvent has one event, and lets something happen at it.
+type firstEvent struct {
+	quiet
+	happens func() error
+}
+
+func (e firstEvent) Next(context.Context) error { return e.happens() }
+
+// TestMultipathAfterSilentPortal checks that there is time left to wait for multipathd after a portal has used up the
+// time for sessions.
+func TestMultipathAfterSilentPortal(t *testing.T) {
+	w := newWorld(t)
+	w.d.cfg.SessionTimeout = 5 * time.Second
+	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"127.0.0.2"} })
+	bin := t.TempDir()
+	w.must(os.WriteFile(filepath.Join(bin, "multipath"), nil, 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	var scans, waits atomic.Int32
+	w.d.write = func(file, text string) error {
+		if filepath.Base(file) == "scan" && scans.Add(1) == 2 {
+			return nil // the device never comes
+		}
+		return w.sysfs(file, text)
+	}
+	w.d.cfg.Events = func() (Events, error) {
+		if waits.Add(1) <= 2 {
+			return quiet{}, nil // of a portal
+		}
+		return firstEvent{happens: func() error {
+			paths, err := filepath.Glob(w.fake("sys/class/block/sd*/holders"))
+			w.must(errors.Join(err, os.Mkdir(filepath.Join(paths[0], "dm-2"), 0o755)))
+			w.write(w.fake("sys/class/block/dm-2/dm/uuid"), "mpath-y")
+			return nil
+		}}, nil
+	}
+	if device, err := w.d.attach(t.Context(), l, t.TempDir(), w.secrets); err != nil || filepath.Base(device) != "dm-2" {
 		t.Errorf("device: got %s, %v, want dm-2", device, err)
 	}
 }

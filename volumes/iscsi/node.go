@@ -75,7 +75,7 @@ func (d *Driver) stillDevice(l *LUN, path string) error {
 
 // attach logs in at the LUN's portals and returns its device. One portal that answers is enough.
 func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map[string]string) (string, error) {
-	ctx, unlock, err := d.lockTarget(ctx, l)
+	bound, unlock, err := d.lockTarget(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map
 		return "", fmt.Errorf("iscsi: write the LUN's state file: %w", err)
 	}
 	if l.InitiatorName != "" && len(sessions) == 0 {
-		if err := l.cloneIface(ctx); err != nil {
+		if err := l.cloneIface(bound); err != nil {
 			return "", err
 		}
 	}
@@ -96,10 +96,10 @@ func (d *Driver) attach(ctx context.Context, l *LUN, staging string, secrets map
 	errs := make([]error, len(l.Portals))
 	var all sync.WaitGroup
 	for i, portal := range l.Portals { // concurrently: one that does not answer takes minutes
-		all.Go(func() { names[i], errs[i] = d.path(ctx, l, portal, sessions[portal], secrets) })
+		all.Go(func() { names[i], errs[i] = d.path(bound, l, portal, sessions[portal], secrets) })
 	}
 	all.Wait()
-	return d.choose(ctx, l, names, errs)
+	return d.choose(ctx, l, names, errs) // not within bound: a portal may have used it up
 }
 
 // recordedSessions returns the existing sessions, and records the creator of each. Call it before saving the LUN's
