@@ -236,31 +236,18 @@ func (m *Machine) limits(context.Context) []Result {
 }
 
 func (m *Machine) swap(context.Context) []Result {
-	lines := strings.Split(m.read("/proc/swaps"), "\n")
-	if len(lines) < 2 {
+	const off = "turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false"
+	switch k := &m.Config.Kubelet; {
+	case strings.Count(m.read("/proc/swaps"), "\n") == 0: // the first line has the titles
 		return result("swap", OK, "off", "")
-	}
-	return swap(m.Config)
-}
-
-// swap describes a machine with swap.
-func swap(c *config.Config) []Result {
-	advice := "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it"
-	if c.Kubelet.MemorySwap.SwapBehavior == "LimitedSwap" {
-		advice = ""
-	}
-	if c.RefusesSwap() {
-		return result("swap", Problem, "on: nodelet does not start there (failSwapOn)",
-			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
-	}
-	if *c.Kubelet.FailSwapOn {
-		return result("swap", Warning, "on: the kubelet would not start there (failSwapOn); nodelet does",
-			"turn it off with swapoff -a and in /etc/fstab, or set failSwapOn: false")
-	}
-	if advice == "" {
+	case m.Config.RefusesSwap():
+		return result("swap", Problem, "on: nodelet does not start there (failSwapOn)", off)
+	case *k.FailSwapOn:
+		return result("swap", Warning, "on: the kubelet would not start there (failSwapOn); nodelet does", off)
+	case k.MemorySwap.SwapBehavior == "LimitedSwap":
 		return result("swap", OK, "on, with LimitedSwap", "")
 	}
-	return result("swap", Warning, "on", advice)
+	return result("swap", Warning, "on", "pods get none of it; set memorySwap.swapBehavior: LimitedSwap to share it")
 }
 
 func (m *Machine) clock(context.Context) []Result {
