@@ -28,13 +28,16 @@ func (l *Local) Drop(pod types.UID) { l.Use(pod, nil) }
 // on the node may be used only with the credentials with which it was pulled.
 func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 	all := []Ref{{Kind: Services, Namespace: podutil.ServicesNamespace(pod)}}
+	index := map[key]int{} // a pod may name an object in many places
 	add := func(kind Kind, name string, watch bool) {
 		k := key{kind, pod.Namespace, name}
-		if i := slices.IndexFunc(all, func(r Ref) bool { return r.key() == k }); i >= 0 {
-			all[i].Watch = all[i].Watch || watch
-			return
+		i, known := index[k]
+		if !known {
+			i = len(all)
+			index[k] = i
+			all = append(all, Ref{Kind: kind, Namespace: pod.Namespace, Name: name})
 		}
-		all = append(all, Ref{kind, pod.Namespace, name, watch})
+		all[i].Watch = all[i].Watch || watch
 	}
 	for v := range podutil.UsedVolumes(&pod.Spec) {
 		for _, r := range podutil.VolumeReferences(&v.VolumeSource, nil) {
