@@ -10,13 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodelet/nodelet/internal/strict"
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // MaxSize is the largest size of a manifest, in bytes, as in the kubelet.
@@ -154,11 +153,9 @@ func (p *parser) object(data []byte) error {
 // misspelled reports whether an object of another kind may be meant as one of a manifest: the core API does not have
 // its kind, or another API has a kind of that name.
 func misspelled(m metav1.TypeMeta) bool {
-	core := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(core))
 	gvk := m.GroupVersionKind()
 	return slices.Contains([]string{"Pod", "ConfigMap", "Secret", "PodList", "List"}, m.Kind) ||
-		gvk.Group == "" && !core.Recognizes(gvk)
+		gvk.Group == "" && !client.Scheme.Recognizes(gvk)
 }
 
 func (p *parser) list(kind string, data []byte) error {
