@@ -114,12 +114,16 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 		}
 		all = append(all, w)
 	}
-	if root := flags.text("root-dir"); root != defaultRoot && flags["cert-dir"] == nil && flags.text("kubeconfig") != "" {
+	if root := flags.text("root-dir"); root != DefaultRoot && flags["cert-dir"] == nil && flags.text("kubeconfig") != "" {
 		all = append(all, Warning{Flag: "root-dir", Text: "does not move the certificates: they stay in " +
 			flags.text("cert-dir") + ", see --cert-dir"})
 	}
 	return append(all, gateWarnings(c.FeatureGates)...)
 }
 
-// defaultRoot is the kubelet's root directory.
-const defaultRoot = "/var/lib/kubelet"
+const (
+	// DefaultRoot is the kubelet's root directory.
+	DefaultRoot = "/var/lib/kubelet"
+	// DefaultCertificates is its directory of certificates. Another root directory does not move it.
+	DefaultCertificates = "/var/lib/kubelet/pki"
+)

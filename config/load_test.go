@@ -344,7 +344,7 @@ func TestShownFlags(t *testing.T) {
 		"manifest-url-header": "1 headers, masked",
 		"manifest-url":        "http://me:xxxxx@h/",
 		"max-pods":            "110",
-		"root-dir":            defaultRoot,
+		"root-dir":            DefaultRoot,
 		"sync-frequency":      "1m0s",
 		"tls-cipher-suites":   "[]",
 		"fail-swap-on":        "true",

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/internal/suggest"
 )
 
@@ -36,7 +37,7 @@ func Count(n int, noun string) string {
 
 // RootDirFlag declares --root-dir, which says where the socket of the running agent is.
 func RootDirFlag(flags *pflag.FlagSet) *string {
-	return flags.String("root-dir", "/var/lib/kubelet", "root directory `DIR` of the running agent")
+	return flags.String("root-dir", config.DefaultRoot, "root directory `DIR` of the running agent")
 }
 
 // IsTerminal reports whether a stream of a Call is a terminal.

@@ -100,12 +100,12 @@ func Collect(c command.Call, rootDir string) *Report {
 	node, err := client.Node(c.Context)
 	if err != nil {
 		r.Error = err.Error()
-		r.readCertificates(c.Root, defaultCertificateDir)
+		r.readCertificates(c.Root, config.DefaultCertificates)
 		return r
 	}
 	r.describe(node)
 	dir, _ := client.CertificateDir(c.Context) // an agent of an earlier version does not tell it
-	r.readCertificates(c.Root, cmp.Or(dir, defaultCertificateDir))
+	r.readCertificates(c.Root, cmp.Or(dir, config.DefaultCertificates))
 	pods, err := client.Explain(c.Context)
 	if err != nil {
 		r.Waiting = err.Error()
@@ -141,9 +141,6 @@ func (r *Report) count(pods []*agent.Explanation) {
 		}
 	}
 }
-
-// defaultCertificateDir is the default of --cert-dir.
-const defaultCertificateDir = "/var/lib/kubelet/pki"
 
 // readCertificates reads the ends of the node's certificates.
 func (r *Report) readCertificates(root, dir string) {
