@@ -31,7 +31,7 @@ func (e *Exporter) AddServingCertificate(c Certificate) {
 	e.addCertificate(c, "kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors")
 }
 
-// AddRotations adds the ages of replaced certificates of the node's API, and returns what adds one. Call it once.
+// AddRotations adds the ages of replaced certificates of the kubelet API, and returns what adds one. Call it once.
 func (e *Exporter) AddRotations() func(age time.Duration) {
 	const hour, day = 60 * 60, 24 * 60 * 60
 	return e.main.Histogram("kubelet_certificate_manager_server_rotation_seconds",
