@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -61,7 +62,7 @@ type PodFiles interface {
 
 // Logs shows which pods have a log directory: *logs.Tree.
 type Logs interface {
-	Has(pod types.UID) (bool, error)
+	Has(pod *metav1.ObjectMeta) (bool, error)
 	Pods() ([]types.UID, error)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -88,7 +89,7 @@ type Logs interface {
 	Make(dir string) error
 	Link(log, name string) error
 	RemoveLog(log, link string) error
-	RemovePod(uid string) error
+	RemovePod(pod *metav1.ObjectMeta) error
 }
 
 // Cgroups is the cgroups of pods: *podcgroups.Cgroups.

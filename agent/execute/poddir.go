@@ -33,7 +33,7 @@ func (x *podDirs) markReset(t *Task, s podstate.MarkReset) error {
 // remove removes what is left on the disk of a pod that is gone. The pod directory goes last, because by it a later
 // process finds the rest.
 func (x *podDirs) remove(ctx context.Context, t *Task) error {
-	if err := x.Logs.RemovePod(string(t.Pod.UID)); err != nil {
+	if err := x.Logs.RemovePod(&t.Pod.ObjectMeta); err != nil {
 		return err
 	}
 	if err := x.PodFiles.RemovePodDir(ctx, t.Pod.UID); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/noatime"
@@ -125,57 +126,84 @@ func (t *Tree) RemoveLog(log, link string) error {
 	return errors.Join(append(errs, ignoreMissing(links.Remove(link)))...)
 }
 
-// RemovePod removes the log directories of a pod, of which perhaps nothing but the UID is known, and the links to its
-// logs. The directories are called <namespace>_<name>_<uid>.
-func (t *Tree) RemovePod(uid string) error {
-	return t.each(func(pods *os.Root, name, of string) error {
-		if of != uid {
-			return nil
-		}
+// RemovePod removes the log directory of a pod, which is called <namespace>_<name>_<uid>, and the links to its logs.
+func (t *Tree) RemovePod(pod *metav1.ObjectMeta) error {
+	pods, err := root(t.realPods)
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	found, err := dirsOf(pods, pod)
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
 		if err := t.removeLinks(filepath.Join(t.pods, name)); err != nil {
 			return err
 		}
 		if err := pods.RemoveAll(name); err != nil {
 			return fmt.Errorf("remove log directory: %w", err)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Pods returns the pods that have a log directory.
 func (t *Tree) Pods() (uids []types.UID, err error) {
-	err = t.each(func(_ *os.Root, _, uid string) error {
-		uids = append(uids, types.UID(uid))
-		return nil
-	})
+	pods, err := root(t.realPods)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	all, err := names(pods)
+	for _, name := range all {
+		if uid := owner(name); uid != "" {
+			uids = append(uids, uid)
+		}
+	}
 	return uids, err
 }
 
 // Has reports whether a pod has a log directory.
-func (t *Tree) Has(pod types.UID) (bool, error) {
-	all, err := t.Pods()
-	return slices.Contains(all, pod), err
-}
-
-// each calls do for each log directory of a pod, with its name and the UID of the pod.
-func (t *Tree) each(do func(pods *os.Root, name, uid string) error) error {
+func (t *Tree) Has(pod *metav1.ObjectMeta) (bool, error) {
 	pods, err := root(t.realPods)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer pods.Close()
-	all, err := noatime.ReadDir(func(flags int) (*os.File, error) { return pods.OpenFile(".", flags, 0) })
+	found, err := dirsOf(pods, pod)
+	return len(found) > 0, err
+}
+
+// dirsOf returns the names of the log directories of a pod: one or none. Of an orphaned pod perhaps nothing but the UID
+// is known. It is the only one for which all directories are looked at.
+func dirsOf(pods *os.Root, pod *metav1.ObjectMeta) ([]string, error) {
+	if pod.Name == "" {
+		all, err := names(pods)
+		return slices.DeleteFunc(all, func(name string) bool { return owner(name) != pod.UID }), err
+	}
+	name := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
+	if _, err := pods.Lstat(name); err != nil {
+		return nil, ignoreMissing(err)
+	}
+	return []string{name}, nil
+}
+
+// owner returns the UID of the pod that a log directory belongs to; empty if it is something else.
+func owner(name string) types.UID {
+	if parts := strings.SplitN(name, "_", 3); len(parts) == 3 {
+		return types.UID(parts[2])
+	}
+	return ""
+}
+
+// names returns the names of what a directory has.
+func names(dir *os.Root) ([]string, error) {
+	all, err := noatime.Names(func(flags int) (*os.File, error) { return dir.OpenFile(".", flags, 0) })
 	if err != nil {
-		return fmt.Errorf("list log directories: %w", err)
+		return nil, fmt.Errorf("list log directory: %w", err)
 	}
-	for _, e := range all {
-		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] != "" {
-			if err := do(pods, e.Name(), parts[2]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return all, nil
 }
 
 // removeLinks removes the links to logs in a pod's directory. They are called <name>_<namespace>_<container>-<id>.log.
@@ -185,12 +213,18 @@ func (t *Tree) removeLinks(dir string) error {
 		return err
 	}
 	defer r.Close()
+	all, err := names(r)
+	if err != nil {
+		return err
+	}
 	namespace, rest, _ := strings.Cut(filepath.Base(dir), "_")
 	name, _, _ := strings.Cut(rest, "_")
-	names, _ := fs.Glob(r.FS(), name+"_"+namespace+"_*.log") // the pattern is a good one
-	for _, name := range names {
-		if target, err := r.Readlink(name); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
-			_ = r.Remove(name) // log collectors skip a link without its log
+	for _, link := range all {
+		if !strings.HasPrefix(link, name+"_"+namespace+"_") {
+			continue
+		}
+		if target, err := r.Readlink(link); err == nil && filepath.Dir(filepath.Dir(target)) == dir {
+			_ = r.Remove(link) // log collectors skip a link without its log
 		}
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // linkName is the name of the link to the log of the pod.
@@ -99,12 +101,26 @@ func TestTree(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := w.RemovePod("uid"); err != nil {
+		if err := w.RemovePod(&metav1.ObjectMeta{UID: "uid"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.checkFiles(w.pods, "ns_web_uid-2")
 	w.checkFiles(w.links, "web_ns_app-2.log")
+	for _, pod := range []*metav1.ObjectMeta{
+		{Namespace: "ns", Name: "web", UID: "uid"}, // gone
+		{Namespace: "ns", Name: "web", UID: "uid-2"},
+	} {
+		has, err := w.Has(pod)
+		if err != nil || has != (pod.UID == "uid-2") {
+			t.Errorf("pod %s has logs: got %t, %v", pod.UID, has, err)
+		}
+		if err := w.RemovePod(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.checkFiles(w.pods)
+	w.checkFiles(w.links)
 }
 
 // TestTreeIsMadeAgain checks that logs are made and removed after an administrator has removed the directories.
@@ -113,7 +129,7 @@ func TestTreeIsMadeAgain(t *testing.T) {
 		"make":       func(w *treeWorld) error { return w.Make(w.log("")) },
 		"link":       func(w *treeWorld) error { return w.Link(w.log("0.log"), linkName) },
 		"remove log": func(w *treeWorld) error { return w.RemoveLog(w.log("0.log"), linkName) },
-		"remove pod": func(w *treeWorld) error { return w.RemovePod("uid") },
+		"remove pod": func(w *treeWorld) error { return w.RemovePod(&metav1.ObjectMeta{UID: "uid"}) },
 	} {
 		w := newTree(t)
 		if err := os.RemoveAll(filepath.Dir(w.pods)); err != nil {
@@ -141,7 +157,7 @@ func TestTreeStaysInside(t *testing.T) {
 				"make":       w.Make(w.log("more")),
 				"link":       w.Link(w.log("0.log"), "second.log"),
 				"remove log": w.RemoveLog(w.log("0.log"), linkName),
-				"remove pod": w.RemovePod("uid"),
+				"remove pod": w.RemovePod(&metav1.ObjectMeta{UID: "uid"}),
 			} {
 				t.Logf("%s: %v", what, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,10 @@ func TestReadDir(t *testing.T) {
 	entries, err := ReadDir(func(flags int) (*os.File, error) { return os.OpenFile(dir, flags, 0) })
 	if err != nil || len(entries) != 1 || entries[0].Name() != "a" || !entries[0].IsDir() {
 		t.Errorf("got %v, %v; want the directory a", entries, err)
+	}
+	names, err := Names(func(flags int) (*os.File, error) { return os.OpenFile(dir, flags, 0) })
+	if err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("got the names %q, %v; want a", names, err)
 	}
 	if got := accessed(t, dir); !got.Equal(old) {
 		t.Errorf("access time: got %v, want %v as before", got, old)
