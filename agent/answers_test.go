@@ -49,7 +49,7 @@ func FuzzRuntimeAnswer(f *testing.F) {
 			status.LogPath, status.Annotations = "", nil // they name files of this machine
 			s.Containers = append(s.Containers, cri.Container{ContainerStatus: status, SandboxID: s.Sandboxes[0].Id})
 		}
-		facts := newRuntimeFacts() // reads no file: the statuses name none
+		facts := listedFacts("uid", cri.PodSummary{}) // reads no file: the statuses name none
 		facts.read(s, slog.New(slog.DiscardHandler))
 		o := podstate.Observed{Now: time.Now(), Sandboxes: facts.sandboxes, Containers: facts.containers}
 		for _, step := range plan.Pod(podstate.Desired{Pod: pod}, o).Steps {

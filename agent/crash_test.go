@@ -184,7 +184,8 @@ func TestKilledWithin(t *testing.T) {
 	}
 }
 
-// TestLostAnswers checks that nothing is created twice if the runtime has done its work but the answer is lost.
+// TestLostAnswers checks that nothing is created twice if the runtime has done its work but the answer is lost. Lists
+// are asked for after a restart of the agent.
 func TestLostAnswers(t *testing.T) {
 	for _, verb := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox",
 		"RemovePodSandbox", "PodSandboxStatus", "ContainerStatus", "ListContainers", "ListPodSandbox", "ImageStatus"} {
@@ -194,6 +195,9 @@ func TestLostAnswers(t *testing.T) {
 				lost := w.runtime.Inject(&fake.Fault{Verb: verb, Times: 1, Lose: true})
 				pod := apiPod("web")
 				w.run(pod)
+				w.sleep(10 * time.Second)
+				w.checkRunning("web/app#0")
+				w.restart()
 				w.sleep(10 * time.Second)
 				w.checkRunning("web/app#0")
 				w.checkOnce()

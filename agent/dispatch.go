@@ -28,7 +28,9 @@ type dispatcher struct {
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
 func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	e := &entry{source: pod, worker: newWorker(d.cfg, func() { d.loop.post(d.onRelease) })}
+	listed := d.table.listed[pod.UID]
+	worker := newWorker(d.cfg, listedFacts(pod.UID, listed), func() { d.loop.post(d.onRelease) })
+	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.Doomed(pod); eviction != nil {
 		e.stop = eviction.stop(pod)

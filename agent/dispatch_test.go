@@ -53,7 +53,7 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
 	}
 	before, after := limited(1, "2Mi"), limited(2, "4Mi") // the limit alone changes
-	e := &entry{source: before, worker: newWorker(cfg, func() {})}
+	e := &entry{source: before, worker: newWorker(cfg, runtimeFacts{}, func() {})}
 	e.resources.resize(before)
 	d.table.workers["u"] = e
 	d.update(e, after)

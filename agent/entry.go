@@ -14,6 +14,8 @@ import (
 // entry is the supervisor's state of one pod. The loop owns it.
 type entry struct {
 	worker *worker
+	// fingerprint is that of what the runtime had listed of the pod when its worker began.
+	fingerprint uint64
 	// source is the pod as its source has it, or, for an orphan, what its traces have recorded; mirror is the mirror
 	// pod of a static pod.
 	source, mirror *corev1.Pod
@@ -45,6 +47,14 @@ type order struct {
 	podstate.Desired
 	// Publish is the API object that gets the status: the pod itself, or a static pod's mirror. Nil if there is none.
 	Publish *corev1.Pod
+}
+
+// knows reports whether the worker knows what the runtime lists of the pod, or is about to read just that.
+func (e *entry) knows(fingerprint uint64) bool {
+	if observed := e.worker.result.Load().snapshot; observed != nil {
+		return observed.Matches(fingerprint)
+	}
+	return e.fingerprint == fingerprint
 }
 
 // order computes the worker's order from the entry and the node's facts.

@@ -209,7 +209,7 @@ func TestExitTime(t *testing.T) {
 
 // TestFactsAreForgotten checks that nothing is kept of instances that are gone, however often a container crashes.
 func TestFactsAreForgotten(t *testing.T) {
-	f := newRuntimeFacts()
+	f := listedFacts("uid", cri.PodSummary{})
 	for _, id := range []string{"a", "b", "c"} {
 		f.read(&cri.Snapshot{Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{Id: id,
 			State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: map[string]string{podutil.LabelPodUID: "uid",

@@ -48,7 +48,7 @@ func (w *worker) observeRuntime(ctx context.Context) error {
 		return nil
 	}
 	w.explainObserving(nil)
-	first := w.facts.snapshot == nil
+	first := w.facts.instances == nil
 	if err := w.facts.update(ctx, w.cfg.Runtime, w.order.Pod.UID, w.log); err != nil {
 		return err
 	}
@@ -56,7 +56,6 @@ func (w *worker) observeRuntime(ctx context.Context) error {
 		w.cfg.Objects(w.order.Pod).Prime(w.order.Pod)
 	}
 	w.memory.See(w.facts.containers)
-	w.linkLogs()
 	return nil
 }
 
@@ -70,7 +69,7 @@ func (w *worker) observeDisk(o *podstate.Observed) error {
 	}
 	present, unknown := w.cfg.PodFiles.HasPodDir(pod.UID)
 	if !present && unknown == nil {
-		present, unknown = w.cfg.Logs.Has(pod.UID)
+		present, unknown = w.cfg.Logs.Has(&pod.ObjectMeta)
 	}
 	o.DirOnDisk = present || unknown != nil // the step that removes it reports why it cannot be read
 	o.CgroupExists, err = w.cfg.Cgroups.Exists(pod)

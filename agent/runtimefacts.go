@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 // runtimeFacts are the runtime's facts about one pod in the form that plan needs, with what is read once and does not
 // change.
 type runtimeFacts struct {
-	// snapshot is the runtime's last answer; nil before the first. The changed instances may be in another state since,
-	// and all if it is stale.
+	// snapshot is the runtime's last answer, less what was removed since. The changed instances may be in another state
+	// since, and all if it is stale.
 	snapshot *cri.Snapshot
 	changed  []cri.Instance
 	stale    bool
@@ -27,7 +28,7 @@ type runtimeFacts struct {
 	// sandboxes and containers are in the order of the snapshot.
 	sandboxes  []podstate.Sandbox
 	containers []podstate.Container
-	// instances are what was read once of each container, by ID.
+	// instances are what was read once of each container, by ID; nil before the first look at what the runtime lists.
 	instances map[string]*instance
 }
 
@@ -43,7 +44,11 @@ type instance struct {
 	linked bool
 }
 
-func newRuntimeFacts() runtimeFacts { return runtimeFacts{stale: true} }
+// listedFacts are the facts about a pod that has just got its worker. What the runtime has not listed of it does not
+// exist: only a worker makes instances. The late answer to a call of an earlier agent is found by a later list.
+func listedFacts(pod types.UID, listed cri.PodSummary) runtimeFacts {
+	return runtimeFacts{snapshot: &cri.Snapshot{UID: pod}, changed: slices.Clip(listed.Instances)}
+}
 
 // made returns how an instance was made; the zero value if it is gone.
 func (f *runtimeFacts) made(id string) (out spec.ContainerFacts) {
@@ -53,11 +58,11 @@ func (f *runtimeFacts) made(id string) (out spec.ContainerFacts) {
 	return out
 }
 
-// outdate notes what may be in another state in the runtime now that a step has ended. After a failure and after a
-// removal that may be everything: the answer to the call may have been lost, and the next step depends on what the
-// runtime really has.
-func (f *runtimeFacts) outdate(r podstate.Result) {
+// outdate notes what may be in another state in the runtime now that a step has ended. After a failure that may be
+// everything: the answer to the call may have been lost, and the next step depends on what the runtime really has.
+func (f *runtimeFacts) outdate(r podstate.Result, log *slog.Logger) {
 	var i cri.Instance
+	removed := false
 	switch s := r.Step.(type) {
 	case podstate.CreateSandbox:
 		i.Sandbox = r.ID
@@ -71,13 +76,19 @@ func (f *runtimeFacts) outdate(r podstate.Result) {
 		i.Container = s.ID
 	case podstate.Resize:
 		i.Container = s.ID
-	case podstate.RemoveSandbox, podstate.RemoveContainer:
+	case podstate.RemoveSandbox:
+		i.Sandbox, removed = s.ID, true
+	case podstate.RemoveContainer:
+		i.Container, removed = s.ID, true
 	default:
 		return
 	}
-	if i == (cri.Instance{}) || r.Problem != nil {
+	switch {
+	case i == (cri.Instance{}) || r.Problem != nil:
 		f.stale = true
-	} else {
+	case removed:
+		f.read(f.snapshot.Without(i), log)
+	default:
 		f.changed = append(f.changed, i)
 	}
 }
@@ -96,14 +107,14 @@ func (f *runtimeFacts) update(ctx context.Context, runtime Runtime, pod types.UI
 	if err != nil {
 		return err
 	}
-	f.snapshot, f.stale = snapshot, false
-	f.changed = nil
+	f.stale, f.changed = false, nil
 	f.read(snapshot, log)
 	return nil
 }
 
-// read turns a snapshot into facts.
+// read turns the newest snapshot into facts.
 func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
+	f.snapshot = s
 	f.sandboxes = make([]podstate.Sandbox, len(s.Sandboxes))
 	for i, box := range s.Sandboxes {
 		f.sandboxes[i] = sandboxFact(box)

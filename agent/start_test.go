@@ -19,8 +19,8 @@ import (
 // What a pod may cost the runtime, in calls. A pod has one container; the image is there. An end may be read twice: at
 // its event, and after the call that caused it.
 const (
-	maxStartCalls = 9
-	maxStopCalls  = 10
+	maxStartCalls = 7
+	maxStopCalls  = 6
 )
 
 // TestStartAndEndInTheLog checks that the log says once of each pod that it has started and that it has ended: not of a

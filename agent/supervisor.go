@@ -221,10 +221,13 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	before := s.table.listed
 	s.table.listed = make(map[types.UID]cri.PodSummary, len(all))
 	for _, pod := range all {
+		if s.table.workers[pod.UID] != nil {
+			pod.Instances = nil // its worker knows them
+		}
 		s.table.listed[pod.UID] = pod
 	}
 	for uid, e := range s.table.workers {
-		if !e.worker.result.Load().snapshot.Matches(s.table.listed[uid].Fingerprint) {
+		if !e.knows(s.table.listed[uid].Fingerprint) {
 			e.worker.notify(hintRuntime)
 		}
 	}

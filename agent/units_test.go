@@ -17,8 +17,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // TestHintsAreCollected checks that hints to a busy worker do not block, and that none is lost.
 func TestHintsAreCollected(t *testing.T) {
-	w := newWorker(Config{Log: discard()}.complete(), func() {})
-	w.facts.stale = false
+	w := newWorker(Config{Log: discard()}.complete(), runtimeFacts{}, func() {})
 	w.memory.Volumes["data"] = podstate.Volume{}
 	for range 1000 {
 		w.notify(hintObjects)
@@ -36,7 +35,7 @@ func TestHintsAreCollected(t *testing.T) {
 
 // TestRefreshIsKnown checks that the mount of a volume that is mounted is a refresh.
 func TestRefreshIsKnown(t *testing.T) {
-	w := newWorker(Config{Log: discard()}.complete(), func() {})
+	w := newWorker(Config{Log: discard()}.complete(), runtimeFacts{}, func() {})
 	w.memory.Volumes["data"] = podstate.Volume{}
 	for name, want := range map[string]bool{"data": true, "new": false} {
 		if got := w.task(podstate.Mount{Volume: name}).Refresh; got != want {
@@ -50,7 +49,7 @@ func TestGivenUpCall(t *testing.T) {
 	s := &Supervisor{loop: newLoop(nil), table: newTable(nil)}
 	cfg := Config{Log: discard()}.complete()
 	for _, uid := range []types.UID{"1", "2"} {
-		s.table.workers[uid] = &entry{source: &corev1.Pod{}, worker: newWorker(cfg, func() {})}
+		s.table.workers[uid] = &entry{source: &corev1.Pod{}, worker: newWorker(cfg, runtimeFacts{}, func() {})}
 	}
 	ctx, giveUp := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -81,7 +81,7 @@ type milestones struct {
 	reclaimed chan struct{}
 }
 
-func newWorker(cfg *Config, onRelease func()) *worker {
+func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 	w := &worker{
 		cfg:     cfg,
 		log:     cfg.Log,
@@ -99,7 +99,7 @@ func newWorker(cfg *Config, onRelease func()) *worker {
 		memory:   podstate.NewMemory(),
 		running:  running{cancels: map[podstate.Key]context.CancelFunc{}},
 		left:     execute.NewResults(),
-		facts:    newRuntimeFacts(),
+		facts:    facts,
 		reported: reported{backoffs: map[string]string{}},
 		startup:  startup{seen: time.Now()},
 	}
@@ -204,7 +204,7 @@ func (w *worker) ended(r execute.Outcome) {
 		w.use()
 	}
 	w.left.Add(r)
-	w.facts.outdate(r.Result)
+	w.facts.outdate(r.Result, w.log)
 }
 
 // deleteAgain is after how long the final delete of a pod is repeated while the API server still has the pod: an etcd
@@ -223,6 +223,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.keepResult(o)
 	p := plan.Pod(w.order.Desired, o)
 	w.publish(p)
+	w.linkLogs()
 	w.memory.Report(p.Status)
 	for _, key := range p.Cancel {
 		if cancel := w.cancels[key]; cancel != nil {

@@ -76,6 +76,8 @@ type world struct {
 	clockMoved atomic.Int64
 	// tracer samples what is done for pods; nil for no traces.
 	tracer *trace.Tracer
+	// quiet: nothing is logged.
+	quiet bool
 	// podFiles wraps the directories of the pods as the supervisor and the workers see them; may be nil.
 	podFiles func(agent.PodFiles) agent.PodFiles
 
@@ -346,6 +348,9 @@ func (w *world) begin() {
 }
 
 func (w *world) newLog() *slog.Logger {
+	if w.quiet {
+		return slog.New(slog.DiscardHandler)
+	}
 	return slog.New(logbook{slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), w})
 }
 

@@ -25,6 +25,8 @@ type PodSummary struct {
 	// Grace is the longest termination grace period, in seconds, that one of the containers was made with; nil if none is
 	// known.
 	Grace *int64
+	// Instances are its sandboxes and containers.
+	Instances []Instance
 	// Fingerprint identifies the set of the instances and their states; see Snapshot.Matches.
 	Fingerprint uint64
 }
@@ -48,6 +50,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 		p := pod(s.Labels)
 		p.Source = cmp.Or(p.Source, s.Annotations[podutil.AnnotationSource])
 		p.Ready = p.Ready || s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		p.Instances = append(p.Instances, Instance{Sandbox: s.Id})
 		p.Fingerprint += sandboxPrint(s.Id, s.State)
 	}
 	for _, ctr := range containers {
@@ -56,6 +59,7 @@ func (c *Client) Relist(ctx context.Context) ([]PodSummary, error) {
 		if err == nil && (p.Grace == nil || grace > *p.Grace) {
 			p.Grace = &grace
 		}
+		p.Instances = append(p.Instances, Instance{Sandbox: ctr.PodSandboxId, Container: ctr.Id})
 		p.Fingerprint += containerPrint(ctr.Id, ctr.State)
 	}
 	delete(pods, "")

@@ -83,6 +83,22 @@ func (c *Client) Update(ctx context.Context, prev *Snapshot, changed []Instance)
 	return all.read(ctx, c, next, prev)
 }
 
+// Without is the snapshot after an instance was removed; with a sandbox, the runtime has removed its containers.
+func (s *Snapshot) Without(removed Instance) *Snapshot {
+	next := &Snapshot{UID: s.UID, updates: s.updates}
+	for _, sandbox := range s.Sandboxes {
+		if sandbox.Id != removed.Sandbox {
+			next.Sandboxes = append(next.Sandboxes, sandbox)
+		}
+	}
+	for _, c := range s.Containers {
+		if c.Id != removed.Container && c.SandboxID != removed.Sandbox {
+			next.Containers = append(next.Containers, c)
+		}
+	}
+	return next
+}
+
 // listing is what the runtime has of a pod.
 type listing struct {
 	sandboxes  []*runtimeapi.PodSandbox
@@ -160,12 +176,9 @@ func (l listing) read(ctx context.Context, c *Client, s, prev *Snapshot) (*Snaps
 
 // Matches reports whether the runtime has the same sandboxes and containers in the same states as in s, judging by the
 // fingerprint that Relist gives the pod. What else a container status shows, resources or a mount for example, is not
-// compared: the worker that changes it observes the pod again by itself. Matches is false for nil, and while an exit
-// may still get another reason.
+// compared: the worker that changes it observes the pod again by itself. Matches is false while an exit may still get
+// another reason.
 func (s *Snapshot) Matches(fingerprint uint64) bool {
-	if s == nil {
-		return false
-	}
 	for _, sandbox := range s.Sandboxes {
 		fingerprint -= sandboxPrint(sandbox.Id, sandbox.State)
 	}

@@ -2,6 +2,7 @@ package cri_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -325,13 +326,16 @@ func TestRelist(t *testing.T) {
 		if after["web"].Fingerprint == before["web"].Fingerprint {
 			t.Error("a start: got the same fingerprint, want another")
 		}
-		if after["db"] != before["db"] || after["lost"] != before["lost"] {
-			t.Error("other pods: got another fingerprint, want the same")
+		if !reflect.DeepEqual(after["db"], before["db"]) || !reflect.DeepEqual(after["lost"], before["lost"]) {
+			t.Errorf("other pods: got %+v, want %+v as before", after, before)
+		}
+		if got, want := after["web"].Instances, 3; len(got) != want {
+			t.Errorf("instances of web: got %+v, want %d", got, want)
 		}
 		s, err := c.Snapshot(t.Context(), "uid-web", nil)
 		check(t, err)
-		if !s.Matches(after["web"].Fingerprint) || s.Matches(before["web"].Fingerprint) || (*cri.Snapshot)(nil).Matches(0) {
-			t.Error("got a match with no snapshot or another state, or none with the same state")
+		if !s.Matches(after["web"].Fingerprint) || s.Matches(before["web"].Fingerprint) {
+			t.Error("got a match with another state, or none with the same state")
 		}
 		rt.KillSandbox(sandbox)
 		if list()["web"].Fingerprint == after["web"].Fingerprint {
