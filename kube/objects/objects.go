@@ -110,15 +110,12 @@ type Objects struct {
 	mu      sync.Mutex
 	entries map[key]*entry
 	pods    map[types.UID][]Ref
-	// accounts has the service accounts of pods, for outages of the API server.
-	accounts map[types.UID]*corev1.ServiceAccount
 
 	// priming is held during Prime, so that objects are read one after the other.
-	priming  sync.Mutex
-	services services
-	// classes has the handlers of runtime classes by name, for outages of the API server.
-	classes sync.Map
-
+	priming      sync.Mutex
+	services     services
+	accounts     remembered[*corev1.ServiceAccount] // by UID of the pod
+	classes      remembered[string]                 // handlers, by name of the runtime class
 	certificates podCertificates
 }
 
@@ -128,7 +125,6 @@ func New(cfg Config) *Objects {
 		apiServer: &apiServer{cfg, newLimiter()},
 		entries:   map[key]*entry{},
 		pods:      map[types.UID][]Ref{},
-		accounts:  map[types.UID]*corev1.ServiceAccount{},
 	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.certificates = podCertificates{apiServer: o.apiServer, run: o.run, sources: map[certSource]*podCertificate{}}
@@ -163,7 +159,7 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 	}
 	if len(refs) == 0 {
 		delete(o.pods, pod)
-		delete(o.accounts, pod)
+		o.accounts.Delete(pod)
 	} else {
 		o.pods[pod] = slices.Clone(refs)
 	}

@@ -135,6 +135,10 @@ func TestServiceAccountWhileServerIsAway(t *testing.T) {
 			b.Errorf("after the pod: got %v, want an error", got)
 		}
 		b.server.Intercept(nil)
+		_, err = b.o.ServiceAccount(b.Context(), pod)
+		if _, kept := b.o.accounts.Load(pod.UID); kept || err != nil {
+			b.Errorf("read after the pod: got %v, kept %t, want neither", err, kept)
+		}
 		use()
 		b.server.Intercept(nil)
 		b.server.Delete("serviceaccounts", "ns", "sa")
@@ -237,7 +241,7 @@ func TestServices(t *testing.T) {
 		time.Sleep(time.Hour)
 		b.wantServices("ns", "ns/a ns/b default/kubernetes")
 		b.o.Use("p", nil)
-		if _, ok := b.o.services.lists["ns"]; ok {
+		if _, ok := b.o.services.Load("ns"); ok {
 			b.Error("the services of a namespace without pods are kept")
 		}
 	})

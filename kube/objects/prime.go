@@ -23,7 +23,7 @@ func (o *Objects) Prime(pod *corev1.Pod) {
 				_, _ = o.get(o.ctx, k)
 			}
 		}
-		if o.cfg.ServiceAccounts && pod.Spec.ServiceAccountName != "" && o.account(pod) == nil {
+		if _, known := o.accounts.Load(pod.UID); !known && o.cfg.ServiceAccounts && pod.Spec.ServiceAccountName != "" {
 			_, _ = o.ServiceAccount(o.ctx, pod)
 		}
 		class := ptr.Deref(pod.Spec.RuntimeClassName, "")
@@ -38,18 +38,11 @@ func (o *Objects) unread(pod types.UID) (keys []key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.pods[pod] {
-		e := o.entries[r.key()]
-		if r.Kind == Services && !o.services.knows(r.Namespace) || e != nil && e.stop == nil && e.obj == nil && e.err == nil {
+		e := o.entries[r.key()] // nil for Services
+		_, known := o.services.Load(r.Namespace)
+		if r.Kind == Services && !known || e != nil && e.stop == nil && e.obj == nil && e.err == nil {
 			keys = append(keys, r.key())
 		}
 	}
 	return keys
-}
-
-// knows reports whether the services of a namespace have been read.
-func (s *services) knows(namespace string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lists[namespace]
-	return l != nil && !l.at.IsZero()
 }

@@ -18,22 +18,17 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	if name == "" {
 		return "", nil
 	}
-	known, ok := o.classes.Load(name)
-	bound, cancel := bounded(ctx, ok)
-	defer cancel()
-	got := &nodev1.RuntimeClass{}
-	err := client.Bounded(bound, func(ctx context.Context) error {
-		return o.cfg.Node.Get().Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
+	return o.classes.get(ctx, name, func(ctx context.Context) (string, error) {
+		got := &nodev1.RuntimeClass{}
+		err := client.Bounded(ctx, func(ctx context.Context) error {
+			return o.cfg.Node.Get().Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
+		})
+		if apierrors.IsNotFound(err) {
+			return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), name)
+		}
+		if err != nil {
+			return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, err)
+		}
+		return got.Handler, nil
 	})
-	switch {
-	case apierrors.IsNotFound(err):
-		o.classes.Delete(name)
-		return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), name)
-	case err != nil && ok && noAnswer(err):
-		return known.(string), nil
-	case err != nil:
-		return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, err)
-	}
-	o.classes.Store(name, got.Handler)
-	return got.Handler, nil
 }

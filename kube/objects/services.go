@@ -3,15 +3,15 @@ package objects
 import (
 	"context"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -21,22 +21,16 @@ import (
 // of one namespace are shared: a call during a read waits for the next one, which begins after the call and so sees
 // every service that existed before.
 type services struct {
-	mu    sync.Mutex
-	lists map[string]*serviceList // by namespace
+	remembered[serviceList] // by namespace
+	// reading is held during a read of a namespace, and next has the read after it.
+	reading keylock.Keyed
+	next    singleflight.Group
 }
 
-// serviceList has the services last read of a namespace.
+// serviceList has the services of a namespace, and when they were read.
 type serviceList struct {
-	running, next *reading
-	last          []*corev1.Service
-	at            time.Time // of last; zero before the first read
-}
-
-// reading is one read; the result is set when done is closed.
-type reading struct {
-	done chan struct{}
-	list []*corev1.Service
-	err  error
+	all []*corev1.Service
+	at  time.Time
 }
 
 // Services returns the services with a cluster IP of a namespace, and default/kubernetes, reduced to what environment
@@ -78,77 +72,45 @@ const (
 // something. If there is neither when recall ends, it returns an earlier result.
 func (s *services) read(ctx, recall context.Context, k string, fresh time.Duration,
 	request func() ([]*corev1.Service, error)) ([]*corev1.Service, error) {
-	s.mu.Lock()
-	if s.lists == nil {
-		s.lists = map[string]*serviceList{}
+	last, known := s.last(k)
+	if len(last.all) > 0 && time.Since(last.at) < fresh {
+		return last.all, nil
 	}
-	l := s.lists[k]
-	if l == nil {
-		l = &serviceList{}
-		s.lists[k] = l
-	}
-	last, bound := l.last, recall
-	if len(last) > 0 && time.Since(l.at) < fresh {
-		s.mu.Unlock()
-		return last, nil
-	}
-	known := !l.at.IsZero()
 	if !known {
-		bound = ctx
+		recall = ctx
 	}
-	var mine *reading
-	switch {
-	case l.running == nil:
-		mine = &reading{done: make(chan struct{})}
-		l.running = mine
-		go s.run(l, request)
-	case l.next == nil:
-		l.next = &reading{done: make(chan struct{})}
-		fallthrough
-	default:
-		mine = l.next
-	}
-	s.mu.Unlock()
+	answer := s.next.DoChan(k, func() (any, error) {
+		unlock, _ := s.reading.Lock(context.Background(), k) // each read has a timeout
+		defer unlock()
+		s.next.Forget(k) // calls from now on wait for a read that begins later
+		all, err := request()
+		if err == nil {
+			s.Store(k, serviceList{all, time.Now()})
+		}
+		return all, err
+	})
 	select {
-	case <-mine.done:
-		return mine.list, mine.err
-	case <-bound.Done():
+	case r := <-answer:
+		if known && r.Err != nil && noAnswer(r.Err) {
+			return last.all, nil
+		}
+		all, _ := r.Val.([]*corev1.Service)
+		return all, r.Err
+	case <-recall.Done():
 		if known {
-			return last, nil
+			return last.all, nil
 		}
 		return nil, fmt.Errorf("list services: the API server has not answered: %w", ctx.Err())
 	}
 }
 
-// run reads l, and again as long as a call waits for a newer result.
-func (s *services) run(l *serviceList, request func() ([]*corev1.Service, error)) {
-	for {
-		list, err := request()
-		s.mu.Lock()
-		r := l.running
-		switch {
-		case err == nil:
-			l.last, l.at = list, time.Now()
-		case !l.at.IsZero() && noAnswer(err):
-			list, err = l.last, nil
-		}
-		r.list, r.err = list, err
-		l.running, l.next = l.next, nil
-		more := l.running != nil
-		s.mu.Unlock()
-		close(r.done)
-		if !more {
-			return
-		}
-	}
-}
-
 // keepOnly drops the services of namespaces that no pod uses.
 func (s *services) keepOnly(used map[string]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.lists, func(ns string, l *serviceList) bool {
-		return ns != kubernetesService && !used[ns] && l.running == nil
+	s.Range(func(k, _ any) bool {
+		if ns, _ := k.(string); ns != kubernetesService && !used[ns] {
+			s.Delete(k)
+		}
+		return true
 	})
 }
 
