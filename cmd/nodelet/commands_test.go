@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -305,19 +306,59 @@ func TestHelpListsCommands(t *testing.T) {
 	}
 }
 
-// completes asks a shell what it offers at the end of a command line.
-var completes = map[string]string{
-	"bash": `. "$1"; COMP_WORDS=(%s ""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nodelet
-		printf '%%s\n' "${COMPREPLY[@]}"`,
-	"fish": `source $argv[1]; complete -C '%s '`,
+// completes asks a shell what its script, the first argument, offers for the last of the other arguments.
+var completes = map[string][]string{
+	"bash": {"--norc", "-c", `compopt() { :; }; . "$1"; shift
+		COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _nodelet "$1"
+		for w in "${COMPREPLY[@]}"; do printf '%s\n' "$w"; done`, "bash"},
+	"zsh": {"-f", "-c", `compdef() {}; compset() {}
+		_files() { if [[ $1 == -/ ]]; then print -rl -- *(/N); else print -rl -- *(N); fi }
+		_describe() { local w; for w in "${(@P)2}"; do print -r -- $w; done }
+		. $1; shift; words=("$@") CURRENT=$#; _nodelet`, "zsh"},
+	"fish": {"-N", "-c", `source $argv[1]; complete -C "$argv[2..-1]"`},
 }
 
-// TestCompletion asks bash and fish for completions, and zsh whether it can read its script.
+// offers returns what a shell offers for the last word of a command line in dir, where the programs are: without
+// descriptions, the flag that a value belongs to, and the slash after a directory.
+func offers(t *testing.T, shell, script, line, dir string) (words []string) {
+	t.Helper()
+	args := strings.Split(line, " ")
+	if shell == "bash" { // "=" is a word
+		args = strings.Fields(strings.ReplaceAll(line, "=", " = "))
+		if strings.HasSuffix(line, " ") {
+			args = append(args, "")
+		}
+	}
+	ask := exec.Command(shell, slices.Concat(completes[shell], []string{script}, args)...)
+	ask.Dir, ask.Env = dir, append(os.Environ(), asProgram+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := ask.Output()
+	if err != nil {
+		t.Errorf("%s: %q: %v", shell, line, err)
+	}
+	for l := range strings.Lines(string(out)) {
+		word, _, _ := strings.Cut(strings.TrimSuffix(l, "\n"), "\t")
+		if shell == "zsh" {
+			word, _, _ = strings.Cut(word, ":")
+		}
+		_, value, _ := strings.Cut(word, "=")
+		words = append(words, strings.TrimSuffix(cmp.Or(value, word), "/"))
+	}
+	return words
+}
+
+// TestCompletion asks each shell that the machine has for completions. The program that is on the command line answers.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
+	self, err := os.Executable()
+	dir := t.TempDir()
+	if err := errors.Join(err, os.Symlink(self, filepath.Join(dir, "nodelet")),
+		os.Symlink(self, filepath.Join(dir, "kubelet")), os.Mkdir(filepath.Join(dir, "conf.d"), 0o755),
+		os.WriteFile(filepath.Join(dir, "config.yaml"), nil, 0o644),
+		os.WriteFile(filepath.Join(dir, "new config.yaml"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	for _, shell := range command.Shells {
-		path, err := exec.LookPath(shell)
-		if err != nil {
+		if _, err := exec.LookPath(shell); err != nil {
 			t.Logf("%s is not on this machine", shell)
 			continue
 		}
@@ -326,35 +367,34 @@ func TestCompletion(t *testing.T) {
 		if err := os.WriteFile(script, []byte(out), 0o600); err != nil || code != 0 {
 			t.Fatal(err, errs)
 		}
-		if text, err := exec.Command(path, "-n", script).CombinedOutput(); err != nil {
+		if text, err := exec.Command(shell, "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s -n: got %v: %s", shell, err, text)
 		}
-		for line, want := range map[string]string{
-			"nodelet":                   "systemd",
-			"kubelet":                   "explain",
-			"nodelet systemd":           "install",
-			"nodelet completion":        "fish",
-			"nodelet explain -o":        "json",
-			"nodelet --network":         "agent",
-			"nodelet explain -o json -": "--root-dir",
+		for _, c := range []struct{ line, want, not string }{
+			{"nodelet ", "systemd", "install"},
+			{"nodelet s", "status", "__complete"},
+			{"nodelet -", "--kubeconfig", "systemd"},
+			{"kubelet ", "explain", "--config"},
+			{"nodelet systemd ", "install", "explain"},
+			{"nodelet help systemd ", "unit", "help"},
+			{"nodelet completion ", "fish", "status"},
+			{"nodelet explain -o ", "json", "help"},
+			{"nodelet explain -o json -", "--root-dir", "json"},
+			{"nodelet explain --output=", "json", "--output"},
+			{"nodelet --network ", "agent", "explain"},
+			{"nodelet --network=a", "agent", "explain"},
+			{"nodelet --node-ip ", "", ""},
+			{"nodelet --node-ip config ", "systemd", "view"},
+			{"nodelet systemd install -", "--kubeconfig", "--since"},
+			{"nodelet --config conf", "config.yaml", "help"},
+			{"nodelet --config new", "new config.yaml", "help"},
+			{"nodelet --config=conf", "config.yaml", "help"},
+			{"nodelet --root-dir conf", "conf.d", "config.yaml"},
+			{"nodelet --root-dir=conf", "conf.d", "config.yaml"},
 		} {
-			if completes[shell] == "" {
-				continue
-			}
-			line, dash := strings.CutSuffix(line, " -")
-			ask := fmt.Sprintf(completes[shell], line)
-			if dash {
-				ask = strings.Replace(strings.Replace(ask, ` "")`, " -)", 1), line+" '", line+" -'", 1)
-			}
-			args := map[string][]string{
-				"bash": {"--norc", "-c", ask, "bash", script},
-				"fish": {"-N", "-c", ask, script},
-			}[shell]
-			text, err := exec.Command(path, args...).CombinedOutput()
-			if err != nil || !slices.ContainsFunc(strings.Split(string(text), "\n"), func(l string) bool {
-				return l == want || strings.HasPrefix(l, want+"\t")
-			}) {
-				t.Errorf("%s: %q: got %q, %v, want %q", shell, line, text, err, want)
+			got := offers(t, shell, script, c.line, dir)
+			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want) || slices.Contains(got, c.not) {
+				t.Errorf("%s: %q: got %q, want %q and not %q", shell, c.line, got, c.want, c.not)
 			}
 		}
 	}

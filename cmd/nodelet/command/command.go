@@ -71,6 +71,9 @@ func Execute(root *Command, call Call) error {
 	if len(args) > 0 && args[0] == "help" {
 		return help(root, args[1:], call.Out)
 	}
+	if len(args) > 0 && args[0] == completeCommand {
+		return complete(root, args[1:], call.Out)
+	}
 	for c := root; c.Setup == nil; c = path[len(path)-1] {
 		switch {
 		case len(args) == 0:

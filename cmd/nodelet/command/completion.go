@@ -2,7 +2,7 @@ package command
 
 import (
 	"fmt"
-	"maps"
+	"io"
 	"slices"
 	"strings"
 
@@ -15,275 +15,164 @@ import (
 // Shells are the shells that Completion knows.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// programs are the names under which the program is installed.
-var programs = []string{"nodelet", "kubelet"}
-
-// place is a position on the command line: a path of commands, and what may follow.
-type place struct {
-	// path has the names of the commands, such as "systemd install"; empty: the program itself.
-	path  string
-	words []word
-	flags []flagWord
+// scripts are the completion scripts, by shell. They ask the program what a word may be.
+var scripts = map[string]string{
+	"bash": `# bash completion of nodelet; see nodelet completion --help
+_nodelet() {
+  local cur=${COMP_WORDS[COMP_CWORD]#=} found
+  mapfile -t found < <("$1" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  case ${found[0]} in
+    FILE) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    DIR) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+    *) mapfile -t COMPREPLY < <(compgen -W "${found[*]%%$'\t'*}" -- "$cur") ;;
+  esac
 }
-
-// word is a word with its description.
-type word struct{ text, about string }
-
-// flagWord is a flag. value is what follows it: FILE, DIR, words separated by "|", another word, or empty.
-type flagWord struct {
-	word
-	value string
-	// short is the letter of the flag, if it has one.
-	short string
+complete -F _nodelet nodelet kubelet
+`,
+	"zsh": `#compdef nodelet kubelet
+# zsh completion of nodelet; see nodelet completion --help
+_nodelet() {
+  local -a found
+  found=(${(f)"$($words[1] __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  case $found[1] in
+    FILE) compset -P '*='; _files ;;
+    DIR) compset -P '*='; _files -/ ;;
+    *) found=("${(@)found/$'\t'/:}"); _describe nodelet found ;;
+  esac
 }
-
-// dashed returns the flag as it is written.
-func (f flagWord) dashed() string {
-	if len(f.text) == 1 {
-		return "-" + f.text
-	}
-	return "--" + f.text
-}
-
-// names returns the forms of the flag.
-func (f flagWord) names() []string {
-	if f.short != "" {
-		return []string{"-" + f.short, f.dashed()}
-	}
-	return []string{f.dashed()}
-}
-
-// choices returns the words that the value may be; none if it is not a choice.
-func (f flagWord) choices() []string {
-	if !strings.Contains(f.value, "|") {
-		return nil
-	}
-	return strings.Split(f.value, "|")
+if [[ ${funcstack[1]} == _nodelet ]]; then
+  _nodelet
+else
+  compdef _nodelet nodelet kubelet
+fi
+`,
+	"fish": `# fish completion of nodelet; see nodelet completion --help
+function __nodelet
+    set -l line (commandline -opc) (commandline -ct)
+    set -g __nodelet_found ($line[1] __complete $line[2..-1] 2>/dev/null)
+    if test "$__nodelet_found" = DIR
+        set __nodelet_found (__fish_complete_directories $line[-1])
+    end
+    test "$__nodelet_found" != FILE # fish offers files itself
+end
+complete -c nodelet -c kubelet -n __nodelet -f -a '$__nodelet_found'
+`,
 }
 
 // Completion returns the completion script of a shell for the program and all its commands.
-func Completion(shell string, root *Command) (string, error) {
-	all := places(root, "")
-	switch shell {
-	case "bash":
-		return bash(all), nil
-	case "zsh":
-		return zsh(all), nil
-	case "fish":
-		return fish(all), nil
+func Completion(shell string) (string, error) {
+	if script, ok := scripts[shell]; ok {
+		return script, nil
 	}
 	return "", Usagef("completion: no script for %q%s: want %s", shell, suggest.DidYouMean(shell, Shells),
 		strings.Join(Shells, ", "))
 }
 
-// places lists all positions of a command and those below it.
-func places(c *Command, path string) []place {
-	p := place{path: path}
-	if path == "" {
-		p.words = append(p.words, word{"help", "print the usage of a command"})
-		p.flags = append(agentFlags(), flagWord{word: word{"help", "print the usage"}, short: "h"},
-			flagWord{word: word{"help-all", "list all flags"}})
+// completeCommand is the command that the scripts call. Its arguments are the words of the command line up to the
+// cursor, without the name of the program. The shell filters what complete prints.
+const completeCommand = "__complete"
+
+// offer is what a word of the command line may be. value is what follows a flag: FILE, DIR, words separated by "|",
+// another word, or empty.
+type offer struct{ word, about, value string }
+
+// complete prints what the last of words may be: FILE or DIR for the path of one, or each word in a line of its own,
+// with its description after a tab.
+func complete(root *Command, words []string, out io.Writer) error {
+	before, cur := words, ""
+	if n := len(words); n > 0 {
+		before, cur = words[:n-1], words[n-1]
+	}
+	c, value := root, "" // value is that of the flag before the next word
+	for _, w := range before {
+		switch {
+		case w == "=": // bash makes it a word
+		case value != "":
+			value = ""
+		case strings.HasPrefix(w, "-"):
+			value = valueOf(w, c.flagOffers(c == root))
+		default:
+			if i := slices.IndexFunc(c.Sub, func(sub *Command) bool { return sub.Name == w }); i >= 0 {
+				c = c.Sub[i]
+			}
+		}
+	}
+	for _, o := range c.offers(c == root, cur, value) {
+		if o.about != "" {
+			o.word += "\t" + o.about
+		}
+		if _, err := fmt.Fprintln(out, o.word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offers returns what the word cur may be. value is that of the flag before it.
+func (c *Command) offers(program bool, cur, value string) (all []offer) {
+	prefix := ""
+	if name, _, ok := strings.Cut(cur, "="); ok && value == "" {
+		prefix, value = name+"=", valueOf(name, c.flagOffers(program))
+	}
+	switch choices := strings.Split(value, "|"); {
+	case value == "FILE" || value == "DIR":
+		return []offer{{word: value}}
+	case len(choices) > 1:
+		for _, choice := range choices {
+			all = append(all, offer{word: prefix + choice})
+		}
+		return all
+	case value != "":
+		return nil
+	case strings.HasPrefix(cur, "-"):
+		return c.flagOffers(program)
+	}
+	if program {
+		all = append(all, offer{word: "help", about: "print the usage of a command"})
+	}
+	for _, sub := range c.Sub {
+		all = append(all, offer{word: sub.Name, about: sub.Short})
 	}
 	for _, v := range c.Values {
-		p.words = append(p.words, word{v, ""})
+		all = append(all, offer{word: v})
+	}
+	return all
+}
+
+// flagOffers returns the flags of a command, or of the program itself, as they are written.
+func (c *Command) flagOffers(program bool) (all []offer) {
+	add := func(name, about, value string) {
+		if name != "" {
+			dashes := "--"[:min(len(name), 2)] // one before a letter
+			all = append(all, offer{dashes + name, about, value})
+		}
+	}
+	if program {
+		add("help", "print the usage", "")
+		add("help-all", "list all flags", "")
 	}
 	if c.Setup != nil {
 		flags, _ := c.flags()
 		flags.VisitAll(func(f *pflag.Flag) {
 			value, about := pflag.UnquoteUsage(f)
-			p.flags = append(p.flags, flagWord{word{f.Name, about}, value, f.Shorthand})
+			add(f.Name, about, value)
+			add(f.Shorthand, about, value)
 		})
 	}
-	if c.AgentFlags {
-		p.flags = append(p.flags, agentFlags()...)
-	}
-	var below []place
-	for _, sub := range c.Sub {
-		p.words = append(p.words, word{sub.Name, sub.Short})
-		below = append(below, places(sub, strings.TrimSpace(path+" "+sub.Name))...)
-	}
-	return append([]place{p}, below...)
-}
-
-func agentFlags() []flagWord {
-	var all []flagWord
-	for _, s := range config.Settings() {
-		for _, name := range append([]string{s.Flag}, s.Aliases...) {
-			if name != "" {
-				all = append(all, flagWord{word: word{name, s.Help}, value: s.Value})
+	if c.AgentFlags || program {
+		for _, s := range config.Settings() {
+			for _, name := range append([]string{s.Flag}, s.Aliases...) {
+				add(name, s.Help, s.Value)
 			}
 		}
 	}
 	return all
 }
 
-// byValue groups the flags of all places by what follows them. Boolean flags are left out.
-func byValue(all []place) (files, dirs, others []string, choices map[string][]string) {
-	choices = map[string][]string{}
-	seen := map[string]bool{}
-	for _, p := range all {
-		for _, f := range p.flags {
-			names := slices.DeleteFunc(f.names(), func(name string) bool { return seen[name] })
-			for _, name := range names {
-				seen[name] = true
-			}
-			switch {
-			case f.value == "" || len(names) == 0:
-			case f.value == "FILE":
-				files = append(files, names...)
-			case f.value == "DIR":
-				dirs = append(dirs, names...)
-			case f.choices() != nil:
-				words := strings.Join(f.choices(), " ")
-				choices[words] = append(choices[words], names...)
-			default:
-				others = append(others, names...)
-			}
-		}
+// valueOf returns the value of the flag that is written as word; empty if it is none.
+func valueOf(word string, flags []offer) string {
+	if i := slices.IndexFunc(flags, func(o offer) bool { return o.word == word }); i >= 0 {
+		return flags[i].value
 	}
-	return files, dirs, others, choices
+	return ""
 }
-
-// walk is the loop of bash and zsh that finds the place of the cursor.
-func walk(b *strings.Builder, all []place, first, index, element string) {
-	fmt.Fprintf(b, "  for ((i = %s; i < %s; i++)); do\n    case \"$at %s\" in\n      ", first, index, element)
-	var paths []string
-	for _, p := range all[1:] {
-		paths = append(paths, `" `+p.path+`"`)
-	}
-	fmt.Fprintf(b, "%s) at=\"$at %s\" ;;\n    esac\n  done\n", strings.Join(paths, "|"), element)
-}
-
-func bash(all []place) string {
-	var b strings.Builder
-	b.WriteString("# bash completion of nodelet; see nodelet completion --help\n_nodelet() {\n" +
-		"  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at= i words=\n" +
-		"  if [[ $cur == \"=\" ]]; then\n    cur=\n" +
-		"  elif [[ $prev == \"=\" ]]; then\n    prev=${COMP_WORDS[COMP_CWORD-2]}\n  fi\n")
-	walk(&b, all, "1", "COMP_CWORD", "${COMP_WORDS[i]}")
-	files, dirs, others, choices := byValue(all)
-	b.WriteString("  case \"$prev\" in\n")
-	fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", strings.Join(files, "|"))
-	fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n", strings.Join(dirs, "|"))
-	for _, words := range slices.Sorted(maps.Keys(choices)) {
-		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
-			strings.Join(choices[words], "|"), words)
-	}
-	fmt.Fprintf(&b, "    %s) return ;;\n  esac\n  case \"$at\" in\n", strings.Join(others, "|"))
-	for _, p := range all {
-		var words []string
-		for _, w := range p.words {
-			words = append(words, w.text)
-		}
-		for _, f := range p.flags {
-			words = append(words, f.dashed())
-		}
-		fmt.Fprintf(&b, "    \"%s\") words=\"%s\" ;;\n", at(p), strings.Join(words, " "))
-	}
-	fmt.Fprintf(&b, "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -F _nodelet %s\n",
-		strings.Join(programs, " "))
-	return b.String()
-}
-
-// at returns the path of a place as the loop of walk builds it.
-func at(p place) string {
-	if p.path == "" {
-		return ""
-	}
-	return " " + p.path
-}
-
-func zsh(all []place) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "#compdef %s\n# zsh completion of nodelet; see nodelet completion --help\n_nodelet() {\n"+
-		"  local at= i\n  local -a commands flags\n", strings.Join(programs, " "))
-	walk(&b, all, "2", "CURRENT", "${words[i]}")
-	files, dirs, others, choices := byValue(all)
-	b.WriteString("  case \"${words[CURRENT-1]}\" in\n")
-	fmt.Fprintf(&b, "    %s) _files; return ;;\n", strings.Join(files, "|"))
-	fmt.Fprintf(&b, "    %s) _files -/; return ;;\n", strings.Join(dirs, "|"))
-	for _, words := range slices.Sorted(maps.Keys(choices)) {
-		fmt.Fprintf(&b, "    %s) compadd %s; return ;;\n", strings.Join(choices[words], "|"), words)
-	}
-	fmt.Fprintf(&b, "    %s) return ;;\n  esac\n  case \"$at\" in\n", strings.Join(others, "|"))
-	for _, p := range all {
-		fmt.Fprintf(&b, "    \"%s\")\n", at(p))
-		for _, w := range p.words {
-			fmt.Fprintf(&b, "      commands+=(%s)\n", zshItem(w.text, w.about))
-		}
-		for _, f := range p.flags {
-			fmt.Fprintf(&b, "      flags+=(%s)\n", zshItem(f.dashed(), f.about))
-		}
-		b.WriteString("      ;;\n")
-	}
-	fmt.Fprintf(&b, "  esac\n  if [[ $PREFIX == -* ]]; then\n    _describe -o flag flags\n  else\n"+
-		"    _describe command commands\n  fi\n}\n"+
-		"if [[ ${funcstack[1]} == _nodelet ]]; then\n  _nodelet\nelse\n  compdef _nodelet %s\nfi\n",
-		strings.Join(programs, " "))
-	return b.String()
-}
-
-// zshItem returns a quoted item of _describe.
-func zshItem(name, about string) string {
-	if about == "" {
-		return quote(name)
-	}
-	return quote(strings.ReplaceAll(name, ":", `\:`) + ":" + about)
-}
-
-func fish(all []place) string {
-	var b strings.Builder
-	var paths []string
-	for _, p := range all[1:] {
-		paths = append(paths, quote(p.path))
-	}
-	fmt.Fprintf(&b, `# fish completion of nodelet; see nodelet completion --help
-function __nodelet_at
-    set -l at
-    for w in (commandline -opc)[2..-1]
-        set -l next (string trim -- "$at $w")
-        if contains -- "$next" %s
-            set at $next
-        end
-    end
-    test "$at" = "$argv[1]"
-end
-`, strings.Join(paths, " "))
-	for _, program := range programs {
-		for _, p := range all {
-			line := fmt.Sprintf("complete -c %s -n '__nodelet_at \"%s\"'", program, p.path)
-			for _, w := range p.words {
-				fmt.Fprintf(&b, "%s -f -a %s -d %s\n", line, quote(w.text), quote(w.about))
-			}
-			for _, f := range p.flags {
-				fmt.Fprintf(&b, "%s%s -d %s\n", line, fishFlag(f), quote(f.about))
-			}
-		}
-	}
-	return b.String()
-}
-
-// fishFlag returns the options of fish's "complete" for a flag.
-func fishFlag(f flagWord) string {
-	option := " -l " + f.text
-	switch {
-	case len(f.text) == 1:
-		option = " -s " + f.text
-	case f.short != "":
-		option = " -s " + f.short + option
-	}
-	switch {
-	case f.value == "FILE":
-		return option + " -r -F"
-	case f.value == "DIR":
-		return option + " -x -a '(__fish_complete_directories)'"
-	case f.choices() != nil:
-		return option + " -x -a " + quote(strings.Join(f.choices(), " "))
-	case f.value != "":
-		return option + " -x"
-	}
-	return option + " -f"
-}
-
-// quote quotes a word for all three shells.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "’") + "'" }

@@ -1,5 +1,5 @@
 // Package app has the table of the program's commands. Everything that lists commands reads it: the parser, the usage
-// texts, the completion scripts and the reference pages.
+// texts, the completion and the reference pages.
 //
 // It has no commands of its own but version and completion, and no state. cmd/nodelet calls it.
 package app
@@ -31,7 +31,7 @@ func Root() *command.Command {
 	root.Sub = slices.Concat(
 		[]*command.Command{check.Command(), status.Command(), explain.Command()},
 		pods.Commands(),
-		[]*command.Command{settings.Command(), service.Command(), support.Command(), completion(root), version()},
+		[]*command.Command{settings.Command(), service.Command(), support.Command(), completion(), version()},
 	)
 	root.Usage = func() string { return help(root) }
 	return root
@@ -59,7 +59,7 @@ Commands:
 	}})) + config.FlagHelp()
 }
 
-func completion(root *command.Command) *command.Command {
+func completion() *command.Command {
 	return &command.Command{
 		Name:    "completion",
 		Args:    "[bash|zsh|fish]",
@@ -79,7 +79,7 @@ The scripts also complete the name kubelet.`,
 				if len(c.Args) > 0 {
 					shell = c.Args[0]
 				}
-				text, err := command.Completion(shell, root)
+				text, err := command.Completion(shell)
 				if err == nil {
 					_, err = io.WriteString(c.Out, text)
 				}
