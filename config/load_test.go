@@ -122,9 +122,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"", []string{"--max-pods"}, "--max-pods needs a value: --max-pods=int"},
 		{"", []string{"--sync-frequency=10"}, `--sync-frequency: "10" is not a duration`},
 		{"", []string{"--address=here"}, `--address: "here" is not an IP address`},
-		{"tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]", nil,
-			"tlsCipherSuites (--tls-cipher-suites): HTTP/2 needs TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or " +
-				"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; add one of them, or set tlsMinVersion to VersionTLS13"},
 		{"clusterDomain: \"a b\"", nil, `"a b" is not a domain name: it contains a space`},
 		{"", []string{"--register-with-taints=a=b"},
 			`--register-with-taints: taint "a=b" is not of the form key=value:Effect`},

@@ -114,6 +114,20 @@ func complete(t *testing.T, c net.Conn) {
 	}
 }
 
+// TestNoHTTP2 checks that a client cannot agree on HTTP/2: its requests would share one connection and have no bound.
+func TestNoHTTP2(t *testing.T) {
+	s := newStand(t, nil)
+	cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}
+	c, err := tls.Dial("tcp", s.addr.String(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got := c.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("got protocol %q, want http/1.1", got)
+	}
+}
+
 // TestLargeHeadersAreRefused checks that the command of an exec may be long, and that the headers of a request are
 // bounded.
 func TestLargeHeadersAreRefused(t *testing.T) {

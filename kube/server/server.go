@@ -212,12 +212,16 @@ func listenAt(addr netip.AddrPort) func() (net.Listener, error) {
 }
 
 // httpServer sets no time limit for a whole request, because streams and followed logs last; limits bounds the others.
+// It serves no HTTP/2. There a connection has hundreds of requests, each of which takes up to 1 MiB until the client
+// has taken the answer, so pending would not bound the memory that unknown callers take.
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Protocols:   new(http.Protocols),
 	}
+	srv.Protocols.SetHTTP1(true)
 	(&pending{}).limit(srv)
 	return srv
 }
