@@ -88,6 +88,28 @@ func TestLogErrors(t *testing.T) {
 	}
 }
 
+// TestLogIsPlainText checks that a browser does not take a log for HTML, whatever the container has written.
+func TestLogIsPlainText(t *testing.T) {
+	s, c := rooted(t, nil)
+	s.agent.logs = func(_ context.Context, stdout, _ io.Writer) error {
+		_, err := io.WriteString(stdout, "<html><script>alert(1)</script>\n")
+		return err
+	}
+	resp, err := c.Get("https://" + s.addr.String() + "/containerLogs/ns/pod/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for name, want := range map[string]string{
+		"Content-Type":           "text/plain; charset=utf-8",
+		"X-Content-Type-Options": "nosniff",
+	} {
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
 // TestFollowedLogArrives checks that the header and each line arrive at once, and that the call ends with the client.
 func TestFollowedLogArrives(t *testing.T) {
 	s, c := rooted(t, nil)

@@ -27,6 +27,9 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 		s.fail(w, err)
 		return
 	}
+	// A browser must not take what the container has written for HTML.
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &flushed{w: w, c: http.NewResponseController(w), idle: s.cfg.Streams.Idle}
 	stdout, stderr := out.unless(*o.Stream == corev1.LogStreamStderr), out.unless(*o.Stream == corev1.LogStreamStdout)
 	err = s.cfg.Agent.Logs(r.Context(), of, o, stdout, stderr)
