@@ -87,7 +87,8 @@ kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest internal/periodic internal/strict
-kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile internal/latest internal/listener
+kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile
+kube/server: internal/backoff internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff

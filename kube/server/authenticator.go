@@ -150,7 +150,7 @@ func (a *authenticator) token(ctx context.Context, token string) (*identity, err
 	sum := sha256.Sum256([]byte(token)) // so that no token is kept
 	who, err := a.known.get(ctx, string(sum[:]), func(ctx context.Context) (*identity, time.Duration, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-		if err := a.tokens.Post().Resource("tokenreviews").Body(review).Do(ctx).Into(review); err != nil {
+		if err := create(ctx, a.tokens, "tokenreviews", review); err != nil {
 			return nil, 0, fmt.Errorf("create TokenReview: %w", err)
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/hex"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -326,6 +327,53 @@ func TestUncheckedTokenIsAskedAgain(t *testing.T) {
 	s.cluster.set(func() { s.cluster.unsure = "" })
 	if code, body := s.ask(c, "GET", "/metrics", header); code != 200 {
 		t.Errorf("after that: got %d %q, want 200", code, body)
+	}
+}
+
+// TestReviewsAreRepeated checks that the API server is asked again after a broken connection and after errors that
+// pass, and not after others.
+func TestReviewsAreRepeated(t *testing.T) {
+	s := newStand(t, func(cfg *server.Config) { cfg.AllowedTTL = 0 })
+	s.cluster.rights = []string{"prom get metrics"}
+	cut := func(linger int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(linger)
+			_ = c.Close()
+		}
+	}
+	answer := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "gone fishing", code) }
+	}
+	c := s.client(nil)
+	for name, e := range map[string]struct {
+		fault http.HandlerFunc
+		code  int
+		left  int
+	}{
+		"reset":             {cut(0), 200, 0},
+		"end":               {cut(-1), 200, 0},
+		"internal error":    {answer(500), 200, 0},
+		"time-out":          {answer(504), 200, 0},
+		"too many requests": {answer(429), 200, 0},
+		"forbidden":         {answer(403), 401, 2},
+		"unavailable":       {answer(503), 401, 2},
+	} {
+		s.cluster.set(func() {
+			s.cluster.tokens = map[string]string{name: "prom"}
+			s.cluster.faults = []http.HandlerFunc{e.fault, nil, e.fault} // the second is the TokenReview again
+			s.cluster.asked = nil
+		})
+		code, body := s.ask(c, "GET", "/metrics", map[string]string{"Authorization": "Bearer " + name})
+		s.cluster.set(func() {
+			if left := len(s.cluster.faults); code != e.code || left != e.left {
+				t.Errorf("%s: got %d %q and %d faults left, want %d and %d", name, code, body, left, e.code, e.left)
+			}
+		})
 	}
 }
 

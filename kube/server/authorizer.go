@@ -73,7 +73,7 @@ func (a *reviewer) ask(ctx context.Context, who *identity, verb, subresource str
 	sum := sha256.Sum256(text)
 	return a.known.get(ctx, string(sum[:]), func(ctx context.Context) (bool, time.Duration, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: spec}
-		if err := a.access.Post().Resource("subjectaccessreviews").Body(review).Do(ctx).Into(review); err != nil {
+		if err := create(ctx, a.access, "subjectaccessreviews", review); err != nil {
 			return false, 0, fmt.Errorf("create SubjectAccessReview for %q: %w", who.Name, err)
 		}
 		if review.Status.Allowed && !review.Status.Denied {

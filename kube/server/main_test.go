@@ -45,6 +45,8 @@ type cluster struct {
 	tokens map[string]string
 	rights []string
 	down   bool
+	// faults are what happens to the next requests instead of an answer; nil: nothing.
+	faults []http.HandlerFunc
 	// unsure, if set, is why tokens cannot be checked.
 	unsure string
 	asked  []string
@@ -59,6 +61,14 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.down {
 		http.Error(w, "gone fishing", http.StatusServiceUnavailable)
 		return
+	}
+	if len(c.faults) > 0 {
+		fault := c.faults[0]
+		c.faults = c.faults[1:]
+		if fault != nil {
+			fault(w, r)
+			return
+		}
 	}
 	o, _, err := client.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
