@@ -56,6 +56,9 @@ func is(err error, code codes.Code) bool {
 // IsNotFound reports whether the runtime knows no such sandbox, container or image.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 
+// IsExhausted reports whether the runtime is at one of its limits.
+func IsExhausted(err error) bool { return is(err, codes.ResourceExhausted) }
+
 // IsUnavailable reports whether there was no connection to the runtime, or it broke during the call.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 

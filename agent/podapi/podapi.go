@@ -22,8 +22,12 @@ import (
 	"github.com/nodelet/nodelet/kube/server"
 )
 
-// syncTimeout bounds the wait for the first sync of a pod after the start of the agent.
-const syncTimeout = 10 * time.Second
+const (
+	// syncTimeout bounds the wait for the first sync of a pod after the start of the agent.
+	syncTimeout = 10 * time.Second
+	// urlTime is how long the runtime keeps the URL of a stream that is not used.
+	urlTime = time.Minute
+)
 
 // Pods returns all pods of the node; *agent.Supervisor is one.
 type Pods interface {
@@ -235,14 +239,25 @@ func (s *Server) Exec(
 	if err != nil {
 		return "", err
 	}
-	return s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+	return withStatus(s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: id,
 		Cmd:         command,
 		Stdin:       o.Stdin,
 		Stdout:      o.Stdout,
 		Stderr:      o.Stderr,
 		Tty:         o.TTY,
-	})
+	}))
+}
+
+// withStatus gives an error of the runtime the HTTP status that it has in the kubelet.
+func withStatus(url string, err error) (string, error) {
+	switch {
+	case cri.IsNotFound(err):
+		err = server.NotFound("%v", err)
+	case cri.IsExhausted(err): // too many URLs are not used yet
+		err = &server.Error{Code: http.StatusTooManyRequests, Text: err.Error(), RetryAfter: urlTime}
+	}
+	return url, err
 }
 
 // Attach returns the URL at which the runtime serves the streams of a container.
@@ -251,13 +266,13 @@ func (s *Server) Attach(ctx context.Context, to server.Container, o server.Strea
 	if err != nil {
 		return "", err
 	}
-	return s.cfg.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
+	return withStatus(s.cfg.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: id,
 		Stdin:       o.Stdin,
 		Stdout:      o.Stdout,
 		Stderr:      o.Stderr,
 		Tty:         o.TTY,
-	})
+	}))
 }
 
 // PortForward returns the URL at which the runtime serves ports of a pod.
@@ -270,7 +285,7 @@ func (s *Server) PortForward(ctx context.Context, to server.Container, ports []i
 	if id == "" {
 		return "", fmt.Errorf("pod %s/%s has no ready sandbox", to.Namespace, to.Pod)
 	}
-	return s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports})
+	return withStatus(s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports}))
 }
 
 // Run runs a command until it ends and returns its output.

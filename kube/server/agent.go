@@ -51,6 +51,8 @@ type Error struct {
 	// Code is the HTTP status.
 	Code int
 	Text string
+	// RetryAfter is when the client may try again; 0: the answer does not say.
+	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string { return e.Text }

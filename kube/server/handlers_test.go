@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,6 +86,20 @@ func TestLogErrors(t *testing.T) {
 	}
 	if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != 200 || body != "line\ndisk on fire\n" {
 		t.Errorf("got %d %q, want 200 and the error at the end of the log", code, body)
+	}
+}
+
+// TestRetryAfter checks that a client learns when it may try again.
+func TestRetryAfter(t *testing.T) {
+	s, c := rooted(t, nil)
+	s.agent.err = &server.Error{Code: http.StatusTooManyRequests, RetryAfter: time.Minute}
+	resp, err := c.Get("https://" + s.addr.String() + "/exec/ns/pod/app?output=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("Retry-After"); resp.StatusCode != http.StatusTooManyRequests || got != "60" {
+		t.Errorf("got %s and Retry-After %q, want 429 and 60", resp.Status, got)
 	}
 }
 

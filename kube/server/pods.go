@@ -145,6 +145,9 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	var status *Error
 	if errors.As(err, &status) {
 		code = status.Code
+		if status.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(status.RetryAfter.Seconds())))
+		}
 	}
 	s.log.Debug("request to the kubelet API failed", "code", code, "err", err)
 	http.Error(w, err.Error(), code)
