@@ -56,7 +56,7 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 	g := &podstate.Allocation{
 		Generation: r.allocated.Generation,
 		Pending:    r.pending,
-		Pod:        spec.PodSize(r.pod, node),
+		Pod:        spec.PodCgroup(r.pod, node).Size,
 		Containers: make(map[string]podstate.ContainerAllocation, len(r.pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),

@@ -6,6 +6,7 @@
 package podcgroups
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -35,31 +36,23 @@ func New(tree *cgroups.Tree, node func() *spec.Node) *Cgroups {
 // Prepare creates the pod's cgroup, and returns its size. It keeps the size of an existing cgroup, because resizes have
 // their own order.
 func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
-	node := c.node()
-	want := spec.PodCgroup(pod, node)
+	want := spec.PodCgroup(pod, c.node())
 	r := cgroups.Resources{
-		CPUShares: uint64(want.CPUShares),
-		Pids:      noBound, // the removal of an earlier pod with this UID may have left 0
+		CPUShares: uint64(want.Size.Shares),
+		CPUQuota:  want.Size.Quota,
+		CPUPeriod: uint64(want.Size.Period),
+		Memory:    want.Size.Memory,
+		Pids:      cmp.Or(want.Pids, noBound), // the removal of an earlier pod with this UID may have left 0
 		HugePages: want.Hugepages,
 		Unified:   want.Unified,
-	}
-	if want.CPUQuota != nil {
-		r.CPUQuota, r.CPUPeriod = *want.CPUQuota, uint64(*want.CPUPeriod)
-	}
-	if want.Memory != nil {
-		r.Memory = *want.Memory
-	}
-	if want.Pids != nil {
-		r.Pids = *want.Pids
 	}
 	has, there, err := c.tree.PodSize(nameOf(pod), r)
 	if err != nil {
 		return nil, err
 	}
 	if !there {
-		size := spec.PodSize(pod, node)
 		_, err := c.tree.CreatePod(nameOf(pod), r)
-		return &size, err
+		return &want.Size, err
 	}
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
 	size := &podstate.Size{

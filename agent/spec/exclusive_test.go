@@ -19,7 +19,7 @@ func TestExclusiveCPUsHaveNoQuota(t *testing.T) {
 		return [4]int64{
 			ContainerResources(pod, &pod.Spec.Containers[0], node).CpuQuota,
 			ContainerResources(pod, &pod.Spec.Containers[1], node).CpuQuota,
-			*PodCgroup(pod, node).CPUQuota,
+			PodCgroup(pod, node).Size.Quota,
 			sandbox.CpuQuota,
 		}
 	}

@@ -6,22 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// PodResources are the settings of the pod's own cgroup, the parent of its containers' cgroups. A nil field leaves the
-// setting unchanged.
+// PodResources are the settings of the pod's own cgroup, the parent of its containers' cgroups.
 type PodResources struct {
-	// CPUShares is the CPU weight in cgroup v1 terms, from 2 to 262144.
-	CPUShares int64
-	// CPUQuota is in µs of CPUPeriod, which is in µs too; -1 means no limit, 0 leaves the kernel's setting.
-	CPUQuota  *int64
-	CPUPeriod *int64
-	// Memory is the limit in bytes.
-	Memory *int64
-	// Pids bounds the number of processes.
-	Pids *int64
+	Size podstate.Size
+	// Pids bounds the number of processes; 0 means no limit.
+	Pids int64
 	// Hugepages are limits in bytes by page size in bytes. For other sizes the pod gets no huge pages.
 	Hugepages map[int64]int64
 	// Unified are further files of cgroup v2 and their content.
@@ -36,32 +30,27 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	memoryLimited := podutil.Limits(&pod.Spec, corev1.ResourceMemory)
 	class := podutil.QOS(pod)
 	out := PodResources{
-		CPUShares: cpu.Shares(podutil.Amount(requests, corev1.ResourceCPU)),
+		Size:      podstate.Size{Shares: cpu.Shares(podutil.Amount(requests, corev1.ResourceCPU))},
+		Pids:      max(0, node.PodPidsLimit),
 		Hugepages: podHugepages(requests),
 		Unified:   podMemoryQoS(pod, requests, limits, node),
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:
-		out.CPUShares = cpu.MinShares
+		out.Size.Shares = cpu.MinShares
 		cpuLimited, memoryLimited = false, false
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}
 	if cpuLimited {
-		period := node.quotaPeriod()
-		quota := cpu.Quota(podutil.Amount(limits, corev1.ResourceCPU), period)
+		out.Size.Period = node.quotaPeriod()
+		out.Size.Quota = cpu.Quota(podutil.Amount(limits, corev1.ResourceCPU), out.Size.Period)
 		if !node.CPUCFSQuota || exclusivePod(pod, node) {
-			quota = -1
+			out.Size.Quota = -1
 		}
-		out.CPUQuota, out.CPUPeriod = &quota, &period
 	}
 	if memoryLimited {
-		memory := podutil.Amount(limits, corev1.ResourceMemory)
-		out.Memory = &memory
-	}
-	if node.PodPidsLimit > 0 {
-		pids := node.PodPidsLimit
-		out.Pids = &pids
+		out.Size.Memory = podutil.Amount(limits, corev1.ResourceMemory)
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -299,21 +300,20 @@ func TestPodCgroup(t *testing.T) {
 	pod := testPod()
 	pod.Spec.Containers[0].Resources = requirements("500m", "1Gi", "1", "2Gi")
 	got := PodCgroup(pod, node)
-	if got.CPUShares != 512 || *got.CPUQuota != 100000 || *got.CPUPeriod != 100000 || *got.Memory != 2<<30 ||
-		*got.Pids != 100 || got.Unified != nil {
+	size := podstate.Size{Shares: 512, Quota: 100000, Period: 100000, Memory: 2 << 30}
+	if got.Size != size || got.Pids != 100 || got.Unified != nil {
 		t.Errorf("burstable with limits: got %+v", got)
 	}
 
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "free"})
-	if got := PodCgroup(pod, node); got.CPUQuota != nil || got.CPUPeriod != nil || got.Memory != nil ||
-		got.CPUShares != 512 {
+	if got := PodCgroup(pod, node); got.Size != (podstate.Size{Shares: 512}) {
 		t.Errorf("one container without limits: got %+v", got)
 	}
 	pod.Spec.Resources = new(requirements("", "", "2", "4Gi"))
-	if got := PodCgroup(pod, node); *got.CPUQuota != 200000 || *got.Memory != 4<<30 {
+	if got := PodCgroup(pod, node); got.Size.Quota != 200000 || got.Size.Memory != 4<<30 {
 		t.Errorf("limits of the pod: got %+v", got)
 	}
-	if got := PodCgroup(testPod(), node); got.CPUShares != 2 || got.CPUQuota != nil || got.Memory != nil {
+	if got := PodCgroup(testPod(), node); got.Size != (podstate.Size{Shares: 2}) {
 		t.Errorf("best effort: got %+v", got)
 	}
 	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
@@ -335,9 +335,8 @@ func TestHugeLimits(t *testing.T) {
 	}
 	pod.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("16Ei")
 	got := PodCgroup(pod, node)
-	if *got.Memory < 1<<59 || *got.CPUQuota < 1<<40 || got.CPUShares != 262144 || got.Hugepages[2<<20] < 1<<59 {
-		t.Errorf("pod: got %d bytes, quota %d, shares %d, huge pages %v, want the most", *got.Memory, *got.CPUQuota,
-			got.CPUShares, got.Hugepages)
+	if got.Size.Memory < 1<<59 || got.Size.Quota < 1<<40 || got.Size.Shares != 262144 || got.Hugepages[2<<20] < 1<<59 {
+		t.Errorf("pod: got %v, huge pages %v, want the most", got.Size, got.Hugepages)
 	}
 	huge := list("9223372036854775807", "16Ei")
 	if got := linuxResources(node, huge, huge); got.MemoryLimitInBytes < 1<<59 || got.CpuQuota < 1<<40 ||
