@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/beneath"
 )
 
@@ -55,7 +56,7 @@ func terminationFile(c cri.Container, made spec.ContainerFacts) string {
 	return ""
 }
 
-// logTail returns the end of a CRI log without time stamps.
+// logTail returns the end of what a container has written to its log.
 func logTail(path string) string {
 	text, cut := readTail(path, logRead)
 	part, whole := "", false
@@ -64,27 +65,15 @@ func logTail(path string) string {
 	}
 	lines := slices.Collect(strings.Lines(text))
 	var out strings.Builder
-	if whole && len(lines) < maxTerminationLines { // a message that includes it does not reach to its start
+	// A message that includes the cut line does not reach to its start. Of Docker's JSON a part cannot be read.
+	if whole && len(lines) < maxTerminationLines && !strings.HasPrefix(text, "{") {
 		out.WriteString(part + "\n")
 	}
 	for _, line := range lines[max(0, len(lines)-maxTerminationLines):] {
-		out.WriteString(logContent(line))
+		out.Write(logs.Content([]byte(line)))
 	}
 	content := out.String()
 	return content[max(0, len(content)-maxTerminationLog):]
-}
-
-// logContent returns what a container has written, from a line of a CRI log: time stamp, stream, tags, content. The
-// tag P means that the line continues in the next one. It returns nothing for a line in another format.
-func logContent(line string) string {
-	parts := strings.SplitN(line, " ", 4)
-	if len(parts) < 4 {
-		return ""
-	}
-	if tag, _, _ := strings.Cut(parts[2], ":"); tag == "P" {
-		return strings.TrimSuffix(parts[3], "\n")
-	}
-	return parts[3]
 }
 
 // readTail reads the last bytes of a file, and reports whether there are more before them. The container may have put

@@ -10,6 +10,7 @@
 // only regular files are read. The package never decides which container is meant, speaks no HTTP, and does nothing
 // while no log is read or grows.
 //
-// agent/podapi calls Read, the agent's steps use the Tree, cmd/nodelet runs the Rotator. A crash during a rotation
-// leaves a renamed file that the runtime still writes to; the next round lets it open a new one.
+// agent/podapi calls Read, the agent reads termination messages with Content, its steps use the Tree, cmd/nodelet runs
+// the Rotator. A crash during a rotation leaves a renamed file that the runtime still writes to; the next round lets it
+// open a new one.
 package logs

@@ -26,6 +26,35 @@ var errFormat = errors.New("neither a line of the CRI's log format nor of Docker
 // maxHead is longer than the head of any line.
 const maxHead = 256
 
+// Content returns what a container has written, from a line of its log; nothing for a line in another format.
+func Content(line []byte) []byte {
+	h, content, err := parse(line)
+	if err != nil {
+		return nil
+	}
+	return h.content(content)
+}
+
+// content returns the end of what a container has written with a line. A line that goes on in the next one has no line
+// feed.
+func (h *head) content(end []byte) []byte {
+	if h.partial {
+		return bytes.TrimSuffix(end, []byte{'\n'})
+	}
+	return end
+}
+
+func parse(line []byte) (head, []byte, error) {
+	if len(line) > 0 && line[0] == '{' {
+		return parseJSON(line)
+	}
+	h, n, err := parseCRI(line)
+	if err != nil {
+		return h, nil, err
+	}
+	return h, line[n:], nil
+}
+
 // parseCRI reads the head of "2016-10-06T00:17:09.669794202Z stdout P content" (CRI logging format; tags are separated
 // by colons, the first is P or F). n is where the content begins.
 func parseCRI(line []byte) (h head, n int, err error) {

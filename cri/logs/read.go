@@ -216,7 +216,7 @@ func (r *reading) take(f *logFile, piece []byte, end bool) error {
 	}
 	h := f.inside
 	if end {
-		f.inside = nil
+		f.inside, content = nil, h.content(content)
 		if r.lines > 0 {
 			r.lines--
 		}
@@ -224,21 +224,7 @@ func (r *reading) take(f *logFile, piece []byte, end bool) error {
 	if h.stream == "" {
 		return nil
 	}
-	if end && h.partial && len(content) > 0 && content[len(content)-1] == '\n' {
-		content = content[:len(content)-1]
-	}
 	return r.out.write(h, content)
-}
-
-func parse(line []byte) (head, []byte, error) {
-	if len(line) > 0 && line[0] == '{' {
-		return parseJSON(line)
-	}
-	h, n, err := parseCRI(line)
-	if err != nil {
-		return h, nil, err
-	}
-	return h, line[n:], nil
 }
 
 // output puts lines to their streams.
