@@ -63,7 +63,7 @@ agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/se
 agent/nodefacts: agent/spec config host/kernel kube/pod
 agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
 agent/allocatable: internal/periodic
-agent/eviction: agent config host/cgroups host/pressure kube/node kube/pod metrics/usage internal/latest
+agent/eviction: agent config host/cgroups host/pressure kube/pod metrics/usage internal/latest
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff

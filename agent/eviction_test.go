@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +19,6 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
-	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -39,7 +39,6 @@ type shortage struct {
 
 	mu        sync.Mutex
 	pressures []policy.Pressure
-	known     []policy.Pressure // with each of pressures
 	events    []string
 }
 
@@ -120,10 +119,10 @@ func (s *shortage) RemoveUnused(context.Context) error {
 	return nil
 }
 
-func (s *shortage) SetPressure(p, known node.Pressure) {
+func (s *shortage) SetPressure(p map[corev1.NodeConditionType]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pressures, s.known = append(s.pressures, policy.Pressure(p)), append(s.known, policy.Pressure(known))
+	s.pressures = append(s.pressures, p)
 }
 
 func (s *shortage) NodeEvent(_, reason, message string) {
@@ -170,7 +169,7 @@ func TestEvictor(t *testing.T) {
 		}
 		w.run(all...)
 		w.sleep(time.Minute)
-		if n := len(w.running()); n != 8 || s.Pressure().Any() {
+		if n := len(w.running()); n != 8 || len(s.Pressure().Holding()) > 0 {
 			t.Fatalf("got %d running pods and pressure %+v, want 8 and none", n, s.Pressure())
 		}
 		w.run(apiPod("iiiiiiiii"), apiPod("jjjjjjjjjj"))
@@ -193,12 +192,16 @@ func TestEvictor(t *testing.T) {
 			t.Errorf("got %d events about evictions, want 2", n)
 		}
 		w.sleep(2 * time.Minute)
-		if want := []policy.Pressure{{}, {}, {Memory: true}, {}}; !slices.Equal(s.pressures, want) {
-			t.Errorf("pressures: got %+v, want %+v", s.pressures, want)
+		memory := func(short bool) policy.Pressure {
+			return policy.Pressure{
+				corev1.NodeMemoryPressure: short, corev1.NodeDiskPressure: false, corev1.NodePIDPressure: false,
+			}
 		}
-		whole := policy.Pressure{Memory: true, Disk: true, PID: true}
-		if want := []policy.Pressure{{Disk: true, PID: true}, whole, whole, whole}; !slices.Equal(s.known, want) {
-			t.Errorf("known of which: got %+v, want %+v", s.known, want)
+		pressures := []policy.Pressure{
+			{corev1.NodeDiskPressure: false, corev1.NodePIDPressure: false}, memory(false), memory(true), memory(false),
+		}
+		if !slices.EqualFunc(s.pressures, pressures, maps.Equal) {
+			t.Errorf("pressures: got %v, want %v", s.pressures, pressures)
 		}
 		s.looks.Store(0)
 		w.sleep(time.Hour)
@@ -253,7 +256,7 @@ func TestEvictorSparesCritical(t *testing.T) {
 		w.run(staticPod("web", "0123"))
 		w.sleep(time.Minute)
 		w.checkRunning("web/app#0")
-		if !s.Pressure().PID {
+		if !s.Pressure()[corev1.NodePIDPressure] {
 			t.Error("got no pressure of processes")
 		}
 	})
@@ -287,8 +290,9 @@ func TestDiskDoesNotDelayMemory(t *testing.T) {
 		if got := len(w.running()); got != 8 {
 			t.Errorf("while disks are measured %d pods run, want 8", got)
 		}
-		if got, want := s.Pressure(), (policy.Pressure{Memory: true, Disk: true}); got != want {
-			t.Errorf("pressure: got %+v, want %+v", got, want)
+		short := []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure}
+		if got := s.Pressure().Holding(); !slices.Equal(got, short) {
+			t.Errorf("pressure: got %v, want %v", got, short)
 		}
 		close(measured)
 		end()

@@ -3,6 +3,8 @@ package eviction
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +14,6 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/agent/podstate"
-	"github.com/nodelet/nodelet/kube/node"
 )
 
 // levelsEvery is how often levels are read without a notification of the kernel, as by the kubelet.
@@ -55,8 +56,8 @@ type Images interface {
 
 // Reporter publishes what the evictor finds and does.
 type Reporter interface {
-	// SetPressure takes which conditions hold, and of which that is known; it is called when either has changed.
-	SetPressure(p, known node.Pressure)
+	// SetPressure takes whether each condition that is known holds; it is called when that has changed.
+	SetPressure(p map[corev1.NodeConditionType]bool)
 	NodeEvent(eventType, reason, message string)
 	AnnotatedPodEvent(pod *corev1.Pod, eventType, reason, message string, annotations map[string]string)
 	// Evicted counts the eviction of a pod because of a signal.
@@ -88,8 +89,8 @@ type Evictor struct {
 	watches []*watch
 
 	mu sync.Mutex
-	// pressure has the conditions that hold, known those that have been evaluated or have no threshold.
-	pressure, known policy.Pressure
+	// pressure has the conditions that have been evaluated or have no threshold.
+	pressure policy.Pressure
 }
 
 // New makes an evictor; Run lets it work.
@@ -114,7 +115,7 @@ func New(cfg Config) *Evictor {
 	return e
 }
 
-// Pressure returns what the node runs short of now. It is safe for use by many goroutines.
+// Pressure returns what the node runs short of now; read only. It is safe for use by many goroutines.
 func (e *Evictor) Pressure() policy.Pressure {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,22 +155,27 @@ func (e *Evictor) publish(w *watch, found policy.Pressure, complete bool) {
 
 // report reports what all watches have found, if that has changed. e.mu is held.
 func (e *Evictor) report() {
-	var sum, unknown policy.Pressure
-	for _, w := range e.watches {
-		sum = sum.Or(w.pressure)
-		if !w.looked {
-			unknown = unknown.Or(policy.About(w.thresholds))
+	now := policy.Pressure{}
+	for _, c := range policy.Conditions {
+		now[c] = false
+	}
+	for _, w := range e.watches { // each has conditions of its own
+		for i := range w.thresholds {
+			c := policy.ConditionOf(w.thresholds[i].Signal)
+			if now[c] = w.pressure[c]; !now[c] && !w.looked {
+				delete(now, c)
+			}
 		}
 	}
-	known := sum.Or(policy.Pressure{Memory: !unknown.Memory, Disk: !unknown.Disk, PID: !unknown.PID})
-	if sum == e.pressure && known == e.known {
+	if maps.Equal(now, e.pressure) {
 		return
 	}
-	if sum != e.pressure {
-		e.cfg.Log.Info("node pressure has changed", "memory", sum.Memory, "disk", sum.Disk, "pid", sum.PID)
+	if !slices.Equal(now.Holding(), e.pressure.Holding()) {
+		e.cfg.Log.Info("node pressure has changed", "memory", now[corev1.NodeMemoryPressure],
+			"disk", now[corev1.NodeDiskPressure], "pid", now[corev1.NodePIDPressure])
 	}
-	e.pressure, e.known = sum, known
-	e.cfg.Reporter.SetPressure(node.Pressure(sum), node.Pressure(known))
+	e.pressure = now
+	e.cfg.Reporter.SetPressure(now)
 }
 
 // evict begins to end a pod, with an event and a count.

@@ -14,22 +14,21 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
-	"github.com/nodelet/nodelet/kube/node"
 )
 
 // world is a node with one pod, without images, that records what is evicted and reported.
 type world struct {
 	pod     *corev1.Pod
 	evicted []types.UID
-	// pressure is what the node runs short of, known of which resources that is known.
-	pressure, known node.Pressure
+	// pressure is what the node runs short of.
+	pressure policy.Pressure
 }
 
 func (w *world) Active(context.Context) []*corev1.Pod                 { return []*corev1.Pod{w.pod} }
 func (w *world) Staying(context.Context, time.Duration) []*corev1.Pod { return []*corev1.Pod{w.pod} }
 func (w *world) RemoveEnded(context.Context)                          {}
 func (w *world) RemoveUnused(context.Context) error                   { return nil }
-func (w *world) SetPressure(p, known node.Pressure)                   { w.pressure, w.known = p, known }
+func (w *world) SetPressure(p map[corev1.NodeConditionType]bool)      { w.pressure = p }
 func (w *world) NodeEvent(string, string, string)                     {}
 func (w *world) Evicted(string)                                       {}
 func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {
@@ -93,14 +92,13 @@ func TestLateRuntimeKeepsPressure(t *testing.T) {
 			Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		e.watches[0].look(t.Context())
-		if w.pressure.Disk != c.under || w.known.Disk != c.known {
-			t.Errorf("%s, silent runtime: got pressure=%t known=%t, want %t, %t",
-				name, w.pressure.Disk, w.known.Disk, c.under, c.known)
+		if under, known := w.pressure[corev1.NodeDiskPressure]; under != c.under || known != c.known {
+			t.Errorf("%s, silent runtime: got pressure=%t known=%t, want %t, %t", name, under, known, c.under, c.known)
 		}
 		runtime.dir = root
 		e.watches[0].look(t.Context())
-		if w.pressure.Disk != c.under || !w.known.Disk {
-			t.Errorf("%s: got pressure=%t known=%t, want %t, true", name, w.pressure.Disk, w.known.Disk, c.under)
+		if under, known := w.pressure[corev1.NodeDiskPressure]; under != c.under || !known {
+			t.Errorf("%s: got pressure=%t known=%t, want %t, true", name, under, known, c.under)
 		}
 	}
 }

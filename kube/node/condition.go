@@ -75,9 +75,6 @@ type RuntimeCondition struct {
 	Reason, Message string
 }
 
-// Pressure reports which resources are under pressure, as eviction sees it.
-type Pressure struct{ Memory, Disk, PID bool }
-
 // runtimeTimeout is how long the last good answer of the runtime counts, as with the kubelet.
 const runtimeTimeout = 30 * time.Second
 
@@ -87,13 +84,12 @@ const listTimeout = 4 * time.Minute
 
 // health has the facts from which the conditions are computed.
 type health struct {
-	runtime  Runtime   // the last good answer; the zero value before the first
-	answered time.Time // the time of that answer; zero before the first
-	listed   time.Time // when the runtime last listed its pods, or first answered
-	pressure Pressure
-	judged   Pressure // of which resources the pressure is known
-	storage  error    // set until the storage objects of the node exist
-	shutdown error    // set while the node shuts down
+	runtime  Runtime                           // the last good answer; the zero value before the first
+	answered time.Time                         // the time of that answer; zero before the first
+	listed   time.Time                         // when the runtime last listed its pods, or first answered
+	pressure map[corev1.NodeConditionType]bool // of the conditions that are known
+	storage  error                             // set until the storage objects of the node exist
+	shutdown error                             // set while the node shuts down
 }
 
 // problems returns why the node is not Ready, with the kubelet's messages; nil if it is Ready.
@@ -136,23 +132,22 @@ type conditionText struct{ reason, message, event string }
 // pressures are the three conditions that eviction sets. They are False without pressure, and stay until it is known.
 var pressures = []struct {
 	condition corev1.NodeConditionType
-	under     func(Pressure) bool
 	bad, good conditionText
 }{
 	{
-		corev1.NodeMemoryPressure, func(p Pressure) bool { return p.Memory },
+		corev1.NodeMemoryPressure,
 		conditionText{
 			"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory",
 		},
 		conditionText{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
 	},
 	{
-		corev1.NodeDiskPressure, func(p Pressure) bool { return p.Disk },
+		corev1.NodeDiskPressure,
 		conditionText{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
 		conditionText{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
 	},
 	{
-		corev1.NodePIDPressure, func(p Pressure) bool { return p.PID },
+		corev1.NodePIDPressure,
 		conditionText{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
 		conditionText{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
 	},
@@ -184,8 +179,9 @@ func conditions(
 		list = append(list, c)
 	}
 	for _, p := range pressures {
-		under := p.under(h.pressure)
-		if before := find(old, p.condition); !p.under(h.judged) {
+		under, known := h.pressure[p.condition]
+		if !known {
+			before := find(old, p.condition)
 			under = before != nil && before.Status == corev1.ConditionTrue
 		}
 		if under {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -94,8 +95,14 @@ func testConfig(t testing.TB) Config {
 	}
 }
 
-// judged: all pressures are known.
-var judged = Pressure{Memory: true, Disk: true, PID: true}
+// pressure says that these conditions hold, and no other.
+func pressure(holding ...corev1.NodeConditionType) map[corev1.NodeConditionType]bool {
+	all := map[corev1.NodeConditionType]bool{}
+	for _, p := range pressures {
+		all[p.condition] = slices.Contains(holding, p.condition)
+	}
+	return all
+}
 
 // start runs a Reporter until the test ends. Call it in a synctest bubble.
 func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {

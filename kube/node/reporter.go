@@ -232,13 +232,12 @@ func (r *Reporter) RuntimeListed() {
 	})
 }
 
-// SetPressure sets which resources are under pressure, and of which ones that is known. Before, the object keeps its
-// conditions: the scheduler is not to send pods to a node that is short because the agent restarts. A change is sent at
-// once.
-func (r *Reporter) SetPressure(p, known Pressure) {
+// SetPressure sets whether each condition that is known holds. The object keeps the others: the scheduler is not to
+// send pods to a node that is short because the agent restarts. A change is sent at once. p must not change afterwards.
+func (r *Reporter) SetPressure(p map[corev1.NodeConditionType]bool) {
 	r.set(func(in *inputs) bool {
-		changed := in.health.pressure != p || in.health.judged != known
-		in.health.pressure, in.health.judged = p, known
+		changed := !maps.Equal(in.health.pressure, p)
+		in.health.pressure = p
 		return changed
 	})
 }

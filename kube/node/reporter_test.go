@@ -75,9 +75,9 @@ func TestRestartKeepsPressure(t *testing.T) {
 			}
 		}
 		expect("nothing is known", corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)
-		b.SetPressure(Pressure{Memory: true}, Pressure{Memory: true, PID: true})
+		b.SetPressure(map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: true, corev1.NodePIDPressure: false})
 		expect("memory is known", corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)
-		b.SetPressure(Pressure{}, judged)
+		b.SetPressure(pressure())
 		expect("all is known", corev1.ConditionFalse, corev1.ConditionFalse, corev1.ConditionFalse)
 	})
 }
@@ -173,7 +173,7 @@ func TestPressureAndShutdown(t *testing.T) {
 		b.setRuntime(readyRuntime)
 		settle(time.Second)
 		b.reasons()
-		b.SetPressure(Pressure{Memory: true, PID: true}, judged)
+		b.SetPressure(pressure(corev1.NodeMemoryPressure, corev1.NodePIDPressure))
 		settle(time.Millisecond)
 		n := b.api.get()
 		memory := find(n.Status.Conditions, corev1.NodeMemoryPressure)
@@ -356,7 +356,7 @@ func TestFailedPatchIsRetried(t *testing.T) {
 		settle(time.Second)
 		b.reasons()
 		broken.Store(true)
-		b.SetPressure(Pressure{Disk: true}, judged)
+		b.SetPressure(pressure(corev1.NodeDiskPressure))
 		settle(3 * time.Second)
 		if len(b.reasons()) != 0 {
 			t.Error("got an event about a change that was not sent")

@@ -57,7 +57,7 @@ func TestRealServer(t *testing.T) {
 		t.Errorf("got %v %v", n.Labels, n.Status.Capacity)
 	}
 	began = time.Now()
-	r.SetPressure(Pressure{Memory: true}, judged)
+	r.SetPressure(pressure(corev1.NodeMemoryPressure))
 	r.SetImages([]*runtimeapi.Image{{RepoTags: []string{"registry.k8s.io/pause:3.10"}, Size: 500000}})
 	awaitCondition(t, r, corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	t.Logf("pressure seen after %v", time.Since(began))

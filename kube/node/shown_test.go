@@ -125,12 +125,12 @@ func TestRevertedChange(t *testing.T) {
 		}}
 		b := start(t, api, nil)
 		b.setRuntime(readyRuntime)
-		b.SetPressure(Pressure{}, judged)
+		b.SetPressure(pressure())
 		settle(10 * time.Second)
 		refuse.Store(true)
-		b.SetPressure(Pressure{Disk: true}, judged)
+		b.SetPressure(pressure(corev1.NodeDiskPressure))
 		settle(time.Second)
-		b.SetPressure(Pressure{}, judged)
+		b.SetPressure(pressure())
 		refuse.Store(false)
 		for range 6 {
 			b.setRuntime(readyRuntime)

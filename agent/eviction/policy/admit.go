@@ -16,26 +16,15 @@ const Reason = "Evicted"
 // Refuse returns why a new pod is refused while the node runs short; empty if it is not. If only memory is short, only
 // BestEffort pods that do not tolerate that are refused.
 func Refuse(pod *corev1.Pod, p Pressure) string {
-	if !p.Any() || podutil.IsCritical(pod) {
+	short := p.Holding()
+	if len(short) == 0 || podutil.IsCritical(pod) {
 		return ""
 	}
-	if !p.Disk && !p.PID && (podutil.QOS(pod) != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {
+	onlyMemory := len(short) == 1 && short[0] == corev1.NodeMemoryPressure
+	if onlyMemory && (podutil.QOS(pod) != corev1.PodQOSBestEffort || toleratesMemoryPressure(pod)) {
 		return ""
 	}
-	return fmt.Sprintf("The node had condition: %v. ", p.names())
-}
-
-func (p Pressure) names() (names []corev1.NodeConditionType) {
-	if p.Memory {
-		names = append(names, corev1.NodeMemoryPressure)
-	}
-	if p.Disk {
-		names = append(names, corev1.NodeDiskPressure)
-	}
-	if p.PID {
-		names = append(names, corev1.NodePIDPressure)
-	}
-	return names
+	return fmt.Sprintf("The node had condition: %v. ", short)
 }
 
 func toleratesMemoryPressure(pod *corev1.Pod) bool {

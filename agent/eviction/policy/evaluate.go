@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"maps"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // State is what must be remembered from one call of Evaluate to the next. The zero value is the start.
@@ -11,12 +14,12 @@ type State struct {
 	// acted are the thresholds that have been acted on and whose minimum reclaim is not reached yet, by index.
 	acted map[int]bool
 	// last is when each condition last had a cause.
-	last [conditions]time.Time
+	last map[corev1.NodeConditionType]time.Time
 }
 
 // Decision is what follows from the levels.
 type Decision struct {
-	// Pressure says which conditions of the node hold; each outlives its cause by the transition period.
+	// Pressure says of each condition whether it holds; it outlives its cause by the transition period.
 	Pressure Pressure
 	// Act is the threshold for which resources must be freed now; nil for none.
 	Act *Threshold
@@ -28,8 +31,9 @@ type Decision struct {
 // Evaluate compares levels with thresholds. A threshold whose level is not known is not crossed.
 func Evaluate(all []Threshold, levels map[string]Level, s State,
 	transition time.Duration, now time.Time) (Decision, State) {
-	next := State{since: map[int]time.Time{}, acted: map[int]bool{}, last: s.last}
-	var v Decision
+	next := State{since: map[int]time.Time{}, acted: map[int]bool{}, last: map[corev1.NodeConditionType]time.Time{}}
+	maps.Copy(next.last, s.last)
+	v := Decision{Pressure: Pressure{}}
 	for i := range all {
 		t := &all[i]
 		l, known := levels[t.Signal]
@@ -41,7 +45,7 @@ func Evaluate(all []Threshold, levels map[string]Level, s State,
 			since = now
 		}
 		next.since[i] = since
-		next.last[conditionOf(t.Signal)] = now
+		next.last[ConditionOf(t.Signal)] = now
 		if due := since.Add(t.Grace); now.Before(due) {
 			v.again(due)
 			continue
@@ -51,20 +55,14 @@ func Evaluate(all []Threshold, levels map[string]Level, s State,
 			v.Act = t
 		}
 	}
-	under := func(c condition) bool {
-		last := next.last[c]
-		switch {
-		case last.IsZero():
-			return false
-		case last.Equal(now):
-			return true // the cause lasts, so the transition period has not begun
-		case now.Sub(last) >= transition:
-			return false
+	for _, c := range Conditions {
+		last, had := next.last[c]
+		lasts := last.Equal(now) // the cause, so the transition period has not begun
+		v.Pressure[c] = had && (lasts || now.Sub(last) < transition)
+		if v.Pressure[c] && !lasts {
+			v.again(last.Add(transition))
 		}
-		v.again(last.Add(transition))
-		return true
 	}
-	v.Pressure = Pressure{Memory: under(memoryPressure), Disk: under(diskPressure), PID: under(pidPressure)}
 	return v, next
 }
 

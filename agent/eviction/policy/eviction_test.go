@@ -85,24 +85,24 @@ func TestJudge(t *testing.T) {
 func TestNoTransitionPeriod(t *testing.T) {
 	all := []Threshold{{Signal: MemoryAvailable, Value: bytes("10")}}
 	v, s := Evaluate(all, at("memory.available 9"), State{}, 0, epoch)
-	if !v.Pressure.Memory || !v.Again.IsZero() {
-		t.Errorf("short of memory: got pressure=%t, again at %v, want pressure and never", v.Pressure.Memory, v.Again)
+	if short := v.Pressure[corev1.NodeMemoryPressure]; !short || !v.Again.IsZero() {
+		t.Errorf("short of memory: got pressure=%t, again at %v, want pressure and never", short, v.Again)
 	}
 	v, _ = Evaluate(all, at("memory.available 50"), s, 0, epoch.Add(time.Second))
-	if v.Pressure.Memory || !v.Again.IsZero() {
-		t.Errorf("enough memory: got pressure=%t, again at %v, want no pressure and never", v.Pressure.Memory, v.Again)
+	if short := v.Pressure[corev1.NodeMemoryPressure]; short || !v.Again.IsZero() {
+		t.Errorf("enough memory: got pressure=%t, again at %v, want no pressure and never", short, v.Again)
 	}
 }
 
 func show(v Decision) string {
 	var words []string
-	if v.Pressure.Memory {
+	if v.Pressure[corev1.NodeMemoryPressure] {
 		words = append(words, "memory")
 	}
-	if v.Pressure.Disk {
+	if v.Pressure[corev1.NodeDiskPressure] {
 		words = append(words, "disk")
 	}
-	if v.Pressure.PID {
+	if v.Pressure[corev1.NodePIDPressure] {
 		words = append(words, "pid")
 	}
 	if v.Act != nil {
@@ -126,7 +126,8 @@ func TestAgain(t *testing.T) {
 	if !v.Again.Equal(epoch.Add(time.Minute)) {
 		t.Errorf("next look: got %v, want a minute after the start", v.Again)
 	}
-	if v, _ = Evaluate(soft, at("memory.available 50"), s, time.Minute, v.Again); !v.Again.IsZero() || v.Pressure.Any() {
+	v, _ = Evaluate(soft, at("memory.available 50"), s, time.Minute, v.Again)
+	if !v.Again.IsZero() || len(v.Pressure.Holding()) > 0 {
 		t.Errorf("in the end: got %+v, want no pressure and no further look", v)
 	}
 }
@@ -200,7 +201,8 @@ func TestRefuse(t *testing.T) {
 		{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists},
 	}
 	burstable := podThat("burstable", 0, 1)
-	short, full := Pressure{Memory: true}, Pressure{Memory: true, Disk: true}
+	short := Pressure{corev1.NodeMemoryPressure: true, corev1.NodeDiskPressure: false}
+	full := Pressure{corev1.NodeMemoryPressure: true, corev1.NodeDiskPressure: true}
 	for _, c := range []struct {
 		pod   *corev1.Pod
 		under Pressure

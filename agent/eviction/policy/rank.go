@@ -33,12 +33,10 @@ func Rank(signal string, pods []Pod) []Pod {
 		if signal == PIDAvailable {
 			return cmp.Or(priority, cmp.Compare(b.Processes, a.Processes))
 		}
-		moreA, moreB := a.beyond(signal), b.beyond(signal)
 		return cmp.Or(
-			trueFirst(!a.Known, !b.Known),
-			trueFirst(moreA > 0, moreB > 0),
+			cmp.Compare(a.group(signal), b.group(signal)),
 			priority,
-			cmp.Compare(moreB, moreA),
+			cmp.Compare(b.beyond(signal), a.beyond(signal)),
 		)
 	})
 	return all
@@ -56,12 +54,14 @@ func (p *Pod) beyond(signal string) int64 {
 	return p.Disk - podutil.Amount(requests, corev1.ResourceEphemeralStorage)
 }
 
-func trueFirst(a, b bool) int {
+// group returns the place of a pod among those of all priorities: pods of which nothing is known come first, then those
+// that use more than they request.
+func (p *Pod) group(signal string) int {
 	switch {
-	case a == b:
+	case !p.Known:
 		return 0
-	case a:
-		return -1
+	case p.beyond(signal) > 0:
+		return 1
 	}
-	return 1
+	return 2
 }

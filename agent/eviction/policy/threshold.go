@@ -3,6 +3,7 @@ package policy
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -64,50 +65,33 @@ func (t *Threshold) below(l Level, reclaim bool) bool {
 	return l.Available < value
 }
 
-// Pressure says which resources run short.
-type Pressure struct{ Memory, Disk, PID bool }
-
-// Or returns the conditions of both.
-func (p Pressure) Or(q Pressure) Pressure {
-	return Pressure{Memory: p.Memory || q.Memory, Disk: p.Disk || q.Disk, PID: p.PID || q.PID}
+// Conditions are the conditions of a node that runs short, in the order in which messages name them.
+var Conditions = []corev1.NodeConditionType{
+	corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 }
 
-// Any reports whether any resource runs short.
-func (p Pressure) Any() bool { return p.Memory || p.Disk || p.PID }
+// Pressure says of each condition that is known whether it holds.
+type Pressure map[corev1.NodeConditionType]bool
 
-// About returns the conditions that thresholds are about.
-func About(all []Threshold) (p Pressure) {
-	for _, t := range all {
-		switch conditionOf(t.Signal) {
-		case memoryPressure:
-			p.Memory = true
-		case diskPressure:
-			p.Disk = true
-		case pidPressure:
-			p.PID = true
+// Holding returns the conditions that hold.
+func (p Pressure) Holding() (all []corev1.NodeConditionType) {
+	for _, c := range Conditions {
+		if p[c] {
+			all = append(all, c)
 		}
 	}
-	return p
+	return all
 }
 
-// condition is which part of Pressure a signal belongs to.
-type condition int
-
-const (
-	memoryPressure condition = iota
-	diskPressure
-	pidPressure
-	conditions
-)
-
-func conditionOf(signal string) condition {
+// ConditionOf returns the condition that a signal belongs to.
+func ConditionOf(signal string) corev1.NodeConditionType {
 	switch signal {
 	case MemoryAvailable, AllocatableAvailable:
-		return memoryPressure
+		return corev1.NodeMemoryPressure
 	case PIDAvailable:
-		return pidPressure
+		return corev1.NodePIDPressure
 	}
-	return diskPressure
+	return corev1.NodeDiskPressure
 }
 
 // resourceOf is the resource of a signal, as messages name it.
@@ -136,7 +120,7 @@ func WithAllocatable(all []Threshold) []Threshold {
 }
 
 // OnMemory reports whether the signal is about memory.
-func OnMemory(signal string) bool { return conditionOf(signal) == memoryPressure }
+func OnMemory(signal string) bool { return ConditionOf(signal) == corev1.NodeMemoryPressure }
 
 // OnNodeFS reports whether the signal is about the file system of the agent's directory.
 func OnNodeFS(signal string) bool { return signal == NodeFSAvailable || signal == NodeFSInodes }
@@ -147,4 +131,4 @@ func OnContainerFS(signal string) bool {
 }
 
 // OnDisk reports whether the signal is about a file system.
-func OnDisk(signal string) bool { return conditionOf(signal) == diskPressure }
+func OnDisk(signal string) bool { return ConditionOf(signal) == corev1.NodeDiskPressure }
