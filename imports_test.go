@@ -23,14 +23,14 @@ const module = "github.com/nodelet/nodelet/"
 var pure = []string{
 	"agent/admission", "agent/placement/cpu", "agent/placement/memory", "agent/placement/numa", "agent/placement/policy",
 	"agent/placement/state", "agent/plan", "agent/podstate", "agent/podstatus", "agent/spec", "agent/eviction/policy",
-	"host/cgroups/cpu", "host/cgroups/names", "host/topology", "kube/pod",
+	"host/cgroups/cpu", "host/cgroups/names", "host/topology", "kube/pluginname", "kube/pod", "kube/poddir",
 }
 
 var pureMayImport = []string{
 	"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/cri-api/", "k8s.io/utils/",
 	"google.golang.org/protobuf/", "github.com/go-logr/logr", module + "agent/podstate", module + "agent/podstatus",
-	module + "host/cgroups/cpu", module + "host/cgroups/names", module + "kube/pod", module + "host/topology",
-	module + "agent/placement/",
+	module + "host/cgroups/cpu", module + "host/cgroups/names", module + "host/topology", module + "kube/pluginname",
+	module + "kube/pod", module + "kube/poddir", module + "agent/placement/",
 }
 
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
@@ -56,11 +56,11 @@ agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
-agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod
+agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod kube/poddir
 agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
-agent/nodefacts: agent/spec config host/kernel kube/pod
+agent/nodefacts: agent/spec config host/kernel kube/pod kube/poddir
 agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
 agent/allocatable: internal/periodic
 agent/eviction: agent config host/cgroups host/pressure kube/pod metrics/usage internal/latest
@@ -75,7 +75,7 @@ cri/images: config cri host/atomicfile host/boundedfile host/machine host/progra
 cri/images: internal/strict
 cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
 cri/monitor: cri internal/backoff internal/latest internal/periodic
-csi: plugins kube/pluginname host/atomicfile host/machine host/mounts
+csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pluginname kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
 kube: internal/backoff internal/latest internal/loglevel internal/waiting
@@ -85,6 +85,7 @@ kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/k
 kube/node: config host/machine host/topology kube/client kube/pod kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
+kube/poddir: kube/pluginname
 kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest internal/periodic internal/strict
 kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile
@@ -96,7 +97,7 @@ host/pressure: host/machine
 host/self: host/filelock internal/backoff internal/periodic
 metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
-metrics/usage: kube/pluginname
+metrics/usage: kube/pluginname kube/poddir
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify host/kernel internal/backoff internal/latest
 plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock internal/listener internal/waiting
@@ -111,7 +112,7 @@ volumes: csi kube/pluginname kube/pod kube/storage metrics/usage plugins
 volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts
-volumes/podfs: host/noatime internal/keylock
+volumes/podfs: host/noatime internal/keylock kube/poddir
 test: .
 `
 

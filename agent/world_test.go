@@ -214,7 +214,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	dirs, err := podfs.New(podfs.Config{Log: log, PodsDir: w.path("pods")})
+	dirs, err := podfs.New(podfs.Config{Log: log, Root: w.root})
 	if err != nil {
 		w.t.Skip("this system cannot provide volumes: ", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // FuzzRecord checks that a record leads to no path outside of the root directory, whatever was made of its file.
@@ -22,7 +24,8 @@ func FuzzRecord(f *testing.F) {
 				continue
 			}
 			for _, u := range r.Uses {
-				if !filepath.IsLocal(u.Target) || !filepath.IsLocal(podVolumeDir(u.Pod, u.Name)) || strings.Contains(u.Name, "/") {
+				own := podVolume(pluginname.CSI, u.Pod, u.Name)
+				if !filepath.IsLocal(u.Target) || !filepath.IsLocal(own) || strings.Contains(u.Name, "/") {
 					t.Errorf("%q: got the use %+v, want only local paths", text, u)
 				}
 			}
@@ -41,7 +44,7 @@ func FuzzVolData(f *testing.F) {
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		root := t.TempDir()
-		for _, dir := range []string{podVolumeDir("pod", "pv"), filepath.Join(pluginDir, "d", "hash"),
+		for _, dir := range []string{podVolume(pluginname.CSI, "pod", "pv"), filepath.Join(pluginDir, "d", "hash"),
 			filepath.Join(devicesDir, "pv", "data")} {
 			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 				t.Fatal(err)

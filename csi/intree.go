@@ -10,8 +10,6 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
 // InTreeDriver mounts an in-tree kind of volumes as a CSI driver does: staged once on the node, published for each pod.
@@ -50,7 +48,7 @@ func (inTreeLayout) target(pod types.UID, v *Volume, staging string) string {
 	if v.Block {
 		return filepath.Join(staging, string(pod))
 	}
-	return filepath.Join("pods", string(pod), "volumes", pluginname.Directory(v.Driver), v.Name)
+	return podVolume(v.Driver, pod, v.Name)
 }
 
 func (inTreeLayout) beforeStage(f files, rec *record, _ *Volume, _ string) error {
@@ -177,13 +175,15 @@ func addMounts(rec *record, root string, mounts []*mountinfo.Info) {
 	}
 	rec.Stage, rec.StageMounted = done, true
 	for _, m := range mounts {
-		// pods/<uid>/volumes/<plugin>/<name>
-		parts := strings.Split(strings.TrimPrefix(m.Mountpoint, root+"/"), "/")
-		if m.Major != staged.Major || m.Minor != staged.Minor ||
-			len(parts) != 5 || parts[0] != "pods" || parts[3] != pluginname.Directory(rec.Driver) {
+		target := strings.TrimPrefix(m.Mountpoint, root+"/")
+		parts := strings.Split(target, "/")
+		if m.Major != staged.Major || m.Minor != staged.Minor || len(parts) < 2 {
 			continue
 		}
-		rec.addMounted(types.UID(parts[1]), parts[4], filepath.Join(parts...))
+		pod, name := types.UID(parts[1]), filepath.Base(target)
+		if target == podVolume(rec.Driver, pod, name) {
+			rec.addMounted(pod, name, target)
+		}
 	}
 }
 
@@ -197,7 +197,7 @@ func (r *record) addMounted(pod types.UID, name, target string) {
 func (r *recovery) addDevices(rec *record) {
 	for _, pod := range r.list(rec.Staging) {
 		target := filepath.Join(rec.Staging, pod)
-		links := filepath.Dir(deviceLink(rec.Driver, types.UID(pod), "any"))
+		links := deviceLink(rec.Driver, types.UID(pod), "")
 		if !r.files.mounted(target) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // layout says where the volumes of a driver are below the root directory, and which files are around them, as in a
@@ -35,9 +36,14 @@ func layoutOf(driver string) layout {
 	return csiLayout{}
 }
 
+// podVolume is the directory of a volume in a pod's directory.
+func podVolume(plugin string, pod types.UID, name string) string {
+	return filepath.Join(poddir.Pods, string(pod), poddir.Of(poddir.Volumes, plugin, name))
+}
+
 // deviceLink is the link in a pod's directory to its block volume.
 func deviceLink(plugin string, pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumeDevices", pluginname.Directory(plugin), name)
+	return filepath.Join(poddir.Pods, string(pod), poddir.Of(poddir.Devices, plugin, name))
 }
 
 // linkDevice creates that link: the kubelet, and this agent's list of volumes, find the pod's device by it.
@@ -66,11 +72,7 @@ func (csiLayout) target(pod types.UID, v *Volume, _ string) string {
 	if v.Block {
 		return filepath.Join(devicesDir, "publish", v.Name, string(pod))
 	}
-	return filepath.Join(podVolumeDir(pod, v.Name), "mount")
-}
-
-func podVolumeDir(pod types.UID, name string) string {
-	return filepath.Join("pods", string(pod), "volumes", pluginname.Directory(pluginname.CSI), name)
+	return filepath.Join(podVolume(pluginname.CSI, pod, v.Name), "mount")
 }
 
 func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error {

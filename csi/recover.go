@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // recovery fills a store at the start of the process with what earlier ones, of this agent or a kubelet, have left.
@@ -141,14 +142,14 @@ func (r *recovery) findStaged() error {
 
 // findPublished finds published volumes: pods/<uid>/volumes/kubernetes.io~csi/<name>/vol_data.json.
 func (r *recovery) findPublished() error {
-	pods, err := r.files.names("pods")
+	pods, err := r.files.names(poddir.Pods)
 	if err != nil {
 		return err
 	}
 	for _, pod := range pods {
-		for _, name := range r.list(filepath.Join("pods", pod, "volumes", pluginname.Directory(pluginname.CSI))) {
-			uid := types.UID(pod)
-			d, ok := r.data(podVolumeDir(uid, name))
+		uid := types.UID(pod)
+		for _, name := range r.list(podVolume(pluginname.CSI, uid, "")) {
+			d, ok := r.data(podVolume(pluginname.CSI, uid, name))
 			if !ok {
 				r.hide(uid, &Volume{Name: name})
 				continue
@@ -192,7 +193,7 @@ func (r *recovery) findDevices() error {
 	if err != nil {
 		return err
 	}
-	pods, err := r.files.names("pods")
+	pods, err := r.files.names(poddir.Pods)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { ownmounts.Main(m) }
 // newTestManager makes a Manager of which only Root, Cluster and SELinux matter. lun is the driver for LUNs.
 func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 	t.Helper()
-	pods, err := podfs.New(podfs.Config{Log: slog.New(slog.DiscardHandler), PodsDir: filepath.Join(cfg.Root, "pods")})
+	pods, err := podfs.New(podfs.Config{Log: slog.New(slog.DiscardHandler), Root: cfg.Root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func newMigration(t *testing.T) *migration {
 		t.Fatal(err)
 	}
 	m.id = made.Volume.VolumeId
-	pods, err := podfs.New(podfs.Config{Log: slog.New(slog.DiscardHandler), PodsDir: filepath.Join(m.Dir, "pods")})
+	pods, err := podfs.New(podfs.Config{Log: slog.New(slog.DiscardHandler), Root: m.Dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Settings returns what agent/spec needs of the configuration; New adds the rest.
@@ -17,7 +18,7 @@ func Settings(c *config.Config) spec.Node {
 	k := &c.Kubelet
 	s := spec.Node{
 		PodLogsDir:     k.PodLogsDir,
-		PodsDir:        filepath.Join(c.Paths.Root, "pods"),
+		PodsDir:        filepath.Join(c.Paths.Root, poddir.Pods),
 		SeccompDir:     filepath.Join(c.Paths.Root, "seccomp"),
 		SeccompDefault: *k.SeccompDefault,
 		Cgroups: spec.Cgroups{

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Node holds the facts about the node and the settings that determine a pod's CRI configuration. This package only
@@ -123,18 +125,19 @@ func (n *Node) PodAddress(pod *corev1.Pod, podIPs []string) string {
 }
 
 // HostsPath returns the path of the pod's /etc/hosts on the host. HostsFile returns its content.
-func (n *Node) HostsPath(uid types.UID) string { return path.Join(n.PodDir(uid), "etc-hosts") }
+func (n *Node) HostsPath(uid types.UID) string { return path.Join(n.PodDir(uid), poddir.Hosts) }
 
 // TerminationLogPath returns the path of the file that is mounted at the termination message path of one container
 // instance. The file must exist, empty and with mode 0666, before the container is created. The attempt in its name
 // distinguishes the instances.
 func (n *Node) TerminationLogPath(uid types.UID, container string, attempt uint32) string {
-	return path.Join(n.PodDir(uid), "containers", container, "termination-"+strconv.FormatUint(uint64(attempt), 10))
+	name := "termination-" + strconv.FormatUint(uint64(attempt), 10)
+	return path.Join(n.PodDir(uid), poddir.Containers, container, name)
 }
 
 // PodLogDir returns the directory of the pod's logs, which has one subdirectory for each container.
 func (n *Node) PodLogDir(namespace, name string, uid types.UID) string {
-	return path.Join(n.PodLogsDir, namespace+"_"+name+"_"+string(uid))
+	return path.Join(n.PodLogsDir, poddir.Logs(namespace, name, uid))
 }
 
 // LogPath returns the path of the log of one container instance, relative to the pod's log directory.

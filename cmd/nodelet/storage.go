@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +27,7 @@ type podStorage struct {
 func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage, err error) {
 	s = &podStorage{}
 	root := p.cfg.Paths.Root
-	if s.files, err = podfs.New(podfs.Config{PodsDir: filepath.Join(root, "pods"), Log: p.log}); err != nil {
+	if s.files, err = podfs.New(podfs.Config{Root: root, Log: p.log}); err != nil {
 		return nil, err
 	}
 	c := volumes.Config{

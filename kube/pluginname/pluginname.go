@@ -1,8 +1,8 @@
 // Package pluginname has the names that Kubernetes gives to the plugins of volumes, which metrics, paths and the Node's
 // status show, and to the attachments of volumes.
 //
-// It owns no volume and reads nothing. volumes and podfs, csi, kube/storage, agent/instruments and metrics/usage call
-// it. A crash leaves nothing behind.
+// It owns no volume and reads nothing. volumes and podfs, csi, kube/poddir, kube/storage, agent/instruments and
+// metrics/usage call it. A crash leaves nothing behind.
 package pluginname
 
 import (

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // runtimeTimeout is how long a request waits for the runtime. Without an answer, the response lacks the values that
@@ -94,7 +95,7 @@ func Settings(c *config.Config) Config {
 	return Config{
 		Node:          c.Node.Name,
 		RootDir:       c.Paths.Root,
-		PodsDir:       filepath.Join(c.Paths.Root, "pods"),
+		PodsDir:       filepath.Join(c.Paths.Root, poddir.Pods),
 		LogsDir:       c.Kubelet.PodLogsDir,
 		Boot:          bootTime(),
 		AgentCgroup:   ownCgroup(),

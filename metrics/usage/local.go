@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Local is the usage of the node's own disk by a pod. Parts that have not been measured yet are missing.
@@ -163,8 +164,8 @@ func (c *Collector) parts(p *corev1.Pod) parts {
 		logs:    map[string]place{},
 		volumes: map[string]place{},
 		files: []place{
-			{base: c.cfg.PodsDir, below: filepath.Join(dir, "etc-hosts")},
-			{base: c.cfg.PodsDir, below: filepath.Join(dir, "containers")},
+			{base: c.cfg.PodsDir, below: filepath.Join(dir, poddir.Hosts)},
+			{base: c.cfg.PodsDir, below: filepath.Join(dir, poddir.Containers)},
 		},
 	}
 	for _, one := range podutil.Containers(&p.Spec) {
@@ -209,5 +210,5 @@ func amounts(sizes map[place]size, places map[string]place) map[string]Amount {
 
 // logPlace returns the directory of the logs of a container.
 func (c *Collector) logPlace(p *corev1.Pod, container string) place {
-	return place{base: c.cfg.LogsDir, below: filepath.Join(p.Namespace+"_"+p.Name+"_"+string(p.UID), container)}
+	return place{base: c.cfg.LogsDir, below: filepath.Join(poddir.Logs(p.Namespace, p.Name, p.UID), container)}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // fileSystem is the usage of a file system, as known at a time.
@@ -128,7 +129,7 @@ func inMemory(v *corev1.Volume) bool {
 func (c *Collector) volumePlace(p *corev1.Pod, v *corev1.Volume) place {
 	return place{
 		base:    c.cfg.PodsDir,
-		below:   filepath.Join(string(p.UID), "volumes", pluginname.Directory(pluginname.Of(v)), v.Name),
+		below:   filepath.Join(string(p.UID), poddir.Of(poddir.Volumes, pluginname.Of(v), v.Name)),
 		mounted: inMemory(v),
 	}
 }

@@ -117,7 +117,7 @@ func TestPodCertificateIsItsOwnRecord(t *testing.T) {
 		if seen != nil || !noted.IsZero() {
 			t.Errorf("%s: empty volume: got %v, %v, want nothing", name, seen, noted)
 		}
-		again, err := New(Config{Log: discard, PodsDir: v.podsDir})
+		again, err := New(Config{Log: discard, Root: filepath.Dir(v.podsDir)})
 		if err != nil {
 			t.Fatal(err)
 		}

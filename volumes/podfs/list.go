@@ -3,12 +3,12 @@ package podfs
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. Image volumes
@@ -17,7 +17,7 @@ import (
 func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 	var found []OnDisk
 	err := d.inPod(uid, func(pod *os.File) error {
-		err := eachDir(pod, volumesDir, func(_, plugin *os.File, pluginName string) error {
+		err := eachDir(pod, poddir.Volumes, func(_, plugin *os.File, pluginName string) error {
 			names, err := plugin.Readdirnames(-1)
 			for _, name := range names {
 				found = append(found, OnDisk{Plugin: pluginname.FromDirectory(pluginName), Name: name})
@@ -27,7 +27,7 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 		if err != nil {
 			return err
 		}
-		err = inDir(pod, filepath.Dir(OnDisk{pluginname.Local, "any"}.marksDir()), func(marks *os.File) error {
+		err = inDir(pod, poddir.Of(poddir.Plugins, pluginname.Local, ""), func(marks *os.File) error {
 			names, err := marks.Readdirnames(-1)
 			for _, name := range names {
 				if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
@@ -39,7 +39,7 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 		if err != nil {
 			return err
 		}
-		return inDir(pod, subpathsDir, func(subpaths *os.File) error {
+		return inDir(pod, poddir.Subpaths, func(subpaths *os.File) error {
 			names, err := subpaths.Readdirnames(-1)
 			for _, name := range names {
 				if !slices.ContainsFunc(found, func(o OnDisk) bool { return o.Name == name }) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -208,11 +209,11 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 
 // leaveBlockDevices removes what a kubelet has created for the pod's block volumes. This agent creates nothing there.
 func (d *PodDirs) leaveBlockDevices(uid types.UID, pod *os.File) error {
-	local := pluginname.Directory(pluginname.Local)
-	return inDir(pod, filepath.Join("volumeDevices", local), func(links *os.File) error {
+	of := filepath.Join(filepath.Dir(d.podsDir), "plugins", pluginname.Directory(pluginname.Local), "volumeDevices")
+	return inDir(pod, poddir.Of(poddir.Devices, pluginname.Local, ""), func(links *os.File) error {
 		names, err := links.Readdirnames(-1)
 		for _, name := range names {
-			all := filepath.Join(filepath.Dir(d.podsDir), "plugins", local, "volumeDevices", name)
+			all := filepath.Join(of, name)
 			own := filepath.Join(all, string(uid))
 			if err := mounts.Release(own); err != nil {
 				return err

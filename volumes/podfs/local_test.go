@@ -155,7 +155,7 @@ func TestLocalOnePod(t *testing.T) {
 			return got
 		}
 		first := attempts(v)
-		restarted, err := New(Config{PodsDir: v.podsDir, Log: v.log})
+		restarted, err := New(Config{Root: filepath.Dir(v.podsDir), Log: v.log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestLocalGroupOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	mount(v)
-	restarted, err := New(Config{PodsDir: v.podsDir, Log: v.log})
+	restarted, err := New(Config{Root: filepath.Dir(v.podsDir), Log: v.log})
 	if err != nil {
 		t.Fatal(err)
 	}

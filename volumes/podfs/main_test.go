@@ -33,7 +33,7 @@ func newVolumes(t testing.TB) *FS {
 		t.Skip("needs root: it mounts and changes owners")
 	}
 	dir := t.TempDir()
-	v, err := New(Config{Log: discard, PodsDir: filepath.Join(dir, "pods")})
+	v, err := New(Config{Log: discard, Root: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,20 +3,17 @@ package podfs
 import (
 	"errors"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // A mark is an empty file in pods/<uid>/plugins/<plugin>/<volume> that says how far the setup of a volume is, or that
 // it is reserved for the pod. It survives the agent, but not a power failure.
 
 // marksDir returns the directory of a volume's marks, relative to the pod's.
-func (o OnDisk) marksDir() string {
-	return filepath.Join(pluginsDir, pluginname.Directory(o.Plugin), o.Name)
-}
+func (o OnDisk) marksDir() string { return poddir.Of(poddir.Plugins, o.Plugin, o.Name) }
 
 func hasMark(pod *os.File, on OnDisk, mark string) (has bool, err error) {
 	err = inDir(pod, on.marksDir(), func(dir *os.File) error {

@@ -13,15 +13,7 @@ import (
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/noatime"
 	"github.com/nodelet/nodelet/kube/pluginname"
-)
-
-// What is below a pod's directory.
-const (
-	volumesDir    = "volumes"         // <plugin>/<volume>
-	pluginsDir    = "plugins"         // what a plugin notes about a volume: <plugin>/<volume>
-	containersDir = "containers"      // <container>/<termination log>
-	subpathsDir   = "volume-subpaths" // <volume>/<container>/<index of the volumeMount>
-	hostsFile     = "etc-hosts"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // PodDirs are the directories of the pods, and the files of this agent in them. It is safe for concurrent use.
@@ -79,7 +71,7 @@ func (d *PodDirs) WriteHosts(uid types.UID, content []byte) error {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	defer pod.Close()
-	if err := writeInPlace(pod, hostsFile, content, 0o644); err != nil {
+	if err := writeInPlace(pod, poddir.Hosts, content, 0o644); err != nil {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	return nil
@@ -96,7 +88,7 @@ func (d *PodDirs) TerminationLog(uid types.UID, container, name string) error {
 		return fmt.Errorf("make termination log: %w", err)
 	}
 	defer pod.Close()
-	dir, err := makeDir(pod, filepath.Join(containersDir, container), privateDir)
+	dir, err := makeDir(pod, filepath.Join(poddir.Containers, container), privateDir)
 	if err != nil {
 		return fmt.Errorf("make termination log: %w", err)
 	}
@@ -159,7 +151,7 @@ func (d *PodDirs) removePodDir(ctx context.Context, uid types.UID) error {
 // removeEmptyVolumes removes the volumes directory of a pod if all volumes in it are empty. It only calls rmdir: what
 // is in a volume may be data of a user.
 func removeEmptyVolumes(pod *os.File) error {
-	err := eachDir(pod, volumesDir, func(volumes, plugin *os.File, pluginName string) error {
+	err := eachDir(pod, poddir.Volumes, func(volumes, plugin *os.File, pluginName string) error {
 		names, err := plugin.Readdirnames(-1)
 		if err != nil {
 			return err
@@ -175,7 +167,7 @@ func removeEmptyVolumes(pod *os.File) error {
 	if err != nil {
 		return err
 	}
-	return rmdir(pod, volumesDir)
+	return rmdir(pod, poddir.Volumes)
 }
 
 // rmdir removes an empty directory. It is no error if there is none.

@@ -246,14 +246,14 @@ func TestForeignMountOnVolumeIsNotTakenForIt(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Config{Log: discard, PodsDir: "relative/pods"}); err == nil {
+	if _, err := New(Config{Log: discard, Root: "relative"}); err == nil {
 		t.Error("a relative path: got no error, want one")
 	}
 	dir := t.TempDir()
 	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "kubelet")); err != nil {
 		t.Fatal(err)
 	}
-	v, err := New(Config{Log: discard, PodsDir: filepath.Join(dir, "kubelet/pods")})
+	v, err := New(Config{Log: discard, Root: filepath.Join(dir, "kubelet")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,16 +17,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/keylock"
-	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Config has the settings of an FS.
 type Config struct {
-	PodsDir string // <root-dir>/pods, absolute; may itself be reached through symbolic links
-	Log     *slog.Logger
+	Root string // the agent's root directory, absolute; may itself be reached through symbolic links
+	Log  *slog.Logger
 }
 
-// FS mounts volumes below one PodsDir. It is safe for concurrent use.
+// FS mounts volumes below the directory of the pods. It is safe for concurrent use.
 type FS struct {
 	PodDirs
 	log     *slog.Logger
@@ -42,17 +42,18 @@ type FS struct {
 	looking singleflight.Group
 }
 
-// New creates PodsDir and checks that the kernel has what this package needs: openat2 (Linux 5.6) and mount points in
-// statx (Linux 5.8).
+// New creates the directory of the pods and checks that the kernel has what this package needs: openat2 (Linux 5.6) and
+// mount points in statx (Linux 5.8).
 func New(cfg Config) (*FS, error) {
-	if !filepath.IsAbs(cfg.PodsDir) {
-		return nil, fmt.Errorf("pods directory %q must be an absolute path", cfg.PodsDir)
+	if !filepath.IsAbs(cfg.Root) {
+		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
 	}
-	if err := os.MkdirAll(cfg.PodsDir, 0o750); err != nil {
+	dirs := PodDirs{filepath.Join(cfg.Root, poddir.Pods)}
+	if err := os.MkdirAll(dirs.podsDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make pods directory: %w", err)
 	}
 	v := &FS{
-		PodDirs: PodDirs{filepath.Clean(cfg.PodsDir)},
+		PodDirs: dirs,
 		log:     cfg.Log,
 		noswap:  tmpfsNoswap(),
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
@@ -155,6 +156,4 @@ type OnDisk struct {
 }
 
 // path returns the path of the directory, relative to the pod's.
-func (o OnDisk) path() string {
-	return filepath.Join(volumesDir, pluginname.Directory(o.Plugin), o.Name)
-}
+func (o OnDisk) path() string { return poddir.Of(poddir.Volumes, o.Plugin, o.Name) }

@@ -181,7 +181,7 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	r := request(pod, "p", apiAccess())
 	first := mustMount(t, v, r, o)
 
-	restarted, err := New(Config{Log: discard, PodsDir: v.podsDir})
+	restarted, err := New(Config{Log: discard, Root: filepath.Dir(v.podsDir)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestShareMounts(t *testing.T) {
 // and goes with the pods.
 func TestShareMountsOfPods(t *testing.T) {
 	root := filepath.Join(privateMount(t), "root")
-	v, err := New(Config{Log: discard, PodsDir: filepath.Join(root, "pods")})
+	v, err := New(Config{Log: discard, Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}

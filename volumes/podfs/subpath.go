@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/mounts"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // SubPath names a part of a volume that a container mounts instead of the whole volume.
@@ -92,7 +93,7 @@ func (v *FS) subpath(s SubPath) error {
 var errMakeSubpath = errors.New("make missing directories")
 
 // dir is where the container's parts of the volume are mounted, relative to the pod's directory.
-func (s SubPath) dir() string { return filepath.Join(subpathsDir, s.Volume, s.Container) }
+func (s SubPath) dir() string { return filepath.Join(poddir.Subpaths, s.Volume, s.Container) }
 
 func (s SubPath) index() string { return strconv.Itoa(s.Index) }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Unmount removes a volume that List has returned: first the bind mounts of its subPaths, then what is mounted on it,
@@ -115,7 +116,7 @@ func (d *PodDirs) UnmountSubpaths(ctx context.Context, uid types.UID, volume str
 }
 
 func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
-	err := inDir(pod, subpathsDir, func(subpaths *os.File) (err error) {
+	err := inDir(pod, poddir.Subpaths, func(subpaths *os.File) (err error) {
 		volumes := []string{volume}
 		if volume == "" {
 			if volumes, err = subpaths.Readdirnames(-1); err != nil {
@@ -127,7 +128,7 @@ func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
 				return fmt.Errorf("volume %q: %w", name, err)
 			}
 		}
-		if err := rmdir(pod, subpathsDir); !errors.Is(err, unix.ENOTEMPTY) {
+		if err := rmdir(pod, poddir.Subpaths); !errors.Is(err, unix.ENOTEMPTY) {
 			return err
 		}
 		return nil
