@@ -58,6 +58,11 @@ func (f files) linkDevice(plugin string, u *use) error {
 	return f.root.Symlink(f.abs(u.Target), link)
 }
 
+// Target returns where a CSI driver has a volume for a pod, relative to the root directory.
+func Target(pod types.UID, volume string, block bool) string {
+	return csiLayout{}.target(pod, &Volume{Name: volume, Block: block}, "")
+}
+
 // csiLayout is the layout of volumes of CSI drivers.
 type csiLayout struct{}
 

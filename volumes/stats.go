@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/metrics/usage"
 )
@@ -22,13 +25,12 @@ func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]u
 		v := &pod.Spec.Volumes[i]
 		path := mounted[v.Name]
 		_, device := podutil.VolumeUse(&pod.Spec, v.Name)
-		own, byDriver := ownStorage(path, device)
+		own, directory := m.ownStorage(pod.UID, path, device)
 		if !own {
 			continue
 		}
 		u := usage.Volume{Path: path, Device: device, Claim: storage.ClaimName(pod, v)}
-		if byDriver {
-			directory := filepath.Base(filepath.Dir(path))
+		if directory != "" {
 			u.Ask = func(ctx context.Context) (usage.Figures, bool) { return m.figures(ctx, pod, v.Name, directory) }
 		}
 		all[v.Name] = u
@@ -36,19 +38,24 @@ func (m *Manager) Usage(pod *corev1.Pod, mounted map[string]string) map[string]u
 	return all
 }
 
-// ownStorage reports by a volume's path whether it is a file system or a device of its own, and whether it is that of a
-// CSI driver, which knows its usage.
-func ownStorage(path string, device bool) (own, byDriver bool) {
-	dir := filepath.Dir(path)
+// ownFileSystems are the plugins other than CSI whose volumes are file systems of their own.
+var ownFileSystems = []string{pluginname.ISCSI, pluginname.Local, pluginname.NFS}
+
+// ownStorage reports by the path of a pod's volume whether it is a file system or a device of its own. directory is the
+// name of its directory if it is that of a CSI driver, which knows its usage.
+func (m *Manager) ownStorage(pod types.UID, path string, device bool) (own bool, directory string) {
+	parent := filepath.Dir(path)
+	directory = filepath.Base(parent)
+	if path == filepath.Join(m.cfg.Root, csi.Target(pod, directory, device)) {
+		return true, directory
+	}
 	if device {
-		return path != "", strings.HasSuffix(filepath.Dir(dir), "/kubernetes.io/csi/volumeDevices/publish")
+		return path != "", ""
 	}
-	switch filepath.Base(dir) {
-	case "kubernetes.io~iscsi", "kubernetes.io~nfs", "kubernetes.io~local-volume":
-		return true, false
-	}
-	byDriver = filepath.Base(path) == "mount" && filepath.Base(filepath.Dir(dir)) == "kubernetes.io~csi"
-	return byDriver, byDriver
+	dir := filepath.Join(m.cfg.Root, poddir.Pods, string(pod))
+	return slices.ContainsFunc(ownFileSystems, func(plugin string) bool {
+		return parent == filepath.Join(dir, poddir.Of(poddir.Volumes, plugin, ""))
+	}), ""
 }
 
 // figures asks the driver of a volume for its usage. directory is the name of the volume's directory. ok is false if

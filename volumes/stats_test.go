@@ -40,27 +40,28 @@ func TestVolumeHealth(t *testing.T) {
 // TestOwnStorage checks which volumes have figures of their own in /stats/summary, and of which a driver is asked.
 func TestOwnStorage(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string][2]bool{
-		"/r/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u":      {true, true},
-		"/r/plugins/kubernetes.io/iscsi/volumeDevices/iface-a/lun-0/u": {true, false},
-		"/dev/disk/by-id/wwn-1": {true, false},
-		"":                      {false, false},
+	m := &Manager{cfg: Config{Root: "/r"}}
+	for _, c := range []struct {
+		path        string
+		device, own bool
+		directory   string // of the volume of a driver
+	}{
+		{"/r/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u", true, true, "pv"},
+		{"/r/plugins/kubernetes.io/iscsi/volumeDevices/iface-a/lun-0/u", true, true, ""},
+		{"/dev/disk/by-id/wwn-1", true, true, ""},
+		{"", true, false, ""},
+		{"/r/pods/u/volumes/kubernetes.io~csi/pv/mount", false, true, "pv"},
+		{"/r/pods/u/volumes/kubernetes.io~iscsi/pv", false, true, ""},
+		{"/r/pods/u/volumes/kubernetes.io~nfs/share", false, true, ""},
+		{"/r/pods/u/volumes/kubernetes.io~local-volume/mount", false, true, ""},
+		{"/r/pods/u/volumes/kubernetes.io~empty-dir/mount", false, false, ""},
+		{"/srv/mount", false, false, ""},
+		{"/srv/kubernetes.io~nfs/share", false, false, ""},
+		{"/srv/kubernetes.io~csi/pv/mount", false, false, ""},
+		{"", false, false, ""},
 	} {
-		if own, ofDriver := ownStorage(path, true); own != want[0] || ofDriver != want[1] {
-			t.Errorf("device %s: got %t, %t, want %v", path, own, ofDriver, want)
-		}
-	}
-	for path, want := range map[string][2]bool{
-		"/r/pods/u/volumes/kubernetes.io~csi/pv/mount":       {true, true},
-		"/r/pods/u/volumes/kubernetes.io~iscsi/pv":           {true, false},
-		"/r/pods/u/volumes/kubernetes.io~nfs/share":          {true, false},
-		"/r/pods/u/volumes/kubernetes.io~local-volume/mount": {true, false},
-		"/r/pods/u/volumes/kubernetes.io~empty-dir/mount":    {false, false},
-		"/srv/mount": {false, false},
-		"":           {false, false},
-	} {
-		if own, ofDriver := ownStorage(path, false); own != want[0] || ofDriver != want[1] {
-			t.Errorf("%s: got %t, %t, want %v", path, own, ofDriver, want)
+		if own, directory := m.ownStorage("u", c.path, c.device); own != c.own || directory != c.directory {
+			t.Errorf("%s, device %t: got %t, %q, want %t, %q", c.path, c.device, own, directory, c.own, c.directory)
 		}
 	}
 }
