@@ -74,6 +74,7 @@ cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/strict
 cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
+cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/noatime"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // LinksDir is where log collectors expect links to the logs of containers.
@@ -182,7 +183,7 @@ func dirsOf(pods *os.Root, pod *metav1.ObjectMeta) ([]string, error) {
 		all, err := names(pods)
 		return slices.DeleteFunc(all, func(name string) bool { return owner(name) != pod.UID }), err
 	}
-	name := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
+	name := poddir.Logs(pod.Namespace, pod.Name, pod.UID)
 	if _, err := pods.Lstat(name); err != nil {
 		return nil, ignoreMissing(err)
 	}
