@@ -11,12 +11,14 @@ import (
 
 // Records say who may use the images on the node: *records.Store.
 type Records interface {
-	// Begin is called before a pull of an image, and Succeeded, Failed or Unknown after it.
+	// Begin is called before a pull of an image, and Succeeded, Failed or Unknown after it. before is the ID that the
+	// image had before the pull, if it is known.
 	Begin(ctx context.Context, image string) error
 	Succeeded(ctx context.Context, image, id string, c records.Credentials)
 	Failed(image string)
-	Unknown(image string)
-	// Unresolved returns the images that an interrupted pull may have brought, and Resolve ends such a pull.
+	Unknown(image, before string)
+	// Unresolved returns the images that an interrupted pull may have brought, and Resolve ends such a pull when it is
+	// known what it has brought: at once, or after the time records.Settle.
 	Unresolved() []string
 	Resolve(ctx context.Context, image, id string)
 	// Add says that these credentials may use an image, too.
@@ -35,7 +37,7 @@ type everyPod struct{}
 func (everyPod) Begin(context.Context, string) error                            { return nil }
 func (everyPod) Succeeded(context.Context, string, string, records.Credentials) {}
 func (everyPod) Failed(string)                                                  {}
-func (everyPod) Unknown(string)                                                 {}
+func (everyPod) Unknown(string, string)                                         {}
 func (everyPod) Unresolved() []string                                           { return nil }
 func (everyPod) Resolve(context.Context, string, string)                        {}
 func (everyPod) Add(context.Context, string, string, records.Credentials) error { return nil }
@@ -103,17 +105,27 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 // name.
 func (p *Puller) resolve(ctx context.Context) {
 	for _, image := range p.cfg.Records.Unresolved() {
-		ref := ""
-		if n, err := parseName(image); err == nil {
-			found, err := p.runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: n.pull})
-			if err != nil {
-				p.log.Warn("cannot look for an image whose pull was interrupted, trying again", "image", image, "err", err)
-				continue
-			}
-			if found != nil {
-				ref = found.Id
-			}
+		id, err := p.idOf(ctx, image)
+		if err != nil {
+			p.log.Warn("cannot look for an image whose pull was interrupted, trying again", "image", image, "err", err)
+			continue
 		}
-		p.cfg.Records.Resolve(ctx, image, ref)
+		p.cfg.Records.Resolve(ctx, image, id)
 	}
+}
+
+// resolveLater resolves the pulls that have ended now without a record, when their images can no longer appear. An
+// image that comes after that is preloaded.
+func (p *Puller) resolveLater() {
+	time.AfterFunc(records.Settle, func() { p.resolve(context.Background()) })
+}
+
+// idOf returns the ID of an image; empty if it is not on the node.
+func (p *Puller) idOf(ctx context.Context, image string) (string, error) {
+	n, err := parseName(image)
+	if err != nil {
+		return "", nil // no runtime has an image of that name
+	}
+	found, err := p.runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: n.pull})
+	return found.GetId(), err
 }

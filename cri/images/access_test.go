@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -199,8 +200,9 @@ func TestSharedPullIsRecordedForAll(t *testing.T) {
 // whatever name.
 func TestLostAnswerOfPull(t *testing.T) {
 	for name, fault := range map[string]*fake.Fault{
-		"connection broken":         {Verb: "PullImage", Lose: true, Times: 1},
-		"image cannot be inspected": {Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 1},
+		"connection broken": {Verb: "PullImage", Lose: true, Times: 1},
+		// before and after the pull
+		"image cannot be inspected": {Verb: "ImageStatus", Err: status.Error(codes.Internal, "boom"), Times: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -227,6 +229,78 @@ func TestLostAnswerOfPull(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAbandonedPull checks that a pull that was given up, because its pod was deleted or the agent was killed, does not
+// keep pods for long from images that no pull has brought: of the same repository, by ID, or by the same name.
+func TestAbandonedPull(t *testing.T) {
+	for when, abandon := range map[string]func(*testing.T, *Puller, string){
+		"pod deleted": func(t *testing.T, p *Puller, image string) {
+			ctx, end := context.WithTimeout(t.Context(), time.Second)
+			defer end()
+			if _, err := pull(ctx, p, pullRequest{Image: image}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("pull of %s: got %v, want it to be given up", image, err)
+			}
+			synctest.Wait()
+		},
+		"agent killed": func(t *testing.T, p *Puller, image string) {
+			if err := p.cfg.Records.Begin(t.Context(), image); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root := t.TempDir()
+				rt, p := recorded(t, root, preloaded, Config{})
+				rt.AddImage(fake.RemoteImage{Name: "r.io/app:1", ID: "sha256:1"})
+				rt.AddImage(fake.RemoteImage{Name: "r.io/other:1", ID: "sha256:2"})
+				rt.Publish(fake.RemoteImage{Name: "r.io/app:2", ID: "sha256:new", Takes: time.Hour})
+				abandon(t, p, "r.io/app:2")
+				if when == "agent killed" {
+					p = again(t, root, preloaded, Config{}, p.runtime)
+				}
+				time.Sleep(2 * time.Minute)
+				usable := func(images ...string) {
+					t.Helper()
+					next := again(t, root, preloaded, Config{}, p.runtime)
+					for process, p := range map[string]*Puller{"this": p, "the next": next} {
+						for _, image := range images {
+							if _, err := ensure(t, p, image, corev1.PullNever); err != nil {
+								t.Errorf("%s, %s process: got %v, want it usable", image, process, err)
+							}
+						}
+					}
+				}
+				usable("r.io/app:1", "sha256:2")
+				rt.AddImage(fake.RemoteImage{Name: "r.io/app:2", ID: "sha256:imported"})
+				usable("r.io/app:2")
+			})
+		})
+	}
+}
+
+// TestAbandonedUpdate checks that an image that no pull has brought does not count as pulled because the pull of a
+// newer one by the same name was given up.
+func TestAbandonedUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
+		rt.AddImage(fake.RemoteImage{Name: "r.io/app:1", ID: "sha256:old"})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1", ID: "sha256:new", Takes: time.Hour})
+		ctx, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		if _, err := pull(ctx, p, pullRequest{Image: "r.io/app:1"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v, want the pull to be given up", err)
+		}
+		synctest.Wait()
+		if _, err := ensure(t, p, "r.io/app:1", corev1.PullNever); err == nil {
+			t.Error("soon: got the image usable, want it refused: the pull may still bring another one")
+		}
+		time.Sleep(2 * time.Minute)
+		if _, err := ensure(t, p, "r.io/app:1", corev1.PullNever); err != nil {
+			t.Errorf("later: got %v, want the image usable", err)
+		}
+	})
 }
 
 // TestIntentCannotBeRecorded checks that nothing is pulled whose pull cannot be recorded.

@@ -105,6 +105,10 @@ func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
 // pullRecorded pulls an image with a record of its beginning and of its end.
 func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 	records := p.cfg.Records
+	before := ""
+	if records.Enforced() {
+		before, _ = p.idOf(ctx, j.image) // without it, an image that the pull may have brought counts as brought
+	}
 	if err := records.Begin(ctx, j.image); err != nil {
 		return Result{}, recordFailed(j.image, err)
 	}
@@ -115,7 +119,8 @@ func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 	case refused(err):
 		records.Failed(j.image)
 	default:
-		records.Unknown(j.image)
+		records.Unknown(j.image, before)
+		p.resolveLater()
 	}
 	return got, err
 }

@@ -92,6 +92,9 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 	if cfg.QPS > 0 {
 		p.rate = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
 	}
+	if len(cfg.Records.Unresolved()) > 0 {
+		p.resolveLater()
+	}
 	return p
 }
 

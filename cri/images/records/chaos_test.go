@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -20,36 +21,41 @@ type node struct {
 	// present are the IDs of the images in the runtime by name; versions counts the IDs of a name in the registry.
 	present  map[string]string
 	versions map[string]int
-	// unfinished are the names whose pull was cut off. brought are the IDs that a pull has brought, or may have brought.
-	unfinished, brought map[string]bool
+	// unfinished are the names whose pull was given up or cut off. brought are the IDs that a pull has brought, or may
+	// have brought.
+	unfinished map[string]unresolved
+	brought    map[string]bool
 	// logins are the secrets that opened an image, by its ID, with the hash of their login. open are the IDs of images
 	// that a pull without credentials has brought.
 	logins map[string]map[Secret]string
 	open   map[string]bool
 }
 
-// TestRecordsChaos checks the records while images are pulled, used, replaced and removed, the agent is killed at any
-// moment of a pull, and records are damaged:
+// TestRecordsChaos checks the records while images are pulled, used, replaced and removed, pulls are given up, the
+// agent is killed at any moment of a pull, and records are damaged:
 //
 //   - NotForOthers: a pod may use an image that the agent has pulled only with a login that has opened it.
 //   - NotLost: a pod with such a login may use it, also after a restart, unless its record was damaged.
-//   - Preloaded: every pod may use an image that no pull has brought.
+//   - Preloaded: every pod may use an image that no pull has brought, at the latest the time Settle after a pull of its
+//     repository was given up.
 func TestRecordsChaos(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			n := &node{T: t, Rand: rand.New(rand.NewPCG(seed, 2)), root: t.TempDir(), present: map[string]string{},
-				versions: map[string]int{}, unfinished: map[string]bool{}, brought: map[string]bool{},
-				logins: map[string]map[Secret]string{}, open: map[string]bool{}}
-			n.restart()
-			for range 150 {
-				n.act()
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := &node{T: t, Rand: rand.New(rand.NewPCG(seed, 2)), root: t.TempDir(), present: map[string]string{},
+					versions: map[string]int{}, unfinished: map[string]unresolved{}, brought: map[string]bool{},
+					logins: map[string]map[Secret]string{}, open: map[string]bool{}}
+				n.restart()
+				for range 150 {
+					n.act()
+				}
+			})
 		})
 	}
 }
 
-func (n *node) name() string { return fmt.Sprintf("r.io/%c:1", 'a'+n.IntN(4)) }
+func (n *node) name() string { return fmt.Sprintf("r.io/%c:%d", 'a'+n.IntN(3), n.IntN(2)) }
 
 // login returns a secret of one of three pods, with one of three logins.
 func (n *node) login() Credentials {
@@ -58,7 +64,7 @@ func (n *node) login() Credentials {
 }
 
 func (n *node) act() {
-	switch name := n.name(); n.IntN(12) {
+	switch name := n.name(); n.IntN(14) {
 	case 0, 1, 2:
 		n.pull(name)
 	case 3:
@@ -75,6 +81,8 @@ func (n *node) act() {
 		n.versions[name]++ // the tag moves
 	case 7:
 		n.damage(name)
+	case 8:
+		time.Sleep(time.Duration(n.Int64N(int64(2 * Settle))))
 	default:
 		n.use(name)
 	}
@@ -82,34 +90,42 @@ func (n *node) act() {
 
 func (n *node) id(name string) string { return fmt.Sprint("sha256:", name, n.versions[name]) }
 
-// pull pulls an image. The agent may be killed before or after the runtime has it.
+// pull pulls an image. The pull may be given up, and the agent killed, before or after the runtime has the image.
 func (n *node) pull(name string) {
+	n.resolve()
+	before := n.present[name]
 	if err := n.store.Begin(n.Context(), name); err != nil {
 		n.Fatal(err)
 	}
-	n.unfinished[name] = true
-	end, used := n.IntN(6), n.login()
-	if end == 0 {
+	end, used := n.IntN(8), n.login()
+	switch end {
+	case 0:
 		used = Credentials{EveryPod: true}
-	}
-	if end == 1 {
+	case 1:
 		n.store.Failed(name)
-		delete(n.unfinished, name)
 		return
-	}
-	if end == 2 {
+	case 2, 3: // the agent is killed
+		if end == 3 {
+			n.present[name] = n.id(name)
+		}
+		n.unfinished[name] = unresolved{}
 		n.restart()
+		return
+	case 4, 5: // the pull is given up
+		n.store.Unknown(name, before)
+		if u, open := n.unfinished[name]; open && u.before != before {
+			before = ""
+		}
+		n.unfinished[name] = unresolved{time.Now(), before}
+		if end == 5 { // and the runtime has it a moment later
+			n.present[name] = n.id(name)
+		}
 		return
 	}
 	n.present[name] = n.id(name)
-	if end == 3 {
-		n.restart()
-		return
-	}
 	n.brought[n.id(name)] = true
 	n.grant(n.id(name), used)
 	n.store.Succeeded(n.Context(), name, n.id(name), used)
-	delete(n.unfinished, name)
 }
 
 // grant records in the model that a pull by these credentials has opened an image.
@@ -125,16 +141,45 @@ func (n *node) grant(id string, c Credentials) {
 	}
 }
 
-// restart starts the agent again. It ends pulls that an earlier run has begun, as the puller does.
+// restart starts the agent again.
 func (n *node) restart() {
+	for name := range n.unfinished {
+		n.unfinished[name] = unresolved{since: time.Now()}
+	}
 	n.store = open(n.T, n.root, preloaded)
-	for _, name := range n.store.Unresolved() {
-		if id := n.present[name]; id != "" {
-			n.store.Resolve(n.Context(), name, id)
+	n.resolve()
+}
+
+// resolve ends pulls that ended without an answer, as the puller does before each pull and each use.
+func (n *node) resolve() {
+	for name, u := range n.unfinished {
+		id := n.present[name]
+		n.store.Resolve(n.Context(), name, id)
+		switch {
+		case id != "" && id != u.before:
 			n.brought[id] = true // it may be
+			delete(n.unfinished, name)
+		case time.Since(u.since) >= Settle:
 			delete(n.unfinished, name)
 		}
 	}
+	want := slices.Sorted(maps.Keys(n.unfinished))
+	if got := n.store.Unresolved(); !slices.Equal(got, want) {
+		n.Errorf("unresolved pulls: got %q, want %q", got, want)
+	}
+	if got := slices.Sorted(slices.Values(n.store.intents())); !slices.Equal(got, want) {
+		n.Errorf("intents: got %q, want those of the unresolved pulls, %q", got, want)
+	}
+}
+
+// mayCome reports whether a pull may bring an image of the same repository yet.
+func (n *node) mayCome(name string) bool {
+	for other := range n.unfinished {
+		if fullRepository(other) == fullRepository(name) {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *node) prune() {
@@ -173,12 +218,13 @@ func (n *node) damage(name string) {
 
 // use lets a pod use an image that is present.
 func (n *node) use(name string) {
+	n.resolve()
 	id := n.present[name]
 	if id == "" {
 		return
 	}
 	pod := n.login()
-	others := !n.brought[id] && !n.unfinished[name]
+	others := !n.brought[id] && !n.mayCome(name)
 	want := others || n.open[id]
 	object := pod.Secrets[0]
 	object.CredentialHash = ""

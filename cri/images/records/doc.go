@@ -9,6 +9,7 @@
 // Package images calls it around each pull and before a pod uses an image that is present. An intent is on the disk
 // before the pull begins and stays until the record is on the disk, so a crash or a power cut cannot make a pulled
 // image look preloaded. As long as there is an intent, no image of its repository without a record counts as preloaded:
-// the runtime may show what was pulled by another tag or a digest, too. A damaged file counts as the trace of a pull
-// with unknown credentials.
+// the runtime may show what was pulled by another tag or a digest, too. The intent of a pull that ended without an
+// answer ends when its image has appeared and has a record, or has not appeared for the time Settle. A damaged file
+// counts as the trace of a pull with unknown credentials.
 package records

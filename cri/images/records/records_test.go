@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nodelet/nodelet/test/waittest"
@@ -174,7 +175,7 @@ func TestUnfinishedPull(t *testing.T) {
 		if err := s.Begin(t.Context(), image); err != nil {
 			t.Fatal(err)
 		}
-		s.Unknown(image)
+		s.Unknown(image, "")
 		check("lost answer", s, false)
 	}
 	for when, s := range map[string]*Store{"two lost answers": s, "a restart": open(t, root, preloaded)} {
@@ -223,8 +224,11 @@ func TestPullEndsMeanwhile(t *testing.T) {
 }
 
 // TestUnfinishedPullByAnotherName checks that an image whose pull has begun does not look preloaded by any name by
-// which it may be found, until a pull has ended. Images of other repositories do.
-func TestUnfinishedPullByAnotherName(t *testing.T) {
+// which it may be found, until a pull has ended, or ended without an answer and brought nothing. Images of other
+// repositories do.
+func TestUnfinishedPullByAnotherName(t *testing.T) { synctest.Test(t, testUnfinishedPullByAnotherName) }
+
+func testUnfinishedPullByAnotherName(t *testing.T) {
 	const image, ref = "docker.io/team/app:1", "sha256:1"
 	digest := "sha256:" + strings.Repeat("0", 64)
 	root := t.TempDir()
@@ -256,18 +260,71 @@ func TestUnfinishedPullByAnotherName(t *testing.T) {
 	s.Failed(image)
 	check("failed", s, true)
 	begin()
-	s.Unknown(image)
+	s.Unknown(image, "")
 	check("lost answer", s, false)
 	s.Resolve(t.Context(), image, "")
 	check("not yet there", s, false)
 	check("not yet there, after a restart", open(t, root, preloaded), false)
 	begin()
 	s.Failed(image)
-	check("the next pull failed", s, true)
-	check("the next pull failed, after a restart", open(t, root, preloaded), true)
+	check("the next pull failed", s, false)
+	time.Sleep(Settle)
+	begin()
+	s.Resolve(t.Context(), image, "")
+	check("not there, another pull under way", s, false)
+	s.Failed(image)
+	check("not there", s, true)
+	check("not there, after a restart", open(t, root, preloaded), true)
 }
 
-// TestRecordCannotBeWritten checks that if the end of a pull cannot be recorded, its beginning stays recorded.
+// TestUnresolvedPulls checks what pulls that ended without an answer have brought, by the IDs that the image had before
+// them, and has now.
+func TestUnresolvedPulls(t *testing.T) {
+	const image = "r.io/app:1"
+	for name, tc := range map[string]struct {
+		before  []string
+		now     string
+		brought bool
+	}{
+		"nothing":                       {[]string{""}, "", false},
+		"an image":                      {[]string{""}, "sha256:1", true},
+		"a newer image":                 {[]string{"sha256:1"}, "sha256:2", true},
+		"no newer image":                {[]string{"sha256:1"}, "sha256:1", false},
+		"the first pull an image":       {[]string{"", "sha256:1"}, "sha256:1", true},
+		"the second pull an image":      {[]string{"sha256:1", ""}, "sha256:1", true},
+		"two pulls no newer image":      {[]string{"sha256:1", "sha256:1"}, "sha256:1", false},
+		"the image is gone after pulls": {[]string{"sha256:1", "sha256:1"}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, t.TempDir(), preloaded)
+				for range tc.before {
+					if err := s.Begin(t.Context(), image); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, before := range tc.before {
+					s.Unknown(image, before)
+				}
+				s.Resolve(t.Context(), image, tc.now)
+				if got := len(s.intents()) == 0; got != tc.brought {
+					t.Errorf("at once: got resolved %t, want %t", got, tc.brought)
+				}
+				time.Sleep(Settle)
+				s.Resolve(t.Context(), image, tc.now)
+				if left := append(s.Unresolved(), s.intents()...); len(left) != 0 {
+					t.Errorf("later: got unresolved pulls and intents %q, want none", left)
+				}
+				if got := allowed(t, s, image, tc.now, Credentials{}); got == tc.brought {
+					t.Errorf("without credentials: got allowed %t, want %t", got, !tc.brought)
+				}
+			})
+		})
+	}
+}
+
+// TestRecordCannotBeWritten checks that if the end of a pull cannot be recorded, its beginning stays recorded until it
+// can.
 func TestRecordCannotBeWritten(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root, preloaded)
@@ -283,6 +340,20 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 	if allowed(t, s, "app:1", "sha256:1", Credentials{}) {
 		t.Error("got allowed, want not")
+	}
+	s.Resolve(t.Context(), "app:1", "sha256:1")
+	if got := s.Unresolved(); !slices.Equal(got, []string{"app:1"}) {
+		t.Errorf("while the record cannot be written: got unresolved %q, want the pull", got)
+	}
+	if err := os.Mkdir(s.pulled, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.Resolve(t.Context(), "app:1", "sha256:1")
+	if left := append(s.Unresolved(), s.intents()...); len(left) != 0 {
+		t.Errorf("when the record can be written: got unresolved pulls and intents %q, want none", left)
+	}
+	if allowed(t, s, "app:1", "sha256:1", Credentials{}) {
+		t.Error("resolved: got allowed, want not")
 	}
 	if err := os.RemoveAll(s.pulling); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,10 @@ const maxLearned = 100
 // maxFile is the longest record that is read, in bytes; the largest that is written has some 100 KiB.
 const maxFile = 4 << 20
 
+// Settle is how long after the end of a pull without an answer its image may still appear: runtimes end the work of a
+// call when its caller has gone.
+const Settle = time.Minute
+
 // errDamaged is a file that was read and makes no sense.
 var errDamaged = errors.New("damaged file")
 
@@ -49,8 +53,16 @@ type Store struct {
 	begun map[string]string
 	// written is when this process last wrote the record of an ID.
 	written map[string]time.Time
-	// unresolved are the images that a pull may have brought without a record: the process or the runtime ended meanwhile.
-	unresolved []string
+	// unresolved are the images that a pull may have brought without a record. Each of them has an intent.
+	unresolved map[string]unresolved
+}
+
+// unresolved is a pull that ended without an answer: its pod, the process or the runtime ended meanwhile.
+type unresolved struct {
+	// since is when the pull ended, or the process started.
+	since time.Time
+	// before is the ID that the image had before the pull; empty if it had none, or that is not known.
+	before string
 }
 
 // Open creates the directories of the records below rootDir. name and exempt are KubeletConfiguration
@@ -69,15 +81,17 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		pulls:   map[string]int{},
 		begun:   map[string]string{},
 		written: map[string]time.Time{},
+
+		unresolved: map[string]unresolved{},
 	}
 	for _, d := range []string{s.pulling, s.pulled} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make the directory of image pull records: %w", err)
 		}
 	}
-	s.unresolved = s.intents()
-	for _, image := range s.unresolved {
+	for _, image := range s.intents() {
 		s.begun[image] = fullRepository(image)
+		s.unresolved[image] = unresolved{since: time.Now()}
 	}
 	return s, nil
 }
@@ -101,16 +115,16 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 	return nil
 }
 
-// Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the
-// intent stays.
+// Succeeded ends a pull that brought the image with the ID ref by the credentials. If that cannot be recorded, the pull
+// counts as Unknown.
 func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
-	err := s.Add(ctx, image, ref, c)
-	s.end(image)
-	if err != nil {
+	if err := s.Add(ctx, image, ref, c); err != nil {
 		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err",
 			err)
+		s.Unknown(image, "")
 		return
 	}
+	s.end(image)
 	s.removeIntent(image)
 }
 
@@ -120,11 +134,11 @@ func (s *Store) Failed(image string) {
 	s.removeIntent(image)
 }
 
-// removeIntent removes the intent of an image, unless a pull of it is under way.
+// removeIntent removes the intent of an image, unless a pull of it is under way or unresolved.
 func (s *Store) removeIntent(image string) {
 	unlock, _ := s.images.Lock(context.Background(), image) // held for the time of a file operation
 	defer unlock()
-	if s.underWay(image) {
+	if s.needsIntent(image) {
 		return
 	}
 	if err := atomicfile.Remove(s.intentFile(image)); err != nil {
@@ -136,36 +150,45 @@ func (s *Store) removeIntent(image string) {
 	delete(s.begun, image)
 }
 
-// Unknown ends a pull that may or may not have brought the image: the intent stays, and Unresolved has the image.
-func (s *Store) Unknown(image string) {
-	s.end(image)
+// Unknown ends a pull that may or may not have brought the image, which had the ID before, or none if that is empty.
+// The intent stays, and Unresolved has the image.
+func (s *Store) Unknown(image, before string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Contains(s.unresolved, image) {
-		s.unresolved = append(s.unresolved, image)
+	s.ended(image)
+	if u, ok := s.unresolved[image]; ok && u.before != before {
+		before = "" // the other pull may have brought it
 	}
+	s.unresolved[image] = unresolved{time.Now(), before}
 }
 
 // end takes a pull off those under way.
 func (s *Store) end(image string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended(image)
+}
+
+// ended does the same with s.mu held.
+func (s *Store) ended(image string) {
 	if s.pulls[image]--; s.pulls[image] <= 0 {
 		delete(s.pulls, image)
 	}
 }
 
-func (s *Store) underWay(image string) bool {
+// needsIntent reports whether a pull of an image is under way or unresolved.
+func (s *Store) needsIntent(image string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pulls[image] > 0
+	_, open := s.unresolved[image]
+	return open || s.pulls[image] > 0
 }
 
 // Unresolved returns the images that a pull may have brought without a record. Call Resolve for each.
 func (s *Store) Unresolved() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.unresolved)
+	return slices.Sorted(maps.Keys(s.unresolved))
 }
 
 // intents lists the images with an intent, at the start.
@@ -182,24 +205,29 @@ func (s *Store) intents() []string {
 	return all
 }
 
-// Resolve ends a pull of which Unresolved has the image: it is present with the ID ref, or not, if ref is empty. Who
-// pulled it is not known. Without the image the intent stays.
+// Resolve ends a pull of which Unresolved has the image, if it is known what it has brought: the image has the ID ref
+// now, or is not there if ref is empty. Who pulled a new image is not known. A pull that has brought none counts as
+// failed after the time Settle.
 func (s *Store) Resolve(ctx context.Context, image, ref string) {
-	defer s.resolved(image)
-	if ref == "" {
-		return
-	}
-	if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
-		s.log.Warn("cannot record that an image was pulled", "image", image, "err", err)
-		return
-	}
-	s.removeIntent(image)
-}
-
-func (s *Store) resolved(image string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unresolved = slices.DeleteFunc(s.unresolved, func(i string) bool { return i == image })
+	u, open := s.unresolved[image]
+	s.mu.Unlock()
+	brought := ref != "" && ref != u.before
+	if !open || !brought && time.Since(u.since) < Settle {
+		return
+	}
+	if brought {
+		if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
+			s.log.Warn("cannot record that an image was pulled, trying again", "image", image, "err", err)
+			return
+		}
+	}
+	s.mu.Lock()
+	if s.unresolved[image] == u { // and no other pull has ended like this since
+		delete(s.unresolved, image)
+	}
+	s.mu.Unlock()
+	s.removeIntent(image)
 }
 
 // Add adds credentials to the record of the image with the ID ref. Empty ones say only that the image was pulled.
