@@ -132,7 +132,7 @@ type Result struct {
 	// Pulled: the image was pulled for this request, in the time Took without waiting for other pulls to end.
 	Pulled bool
 	Took   time.Duration
-	// used is the index of the credential of the pull among those of the job; behind them is the pull without any.
+	// used is the index of the credential of the pull among those of the job, if it has any.
 	used int
 }
 
@@ -245,12 +245,16 @@ type job struct {
 	sandbox     *runtimeapi.PodSandboxConfig
 }
 
-// pull tries one credential after the other, and then none.
+// pull tries one credential after the other. It pulls without any only if there is none, so that a wrong one is seen.
 func (p *Puller) pull(ctx context.Context, j job) (Result, error) {
 	began := time.Now()
 	spec := &runtimeapi.ImageSpec{Image: j.name.pull, Annotations: j.sandbox.GetAnnotations()}
+	tries := j.credentials
+	if len(tries) == 0 {
+		tries = []credential{{}}
+	}
 	var errs []error
-	for used, c := range append(slices.Clip(j.credentials), credential{}) {
+	for used, c := range tries {
 		var auth *runtimeapi.AuthConfig
 		if c.login != nil {
 			auth = &runtimeapi.AuthConfig{Username: c.login.Username, Password: c.login.Password}
@@ -259,9 +263,7 @@ func (p *Puller) pull(ctx context.Context, j job) (Result, error) {
 		if err == nil {
 			return p.pulled(ctx, j, spec, ref, Result{Pulled: true, Took: time.Since(began), used: used})
 		}
-		if auth != nil || len(errs) == 0 {
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 		if ctx.Err() != nil || cri.IsUnavailable(err) || cri.IsUnimplemented(err) {
 			break // another credential cannot help
 		}

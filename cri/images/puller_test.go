@@ -350,7 +350,8 @@ func TestQueuedWaiterLeaves(t *testing.T) {
 	})
 }
 
-// TestCredentials checks the order of credentials: the pod's come before the node's, and none comes last.
+// TestCredentials checks the order of credentials: the pod's come before the node's. An image is pulled without any
+// only if there is none.
 func TestCredentials(t *testing.T) {
 	node := filepath.Join(t.TempDir(), "config.json")
 	config := `{"auths":{"r.io":{"auth":"` + auth("node", "pw") + `"}}}`
@@ -371,9 +372,9 @@ func TestCredentials(t *testing.T) {
 		"node's":            {map[string]string{"node": "pw"}, nil, 1, 0, ""},
 		"pod's then node's": {map[string]string{"node": "pw"}, []*corev1.Secret{pod}, 2, 1, ""},
 		"public image":      {nil, []*corev1.Secret{pod}, 1, 0, ""},
-		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 3, 0, denied},
+		"none is right":     {map[string]string{"other": "pw"}, []*corev1.Secret{pod}, 2, 0, denied},
 		"a broken secret is named": {map[string]string{"other": "pw"},
-			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 2, 0,
+			[]*corev1.Secret{secret("bad", corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey, "{")}, 1, 0,
 			denied + "; pull secret ns/bad was not used: .dockerconfigjson has no valid docker configuration"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -467,13 +468,17 @@ func TestProvidedCredentials(t *testing.T) {
 	})
 }
 
-// TestStaleCredential checks that a credential that the registry refuses does not keep a public image away.
+// TestStaleCredential checks that a public image is not pulled without the credential that the registry refuses: the
+// user is to see that it is wrong.
 func TestStaleCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := serve(t, Config{})
 		rt.Publish(fake.RemoteImage{Name: "r.io/app:1"})
 		rt.Inject(&fake.Fault{Verb: "PullImage", Times: 1, Err: status.Error(codes.Unknown, "401 Unauthorized")})
-		mustPull(t, p, pullRequest{Image: "r.io/app:1", PullSecrets: []*corev1.Secret{pullSecret("r.io", "me", "old")}})
+		stale := pullSecret("r.io", "me", "old")
+		_, err := pull(t.Context(), p, pullRequest{Image: "r.io/app:1", PullSecrets: []*corev1.Secret{stale}})
+		wantReason(t, err, "ErrImagePull", "401 Unauthorized")
+		mustPull(t, p, pullRequest{Image: "r.io/app:1"})
 	})
 }
 
@@ -498,10 +503,10 @@ func TestPullErrors(t *testing.T) {
 			"RegistryUnavailable", "image pull failed for r.io/app because the registry is unavailable: try later", 1},
 		"signature": {[]error{status.Error(codes.Unknown, "SignatureValidationFailed: unsigned")}, nil,
 			"SignatureValidationFailed", "image pull failed for r.io/app because the signature validation failed: unsigned", 1},
-		"two credentials": {[]error{status.Error(codes.Unknown, "first"), status.Error(codes.Unknown, "second"),
-			status.Error(codes.Unknown, "anonymous")}, both, "ErrImagePull", "[first, second]", 3},
-		"the same twice": {[]error{status.Error(codes.Unknown, "no"), status.Error(codes.Unknown, "no"),
-			status.Error(codes.Unknown, "no")}, both, "ErrImagePull", "no", 3},
+		"two credentials": {[]error{status.Error(codes.Unknown, "first"), status.Error(codes.Unknown, "second")}, both,
+			"ErrImagePull", "[first, second]", 2},
+		"the same twice": {[]error{status.Error(codes.Unknown, "no"), status.Error(codes.Unknown, "no")}, both,
+			"ErrImagePull", "no", 2},
 		"runtime gone": {[]error{status.Error(codes.Unavailable, "down")}, both, "ErrImagePull",
 			"rpc error: code = Unavailable desc = down", 1},
 	} {
