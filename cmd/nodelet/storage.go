@@ -26,12 +26,11 @@ type podStorage struct {
 // node are taken down.
 func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage, err error) {
 	s = &podStorage{}
-	root := p.cfg.Paths.Root
-	if s.files, err = podfs.New(podfs.Config{Root: root, Log: p.log}); err != nil {
+	if s.files, err = podfs.New(podfs.Config{Root: p.cfg.Paths.Root, Log: p.log}); err != nil {
 		return nil, err
 	}
 	c := volumes.Config{
-		Root:       root,
+		Root:       p.cfg.Paths.Root,
 		NodeName:   p.cfg.Node.Name,
 		Log:        p.log,
 		Pods:       s.files,
@@ -52,6 +51,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 			NodeName:           p.cfg.Node.Name,
 			ControllerAttaches: *p.cfg.Kubelet.EnableControllerAttachDetach,
 			Node:               m.node.Node,
+			InUse:              m.node.InUse,
 			Wake:               l.wake,
 			Problem:            m.node.SetStorage,
 			Log:                p.log,

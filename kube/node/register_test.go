@@ -152,6 +152,72 @@ func TestUpdateExistingNode(t *testing.T) {
 	})
 }
 
+// TestInUse checks that a volume counts as in use only if the API server has it in its list: not while it does not know
+// yet that the volume, which has left the list, is in it again. Changed is called when it does.
+func TestInUse(t *testing.T) {
+	const name = corev1.UniqueVolumeName("kubernetes.io/csi/x^1")
+	list := []corev1.UniqueVolumeName{name}
+	lost := errors.New("connection reset by peer")
+	// Each case gets the first patch after the volume has left the list, and how to write it.
+	for what, patch := range map[string]func(answer <-chan struct{}, write func()) error{
+		"under way":          func(answer <-chan struct{}, _ func()) error { <-answer; return nil },
+		"lost":               func(<-chan struct{}, func()) error { return lost },
+		"its answer lost":    func(_ <-chan struct{}, write func()) error { write(); return lost },
+		"its answer is late": func(answer <-chan struct{}, write func()) error { write(); <-answer; return lost },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := &fakeAPI{}
+				api.store(existing(corev1.ConditionTrue))
+				var reporter atomic.Pointer[bed]
+				var notified atomic.Bool // at the last call of Changed, the volume was in use
+				b := start(t, api, func(c *Config) {
+					c.Changed = func(*corev1.Node) {
+						if b := reporter.Load(); b != nil {
+							notified.Store(b.InUse(name))
+						}
+					}
+				})
+				reporter.Store(b)
+				b.setRuntime(readyRuntime)
+				b.SetVolumesInUse(list)
+				settle(time.Second)
+				if !b.InUse(name) {
+					t.Error("in the list that is known: got not in use, want in use")
+				}
+				answer, first := make(chan struct{}), true
+				api.before = func(r *http.Request) error {
+					if r.Method != http.MethodPatch || !first {
+						return nil
+					}
+					first = false
+					return patch(answer, func() {
+						n := api.get()
+						n.Status.VolumesInUse = nil
+						api.store(n)
+					})
+				}
+				b.SetVolumesInUse(nil)
+				synctest.Wait()
+				b.SetVolumesInUse(list)
+				if b.InUse(name) {
+					t.Error("in the list again: got in use, want it not before the API server knows that")
+				}
+				close(answer)
+				for !b.InUse(name) {
+					settle(time.Millisecond)
+				}
+				if !slices.Contains(api.get().Status.VolumesInUse, name) {
+					t.Error("in use: the API server does not have it in its list")
+				}
+				if !notified.Load() {
+					t.Error("in use: got no call of Changed since then")
+				}
+			})
+		})
+	}
+}
+
 // TestNodeOfAnother checks that the agent changes no label of an object that another component registers, except those
 // that must not be wrong, and that it sets the addresses for the cloud provider again when a client has removed them.
 func TestNodeOfAnother(t *testing.T) {

@@ -113,7 +113,7 @@ func (s *reportState) retryTimer() <-chan time.Time {
 func (r *Reporter) awaitRuntime(ctx context.Context) {
 	limit := time.After(firstAnswer)
 	for {
-		if !r.healthNow().answered.IsZero() {
+		if !r.in.healthNow().answered.IsZero() {
 			return
 		}
 		select {
@@ -184,6 +184,9 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 		!maps.Equal(old.Labels, wanted.Labels) ||
 		!maps.Equal(old.Annotations, wanted.Annotations)
 	if !changed && r.state.failed == 0 && now.Before(r.state.nextReport) {
+		if r.in.setReported(old.Status.VolumesInUse) {
+			r.cfg.Changed(old)
+		}
 		return
 	}
 	updated, err := r.send(ctx, old, wanted)
@@ -200,6 +203,9 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	r.state.scheduleReport(now, r.cfg.ReportInterval, changed)
 	r.record(events)
 	r.take(updated)
+	if r.in.setReported(updated.Status.VolumesInUse) { // after take: what Node returns is not older
+		r.cfg.Changed(r.newest.Load())
+	}
 }
 
 // scheduleReport sets the time of the next report. After a change it is between half and one and a half of the
@@ -267,8 +273,13 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 	}
 	r.refreshIPs(ctx, now)
 	m := r.machine.Load()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.in.mu.Lock()
+	defer r.in.mu.Unlock()
+	if r.in.volumesInUse != nil {
+		r.in.reported = slices.DeleteFunc(slices.Clone(r.in.reported), func(v corev1.UniqueVolumeName) bool {
+			return !slices.Contains(r.in.volumesInUse, v) // it leaves the list if what follows from these facts is sent
+		})
+	}
 	return facts{
 		machine:      m.Machine,
 		capacity:     overlay(r.in.devices, m.capacity),

@@ -59,7 +59,8 @@ type Config struct {
 	Intervals
 	// Event records an event about the node: corev1.EventTypeNormal or EventTypeWarning, a reason, a message.
 	Event func(eventType, reason, message string)
-	// Changed is called with each new result of Node, always by the same goroutine. It must not block.
+	// Changed is called with each new result of Node, and when InUse reports more volumes, always by the same goroutine.
+	// It must not block.
 	Changed func(*corev1.Node)
 	Log     *slog.Logger
 }
@@ -113,7 +114,6 @@ type Reporter struct {
 	outdated chan chan struct{} // channels to be closed when the object has been read again
 	findIPs  func(ctx context.Context, name string, wanted, resolved []netip.Addr) ([]netip.Addr, bool, error)
 
-	mu    sync.Mutex // guards in
 	in    inputs
 	state reportState // only report uses it
 }
@@ -126,10 +126,14 @@ type machineFacts struct {
 
 // inputs are the newest values of the Set methods.
 type inputs struct {
+	mu           sync.Mutex
 	health       health
 	everReady    bool // the node had no problem once since the agent started
 	images       []corev1.ContainerImage
 	volumesInUse []corev1.UniqueVolumeName
+	// reported are the volumes that the API server has in the list: they were in the last one that it has accepted, and in
+	// each one that was sent since.
+	reported []corev1.UniqueVolumeName
 	// devices and healthy are the number of devices, and the number of those that pods may use.
 	devices, healthy corev1.ResourceList
 }
@@ -275,6 +279,14 @@ func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
 	})
 }
 
+// InUse reports whether the API server has a volume in the list that SetVolumesInUse has set, so that the volume is not
+// detached. volumesInUse of Node does not say that: it may be from before the volume left the list, and came back.
+func (r *Reporter) InUse(name corev1.UniqueVolumeName) bool {
+	r.in.mu.Lock()
+	defer r.in.mu.Unlock()
+	return slices.Contains(r.in.reported, name)
+}
+
 // SetDevices sets how many devices the node has by resource, and how many of them pods may use. A change is sent at
 // once.
 func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
@@ -287,19 +299,29 @@ func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
 
 // set changes the inputs, and wakes report if change reports that something is new.
 func (r *Reporter) set(change func(*inputs) bool) {
-	r.mu.Lock()
+	r.in.mu.Lock()
 	changed := change(&r.in)
 	r.in.everReady = r.in.everReady || r.in.health.problems(time.Now()) == nil
-	r.mu.Unlock()
+	r.in.mu.Unlock()
 	if changed {
 		r.wake.Set()
 	}
 }
 
-func (r *Reporter) healthNow() health {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.in.health
+func (in *inputs) healthNow() health {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.health
+}
+
+// setReported sets the volumes that the API server has in the list while no request that changes it is under way. It
+// reports whether there are more than before.
+func (in *inputs) setReported(now []corev1.UniqueVolumeName) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	before := in.reported
+	in.reported = now
+	return slices.ContainsFunc(now, func(v corev1.UniqueVolumeName) bool { return !slices.Contains(before, v) })
 }
 
 // Node returns the newest version of the Node object. Before the API server has answered, it returns the object that

@@ -19,12 +19,12 @@ import (
 // attachTimeout is how long a step waits for an attachment before it fails with what it waits for.
 const attachTimeout = 15 * time.Second
 
-// NodeSeen wakes those who wait for a change of the Node object, of which n is the new version.
-func (s *Storage) NodeSeen(n *corev1.Node) {
+// NodeSeen wakes those who wait for a change of the Node object.
+func (s *Storage) NodeSeen(*corev1.Node) {
 	s.mu.Lock()
 	close(s.seen)
 	s.seen = make(chan struct{})
-	pods := s.waiting.TakeIf(func(name corev1.UniqueVolumeName) bool { return isAttached(n, name) })
+	pods := s.waiting.TakeIf(s.isAttached)
 	s.mu.Unlock()
 	if len(pods) > 0 {
 		s.cfg.Wake(pods)
@@ -38,10 +38,11 @@ func (s *Storage) next() <-chan struct{} {
 }
 
 // isAttached reports whether the controller manager has attached the volume and knows that it is in use, so that it
-// does not detach it.
-func isAttached(n *corev1.Node, name corev1.UniqueVolumeName) bool {
-	return slices.Contains(n.Status.VolumesInUse, name) &&
-		slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })
+// does not detach it. The Node is read after that it is in use: an older version may show a volume as attached that was
+// detached meanwhile.
+func (s *Storage) isAttached(name corev1.UniqueVolumeName) bool {
+	return s.cfg.InUse(name) && slices.ContainsFunc(s.cfg.Node().Status.VolumesAttached,
+		func(a corev1.AttachedVolume) bool { return a.Name == name })
 }
 
 // Attachment is a volume's attachment to this node. A volume that was detached and attached again has another UID.
@@ -84,7 +85,7 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	defer timeout.Stop()
 	for {
 		seen := s.next()
-		if isAttached(s.cfg.Node(), name) {
+		if s.isAttached(name) {
 			return true, nil
 		}
 		select {

@@ -24,8 +24,10 @@ type Config struct {
 	NodeName      string
 	// ControllerAttaches: volumes are attached by the controller manager (enableControllerAttachDetach).
 	ControllerAttaches bool
-	// Node returns the newest version of the Node object that was seen. Call NodeSeen when there is a newer one.
-	Node func() *corev1.Node
+	// Node returns the newest version of the Node object that was seen, and InUse reports whether the API server has a
+	// volume in its volumesInUse. Call NodeSeen when there is a newer version, or InUse reports more.
+	Node  func() *corev1.Node
+	InUse func(corev1.UniqueVolumeName) bool
 	// Wake receives the pods whose failed steps may succeed now. It must not block.
 	Wake func(pods []types.UID)
 	// Problem receives why this node has no CSINode yet, from New on, and nil when it has one. It must not block.

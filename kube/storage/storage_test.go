@@ -54,10 +54,13 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		server.Put(n)
 		w.node.Store(n)
 		w.Storage = storage.New(storage.Config{
-			Core:               api.Core,
-			Storage:            api.Storage,
-			NodeName:           "node",
-			Node:               w.node.Load,
+			Core:     api.Core,
+			Storage:  api.Storage,
+			NodeName: "node",
+			Node:     w.node.Load,
+			InUse: func(name corev1.UniqueVolumeName) bool {
+				return slices.Contains(w.node.Load().Status.VolumesInUse, name)
+			},
 			ControllerAttaches: true,
 			Wake:               func(pods []types.UID) { w.woken = append(w.woken, pods...) },
 			Problem: func(problem error) {
