@@ -138,9 +138,13 @@ func (c *Client) containerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	resp, err := do(ctx, c.caller, "ContainerStatus", id, c.runtime.ContainerStatus,
 		&runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err == nil && resp.Status == nil {
-		return nil, &Error{Verb: "ContainerStatus", Object: id, Err: errNoStatus}
+		err = &Error{Verb: "ContainerStatus", Object: id, Err: errNoStatus}
 	}
-	return resp.GetStatus(), err
+	if err != nil {
+		return nil, err
+	}
+	c.mounted.Store(id, imageVolumes(resp.Status))
+	return resp.Status, nil
 }
 
 // wholeSeconds rounds up: half a second must not become 0, which means at once or for ever.

@@ -63,8 +63,8 @@ type Client struct {
 	connections atomic.Uint64
 	// updates counts calls that may have changed the resources of a running container; see Snapshot.
 	updates atomic.Uint64
-	// mounted are the images of image volumes, by container; see ImagesInUse.
-	mounted atomic.Pointer[map[string][]string]
+	// mounted are the images of image volumes ([]string), by the ID of their container; see ImagesInUse.
+	mounted sync.Map
 }
 
 // Dial returns a client for the runtime at endpoint, unix:///path/to/socket or, as the kubelet accepts it, the bare

@@ -58,38 +58,44 @@ func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, mounted := make(map[string]bool, len(containers)), make(map[string][]string, len(containers))
+	used, listed := make(map[string]bool, len(containers)), make(map[any]bool, len(containers))
 	for _, ctr := range containers {
 		names, err := c.mountedImages(ctx, ctr.Id)
 		if err != nil {
 			return nil, err
 		}
-		mounted[ctr.Id] = names
+		listed[ctr.Id] = true
 		for _, name := range slices.Concat(names, []string{ctr.ImageRef, ctr.ImageId, ctr.GetImage().GetImage()}) {
 			if name != "" {
 				used[name] = true
 			}
 		}
 	}
-	c.mounted.Store(&mounted)
+	c.mounted.Range(func(id, _ any) bool {
+		if !listed[id] {
+			c.mounted.Delete(id)
+		}
+		return true
+	})
 	return used, nil
 }
 
-// mountedImages returns the images of a container's image volumes. They never change: the runtime is asked once.
-func (c *Client) mountedImages(ctx context.Context, id string) (names []string, err error) {
-	if known := c.mounted.Load(); known != nil {
-		if names, has := (*known)[id]; has {
-			return names, nil
-		}
+// mountedImages returns the images of a container's image volumes. They never change: the first status of the container
+// says which they are.
+func (c *Client) mountedImages(ctx context.Context, id string) ([]string, error) {
+	if known, has := c.mounted.Load(id); has {
+		return known.([]string), nil
 	}
 	status, err := orGone(c.containerStatus(ctx, id))
-	if err != nil {
-		return nil, err
-	}
+	return imageVolumes(status), err
+}
+
+// imageVolumes returns the images of a container's image volumes.
+func imageVolumes(status *runtimeapi.ContainerStatus) (names []string) {
 	for _, m := range status.GetMounts() {
 		if name := m.GetImage().GetImage(); name != "" {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names
 }

@@ -42,6 +42,37 @@ func find(s *cri.Snapshot, id string) cri.Container {
 	return s.Containers[slices.IndexFunc(s.Containers, func(c cri.Container) bool { return c.Id == id })]
 }
 
+// TestImagesInUseCost checks that the images of image volumes come from the statuses that a snapshot has read: the
+// runtime is asked only for those of containers that no snapshot has, and once.
+func TestImagesInUseCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		sandbox := runSandbox(t, c, "web", 0)
+		with := containerConfig("web", "app", 0)
+		with.Mounts = []*runtimeapi.Mount{{ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: "sha256:data"}}}
+		app, err := c.CreateContainer(t.Context(), sandbox, with, sandboxConfig("web", 0))
+		check(t, err)
+		look(t, rt, c, nil, 1, 1)
+		ask := func(statuses int, want bool) {
+			t.Helper()
+			rt.ResetCalls()
+			used, err := c.ImagesInUse(t.Context())
+			if err != nil || used["sha256:data"] != want {
+				t.Errorf("images in use: got %v, %v, want that of the volume: %t", used, err, want)
+			}
+			if got := rt.Verbs()["ContainerStatus"]; got != statuses {
+				t.Errorf("images in use: asked for %d container statuses, want %d", got, statuses)
+			}
+		}
+		ask(0, true)
+		createContainer(t, c, sandbox, "web", "side", 0)
+		ask(1, true)
+		ask(0, true)
+		check(t, c.RemoveContainer(t.Context(), app))
+		ask(0, false)
+	})
+}
+
 // TestSnapshotCost takes a snapshot at each step of a pod: each asks only for what may have changed.
 func TestSnapshotCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
