@@ -262,6 +262,28 @@ func TestLivenessRestarts(t *testing.T) {
 	})
 }
 
+// TestSilentRuntimeRestartsNothing checks that a runtime that answers no call for a while says nothing about the
+// containers: no probe fails.
+func TestSilentRuntimeRestartsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", func(pod *corev1.Pod) {
+			app := &pod.Spec.Containers[0]
+			app.LivenessProbe, app.ReadinessProbe = execProbe("healthy"), execProbe("ready")
+			app.LivenessProbe.FailureThreshold, app.ReadinessProbe.FailureThreshold = 1, 1
+		})
+		w.run(pod)
+		w.sleep(time.Minute)
+		silence := w.runtime.Inject(&fake.Fault{Hang: true})
+		w.sleep(10 * time.Minute)
+		if !ready(w.status(pod)) {
+			t.Error("the pod is not ready while the runtime does not answer")
+		}
+		w.runtime.Release(silence)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+	})
+}
+
 // TestReadiness checks that the Ready condition follows the readiness probe without a restart of the container, and
 // that the next run of the agent keeps the result until the probe has another one.
 func TestReadiness(t *testing.T) {

@@ -14,6 +14,8 @@ type caller struct {
 	done    func(verb string, took time.Duration, err error)
 	// streams reports whether list calls are tried as streams.
 	streams atomic.Bool
+	// answered is the end of the last call that the runtime has answered; nil before the first.
+	answered atomic.Pointer[time.Time]
 }
 
 // op is one call: the CRI's name of it, its object for messages, such as "default/web#0" (pod and attempt) or
@@ -39,7 +41,11 @@ func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 	}
 	began := time.Now()
 	resp, err := call(ctx, req)
-	took := time.Since(began)
+	ended := time.Now()
+	took := ended.Sub(began)
+	if Answered(err) {
+		c.answered.Store(&ended)
+	}
 	if err != nil {
 		e := &Error{Verb: o.verb, Object: o.object, Err: err}
 		if o.limit > 0 && took >= o.limit && IsDeadline(err) {
@@ -49,4 +55,10 @@ func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 	}
 	c.done(o.verb, took, err)
 	return resp, err
+}
+
+// answeredAfter reports whether the runtime has answered a call after t.
+func (c *caller) answeredAfter(t time.Time) bool {
+	last := c.answered.Load()
+	return last != nil && last.After(t)
 }

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 var (
 	errNoID     = errors.New("the container runtime gave no ID")
 	errNoStatus = errors.New("the container runtime gave no status")
+	errSilent   = status.Error(codes.Unavailable, "the container runtime answers no calls")
 )
-
-// execMargin is the time that ExecSync gives the runtime beyond the command's own, to start it, kill it and answer. It
-// is long because a busy node starts processes slowly, and a probe must not fail for that.
-const execMargin = 30 * time.Second
 
 // CreateContainer creates a container in a sandbox and returns its ID. sandbox is the configuration that the sandbox
 // was created with. After an error the container may exist nevertheless; a second call with the same attempt in cfg
@@ -93,16 +92,22 @@ type ExecResult struct {
 }
 
 // ExecSync runs a command in a container and waits for its end. After timeout (rounded up to seconds) the runtime kills
-// the command; IsDeadline reports that error, also if the command has exited but a child holds its output open for
-// longer than a margin. A timeout of 0 means as long as ctx. More than 16 MiB of output is an error, as with the
-// kubelet.
+// the command, and has the usual time to answer. IsDeadline reports that error, also if there is no answer: the command
+// cannot be killed, or has exited but a child holds its output open. If the runtime has answered no other call either
+// since the command had to end, nothing is known of the command: IsUnavailable reports that error. A timeout of 0 means
+// as long as ctx. More than 16 MiB of output is an error, as with the kubelet.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (ExecResult, error) {
 	o := op{verb: "ExecSync", object: id}
 	if timeout > 0 {
-		o.limit = timeout + execMargin
+		o.limit = timeout + c.timeout
 	}
+	due := time.Now().Add(timeout)
 	resp, err := doWithin(ctx, c.caller, o, c.runtime.ExecSync,
 		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
+	var late *Error
+	if errors.As(err, &late) && late.NoAnswer > 0 && !c.answeredAfter(due) {
+		late.Err = errSilent
+	}
 	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err
 }
 

@@ -229,7 +229,7 @@ func TestDeadlines(t *testing.T) {
 		"ExecSync": {func(ctx context.Context, c *cri.Client) error {
 			_, err := c.ExecSync(ctx, "x", nil, time.Second)
 			return err
-		}, 31 * time.Second},
+		}, 6 * time.Second},
 		"CheckpointContainer": {func(ctx context.Context, c *cri.Client) error {
 			return c.CheckpointContainer(ctx, "x", "/x.tar", time.Minute)
 		}, time.Minute},
@@ -253,8 +253,8 @@ func TestDeadlines(t *testing.T) {
 				rt, c := serve(t, cri.Options{Log: discard, Timeout: 5 * time.Second})
 				rt.Inject(&fake.Fault{Hang: true})
 				began := time.Now()
-				if err := tc.call(t.Context(), c); !cri.IsDeadline(err) {
-					t.Errorf("got %v, want a deadline", err)
+				if err := tc.call(t.Context(), c); cri.Answered(err) {
+					t.Errorf("got %v, want that there is no answer", err)
 				}
 				if took := time.Since(began); took != tc.want {
 					t.Errorf("took %s, want %s", took, tc.want)
@@ -396,9 +396,14 @@ func TestExecSync(t *testing.T) {
 		}
 		commandsDo(fake.ExecOutcome{Holds: true})
 		began = time.Now()
+		time.AfterFunc(2*time.Second, func() { _, _ = c.Version(t.Context()) })
 		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
-		if !cri.IsDeadline(err) || time.Since(began) != 31*time.Second {
-			t.Errorf("held output: got %v after %s, want a deadline after 31s", err, time.Since(began))
+		if !cri.IsDeadline(err) || time.Since(began) != 121*time.Second {
+			t.Errorf("held output: got %v after %s, want a deadline after 121s", err, time.Since(began))
+		}
+		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
+		if !cri.IsUnavailable(err) || cri.IsDeadline(err) {
+			t.Errorf("runtime that answers no other call either: got %v, want it to be unavailable", err)
 		}
 		commandsDo(fake.ExecOutcome{Stdout: strings.Repeat("x", 17<<20)})
 		if _, err = c.ExecSync(t.Context(), app, nil, time.Second); status.Code(err) != codes.ResourceExhausted {

@@ -59,7 +59,8 @@ func IsNotFound(err error) bool { return is(err, codes.NotFound) }
 // IsExhausted reports whether the runtime is at one of its limits.
 func IsExhausted(err error) bool { return is(err, codes.ResourceExhausted) }
 
-// IsUnavailable reports whether there was no connection to the runtime, or it broke during the call.
+// IsUnavailable reports whether there was no connection to the runtime, or it broke during the call. For ExecSync also
+// whether the runtime has stopped answering.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
 // IsUnimplemented reports whether the runtime does not support the call. A server without any CRI service is no runtime

@@ -45,7 +45,7 @@ func (r Result) String() string {
 
 // Exec runs a command in a container and returns its output (standard output, then standard error) and exit code. With
 // a timeout of 0 it may take as long as ctx. An error that wraps context.DeadlineExceeded, or carries that gRPC code,
-// means that the command was killed by the timeout, any other that it could not be run.
+// means that the command did not end in time, any other that it could not be run or that nothing is known of it.
 type Exec func(ctx context.Context, containerID string, cmd []string,
 	timeout time.Duration) (output []byte, exitCode int32, err error)
 
