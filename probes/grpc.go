@@ -19,8 +19,9 @@ import (
 )
 
 // tryGRPC asks a server's health service (grpc.health.v1) about the action's service; none is the server as a whole.
-// limit covers connecting and asking. A connection that is refused fails the probe at once. With TLS the certificate
-// is not verified, as for HTTPS.
+// limit covers connecting and asking. A connection that is refused fails the probe at once, as with the kubelet from
+// 1.38 on (kubernetes#142457); before, it connected again until limit. With TLS the certificate is not verified, as for
+// HTTPS.
 func tryGRPC(ctx context.Context, addr string, action *corev1.GRPCAction, limit time.Duration) (Outcome, string) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -136,7 +136,9 @@ var podFields = []struct {
 	{"Probe", config.Acts,
 		"initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold " +
 			"terminationGracePeriodSeconds", ""},
-	{"ProbeHandler", config.Acts, "exec httpGet tcpSocket grpc", ""},
+	{"ProbeHandler", config.Differs, "exec", "it does not fail while the container runtime answers no calls"},
+	{"ProbeHandler", config.Acts, "httpGet tcpSocket", ""},
+	{"ProbeHandler", config.Differs, "grpc", "a connection that is refused fails it at once, as in Kubernetes 1.38"},
 	{"ExecAction", config.Acts, "command", ""},
 	{"HTTPGetAction", config.Acts, "path port host scheme httpHeaders protocol", ""},
 	{"HTTPHeader", config.Acts, "name value", ""},
