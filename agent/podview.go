@@ -51,7 +51,7 @@ func (v PodView) ReadySandbox() string {
 	return ""
 }
 
-// Running returns the running containers of the pod.
+// Running returns the running containers of the pod, the highest attempt first.
 func (v PodView) Running() (all []cri.Container) {
 	if v.Runtime == nil {
 		return nil

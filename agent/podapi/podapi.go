@@ -215,7 +215,7 @@ func synced(ctx context.Context, v agent.PodView) (agent.PodView, error) {
 	return v, nil
 }
 
-// runningID returns the ID of container c, which must be running.
+// runningID returns the ID of container c, which must be running. Its status may say Waiting: its postStart hook runs.
 func (s *Server) runningID(ctx context.Context, c server.Container) (string, error) {
 	v, err := s.find(ctx, c)
 	if err != nil {
@@ -224,11 +224,12 @@ func (s *Server) runningID(ctx context.Context, c server.Container) (string, err
 	if _, found := podutil.Container(&v.Pod.Spec, c.Name); found == nil {
 		return "", server.NotFound("container not found (%q)", c.Name)
 	}
-	st := podutil.ContainerStatus(&v.Status, c.Name)
-	if st == nil || st.State.Running == nil {
-		return "", fmt.Errorf("container not found (%q): it is not running", c.Name)
+	for _, instance := range v.Running() { // the newest first
+		if instance.GetMetadata().GetName() == c.Name {
+			return instance.Id, nil
+		}
 	}
-	return podutil.RuntimeID(st.ContainerID), nil
+	return "", fmt.Errorf("container not found (%q): it is not running", c.Name)
 }
 
 // Exec returns the URL at which the runtime serves a command.

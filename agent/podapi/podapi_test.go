@@ -2,8 +2,10 @@ package podapi
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -40,6 +44,73 @@ func TestPodOfSource(t *testing.T) {
 		if err != nil || got.Pod.UID != "want" {
 			t.Errorf("%s: got pod %q, %v, want the other one", name, got.Pod.UID, err)
 		}
+	}
+}
+
+// calls records for which container the runtime was called.
+type calls struct {
+	Runtime
+	of []string
+}
+
+func (c *calls) Exec(_ context.Context, req *runtimeapi.ExecRequest) (string, error) {
+	c.of = append(c.of, req.ContainerId)
+	return "", nil
+}
+
+func (c *calls) Attach(_ context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	c.of = append(c.of, req.ContainerId)
+	return "", nil
+}
+
+func (c *calls) ExecSync(_ context.Context, id string, _ []string, _ time.Duration) (cri.ExecResult, error) {
+	c.of = append(c.of, id)
+	return cri.ExecResult{}, nil
+}
+
+func (c *calls) CheckpointContainer(_ context.Context, id, _ string, _ time.Duration) error {
+	c.of = append(c.of, id)
+	return nil
+}
+
+// TestPostStartHook checks that a container is reached while its postStart hook runs, and its status says Waiting. An
+// instance that has ended is not.
+func TestPostStartHook(t *testing.T) {
+	instance := func(id string, state runtimeapi.ContainerState) cri.Container {
+		return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+			Id:       id,
+			Metadata: &runtimeapi.ContainerMetadata{Name: id[:3]},
+			State:    state,
+		}}
+	}
+	all := views{{
+		Pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "old"}}},
+		},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
+		}},
+		Runtime: &cri.Snapshot{Containers: []cri.Container{
+			instance("old", runtimeapi.ContainerState_CONTAINER_EXITED),
+			instance("app1", runtimeapi.ContainerState_CONTAINER_RUNNING),
+			instance("app0", runtimeapi.ContainerState_CONTAINER_EXITED),
+		}},
+	}}
+	runtime := &calls{}
+	s := New(Config{Pods: all, Runtime: runtime, Checkpoints: t.TempDir()})
+	app := server.Container{Namespace: "default", Pod: "web", Name: "app"}
+	_, execErr := s.Exec(t.Context(), app, nil, server.StreamOptions{})
+	_, attachErr := s.Attach(t.Context(), app, server.StreamOptions{})
+	_, runErr := s.Run(t.Context(), app, nil)
+	_, checkpointErr := s.Checkpoint(t.Context(), app, time.Minute)
+	err := errors.Join(execErr, attachErr, runErr, checkpointErr)
+	if err != nil || !slices.Equal(runtime.of, []string{"app1", "app1", "app1", "app1"}) {
+		t.Errorf("got %v, calls for %q, want four calls for app1", err, runtime.of)
+	}
+	app.Name = "old"
+	if _, err := s.Exec(t.Context(), app, nil, server.StreamOptions{}); err == nil {
+		t.Error("a command ran in a container that has ended")
 	}
 }
 
