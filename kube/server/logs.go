@@ -35,7 +35,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 	err = s.cfg.Agent.Logs(r.Context(), of, o, stdout, stderr)
 	switch {
 	case err == nil || r.Context().Err() != nil:
-	case out.began: // the header has been sent
+	case !out.extended.IsZero(): // the header has been sent
 		_, _ = out.Write([]byte(err.Error() + "\n"))
 	default:
 		s.failLog(w, err)
@@ -120,15 +120,15 @@ func boolean(q url.Values, name string) bool {
 // flushed writes a log to the client. Lines are buffered until Flush. A client that receives nothing for the idle time
 // is disconnected.
 type flushed struct {
-	w     http.ResponseWriter
-	c     *http.ResponseController
-	idle  time.Duration
-	began bool
+	w    http.ResponseWriter
+	c    *http.ResponseController
+	idle time.Duration
+	// extended is when the write deadline was moved last; zero: nothing has been written.
+	extended time.Time
 }
 
 func (f *flushed) Write(b []byte) (int, error) {
-	if !f.began {
-		f.began = true
+	if time.Since(f.extended) > time.Second { // a log has many lines
 		f.extend()
 	}
 	return f.w.Write(b)
@@ -142,9 +142,10 @@ func (f *flushed) Flush() error {
 
 // extend moves the write deadline.
 func (f *flushed) extend() {
+	f.extended = time.Now()
 	until := time.Time{}
 	if f.idle > 0 {
-		until = time.Now().Add(f.idle)
+		until = f.extended.Add(f.idle)
 	}
 	_ = f.c.SetWriteDeadline(until)
 }
