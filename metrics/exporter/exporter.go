@@ -77,10 +77,14 @@ func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
 // Mounts returns the paths of the kubelet API with their handlers.
 func (e *Exporter) Mounts() []server.Mount { return e.mounts }
 
-// ProbeAttempted counts an attempt of a probe.
+// ProbeAttempted counts an attempt of a probe that says something about its container.
 func (e *Exporter) ProbeAttempted(pod types.UID, a probes.Attempt) {
-	e.probed.With(a.Container, a.Namespace, a.Pod, string(pod), string(a.Kind), string(a.Outcome)).Inc()
-	if a.Outcome == probes.Succeeded {
+	switch a.Outcome {
+	case probes.Succeeded, probes.Warned:
+		a.Outcome = probes.Succeeded
 		e.probeTook.With(a.Container, a.Namespace, a.Pod, string(a.Kind)).Took(a.Took)
+	case probes.Errored:
+		return
 	}
+	e.probed.With(a.Container, a.Namespace, a.Pod, string(pod), string(a.Kind), string(a.Outcome)).Inc()
 }

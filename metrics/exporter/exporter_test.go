@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/test/exposition"
 )
 
@@ -81,6 +82,36 @@ func TestMetrics(t *testing.T) {
 		if !m.ReadOnly || !slices.Equal(m.Access, []string{"metrics"}) {
 			t.Errorf("%s: got access %v, want metrics, read only", m.Path, m.Access)
 		}
+	}
+}
+
+// TestProbeResults checks that a warning counts as a success, and an attempt that says nothing about the container for
+// nothing.
+func TestProbeResults(t *testing.T) {
+	e := New("node-1")
+	for _, o := range []probes.Outcome{probes.Succeeded, probes.Warned, probes.Failed, probes.Errored} {
+		e.ProbeAttempted("uid", probes.Attempt{
+			Container: "app",
+			Namespace: "default",
+			Pod:       "web",
+			Kind:      probes.Readiness,
+			Outcome:   o,
+			Took:      time.Second,
+		})
+	}
+	text := get(t, e, "/metrics/probes")
+	of := func(result string) string {
+		return `prober_probe_total{container="app",namespace="default",pod="web",pod_uid="uid",probe_type="Readiness",` +
+			`result="` + result + `"}`
+	}
+	took := `prober_probe_duration_seconds_count{container="app",namespace="default",pod="web",probe_type="Readiness"} 2`
+	for _, want := range []string{of("successful") + " 2\n", of("failed") + " 1\n", took + "\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got no line %q, want it", want)
+		}
+	}
+	if n := strings.Count(text, "\nprober_probe_total{"); n != 2 {
+		t.Errorf("got %d results, want 2", n)
 	}
 }
 
