@@ -139,10 +139,12 @@ type Events interface {
 	PodEvent(pod *corev1.Pod, container, eventType, reason, message string)
 }
 
-// Metrics counts steps. It is called from many goroutines and must not block.
+// Metrics counts steps and calls. It is called from many goroutines and must not block.
 type Metrics interface {
 	// Step counts a step that has ended; p is nil if it succeeded.
 	Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *podstate.Problem)
+	// SandboxRun counts a call of RunPodSandbox, by its runtime handler.
+	SandboxRun(handler string, took time.Duration, err error)
 	// HookFellBack counts a hook that spoke HTTP instead of HTTPS, SleepEnded a sleep hook that did not end by itself.
 	HookFellBack()
 	SleepEnded()

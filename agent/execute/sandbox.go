@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -45,7 +46,9 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 			"Pod sandbox changed, it will be killed and re-created.")
 	}
 	err = x.limiters.create.do(ctx, func() (err error) {
+		began := time.Now()
 		id, err = x.Runtime.RunPodSandbox(ctx, cfg, handler)
+		x.Metrics.SandboxRun(handler, time.Since(began), err)
 		return err
 	})
 	return id, err

@@ -3,11 +3,13 @@ package execute
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -15,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -72,6 +75,68 @@ func TestLostAnswerOfStart(t *testing.T) {
 	if err == nil || !slices.Equal(placed.names, []string{"app"}) {
 		t.Errorf("got %v, %v, want an error and the start of app", placed.names, err)
 	}
+}
+
+// countedSandboxes has the class gvisor, whose handler is runsc. It records which calls of a handler are counted.
+type countedSandboxes struct {
+	Runtime
+	Objects
+	Logs
+	Metrics
+	counted []string
+	fails   error
+}
+
+func (*countedSandboxes) Make(string) error { return nil }
+
+func (*countedSandboxes) RuntimeHandler(_ context.Context, class string) (string, error) {
+	if class != "gvisor" {
+		return "", errors.New("no such class")
+	}
+	return "runsc", nil
+}
+
+func (c *countedSandboxes) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+	time.Sleep(time.Second)
+	return "id", c.fails
+}
+
+func (c *countedSandboxes) SandboxRun(handler string, took time.Duration, err error) {
+	c.counted = append(c.counted, fmt.Sprintf("%s %s %v", handler, took, err))
+}
+
+// TestSandboxesAreCounted checks that calls for a sandbox are counted by the handler, not the class, without the wait
+// for a turn, and that an error before the call is not counted.
+func TestSandboxesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &countedSandboxes{}
+		x := New(Backends{
+			Runtime:   c,
+			Logs:      c,
+			Metrics:   c,
+			Objects:   func(*corev1.Pod) Objects { return c },
+			FreshNode: func() (*spec.Node, error) { return &spec.Node{NodeDNS: spec.NodeDNS{NoResolvConf: true}}, nil },
+		}).sandboxes
+		x.limiters.create = newLimiter(1, 1, time.Minute)
+		run := func(class string) {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid"},
+				Spec:       corev1.PodSpec{RuntimeClassName: &class, DNSPolicy: corev1.DNSDefault},
+			}
+			_, _ = x.create(t.Context(), &Task{Pod: pod}, podstate.CreateSandbox{})
+		}
+		for range 2 {
+			go run("gvisor")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		c.fails = errors.New("no")
+		run("gvisor")
+		run("unknown")
+		if want := []string{"runsc 1s <nil>", "runsc 1s <nil>", "runsc 1s no"}; !slices.Equal(c.counted, want) {
+			t.Errorf("got %q, want %q", c.counted, want)
+		}
+	})
 }
 
 // fullVolumes cannot expand the volume, which is mounted.

@@ -44,6 +44,14 @@ func New(e *exporter.Exporter) *Metrics {
 // StatusPublished counts an accepted status of a pod, and how long after the change.
 func (m *Metrics) StatusPublished(_ *corev1.Pod, took time.Duration) { m.agent.StatusSync.Took(took) }
 
+// SandboxRun implements execute.Metrics.
+func (m *Metrics) SandboxRun(handler string, took time.Duration, err error) {
+	m.agent.RunSandbox.With(handler).Took(took)
+	if err != nil {
+		m.agent.RunSandboxErrors.With(handler).Inc()
+	}
+}
+
 // HookFellBack implements execute.Metrics.
 func (m *Metrics) HookFellBack() { m.agent.HookFallbacks.Inc() }
 
@@ -73,11 +81,6 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 	case podstate.Unmount:
 		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
 	case podstate.CreateSandbox:
-		handler := "" // the kubelet's label is the handler, which usually has the name of the class
-		if class := pod.Spec.RuntimeClassName; class != nil {
-			handler = *class
-		}
-		a.RunSandbox.With(handler).Took(took)
 		if podutil.HasUserNamespace(&pod.Spec) {
 			a.StartedUserNamespaced.Inc()
 			if p != nil {
@@ -85,7 +88,6 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 			}
 		}
 		if p != nil {
-			a.RunSandboxErrors.With(handler).Inc()
 			a.StartedPodsErrors.Inc()
 		} else {
 			a.StartedPods.Inc()

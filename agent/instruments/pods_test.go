@@ -63,6 +63,8 @@ func TestMetrics(t *testing.T) {
 	m.Running(stateful, time.Now(), 0)
 	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
+	m.SandboxRun("runsc", time.Second, nil)
+	m.SandboxRun("runsc", time.Second, errors.New("no network"))
 	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
 		podstate.CreateContainer{Name: "app"}, podstate.StartContainer{Name: "app"}, podstate.PostStart{Name: "app"}} {
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: s.Key().Kind.String()})
@@ -102,6 +104,8 @@ func TestMetrics(t *testing.T) {
 		`kubelet_admission_rejections_total{reason="Other"} 1`,
 		`kubelet_pod_start_total_duration_seconds_count 2`,
 		`kubelet_pod_start_sli_duration_seconds_count 1`,
+		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler="runsc"} 2`,
+		`kubelet_run_podsandbox_errors_total{runtime_handler="runsc"} 1`,
 		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
 		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {
