@@ -81,6 +81,7 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 	case podstate.Unmount:
 		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
 	case podstate.CreateSandbox:
+		a.StartedPods.Inc()
 		if podutil.HasUserNamespace(&pod.Spec) {
 			a.StartedUserNamespaced.Inc()
 			if p != nil {
@@ -89,8 +90,6 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 		}
 		if p != nil {
 			a.StartedPodsErrors.Inc()
-		} else {
-			a.StartedPods.Inc()
 		}
 	case podstate.CreateContainer:
 		if p != nil {
@@ -105,7 +104,8 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 	}
 }
 
-// startFailed counts the failure of a step that the start of a container needs.
+// startFailed counts the failure of a step that the start of a container needs, and the start, which the kubelet counts
+// before its outcome. One whose postStart hook fails has been counted.
 func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Problem) {
 	name := ""
 	switch s := s.(type) {
@@ -118,9 +118,13 @@ func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Prob
 	case podstate.PostStart:
 		name = s.Name
 	}
-	if name != "" {
-		m.agent.StartedContainersErrors.With(p.Reason, containerType(pod, name)).Inc()
+	if name == "" {
+		return
 	}
+	if _, hook := s.(podstate.PostStart); !hook {
+		m.agent.StartedContainers.With(containerType(pod, name)).Inc()
+	}
+	m.agent.StartedContainersErrors.With(p.Reason, containerType(pod, name)).Inc()
 }
 
 // userNamespaceFailed counts a failure of a pod with a user namespace. Most of them occur when a container is created.

@@ -63,6 +63,7 @@ func TestMetrics(t *testing.T) {
 	m.Running(stateful, time.Now(), 0)
 	m.Step(pod, podstate.Mount{Volume: "data"}, time.Second, &podstate.Problem{})
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, nil)
+	m.Step(pod, podstate.CreateSandbox{}, time.Second, &podstate.Problem{})
 	m.SandboxRun("runsc", time.Second, nil)
 	m.SandboxRun("runsc", time.Second, errors.New("no network"))
 	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
@@ -70,6 +71,7 @@ func TestMetrics(t *testing.T) {
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: s.Key().Kind.String()})
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
 	}
+	m.Step(pod, podstate.StartContainer{Name: "app"}, time.Second, nil)
 	m.Relisted(time.Unix(1000, 0), time.Second, nil)
 	m.Relisted(time.Unix(1060, 0), time.Second, errors.New("away"))
 	w := httptest.NewRecorder()
@@ -94,6 +96,9 @@ func TestMetrics(t *testing.T) {
 		`kubelet_running_containers{container_state="running"} 2`,
 		`kubelet_cgroup_version 2`,
 		`kubelet_pleg_last_seen_seconds 1000`,
+		`kubelet_started_pods_total 2`,
+		`kubelet_started_pods_errors_total 1`,
+		`kubelet_started_containers_total{container_type="container"} 4`, // with the one that succeeds
 		`kubelet_started_containers_errors_total{code="image",container_type="container"} 1`,
 		`kubelet_started_containers_errors_total{code="create",container_type="container"} 1`,
 		`kubelet_started_containers_errors_total{code="start",container_type="container"} 1`,
