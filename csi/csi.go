@@ -54,7 +54,8 @@ type CSI struct {
 	files   files
 	records *store
 	drivers *drivers
-	locks   keylock.Keyed // of volumes (key.String) and of uses (useID)
+	uses    keylock.Keyed // locks of uses, by useID; they come before those in calls
+	calls   callLocks
 
 	mu sync.Mutex
 	// unstaging are the volumes that a background goroutine unstages.

@@ -9,9 +9,10 @@
 // it begins before the volume is staged and ends after it is unpublished. A record holds the state and the uses of a
 // volume; its journal is in <root-dir>/nodelet/csi.
 //
-// Invariants: a call that changes something is in the journal before it is made. A volume is unstaged only while its
-// lock is held and it has no use; a use begins only while that lock is held. So nothing is unstaged while a pod uses
-// it, and nothing staged is forgotten.
+// Invariants: a call that changes something is in the journal before it is made, and it has the lock of its volume from
+// then until its answer or its timeout, also if its caller does not wait for that. A volume is unstaged only while its
+// lock is held and it has no use; a use begins only while that lock is held. So a driver has one call at a time for a
+// volume, nothing is unstaged while a pod uses it, and nothing staged is forgotten.
 //
 // In-tree kinds of volumes that are staged and published in the same way, such as iscsi, are driven like CSI drivers
 // (InTreeDriver), with the paths that they have in a kubelet.

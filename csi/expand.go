@@ -24,44 +24,28 @@ func (e *ExpandError) Unwrap() error { return e.err }
 
 // Size returns the size in bytes that a published volume has on this node: that of its last expansion. If it was not
 // expanded, it has the size of the first call since it was staged; 0 is not known.
-func (c *CSI) Size(ctx context.Context, v *Volume, size int64) (int64, error) {
-	return c.setSize(ctx, v.key(), func(has int64) int64 { return cmp.Or(has, size) })
-}
-
-// setSize changes the recorded size of a volume that a pod uses, and returns the new one.
-func (c *CSI) setSize(ctx context.Context, k key, to func(has int64) int64) (int64, error) {
-	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
-	if err != nil {
-		return 0, err
-	}
-	defer unlock()
-	rec := c.records.get(k)
-	if rec == nil {
-		return 0, fmt.Errorf("CSI volume %s is not on this node any more", k)
-	}
-	size := to(rec.Size)
-	if size == rec.Size {
-		return size, nil
-	}
-	if err := c.records.update(k, surviveCrash, func(r *record) { r.Size = size }); err != nil {
-		return 0, err
-	}
-	return size, nil
+func (c *CSI) Size(v *Volume, size int64) (int64, error) {
+	return c.records.setSize(v.key(), func(has int64) int64 { return cmp.Or(has, size) })
 }
 
 // Expand has a driver grow a published volume to a size in bytes. After an error other than *ExpandError the volume may
 // have grown or not.
 func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, secrets map[string]string) error {
+	unlock, err := c.uses.Lock(ctx, useID(pod, v.Name))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	lock, err := c.calls.lock(ctx, v.key())
+	if err != nil {
+		return err
+	}
+	defer lock.release()
 	d, done, err := c.drivers.get(ctx, v.Driver, pod)
 	if err != nil {
 		return err
 	}
 	defer done()
-	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	rec := c.records.get(v.key())
 	if rec == nil || rec.Uses[useID(pod, v.Name)] == nil {
 		return fmt.Errorf("pod %s has no CSI volume %q", pod, v.Name)
@@ -76,8 +60,8 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 	if rec.Stage != none && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
-	if _, err = call(ctx, d, "NodeExpandVolume", d.node.NodeExpandVolume, r); err == nil {
-		_, err = c.setSize(ctx, v.key(), func(int64) int64 { return size })
+	if err = change(ctx, lock, d, "NodeExpandVolume", d.node.NodeExpandVolume, r); err == nil {
+		_, err = c.records.setSize(v.key(), func(int64) int64 { return size })
 		return err
 	}
 	if !final(err) {

@@ -127,7 +127,7 @@ func TestSize(t *testing.T) {
 	check := func(pod types.UID, size, want int64) {
 		t.Helper()
 		w.publish(pod, v)
-		if got, err := w.csi.Size(t.Context(), v, size); got != want || err != nil {
+		if got, err := w.csi.Size(v, size); got != want || err != nil {
 			t.Errorf("got a size of %d, %v, want %d", got, err, want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestSize(t *testing.T) {
 	w.unpublish("pod-1", v)
 	w.unpublish("pod-2", v)
 	w.nothingLeft()
-	if _, err := w.csi.Size(t.Context(), v, 1<<20); err == nil || !strings.Contains(err.Error(), "not on this node") {
+	if _, err := w.csi.Size(v, 1<<20); err == nil || !strings.Contains(err.Error(), "not on this node") {
 		t.Errorf("size of a volume that is gone: got %v, want an error", err)
 	}
 	check("pod-1", 3<<20, 3<<20)

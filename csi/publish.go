@@ -19,7 +19,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := v.check(pod); err != nil {
 		return Published{}, err
 	}
-	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
+	unlock, err := c.uses.Lock(ctx, useID(pod, v.Name))
 	if err != nil {
 		return Published{}, err
 	}
@@ -52,7 +52,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 // Keep is Publish for a volume that was published, without what its driver would need to be called. If the volume is
 // not published any more, Keep returns an error.
 func (c *CSI) Keep(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
-	unlock, err := c.locks.Lock(ctx, useID(pod, v.Name))
+	unlock, err := c.uses.Lock(ctx, useID(pod, v.Name))
 	if err != nil {
 		return Published{}, err
 	}
@@ -104,12 +104,12 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 	if err != nil {
 		return err
 	}
-	unlock, err := c.locks.Lock(ctx, k.String())
+	lock, err := c.calls.lock(ctx, k)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if err := c.leaveAttachment(ctx, pod, v); err != nil {
+	defer lock.release()
+	if err := c.leaveAttachment(ctx, lock, pod, v); err != nil {
 		return err
 	}
 	rec := c.records.get(k)
@@ -129,7 +129,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 	if err != nil {
 		return err
 	}
-	_, err = call(ctx, d, "NodeStageVolume", d.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
+	err = change(ctx, lock, d, "NodeStageVolume", d.node.NodeStageVolume, &csipb.NodeStageVolumeRequest{
 		VolumeId:          v.Handle,
 		PublishContext:    v.Attachment.Context,
 		StagingTargetPath: c.files.abs(rec.Staging),
@@ -169,38 +169,40 @@ func (c *CSI) staged(ctx context.Context, k key) bool {
 // publish publishes the volume for one pod.
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
-	unlock, err := c.locks.Lock(ctx, k.String()) // the kubelet has one file about a block volume for all its pods
+	if err := c.publishCall(ctx, d, k, id, v, again); err != nil || again {
+		return err
+	}
+	if v.Prepare != nil && !v.Block && !d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		if err := v.Prepare(ctx, c.records.target(pod, v)); err != nil {
+			return err
+		}
+	}
+	return c.records.mark(k, id, done)
+}
+
+func (c *CSI) publishCall(ctx context.Context, d *driver, k key, id string, v *Volume, again bool) error {
+	lock, err := c.calls.lock(ctx, k)
 	if err != nil {
 		return err
 	}
+	defer lock.release()
 	rec := c.records.get(k)
-	err = layoutOf(v.Driver).beforePublish(c.files, rec, rec.Uses[id], v, c.cfg.NodeName)
-	unlock()
-	if err != nil {
+	u := rec.Uses[id]
+	// The kubelet has one file about a block volume for all its pods.
+	if err := layoutOf(v.Driver).beforePublish(c.files, rec, u, v, c.cfg.NodeName); err != nil {
 		return err
 	}
 	if !again {
-		if err := c.mark(ctx, k, id, intent); err != nil {
+		if err := c.records.mark(k, id, intent); err != nil {
 			return err
 		}
 	}
-	target := rec.Uses[id].Target
-	_, err = call(ctx, d, "NodePublishVolume", d.node.NodePublishVolume, c.publishRequest(d, rec, target, v))
-	if err != nil {
-		if rec.Uses[id].Publish == none && final(err) && !c.files.mounted(target) {
-			return errors.Join(err, c.files.removeTarget(rec, rec.Uses[id]), c.mark(ctx, k, id, none))
-		}
-		return err
+	r := c.publishRequest(d, rec, u.Target, v)
+	err = change(ctx, lock, d, "NodePublishVolume", d.node.NodePublishVolume, r)
+	if err != nil && u.Publish == none && final(err) && !c.files.mounted(u.Target) {
+		return errors.Join(err, c.files.removeTarget(rec, u), c.records.mark(k, id, none))
 	}
-	if again {
-		return nil
-	}
-	if v.Prepare != nil && !v.Block && !d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
-		if err := v.Prepare(ctx, c.files.abs(target)); err != nil {
-			return err
-		}
-	}
-	return c.mark(ctx, k, id, done)
+	return err
 }
 
 func (c *CSI) publishRequest(
@@ -220,25 +222,6 @@ func (c *CSI) publishRequest(
 	maps.Copy(r.VolumeContext, v.Attributes)
 	maps.Copy(r.VolumeContext, v.PublishAttributes)
 	return r
-}
-
-// mark records the progress of publishing for one pod.
-func (c *CSI) mark(ctx context.Context, k key, id string, s state) error {
-	// A step that is cancelled still records what it has done.
-	unlock, err := c.locks.Lock(context.WithoutCancel(ctx), k.String())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	must := surviveCrash
-	if s == intent {
-		must = survivePowerLoss
-	}
-	return c.records.update(k, must, func(r *record) {
-		u := r.Uses[id]
-		u.Publish, u.Mounted = s, s == done && c.files.mounted(u.Target)
-		r.Boot = c.cfg.BootID
-	})
 }
 
 // capability describes the volume in a call. It is mounted with an SELinux label if there is one.

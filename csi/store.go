@@ -1,6 +1,8 @@
 package csi
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -8,16 +10,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/keylock"
 )
 
-// store holds the records of all volumes, in memory and in their journals. Each change is made under the lock of its
-// volume.
+// store holds the records of all volumes, in memory and in their journals.
 type store struct {
 	files   files
 	log     *slog.Logger
 	boot    string // the ID of this boot
 	changed func()
 	calling sync.Mutex // held while changed is called
+	// writing are locks of volumes (key.String) whose records change. They are held for no call.
+	writing keylock.Keyed
 
 	mu      sync.Mutex
 	volumes map[key]*volume
@@ -33,7 +38,7 @@ type volume struct {
 	fresh bool
 	// kept: it was there when the process began, so a hidden use may be one of it. It is not unstaged while there is one.
 	kept bool
-	// lines of the journal that this process has written; the volume's lock guards it.
+	// lines of the journal that this process has written; store.writing guards it.
 	lines int
 }
 
@@ -58,9 +63,14 @@ func (s *store) target(pod types.UID, v *Volume) string {
 	return s.files.abs(s.get(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
-// update changes a record: first on disk, if it must survive anything, then in memory. The caller holds the volume's
-// lock. A record without content is removed.
+// update changes a record: first on disk, if it must survive anything, then in memory. A record without content is
+// removed.
 func (s *store) update(k key, must durability, change func(*record)) error {
+	unlock, err := s.writing.Lock(context.Background(), k.String())
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	s.mu.Lock()
 	v := s.volumes[k]
 	s.mu.Unlock()
@@ -84,6 +94,36 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 		s.changed()
 	}
 	return nil
+}
+
+// mark records the progress of publishing for one pod.
+func (s *store) mark(k key, id string, to state) error {
+	must := surviveCrash
+	if to == intent {
+		must = survivePowerLoss
+	}
+	return s.update(k, must, func(r *record) {
+		u := r.Uses[id]
+		u.Publish, u.Mounted = to, to == done && s.files.mounted(u.Target)
+		r.Boot = s.boot
+	})
+}
+
+// setSize changes the recorded size of a volume that a pod uses, and returns the new one.
+func (s *store) setSize(k key, to func(has int64) int64) (int64, error) {
+	rec := s.get(k)
+	if rec == nil {
+		return 0, fmt.Errorf("CSI volume %s is not on this node any more", k)
+	}
+	size := to(rec.Size)
+	if size == rec.Size {
+		return size, nil
+	}
+	err := s.update(k, surviveCrash, func(r *record) {
+		size = to(r.Size)
+		r.Size = size
+	})
+	return size, err
 }
 
 // write puts a record on disk. Failures to persist a change that a power failure may lose are only logged: a stale

@@ -17,7 +17,7 @@ import (
 // Unpublish unpublishes a volume for a pod, by a name that Used returned, and ends the use. After the last use the
 // volume is unstaged in the background. The containers of the pod must have ended.
 func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
-	unlock, err := c.locks.Lock(ctx, useID(pod, name))
+	unlock, err := c.uses.Lock(ctx, useID(pod, name))
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,6 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 	if err := c.files.removeTarget(rec, u); err != nil {
 		return err
 	}
-	release, err := c.locks.Lock(ctx, k.String())
-	if err != nil {
-		return err
-	}
-	defer release()
 	if err := c.records.update(k, surviveCrash, func(r *record) { delete(r.Uses, id) }); err != nil {
 		return err
 	}
@@ -84,16 +79,20 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 }
 
 func (c *CSI) unpublishCall(ctx context.Context, k key, pod types.UID, u *use) error {
+	lock, err := c.calls.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
 	d, done, err := c.drivers.get(ctx, k.driver, pod)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_, err = call(ctx, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{
+	return change(ctx, lock, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{
 		VolumeId:   k.handle,
 		TargetPath: c.files.abs(u.Target),
 	})
-	return err
 }
 
 // removeTarget removes the directories and links around a target. The driver should have removed the target itself; an
@@ -194,22 +193,22 @@ func (c *CSI) pause(k key, wait time.Duration) {
 
 // unstage unstages a volume, unless a pod uses it.
 func (c *CSI) unstage(ctx context.Context, k key) error {
-	unlock, err := c.locks.Lock(ctx, k.String())
+	lock, err := c.calls.lock(ctx, k)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.release()
 	rec := c.records.get(k)
 	if rec == nil || len(rec.Uses) > 0 {
 		return nil
 	}
-	return c.takeDown(ctx, rec)
+	return c.takeDown(ctx, lock, rec)
 }
 
 // takeDown unstages a volume that no pod uses, and records that. The caller holds the volume's lock.
-func (c *CSI) takeDown(ctx context.Context, rec *record) error {
+func (c *CSI) takeDown(ctx context.Context, lock *callLock, rec *record) error {
 	if rec.Stage != none {
-		if err := c.unstageCall(ctx, rec); err != nil {
+		if err := c.unstageCall(ctx, lock, rec); err != nil {
 			return err
 		}
 	}
@@ -219,7 +218,7 @@ func (c *CSI) takeDown(ctx context.Context, rec *record) error {
 	return c.records.update(rec.key(), surviveCrash, func(r *record) { r.Stage = none })
 }
 
-func (c *CSI) unstageCall(ctx context.Context, rec *record) error {
+func (c *CSI) unstageCall(ctx context.Context, lock *callLock, rec *record) error {
 	d, done, err := c.drivers.get(ctx, rec.Driver, "")
 	if err != nil {
 		return err
@@ -231,9 +230,8 @@ func (c *CSI) unstageCall(ctx context.Context, rec *record) error {
 	if err := c.records.update(rec.key(), survivePowerLoss, func(r *record) { r.Stage = intent }); err != nil {
 		return err
 	}
-	_, err = call(ctx, d, "NodeUnstageVolume", d.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{
+	return change(ctx, lock, d, "NodeUnstageVolume", d.node.NodeUnstageVolume, &csipb.NodeUnstageVolumeRequest{
 		VolumeId:          rec.Handle,
 		StagingTargetPath: c.files.abs(rec.Staging),
 	})
-	return err
 }

@@ -15,21 +15,22 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
 	}
-	unlock, err := c.locks.Lock(ctx, v.key().String())
+	id := useID(pod, v.Name)
+	if rec := c.records.get(v.key()); rec != nil && rec.Uses[id] != nil {
+		return c.setAttached(v)
+	}
+	lock, err := c.calls.lock(ctx, v.key())
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	rec, id := c.records.get(v.key()), useID(pod, v.Name)
-	if rec != nil && rec.Uses[id] != nil {
-		return c.setAttached(v)
-	}
+	defer lock.release()
+	rec := c.records.get(v.key())
 	onePod := v.AccessMode == corev1.ReadWriteOncePod
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
 		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode "+
 			"and is already in use by another pod on this node", v.Name)
 	}
-	if err := c.checkMode(ctx, rec, v); err != nil {
+	if err := c.checkMode(ctx, lock, rec, v); err != nil {
 		return err
 	}
 	err = c.records.update(v.key(), memoryOnly, func(r *record) {
@@ -49,7 +50,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 }
 
 // setAttached updates whether a volume in use has to be attached, and by what name: its CSIDriver may have been
-// replaced, and the controller manager detaches nothing that is in volumesInUse. The caller holds the volume's lock.
+// replaced, and the controller manager detaches nothing that is in volumesInUse.
 func (c *CSI) setAttached(v *Volume) error {
 	if rec := c.records.get(v.key()); rec.Attachable == v.Attachable && rec.named(v) {
 		return nil
@@ -63,7 +64,7 @@ func (c *CSI) setAttached(v *Volume) error {
 // checkMode prepares a volume for a new use, which needs it with its SELinux label and volumeMode. The label is a mount
 // option: a volume that is staged with another one is unstaged, unless a pod uses it or may do so. The caller holds the
 // volume's lock.
-func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) error {
+func (c *CSI) checkMode(ctx context.Context, lock *callLock, rec *record, v *Volume) error {
 	used := !c.records.isUnused(v.key())
 	switch {
 	case rec == nil, rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
@@ -73,7 +74,7 @@ func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) error {
 	case used:
 		return &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
 	}
-	if err := c.takeDown(ctx, rec); err != nil {
+	if err := c.takeDown(ctx, lock, rec); err != nil {
 		return fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+
 			"with another SELinux label or volumeMode: %w", v.Name, err)
 	}
@@ -83,7 +84,7 @@ func (c *CSI) checkMode(ctx context.Context, rec *record, v *Volume) error {
 // leaveAttachment unstages a volume that was detached from this node and attached again since it was staged, as happens
 // to a node that was cut off: the device that is staged has gone. Pods that have the volume from then must have
 // ended. The caller holds the volume's lock.
-func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) error {
+func (c *CSI) leaveAttachment(ctx context.Context, lock *callLock, pod types.UID, v *Volume) error {
 	rec := c.records.get(v.key())
 	if !rec.attachedAgain(v, c.cfg.BootID) {
 		return nil
@@ -94,7 +95,7 @@ func (c *CSI) leaveAttachment(ctx context.Context, pod types.UID, v *Volume) err
 				"waiting for pod %s, which has used it before", v.Name, u.Pod)
 		}
 	}
-	if err := c.takeDown(ctx, rec); err != nil {
+	if err := c.takeDown(ctx, lock, rec); err != nil {
 		return fmt.Errorf("unstage what was staged before volume %q was attached again: %w", v.Name, err)
 	}
 	return nil

@@ -22,7 +22,7 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 		}
 		return d.csi.Expand(ctx, d.Pod.UID, d.volume, size, secrets)
 	}
-	has, err := d.csi.Size(ctx, d.volume, claim.PVC.Status.Capacity.Storage().Value())
+	has, err := d.csi.Size(d.volume, claim.PVC.Status.Capacity.Storage().Value())
 	if err != nil {
 		return err
 	}

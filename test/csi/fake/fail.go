@@ -18,8 +18,9 @@ import (
 )
 
 // A failpoint is a file fail/<method> in the state directory: "WHAT" or "WHAT TIMES". WHAT is the name of a gRPC code
-// ("Internal"), "hang" until the file is gone or the caller gives up, or "die" to end the process; with "after:" before
-// it, it happens when the call has had its effect. Without TIMES it stays until the file is removed.
+// ("Internal"), "hang" until the file is gone or the caller gives up, "busy" until the file is gone whatever the caller
+// does, or "die" to end the process; with "after:" before it, it happens when the call has had its effect. Without
+// TIMES it stays until the file is removed.
 
 // Fail sets a failpoint; times 0 is until Heal.
 func Fail(state, method, what string, times int) error {
@@ -89,6 +90,7 @@ func (j *journal) begin(method, id string, flags []string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.busy[id] {
+		j.refused++
 		return false
 	}
 	j.busy[id] = true
@@ -126,6 +128,8 @@ func (d *Driver) act(ctx context.Context, method, what string) error {
 		return nil
 	case "die":
 		os.Exit(3)
+	case "busy":
+		return d.act(context.WithoutCancel(ctx), method, "hang")
 	case "hang":
 		for {
 			select {

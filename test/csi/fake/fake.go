@@ -65,6 +65,8 @@ type journal struct {
 	calls []string
 	flags map[string][]string // the mount flags of the last call, by "Method volume"
 	busy  map[string]bool     // volumes with a call under way
+	// refused counts the calls for such volumes.
+	refused int
 }
 
 // Start serves a driver, and registers it, until Close.
@@ -111,6 +113,13 @@ func (j *journal) Calls() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append([]string(nil), j.calls...)
+}
+
+// Refused counts the calls that were refused because another one for their volume was under way.
+func (j *journal) Refused() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.refused
 }
 
 // MountFlags are those that came with the last call of a method for a volume.
