@@ -282,7 +282,8 @@ func TestNoStaging(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestPrepare checks that Prepare runs once, before the volume counts as published; a failure has it run again.
+// TestPrepare checks that Prepare runs once, before the volume counts as published; a failure has it run again, and so
+// does a driver that is called again.
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -306,6 +307,11 @@ func TestPrepare(t *testing.T) {
 	w.publish("pod-1", v)
 	if runs != 2 {
 		t.Errorf("after a restart: got it prepared again, want it left")
+	}
+	v.Republish = true
+	w.publish("pod-1", v)
+	if runs != 3 {
+		t.Errorf("published again: got it prepared %d times, want 3: its driver may have made new files", runs)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()

@@ -169,13 +169,16 @@ func (c *CSI) staged(ctx context.Context, k key) bool {
 // publish publishes the volume for one pod.
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
-	if err := c.publishCall(ctx, d, k, id, v, again); err != nil || again {
+	if err := c.publishCall(ctx, d, k, id, v, again); err != nil {
 		return err
 	}
 	if v.Prepare != nil && !v.Block && !d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		if err := v.Prepare(ctx, c.records.target(pod, v)); err != nil {
 			return err
 		}
+	}
+	if again {
+		return nil
 	}
 	return c.records.mark(k, id, done)
 }

@@ -43,8 +43,8 @@ type Volume struct {
 	FSGroup *int64
 	// Republish calls NodePublishVolume even if the volume is published (requiresRepublish of its CSIDriver).
 	Republish bool
-	// Prepare prepares a newly published volume for containers; path is where it is published. Nil: nothing to do. It
-	// is not called for drivers that set FSGroup themselves.
+	// Prepare prepares a volume for containers after each NodePublishVolume; path is where it is published. Nil: nothing
+	// to do. It is not called for drivers that set FSGroup themselves.
 	Prepare func(ctx context.Context, path string) error
 }
 
