@@ -82,7 +82,7 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 	if sc := d.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		v.FSGroup = sc.FSGroup
 		if setsGroup(v, d.pv, *spec.FSGroupPolicy) {
-			v.Prepare = func(ctx context.Context, path string) error { return d.cfg.Pods.Own(ctx, d.Pod, path) }
+			v.Prepare = d.own
 		}
 	}
 	err = d.Limit(ctx, func() (err error) {
@@ -90,6 +90,17 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 		return err
 	})
 	return p, err
+}
+
+// own gives the files of a published volume to the pod's fsGroup. Pods with different groups take turns: the last one
+// has all files.
+func (d *driven) own(ctx context.Context, path string) error {
+	unlock, err := d.alone.Lock(ctx, string(csi.UniqueName(d.volume.Driver, d.volume.Handle)))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.cfg.Pods.Own(ctx, d.Pod, path)
 }
 
 // setsGroup reports whether the agent gives the files of a volume to the pod's fsGroup, by the policy of its driver. pv

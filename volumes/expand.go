@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/storage"
@@ -15,6 +16,43 @@ import (
 
 // expandCSI has the driver grow a volume if its claim asks the node for that, or if another node has grown it.
 func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
+	size, _, err := d.growth(claim)
+	if err != nil || size == nil {
+		return err
+	}
+	return d.oneByOne(ctx, claim, d.growCSI)
+}
+
+// growth returns the size to which the driver has to grow a volume, nil if it does not have to, and whether that is
+// because another node has grown it.
+func (d *driven) growth(claim *storage.Claim) (size *resource.Quantity, elsewhere bool, err error) {
+	has, err := d.csi.Size(d.volume, claim.PVC.Status.Capacity.Storage().Value())
+	if err != nil {
+		return nil, false, err
+	}
+	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
+		return size, true, nil
+	}
+	return claim.Growth(), false, nil
+}
+
+// oneByOne expands a volume while no other step does, with the claim as it is then: a step for another pod may have
+// expanded the volume.
+func (m *mounting) oneByOne(ctx context.Context, claim *storage.Claim,
+	expand func(context.Context, *storage.Claim) error) error {
+	unlock, err := m.alone.Lock(ctx, claim.PV.Name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, _, err := m.claim(ctx)
+	if err != nil || now.PV.Name != claim.PV.Name {
+		return err
+	}
+	return expand(ctx, now)
+}
+
+func (d *driven) growCSI(ctx context.Context, claim *storage.Claim) error {
 	grow := func(ctx context.Context, size int64) error {
 		secrets, err := d.secret(ctx, claim.PV.Spec.CSI.NodeExpandSecretRef)
 		if err != nil {
@@ -22,11 +60,11 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 		}
 		return d.csi.Expand(ctx, d.Pod.UID, d.volume, size, secrets)
 	}
-	has, err := d.csi.Size(d.volume, claim.PVC.Status.Capacity.Storage().Value())
+	size, elsewhere, err := d.growth(claim)
 	if err != nil {
 		return err
 	}
-	if size := claim.GrowthElsewhere(has); size != nil && !d.volume.ReadOnly {
+	if elsewhere {
 		return d.grow(ctx, claim, size.Value(), grow) // the claim's status shows the new size already
 	}
 	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
@@ -34,8 +72,13 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 
 // expandLocal grows the file system of a local device to the size of the device if its claim asks the node for that.
 func (m *mounting) expandLocal(ctx context.Context, claim *storage.Claim, p podfs.Persistent) error {
+	if claim.Growth() == nil {
+		return nil
+	}
 	grow := func(ctx context.Context, _ int64) error { return m.cfg.Pods.Grow(ctx, p) }
-	return m.expand(ctx, claim, p.ReadOnly, grow)
+	return m.oneByOne(ctx, claim, func(ctx context.Context, now *storage.Claim) error {
+		return m.expand(ctx, now, p.ReadOnly, grow)
+	})
 }
 
 // expand grows a volume if its claim asks the node for that, and writes the result into the claim's status.

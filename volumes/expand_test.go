@@ -1,15 +1,18 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/test/csi/fake"
@@ -141,4 +144,95 @@ func TestExpandInUse(t *testing.T) {
 		t.Errorf("got the reasons %q, want that of the driver", m.notGrown)
 	}
 	m.takeDown(t, pod.UID)
+}
+
+// growing is a node with a claim that asks to be expanded, whose status changes as that of the API server does.
+type growing struct {
+	*migration
+	mu    sync.Mutex
+	reads int
+}
+
+func (g *growing) Claim(context.Context, *corev1.Pod, *corev1.Volume) (*storage.Claim, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reads++
+	return &storage.Claim{PVC: g.claim.PVC.DeepCopy(), PV: g.claim.PV}, nil
+}
+
+func (g *growing) readsSoFar() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reads
+}
+
+// Growing notes the new status, of an old claim as little as the API server.
+func (g *growing) Growing(_ context.Context, c *storage.Claim) error {
+	return g.change(c, func(s *corev1.PersistentVolumeClaimStatus) {
+		s.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizeInProgress,
+		}
+	})
+}
+
+func (g *growing) Grown(_ context.Context, c *storage.Claim, size resource.Quantity) error {
+	return g.change(c, func(s *corev1.PersistentVolumeClaimStatus) {
+		s.AllocatedResourceStatuses = nil
+		s.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
+	})
+}
+
+func (g *growing) change(c *storage.Claim, do func(*corev1.PersistentVolumeClaimStatus)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.PVC.ResourceVersion != g.claim.PVC.ResourceVersion {
+		return errors.New("the object has been modified")
+	}
+	pvc := g.claim.PVC.DeepCopy()
+	pvc.ResourceVersion += "+"
+	do(&pvc.Status)
+	g.claim.PVC, c.PVC = pvc, pvc
+	return nil
+}
+
+// TestTwoPodsExpandOneVolume checks that a volume of two pods that look for an expansion at the same time is expanded
+// once, and that none of them has an error.
+func TestTwoPodsExpandOneVolume(t *testing.T) {
+	g := &growing{migration: newMigration(t)}
+	g.bind()
+	g.manager.cfg.Cluster = g
+	mount := func(uid types.UID) error {
+		r := lunRequest(claimVolume)
+		r.Pod.UID = uid
+		_, err := g.manager.Mount(t.Context(), r, nil)
+		return err
+	}
+	if err := errors.Join(mount("uid"), mount("uid-2")); err != nil {
+		t.Fatal(err)
+	}
+	g.askToGrow()
+	if err := fake.Fail(filepath.Join(g.Dir, "state"), "NodeExpandVolume", "busy", 0); err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	look := func(uid types.UID) {
+		if err := mount(uid); err != nil {
+			t.Errorf("pod %s: %v", uid, err)
+		}
+	}
+	calls := func() int { return strings.Count(strings.Join(g.driver.Calls(), "\n"), "NodeExpandVolume") }
+	both.Go(func() { look("uid") })
+	g.Until("the volume is being expanded", func() bool { return calls() == 1 })
+	before := g.readsSoFar()
+	both.Go(func() { look("uid-2") })
+	g.Until("the second pod has read the claim", func() bool { return g.readsSoFar() > before })
+	if err := fake.Heal(filepath.Join(g.Dir, "state"), "NodeExpandVolume"); err != nil {
+		t.Fatal(err)
+	}
+	both.Wait()
+	if calls() != 1 {
+		t.Errorf("got the calls %q, want one expansion", g.driver.Calls())
+	}
+	g.unmount(t, "uid-2")
+	g.takeDown(t, "uid")
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/plugins"
@@ -59,6 +60,8 @@ type Manager struct {
 	cfg    Config
 	csi    *csi.CSI
 	tokens tokens
+	// alone are locks of volumes: one step at a time gives the files of a volume to a group, or expands it.
+	alone keylock.Keyed
 }
 
 // New reads the records of volumes that are on the node. Run starts the work.

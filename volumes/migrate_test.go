@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -52,8 +53,9 @@ type migration struct {
 	manager *Manager
 	driver  *fake.Driver
 	id      string
-	// attached is the volume whose attachment was asked for, as driver and handle.
-	attached string
+	// attached is the volume whose attachment was asked for last, as driver and handle.
+	attached  string
+	attaching sync.Mutex
 	// notGrown are the reasons why a volume did not grow.
 	notGrown []string
 	// events are the objects and reasons of the events.
@@ -71,6 +73,8 @@ func (m *migration) NotGrown(_ context.Context, _ *storage.Claim, cause error, _
 
 func (m *migration) Attached(_ context.Context, _ types.UID, name corev1.UniqueVolumeName, driver, handle string) (
 	storage.Attachment, error) {
+	m.attaching.Lock()
+	defer m.attaching.Unlock()
 	m.attached = driver + " " + handle
 	if name != csi.UniqueName(driver, handle) {
 		return storage.Attachment{}, errors.New("the volume has the name " + string(name))
@@ -158,8 +162,8 @@ func (m *migration) check(t *testing.T, v *corev1.Volume, readOnly bool) {
 	m.takeDown(t, pod.UID)
 }
 
-// takeDown takes down the volume of a pod.
-func (m *migration) takeDown(t *testing.T, pod types.UID) {
+// unmount unmounts the volume of a pod.
+func (m *migration) unmount(t *testing.T, pod types.UID) {
 	t.Helper()
 	all, err := m.manager.List(pod)
 	if err != nil || len(all) != 1 {
@@ -168,6 +172,12 @@ func (m *migration) takeDown(t *testing.T, pod types.UID) {
 	if err := m.manager.Unmount(t.Context(), pod, all[0]); err != nil {
 		t.Error(err)
 	}
+}
+
+// takeDown takes down the volume of the last pod that has it.
+func (m *migration) takeDown(t *testing.T, pod types.UID) {
+	t.Helper()
+	m.unmount(t, pod)
 	m.Until("the volume is unstaged", func() bool {
 		staged, err := filepath.Glob(filepath.Join(m.Dir, "plugins/kubernetes.io/csi", ebs, "*"))
 		return err == nil && len(staged) == 0
