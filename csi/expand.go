@@ -28,6 +28,10 @@ func (c *CSI) Size(v *Volume, size int64) (int64, error) {
 	return c.records.setSize(v.key(), func(has int64) int64 { return cmp.Or(has, size) })
 }
 
+// Refuses reports whether the driver of a volume has refused to expand it to a size because it is in use. That is
+// forgotten when no pod uses the volume any more.
+func (c *CSI) Refuses(v *Volume, size int64) bool { return c.records.refuses(v.key(), size) }
+
 // Expand has a driver grow a published volume to a size in bytes. After an error other than *ExpandError the volume may
 // have grown or not.
 func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, secrets map[string]string) error {
@@ -71,6 +75,7 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 	switch status.Code(err) {
 	case codes.FailedPrecondition:
 		e.InUse = true
+		c.records.refuse(v.key(), size)
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
 		e.Never = true
 	}

@@ -38,6 +38,8 @@ type volume struct {
 	fresh bool
 	// kept: it was there when the process began, so a hidden use may be one of it. It is not unstaged while there is one.
 	kept bool
+	// refused is the size that its driver has refused because the volume is in use; 0: none. store.mu guards it.
+	refused int64
 	// lines of the journal that this process has written; store.writing guards it.
 	lines int
 }
@@ -94,6 +96,21 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 		s.changed()
 	}
 	return nil
+}
+
+// refuse notes that a driver has refused to expand a volume in use to a size.
+func (s *store) refuse(k key, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.volumes[k].refused = size
+}
+
+// refuses reports whether a driver has refused that.
+func (s *store) refuses(k key, size int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.volumes[k]
+	return v != nil && v.refused == size
 }
 
 // mark records the progress of publishing for one pod.

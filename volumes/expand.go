@@ -20,6 +20,9 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 	if err != nil || size == nil {
 		return err
 	}
+	if d.Refresh && !claim.Overtaken() && d.csi.Refuses(d.volume, size.Value()) {
+		return nil // the mount for another pod tries it again
+	}
 	return d.oneByOne(ctx, claim, d.growCSI)
 }
 

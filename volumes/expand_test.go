@@ -146,6 +146,44 @@ func TestExpandInUse(t *testing.T) {
 	m.takeDown(t, pod.UID)
 }
 
+// TestRefusedExpansion checks that a driver that cannot expand a volume in use is not asked again and again for the
+// same size, but for another pod, and if the claim asks for another size: its control plane waits for that.
+func TestRefusedExpansion(t *testing.T) {
+	m := newMigration(t)
+	m.askToGrow()
+	if err := fake.Fail(filepath.Join(m.Dir, "state"), "NodeExpandVolume", "FailedPrecondition", 0); err != nil {
+		t.Fatal(err)
+	}
+	pvc := m.claim.PVC
+	for _, c := range []struct {
+		what, asked, size string
+		pod               types.UID
+		refresh           bool
+		calls             int
+	}{
+		{"mount", "2Gi", "2Gi", "uid", false, 1},
+		{"refresh", "2Gi", "2Gi", "uid", true, 1},
+		{"mount for another pod", "2Gi", "2Gi", "uid-2", false, 2},
+		{"refresh for another pod", "2Gi", "2Gi", "uid-2", true, 2},
+		{"the claim asks for another size", "3Gi", "2Gi", "uid", true, 3},
+		{"the volume has another size", "3Gi", "3Gi", "uid", true, 4},
+		{"refresh with that size", "3Gi", "3Gi", "uid", true, 4},
+	} {
+		pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.asked)}
+		m.claim.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.size)}
+		r := lunRequest(claimVolume)
+		r.Pod.UID, r.Refresh = c.pod, c.refresh
+		if _, err := m.manager.Mount(t.Context(), r, nil); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		if n := len(m.notGrown); n != c.calls {
+			t.Errorf("%s: got %d refusals so far, want %d", c.what, n, c.calls)
+		}
+	}
+	m.unmount(t, "uid-2")
+	m.takeDown(t, "uid")
+}
+
 // growing is a node with a claim that asks to be expanded, whose status changes as that of the API server does.
 type growing struct {
 	*migration

@@ -100,7 +100,7 @@ func (s *Storage) NotGrown(ctx context.Context, c *Claim, cause error, never boo
 		"lastTransitionTime": metav1.NewTime(time.Now()),
 	}}}
 	switch {
-	case never, c.overtaken():
+	case never, c.Overtaken():
 		status["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
 	case c.failed(cause):
 		return nil
@@ -116,8 +116,8 @@ func (c *Claim) failed(cause error) bool {
 	})
 }
 
-// overtaken reports whether the claim requests another size than the one of the expansion in progress.
-func (c *Claim) overtaken() bool {
+// Overtaken reports whether the claim requests another size than the one of the expansion in progress.
+func (c *Claim) Overtaken() bool {
 	return !c.PVC.Spec.Resources.Requests[corev1.ResourceStorage].Equal(c.PV.Spec.Capacity[corev1.ResourceStorage])
 }
 
