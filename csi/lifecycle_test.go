@@ -205,6 +205,39 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestTakeOverWhileKubeletWorks checks that a volume that a kubelet may not have set up wholly is published and
+// prepared for a pod without containers, as it would be after a restart of the kubelet, once.
+func TestTakeOverWhileKubeletWorks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v, runs := w.volume("a"), 0
+	v.Prepare = func(context.Context, string) error { runs++; return nil }
+	w.publish("pod-1", v)
+	w.publish("pod-2", v)
+	w.Kill()
+	if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	w.publish("pod-2", v)
+	if runs != 2 || w.calls("NodePublishVolume") != 2 {
+		t.Errorf("a pod with containers: got it prepared %d times and the calls %q, want no further one",
+			runs, w.driver.Calls())
+	}
+	v.Unstarted = true
+	for range 2 {
+		w.publish("pod-1", v)
+		if runs != 3 || w.calls("NodePublishVolume") != 3 {
+			t.Errorf("a pod without containers: got it prepared %d times and the calls %q, want it once more",
+				runs, w.driver.Calls())
+		}
+		w.restart()
+	}
+	w.unpublish("pod-1", v)
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
 // TestOnePod checks that ReadWriteOncePod keeps a second pod out.
 func TestOnePod(t *testing.T) {
 	t.Parallel()
@@ -387,7 +420,7 @@ func TestStageSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v, reads := w.volume("a"), 0
-	v.StageSecrets = func(context.Context) (map[string]string, error) {
+	v.Secrets.Stage = func(context.Context) (map[string]string, error) {
 		if reads++; reads == 1 {
 			return nil, errors.New("no such secret")
 		}
@@ -414,7 +447,7 @@ func TestSlowStageSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
-	v.StageSecrets = func(ctx context.Context) (map[string]string, error) {
+	v.Secrets.Stage = func(ctx context.Context) (map[string]string, error) {
 		bound, cancel := context.WithTimeout(ctx, waittest.Limit)
 		defer cancel()
 		other := w.volume("a")
@@ -430,8 +463,8 @@ func TestSecretsStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
-	v.PublishSecrets = map[string]string{"key": "hush"}
-	v.StageSecrets = func(context.Context) (map[string]string, error) { return v.PublishSecrets, nil }
+	v.Secrets.Publish = map[string]string{"key": "hush"}
+	v.Secrets.Stage = func(context.Context) (map[string]string, error) { return v.Secrets.Publish, nil }
 	v.PublishAttributes = map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": "hush"}
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
 		w.fail(method, "Internal", 1)

@@ -74,15 +74,15 @@ func (c *CSI) keep(ctx context.Context, pod types.UID, v *Volume) (Published, er
 }
 
 // Has reports whether a volume is certainly published for a pod, by the record and, if there is a mount, by the kernel
-// and the mounted file system. Then Publish needs no secrets, no attachment and no driver, unless the driver requires
-// republishing.
+// and the mounted file system. What a kubelet has published counts if the pod has started since. Then Publish needs no
+// secrets, no attachment and no driver, unless the driver requires republishing.
 func (c *CSI) Has(ctx context.Context, pod types.UID, v *Volume) bool {
 	rec := c.records.get(v.key())
 	if rec == nil || rec.Boot != c.cfg.BootID {
 		return false
 	}
 	u := rec.Uses[useID(pod, v.Name)]
-	if u == nil || u.Publish != done {
+	if u == nil || u.Publish != done || u.Found && v.Unstarted {
 		return false
 	}
 	if u.Mounted {
@@ -216,7 +216,7 @@ func (c *CSI) publishRequest(
 		TargetPath:       c.files.abs(target),
 		VolumeCapability: d.capability(v, rec.SELinux),
 		Readonly:         v.ReadOnly,
-		Secrets:          v.PublishSecrets,
+		Secrets:          v.Secrets.Publish,
 		VolumeContext:    map[string]string{},
 	}
 	if !v.Ephemeral && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {

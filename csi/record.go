@@ -55,6 +55,9 @@ type use struct {
 	Publish state  `json:"publish,omitempty"`
 	// Mounted: there was a mount at the target, so the kernel knows whether it still is there.
 	Mounted bool `json:"mounted,omitempty"`
+	// Found: only the mount of a kubelet says that it is published. The kubelet may have been interrupted before it had
+	// prepared the volume.
+	Found bool `json:"found,omitempty"`
 }
 
 func (r *record) key() key { return key{r.Driver, r.Handle} }

@@ -182,7 +182,8 @@ func (r *recovery) addUse(d volData, pod types.UID, v *Volume) {
 	rec.Attachment = ""
 	u := &use{Pod: pod, Name: v.Name, Target: layoutOf(d.Driver).target(pod, v, rec.Staging), Publish: intent}
 	if r.files.mounted(u.Target) {
-		u.Publish, u.Mounted = done, true
+		u.Publish = done
+		u.Mounted, u.Found = true, true
 	}
 	rec.Uses[useID(pod, v.Name)] = u
 }

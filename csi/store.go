@@ -121,7 +121,8 @@ func (s *store) mark(k key, id string, to state) error {
 	}
 	return s.update(k, must, func(r *record) {
 		u := r.Uses[id]
-		u.Publish, u.Mounted = to, to == done && s.files.mounted(u.Target)
+		u.Publish, u.Found = to, false
+		u.Mounted = to == done && s.files.mounted(u.Target)
 		r.Boot = s.boot
 	})
 }

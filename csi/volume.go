@@ -35,17 +35,23 @@ type Volume struct {
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
 	Attachment                    Attachment
-	// StageSecrets returns the secrets for NodeStageVolume. It is called before that alone. Nil: none. Secrets are never
-	// logged and never written to disk.
-	StageSecrets   func(ctx context.Context) (map[string]string, error)
-	PublishSecrets map[string]string
+	Secrets                       Secrets
 	// FSGroup is for drivers that set the group themselves (VOLUME_MOUNT_GROUP).
 	FSGroup *int64
+	// Unstarted: the pod has had no container yet. Then a kubelet may not have ended its work on the volume.
+	Unstarted bool
 	// Republish calls NodePublishVolume even if the volume is published (requiresRepublish of its CSIDriver).
 	Republish bool
 	// Prepare prepares a volume for containers after each NodePublishVolume; path is where it is published. Nil: nothing
 	// to do. It is not called for drivers that set FSGroup themselves.
 	Prepare func(ctx context.Context, path string) error
+}
+
+// Secrets are those for calls to the driver of a volume. They are never logged and never written to disk.
+type Secrets struct {
+	// Stage returns those for NodeStageVolume. It is called before that alone. Nil: none.
+	Stage   func(ctx context.Context) (map[string]string, error)
+	Publish map[string]string
 }
 
 // Attachment is the attachment of a volume to the node.
@@ -85,10 +91,10 @@ func (k key) String() string { return k.driver + "^" + k.handle }
 func (v *Volume) key() key { return key{v.Driver, v.Handle} }
 
 func (v *Volume) stageSecrets(ctx context.Context) (map[string]string, error) {
-	if v.StageSecrets == nil {
+	if v.Secrets.Stage == nil {
 		return nil, nil
 	}
-	return v.StageSecrets(ctx)
+	return v.Secrets.Stage(ctx)
 }
 
 // UniqueName is the volume's name in volumesInUse and volumesAttached of the Node's status.

@@ -79,8 +79,8 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 		}
 		v.Attachment = csi.Attachment{UID: at.UID, Context: at.Context}
 	}
-	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
-	v.PublishSecrets, err = d.secret(ctx, s.NodePublishSecretRef)
+	v.Secrets.Stage = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
+	v.Secrets.Publish, err = d.secret(ctx, s.NodePublishSecretRef)
 	return err
 }
 
@@ -134,7 +134,7 @@ func (m *mounting) mountInline(ctx context.Context) (Mounted, error) {
 	d := &driven{mounting: m, driver: driver, volume: v}
 	d.prepare = func(ctx context.Context) (err error) {
 		if ref := s.NodePublishSecretRef; ref != nil {
-			v.PublishSecrets, err = m.cfg.Cluster.Secret(ctx, m.Pod.Namespace, ref.Name)
+			v.Secrets.Publish, err = m.cfg.Cluster.Secret(ctx, m.Pod.Namespace, ref.Name)
 		}
 		return err
 	}

@@ -29,6 +29,7 @@ type driven struct {
 // mount has the driver mount the volume, unless that is done.
 func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, err error) {
 	v := d.volume
+	v.Unstarted = d.Unstarted
 	published := d.csi.Has(ctx, d.Pod.UID, v)
 	if d.pv != nil && !published { // a mounted volume keeps its label
 		if v.SELinuxLabel, err = d.seLinuxLabel(); err != nil {
@@ -166,7 +167,7 @@ func (d *driven) addTokens(ctx context.Context) error {
 	}
 	to := &d.volume.PublishAttributes
 	if *d.driver.Spec.ServiceAccountTokenInSecrets {
-		to = &d.volume.PublishSecrets
+		to = &d.volume.Secrets.Publish
 	}
 	added := map[string]string{}
 	maps.Copy(added, *to)

@@ -133,7 +133,7 @@ func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, 
 	if s.SecretRef == nil {
 		return errors.New("chapAuthSession is set, but no secretRef")
 	}
-	v.StageSecrets = func(ctx context.Context) (map[string]string, error) { return secret(ctx, s.SecretRef.Name) }
+	v.Secrets.Stage = func(ctx context.Context) (map[string]string, error) { return secret(ctx, s.SecretRef.Name) }
 	return nil
 }
 

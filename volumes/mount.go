@@ -31,6 +31,8 @@ type Request struct {
 	SELinux     SELinux
 	// Refresh: the volume is mounted, and the call refreshes it.
 	Refresh bool
+	// Unstarted: the runtime has no container of the pod.
+	Unstarted bool
 	// Limit runs a call that mounts, when few enough of them run.
 	Limit func(ctx context.Context, call func() error) error
 }

@@ -55,6 +55,7 @@ func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
 		Refresh:     t.Refresh,
+		Unstarted:   len(t.Instances) == 0,
 		Limit:       x.limiters.publish.do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
