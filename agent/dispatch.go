@@ -79,7 +79,7 @@ func (d *dispatcher) send(e *entry) {
 
 // orphan ends a pod that no source knows any more.
 func (d *dispatcher) orphan(e *entry) {
-	deadline := time.Now().Add(podutil.GracePeriod(e.source))
+	deadline := time.Now().Add(podstate.EndGrace(podutil.GracePeriod(e.source)))
 	stop := e.stop.Stricter(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: deadline})
 	if e.ordered && e.stop == stop {
 		return

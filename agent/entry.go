@@ -116,7 +116,8 @@ func stopOf(pod *corev1.Pod) *podstate.Stop {
 	if pod.DeletionTimestamp == nil {
 		return nil
 	}
-	return &podstate.Stop{Cause: podstate.StopDeleted, Deadline: time.Now().Add(podutil.GracePeriod(pod))}
+	deadline := time.Now().Add(podstate.EndGrace(podutil.GracePeriod(pod)))
+	return &podstate.Stop{Cause: podstate.StopDeleted, Deadline: deadline}
 }
 
 // hashes are the hashes of the pod's container specs, by name.

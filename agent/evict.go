@@ -24,7 +24,7 @@ type Eviction struct {
 func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 	return &podstate.Stop{
 		Cause:    podstate.StopEvicted,
-		Deadline: time.Now().Add(min(e.Grace, podutil.GracePeriod(pod))),
+		Deadline: time.Now().Add(podstate.EndGrace(min(e.Grace, podutil.GracePeriod(pod)))),
 		Reason:   e.Reason,
 		Message:  e.Message,
 		Own:      e.Own,

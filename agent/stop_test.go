@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -55,21 +56,41 @@ func TestGraceShortened(t *testing.T) {
 	})
 }
 
-// TestNoGrace checks that a pod that is deleted with no grace period still gets two seconds.
+// TestNoGrace checks that a pod that ends with no grace period gets one second for its preStop hook, and then two.
 func TestNoGrace(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
-		pod := apiPod("web", withPreStop)
-		w.run(pod)
-		w.sleep(time.Second)
-		w.delete(pod, 0)
-		if took := w.gone(pod); took != 2*time.Second {
-			t.Errorf("the pod went after %v, want 2s", took)
-		}
-		if n := w.runtime.Verbs()["ExecSync"]; n != 0 || len(w.eventsWith("FailedPreStopHook")) != 0 {
-			t.Errorf("the preStop hook ran %d times, want 0 and no event", n)
-		}
-	})
+	noGrace := func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }
+	for _, tt := range []struct {
+		name string
+		end  func(w *world, pod *corev1.Pod)
+		pod  *corev1.Pod
+	}{
+		{"deleted", func(w *world, pod *corev1.Pod) { w.delete(pod, 0) }, apiPod("web", withPreStop)},
+		{"removed", func(w *world, pod *corev1.Pod) { w.remove(pod.UID) }, apiPod("web", withPreStop, noGrace)},
+		{"evicted", func(w *world, pod *corev1.Pod) {
+			w.agent.Evict(w.t.Context(), pod.UID, agent.Eviction{Reason: "Evicted"})
+		}, apiPod("web", withPreStop)},
+		{"past its deadline", func(w *world, _ *corev1.Pod) { w.sleep(59 * time.Second) },
+			apiPod("web", withPreStop, noGrace, func(pod *corev1.Pod) {
+				pod.Spec.ActiveDeadlineSeconds = ptr(int64(60))
+			})},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+				w.commandsEnd(fake.ExecOutcome{Takes: time.Minute})
+				w.run(tt.pod)
+				w.sleep(time.Second)
+				tt.end(w, tt.pod)
+				w.sleep(2 * time.Second)
+				w.checkRunning("web/app#0")
+				w.sleep(time.Second)
+				w.checkRunning()
+				if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+					t.Errorf("the preStop hook ran %d times, want once", n)
+				}
+			})
+		})
+	}
 }
 
 // TestDeleteWhilePulling checks that a deletion cancels an image pull, and that the pod is gone at once.

@@ -32,7 +32,7 @@ type stopRecord struct {
 // stop returns the recorded stop for a cause, with what is left of the grace period. That is never more than the pod
 // has in all: the clock may have been set back.
 func (r *stopRecord) stop(pod *corev1.Pod, cause podstate.StopCause) *podstate.Stop {
-	left := min(time.Until(r.Deadline), podutil.GracePeriod(pod))
+	left := min(time.Until(r.Deadline), podstate.EndGrace(podutil.GracePeriod(pod)))
 	return &podstate.Stop{
 		Cause:    cause,
 		Deadline: time.Now().Add(left),

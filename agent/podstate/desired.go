@@ -69,6 +69,11 @@ type Stop struct {
 	Own bool
 }
 
+// EndGrace returns how long the containers of a pod that ends get, for the grace period that was asked for. It is at
+// least one second: without any time a preStop hook would not run, and an application would lose what it flushes there.
+// The kubelet gives this second to each end of a pod, but not to a container that only restarts.
+func EndGrace(asked time.Duration) time.Duration { return max(asked, time.Second) }
+
 // Is reports whether the pod must end for a cause; s is nil if it need not end.
 func (s *Stop) Is(cause StopCause) bool { return s != nil && s.Cause == cause }
 

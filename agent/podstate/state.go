@@ -218,7 +218,7 @@ func (s *State) effectiveStop() *Stop {
 // ownStop returns the stop for the remaining containers of a pod that ends by itself. They share one grace period,
 // which begins when the first of them is stopped.
 func (s *State) ownStop() *Stop {
-	deadline := s.Now.Add(podutil.GracePeriod(s.Pod))
+	deadline := s.Now.Add(EndGrace(podutil.GracePeriod(s.Pod)))
 	for _, slot := range s.Slots {
 		if slot.Last == nil {
 			continue
