@@ -61,8 +61,8 @@ type Stop struct {
 	Cause StopCause
 	// Deadline is when containers that still run are killed.
 	Deadline time.Time
-	// Reason and Message become part of the pod's status if the cause is StopEvicted, for example Evicted or
-	// Terminated.
+	// Reason and Message become part of the pod's status, for example Evicted or Terminated. Both are empty if only its
+	// source, or its own completion, ends the pod.
 	Reason  string
 	Message string
 	// Own: the pod itself is the cause, so its end does not count as a disruption by the node.
@@ -82,8 +82,8 @@ func (s *Stop) Fails() bool {
 	return s.Is(StopEvicted) && s.Reason != "" && s.Reason != ReasonPreempting
 }
 
-// Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. It returns s
-// itself if next is not stricter.
+// Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. If s has no
+// reason, that of an earlier deadline is taken, too. It returns s itself if next is not stricter.
 func (s *Stop) Stricter(next *Stop) *Stop {
 	switch {
 	case s == nil:
@@ -95,6 +95,10 @@ func (s *Stop) Stricter(next *Stop) *Stop {
 	merged.Cause = max(s.Cause, next.Cause)
 	if next.Deadline.Before(s.Deadline) {
 		merged.Deadline = next.Deadline
+		if s.Reason == "" {
+			merged.Reason, merged.Message = next.Reason, next.Message
+			merged.Own = next.Own
+		}
 	}
 	return &merged
 }
