@@ -83,7 +83,7 @@ kube: internal/backoff internal/latest internal/loglevel internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/keylock internal/latest internal/waiting
-kube/node: config host/machine host/topology kube/client kube/pod kube/watch
+kube/node: config host/machine host/topology kube/client kube/pod kube/poddir kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/poddir: kube/pluginname

@@ -77,7 +77,7 @@ func testConfig(t testing.TB) Config {
 		},
 		KubeletPort:    10250,
 		MachineRoot:    machineFiles(t),
-		RootDir:        t.TempDir(),
+		RootDir:        usedRoot(t),
 		MaxPods:        110,
 		MaxImages:      50,
 		KubeletVersion: "v1.36.3+nodelet.test",
@@ -126,6 +126,15 @@ func start(t *testing.T, api *fakeAPI, change func(*Config)) *bed {
 	go func() { defer close(done); b.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return b
+}
+
+// usedRoot returns a root directory with the directory of a pod.
+func usedRoot(t testing.TB) string {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "pods", "uid"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root
 }
 
 // setRuntime is an answer of the runtime, which lists its pods, too.

@@ -283,17 +283,26 @@ func TestAdvertisedResource(t *testing.T) {
 }
 
 // TestReinstalledMachine checks that the devices of an earlier installation are not offered: pods that get some would
-// be refused. What the device plugins have registered counts.
+// be refused, or start without them. What the device plugins have registered counts.
 func TestReinstalledMachine(t *testing.T) {
-	for id, want := range map[string]int64{"0123456789abcdef0123456789abcdef": 2, "another": 0, "": 2} {
+	const same = "0123456789abcdef0123456789abcdef"
+	for _, tt := range []struct {
+		id      string
+		emptied bool
+		want    int64
+	}{{same, false, 2}, {"another", false, 0}, {"", false, 2}, {same, true, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			api := &fakeAPI{}
 			n := existing(corev1.ConditionTrue)
-			n.Status.NodeInfo.MachineID = id
+			n.Status.NodeInfo.MachineID = tt.id
 			n.Status.Capacity["example.com/gpu"] = resource.MustParse("8")
 			n.Status.Allocatable["example.com/gpu"] = resource.MustParse("8")
 			api.store(n)
-			b := start(t, api, nil)
+			b := start(t, api, func(c *Config) {
+				if tt.emptied {
+					c.RootDir = t.TempDir()
+				}
+			})
 			devices := corev1.ResourceList{"example.com/gpu": resource.MustParse("4")}
 			b.SetDevices(devices, devices)
 			b.setRuntime(readyRuntime)
@@ -301,9 +310,16 @@ func TestReinstalledMachine(t *testing.T) {
 			st := api.get().Status
 			for _, list := range []corev1.ResourceList{st.Capacity, st.Allocatable, b.Allocatable()} {
 				dongles, gpus := list["example.com/dongle"], list["example.com/gpu"]
-				if dongles.Value() != want || gpus.Value() != 4 {
-					t.Errorf("machine ID %q before: got %v, want %d dongles and 4 gpus", id, list, want)
+				if dongles.Value() != tt.want || gpus.Value() != 4 {
+					t.Errorf("%+v: got %v, want %d dongles and 4 gpus", tt, list, tt.want)
 				}
+			}
+			other := existing(corev1.ConditionTrue)
+			other.UID, other.Status.NodeInfo = "new", st.NodeInfo
+			api.store(other)
+			settle(time.Minute)
+			if dongles := api.get().Status.Allocatable["example.com/dongle"]; dongles.Value() != 2 {
+				t.Errorf("%+v: another object: got %v dongles, want 2", tt, dongles.Value())
 			}
 		})
 	}

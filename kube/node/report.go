@@ -23,6 +23,7 @@ import (
 type reportState struct {
 	started     time.Time
 	reconciled  bool      // labels and annotations of the existing object have been updated
+	emptyRoot   bool      // an installation that has run no pod yet; false once the first status was sent
 	nextReport  time.Time // when to send the status even if nothing has changed; zero: now
 	failed      int       // failed attempts to send in a row
 	retryAt     time.Time // the earliest time of the next attempt after a failure
@@ -199,7 +200,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	}
 	r.sent.note(now, nil, nil)
 	r.state.failed, r.state.retryAt = 0, time.Time{}
-	r.state.reconciled = true
+	r.state.reconciled, r.state.emptyRoot = true, false
 	r.state.scheduleReport(now, r.cfg.ReportInterval, changed)
 	r.record(events)
 	r.take(updated)
@@ -289,6 +290,7 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 		volumesInUse: r.in.volumesInUse,
 		health:       r.in.health,
 		atStart:      !r.state.reconciled,
+		emptyRoot:    r.state.emptyRoot,
 		keepReady:    !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
 	}
 }

@@ -161,6 +161,7 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 	if err := checkReservation(r.Reservation(), r.Capacity()); err != nil {
 		return nil, err
 	}
+	r.state.emptyRoot = emptyRoot(cfg.RootDir)
 	r.local.Store(r.initialNode())
 	if core == nil {
 		r.work = r.standalone

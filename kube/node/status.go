@@ -2,7 +2,10 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // facts is the input of a status, in addition to the object's old status.
@@ -24,13 +29,14 @@ type facts struct {
 	health       health
 	keepReady    bool
 	atStart      bool // the agent has not updated the object yet
+	emptyRoot    bool // no status was sent yet, and no agent has run pods in the root directory
 }
 
 // status returns the status that the object should have, and the events about its changes. Parts that other components
 // own (attached volumes, conditions of other types, extended resources) stay as they are.
 func (c *Config) status(old *corev1.Node, f facts, now time.Time) (corev1.NodeStatus, []nodeEvent) {
 	s := old.Status // fields are replaced below, what they point to is never changed
-	if isOther(s.NodeInfo, f.machine) {
+	if f.emptyRoot || isOther(s.NodeInfo, f.machine) {
 		s.Capacity = withoutExtended(s.Capacity)
 	}
 	s.Capacity = overlay(s.Capacity, f.capacity)
@@ -110,6 +116,15 @@ func mergeConditions(all, own []corev1.NodeCondition) []corev1.NodeCondition {
 // devices this one has is unknown until their plugins register.
 func isOther(old corev1.NodeSystemInfo, m Machine) bool {
 	return old.MachineID != "" && m.MachineID != "" && old.MachineID != m.MachineID
+}
+
+// emptyRoot reports whether the root directory has no directory of a pod. Then the machine was installed again, or the
+// directory was emptied as by kubeadm reset, and a Node object that exists is of the earlier installation. The kubelet
+// looks for its device checkpoint instead: without device plugins there is none, and each restart of the kubelet takes
+// away the resources that an administrator has added to the object.
+func emptyRoot(dir string) bool {
+	pods, err := os.ReadDir(filepath.Join(dir, poddir.Pods))
+	return len(pods) == 0 && (err == nil || errors.Is(err, os.ErrNotExist))
 }
 
 func rebooted(name string, old *corev1.Node, m Machine) []nodeEvent {
