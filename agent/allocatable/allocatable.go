@@ -95,14 +95,15 @@ func (e *Enforcer) Setup() error {
 			return fmt.Errorf("make the cgroups of pods: %w", err)
 		}
 	}
-	if err := e.limit("system-reserved", e.cfg.System); err != nil {
+	if err := e.limit("system", e.cfg.System); err != nil {
 		return err
 	}
-	return e.limit("kube-reserved", e.cfg.Kube)
+	return e.limit("kube", e.cfg.Kube)
 }
 
-// limit limits a reserved cgroup if the configuration enforces key.
-func (e *Enforcer) limit(key string, r Reservation) error {
+// limit limits the reserved cgroup of a part of the system if the configuration enforces that.
+func (e *Enforcer) limit(part string, r Reservation) error {
+	key := part + "-reserved"
 	var limits cgroups.Resources
 	switch {
 	case e.enforces(key):
@@ -116,8 +117,11 @@ func (e *Enforcer) limit(key string, r Reservation) error {
 		return nil
 	}
 	if err := e.cfg.Tree.Enforce(r.Cgroup, limits); err != nil {
-		return fmt.Errorf("enforceNodeAllocatable %s: %w", key, err)
+		err = fmt.Errorf("enforceNodeAllocatable %s: %w", key, err)
+		e.failed(err)
+		return err
 	}
+	e.enforced("Updated limits on " + part + " reserved cgroup " + r.Cgroup)
 	return nil
 }
 
@@ -144,12 +148,20 @@ func (e *Enforcer) Run(ctx context.Context) {
 // limitPods limits all pods together and reports whether the kernel has accepted that.
 func (e *Enforcer) limitPods(limits cgroups.Resources) bool {
 	if err := e.cfg.Tree.Limit(limits); err != nil {
-		e.cfg.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
+		e.failed(err)
 		e.cfg.Log.Warn("cannot limit the resources of all pods", "err", err, "retryIn", retryInterval)
 		return false
 	}
-	e.cfg.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+	e.enforced("Updated Node Allocatable limit across pods")
 	return true
+}
+
+func (e *Enforcer) enforced(what string) {
+	e.cfg.Event(corev1.EventTypeNormal, "NodeAllocatableEnforced", what)
+}
+
+func (e *Enforcer) failed(err error) {
+	e.cfg.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
 }
 
 // podLimits returns the limits of all pods together: what the reservations leave of the machine. If

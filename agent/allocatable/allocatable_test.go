@@ -16,10 +16,12 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups"
 )
 
-// tree records the calls that set limits. refuse is how often it refuses a memory limit.
+// tree records the calls that set limits. refuse is how often it refuses a memory limit, missing the reserved cgroup
+// that does not exist.
 type tree struct {
-	calls  []string
-	refuse int
+	calls   []string
+	refuse  int
+	missing string
 }
 
 func (t *tree) record(verb string, r cgroups.Resources) {
@@ -46,6 +48,9 @@ func (t *tree) Limit(r cgroups.Resources) error {
 
 func (t *tree) Enforce(cgroup string, r cgroups.Resources) error {
 	t.record("enforce "+cgroup, r)
+	if cgroup == t.missing {
+		return fmt.Errorf("cgroup %s does not exist", cgroup)
+	}
 	return nil
 }
 
@@ -163,5 +168,30 @@ func TestReservedMemory(t *testing.T) {
 	}
 	if got := tree.calls[1:]; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestReservedEvents checks the events about reserved cgroups.
+func TestReservedEvents(t *testing.T) {
+	const done, failed = "Normal NodeAllocatableEnforced ", "Warning FailedNodeAllocatableEnforcement "
+	for missing, want := range map[string][]string{
+		"": {
+			done + "Updated limits on system reserved cgroup /system",
+			done + "Updated limits on kube reserved cgroup /kube",
+		},
+		"/kube": {
+			done + "Updated limits on system reserved cgroup /system",
+			failed + "enforceNodeAllocatable kube-reserved: cgroup /kube does not exist",
+		},
+	} {
+		tree, got := &tree{missing: missing}, []string(nil)
+		e := tree.enforcer(slog.New(slog.DiscardHandler), nil, "pods", "system-reserved", "kube-reserved-compressible")
+		e.cfg.Event = func(kind, reason, message string) { got = append(got, kind+" "+reason+" "+message) }
+		if err := e.Setup(); (err != nil) != (missing != "") {
+			t.Errorf("missing %q: got error %v", missing, err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("missing %q: got events %q, want %q", missing, got, want)
+		}
 	}
 }
