@@ -125,6 +125,9 @@ func (a *admitter) reject(e *entry, r *podstate.Rejection) {
 // evaluate decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
 // Another critical pod may have what is left of these, but has to wait: wait reports that. Other pods may not.
 func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
+	if r := a.cfg.Refuse(pod); r != nil {
+		return admission.Decision{Rejection: r}, false
+	}
 	others, ending := a.table.others(pod.UID)
 	v = a.cfg.Admit(pod, others)
 	if v.Rejection != nil || len(ending) == 0 {

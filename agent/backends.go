@@ -150,6 +150,9 @@ type Config struct {
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of ProbeChanged notifies the
 	// supervisor about a change. Optional.
 	NetworkProblem func(pod types.UID) string
+	// Refuse returns why the node takes no such pod now, whatever it requests; nil if it does. Then a pod that runs gets
+	// no other resources either. Optional.
+	Refuse func(pod *corev1.Pod) *podstate.Rejection
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision
 	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil. Optional.
@@ -178,6 +181,9 @@ func (c Config) complete() *Config {
 	}
 	if c.NetworkProblem == nil {
 		c.NetworkProblem = func(types.UID) string { return "" }
+	}
+	if c.Refuse == nil {
+		c.Refuse = func(*corev1.Pod) *podstate.Rejection { return nil }
 	}
 	if c.Doomed == nil {
 		c.Doomed = func(*corev1.Pod) *Eviction { return nil }

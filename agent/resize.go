@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -38,6 +39,13 @@ func (z *resizer) resize(e *entry) {
 	others, ending := z.table.others(pod.UID)
 	others = append(others, ending...)
 	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
+	if refused := z.cfg.Refuse(pod); pending == nil && refused != nil {
+		pending = &podstate.PendingResize{
+			Generation: pod.Generation,
+			Reason:     corev1.PodReasonDeferred,
+			Message:    refused.Message,
+		}
+	}
 	old := r.pending
 	switch {
 	case pending == nil:

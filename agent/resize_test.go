@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
@@ -127,6 +128,24 @@ func TestResizeReachesVolumes(t *testing.T) {
 		w.remove(pod.UID)
 		w.sleep(time.Second)
 		w.checkNothingLeft()
+	})
+}
+
+// TestResizeUnderPressure checks that a resize waits as long as the node would refuse the pod if it were new.
+func TestResizeUnderPressure(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.refusal.Store(&podstate.Rejection{Reason: "Evicted", Message: "The node had condition: [DiskPressure]. "})
+		w.resize(pod, "2", "1Gi")
+		w.checkSize(pod, 1000, "1Gi", "PodResizePending Deferred 2")
+		if got := w.eventsWith("ResizeDeferred"); len(got) != 1 || !strings.Contains(got[0], "[DiskPressure]") {
+			t.Errorf("events: got %v, want one about the pressure", got)
+		}
+		w.refusal.Store(nil)
+		w.sleep(2 * time.Minute)
+		w.checkSize(pod, 2000, "1Gi")
 	})
 }
 

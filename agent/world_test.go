@@ -32,6 +32,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podprobes"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
@@ -98,6 +99,8 @@ type world struct {
 	hostIPs atomic.Pointer[[]string]
 	// noDNS: the DNS settings of the node have never been read.
 	noDNS atomic.Bool
+	// refusal is what the node refuses new pods and resizes for now; it may be nil.
+	refusal atomic.Pointer[podstate.Rejection]
 	// doomed is Config.Doomed of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 	// ids are the IDs of the host for pods with a user namespace of their own; zero for all.
@@ -335,6 +338,7 @@ func (w *world) begin() {
 				AppArmor:    true,
 			}, others)
 		},
+		Refuse: func(*corev1.Pod) *podstate.Rejection { return w.refusal.Load() },
 		Doomed: w.doomed,
 		Log:    log,
 	})

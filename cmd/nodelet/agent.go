@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/nodefacts"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podprobes"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
@@ -102,13 +104,16 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		DeviceHealth:   p.cfg.Gate("ResourceHealthStatus"),
 		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
 		Admit:          x.guards.admit,
-		Doomed:         func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
-		Gone:           mirrors.Wake,
-		RuntimeListed:  x.machine.node.RuntimeListed,
-		Watchers:       newPodsAPI(p, x.links),
-		BackoffFirst:   firstBackoff,
-		BackoffMax:     longestBackoff,
-		Log:            p.log,
+		Refuse: func(pod *corev1.Pod) *podstate.Rejection {
+			return cmp.Or(x.guards.shutdown.Admit(pod), x.guards.evictor.Admit(pod))
+		},
+		Doomed:        func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
+		Gone:          mirrors.Wake,
+		RuntimeListed: x.machine.node.RuntimeListed,
+		Watchers:      newPodsAPI(p, x.links),
+		BackoffFirst:  firstBackoff,
+		BackoffMax:    longestBackoff,
+		Log:           p.log,
 	})
 	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
 	if q := nodefacts.Settings(p.cfg).MemoryQoS; q != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/instruments"
-	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/status"
@@ -26,13 +25,8 @@ type guards struct {
 	shutdown *shutdown.Shutdown
 }
 
-// admit decides whether a pod that is new on the node may run.
+// admit decides whether a pod that is new on the node can run beside others.
 func (g *guards) admit(pod *corev1.Pod, others []*corev1.Pod) admission.Decision {
-	for _, refuse := range []func(*corev1.Pod) *podstate.Rejection{g.shutdown.Admit, g.evictor.Admit} {
-		if r := refuse(pod); r != nil {
-			return admission.Decision{Rejection: r}
-		}
-	}
 	return admission.Admit(pod, admission.Node{
 		Object:        g.machine.node.Node(),
 		Allocatable:   g.machine.node.Allocatable(),
