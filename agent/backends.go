@@ -211,6 +211,7 @@ func (c *Config) planNode(s *podstate.Sandbox) podstate.Node {
 	}
 	return podstate.Node{
 		HostIPs:           c.Node().HostIPs,
+		IPv6First:         c.Node().IPv6First,
 		BackoffFirst:      c.BackoffFirst,
 		BackoffMax:        c.BackoffMax,
 		RuntimeName:       c.RuntimeName(),

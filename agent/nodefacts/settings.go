@@ -17,6 +17,7 @@ import (
 func Settings(c *config.Config) spec.Node {
 	k := &c.Kubelet
 	s := spec.Node{
+		IPv6First:      len(c.Node.IPs) > 0 && c.Node.IPs[0].Is6(),
 		PodLogsDir:     k.PodLogsDir,
 		PodsDir:        filepath.Join(c.Paths.Root, poddir.Pods),
 		SeccompDir:     filepath.Join(c.Paths.Root, "seccomp"),

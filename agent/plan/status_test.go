@@ -511,19 +511,21 @@ func TestAddresses(t *testing.T) {
 		name    string
 		pod     string
 		node    []string
+		ipv6    bool
 		sandbox podstate.Sandbox
 		shown   string
 		want    string
 	}{
 		{
-			name:    "the node's family first",
-			node:    []string{"192.0.2.1", "2001:db8::1"},
+			name:    "IPv4 first, whatever the node lists first",
+			node:    []string{"2001:db8::1", "192.0.2.1"},
 			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"fd01::2", "10.0.0.2"}},
 			want:    "10.0.0.2 fd01::2",
 		},
 		{
-			name:    "IPv6 first",
-			node:    []string{"2001:db8::1", "192.0.2.1"},
+			name:    "IPv6 first, whatever the node lists first",
+			node:    []string{"192.0.2.1", "2001:db8::1"},
+			ipv6:    true,
 			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
 			want:    "fd01::2 10.0.0.2",
 		},
@@ -534,9 +536,9 @@ func TestAddresses(t *testing.T) {
 			want:    "10.0.0.2 fd01::2",
 		},
 		{
-			name:    "in the order of before, as the node's families are not known yet",
+			name:    "IPv6 first, the node's addresses are not known yet",
+			ipv6:    true,
 			sandbox: podstate.Sandbox{Ready: true, IPs: []string{"10.0.0.2", "fd01::2"}},
-			shown:   `{podIP: "fd01::2", podIPs: [{ip: "fd01::2"}, {ip: 10.0.0.2}]}`,
 			want:    "fd01::2 10.0.0.2",
 		},
 		{
@@ -573,10 +575,12 @@ func TestAddresses(t *testing.T) {
 			if tt.shown != "" {
 				fromYAML(t, tt.shown, &pod.Status)
 			}
+			node := nodeWith(tt.node...)
+			node.IPv6First = tt.ipv6
 			st := Pod(podstate.Desired{Pod: pod}, podstate.Observed{
 				Now:       epoch,
 				Sandboxes: []podstate.Sandbox{tt.sandbox},
-				Node:      nodeWith(tt.node...),
+				Node:      node,
 			}).Status
 			var all []string
 			for _, ip := range st.PodIPs {

@@ -46,6 +46,8 @@ type Node struct {
 	RecursiveReadOnly bool
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
+	// IPv6First: pods show their IPv6 address first.
+	IPv6First bool
 	// BackoffFirst and BackoffMax are the first and the longest crash-loop back-off.
 	BackoffFirst, BackoffMax time.Duration
 }

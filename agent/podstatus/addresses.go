@@ -1,7 +1,6 @@
 package podstatus
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,9 +21,7 @@ func (b *builder) addresses() {
 	}
 	st.PodIPs = old.PodIPs
 	if len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready {
-		// Before a restarted agent knows the IP families of its node, their order stays.
-		host := cmp.Or(cmp.Or(b.Node.HostIPs...), old.PodIP)
-		st.PodIPs = listed(old.PodIPs, podutil.IPsLike(host, b.Sandboxes[0].IPs))
+		st.PodIPs = listed(old.PodIPs, podutil.SortIPs(b.Sandboxes[0].IPs, b.Node.IPv6First))
 	}
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP

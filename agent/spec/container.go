@@ -127,17 +127,12 @@ func plainConfig(in *ContainerInput, envs []*runtimeapi.KeyValue) *runtimeapi.Co
 	}
 }
 
-// podIPs returns the addresses of the pod. On the host network they are the addresses of the node.
+// podIPs returns the addresses of the pod. On the host network they are the addresses of the node, or those in the
+// status of the pod before a restarted agent knows the node's.
 func (in *ContainerInput) podIPs() []string {
-	if in.Pod.Spec.HostNetwork && len(in.PodIPs) == 0 {
-		return in.hostIPs()
+	if !in.Pod.Spec.HostNetwork || len(in.PodIPs) > 0 {
+		return in.PodIPs
 	}
-	return in.PodIPs
-}
-
-// hostIPs returns the addresses of the node. Before a restarted agent knows them, it returns those in the status of the
-// pod: they are in the order of the node's IP families, and on the host network they are the node's.
-func (in *ContainerInput) hostIPs() []string {
 	ips := in.Node.HostIPs
 	if len(ips) == 0 {
 		for _, shown := range in.Pod.Status.PodIPs {

@@ -196,19 +196,31 @@ func TestPodIP(t *testing.T) {
 	}
 }
 
-// TestPodIPOfUnknownNode checks that before the addresses of the node are known, those in the status count.
-func TestPodIPOfUnknownNode(t *testing.T) {
-	for _, hostNetwork := range []bool{true, false} {
+// TestPodIPOrder checks the order of the addresses, also on the host network, where those in the status count before
+// the addresses of the node are known.
+func TestPodIPOrder(t *testing.T) {
+	for _, c := range []struct{ hostNetwork, known, ipv6First bool }{
+		{true, true, true}, {true, true, false}, {true, false, true}, {true, false, false},
+		{false, true, true}, {false, true, false},
+	} {
 		in := testInput()
 		in.Node.HostIPs, in.PodIPs = nil, nil
-		in.Pod.Spec.HostNetwork = hostNetwork
-		in.Pod.Status.PodIPs = []corev1.PodIP{{IP: "fd01::2"}, {IP: "10.1.1.1"}}
-		if !hostNetwork {
-			in.PodIPs = []string{"10.1.1.1", "fd01::2"}
+		in.Node.IPv6First, in.Pod.Spec.HostNetwork = c.ipv6First, c.hostNetwork
+		switch ips := []string{"fd01::2", "10.1.1.1"}; {
+		case !c.hostNetwork:
+			in.PodIPs = ips
+		case c.known:
+			in.Node.HostIPs = ips
+		default:
+			in.Pod.Status.PodIPs = []corev1.PodIP{{IP: ips[0]}, {IP: ips[1]}}
+		}
+		want := "10.1.1.1,fd01::2"
+		if c.ipv6First {
+			want = "fd01::2,10.1.1.1"
 		}
 		got, err := fieldValue(in, &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"})
-		if want := "fd01::2,10.1.1.1"; err != nil || got != want {
-			t.Errorf("host network %v: got %q, %v, want %q", hostNetwork, got, err, want)
+		if err != nil || got != want {
+			t.Errorf("%+v: got %q, %v, want %q", c, got, err, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,7 +30,7 @@ func fieldValue(in *ContainerInput, ref *corev1.ObjectFieldSelector) (string, er
 		}
 		return strings.Join(in.Node.HostIPs, ","), nil
 	case "status.podIP", "status.podIPs":
-		ips := podutil.IPsLike(cmp.Or(in.hostIPs()...), in.podIPs())
+		ips := podutil.SortIPs(in.podIPs(), in.Node.IPv6First)
 		if ref.FieldPath == "status.podIP" && len(ips) > 1 {
 			ips = ips[:1]
 		}

@@ -16,6 +16,8 @@ import (
 type Node struct {
 	// HostIPs are the node's addresses, at most one of each IP family, the primary one first.
 	HostIPs []string
+	// IPv6First: pods show their IPv6 address first, because --node-ip begins with one.
+	IPv6First bool
 	// PodLogsDir is the parent of the pods' log directories (KubeletConfiguration podLogsDir), normally /var/log/pods.
 	PodLogsDir string
 	// PodsDir is the parent of the pods' own directories: <root-dir>/pods.

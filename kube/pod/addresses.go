@@ -25,10 +25,10 @@ func IPs(all []string) []string {
 	return ips
 }
 
-// IPsLike returns the IPs among all, those of the family of host first. Without host, IPv4 comes first.
-func IPsLike(host string, all []string) []string {
+// SortIPs returns the IPs among all, that of the named family first.
+func SortIPs(all []string, ipv6First bool) []string {
 	ips := IPs(all)
-	if len(ips) == 2 && IsIPv6(ips[0]) != IsIPv6(host) {
+	if len(ips) == 2 && IsIPv6(ips[0]) != ipv6First {
 		slices.Reverse(ips)
 	}
 	return ips

@@ -5,14 +5,13 @@ import (
 	"testing"
 )
 
-func TestIPsLike(t *testing.T) {
-	const v4, v6 = "192.168.0.1", "fd00::1"
+func TestSortIPs(t *testing.T) {
+	const v4, v6 = false, true
 	for _, c := range []struct {
-		host     string
-		in, want []string
+		ipv6First bool
+		in, want  []string
 	}{
 		{v4, nil, nil},
-		{"", []string{"fd00::2", "10.0.0.2"}, []string{"10.0.0.2", "fd00::2"}},
 		{v4, []string{"fd00::2", "10.0.0.2"}, []string{"10.0.0.2", "fd00::2"}},
 		{v6, []string{"10.0.0.2", "fd00::2"}, []string{"fd00::2", "10.0.0.2"}},
 		{v4, []string{"10.0.0.2", "10.0.0.3", "fd00::2", "fd00::3"}, []string{"10.0.0.2", "fd00::2"}},
@@ -21,8 +20,8 @@ func TestIPsLike(t *testing.T) {
 		{v4, []string{"::ffff:10.0.0.2"}, []string{"10.0.0.2"}},
 		{v6, []string{"fe80::1%eth0", "fd00::2"}, []string{"fd00::2"}},
 	} {
-		if got := IPsLike(c.host, c.in); !slices.Equal(got, c.want) {
-			t.Errorf("%v on %v: got %v", c.in, c.host, got)
+		if got := SortIPs(c.in, c.ipv6First); !slices.Equal(got, c.want) {
+			t.Errorf("%v, IPv6 first %v: got %v", c.in, c.ipv6First, got)
 		}
 	}
 }
