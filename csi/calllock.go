@@ -50,25 +50,26 @@ func (l *callLock) release() {
 // go on with its work, and nobody would know when it ends. Calls to in-tree drivers are cancelled, as they return only
 // when their work has ended.
 func change[Req, Resp any](ctx context.Context, l *callLock, d *driver, verb string,
-	do func(context.Context, Req, ...grpc.CallOption) (Resp, error), r Req) (err error) {
+	do func(context.Context, Req, ...grpc.CallOption) (Resp, error), r Req) error {
 	if inTree(d.name) {
-		_, err = call(ctx, d, verb, do, r)
+		_, err := call(ctx, d, verb, do, r)
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	var answer error // read once ended is closed
 	ended := make(chan struct{})
 	l.ended = ended
 	d.calls.Add(1)
 	go func() {
 		defer close(ended)
 		defer d.calls.Done()
-		_, err = call(context.WithoutCancel(ctx), d, verb, do, r)
+		_, answer = call(context.WithoutCancel(ctx), d, verb, do, r)
 	}()
 	select {
 	case <-ended:
-		return err
+		return answer
 	case <-ctx.Done():
 		return fmt.Errorf("CSI driver %s: %s goes on without its caller: %w", d.name, verb, ctx.Err())
 	}
