@@ -150,12 +150,12 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, 
 		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
 			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
 		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
-			podstate.ReasonPreempting, podstate.MessagePreempted)
+			podutil.ReasonPreempting, podutil.MessagePreempted)
 		a.cfg.Metrics.Preempted(string(v.Short))
 		victim.preemptor = e
 		a.evict(victim, Eviction{
-			Reason:  podstate.ReasonPreempting,
-			Message: podstate.MessagePreempted,
+			Reason:  podutil.ReasonPreempting,
+			Message: podutil.MessagePreempted,
 			Grace:   podutil.GracePeriod(pod),
 		})
 	}

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -17,7 +16,7 @@ func (w *worker) lastStatus() *corev1.PodStatus {
 
 // deadlineEvent records that the pod has ended at its active deadline.
 func (w *worker) deadlineEvent(st *corev1.PodStatus) {
-	if st.Reason == podstate.ReasonDeadlineExceeded && w.lastStatus().Reason != st.Reason {
+	if st.Reason == podutil.ReasonDeadlineExceeded && w.lastStatus().Reason != st.Reason {
 		w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
 	}
 }
@@ -53,10 +52,10 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 			w.reported.backoffs[c.Name] = key
 			pod := w.order.Pod
 			switch waiting.Reason {
-			case podstate.ReasonCrashLoopBackOff:
+			case podutil.ReasonCrashLoopBackOff:
 				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
 					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
-			case podstate.ReasonImagePullBackOff:
+			case podutil.ReasonImagePullBackOff:
 				w.imageBackoffEvent(c)
 				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed",
 					"Error: "+waiting.Reason)

@@ -11,6 +11,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of
@@ -38,7 +39,7 @@ func envFiles(t *Task, c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 }
 
 func badEnvFile(format string, args ...any) error {
-	return &spec.Reason{Reason: spec.ReasonCreateContainerConfig, Message: fmt.Sprintf(format, args...)}
+	return &spec.Reason{Reason: podutil.ReasonCreateContainerConfig, Message: fmt.Sprintf(format, args...)}
 }
 
 // readBeneath reads the regular file at path beneath dir. Another container may have put anything there.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // report logs the outcome of a step, and records an event about a failure.
@@ -65,9 +66,9 @@ func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 
 func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message string) {
 	switch p.Reason {
-	case podstate.ReasonErrImageNeverPull:
+	case podutil.ReasonErrImageNeverPull:
 		return p.Reason, p.Message
-	case podstate.ReasonInvalidImageName, podstate.ReasonImageInspect:
+	case podutil.ReasonInvalidImageName, podutil.ReasonImageInspect:
 		return "InspectFailed", p.Message
 	}
 	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message)

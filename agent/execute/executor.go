@@ -10,6 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Executor runs steps: it passes each to the type that does this kind of work. It is safe for concurrent use.
@@ -143,13 +144,13 @@ func message(step podstate.Step, err error) string {
 func defaultReason(step podstate.Step) string {
 	switch step.(type) {
 	case podstate.EnsureImage:
-		return podstate.ReasonErrImagePull
+		return podutil.ReasonErrImagePull
 	case podstate.CreateContainer:
-		return podstate.ReasonCreateContainer
+		return podutil.ReasonCreateContainer
 	case podstate.StartContainer:
-		return podstate.ReasonRunContainer
+		return podutil.ReasonRunContainer
 	case podstate.PostStart:
-		return podstate.ReasonPostStartHook
+		return podutil.ReasonPostStartHook
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri/images"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // pulls makes the images of containers and of image volumes present.
@@ -53,7 +54,7 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 // pullFailed reports whether err says that an image could not be pulled.
 func pullFailed(err error) bool {
 	var reason *images.Reason
-	return errors.As(err, &reason) && reason.Reason == images.ReasonErrImagePull
+	return errors.As(err, &reason) && reason.Reason == podutil.ReasonErrImagePull
 }
 
 // secrets reads the pod's pull secrets, and returns the names of those that it could not read.

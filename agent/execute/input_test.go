@@ -25,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/volumes"
@@ -82,8 +83,8 @@ func TestLargeEnvFileIsRefused(t *testing.T) {
 		FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "env", Key: "A"}}}}})
 	var got *spec.Reason
 	want := "larger than 65536 bytes"
-	if !errors.As(err, &got) || got.Reason != spec.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
-		t.Errorf("got error %v, want %s with %q", err, spec.ReasonCreateContainerConfig, want)
+	if !errors.As(err, &got) || got.Reason != podutil.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
+		t.Errorf("got error %v, want %s with %q", err, podutil.ReasonCreateContainerConfig, want)
 	}
 }
 
@@ -278,7 +279,7 @@ func TestEnvironmentIsMissing(t *testing.T) {
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
-			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podstate.ReasonCreateContainerConfig ||
+			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podutil.ReasonCreateContainerConfig ||
 				!strings.Contains(err.Error(), c.want)):
 				t.Errorf("got %v, want %s", err, c.want)
 			}
@@ -371,7 +372,7 @@ func TestHostPathIsLookedAtAgain(t *testing.T) {
 		app.VolumeMounts = []corev1.VolumeMount{{Name: c.volume, MountPath: "/x"}}
 		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
 		var got *spec.Reason
-		refused := errors.As(err, &got) && got.Reason == spec.ReasonCreateContainerConfig
+		refused := errors.As(err, &got) && got.Reason == podutil.ReasonCreateContainerConfig
 		if refused != c.refused || !refused && err != nil {
 			t.Errorf("volume %s: got error %v, want one: %t", c.volume, err, c.refused)
 		}

@@ -64,7 +64,7 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	if !podutil.IsTerminal(p.Status.Phase) || said {
 		return
 	}
-	if p.Status.Reason == podstate.ReasonDeadlineExceeded && !ru.pastDeadline() {
+	if p.Status.Reason == podutil.ReasonDeadlineExceeded && !ru.pastDeadline() {
 		ru.breaks("the pod is reported as %s before its deadline", p.Status.Reason)
 	}
 	if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {

@@ -47,7 +47,7 @@ func (l *simRun) fate(c *call) {
 			c.effectAt = time.Time{}
 		}
 		if _, image := c.step.(podstate.EnsureImage); image {
-			c.problem.Reason = pick(l.r, podstate.ReasonErrImagePull, podstate.ReasonErrImageNeverPull)
+			c.problem.Reason = pick(l.r, podutil.ReasonErrImagePull, podutil.ReasonErrImageNeverPull)
 		}
 	case 3, 4: // the work is done, the answer is lost
 		c.problem = &podstate.Problem{Message: "no answer in time"}

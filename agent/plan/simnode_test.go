@@ -35,7 +35,7 @@ func (l *simRun) freeDisk() {
 // evictedFor returns the reason and the message of an eviction: pods are also preempted on a node short of disk space.
 func (l *simRun) evictedFor() (reason, message string) {
 	if l.shortOfDisk() && chance(l.r, 2) {
-		return podstate.ReasonPreempting, podstate.MessagePreempted
+		return podutil.ReasonPreempting, podutil.MessagePreempted
 	}
 	return "Evicted", "memory"
 }

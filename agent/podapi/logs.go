@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
-	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri/logs"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/server"
@@ -116,9 +115,9 @@ func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (strin
 
 func waitingText(reason string) string {
 	switch reason {
-	case podstate.ReasonErrImagePull:
+	case podutil.ReasonErrImagePull:
 		return "image can't be pulled"
-	case podstate.ReasonImagePullBackOff:
+	case podutil.ReasonImagePullBackOff:
 		return "trying and failing to pull image"
 	}
 	return reason

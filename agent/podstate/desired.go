@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Desired is what the sources of pods ask for.
@@ -79,7 +81,7 @@ func (s *Stop) Is(cause StopCause) bool { return s != nil && s.Cause == cause }
 
 // Fails reports whether the pod fails, whatever its containers return. A preempted pod succeeds if all return 0.
 func (s *Stop) Fails() bool {
-	return s.Is(StopEvicted) && s.Reason != "" && s.Reason != ReasonPreempting
+	return s.Is(StopEvicted) && s.Reason != "" && s.Reason != podutil.ReasonPreempting
 }
 
 // Stricter merges a later stop into an earlier one: it takes the stronger cause and the earlier deadline. If s has no

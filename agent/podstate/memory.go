@@ -285,7 +285,7 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	m.Failures[key] = f
 	switch s := r.Step.(type) {
 	case CreateContainer:
-		if f.Reason != ReasonCreateContainerConfig { // then the runtime was not called
+		if f.Reason != podutil.ReasonCreateContainerConfig { // then the runtime was not called
 			m.forgetImages(s.Name)
 		}
 	case ResizePod:
@@ -411,7 +411,7 @@ func (m *Memory) RuntimeReady() {
 // because a key of a ConfigMap is missing.
 func (m *Memory) LacksObjects() bool {
 	for _, f := range m.Failures {
-		if f.Reason == ReasonCreateContainerConfig {
+		if f.Reason == podutil.ReasonCreateContainerConfig {
 			return true
 		}
 	}
@@ -424,7 +424,7 @@ func waitsForObjects(key Key, f Failure) bool {
 	case KindMount, KindUnmount, KindPrepareClaims, KindUnprepareClaims:
 		return true
 	}
-	return f.Reason == ReasonCreateContainerConfig
+	return f.Reason == podutil.ReasonCreateContainerConfig
 }
 
 const (
@@ -438,7 +438,7 @@ const (
 // retryDelay returns the back-off of a failed step: the kubelet's for pulls of images, a shorter one for all others.
 func retryDelay(key Key, f Failure) time.Duration {
 	image := key.Kind == KindEnsureImage || key.Kind == KindEnsureVolumeImage
-	if image && f.Reason != ReasonImageInspect {
+	if image && f.Reason != podutil.ReasonImageInspect {
 		return doubled(imageRetryFirst, f.Count-1, imageRetryMax)
 	}
 	return doubled(StepRetryFirst, f.Count-1, stepRetryMax)

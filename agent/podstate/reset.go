@@ -39,7 +39,7 @@ func AsksForReset(spec *corev1.Container, c *Container) bool {
 }
 
 // removedForReset reports whether a reset has removed the instance.
-func (c *Container) removedForReset() bool { return c.Reason == ReasonRestartingAll }
+func (c *Container) removedForReset() bool { return c.Reason == podutil.ReasonRestartingAll }
 
 // findReset determines whether a reset is in progress: the exit of an instance requests it, the marker file says that
 // instances are being removed, or without such a file the reported status says so. Instances that the runtime no longer
@@ -65,7 +65,7 @@ func (s *State) findReset() {
 		slot.Reset = slot.Lost && (due || begins) || begins && slot.Last != nil && !slot.started()
 		if slot.Reset && slot.Lost {
 			slot.Last.ExitCode = ExitUnknown
-			slot.Last.Reason, slot.Last.Message = ReasonRestartingAll, MessageRestartingAll
+			slot.Last.Reason, slot.Last.Message = podutil.ReasonRestartingAll, podutil.MessageRestartingAll
 		}
 	}
 	s.Resetting = s.ResetMark == ResetRemoving ||
@@ -77,7 +77,8 @@ func (s *State) findReset() {
 // the reset removes.
 func alreadyReset(shown *corev1.ContainerStatus) bool {
 	ended := shown.LastTerminationState.Terminated
-	return shown.State.Waiting != nil && shown.ContainerID == "" && (ended == nil || ended.Reason == ReasonRestartingAll)
+	return shown.State.Waiting != nil && shown.ContainerID == "" &&
+		(ended == nil || ended.Reason == podutil.ReasonRestartingAll)
 }
 
 // RemovedByReset reports whether a reset removes an instance. If only the status shows the reset, an instance that is

@@ -112,7 +112,7 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 		c.StartedAt = shown.State.Running.StartedAt.Time
 	}
 	c.ExitCode = ExitUnknown
-	c.Reason, c.Message = ReasonStatusUnknown, MessageNotLocated
+	c.Reason, c.Message = podutil.ReasonStatusUnknown, MessageNotLocated
 	return c
 }
 

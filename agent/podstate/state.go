@@ -206,7 +206,8 @@ func (s *State) effectiveStop() *Stop {
 	}
 	if at := s.ActiveDeadline(); !at.IsZero() && !s.Now.Before(at) {
 		stop := s.ownStop()
-		stop.Reason, stop.Message = ReasonDeadlineExceeded, "Pod was active on the node longer than the specified deadline"
+		stop.Reason = podutil.ReasonDeadlineExceeded
+		stop.Message = "Pod was active on the node longer than the specified deadline"
 		return stop
 	}
 	if s.Completed() {

@@ -82,7 +82,7 @@ func (b *builder) disruption() {
 		return
 	}
 	message := stop.Message
-	if stop.Reason == podstate.ReasonPreempting {
+	if stop.Reason == podutil.ReasonPreempting {
 		message = messagePreempted
 	}
 	c := b.dated(corev1.PodCondition{

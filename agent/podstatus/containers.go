@@ -112,9 +112,9 @@ func (b *builder) waiting() corev1.ContainerState {
 // notStarted returns the reason of the state of a container that has not started yet.
 func notStarted(s *podstate.State) string {
 	if s.HasInit() {
-		return podstate.ReasonPodInitializing
+		return podutil.ReasonPodInitializing
 	}
-	return podstate.ReasonContainerCreating
+	return podutil.ReasonContainerCreating
 }
 
 func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
@@ -228,7 +228,7 @@ func terminated(c *podstate.Container, id string) *corev1.ContainerStateTerminat
 
 func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
-		Reason:   podstate.ReasonStatusUnknown,
+		Reason:   podutil.ReasonStatusUnknown,
 		Message:  message,
 		ExitCode: podstate.ExitUnknown,
 	}
@@ -271,12 +271,12 @@ func lastEnd(old *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 // removedForReset fills in the status of a container whose instances were removed so that it can restart.
 func removedForReset(st *corev1.ContainerStatus, old *corev1.ContainerStatus) {
 	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-		Reason:  podstate.ReasonRestartingAll,
-		Message: podstate.MessageRestartingAll,
+		Reason:  podutil.ReasonRestartingAll,
+		Message: podutil.MessageRestartingAll,
 	}}
 	st.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		Reason:   podstate.ReasonRestartingAll,
-		Message:  podstate.MessageRestartingAll,
+		Reason:   podutil.ReasonRestartingAll,
+		Message:  podutil.MessageRestartingAll,
 		ExitCode: podstate.ExitUnknown,
 	}}
 	st.RestartCount = old.RestartCount + 1

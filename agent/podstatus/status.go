@@ -106,7 +106,7 @@ func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message s
 		phase = old.Phase
 	case b.Rejected != nil:
 		return corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
-	case b.Stop != nil && b.Stop.Reason == podstate.ReasonPreempting && phase == corev1.PodSucceeded:
+	case b.Stop != nil && b.Stop.Reason == podutil.ReasonPreempting && phase == corev1.PodSucceeded:
 		return phase, "", "" // its containers had completed, or exited with code 0 when they were stopped
 	case b.Stop != nil && b.Stop.Reason != "":
 		return corev1.PodFailed, b.Stop.Reason, b.Stop.Message

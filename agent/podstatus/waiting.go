@@ -40,14 +40,14 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 			}
 		}
 		if backingOff(slot) && b.Now.Before(slot.RestartAt()) {
-			return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
+			return podutil.ReasonCrashLoopBackOff, slot.BackoffMessage()
 		}
 	}
 	reason, message = b.failure(slot)
 	switch {
 	case reason != "" || slot.Last == nil:
 	case backingOff(slot):
-		return podstate.ReasonCrashLoopBackOff, slot.BackoffMessage()
+		return podutil.ReasonCrashLoopBackOff, slot.BackoffMessage()
 	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts() ||
 		slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0):
 		// It must not be shown as terminated: its restart policy may forbid that a terminated container runs again.
@@ -63,7 +63,7 @@ func backingOff(slot *podstate.Slot) bool {
 
 func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
 	if h, _ := b.Memory.Hook(slot.Last.ID); h.Failure != "" {
-		return podstate.ReasonPostStartHook, h.Failure
+		return podutil.ReasonPostStartHook, h.Failure
 	}
 	return "", ""
 }
@@ -72,7 +72,7 @@ func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
 func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	if last := slot.Last; last != nil {
 		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}.Key()); failed {
-			return cmp.Or(f.Reason, podstate.ReasonRunContainer), f.Message
+			return cmp.Or(f.Reason, podutil.ReasonRunContainer), f.Message
 		}
 		switch last.State {
 		case podstate.ContainerCreated:
@@ -90,21 +90,21 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	case noImage && !creation.At.After(image.At): // after a failed creation the image is ensured again
 		return imageFailure(image)
 	case notCreated:
-		return cmp.Or(creation.Reason, podstate.ReasonCreateContainer), creation.Message
+		return cmp.Or(creation.Reason, podutil.ReasonCreateContainer), creation.Message
 	}
 	return "", ""
 }
 
 // imageFailure returns the reason for a failed pull: for the first failure its own reason, then ImagePullBackOff.
 func imageFailure(f podstate.Failure) (reason, message string) {
-	reason = cmp.Or(f.Reason, podstate.ReasonErrImagePull)
+	reason = cmp.Or(f.Reason, podutil.ReasonErrImagePull)
 	switch reason {
-	case podstate.ReasonErrImageNeverPull, podstate.ReasonInvalidImageName, podstate.ReasonImageInspect:
+	case podutil.ReasonErrImageNeverPull, podutil.ReasonInvalidImageName, podutil.ReasonImageInspect:
 		return reason, f.Message
 	}
 	if f.Count < 2 {
 		return reason, f.Message
 	}
 	message = fmt.Sprintf("Back-off pulling image %q: %s: %s", f.Image, reason, f.Message)
-	return podstate.ReasonImagePullBackOff, message
+	return podutil.ReasonImagePullBackOff, message
 }

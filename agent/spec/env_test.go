@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func testInput() *ContainerInput {
@@ -77,7 +79,7 @@ func TestArgumentsAreBounded(t *testing.T) {
 		in.Objects.ConfigMaps["large"] = &corev1.ConfigMap{Data: map[string]string{"k": strings.Repeat("x", 1<<20)}}
 		set(in.Container)
 		_, err := Container(in)
-		wantReason(t, name, err, ReasonCreateContainerConfig, "bytes")
+		wantReason(t, name, err, podutil.ReasonCreateContainerConfig, "bytes")
 	}
 }
 

@@ -1,11 +1,9 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
 
-// The reasons that the kubelet uses in a container's waiting state or in its sync errors.
-const (
-	ReasonCreateContainerConfig = "CreateContainerConfigError"
-	ReasonConfigPodSandbox      = "ConfigPodSandboxError"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reason is an error for the pod's status and events. Reason is the machine-readable reason, as in the waiting state of
@@ -24,11 +22,11 @@ type Warning struct {
 }
 
 func containerError(err error) error {
-	return &Reason{Reason: ReasonCreateContainerConfig, Message: err.Error()}
+	return &Reason{Reason: podutil.ReasonCreateContainerConfig, Message: err.Error()}
 }
 
 func sandboxError(err error) error {
-	return &Reason{Reason: ReasonConfigPodSandbox, Message: err.Error()}
+	return &Reason{Reason: podutil.ReasonConfigPodSandbox, Message: err.Error()}
 }
 
 func notFound(kind, name string) error { return fmt.Errorf("%s %q not found", kind, name) }

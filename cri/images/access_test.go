@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images/records"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -313,8 +314,8 @@ func TestIntentCannotBeRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := ensure(t, p, "app:1", corev1.PullIfNotPresent)
-		if r, ok := err.(*Reason); !ok || r.Reason != ReasonErrImagePull {
-			t.Errorf("got %v, want reason %s", err, ReasonErrImagePull)
+		if r, ok := err.(*Reason); !ok || r.Reason != podutil.ReasonErrImagePull {
+			t.Errorf("got %v, want reason %s", err, podutil.ReasonErrImagePull)
 		}
 		if got := rt.Verbs()["PullImage"]; got != 0 {
 			t.Errorf("pulls: got %d, want none", got)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // flight is a pull under way, shared by all requests with the same key.
@@ -128,5 +129,5 @@ func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 // refused reports whether the runtime has said that it could not pull. After any other error the image may be there.
 func refused(err error) bool {
 	var r *Reason
-	return errors.As(err, &r) && r.Reason != ReasonImageInspect && cri.Answered(err)
+	return errors.As(err, &r) && r.Reason != podutil.ReasonImageInspect && cri.Answered(err)
 }

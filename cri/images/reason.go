@@ -8,16 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodelet/nodelet/cri"
-)
-
-// Reasons as the kubelet shows them in a container's waiting state.
-const (
-	ReasonErrImagePull              = "ErrImagePull"
-	ReasonErrImageNeverPull         = "ErrImageNeverPull"
-	ReasonImageInspect              = "ImageInspectError"
-	ReasonInvalidImageName          = "InvalidImageName"
-	ReasonRegistryUnavailable       = "RegistryUnavailable"
-	ReasonSignatureValidationFailed = "SignatureValidationFailed"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Reason is why there is no image. Reason and Message become the waiting state of the container.
@@ -34,23 +25,23 @@ func (r *Reason) Unwrap() error { return r.Err }
 
 // neverPull returns the error for an image that is not present, or that the pod may not use, and must not be pulled.
 func neverPull(image string) error {
-	return &Reason{Reason: ReasonErrImageNeverPull,
+	return &Reason{Reason: podutil.ReasonErrImageNeverPull,
 		Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image)}
 }
 
 func invalidName(image string, err error) error {
-	return &Reason{Reason: ReasonInvalidImageName,
+	return &Reason{Reason: podutil.ReasonInvalidImageName,
 		Message: fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err)}
 }
 
 func inspectFailed(image string, err error) error {
-	return &Reason{Reason: ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err),
+	return &Reason{Reason: podutil.ReasonImageInspect, Message: fmt.Sprintf("Failed to inspect image %q: %v", image, err),
 		Err: err}
 }
 
 func recordFailed(image string, err error) error {
 	return &Reason{
-		Reason:  ReasonErrImagePull,
+		Reason:  podutil.ReasonErrImagePull,
 		Message: fmt.Sprintf("Failed to record image pull intent for container image %q: %v", image, err),
 		Err:     err,
 	}
@@ -74,18 +65,18 @@ func pullFailed(image string, errs []error) error {
 	if len(texts) > 1 {
 		message = "[" + strings.Join(texts, ", ") + "]"
 	}
-	return &Reason{Reason: ReasonErrImagePull, Message: message, Err: last}
+	return &Reason{Reason: podutil.ReasonErrImagePull, Message: message, Err: last}
 }
 
 // classify recognizes the failures for which the CRI has defined a prefix; it returns nil for others.
 func classify(image string, err error) error {
 	text := cri.Message(err)
-	if detail, ok := strings.CutPrefix(text, ReasonRegistryUnavailable); ok {
-		return &Reason{Reason: ReasonRegistryUnavailable, Err: err,
+	if detail, ok := strings.CutPrefix(text, podutil.ReasonRegistryUnavailable); ok {
+		return &Reason{Reason: podutil.ReasonRegistryUnavailable, Err: err,
 			Message: fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, detail)}
 	}
-	if detail, ok := strings.CutPrefix(text, ReasonSignatureValidationFailed); ok {
-		return &Reason{Reason: ReasonSignatureValidationFailed, Err: err,
+	if detail, ok := strings.CutPrefix(text, podutil.ReasonSignatureValidationFailed); ok {
+		return &Reason{Reason: podutil.ReasonSignatureValidationFailed, Err: err,
 			Message: fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, detail)}
 	}
 	return nil

@@ -1,15 +1,20 @@
-package podstate
+package pod
 
 // Reasons of container states, statuses and events. They are the same as the kubelet's.
 const (
-	ReasonContainerCreating     = "ContainerCreating"
-	ReasonPodInitializing       = "PodInitializing"
-	ReasonCrashLoopBackOff      = "CrashLoopBackOff"
-	ReasonErrImagePull          = "ErrImagePull"
-	ReasonImagePullBackOff      = "ImagePullBackOff"
-	ReasonErrImageNeverPull     = "ErrImageNeverPull"
-	ReasonInvalidImageName      = "InvalidImageName"
-	ReasonImageInspect          = "ImageInspectError"
+	ReasonContainerCreating = "ContainerCreating"
+	ReasonPodInitializing   = "PodInitializing"
+	ReasonCrashLoopBackOff  = "CrashLoopBackOff"
+	ReasonErrImagePull      = "ErrImagePull"
+	ReasonImagePullBackOff  = "ImagePullBackOff"
+	ReasonErrImageNeverPull = "ErrImageNeverPull"
+	ReasonInvalidImageName  = "InvalidImageName"
+	ReasonImageInspect      = "ImageInspectError"
+	// The CRI also begins the errors of a pull with these two.
+	ReasonRegistryUnavailable       = "RegistryUnavailable"
+	ReasonSignatureValidationFailed = "SignatureValidationFailed"
+
+	ReasonConfigPodSandbox      = "ConfigPodSandboxError"
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonCreateContainer       = "CreateContainerError"
 	ReasonRunContainer          = "RunContainerError"
