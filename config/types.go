@@ -17,6 +17,14 @@ const (
 	Kind       = "KubeletConfiguration"
 )
 
+// Values of cpuManagerPolicy and memoryManagerPolicy.
+const (
+	CPUPolicyNone      = "none"
+	CPUPolicyStatic    = "static"
+	MemoryPolicyNone   = "None"
+	MemoryPolicyStatic = "Static"
+)
+
 // KubeletConfiguration mirrors the type of that name in kubelet.config.k8s.io/v1beta1 (see KubernetesVersion), field by
 // field, with the same JSON names and shapes. It is a copy because importing the original would bring cobra, prometheus
 // and OpenTelemetry into the binary. What a field means is said in the reference of Kubernetes

@@ -102,8 +102,8 @@ func (v *checker) checkThrottling(factor float64) {
 
 func (v *checker) checkCPUAndMemory() {
 	c := v.c
-	v.oneOf("cpuManagerPolicy", c.CPUManagerPolicy, "none", "static")
-	v.oneOf("memoryManagerPolicy", c.MemoryManagerPolicy, "None", "Static")
+	v.oneOf("cpuManagerPolicy", c.CPUManagerPolicy, CPUPolicyNone, CPUPolicyStatic)
+	v.oneOf("memoryManagerPolicy", c.MemoryManagerPolicy, MemoryPolicyNone, MemoryPolicyStatic)
 	v.oneOf("topologyManagerPolicy", c.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node")
 	v.oneOf("topologyManagerScope", c.TopologyManagerScope, "container", "pod")
 	v.checkSysctls()
@@ -130,12 +130,12 @@ func (v *checker) checkExclusive() {
 	c := v.c
 	kube, kubeErr := reservedList(c.KubeReserved)
 	system, systemErr := reservedList(c.SystemReserved)
-	if c.CPUManagerPolicy == "static" && c.ReservedSystemCPUs == "" && kubeErr == nil && systemErr == nil &&
+	if c.CPUManagerPolicy == CPUPolicyStatic && c.ReservedSystemCPUs == "" && kubeErr == nil && systemErr == nil &&
 		kube.Cpu().IsZero() && system.Cpu().IsZero() {
 		v.bad("cpuManagerPolicy", "static needs CPUs for the system: set reservedSystemCPUs, or cpu in kubeReserved or "+
 			"systemReserved")
 	}
-	if c.MemoryManagerPolicy == "Static" && !slices.ContainsFunc(c.ReservedMemory, func(m NUMAMemory) bool {
+	if c.MemoryManagerPolicy == MemoryPolicyStatic && !slices.ContainsFunc(c.ReservedMemory, func(m NUMAMemory) bool {
 		return !m.Limits.Memory().IsZero()
 	}) {
 		v.bad("memoryManagerPolicy", "Static needs memory for the system: set reservedMemory")

@@ -28,8 +28,8 @@ func Settings(c *config.Config) spec.Node {
 			Flat:    !*k.CgroupsPerQOS,
 		},
 		Managers: spec.Managers{
-			StaticCPU:    k.CPUManagerPolicy == "static",
-			StaticMemory: k.MemoryManagerPolicy == "Static",
+			StaticCPU:    k.CPUManagerPolicy == config.CPUPolicyStatic,
+			StaticMemory: k.MemoryManagerPolicy == config.MemoryPolicyStatic,
 			NoQuota:      c.Gate("DisableCPUQuotaWithExclusiveCPUs"),
 			PodResources: c.Gate("PodLevelResourceManagers"),
 		},

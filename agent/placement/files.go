@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement/policy"
 	"github.com/nodelet/nodelet/agent/placement/state"
+	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/boundedfile"
 )
@@ -57,13 +58,13 @@ func load[S any](f files, name, policy string, parse func([]byte) (by string, s 
 
 // save writes the files of the policies that are static.
 func (f files) save(s policy.State) error {
-	if f.cpu == policyStatic {
+	if f.cpu == config.CPUPolicyStatic {
 		content, err := state.MarshalCPU(f.cpu, s.CPU)
 		if err := f.write(cpuFile, content, err); err != nil {
 			return err
 		}
 	}
-	if f.memory == policyMemoryStatic {
+	if f.memory == config.MemoryPolicyStatic {
 		content, err := state.MarshalMemory(f.memory, s.Memory)
 		return f.write(memoryFile, content, err)
 	}
@@ -83,6 +84,6 @@ func (f files) write(name string, content []byte, err error) error {
 
 // checkOff returns an error if an agent with other policies than none has left state files below root.
 func checkOff(root string) error {
-	_, err := files{root: root, cpu: policyNone, memory: policyMemoryNone}.load()
+	_, err := files{root: root, cpu: config.CPUPolicyNone, memory: config.MemoryPolicyNone}.load()
 	return err
 }

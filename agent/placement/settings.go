@@ -22,15 +22,6 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// Names of policies in the KubeletConfiguration.
-const (
-	policyStatic       = "static"
-	policyNone         = "none"
-	policyMemoryStatic = "Static"
-	policyMemoryNone   = "None"
-	scopePod           = "pod"
-)
-
 // gatePodResources lets pods with resources of their own have CPUs and memory as a whole.
 const gatePodResources = "PodLevelResourceManagers"
 
@@ -68,24 +59,25 @@ func SettingsOf(c *config.Config) Settings {
 
 // off reports whether no policy does anything.
 func (s *Settings) off() bool {
-	return s.CPUPolicy != policyStatic && s.MemoryPolicy != policyMemoryStatic && s.TopologyPolicy == numa.PolicyNone
+	return s.CPUPolicy != config.CPUPolicyStatic && s.MemoryPolicy != config.MemoryPolicyStatic &&
+		s.TopologyPolicy == numa.PolicyNone
 }
 
 // build returns the policies on a machine. reservation is what Node Allocatable keeps from pods.
 func (s *Settings) build(m *topology.Machine, reservation corev1.ResourceList) (*policy.Policy, error) {
-	p := &policy.Policy{PodScope: s.TopologyScope == scopePod, PodResources: s.Gate(gatePodResources)}
+	p := &policy.Policy{PodScope: s.TopologyScope == "pod", PodResources: s.Gate(gatePodResources)}
 	var err error
 	if s.TopologyPolicy != numa.PolicyNone {
 		if p.Topology, err = s.topology(m); err != nil {
 			return nil, err
 		}
 	}
-	if s.CPUPolicy == policyStatic {
+	if s.CPUPolicy == config.CPUPolicyStatic {
 		if p.CPU, err = s.cpus(m, reservation); err != nil {
 			return nil, err
 		}
 	}
-	if s.MemoryPolicy == policyMemoryStatic {
+	if s.MemoryPolicy == config.MemoryPolicyStatic {
 		if p.Memory, err = s.memory(m, reservation); err != nil {
 			return nil, err
 		}
