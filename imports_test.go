@@ -61,8 +61,7 @@ agent/placement: agent/placement agent/spec config host/atomicfile host/boundedf
 agent/placement: kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config host/kernel kube/pod kube/poddir
-agent/allocatable: agent/spec config host/cgroups host/machine host/topology internal/backoff
-agent/allocatable: internal/periodic
+agent/allocatable: config host/cgroups host/machine host/topology internal/backoff internal/periodic kube/pod
 agent/eviction: agent config host/cgroups host/pressure kube/pod metrics/usage internal/latest
 agent/eviction: internal/periodic
 agent/eviction/policy: kube/pod

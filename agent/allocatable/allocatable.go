@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
@@ -22,6 +21,7 @@ import (
 	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // pids is the name with which kubeReserved and systemReserved reserve processes.
@@ -201,7 +201,7 @@ func limitsFor(list corev1.ResourceList) cgroups.Resources {
 		r.Pids = q.Value()
 	}
 	for name, q := range list {
-		if size, ok := spec.HugepageSize(name); ok {
+		if size, ok := podutil.HugePageSize(name); ok {
 			if r.HugePages == nil {
 				r.HugePages = map[int64]int64{}
 			}

@@ -58,7 +58,7 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 func podHugepages(requests corev1.ResourceList) map[int64]int64 {
 	out := map[int64]int64{}
 	for name := range requests {
-		if size, ok := HugepageSize(name); ok {
+		if size, ok := podutil.HugePageSize(name); ok {
 			out[size] = podutil.Sum(out[size], podutil.Amount(requests, name))
 		}
 	}

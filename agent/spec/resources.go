@@ -2,7 +2,6 @@ package spec
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,23 +151,10 @@ func hugepageLimits(pod *corev1.Pod, c *corev1.Container, node *Node) []*runtime
 
 func addHugepages(limits map[string]uint64, resources corev1.ResourceList) {
 	for name := range resources {
-		if size, ok := HugepageSize(name); ok {
+		if size, ok := podutil.HugePageSize(name); ok {
 			limits[pageSizeName(size)] = uint64(podutil.Amount(resources, name))
 		}
 	}
-}
-
-// HugepageSize returns the page size in bytes of a resource such as hugepages-2Mi, and false for other resources.
-func HugepageSize(name corev1.ResourceName) (int64, bool) {
-	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
-	if !ok {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Value() <= 0 {
-		return 0, false
-	}
-	return q.Value(), true
 }
 
 // pageSizeName returns a page size as the hugetlb controller names it in its files, for example 2MB.

@@ -127,14 +127,6 @@ func TestQuotaPeriod(t *testing.T) {
 }
 
 func TestHugepages(t *testing.T) {
-	for name, want := range map[corev1.ResourceName]int64{
-		"hugepages-2Mi": 2 << 20, "hugepages-1Gi": 1 << 30, "hugepages-": 0, "hugepages-x": 0, "hugepages-0": 0,
-		"hugepages--1Mi": 0, "memory": 0, "hugepages": 0,
-	} {
-		if got, ok := HugepageSize(name); got != want || ok != (want > 0) {
-			t.Errorf("%s: got %d, %v", name, got, ok)
-		}
-	}
 	for size, want := range map[int64]string{
 		64 << 10: "64KB",
 		2 << 20:  "2MB",

@@ -35,8 +35,7 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.DecimalSI)
 	}
 	for size, all := range m.HugePages {
-		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String()
-		list[corev1.ResourceName(name)] = *resource.NewQuantity(int64(all), resource.BinarySI)
+		list[podutil.HugePages(int64(size))] = *resource.NewQuantity(int64(all), resource.BinarySI)
 	}
 	return list
 }

@@ -84,11 +84,6 @@ func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(n, "/") || strings.Contains(n, corev1.ResourceDefaultNamespacePrefix)
 }
 
-// IsHugePages reports whether a resource is huge pages of a size, such as hugepages-2Mi.
-func IsHugePages(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
 // SameResources reports whether a and b have equal requests and limits of the named resources, by default those of
 // ComputeResources. A quantity that is missing equals 0.
 func SameResources(a, b corev1.ResourceRequirements, names ...corev1.ResourceName) bool {

@@ -104,9 +104,7 @@ func hugePageRequests(spec *corev1.PodSpec) func(yield func(int64) bool) {
 		}
 		for _, list := range lists {
 			for name := range list {
-				suffix, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
-				q, err := resource.ParseQuantity(suffix)
-				if ok && err == nil && !yield(q.Value()) {
+				if size, ok := podutil.HugePageSize(name); ok && !yield(size) {
 					return
 				}
 			}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
@@ -56,16 +55,10 @@ func New(m *topology.Machine, reserved Reserved, podResources bool) (*Policy, er
 func memoryOf(n *topology.Node) map[corev1.ResourceName]uint64 {
 	all := map[corev1.ResourceName]uint64{corev1.ResourceMemory: n.Memory}
 	for size, bytes := range n.HugePages {
-		all[hugePages(size)] = bytes
+		all[podutil.HugePages(int64(size))] = bytes
 		all[corev1.ResourceMemory] -= min(bytes, all[corev1.ResourceMemory])
 	}
 	return all
-}
-
-// hugePages returns the resource name of a page size in bytes, such as hugepages-2Mi.
-func hugePages(size uint64) corev1.ResourceName {
-	q := resource.NewQuantity(int64(size), resource.BinarySI)
-	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + q.String())
 }
 
 // isMemory reports whether a resource is memory or huge pages.
