@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,8 +181,8 @@ func (w *worker) explainObserving(err error) {
 		observing.Why, observing.Next = err.Error(), new(time.Now().Add(observeRetry))
 	}
 	e.Waits = append(e.Waits, observing)
-	for _, key := range slices.SortedFunc(maps.Keys(w.memory.InFlight), podstate.Key.Compare) {
-		e.Waits = append(e.Waits, inProgress(w.memory.InFlight[key].String()))
+	for _, step := range w.memory.Recall().Running() {
+		e.Waits = append(e.Waits, inProgress(step.String()))
 	}
 	w.explained.Store(e)
 }

@@ -66,9 +66,14 @@ func TestMetrics(t *testing.T) {
 	m.Step(pod, podstate.CreateSandbox{}, time.Second, &podstate.Problem{})
 	m.SandboxRun("runsc", time.Second, nil)
 	m.SandboxRun("runsc", time.Second, errors.New("no network"))
-	for _, s := range []podstate.Step{podstate.EnsureImage{Container: "app"}, podstate.EnsureImage{Volume: "data"},
-		podstate.CreateContainer{Name: "app"}, podstate.StartContainer{Name: "app"}, podstate.PostStart{Name: "app"}} {
-		m.Step(pod, s, time.Second, &podstate.Problem{Reason: s.Key().Kind.String()})
+	for reason, s := range map[string]podstate.Step{
+		"image":        podstate.EnsureImage{Container: "app"},
+		"image volume": podstate.EnsureImage{Volume: "data"},
+		"create":       podstate.CreateContainer{Name: "app"},
+		"start":        podstate.StartContainer{Name: "app"},
+		"poststart":    podstate.PostStart{Name: "app"},
+	} {
+		m.Step(pod, s, time.Second, &podstate.Problem{Reason: reason})
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
 	}
 	m.Step(pod, podstate.StartContainer{Name: "app"}, time.Second, nil)

@@ -87,7 +87,7 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 }
 
 // mayStart reports whether a step that is given up may still start or mount something. A preStop hook may not.
-func mayStart(step podstate.Key) bool { return step.Kind != podstate.KindPreStop }
+func mayStart(key podstate.Key) bool { return key.Kind != podstate.KindPreStop }
 
 // planner makes the plan that follows from a state.
 type planner struct {

@@ -278,7 +278,7 @@ func (ru *rules) answered(c *call) {
 		return
 	}
 	if _, hook := c.step.(podstate.PostStart); !hook && !c.late {
-		ru.failed[key] = failedAt{podstate.Identity(c.step), ru.mono()}
+		ru.failed[key] = failedAt{c.step, ru.mono()}
 	}
 }
 
@@ -307,7 +307,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 	if running, busy := w.memory.InFlight[s.Key()]; busy && !podstate.Overtakes(s, running) {
 		ru.breaks("%s begins while %s is in flight", s, running)
 	}
-	if f, failed := ru.failed[s.Key()]; failed && f.what == podstate.Identity(s) &&
+	if f, failed := ru.failed[s.Key()]; failed && podstate.SameStep(f.what, s) &&
 		ru.mono() < f.at+podstate.StepRetryFirst {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}

@@ -169,7 +169,7 @@ func (s *script) print(p *Plan) {
 		fmt.Fprintf(&s.out, "do    %s%s\n", step, s.terms(step))
 	}
 	for _, key := range p.Cancel {
-		fmt.Fprintf(&s.out, "cancel %s\n", key)
+		fmt.Fprintf(&s.out, "cancel %s\n", s.w.memory.InFlight[key])
 	}
 	for _, wait := range p.Waits {
 		fmt.Fprintf(&s.out, "wait  %s: %s%s\n", wait.For, wait.Why, s.until(wait.Until))

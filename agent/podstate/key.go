@@ -33,54 +33,18 @@ const (
 	KindRemoveDir
 )
 
-var kindNames = [...]string{
-	KindPrepare:           "prepare",
-	KindPrepareClaims:     "prepare claims",
-	KindMount:             "mount",
-	KindCreateSandbox:     "create sandbox",
-	KindEnsureImage:       "image",
-	KindEnsureVolumeImage: "image volume",
-	KindCreateContainer:   "create",
-	KindStartContainer:    "start",
-	KindPostStart:         "poststart",
-	KindPreStop:           "prestop",
-	KindStopContainer:     "stop",
-	KindRemoveContainer:   "remove",
-	KindMarkReset:         "mark reset",
-	KindStopSandbox:       "stop",
-	KindRemoveSandbox:     "remove",
-	KindResize:            "resize",
-	KindResizePod:         "resize pod",
-	KindUnmount:           "unmount",
-	KindUnprepareClaims:   "unprepare claims",
-	KindRemoveCgroup:      "remove cgroup",
-	KindRemoveDir:         "remove dir",
-}
-
-func (k Kind) String() string { return kindNames[k] }
-
 // Key identifies what a step acts on. Two steps with the same key never run at the same time, except for a stricter
 // stop (see Overtakes). Keys are comparable.
 type Key struct {
 	Kind Kind
-	// ID is the ID of a sandbox or container, or the name of a volume or container; empty if a pod has only one key of
-	// this kind.
-	ID string
+	// Target is the ID of a sandbox or container, or the name of a volume or container; empty if a pod has only one key
+	// of this kind.
+	Target string
 }
 
-func (k Key) String() string {
-	if k.ID == "" {
-		return k.Kind.String()
-	}
-	return k.Kind.String() + " " + k.ID
-}
-
-// Compare orders keys by their text.
+// Compare orders keys by kind, then by target.
 func (k Key) Compare(other Key) int {
-	if k.Kind == other.Kind {
-		return cmp.Compare(k.ID, other.ID)
-	}
-	return cmp.Compare(k.String(), other.String())
+	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Target, other.Target))
 }
 
 func (Prepare) Key() Key           { return Key{Kind: KindPrepare} }
@@ -110,9 +74,12 @@ func (s EnsureImage) Key() Key {
 	return Key{KindEnsureImage, s.Container}
 }
 
-// Identity returns the step without the fields that can differ between two plans for the same action: deadline,
-// back-off, KeepLog and LowersMemory. Two steps with the same identity are the same step.
-func Identity(step Step) Step {
+// SameStep reports whether a and b are the same action. They may differ in what can change between two plans for it:
+// deadline, back-off, KeepLog and LowersMemory.
+func SameStep(a, b Step) bool { return essence(a) == essence(b) }
+
+// essence returns the step without what SameStep passes over.
+func essence(step Step) Step {
 	switch s := step.(type) {
 	case CreateContainer:
 		s.Backoff = 0

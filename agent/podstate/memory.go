@@ -57,7 +57,6 @@ type Memory struct {
 // Completed is a step that has succeeded. The same step is not repeated at once, even if the observed facts do not show
 // its effect yet.
 type Completed struct {
-	// Step is the identity of the step.
 	Step Step
 	At   time.Time
 }
@@ -76,8 +75,7 @@ type Failure struct {
 	Image string
 	// Looked is when the node last turned out not to have that image during the back-off.
 	Looked time.Time
-	// Step is the identity of the step.
-	Step Step
+	Step   Step
 }
 
 // Holds reports whether the failure also applies to s, a step with the same key. A failure with one image or size
@@ -87,7 +85,7 @@ func (f Failure) Holds(s Step) bool {
 	case EnsureImage:
 		return next.Image == f.Image
 	case Resize, ResizePod:
-		return Identity(next) == f.Step
+		return SameStep(next, f.Step)
 	}
 	return true
 }
@@ -254,7 +252,7 @@ func (m *Memory) Ended(r Result, now time.Time) {
 	delete(m.Failures, key)
 	maps.DeleteFunc(m.Completed, func(_ Key, d Completed) bool { return now.Sub(d.At) >= StepRetryFirst })
 	if !late {
-		m.Completed[key] = Completed{Step: Identity(r.Step), At: now}
+		m.Completed[key] = Completed{Step: r.Step, At: now}
 	}
 	m.succeed(r, late)
 }
@@ -273,7 +271,7 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	}
 	f.Count++
 	f.At = now
-	f.Step = Identity(r.Step)
+	f.Step = r.Step
 	f.Reason, f.Message = r.Problem.Reason, r.Problem.Message
 	f.Delay = retryDelay(key, f)
 	if late && waitsForObjects(key, f) {

@@ -69,7 +69,7 @@ func (r Recall) Runs(kind Kind) bool {
 // instance has also failed if the runtime has removed it because it did not start.
 func (r Recall) Failure(key Key) (f Failure, failed bool) {
 	if f, failed = r.memory().Failures[key]; !failed && key.Kind == KindCreateContainer {
-		return r.Unstarted(key.ID)
+		return r.Unstarted(key.Target)
 	}
 	return f, failed
 }
@@ -84,7 +84,7 @@ func (r Recall) Unstarted(container string) (f Failure, failed bool) {
 // MountFails reports whether the mount of a volume has failed, and the volume is still not mounted.
 func (r Recall) MountFails() bool {
 	for key := range r.memory().Failures {
-		if _, mounted := r.Volume(key.ID); key.Kind == KindMount && !mounted {
+		if _, mounted := r.Volume(key.Target); key.Kind == KindMount && !mounted {
 			return true
 		}
 	}
@@ -108,7 +108,7 @@ func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, fa
 // Done returns when the same step last succeeded, if Completed still holds it.
 func (r Recall) Done(step Step) (at time.Time, done bool) {
 	c, done := r.memory().Completed[step.Key()]
-	return c.At, done && c.Step == Identity(step)
+	return c.At, done && SameStep(c.Step, step)
 }
 
 // Volume returns a mounted volume.
