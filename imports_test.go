@@ -57,8 +57,8 @@ agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod kube/poddir
-agent/placement: agent/placement agent/spec config host/atomicfile host/boundedfile host/topology internal/latest
-agent/placement: kube/pod plugins/devices
+agent/placement: agent/placement agent/podstate config host/atomicfile host/boundedfile host/topology
+agent/placement: internal/latest kube/pod plugins/devices
 agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config host/kernel kube/pod kube/poddir
 agent/allocatable: config host/cgroups host/machine host/topology internal/backoff internal/periodic kube/pod

@@ -106,10 +106,7 @@ func (a *admitter) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Re
 	if v.Short == "" {
 		return nil
 	}
-	if r := a.cfg.Placement.Refusal(pod, a.table.devicesUnused); r != nil {
-		return &podstate.Rejection{Reason: r.Reason, Message: r.Message}
-	}
-	return nil
+	return a.cfg.Placement.Rejection(pod, a.table.devicesUnused)
 }
 
 // reject refuses a pod, with an event. A static pod is tried again, because no controller replaces it.

@@ -92,9 +92,9 @@ type Devices interface {
 // Placement gives pods CPUs and memory of their own: *placement.Manager, or placement.None.
 type Placement interface {
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
-		refusal *numa.Refusal)
+		rejection *podstate.Rejection)
 	Resume(pod *corev1.Pod)
-	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
+	Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 }

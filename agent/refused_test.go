@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 )
 
 // scarce is a node on which, while taken is set, no pod can have what it requests for itself.
@@ -20,15 +21,16 @@ type scarce struct {
 	taken *atomic.Bool
 }
 
-func (s scarce) Admit(pod *corev1.Pod, ended func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
-	return nil, nil, s.Refusal(pod, ended)
+func (s scarce) Admit(pod *corev1.Pod, ended func(types.UID) bool) (func() error, map[string]numa.Mask,
+	*podstate.Rejection) {
+	return nil, nil, s.Rejection(pod, ended)
 }
 
-func (s scarce) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal {
+func (s scarce) Rejection(*corev1.Pod, func(types.UID) bool) *podstate.Rejection {
 	if !s.taken.Load() {
 		return nil
 	}
-	return &numa.Refusal{Reason: "UnexpectedAdmissionError", Message: "not enough cpus available to satisfy request"}
+	return &podstate.Rejection{Reason: "UnexpectedAdmissionError", Message: "not enough cpus available to satisfy request"}
 }
 
 func (s scarce) Fits(*corev1.Pod, func(types.UID) bool) bool { return !s.taken.Load() }
@@ -84,7 +86,7 @@ type failing struct {
 	broken *atomic.Bool
 }
 
-func (f failing) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+func (f failing) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error {
 		if f.broken.Load() {
 			return errors.New("the disk is full")

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -22,9 +21,9 @@ type preparation struct {
 // reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself, or refuses it.
 // It runs in the supervisor's loop, so that pods are served in order.
 func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
-	record, affinity, refusal := a.cfg.Placement.Admit(e.source, a.table.devicesUnused)
-	if refusal != nil {
-		a.reject(e, &podstate.Rejection{Reason: refusal.Reason, Message: refusal.Message})
+	record, affinity, rejection := a.cfg.Placement.Admit(e.source, a.table.devicesUnused)
+	if rejection != nil {
+		a.reject(e, rejection)
 		return nil, false
 	}
 	var near func(string, int64) bool
@@ -111,10 +110,7 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 // takeBack rejects a pod that cannot get all that it requests for itself.
 func (a *admitter) takeBack(e *entry, err error) {
 	a.cfg.Placement.Release(e.source.UID)
-	a.reject(e, &podstate.Rejection{
-		Reason:  "UnexpectedAdmissionError",
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
-	})
+	a.reject(e, podstate.Rejected(err))
 }
 
 // WithEnded calls f in the supervisor's loop, where no pod is admitted meanwhile. ended reports whether no process of a

@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -57,7 +58,7 @@ func (d *slowDevices) Release(pod types.UID) { d.released = append(d.released, p
 // unrecorded places each pod but cannot record that.
 type unrecorded struct{ placement.None }
 
-func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error { return errors.New("the disk is full") }, nil, nil
 }
 
@@ -84,7 +85,7 @@ type slowDisk struct {
 	full chan struct{}
 }
 
-func (s slowDisk) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+func (s slowDisk) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error { <-s.full; return errors.New("the disk is full") }, nil, nil
 }
 

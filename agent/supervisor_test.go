@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/placement"
-	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -248,12 +248,13 @@ type refusing struct {
 	pod string
 }
 
-// Refusal implements agent.Placement.
-func (r refusing) Refusal(pod *corev1.Pod, _ func(types.UID) bool) *numa.Refusal {
+// Rejection implements agent.Placement.
+func (r refusing) Rejection(pod *corev1.Pod, _ func(types.UID) bool) *podstate.Rejection {
 	if pod.Name != r.pod {
 		return nil
 	}
-	return &numa.Refusal{Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality"}
+	return &podstate.Rejection{Reason: "TopologyAffinityError",
+		Message: "Resources cannot be allocated with Topology locality"}
 }
 
 // TestReasonOfPlacement checks that a pod that requests more than the node has is refused with the reason of the

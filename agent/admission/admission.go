@@ -23,7 +23,6 @@ import (
 
 // Reasons of rejections. They are the same as the kubelet's.
 const (
-	reasonUnexpected         = "UnexpectedAdmissionError"
 	reasonFeatureUnsupported = "PodFeatureUnsupported"
 	reasonOSSelector         = "PodOSSelectorNodeLabelDoesNotMatch"
 	reasonOSNotSupported     = "PodOSNotSupported"
@@ -98,7 +97,7 @@ func reject(reason, message string) *podstate.Rejection {
 func wrongVolume(pod *corev1.Pod, supported func(*corev1.Volume) error) *podstate.Rejection {
 	for v := range podutil.UsedVolumes(&pod.Spec) {
 		if err := supported(v); err != nil {
-			return reject(reasonUnexpected, err.Error())
+			return reject(podutil.ReasonUnexpectedAdmission, err.Error())
 		}
 	}
 	return nil

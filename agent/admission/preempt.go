@@ -99,6 +99,7 @@ func cannotPreempt(missing []need) *podstate.Rejection {
 	for _, n := range missing {
 		fmt.Fprintf(&list, "(res: %s, q: %d), ", n.name, n.amount)
 	}
-	return reject(reasonUnexpected, "Unexpected error while attempting to recover from admission failure: preemption: "+
-		"error finding a set of pods to preempt: no set of running pods found to reclaim resources: ["+list.String()+"]")
+	return reject(podutil.ReasonUnexpectedAdmission, "Unexpected error while attempting to recover from admission "+
+		"failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: ["+
+		list.String()+"]")
 }

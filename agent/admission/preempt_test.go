@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Pods of the three QoS classes that request CPU in thousandths and memory in bytes.
@@ -42,8 +44,9 @@ func TestPreempt(t *testing.T) {
 		named(t, "b3", burstable, 3, 3), named(t, "b1", burstable, 1, 1), named(t, "b1m", burstable, 1, 2),
 		named(t, "e", bestEffort),
 	} // 9 thousandths of 10 and 10 bytes of 20 are requested
-	cannot := reasonUnexpected + ": Unexpected error while attempting to recover from admission failure: preemption: " +
-		"error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 1), ]"
+	cannot := podutil.ReasonUnexpectedAdmission + ": Unexpected error while attempting to recover from admission " +
+		"failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim " +
+		"resources: [(res: cpu, q: 1), ]"
 	other := func(p int32) []*corev1.Pod { return []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), p)} }
 	zoned := request(4, 1)
 	zoned.Spec.NodeSelector = map[string]string{"zone": "b"}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/plugins/devices"
@@ -95,13 +96,13 @@ func New(cfg Config) (*Manager, error) {
 // there is nothing to write. affinity are the NUMA nodes that devices of each container should come from. ended
 // reports whether a pod has ended, so that what it has can be given away.
 func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
-	affinity map[string]numa.Mask, refusal *numa.Refusal) {
+	affinity map[string]numa.Mask, rejection *podstate.Rejection) {
 	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.decide(pod, ended, free)
-	if d.Refusal != nil {
-		return nil, nil, d.Refusal
+	if d.Rejection != nil {
+		return nil, nil, d.Rejection
 	}
 	if cpus, memory := has(d.State, pod.UID); !cpus && !memory {
 		return nil, d.Affinity, nil
@@ -120,9 +121,9 @@ func (m *Manager) Resume(pod *corev1.Pod) {
 		return
 	}
 	d := m.policy.Admit(pod, m.state, nil)
-	if d.Refusal != nil {
+	if d.Rejection != nil {
 		m.cfg.Log.Warn("cannot give exclusive CPUs and memory to a pod that was admitted without them, recreate the pod",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Refusal)
+			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Rejection)
 		return
 	}
 	s := d.State
@@ -144,13 +145,13 @@ func has(s policy.State, pod types.UID) (cpus, memory bool) {
 	return cpus, memory
 }
 
-// Refusal returns why a pod that gets nothing, because it is refused for another reason, would be refused here; nil if
-// it would not.
-func (m *Manager) Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal {
+// Rejection returns why a pod that gets nothing, because it is rejected for another reason, would be rejected here; nil
+// if it would not.
+func (m *Manager) Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection {
 	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.decide(pod, ended, free).Refusal
+	return m.decide(pod, ended, free).Rejection
 }
 
 // Fits reports whether a pod that was refused could have now what it asks for. No metric counts this question.
@@ -158,14 +159,14 @@ func (m *Manager) Fits(pod *corev1.Pod, ended func(types.UID) bool) bool {
 	free := m.devicesFor(pod, ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.try(pod, ended, free).Refusal == nil
+	return m.try(pod, ended, free).Rejection == nil
 }
 
 // decide is try for the admission of a pod, which metrics count. mu is held.
 func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
 	began := time.Now()
 	d := m.try(pod, ended, free)
-	m.cfg.Metrics.Decided(time.Since(began), d.Refusal != nil, d.Count)
+	m.cfg.Metrics.Decided(time.Since(began), d.Rejection != nil, d.Count)
 	return d
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
@@ -17,9 +18,9 @@ import (
 type Placement interface {
 	Run(ctx context.Context)
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
-		refusal *numa.Refusal)
+		rejection *podstate.Rejection)
 	Resume(pod *corev1.Pod)
-	Refusal(pod *corev1.Pod, ended func(types.UID) bool) *numa.Refusal
+	Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
@@ -56,15 +57,15 @@ type None struct{ devices.NoneExclusive }
 func (None) Run(context.Context) {}
 
 // Admit admits all pods and gives them nothing.
-func (None) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *numa.Refusal) {
+func (None) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return nil, nil, nil
 }
 
 // Resume gives nothing.
 func (None) Resume(*corev1.Pod) {}
 
-// Refusal refuses no pod.
-func (None) Refusal(*corev1.Pod, func(types.UID) bool) *numa.Refusal { return nil }
+// Rejection rejects no pod.
+func (None) Rejection(*corev1.Pod, func(types.UID) bool) *podstate.Rejection { return nil }
 
 // Fits reports whether a pod could have what it asks for: any pod.
 func (None) Fits(*corev1.Pod, func(types.UID) bool) bool { return true }

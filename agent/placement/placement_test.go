@@ -201,13 +201,13 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if refusal == nil || refusal.Reason != "UnexpectedAdmissionError" || w.refused != 1 {
 		t.Errorf("got %v, want UnexpectedAdmissionError", refusal)
 	}
-	if r := m.Refusal(guaranteed("two", "2"), func(types.UID) bool { return false }); r == nil || w.refused != 2 {
+	if r := m.Rejection(guaranteed("two", "2"), func(types.UID) bool { return false }); r == nil || w.refused != 2 {
 		t.Errorf("got refusal %v and %d counted, want one, the second", r, w.refused)
 	}
 	if m.Fits(guaranteed("two", "2"), func(types.UID) bool { return false }) || w.refused != 2 {
 		t.Errorf("got that the pod fits, or %d refusals counted, want none but the two before", w.refused)
 	}
-	if r := m.Refusal(guaranteed("two", "1"), func(types.UID) bool { return false }); r != nil {
+	if r := m.Rejection(guaranteed("two", "1"), func(types.UID) bool { return false }); r != nil {
 		t.Errorf("refusal of a pod that could get a CPU: got %v, want none", r)
 	}
 	if cpus, _ := m.Created("other", "app"); cpus != "0,3" {

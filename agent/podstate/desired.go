@@ -1,6 +1,8 @@
 package podstate
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,10 +30,26 @@ type Desired struct {
 }
 
 // Rejection is the reason why admission rejects a pod. Reason and Message become part of the pod's status and are the
-// kubelet's, for example OutOfcpu or NodeAffinity.
+// kubelet's, for example OutOfcpu or NodeAffinity. It is an error of the functions that give a pod what it requests for
+// itself.
 type Rejection struct {
 	Reason  string
 	Message string
+}
+
+func (r *Rejection) Error() string { return r.Message }
+
+// Rejected returns why a pod is rejected that cannot get what it requests for itself: err if it is a Rejection, else
+// the kubelet's reason and message for an unexpected error.
+func Rejected(err error) *Rejection {
+	var r *Rejection
+	if errors.As(err, &r) {
+		return r
+	}
+	return &Rejection{
+		Reason:  podutil.ReasonUnexpectedAdmission,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+	}
 }
 
 // StopCause is the cause why a pod must end, weakest first.

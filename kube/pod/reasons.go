@@ -19,6 +19,7 @@ const (
 	ReasonCreateContainer       = "CreateContainerError"
 	ReasonRunContainer          = "RunContainerError"
 	ReasonPostStartHook         = "PostStartHookError"
+	ReasonUnexpectedAdmission   = "UnexpectedAdmissionError"
 	ReasonDeadlineExceeded      = "DeadlineExceeded"
 	ReasonStatusUnknown         = "ContainerStatusUnknown"
 	// ReasonPreempting and MessagePreempted are for a pod that is preempted by a critical pod.

@@ -14,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/placement/policy"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/topology"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -83,10 +84,10 @@ func newNodelet(m *topology.Machine, s settings) (*nodelet, error) {
 	return n, err
 }
 
-func (n *nodelet) admit(pod *corev1.Pod, devices policy.Devices) *numa.Refusal {
+func (n *nodelet) admit(pod *corev1.Pod, devices policy.Devices) *podstate.Rejection {
 	d := n.policy.Admit(pod, n.state, devices)
 	n.state, n.count = d.State, d.Count
-	return d.Refusal
+	return d.Rejection
 }
 
 func (n *nodelet) started(pod *corev1.Pod, name string) { n.policy.Started(&n.state, pod, name) }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -19,12 +20,13 @@ func (p *Policy) wholeCores(s *State, n int) error {
 		return nil
 	}
 	if n%p.perCore() != 0 {
-		return &numa.Refusal{Reason: reasonAlignment, Message: fmt.Sprintf(
+		return &podstate.Rejection{Reason: reasonAlignment, Message: fmt.Sprintf(
 			"SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, p.perCore())}
 	}
 	if available := s.Shared.Difference(p.reservedCores).Size(); n > available {
-		return &numa.Refusal{Reason: reasonAlignment, Message: fmt.Sprintf("SMT Alignment Error: not enough free physical "+
-			"CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", available, n, p.perCore())}
+		return &podstate.Rejection{Reason: reasonAlignment, Message: fmt.Sprintf(
+			"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, "+
+				"CPUs per core = %d", available, n, p.perCore())}
 	}
 	return nil
 }

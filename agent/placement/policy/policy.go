@@ -1,9 +1,6 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -12,6 +9,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/cpu"
 	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -40,10 +38,10 @@ func (s State) Clone() State { return State{CPU: s.CPU.Clone(), Memory: s.Memory
 
 // Decision is what a pod gets.
 type Decision struct {
-	// State is the state with the pod in it. It is the old state if Refusal is set.
+	// State is the state with the pod in it. It is the old state if Rejection is set.
 	State State
-	// Refusal is why the pod may not run; nil if it may. Its Message is the kubelet's.
-	Refusal *numa.Refusal
+	// Rejection is why the pod may not run; nil if it may. Its Message is the kubelet's.
+	Rejection *podstate.Rejection
 	// Affinity are the NUMA nodes that the resources of each container should come from. It has no entry for a container
 	// that may get them from any.
 	Affinity map[string]numa.Mask
@@ -71,21 +69,9 @@ func (p *Policy) Admit(pod *corev1.Pod, s State, devices Devices) Decision {
 	p.Release(&a.State, pod.UID) // an earlier run of the agent may have ended before it recorded that it admitted the pod
 	if err := a.decide(); err != nil {
 		a.State = s
-		a.Affinity, a.Refusal = nil, refusal(err)
+		a.Affinity, a.Rejection = nil, podstate.Rejected(err)
 	}
 	return a.Decision
-}
-
-// refusal returns the kubelet's reason and message for an error.
-func refusal(err error) *numa.Refusal {
-	var r *numa.Refusal
-	if errors.As(err, &r) {
-		return r
-	}
-	return &numa.Refusal{
-		Reason:  "UnexpectedAdmissionError",
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
-	}
 }
 
 func (a *admission) decide() error {
@@ -250,14 +236,14 @@ func (a *admission) misaligned(what Alignment) {
 	}
 }
 
-// unaligned returns the refusal of a pod whose resources cannot come from the same NUMA nodes. podLevel is the end of
+// unaligned returns the rejection of a pod whose resources cannot come from the same NUMA nodes. podLevel is the end of
 // the message for a pod with resources of its own.
 func (a *admission) unaligned(podLevel string) error {
 	message := "Resources cannot be allocated with Topology locality"
 	if a.PodResources && resourcehelper.IsPodLevelResourcesSet(a.pod) {
 		message = "Pod Scope " + podLevel
 	}
-	return &numa.Refusal{Reason: "TopologyAffinityError", Message: message}
+	return &podstate.Rejection{Reason: "TopologyAffinityError", Message: message}
 }
 
 // hints returns from which nodes a container can get its devices, CPUs and memory.

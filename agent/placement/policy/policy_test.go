@@ -131,8 +131,8 @@ func TestAdmit(t *testing.T) {
 			for i, pod := range c.pods {
 				d := p.Admit(pod, s, nil)
 				got := ""
-				if d.Refusal != nil {
-					got = d.Refusal.Reason + ": " + d.Refusal.Message
+				if d.Rejection != nil {
+					got = d.Rejection.Reason + ": " + d.Rejection.Message
 				} else {
 					got = show(d.State, pod.UID, "app")
 				}
@@ -170,13 +170,13 @@ func TestDevicesDecideTheNode(t *testing.T) {
 		Free: []string{"g1"},
 	}}
 	d := p.Admit(wants, s, gpus)
-	if d.Refusal != nil || d.Affinity["app"] != numa.MaskOf(1) || show(d.State, "a", "app") != "4,12 of nodes [1]" {
-		t.Errorf("got %v, affinity %v, %s", d.Refusal, d.Affinity, show(d.State, "a", "app"))
+	if d.Rejection != nil || d.Affinity["app"] != numa.MaskOf(1) || show(d.State, "a", "app") != "4,12 of nodes [1]" {
+		t.Errorf("got %v, affinity %v, %s", d.Rejection, d.Affinity, show(d.State, "a", "app"))
 	}
 	wants.Spec.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("2")
 	gpus["example.com/gpu"] = policy.Resource{All: gpus["example.com/gpu"].All, Free: []string{"g0", "g1"}}
-	if d := p.Admit(wants, s, gpus); d.Refusal == nil || d.Refusal.Reason != "TopologyAffinityError" {
-		t.Errorf("devices of two nodes: got %v, want TopologyAffinityError", d.Refusal)
+	if d := p.Admit(wants, s, gpus); d.Rejection == nil || d.Rejection.Reason != "TopologyAffinityError" {
+		t.Errorf("devices of two nodes: got %v, want TopologyAffinityError", d.Rejection)
 	}
 }
 
@@ -195,8 +195,8 @@ func TestUnevenCores(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := all.Admit(pod("a", "app 4 1Gi"), s, nil)
-	if got, want := show(d.State, "a", "app"), "1-4 of nodes []"; d.Refusal != nil || got != want {
-		t.Errorf("got %s, %v, want %s", got, d.Refusal, want)
+	if got, want := show(d.State, "a", "app"), "1-4 of nodes []"; d.Rejection != nil || got != want {
+		t.Errorf("got %s, %v, want %s", got, d.Rejection, want)
 	}
 }
 
