@@ -44,7 +44,7 @@ type authenticator struct {
 	tokens    rest.Interface
 	ttl       time.Duration
 	anonymous bool
-	known     *memory[*identity] // nil for a token that is not valid
+	known     *answerCache[*identity] // nil for a token that is not valid
 }
 
 func newAuthenticator(cfg *Config) (*authenticator, error) {
@@ -57,7 +57,7 @@ func newAuthenticator(cfg *Config) (*authenticator, error) {
 		tokens:    cfg.Tokens,
 		ttl:       cfg.TokenTTL,
 		anonymous: cfg.Anonymous,
-		known:     newMemory[*identity](),
+		known:     newAnswerCache[*identity](),
 	}, nil
 }
 

@@ -29,7 +29,7 @@ func newAuthorizer(cfg *Config) authorizer {
 		access:  cfg.Access,
 		allowed: cfg.AllowedTTL,
 		denied:  cfg.DeniedTTL,
-		known:   newMemory[bool](),
+		known:   newAnswerCache[bool](),
 	}
 	return r.allows
 }
@@ -39,7 +39,7 @@ type reviewer struct {
 	node            string
 	access          rest.Interface
 	allowed, denied time.Duration
-	known           *memory[bool]
+	known           *answerCache[bool]
 }
 
 // allows asks for the subresources in their order.

@@ -24,21 +24,21 @@ const (
 // errBusy is the error for a question beyond maxWaiting.
 var errBusy = errors.New("too many requests wait for the API server to authenticate or authorize them")
 
-// memory caches answers of the API server. Equal questions at the same time are asked once.
-type memory[V any] struct {
+// answerCache caches answers of the API server. Equal questions at the same time are asked once.
+type answerCache[V any] struct {
 	asking  singleflight.Group
 	places  chan struct{}
 	waiting atomic.Int32
 	answers *cache.LRUExpireCache // of V
 }
 
-func newMemory[V any]() *memory[V] {
-	return &memory[V]{answers: cache.NewLRUExpireCache(maxRemembered), places: make(chan struct{}, maxAsking)}
+func newAnswerCache[V any]() *answerCache[V] {
+	return &answerCache[V]{answers: cache.NewLRUExpireCache(maxRemembered), places: make(chan struct{}, maxAsking)}
 }
 
 // get returns the answer to a question from the cache or from ask, which also returns how long its answer is valid.
 // Errors are not cached. A request goes on if its caller leaves, because others may wait for it.
-func (m *memory[V]) get(
+func (m *answerCache[V]) get(
 	ctx context.Context, key string, ask func(context.Context) (V, time.Duration, error),
 ) (V, error) {
 	if v, ok := m.answers.Get(key); ok {

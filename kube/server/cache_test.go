@@ -13,7 +13,7 @@ import (
 // holds a request or a token. When it answers, others are served again.
 func TestQuestionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, answer := newMemory[int](), make(chan struct{})
+		m, answer := newAnswerCache[int](), make(chan struct{})
 		ask := func(context.Context) (int, time.Duration, error) {
 			<-answer
 			return 1, time.Minute, nil

@@ -18,7 +18,7 @@ const (
 	spamBurst     = 25               // events about one object at once
 	spamRefill    = 5 * time.Minute  // until one more is allowed
 	maxEventName  = 253
-	memoryKeys    = 2048 // keys that each of three memories has at most
+	recentKeys    = 2048 // keys that each recentMap has at most
 )
 
 const combinedPrefix = "(combined from similar events): "
@@ -37,9 +37,9 @@ type occurrence struct {
 type correlator struct {
 	node     string
 	seed     maphash.Seed
-	similar  memory[similarity]
-	seen     memory[sent]
-	budget   memory[bucket]
+	similar  recentMap[similarity]
+	seen     recentMap[sent]
+	budget   recentMap[bucket]
 	lastName int64
 }
 
@@ -170,11 +170,11 @@ func (c *correlator) event(o occurrence, s sent) *corev1.Event {
 	}
 }
 
-// memory is a map that drops what has not been used for long, so that it stays bounded: it has two generations of at
-// most memoryKeys/2 keys.
-type memory[V any] struct{ young, old map[uint64]V }
+// recentMap is a map that drops what has not been used for long, so that it stays bounded: it has two generations of at
+// most recentKeys/2 keys.
+type recentMap[V any] struct{ young, old map[uint64]V }
 
-func (m *memory[V]) get(key uint64) (V, bool) {
+func (m *recentMap[V]) get(key uint64) (V, bool) {
 	v, ok := m.young[key]
 	if !ok {
 		v, ok = m.old[key]
@@ -182,8 +182,8 @@ func (m *memory[V]) get(key uint64) (V, bool) {
 	return v, ok
 }
 
-func (m *memory[V]) put(key uint64, v V) {
-	if _, ok := m.young[key]; !ok && len(m.young) >= memoryKeys/2 {
+func (m *recentMap[V]) put(key uint64, v V) {
+	if _, ok := m.young[key]; !ok && len(m.young) >= recentKeys/2 {
 		m.old, m.young = m.young, nil
 	}
 	if m.young == nil {

@@ -375,15 +375,15 @@ func TestEventNamesFitAndDiffer(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	var m memory[int]
-	for i := range 100 * memoryKeys {
+	var m recentMap[int]
+	for i := range 100 * recentKeys {
 		m.put(uint64(i), i)
 		m.put(math.MaxUint64, i)
 	}
-	if n := len(m.young) + len(m.old); n > memoryKeys {
-		t.Errorf("got %d keys, want at most %d", n, memoryKeys)
+	if n := len(m.young) + len(m.old); n > recentKeys {
+		t.Errorf("got %d keys, want at most %d", n, recentKeys)
 	}
-	if v, ok := m.get(math.MaxUint64); !ok || v != 100*memoryKeys-1 {
+	if v, ok := m.get(math.MaxUint64); !ok || v != 100*recentKeys-1 {
 		t.Error("a key in use was forgotten")
 	}
 }
