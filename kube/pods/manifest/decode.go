@@ -131,31 +131,30 @@ func (p *parser) object(data []byte) error {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &head); err != nil {
 		return errors.New("not an API object: " + strings.TrimPrefix(err.Error(), "json: "))
 	}
-	switch gvk := head.APIVersion + " " + head.Kind; gvk {
-	case "v1 Pod", "v1 ConfigMap", "v1 Secret":
-		if err := p.item(head.Kind, data); err != nil {
-			return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, err)
-		}
-		return nil
-	case "v1 PodList", "v1 List":
-		return p.list(head.Kind, data)
-	}
 	if head.APIVersion == "" || head.Kind == "" {
 		return errors.New("apiVersion or kind is missing, want apiVersion: v1 and kind: Pod")
 	}
-	if misspelled(head.TypeMeta) {
-		return fmt.Errorf("kind: %s has no %q: a manifest may have v1 Pods, ConfigMaps and Secrets",
-			head.APIVersion, head.Kind)
+	v1 := head.APIVersion == "v1"
+	switch head.Kind {
+	case "Pod", "ConfigMap", "Secret":
+		if v1 {
+			if err := p.item(head.Kind, data); err != nil {
+				return fmt.Errorf("%s %q: %w", head.Kind, head.Metadata.Name, err)
+			}
+			return nil
+		}
+	case "PodList", "List":
+		if v1 {
+			return p.list(head.Kind, data)
+		}
+	default:
+		if gvk := head.GroupVersionKind(); gvk.Group != "" || client.Scheme.Recognizes(gvk) {
+			return otherKindError{head.TypeMeta}
+		}
 	}
-	return otherKindError{head.TypeMeta}
-}
-
-// misspelled reports whether an object of another kind may be meant as one of a manifest: the core API does not have
-// its kind, or another API has a kind of that name.
-func misspelled(m metav1.TypeMeta) bool {
-	gvk := m.GroupVersionKind()
-	return slices.Contains([]string{"Pod", "ConfigMap", "Secret", "PodList", "List"}, m.Kind) ||
-		gvk.Group == "" && !client.Scheme.Recognizes(gvk)
+	// It may be misspelled: another API has a kind of that name, or the core API does not have that kind.
+	return fmt.Errorf("kind: %s has no %q: a manifest may have v1 Pods, ConfigMaps and Secrets",
+		head.APIVersion, head.Kind)
 }
 
 func (p *parser) list(kind string, data []byte) error {
