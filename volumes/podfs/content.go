@@ -70,7 +70,7 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, chec
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := setMode(dir, 0o777); err != nil {
+	if err := permitAll(dir); err != nil {
 		dir.Close()
 		return nil, nil, err
 	}

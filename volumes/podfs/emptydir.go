@@ -45,7 +45,7 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	case s.Mode != nil:
 		err = replaceMode(dir, uint32(*s.Mode)&0o1777)
 	case mem == nil:
-		err = setMode(dir, 0o777)
+		err = permitAll(dir)
 	}
 	if err != nil {
 		return Mounted{}, err

@@ -60,7 +60,7 @@ func makeMounted(pod *os.File, path string, fs memoryFS) (dir *os.File, mounted 
 	if err != nil {
 		return nil, false, err
 	}
-	if err := setMode(dir, 0o777); err != nil {
+	if err := permitAll(dir); err != nil {
 		return nil, false, err
 	}
 	if err := unix.Mount(fs.fstype, fdPath(dir), fs.fstype, 0, fs.options); err != nil {
@@ -88,8 +88,9 @@ func (fs memoryFS) isOn(dir *os.File) (bool, error) {
 	return true, nil
 }
 
-// setMode adds permissions to a directory, whatever the umask is.
-func setMode(dir *os.File, mode uint32) error {
+// permitAll gives everyone all permissions on a directory, whatever the umask is.
+func permitAll(dir *os.File) error {
+	const mode = 0o777
 	st, err := stat(dir)
 	if err != nil {
 		return err
