@@ -59,7 +59,7 @@ agent/podstatus: agent/podstate kube/pod
 agent/spec: agent/podstate host/cgroups/cpu host/cgroups/names kube/pod kube/poddir
 agent/placement: agent/placement agent/podstate config host/atomicfile host/boundedfile host/topology
 agent/placement: internal/latest kube/pod plugins/devices
-agent/podapi: agent agent/podstate config cri internal/listener kube/pod kube/server
+agent/podapi: agent config cri internal/listener kube/pod kube/server
 agent/nodefacts: agent/spec config host/kernel kube/pod kube/poddir
 agent/allocatable: config host/cgroups host/machine host/topology internal/backoff internal/periodic kube/pod
 agent/eviction: agent config host/cgroups host/pressure kube/pod metrics/usage internal/latest
@@ -77,19 +77,17 @@ cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
-kube: kube/client kube/watch kube/pluginname kube/pod kube/pods/manifest host/inotify host/atomicfile host/boundedfile
-kube: internal/backoff internal/latest internal/loglevel internal/waiting
+kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic
-kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/keylock internal/latest internal/waiting
+kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/keylock internal/latest
 kube/node: config host/machine host/topology kube/client kube/pod kube/poddir kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names
 kube/poddir: kube/pluginname
-kube/pods: config kube/client kube/watch kube/pod kube/pods/manifest host/inotify host/boundedfile
+kube/pods: config kube/client kube/watch kube/pod host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest internal/periodic internal/strict
-kube/server: config kube/client kube/watch kube/pod host/inotify host/boundedfile
-kube/server: internal/backoff internal/latest internal/listener
+kube/server: config kube/client internal/backoff internal/latest internal/listener
 kube/server/endpoints: config internal/listener internal/loglevel kube/server
 host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff
@@ -107,7 +105,7 @@ internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest
 config: agent/eviction/policy host/topology internal/release internal/strict internal/suggest
 internal/strict: internal/suggest
-systemd: internal/loglevel internal/backoff
+systemd: internal/backoff
 volumes: csi kube/pluginname kube/pod kube/poddir kube/storage metrics/usage plugins internal/keylock
 volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
