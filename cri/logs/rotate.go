@@ -98,16 +98,21 @@ func (r *Rotator) Round(ctx context.Context) {
 		return
 	}
 	defer root.Close()
-	old := make([][]string, len(all))
-	r.each(ctx, all, func(i int, l Log) error {
-		due, err := r.due(root, l)
-		if err == nil && due {
-			old[i], err = r.rotate(ctx, l)
+	var due []Log // one after the other, because nearly all logs stay as they are
+	for _, l := range all {
+		is, err := r.due(root, l)
+		r.warn(ctx, l, err)
+		if is {
+			due = append(due, l)
 		}
+	}
+	old := make([][]string, len(due))
+	r.each(ctx, due, func(i int, l Log) (err error) {
+		old[i], err = r.rotate(ctx, l)
 		return err
 	})
 	// After all rotations, because it may take long.
-	r.each(ctx, all, func(i int, l Log) error { return r.compress(ctx, l, old[i]) })
+	r.each(ctx, due, func(i int, l Log) error { return r.compress(ctx, l, old[i]) })
 }
 
 // each calls do for all logs, Workers at a time, and logs the errors.
@@ -116,14 +121,19 @@ func (r *Rotator) each(ctx context.Context, all []Log, do func(i int, l Log) err
 	g.SetLimit(max(1, r.Workers))
 	for i, l := range all {
 		g.Go(func() error {
-			if err := do(i, l); err != nil && ctx.Err() == nil {
-				r.Log.Warn("cannot rotate a container log, trying again", "container", l.ID, "log", l.Path, "err", err,
-					"retryIn", r.Interval)
-			}
+			r.warn(ctx, l, do(i, l))
 			return nil
 		})
 	}
 	_ = g.Wait()
+}
+
+// warn logs the error of a log, if there is one.
+func (r *Rotator) warn(ctx context.Context, l Log, err error) {
+	if err != nil && ctx.Err() == nil {
+		r.Log.Warn("cannot rotate a container log, trying again", "container", l.ID, "log", l.Path, "err", err,
+			"retryIn", r.Interval)
+	}
 }
 
 // due reports whether a log has to be rotated, or is missing. root is the directory of logs.
