@@ -116,19 +116,19 @@ func TestPodAPIRefuses(t *testing.T) {
 	})
 }
 
-// TestPodAPILists checks that the logs of running containers are listed for rotation, with their paths.
-func TestPodAPILists(t *testing.T) {
+// TestRunningLogs checks that the logs of running containers are listed for rotation, with their paths.
+func TestRunningLogs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever }))
 		synctest.Wait()
-		all, err := w.podAPI().RunningLogs(t.Context())
+		all, err := w.agent.RunningLogs(t.Context())
 		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath ||
 			filepath.Base(all[0].Path) != "0.log" {
 			t.Errorf("got %v, %v, want one", all, err)
 		}
 		w.runtime.ExitContainer(all[0].ID, 1, "")
 		synctest.Wait()
-		if all, err := w.podAPI().RunningLogs(t.Context()); err != nil || len(all) != 0 {
+		if all, err := w.agent.RunningLogs(t.Context()); err != nil || len(all) != 0 {
 			t.Errorf("after the end: got %v, %v, want none", all, err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -62,6 +63,24 @@ func (v PodView) Running() (all []cri.Container) {
 		}
 	}
 	return all
+}
+
+// RunningLogs returns the logs of all running containers. It is called every few seconds, so it makes no list of views.
+func (s *Supervisor) RunningLogs(ctx context.Context) ([]logs.Log, error) {
+	return ask(ctx, s.loop, func() (all []logs.Log) {
+		for _, e := range s.table.workers {
+			snapshot := e.worker.result.Load().snapshot
+			if snapshot == nil {
+				continue // not synced yet
+			}
+			for _, c := range snapshot.Containers {
+				if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.LogPath != "" {
+					all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
+				}
+			}
+		}
+		return all
+	})
 }
 
 // PodViews returns all pods, ordered by namespace, name and UID.

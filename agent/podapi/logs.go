@@ -132,20 +132,3 @@ func ended(v agent.PodView, container, id string) func() (bool, <-chan struct{})
 		return changed == nil || c == nil || c.State.Running == nil || c.ContainerID != id, changed
 	}
 }
-
-// RunningLogs returns the logs of all running containers.
-func (s *Server) RunningLogs(ctx context.Context) ([]logs.Log, error) {
-	views, err := s.cfg.Pods.PodViews(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all []logs.Log
-	for _, v := range views {
-		for _, c := range v.Running() {
-			if c.LogPath != "" {
-				all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
-			}
-		}
-	}
-	return all, nil
-}

@@ -21,7 +21,7 @@ import (
 )
 
 // newServer makes what answers requests about pods and the agent: at port 10250, at the health port and at a socket for
-// the commands of this program. It starts the rotation of the pods' logs as well, which asks the same questions.
+// the commands of this program. It starts the rotation of the pods' logs as well, which uses the same directory.
 func newServer(p *process, x parts, serving *certs.Serving) error {
 	dir := logs.New(p.cfg.Kubelet.PodLogsDir)
 	c := podapi.Settings(p.cfg)
@@ -30,7 +30,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	api := podapi.New(c)
 	x.links.podAPI = api
 	rotator := logs.Settings(p.cfg)
-	rotator.Dir, rotator.List = dir, api.RunningLogs
+	rotator.Dir, rotator.List = dir, x.links.supervisor.RunningLogs
 	rotator.Reopen = x.runtime.client.ReopenContainerLog
 	rotator.Log = p.log
 	p.Start(func(ctx context.Context) {
