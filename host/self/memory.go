@@ -17,9 +17,12 @@ import (
 const (
 	// gcPercent trades a little CPU in bursts for a heap that is a third smaller than with Go's default of 100.
 	gcPercent = 50
-	// trimEvery is how often Trim looks whether the agent is at rest. trimAbove is the least garbage that is worth the
-	// collections, which cost some milliseconds of CPU.
-	trimEvery = 20 * time.Second
+	// Trim looks every lookAtWork whether the agent has come to rest, and every lookAtRest whether it still rests.
+	lookAtWork = 5 * time.Second
+	lookAtRest = 20 * time.Second
+	// restTime is the time in which an agent at rest allocates less than its live heap.
+	restTime = 40 * time.Second
+	// trimAbove is the least garbage that is worth the collections, which cost some milliseconds of CPU.
 	trimAbove = 4 << 20
 	// heapPercent is the share of the memory limit that Go may use. The rest is for what the kernel and programs that
 	// the agent runs need.
@@ -68,19 +71,23 @@ func limitHeap(limit int64) bool {
 func Trim(ctx context.Context, sysmon *Sysmon) {
 	heap := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	var t trimmer
+	every := lookAtWork
 	for {
-		if !backoff.Sleep(ctx, periodic.Until(trimEvery)) {
+		wait := periodic.Until(every)
+		if !backoff.Sleep(ctx, wait) {
 			return
 		}
 		metrics.Read(heap)
-		atRest, due := t.look(heap[0].Value.Uint64(), heap[1].Value.Uint64())
+		atRest, due := t.look(heap[0].Value.Uint64(), heap[1].Value.Uint64(), wait)
 		if due {
 			for range 3 { // each halves unused stacks, and what pools keep outlives one
 				runtime.GC()
 			}
 			debug.FreeOSMemory()
 		}
+		every = lookAtWork
 		if atRest {
+			every = lookAtRest
 			sysmon.Rest()
 		}
 	}
@@ -93,12 +100,12 @@ type trimmer struct {
 	trimmed uint64
 }
 
-// look reports whether the agent is at rest, because it allocated little since the last look, and whether it is to be
-// trimmed, because it allocated much since the last trim. What is little and much depends on the number of pods, as
-// live does, the bytes that the last collection has left: an agent at rest still lists all its pods. allocated is the
-// bytes allocated since the start.
-func (t *trimmer) look(allocated, live uint64) (atRest, due bool) {
-	atRest = allocated-t.seen < live/2
+// look reports whether the agent is at rest, because it allocated little since the last look, which was so long ago,
+// and whether it is to be trimmed, because it allocated much since the last trim. What is little and much depends on
+// the number of pods, as live does, the bytes that the last collection has left: an agent at rest still lists all its
+// pods. allocated is the bytes allocated since the start.
+func (t *trimmer) look(allocated, live uint64, ago time.Duration) (atRest, due bool) {
+	atRest = float64(allocated-t.seen) < float64(live)*ago.Seconds()/restTime.Seconds()
 	t.seen = allocated
 	if !atRest || allocated-t.trimmed < max(trimAbove, live) {
 		return atRest, false

@@ -50,8 +50,27 @@ func TestTrimWhenAtRest(t *testing.T) {
 		{167 * mib, 8 * mib, true, false, "less garbage than is worth the collections of a large heap"},
 		{170 * mib, 8 * mib, true, true, "slow work has left garbage"},
 	} {
-		if rest, got := trim.look(step.allocated, step.live); rest != step.rest || got != step.want {
+		if rest, got := trim.look(step.allocated, step.live, lookAtRest); rest != step.rest || got != step.want {
 			t.Errorf("step %d, %s: got at rest %t, trimmed %t, want %t, %t", i, step.why, rest, got, step.rest, step.want)
 		}
+	}
+}
+
+// TestRestAfterWork checks that the first look after work finds the agent at rest, and that none during slow work does,
+// however often it looks.
+func TestRestAfterWork(t *testing.T) {
+	const live = 8 << 20
+	var trim trimmer
+	if rest, _ := trim.look(live/4, live, lookAtWork); rest {
+		t.Error("slow work: got at rest, want at work")
+	}
+	if rest, due := trim.look(live/4+live/16, live, lookAtWork); !rest || due {
+		t.Errorf("after slow work: got at rest %t, trimmed %t, want only at rest", rest, due)
+	}
+	if rest, due := trim.look(2*live, live, lookAtRest); rest || due {
+		t.Errorf("a burst of pods: got at rest %t, trimmed %t, want neither", rest, due)
+	}
+	if rest, due := trim.look(2*live+live/16, live, lookAtWork); !rest || !due {
+		t.Errorf("5 s after the burst: got at rest %t, trimmed %t, want both", rest, due)
 	}
 }
