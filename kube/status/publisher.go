@@ -239,15 +239,12 @@ func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	return e
 }
 
-// see takes over the status in pod if pod is newer than what is known.
+// see takes over the status in pod, unless it is older than what is known. If it is the same, the memory of the known
+// one, often the answer to a patch, becomes free.
 func (e *entry) see(pod *corev1.Pod) {
-	if pod.ResourceVersion == e.version {
-		return
+	if !watch.Older(pod.ResourceVersion, e.version) {
+		e.base, e.version = pod.Status, pod.ResourceVersion
 	}
-	if watch.Older(pod.ResourceVersion, e.version) {
-		return
-	}
-	e.base, e.version = pod.Status, pod.ResourceVersion
 }
 
 func (p *Publisher) drop(e *entry) {
