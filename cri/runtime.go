@@ -102,13 +102,19 @@ func (c *Client) listSandboxes(ctx context.Context, object string,
 		(*runtimeapi.ListPodSandboxResponse).GetItems)
 }
 
+// sandboxStatus returns the status of a sandbox for a snapshot, without the labels and annotations: nobody reads them
+// there, and they may be as large as the rest of the pod.
 func (c *Client) sandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	resp, err := do(ctx, c.caller, "PodSandboxStatus", id, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	if err == nil && resp.Status == nil {
+	if err != nil {
+		return nil, err
+	}
+	if resp.Status == nil {
 		return nil, &Error{Verb: "PodSandboxStatus", Object: id, Err: errNoStatus}
 	}
-	return resp.GetStatus(), err
+	resp.Status.Labels, resp.Status.Annotations = nil, nil
+	return resp.Status, nil
 }
 
 // SandboxImage returns the image of a sandbox, as containerd and CRI-O report it in the verbose status; empty for other

@@ -21,7 +21,7 @@ type Snapshot struct {
 	// Sandboxes and Containers are all instances, the highest attempt first. After containerd was killed while it created
 	// a sandbox, it may report this sandbox beside a second one of the same attempt: the ready one comes first then. The
 	// creation time of the other is meaningless. The addresses of a sandbox that is not ready are those of the last
-	// snapshot; its network may have been removed since.
+	// snapshot; its network may have been removed since. Sandboxes have no labels and annotations here.
 	Sandboxes  []*runtimeapi.PodSandboxStatus
 	Containers []Container
 
