@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -80,12 +81,7 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 	if err != nil {
 		return err
 	}
-	var dirs []string
-	for _, dir := range t.dirs(n) {
-		if _, err := os.Stat(dir); err == nil {
-			dirs = append(dirs, dir)
-		}
-	}
+	dirs := t.removeEmpty(n)
 	if len(dirs) == 0 && !t.systemd.Load() {
 		return nil
 	}
@@ -96,6 +92,21 @@ func (t *Tree) RemovePod(ctx context.Context, p Pod) error {
 		return fmt.Errorf("remove cgroup %s: %w", t.spell(n), err)
 	}
 	return nil
+}
+
+// removeEmpty removes the directories of n that have no process and no cgroup below, nearly always all, and returns the
+// others. Those of systemd it only finds: systemd removes them with the slice.
+func (t *Tree) removeEmpty(n names.Name) (left []string) {
+	defer t.change()()
+	for _, dir := range t.dirs(n) {
+		if !t.systemd.Load() && unix.Rmdir(dir) == nil {
+			continue
+		}
+		if _, err := os.Stat(dir); err == nil {
+			left = append(left, dir)
+		}
+	}
+	return left
 }
 
 // destroy removes n with all cgroups below it.
