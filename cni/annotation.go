@@ -55,7 +55,11 @@ type Selection struct {
 // label names the network as users do.
 func (s *Selection) label() string { return s.Namespace + "/" + s.Name }
 
-var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// isObjectName reports whether an object of the API can have the name. The expression is small because its length is
+// checked apart: a count in it would be 250 copies.
+func isObjectName(name string) bool { return len(name) <= 253 && objectName.MatchString(name) }
 
 // parseSelections parses the annotation networksAnnotation: a JSON list, or [NAMESPACE/]NAME[@INTERFACE] separated by
 // commas. Interfaces without a name are net1, net2 and so on. namespace is that of the pod.
@@ -142,7 +146,7 @@ func complete(all []Selection, namespace string) error {
 		if s.IfName == "" {
 			s.IfName = fmt.Sprintf("net%d", i+1)
 		}
-		if !objectName.MatchString(s.Namespace) || !objectName.MatchString(s.Name) {
+		if !isObjectName(s.Namespace) || !isObjectName(s.Name) {
 			return fmt.Errorf("%q is not a valid network; want [NAMESPACE/]NAME[@INTERFACE]", s.label())
 		}
 		if taken[s.IfName] {

@@ -69,6 +69,8 @@ func TestParseSelections(t *testing.T) {
 		`[{"name":"b","mac":"blue"}]`:                 `!network home/b: mac "blue"`,
 		`[{"name":"b","ips":["10.0.0.1","10.0.0"]}]`:  `!network home/b: ips: "10.0.0"`,
 		strings.Repeat("a,", 40) + "a":                "!limit is 32",
+		strings.Repeat("a", 253):                      "home/" + strings.Repeat("a", 253) + "@net1",
+		strings.Repeat("a", 254):                      "!is not a valid network",
 	} {
 		all, err := parseSelections(text, "home")
 		var got []string

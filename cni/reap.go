@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -158,9 +157,9 @@ func removeNamespace(rec *Record) error {
 	return os.Remove(rec.NetNS)
 }
 
-// sandboxID matches the IDs of sandboxes in containerd and CRI-O. Other programs may attach containers to the runtime's
-// network too: nerdctl calls them NAMESPACE-ID.
-var sandboxID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. Other programs may attach
+// containers to the runtime's network too: nerdctl calls them NAMESPACE-ID.
+func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
 
 // freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that have
 // been reserved for long, and not those of other programs. This package writes a record before it reserves an address,
@@ -176,7 +175,7 @@ func (d *Driver) freeAddresses(
 			continue
 		}
 		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
-			if live[id] || inUse[addr] || foreign && id != "" && !sandboxID.MatchString(id) {
+			if live[id] || inUse[addr] || foreign && id != "" && !isSandboxID(id) {
 				return nil
 			}
 			if fi, err := os.Lstat(file); err != nil || foreign && !d.longReserved(file, fi.ModTime()) {
