@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	// every is how often the chains are looked for: another program may have removed all rules.
-	every = time.Minute
+	// every is how often the rule is looked for: another program may have removed all rules. The chains are looked for as
+	// well when it is gone, and otherwise each chainsEvery-th time: each look at a table runs a program.
+	every       = time.Minute
+	chainsEvery = 10
 
 	hintChain     = "KUBE-IPTABLES-HINT"
 	firewallChain = "KUBE-FIREWALL"
@@ -54,12 +56,12 @@ type family struct {
 
 // Run makes the chains and the rule, and makes them again when they are gone, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	for {
-		found := false
+	for round := 0; ; round++ {
+		found, chains := false, round%chainsEvery == 0
 		for _, f := range k.families {
 			if k.find(f.program) {
 				found = true
-				k.keep(ctx, f)
+				chains = k.keep(ctx, f, chains) || chains
 			}
 		}
 		if !found {
@@ -72,9 +74,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// keep makes what is missing of one family. An error is logged once.
-func (k *Keeper) keep(ctx context.Context, f *family) {
-	err := f.ensure(ctx)
+// keep makes what is missing of one family, see ensure, and reports whether the rule was. An error is logged once.
+func (k *Keeper) keep(ctx context.Context, f *family, chains bool) (made bool) {
+	made, err := f.ensure(ctx, chains || f.failed != "")
 	switch {
 	case err == nil || ctx.Err() != nil:
 		f.failed = ""
@@ -82,16 +84,21 @@ func (k *Keeper) keep(ctx context.Context, f *family) {
 		f.failed = err.Error()
 		k.log.Warn("cannot create the iptables chains that other programs expect, trying again", "err", err, "retryIn", every)
 	}
+	return made
 }
 
-// ensure makes what is missing. Another program may have removed the rules of one table only.
-func (f *family) ensure(ctx context.Context) error {
+// ensure makes the rule if it is missing, and reports whether it was. Then, or if chains is set, it makes the chain,
+// too: another program may have removed the rules of one table only.
+func (f *family) ensure(ctx context.Context, chains bool) (made bool, err error) {
 	if f.v4 {
-		if err := f.firewall(ctx); err != nil {
-			return err
+		if made, err = f.firewall(ctx); err != nil {
+			return made, err
 		}
 	}
-	return f.ensureChain(ctx, "mangle", hintChain)
+	if made || chains {
+		err = f.ensureChain(ctx, "mangle", hintChain)
+	}
+	return made, err
 }
 
 func (f *family) ensureChain(ctx context.Context, table, chain string) error {
@@ -110,18 +117,18 @@ var localnet = []string{
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 }
 
-// firewall makes the rule localnet, and those that lead to it, unless it exists.
-func (f *family) firewall(ctx context.Context) error {
+// firewall makes the rule localnet, and those that lead to it, unless it exists. It reports whether it had to.
+func (f *family) firewall(ctx context.Context) (made bool, err error) {
 	if _, err := f.Run(ctx, "filter", append([]string{"-C"}, localnet...)...); err == nil {
-		return nil
+		return false, nil
 	}
 	if err := f.ensureChain(ctx, "filter", firewallChain); err != nil {
-		return err
+		return true, err
 	}
 	for _, from := range []string{"OUTPUT", "INPUT"} {
 		if err := f.Ensure(ctx, "filter", "-I", from, "-j", firewallChain); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return f.Ensure(ctx, "filter", "-A", localnet...)
+	return true, f.Ensure(ctx, "filter", "-A", localnet...)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,53 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestLooks checks that the rule is looked for each minute, and the chains each ten minutes and when the rule is gone.
+func TestLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls, chains atomic.Int32
+		var flushed atomic.Bool
+		k := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		k.find = func(string) bool { return true }
+		for _, f := range k.families {
+			f.call = func(_ context.Context, _, _ string, args ...string) (string, error) {
+				calls.Add(1)
+				if args[4] == "-N" && args[5] == hintChain {
+					chains.Add(1)
+				}
+				if flushed.Load() && (args[4] == "-C" || args[4] == "-S") {
+					return "", errors.New("does not exist")
+				}
+				return "", nil
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		synctest.Wait()
+		check := func(when string, want int32) {
+			t.Helper()
+			if got := calls.Load(); got != want {
+				t.Errorf("%s: got %d calls, want %d", when, got, want)
+			}
+		}
+		check("at the start, one for the rule and two for the chains", 3)
+		time.Sleep((chainsEvery - 1) * every)
+		synctest.Wait()
+		check("nothing has changed", 3+chainsEvery-1)
+		time.Sleep(every)
+		synctest.Wait()
+		check("after ten minutes", 3+chainsEvery-1+3)
+		flushed.Store(true)
+		time.Sleep(every)
+		synctest.Wait()
+		if got := chains.Load(); got != 2 {
+			t.Errorf("a minute after a flush: got %d chains made, want 2", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
 // insideEnv marks the process that runs in a network namespace of its own.
 const insideEnv = "NODELET_TEST_IPTABLES"
 
@@ -110,7 +158,7 @@ func TestRealTables(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		}
-		if err := f.ensure(t.Context()); err != nil {
+		if _, err := f.ensure(t.Context(), round == "after the hint was removed"); err != nil {
 			t.Fatalf("%s: %v", round, err)
 		}
 		rules := show("-S")
