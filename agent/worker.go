@@ -46,7 +46,7 @@ type worker struct {
 	hints   atomic.Uint32
 	endings endings
 	wake    latest.Signal
-	results chan execute.Outcome
+	results chan *execute.Outcome // as values they would double the stack of a worker at rest
 	timer   *time.Timer
 	milestones
 
@@ -87,7 +87,7 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 		log:     cfg.Log,
 		inbox:   latest.NewValue[order](),
 		wake:    latest.NewSignal(),
-		results: make(chan execute.Outcome),
+		results: make(chan *execute.Outcome),
 		timer:   time.NewTimer(time.Hour),
 		milestones: milestones{
 			gone:      make(chan struct{}),
@@ -193,7 +193,7 @@ func (w *worker) take(o order) {
 }
 
 // ended records the outcome of a step.
-func (w *worker) ended(r execute.Outcome) {
+func (w *worker) ended(r *execute.Outcome) {
 	key := r.Step.Key()
 	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
 		cancel()

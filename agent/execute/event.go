@@ -11,7 +11,7 @@ import (
 )
 
 // report logs the outcome of a step, and records an event about a failure.
-func (x *Executor) report(t *Task, out Outcome) {
+func (x *Executor) report(t *Task, out *Outcome) {
 	switch {
 	case out.Problem == nil:
 		t.Log.Debug("step done", "step", t.Step.String(), "took", out.Took)

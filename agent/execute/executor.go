@@ -44,7 +44,7 @@ func New(backends Backends) *Executor {
 }
 
 // Execute runs a step, logs and counts its outcome, and records an event if it failed.
-func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
+func (x *Executor) Execute(ctx context.Context, t *Task) *Outcome {
 	x.backends.Working()
 	began := time.Now()
 	out := x.traced(ctx, t)
@@ -56,8 +56,8 @@ func (x *Executor) Execute(ctx context.Context, t *Task) Outcome {
 	return out
 }
 
-func (x *Executor) run(ctx context.Context, t *Task) (out Outcome) {
-	out.Step = t.Step
+func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
+	out := &Outcome{Result: podstate.Result{Step: t.Step}}
 	var err error
 	switch s := t.Step.(type) {
 	case podstate.Prepare:

@@ -87,7 +87,7 @@ func NewResults() Results {
 }
 
 // Add keeps what later steps need of an outcome.
-func (r *Results) Add(o Outcome) {
+func (r *Results) Add(o *Outcome) {
 	if o.Problem != nil {
 		return // what an earlier step has left counts
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // traced runs a step within a span that has the name of the step.
-func (x *Executor) traced(ctx context.Context, t *Task) Outcome {
+func (x *Executor) traced(ctx context.Context, t *Task) *Outcome {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", t.Step), "podstate.")
 	ctx, span := trace.Child(ctx, name, trace.Internal)
 	out := x.run(ctx, t)

@@ -275,7 +275,7 @@ func TestPaths(t *testing.T) {
 	r := NewResults()
 	for name, m := range map[string]volumes.Mounted{"disk": {Device: "/dev/sdb"}, "data": {HostPath: "/srv/data"}} {
 		step := podstate.Mount{Volume: name}
-		r.Add(Outcome{Result: podstate.Result{Step: step}, mounted: m})
+		r.Add(&Outcome{Result: podstate.Result{Step: step}, mounted: m})
 	}
 	want := map[string]string{"disk": "/dev/sdb", "data": "/srv/data"}
 	got := r.Paths(nil)
@@ -295,8 +295,8 @@ func (l listedVolumes) List(types.UID) ([]volumes.OnDisk, error) { return l.all,
 // TestListVolumes checks that the plan knows a volume on the disk by the name that the pod has for it.
 func TestListVolumes(t *testing.T) {
 	r := NewResults()
-	r.Add(Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "data"}}, mounted: volumes.Mounted{Name: "pv-1"}})
-	r.Add(Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "conf"}}})
+	r.Add(&Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "data"}}, mounted: volumes.Mounted{Name: "pv-1"}})
+	r.Add(&Outcome{Result: podstate.Result{Step: podstate.Mount{Volume: "conf"}}})
 	x := &Executor{backends: &Backends{Volumes: listedVolumes{all: []volumes.OnDisk{
 		{Plugin: "kubernetes.io/csi", Name: "pv-1"},
 		{Plugin: "kubernetes.io/csi", Name: "pv-2"},
