@@ -9,7 +9,8 @@
 // server: it reads ResourceClaims and deletes the ResourceSlices of drivers that are gone by the functions in Config.
 //
 // The agent calls Prepare and Unprepare, each step in its own goroutine. Only one call at a time works on a
-// ResourceClaim. A driver that hangs holds up only the pods that have a ResourceClaim on its devices.
+// ResourceClaim. When the agent gives up a step, the call to the driver goes on and holds up the next. A driver that
+// hangs holds up only the pods that have a ResourceClaim on its devices.
 //
 // A crash leaves the file, which says only which ResourceClaims may be prepared. In the next process a pod with a
 // sandbox keeps its devices, any other pod has its ResourceClaims prepared again (drivers must accept that), and

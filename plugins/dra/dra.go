@@ -169,9 +169,9 @@ func (r recorded) heldBy(pod types.UID) (keys []types.NamespacedName) {
 	return keys
 }
 
-// lock waits until no other call works on any of the claims. It locks them in order, so that two calls cannot wait for
-// each other.
-func (d *DRA) lock(ctx context.Context, keys []types.NamespacedName) (unlock func(), err error) {
+// lockAll waits until no other call works on any of the claims. It locks them in order, so that two calls cannot wait
+// for each other.
+func lockAll(ctx context.Context, working *keylock.Keyed, keys []types.NamespacedName) (unlock func(), err error) {
 	var unlocks []func()
 	unlock = func() {
 		for _, u := range unlocks {
@@ -184,7 +184,7 @@ func (d *DRA) lock(ctx context.Context, keys []types.NamespacedName) (unlock fun
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		u, err := d.working.Lock(ctx, name)
+		u, err := working.Lock(ctx, name)
 		if err != nil {
 			unlock()
 			return nil, err
@@ -192,6 +192,29 @@ func (d *DRA) lock(ctx context.Context, keys []types.NamespacedName) (unlock fun
 		unlocks = append(unlocks, u)
 	}
 	return unlock, nil
+}
+
+// work calls drivers for ResourceClaims that are locked. If ctx ends before, work returns, and do goes on: it keeps the
+// lock until the drivers have answered, or their timeouts have passed.
+func (d *DRA) work(ctx context.Context, unlock func(), do func() error) error {
+	ended := make(chan error, 1)
+	d.mu.Lock()
+	if d.background.Ended() {
+		d.mu.Unlock()
+		unlock()
+		return errors.New("the node agent is shutting down")
+	}
+	d.background.Go(func() {
+		defer unlock()
+		ended <- do()
+	})
+	d.mu.Unlock()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // InUse returns the number of ResourceClaims that are prepared for pods: all together, and by driver.

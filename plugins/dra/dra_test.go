@@ -147,11 +147,10 @@ func TestCrashes(t *testing.T) {
 		},
 		"while the driver prepares": func(w *world, d *fake.Driver, p *corev1.Pod) {
 			waiting, release := d.Hold()
-			ctx, cancel := context.WithCancel(w.T.Context())
-			over := make(chan error)
-			go func() { over <- w.dra.Prepare(ctx, p) }()
+			over := make(chan error, 1)
+			go func() { over <- w.dra.Prepare(w.T.Context(), p) }()
 			<-waiting
-			cancel()
+			w.Kill()
 			if err := <-over; err == nil {
 				w.T.Error("a call that was given up has succeeded")
 			}
@@ -235,6 +234,48 @@ func TestHangingDriver(t *testing.T) {
 		}
 	}
 	w.asked(slow, "prepare early", "prepare gpu")
+}
+
+// TestPrepareIsGivenUp ends a pod while a driver prepares its ResourceClaim. The step ends at once. But the driver goes
+// on: until it answers, it gets no other call for the ResourceClaim, and the pod keeps it. The next driver is not
+// asked to prepare it.
+func TestPrepareIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slow := w.driver(nil)
+	other := w.driver(func(c *fake.Config) { c.Name = "other.test" })
+	a, b := pod("a", "gpu"), pod("b", "nic")
+	shared := pod("c", "gpu")
+	w.put("gpu", []string{driverName, "other.test"}, a, shared)
+	w.put("nic", []string{"other.test"}, b)
+	early := pod("early", "early")
+	w.put("early", one, early)
+	w.prepare(early) // the driver is connected
+	waiting, release := slow.Hold()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	step := make(chan error, 1)
+	go func() { step <- w.dra.Prepare(ctx, a) }()
+	<-waiting
+	cancel()
+	if err := <-step; !errors.Is(err, context.Canceled) {
+		t.Errorf("the step: got %v, want that it was cancelled", err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- w.dra.Unprepare(t.Context(), a.UID) }()
+	w.prepare(b)
+	w.unprepare(b)
+	if len(waiting) > 0 || len(end) > 0 || !w.dra.Holds(a.UID) {
+		t.Errorf("while the driver prepares: got %d calls, %d ends and %v, want that the end of the pod waits", len(waiting),
+			len(end), w.dra.Holds(a.UID))
+	}
+	release()
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+	w.prepare(shared)
+	w.asked(slow, "prepare early", "prepare gpu", "unprepare gpu", "prepare gpu")
+	w.asked(other, "prepare nic", "unprepare nic", "unprepare gpu", "prepare gpu")
 }
 
 // TestRollingUpdate checks that while a driver is updated, two instances of it are there; the newest serves, and the

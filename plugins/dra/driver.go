@@ -169,15 +169,19 @@ func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error
 	return p, p.calls.Done, nil
 }
 
-// call makes one call to a driver, within Config.CallTimeout.
+// call makes one call to a driver, within Config.CallTimeout, unless ctx has ended. The end of ctx does not cancel it:
+// the driver may go on with its work, and nobody would know when it ends.
 func (d *DRA) call(ctx context.Context, name string, pod types.UID,
 	do func(context.Context, api.DRAPluginClient) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	p, done, err := d.use(name, pod)
 	if err != nil {
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.CallTimeout)
+	calling, cancel := context.WithTimeout(d.background.Context(), d.cfg.CallTimeout)
 	defer cancel()
-	return do(ctx, p.client)
+	return do(calling, p.client)
 }

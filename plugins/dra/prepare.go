@@ -38,15 +38,15 @@ func (d *DRA) prepare(ctx context.Context, pod *corev1.Pod) error {
 	for i := range all {
 		keys[i] = all[i].key
 	}
-	unlock, err := d.lock(ctx, keys)
+	unlock, err := lockAll(ctx, &d.working, keys)
 	if err != nil {
 		return err
 	}
-	defer unlock()
 	if err := d.record(pod.UID, all); err != nil {
+		unlock()
 		return err
 	}
-	return d.prepareRecorded(ctx, pod.UID, keys)
+	return d.work(ctx, unlock, func() error { return d.prepareRecorded(ctx, pod.UID, keys) })
 }
 
 // readAll reads the ResourceClaims of a pod and checks that the pod may use them. Nothing is recorded before, so that a

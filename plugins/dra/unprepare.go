@@ -26,11 +26,15 @@ func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	unlock, err := d.lock(ctx, keys)
+	unlock, err := lockAll(ctx, &d.working, keys)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	return d.work(ctx, unlock, func() error { return d.unprepareLocked(ctx, pod, keys) })
+}
+
+// unprepareLocked ends the pod's use of its ResourceClaims, which the caller has locked.
+func (d *DRA) unprepareLocked(ctx context.Context, pod types.UID, keys []types.NamespacedName) error {
 	d.mu.Lock()
 	keys = slices.DeleteFunc(keys, func(key types.NamespacedName) bool { return d.drop(key, pod) })
 	d.mu.Unlock()

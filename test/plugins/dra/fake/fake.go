@@ -99,8 +99,8 @@ func (d *Driver) Fail(why string) {
 	d.failure = why
 }
 
-// Hold has all calls wait from now on, each after its name was sent to waiting, until release or until their caller has
-// gone.
+// Hold has all calls wait from now on, each after its name was sent to waiting, until release: like many drivers, this
+// one does not notice that its caller has gone.
 func (d *Driver) Hold() (waiting <-chan string, release func()) {
 	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
 	d.mu.Lock()
@@ -115,7 +115,7 @@ func (d *Driver) Hold() (waiting <-chan string, release func()) {
 }
 
 // begin notes a call and waits where calls are held. It returns what fails all claims.
-func (d *Driver) begin(ctx context.Context, verb string, claims []*api.Claim) (failure string, err error) {
+func (d *Driver) begin(verb string, claims []*api.Claim) (failure string) {
 	var names []string
 	for _, c := range claims {
 		names = append(names, c.Name)
@@ -126,34 +126,25 @@ func (d *Driver) begin(ctx context.Context, verb string, claims []*api.Claim) (f
 	d.calls = append(d.calls, call)
 	h, failure := d.held, d.failure
 	d.mu.Unlock()
-	if h == nil {
-		return failure, nil
+	if h != nil {
+		h.waiting <- call
+		<-h.released
 	}
-	h.waiting <- call
-	select {
-	case <-h.released:
-		return failure, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
+	return failure
 }
 
 // NodePrepareResources prepares claims.
-func (d *Driver) NodePrepareResources(ctx context.Context,
+func (d *Driver) NodePrepareResources(_ context.Context,
 	q *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
-	failure, err := d.begin(ctx, "prepare", q.Claims)
-	if err != nil {
-		return nil, err
-	}
+	failure := d.begin("prepare", q.Claims)
 	out := &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{}}
 	for _, c := range q.Claims {
 		one := &api.NodePrepareResourceResponse{Error: failure}
 		if failure == "" {
 			one.Devices = d.devices(c)
-			err = d.writeCDI(c, one.Devices)
-		}
-		if err != nil {
-			return nil, err
+			if err := d.writeCDI(c, one.Devices); err != nil {
+				return nil, err
+			}
 		}
 		out.Claims[c.Uid] = one
 	}
@@ -211,12 +202,9 @@ func (d *Driver) cdiFile(c *api.Claim) string {
 }
 
 // NodeUnprepareResources unprepares claims.
-func (d *Driver) NodeUnprepareResources(ctx context.Context,
+func (d *Driver) NodeUnprepareResources(_ context.Context,
 	q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
-	failure, err := d.begin(ctx, "unprepare", q.Claims)
-	if err != nil {
-		return nil, err
-	}
+	failure := d.begin("unprepare", q.Claims)
 	out := &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{}}
 	for _, c := range q.Claims {
 		out.Claims[c.Uid] = &api.NodeUnprepareResourceResponse{Error: failure}
