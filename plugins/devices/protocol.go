@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,25 @@ func (p *plugin) prefer(ctx context.Context, chosen, free []string, n int) ([]st
 	return answer.ContainerResponses[0].DeviceIDs, nil
 }
 
+// act makes a call that has the plugin work. The end of ctx does not cancel it, because the plugin may go on: until it
+// has answered, the caller keeps the devices and the lock of Allocate. Then act returns the error of ctx.
+func act(ctx context.Context, do func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), actTimeout)
+	defer cancel()
+	return cmp.Or(do(calling), ctx.Err())
+}
+
 // allocate asks the plugin to make devices ready for a container.
 func (p *plugin) allocate(ctx context.Context, ids []string) (*api.ContainerAllocateResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
-	answer, err := p.client.Allocate(ctx, &api.AllocateRequest{
-		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}},
+	var answer *api.AllocateResponse
+	err := act(ctx, func(ctx context.Context) (err error) {
+		answer, err = p.client.Allocate(ctx, &api.AllocateRequest{
+			ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}},
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -73,9 +87,11 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*api.ContainerAllo
 
 // preStart asks the plugin to prepare devices right before a container starts.
 func (p *plugin) preStart(ctx context.Context, ids []string) error {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
-	if _, err := p.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids}); err != nil {
+	err := act(ctx, func(ctx context.Context) error {
+		_, err := p.client.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids})
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
 	}
 	return nil

@@ -78,7 +78,10 @@ func TestReservationEnds(t *testing.T) {
 			p.Fail(errors.New("the device is on fire"))
 			release()
 		}, "on fire"},
-		"the caller has left": {func(_ *world, _ *fake.Plugin, stop, _ func()) { stop() }, "canceled"},
+		"the caller has left": {func(_ *world, _ *fake.Plugin, stop, release func()) {
+			stop()
+			release()
+		}, "canceled"},
 		"the pod goes": {func(w *world, _ *fake.Plugin, _, release func()) {
 			w.devices.Release("one")
 			release()
@@ -113,6 +116,52 @@ func TestReservationEnds(t *testing.T) {
 			release()
 			w.admit(pod("two", "app 4"))
 			w.has(pod("two", "app 4"), "app", "d1,d2,d3,d4")
+		})
+	}
+}
+
+// TestCallIsGivenUp ends pods while a plugin works for them. The plugin goes on: until it answers, it gets no other
+// call, and the pod keeps its devices.
+func TestCallIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for verb, begin := range map[string]func(ctx context.Context, w *world, p *corev1.Pod) <-chan error{
+		"Allocate": func(ctx context.Context, w *world, p *corev1.Pod) <-chan error { return w.reserve(ctx, p) },
+		"PreStartContainer": func(ctx context.Context, w *world, p *corev1.Pod) <-chan error {
+			answer := make(chan error, 1)
+			go func() {
+				_, err := w.devices.Container(ctx, p, &p.Spec.Containers[0])
+				answer <- err
+			}()
+			return answer
+		},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.plugin(func(c *fake.Config) { c.PreStart = true })
+			w.plugin(func(c *fake.Config) { c.Resource = "nodelet.test/other" })
+			one, other := pod("one", "app 3"), pod("other", "app 1")
+			other.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+				"nodelet.test/other": one.Spec.Containers[0].Resources.Limits["cpu"],
+			}
+			if verb != "Allocate" {
+				w.admit(one)
+			}
+			waiting, release := p.Hold()
+			defer release()
+			ctx, cancel := context.WithCancel(t.Context())
+			step := begin(ctx, w, one)
+			<-waiting
+			cancel()
+			w.admit(other)
+			w.refused(pod("two", "app 2"), "Requested: 2, Available: 1")
+			if len(step) > 0 {
+				t.Error("the step has ended beside the call, want it after that")
+			}
+			release()
+			if err := <-step; !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want that it was cancelled", err)
+			}
 		})
 	}
 }

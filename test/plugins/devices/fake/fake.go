@@ -123,8 +123,8 @@ func (p *Plugin) Fail(err error) {
 	p.failure = err
 }
 
-// Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release or
-// until their caller has gone.
+// Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release: like
+// many plugins, this one does not notice that its caller has gone.
 func (p *Plugin) Hold() (waiting <-chan string, release func()) {
 	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
 	p.mu.Lock()
@@ -138,19 +138,13 @@ func (p *Plugin) Hold() (waiting <-chan string, release func()) {
 	})
 }
 
-func (p *Plugin) wait(ctx context.Context, verb string) error {
+func (p *Plugin) wait(verb string) {
 	p.mu.Lock()
 	h := p.held
 	p.mu.Unlock()
-	if h == nil {
-		return nil
-	}
-	h.waiting <- verb
-	select {
-	case <-h.released:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if h != nil {
+		h.waiting <- verb
+		<-h.released
 	}
 }
 
@@ -209,11 +203,9 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 }
 
 // GetPreferredAllocation prefers the last devices.
-func (p *Plugin) GetPreferredAllocation(ctx context.Context,
+func (p *Plugin) GetPreferredAllocation(_ context.Context,
 	q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
-	if err := p.wait(ctx, "GetPreferredAllocation"); err != nil {
-		return nil, err
-	}
+	p.wait("GetPreferredAllocation")
 	out := &api.PreferredAllocationResponse{}
 	for _, c := range q.ContainerRequests {
 		ids := slices.Sorted(slices.Values(c.AvailableDeviceIDs))
@@ -224,10 +216,8 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context,
 }
 
 // Allocate returns what the containers get for their devices.
-func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
-	if err := p.wait(ctx, "Allocate"); err != nil {
-		return nil, err
-	}
+func (p *Plugin) Allocate(_ context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
+	p.wait("Allocate")
 	out := &api.AllocateResponse{}
 	for _, c := range q.ContainerRequests {
 		if err := p.note("Allocate", c.DevicesIds); err != nil {
@@ -247,10 +237,8 @@ func (p *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 }
 
 // PreStartContainer is on record, no more.
-func (p *Plugin) PreStartContainer(ctx context.Context,
+func (p *Plugin) PreStartContainer(_ context.Context,
 	q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
-	if err := p.wait(ctx, "PreStartContainer"); err != nil {
-		return nil, err
-	}
+	p.wait("PreStartContainer")
 	return &api.PreStartContainerResponse{}, p.note("PreStartContainer", q.DevicesIds)
 }
