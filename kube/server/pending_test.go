@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,13 +45,30 @@ func (l *addressed) Accept() (net.Conn, error) {
 // dial makes a TLS connection from an address and sends the beginning of a request on it.
 func (l *addressed) dial(t *testing.T, from string) net.Conn {
 	t.Helper()
+	return begin(t, l.connect(t, from), nil)
+}
+
+// connect makes a connection from an address.
+func (l *addressed) connect(t *testing.T, from string) net.Conn {
+	t.Helper()
 	l.from = netip.AddrPortFrom(netip.MustParseAddr(from), 1024)
 	c, err := l.Dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	client := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	synctest.Wait()
+	return c
+}
+
+// begin makes the handshake of TLS, with a certificate if it is not nil, and sends the beginning of a request.
+func begin(t *testing.T, c net.Conn, cert *tls.Certificate) net.Conn {
+	t.Helper()
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	if cert != nil {
+		cfg.Certificates = []tls.Certificate{*cert}
+	}
+	client := tls.Client(c, cfg)
 	if _, err := io.WriteString(client, "GET /healthz HTTP/1.1\r\nHost: node-1\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,4 +159,51 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	if code, _ := s.ask(c, http.MethodGet, "/healthz", large); code != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("512 KiB: got status %d, want 431", code)
 	}
+}
+
+// TestBurst checks that no connection of a client with a valid certificate is closed, as those of the API server which
+// passes on many followed logs at once; but that there is a bound for those that do not end the handshake.
+func TestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t, "client-ca")
+		file := filepath.Join(t.TempDir(), "ca.crt")
+		if err := os.WriteFile(file, ca.pem(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := server.New(server.Config{ClientCAFile: file, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler),
+			TLS:    &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, "node-1", nil, nil)}},
+			Mounts: []server.Mount{{Path: "/healthz", Handler: echo}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &addressed{Listener: pipe.Listen()}
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		go func() { _ = s.Serve(ctx, l) }()
+
+		cert := ca.issue(t, "apiserver", nil, nil)
+		all := make([]net.Conn, 500)
+		for i := range all {
+			all[i] = l.connect(t, "192.0.2.1")
+		}
+		for i, c := range all {
+			all[i] = begin(t, c, cert)
+		}
+		for _, c := range all {
+			complete(t, c)
+		}
+		var open atomic.Int32
+		for range 1100 {
+			c := l.connect(t, "192.0.2.2")
+			open.Add(1)
+			go func() {
+				defer open.Add(-1)
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+		synctest.Wait()
+		if got := open.Load(); got != 1024 {
+			t.Errorf("got %d connections without a handshake, want 1024", got)
+		}
+	})
 }

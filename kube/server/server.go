@@ -189,13 +189,31 @@ func (s *Server) Run(ctx context.Context) {
 // Serve serves the connections of l until ctx ends, which breaks open streams, or until l fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(ctx, s.Handler())
-	srv.TLSConfig = s.cfg.TLS.Clone()
-	srv.TLSConfig.ClientAuth = tls.RequestClientCert // the authFilter verifies it, so that refusals are logged
+	srv.TLSConfig = s.tlsConfig()
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	s.log.Info("serving the kubelet API", "addr", l.Addr().String())
 	s.listening.Store(true)
 	defer s.listening.Store(false)
 	return srv.ServeTLS(l, "", "")
+}
+
+// tlsConfig returns the configuration of TLS, with which each handshake tells pending about an unknown client. That is
+// known before the handshake ends, and so before the client can send a request.
+func (s *Server) tlsConfig() *tls.Config {
+	c := s.cfg.TLS.Clone()
+	c.ClientAuth = tls.RequestClientCert // the authFilter verifies it, so that refusals are logged
+	c.NextProtos = []string{"http/1.1"}
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		own := c.Clone()
+		own.VerifyConnection = func(state tls.ConnectionState) error {
+			if who, _ := s.auth.authn.certificate(&state); who == nil {
+				unknown(hello.Context())
+			}
+			return nil
+		}
+		return own, nil
+	}
+	return c
 }
 
 func (s *Server) runReadOnly(ctx context.Context) {
