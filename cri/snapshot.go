@@ -85,18 +85,15 @@ func (c *Client) Update(ctx context.Context, prev *Snapshot, changed []Instance)
 
 // Without is the snapshot after an instance was removed; with a sandbox, the runtime has removed its containers.
 func (s *Snapshot) Without(removed Instance) *Snapshot {
-	next := &Snapshot{UID: s.UID, updates: s.updates}
-	for _, sandbox := range s.Sandboxes {
-		if sandbox.Id != removed.Sandbox {
-			next.Sandboxes = append(next.Sandboxes, sandbox)
-		}
+	sandboxes, containers := slices.Clone(s.Sandboxes), slices.Clone(s.Containers)
+	if removed.Container != "" {
+		containers = slices.DeleteFunc(containers, func(c Container) bool { return c.Id == removed.Container })
+	} else {
+		is := func(p *runtimeapi.PodSandboxStatus) bool { return p.Id == removed.Sandbox }
+		sandboxes = slices.DeleteFunc(sandboxes, is)
+		containers = slices.DeleteFunc(containers, func(c Container) bool { return c.SandboxID == removed.Sandbox })
 	}
-	for _, c := range s.Containers {
-		if c.Id != removed.Container && c.SandboxID != removed.Sandbox {
-			next.Containers = append(next.Containers, c)
-		}
-	}
-	return next
+	return &Snapshot{UID: s.UID, Sandboxes: sandboxes, Containers: containers, updates: s.updates}
 }
 
 // listing is what the runtime has of a pod.

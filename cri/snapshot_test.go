@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,6 +204,35 @@ func TestUpdateCost(t *testing.T) {
 			t.Errorf("after the removal of a container: got %+v, want one", s.Containers)
 		}
 	})
+}
+
+// TestWithout checks that a removed container takes nothing else away, and a removed sandbox its containers. The
+// sandbox of a container may not be known.
+func TestWithout(t *testing.T) {
+	container := func(id, sandbox string) cri.Container {
+		return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{Id: id}, SandboxID: sandbox}
+	}
+	s := &cri.Snapshot{
+		Sandboxes:  []*runtimeapi.PodSandboxStatus{{Id: "box-1"}, {Id: "box-0"}},
+		Containers: []cri.Container{container("app", "box-1"), container("side", "box-1"), container("found", "")},
+	}
+	for removed, want := range map[cri.Instance]string{
+		{Container: "app"}:                   "box-1 box-0 side found",
+		{Sandbox: "box-1", Container: "app"}: "box-1 box-0 side found",
+		{Sandbox: "box-1"}:                   "box-0 found",
+	} {
+		var got []string
+		next := s.Without(removed)
+		for _, sandbox := range next.Sandboxes {
+			got = append(got, sandbox.Id)
+		}
+		for _, c := range next.Containers {
+			got = append(got, c.Id)
+		}
+		if strings.Join(got, " ") != want || len(s.Sandboxes)+len(s.Containers) != 5 {
+			t.Errorf("without %+v: got %q of %+v, want %s", removed, got, s, want)
+		}
+	}
 }
 
 // TestSnapshotLateAddress checks that a ready sandbox without an address is asked again, unless it is on the host's
