@@ -3,6 +3,5 @@
 //
 // It owns the choice of the pod and the container instance that a request means, and the errors of these requests,
 // which are the kubelet's. It never changes a pod and passes no bytes of a stream: it returns the URL at which the
-// runtime serves it. kube/server calls it, and log rotation asks it for the logs of running containers. It keeps no
-// state; a crash may leave a checkpoint that is not complete.
+// runtime serves it. kube/server calls it. It keeps no state; a crash may leave a checkpoint that is not complete.
 package podapi
