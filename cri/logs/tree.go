@@ -184,7 +184,9 @@ func dirsOf(pods *os.Root, pod *metav1.ObjectMeta) ([]string, error) {
 		return slices.DeleteFunc(all, func(name string) bool { return owner(name) != pod.UID }), err
 	}
 	name := poddir.Logs(pod.Namespace, pod.Name, pod.UID)
-	if _, err := pods.Lstat(name); err != nil {
+	if _, err := pods.Lstat(name); errors.Is(err, unix.ENAMETOOLONG) {
+		return nil, nil // so none could be made
+	} else if err != nil {
 		return nil, ignoreMissing(err)
 	}
 	return []string{name}, nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,19 @@ func TestTree(t *testing.T) {
 	}
 	w.checkFiles(w.pods)
 	w.checkFiles(w.links)
+}
+
+// TestLongPodName checks that a pod for which no log directory can be made, because its name would be too long, has
+// none.
+func TestLongPodName(t *testing.T) {
+	w := newTree(t)
+	pod := &metav1.ObjectMeta{Namespace: "ns", Name: strings.Repeat("a", 253), UID: "uid-3"}
+	if has, err := w.Has(pod); has || err != nil {
+		t.Errorf("logs of the pod: got %t, %v, want none", has, err)
+	}
+	if err := w.RemovePod(pod); err != nil {
+		t.Errorf("remove the logs of the pod: %v", err)
+	}
 }
 
 // TestTreeIsMadeAgain checks that logs are made and removed after an administrator has removed the directories.
