@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -8,14 +9,20 @@ import (
 	"google.golang.org/grpc"
 )
 
-// caller makes the calls of a client.
+// caller makes the calls to one endpoint: the runtime, or an image service of its own.
 type caller struct {
 	timeout time.Duration
 	done    func(verb string, took time.Duration, err error)
 	// streams reports whether list calls are tried as streams.
 	streams atomic.Bool
-	// answered is the end of the last call that the runtime has answered; nil before the first.
+	// answered is the end of the last call that the endpoint has answered; nil before the first.
 	answered atomic.Pointer[time.Time]
+}
+
+func newCaller(o Options) *caller {
+	c := &caller{timeout: cmp.Or(o.Timeout, defaultTimeout), done: o.Done}
+	c.streams.Store(o.StreamLists)
+	return c
 }
 
 // op is one call: the CRI's name of it, its object for messages, such as "default/web#0" (pod and attempt) or
@@ -57,7 +64,7 @@ func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 	return resp, err
 }
 
-// answeredAfter reports whether the runtime has answered a call after t.
+// answeredAfter reports whether the endpoint has answered a call after t.
 func (c *caller) answeredAfter(t time.Time) bool {
 	last := c.answered.Load()
 	return last != nil && last.After(t)

@@ -412,6 +412,44 @@ func TestExecSync(t *testing.T) {
 	})
 }
 
+// TestImageServiceOfItsOwn checks that the answer of an image service that has an endpoint of its own does not count as
+// an answer of the runtime.
+func TestImageServiceOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		images := fake.New()
+		images.Start()
+		defer images.Close()
+		pods := fake.New()
+		pods.AddImage(fake.RemoteImage{Name: "busybox:1"})
+		pods.Start()
+		defer pods.Close()
+		c, err := cri.Dial("/run/pods.sock", cri.Options{
+			Log:           discard,
+			ImageEndpoint: "/run/images.sock",
+			Connect: func(ctx context.Context, path string) (net.Conn, error) {
+				if path == "/run/images.sock" {
+					return images.Connect(ctx, path)
+				}
+				return pods.Connect(ctx, path)
+			},
+		})
+		check(t, err)
+		defer c.Close()
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		pods.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Holds: true} })
+		answered := false
+		time.AfterFunc(2*time.Second, func() {
+			_, err := c.ListImages(t.Context())
+			answered = err == nil
+		})
+		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
+		if !answered || !cri.IsUnavailable(err) {
+			t.Errorf("silent runtime beside an image service that answers (%t): got %v, want the runtime to be unavailable",
+				answered, err)
+		}
+	})
+}
+
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serve(t, cri.Options{Log: discard})

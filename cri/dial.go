@@ -77,11 +77,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.Connect == nil {
 		o.Connect = dialUnix
 	}
-	c := &Client{caller: &caller{timeout: o.Timeout, done: o.Done}, log: o.Log}
-	c.streams.Store(o.StreamLists)
-	if c.timeout == 0 {
-		c.timeout = defaultTimeout
-	}
+	c := &Client{caller: newCaller(o), log: o.Log}
 	conn, err := c.connect("container runtime endpoint", endpoint, c.count(o.Connect))
 	if err != nil {
 		return nil, err
@@ -95,7 +91,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if conn, err = c.connect("image service endpoint", o.ImageEndpoint, o.Connect); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	c.images.service = runtimeapi.NewImageServiceClient(conn)
+	c.images = images{newCaller(o), runtimeapi.NewImageServiceClient(conn)}
 	return c, nil
 }
 
