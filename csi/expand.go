@@ -40,16 +40,16 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		return err
 	}
 	defer unlock()
-	lock, err := c.calls.lock(ctx, v.key())
-	if err != nil {
-		return err
-	}
-	defer lock.release()
 	d, done, err := c.drivers.get(ctx, v.Driver, pod)
 	if err != nil {
 		return err
 	}
 	defer done()
+	lock, err := c.calls.lock(ctx, v.key())
+	if err != nil {
+		return err
+	}
+	defer lock.release()
 	rec := c.records.get(v.key())
 	if rec == nil || rec.Uses[useID(pod, v.Name)] == nil {
 		return fmt.Errorf("pod %s has no CSI volume %q", pod, v.Name)

@@ -162,6 +162,50 @@ func TestDriverMissing(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestAllWaitForDriver checks that all pods with a volume wait for its driver at the same time, and are woken when it
+// registers: none waits until others have given up.
+func TestAllWaitForDriver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	steps := map[types.UID]func(pod types.UID) error{}
+	for _, pod := range []types.UID{"pod-1", "pod-2"} {
+		steps[pod] = func(pod types.UID) error { return w.csi.Unpublish(t.Context(), pod, v.Name) }
+	}
+	for _, pod := range []types.UID{"pod-3", "pod-4"} {
+		steps[pod] = func(pod types.UID) error { return w.csi.Expand(t.Context(), pod, v, 2<<20, nil) }
+	}
+	for pod := range steps {
+		w.publish(pod, v)
+	}
+	w.stopDriver()
+	w.Until("the driver is forgotten", func() bool { return len(w.csi.Drivers()) == 0 })
+	ended := make(chan error, len(steps))
+	for pod, step := range steps {
+		go func() { ended <- step(pod) }()
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "is not registered") {
+		t.Errorf("the first that gives up: got %v, want that the driver is not registered", err)
+	}
+	w.startDriver()
+	w.Until("all pods are woken", func() bool {
+		woken := w.Woken()
+		for pod := range steps {
+			if !slices.Contains(woken, pod) {
+				return false
+			}
+		}
+		return true
+	})
+	for range len(steps) - 1 {
+		<-ended // an error, if it gave up before the driver was there
+	}
+	for pod := range steps {
+		w.unpublish(pod, v)
+	}
+	w.nothingLeft()
+}
+
 // TestUnstageWaitsForDriver checks that what was staged when the driver left is unstaged when it is back, without a
 // pod that asks for it.
 func TestUnstageWaitsForDriver(t *testing.T) {

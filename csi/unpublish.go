@@ -79,16 +79,16 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 }
 
 func (c *CSI) unpublishCall(ctx context.Context, k key, pod types.UID, u *use) error {
-	lock, err := c.calls.lock(ctx, k)
-	if err != nil {
-		return err
-	}
-	defer lock.release()
 	d, done, err := c.drivers.get(ctx, k.driver, pod)
 	if err != nil {
 		return err
 	}
 	defer done()
+	lock, err := c.calls.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
 	return change(ctx, lock, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, &csipb.NodeUnpublishVolumeRequest{
 		VolumeId:   k.handle,
 		TargetPath: c.files.abs(u.Target),
