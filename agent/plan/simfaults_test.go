@@ -57,14 +57,24 @@ func (l *simRun) fate(c *call) {
 	case 6: // slow
 		c.effectAt = c.effectAt.Add(l.within(5 * time.Minute))
 		c.endAt = c.effectAt
-	case 7: // reports success without an effect; what a dead sandbox still holds is not observable
-		if _, unseen := c.step.(podstate.StopSandbox); !unseen {
+	case 7: // reports success without an effect
+		if !believed(c.step) {
 			c.effectAt = time.Time{}
 		}
 	}
 	if setsSize(c.step) || writesRecord(c.step) {
 		l.resizeFate(c)
 	}
+}
+
+// believed reports whether the agent does not look for the effect of a step that has succeeded: what a dead sandbox
+// still holds is not observable, and what was removed does not count as there any more.
+func believed(s podstate.Step) bool {
+	switch s.(type) {
+	case podstate.StopSandbox, podstate.RemoveContainer, podstate.RemoveSandbox:
+		return true
+	}
+	return false
 }
 
 // writesRecord reports whether the agent itself writes a record on the disk, before its answer or never: that of the

@@ -40,8 +40,6 @@ type Memory struct {
 	StoppedSandboxes map[string]bool
 	// Stopped holds, by container ID, the last stop by which the agent itself ended a container.
 	Stopped map[string]StopContainer
-	// Removed marks the containers, by ID, that have been removed and that the runtime may still have.
-	Removed map[string]bool
 	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
 	// PodSize is the last known size of the pod's cgroup; nil if the pod has no cgroup or the size is not known.
@@ -121,7 +119,6 @@ func NewMemory() Memory {
 		Restarts:         map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{},
 		Stopped:          map[string]StopContainer{},
-		Removed:          map[string]bool{},
 		Late:             map[Key]bool{},
 		Resized:          map[string]corev1.ResourceRequirements{},
 		Completed:        map[Key]Completed{},
@@ -240,7 +237,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case RemoveSandbox:
 		delete(m.StoppedSandboxes, s.ID)
 	case RemoveContainer:
-		m.Removed[s.ID] = true
+		m.forget(s.ID)
 		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
 	case Resize:
 		m.Resized[s.ID] = r.Resources
@@ -259,23 +256,20 @@ func (m *Memory) prepared(size *Size) {
 	}
 }
 
-// See records which containers the runtime has, and forgets those that were removed. A removed container that the
-// runtime still has may even start, by an earlier call. A runtime may also remove a container that fails to start.
-func (m *Memory) See(all []Container) {
-	for id := range m.Removed {
-		if contains(all, id) {
-			continue
-		}
-		delete(m.Removed, id)
-		delete(m.Started, id)
-		delete(m.Hooks, id)
-		delete(m.PreStopped, id)
-		delete(m.Stopped, id)
-		delete(m.Resized, id)
-		for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindPreStop, KindResize} {
-			delete(m.Failures, Key{kind, id})
-		}
+// forget forgets an instance that was removed.
+func (m *Memory) forget(id string) {
+	delete(m.Started, id)
+	delete(m.Hooks, id)
+	delete(m.PreStopped, id)
+	delete(m.Stopped, id)
+	delete(m.Resized, id)
+	for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindPreStop, KindResize} {
+		delete(m.Failures, Key{kind, id})
 	}
+}
+
+// See records which containers the runtime has. It may have removed one that failed to start.
+func (m *Memory) See(all []Container) {
 	for key, f := range m.Failures {
 		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
 			delete(m.Failures, key)

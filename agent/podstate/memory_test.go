@@ -28,21 +28,24 @@ func TestLostAnswers(t *testing.T) {
 	check("steps without an answer")
 }
 
-// TestRemovedContainer checks that a container is forgotten when the runtime no longer has it, not when the runtime
-// says that it has removed it: it may start by an earlier call, and then its postStart hook is due.
+// TestRemovedContainer checks that a container is forgotten as soon as the runtime says that it has removed it.
 func TestRemovedContainer(t *testing.T) {
 	m := NewMemory()
-	m.Began(StartContainer{ID: "app.0"})
-	remove := RemoveContainer{ID: "app.0"}
-	m.Began(remove)
-	m.Ended(Result{Step: remove}, time.Time{})
-	m.See([]Container{{ID: "app.0"}})
-	if !m.Started["app.0"] {
-		t.Error("a removed container that is there: got not started, want started")
+	do := func(step Step, problem *Problem) {
+		m.Began(step)
+		m.Ended(Result{Step: step, Problem: problem}, time.Time{})
 	}
-	m.See(nil)
-	if m.Started["app.0"] || len(m.Removed) > 0 {
-		t.Errorf("a removed container: got started %v, removed %v, want nothing", m.Started, m.Removed)
+	do(StartContainer{ID: "app.0"}, &Problem{Message: "no answer"})
+	do(PostStart{ID: "app.0"}, nil)
+	do(StopContainer{ID: "app.0"}, nil)
+	do(RemoveContainer{ID: "app.0"}, &Problem{Message: "no answer"})
+	if !m.Started["app.0"] {
+		t.Error("a container whose removal has failed: got not started, want started")
+	}
+	do(RemoveContainer{ID: "app.0"}, nil)
+	if len(m.Started)+len(m.Hooks)+len(m.Stopped)+len(m.Failures) > 0 {
+		t.Errorf("a removed container: got started %v, hooks %v, stopped %v, failures %v, want nothing", m.Started, m.Hooks,
+			m.Stopped, m.Failures)
 	}
 }
 
