@@ -67,7 +67,8 @@ type Manager struct {
 }
 
 // New reads the state that an earlier run of the agent or a kubelet has left. An error says that the policies do not
-// fit the machine, or that the state does not fit the policies.
+// fit the machine, or that the state does not fit the policies. It writes nothing, Run does: an agent that did not
+// start on a full disk could not free it.
 func New(cfg Config) (*Manager, error) {
 	p, err := cfg.Settings.build(cfg.Machine, cfg.Reservation)
 	if err != nil {
@@ -89,7 +90,7 @@ func New(cfg Config) (*Manager, error) {
 			memoryFile, cfg.Root, err)
 	}
 	m.set(m.state)
-	return m, m.save()
+	return m, nil
 }
 
 // Admit decides what a new pod gets. The pod is admitted when record has returned without an error; record is nil if

@@ -225,6 +225,36 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	}
 }
 
+// TestFullDisk checks that the agent starts when it cannot write the files, keeps what they say, and writes them when
+// it can: it is the agent that frees a full disk.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	w.admit(w.must(), "one", "2")
+	file, obstacle := filepath.Join(w.root, "cpu_manager_state"), filepath.Join(w.root, ".cpu_manager_state.new")
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, err := w.manager()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cpus, _ := m.Created("one", "app"); cpus != "1-2" {
+			t.Errorf("got CPUs %q, want 1-2", cpus)
+		}
+		go m.Run(t.Context())
+		synctest.Wait()
+		m.Release("one")
+		if err := os.Remove(obstacle); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second) // on the clock of the bubble
+	})
+	if content, err := os.ReadFile(file); err != nil || strings.Contains(string(content), "1-2") {
+		t.Errorf("got file %s, error %v, want one without the CPUs of the pod", content, err)
+	}
+}
+
 // TestAdmittedAgain checks that a static pod that comes back under its UID, just when the CPUs of its last instance are
 // given back, keeps its own.
 func TestAdmittedAgain(t *testing.T) {
