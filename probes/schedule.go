@@ -28,6 +28,7 @@ type probe struct {
 	index  int                // in the queue; -1 if not there
 	cancel context.CancelFunc // of the attempt under way; nil if there is none
 	begun  bool               // has had, or waits for, its first attempt
+	early  bool               // the next attempt counts only if it succeeds
 }
 
 func newProbe(pod types.UID, t Target) *probe {
@@ -43,7 +44,9 @@ func (p *Prober) begin(pr *probe, now time.Time) {
 		return
 	}
 	pr.begun = true
-	p.schedule(pr, now.Add(firstWait(&pr.target, now)))
+	at := now.Add(firstWait(&pr.target, now))
+	pr.early = early(&pr.target, at) // the next one is a period later
+	p.schedule(pr, at)
 }
 
 // gated reports whether the container has a startup probe that has not succeeded yet.
@@ -138,7 +141,8 @@ func (p *Prober) freeSlot() {
 	}
 }
 
-// finish counts an attempt, reports it, and schedules the next.
+// finish counts an attempt, reports it, and schedules the next. An early one that has not succeeded is not counted and
+// not reported.
 func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 	p.mu.Lock()
 	cut := ctx.Err() != nil // the target was removed, or Run ends
@@ -149,13 +153,17 @@ func (p *Prober) finish(ctx context.Context, pr *probe, a Attempt) {
 		return
 	}
 	now := time.Now()
-	changed := p.learn(pr, a)
+	ignored := pr.early && a.Outcome != Succeeded && a.Outcome != Warned
+	pr.early = false
+	changed := !ignored && p.learn(pr, a)
 	status := pr.status
 	if !pr.count.held {
 		p.schedule(pr, following(pr.next, period(pr.target.Probe), now))
 	}
 	p.mu.Unlock()
-	p.cfg.Attempt(pr.pod, a)
+	if !ignored {
+		p.cfg.Attempt(pr.pod, a)
+	}
 	if changed {
 		p.cfg.Changed(pr.pod, status)
 	}

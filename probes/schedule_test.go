@@ -125,9 +125,9 @@ func TestStartupGatesTheOthers(t *testing.T) {
 		b.p.Set("pod", []Target{
 			execTarget("c1", Readiness, corev1.Probe{PeriodSeconds: 10}),
 			execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 2, FailureThreshold: 30}),
-			execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, InitialDelaySeconds: 8}),
+			execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 3, InitialDelaySeconds: 8}),
 		})
-		expect(t, b.after(12*time.Second),
+		expect(t, b.after(10*time.Second),
 			"0s try c1", "2s try c1", "4s try c1", "4s Startup of c1: success",
 			"4s try c1", "4s Readiness of c1: success", // at once
 			"8s try c1") // liveness, when its delay is over; startup is not probed any more
@@ -142,7 +142,7 @@ func TestStartupFailureEndsIt(t *testing.T) {
 			execTarget("c1", Startup, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2}),
 			execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 1}),
 		})
-		expect(t, b.after(time.Minute), "0s try c1", "5s try c1", "5s Startup of c1: failure")
+		expect(t, b.after(time.Minute), "0s try c1", "5s try c1", "10s try c1", "10s Startup of c1: failure")
 		next := execTarget("c2", Startup, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2}) // the container was replaced
 		b.p.Set("pod", []Target{next})
 		expect(t, b.after(time.Second), "1m0s try c2")
@@ -154,7 +154,7 @@ func TestLivenessFailureEndsItsProbing(t *testing.T) {
 		b := newBench(t, 0)
 		b.answer = func(string) (int32, error) { return 1, nil }
 		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3})})
-		expect(t, b.after(5*time.Minute), "0s try c1", "10s try c1", "20s try c1", "20s Liveness of c1: failure")
+		expect(t, b.after(5*time.Minute), "10s try c1", "20s try c1", "30s try c1", "30s Liveness of c1: failure")
 	})
 }
 
@@ -199,11 +199,80 @@ func TestSetAgainGoesOn(t *testing.T) {
 		b := newBench(t, 0)
 		b.answer = func(string) (int32, error) { return 1, nil }
 		target := execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3})
-		for range 25 { // each second, as a busy worker would
+		for range 35 { // each second, as a busy worker would
 			b.p.Set("pod", []Target{target})
 			time.Sleep(time.Second)
 		}
-		expect(t, b.after(0), "0s try c1", "10s try c1", "20s try c1", "20s Liveness of c1: failure")
+		expect(t, b.after(0), "10s try c1", "20s try c1", "30s try c1", "30s Liveness of c1: failure")
+	})
+}
+
+// TestTimeToStart checks that a container has failureThreshold periods to start: a liveness probe first looks at it
+// when it is one period old, and a startup probe that looks earlier neither counts nor reports that it has failed.
+func TestTimeToStart(t *testing.T) {
+	for _, c := range []struct {
+		kind    Kind
+		delay   int32
+		startup time.Duration // of the application
+		want    string
+	}{
+		{Liveness, 0, 9, "10"},
+		{Liveness, 4, 9, "10"},
+		{Liveness, 12, 9, "12"},
+		{Liveness, 0, 11, "10 failure"},
+		{Startup, 0, 0, "0 success"},
+		{Startup, 0, 9, "0 10 success"},
+		{Startup, 4, 9, "4 14 success"},
+		{Startup, 12, 11, "12 success"},
+		{Startup, 0, 11, "0 10 failure"},
+		{Startup, 12, 13, "12 failure"},
+	} {
+		t.Run(fmt.Sprintf("%s after %d of %d", c.kind, c.delay, c.startup), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 0)
+				b.answer = func(string) (int32, error) {
+					if time.Since(b.start) < c.startup*time.Second {
+						return 1, nil
+					}
+					return 0, nil
+				}
+				probe := corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1, InitialDelaySeconds: c.delay}
+				b.p.Set("pod", []Target{execTarget("c1", c.kind, probe)})
+				var got []string
+				for _, line := range b.after(18 * time.Second) {
+					at, what, _ := strings.Cut(line, "s ")
+					if what != "try c1" {
+						_, at, _ = strings.Cut(what, ": ")
+					}
+					got = append(got, at)
+				}
+				if all := strings.Join(got, " "); all != c.want || len(b.events) != 1 {
+					t.Errorf("got %q and %d reported, want %q and 1", all, len(b.events), c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRestartCountsFailures checks that a restart of the agent changes nothing for a container that is older
+// than a period: a failure counts at once.
+func TestRestartCountsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(string) (int32, error) { return 1, nil }
+		var all []Target
+		for _, kind := range []Kind{Startup, Liveness} {
+			target := execTarget(string(kind), kind, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1})
+			target.StartedAt = time.Now().Add(-10 * time.Second)
+			all = append(all, target)
+		}
+		b.p.Set("pod", all)
+		b.after(time.Second)
+		for _, v := range b.p.Statuses("pod") {
+			if v.Result != Failure {
+				t.Errorf("%s: got %s, want %s", v.Kind, v.Result, Failure)
+			}
+		}
 	})
 }
 
@@ -222,7 +291,7 @@ func TestRemovedTargetIsCutShort(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); p.Run(ctx) }()
-		p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{FailureThreshold: 1})})
+		p.Set("pod", []Target{execTarget("c1", Readiness, corev1.Probe{FailureThreshold: 1})})
 		synctest.Wait()
 		p.Set("pod", nil)
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -318,7 +387,7 @@ func TestErroredAttemptsDoNotCount(t *testing.T) {
 		b := newBench(t, 0)
 		b.answer = func(string) (int32, error) { return 0, errors.New("no such container") }
 		b.p.Set("pod", []Target{execTarget("c1", Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1})})
-		expect(t, b.after(11*time.Second), "0s try c1", "0s try c1", "0s try c1", "10s try c1", "10s try c1", "10s try c1")
+		expect(t, b.after(21*time.Second), "10s try c1", "10s try c1", "10s try c1", "20s try c1", "20s try c1", "20s try c1")
 		want := "Liveness probe errored and resulted in unknown state: no such container"
 		expect(t, b.events, want, want)
 	})

@@ -54,11 +54,14 @@ func seconds(v, otherwise int32) time.Duration {
 func period(p *corev1.Probe) time.Duration  { return seconds(p.PeriodSeconds, 10) }
 func timeout(p *corev1.Probe) time.Duration { return seconds(p.TimeoutSeconds, 1) }
 
-// firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over.
-// One whose result an earlier process knew keeps its rhythm; any other is
-// probed now.
+// firstWait returns how long after now a container is first probed. A new one is probed when its initial delay is over,
+// and for liveness not before it is one period old: it has FailureThreshold periods to start. The kubelet gives it that
+// or up to one less. One whose result an earlier process knew keeps its rhythm; any other is probed now.
 func firstWait(t *Target, now time.Time) time.Duration {
 	delay := time.Duration(t.Probe.InitialDelaySeconds) * time.Second
+	if t.Kind == Liveness {
+		delay = max(delay, period(t.Probe))
+	}
 	wait := min(delay, t.StartedAt.Add(delay).Sub(now)) // min: a wall clock set back must not make it longer
 	if wait >= 0 {
 		return wait
@@ -67,4 +70,10 @@ func firstWait(t *Target, now time.Time) time.Duration {
 		return period(t.Probe) - late%period(t.Probe)
 	}
 	return 0
+}
+
+// early reports whether a first attempt comes so early that only its success counts: a startup probe is tried at once,
+// so that a fast container is started early, but a slow one has FailureThreshold periods to start.
+func early(t *Target, at time.Time) bool {
+	return t.Kind == Startup && at.Sub(t.StartedAt) < period(t.Probe)
 }

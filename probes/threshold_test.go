@@ -58,23 +58,27 @@ func TestFirstWait(t *testing.T) {
 		delay, period int32
 		known         Result
 		want          time.Duration
+		liveness      time.Duration // what a liveness probe waits
 	}{
-		{"just started", 0, 0, 10, Unknown, 0},
-		{"just started, delay", 0, 5, 10, Unknown, 5 * time.Second},
-		{"delay partly over", 2 * time.Second, 5, 10, Unknown, 3 * time.Second},
-		{"a little late", 50 * time.Millisecond, 0, 10, Unknown, 0},
-		{"long ago, nothing known", time.Hour, 5, 10, Unknown, 0},
-		{"long ago, known: keeps its rhythm", 65 * time.Second, 3, 10, Success, 8 * time.Second},
-		{"known, but the first is just due", 4 * time.Second, 0, 10, Success, 0},
-		{"long period after a restart", 1700 * time.Second, 0, 1800, Success, 0},
-		{"long period, in the rhythm", 2000 * time.Second, 0, 1800, Success, 1600 * time.Second},
-		{"wall clock set back", -time.Hour, 5, 10, Unknown, 5 * time.Second},
-		{"default period", 25 * time.Second, 0, 0, Success, 5 * time.Second},
+		{"just started", 0, 0, 10, Unknown, 0, 10 * time.Second},
+		{"just started, delay", 0, 5, 10, Unknown, 5 * time.Second, 10 * time.Second},
+		{"delay partly over", 2 * time.Second, 5, 10, Unknown, 3 * time.Second, 8 * time.Second},
+		{"a little late", 50 * time.Millisecond, 0, 10, Unknown, 0, 9950 * time.Millisecond},
+		{"long ago, nothing known", time.Hour, 5, 10, Unknown, 0, 0},
+		{"long ago, known: keeps its rhythm", 65 * time.Second, 3, 10, Success, 8 * time.Second, 5 * time.Second},
+		{"known, but the first is just due", 4 * time.Second, 0, 10, Success, 0, 6 * time.Second},
+		{"long period after a restart", 1700 * time.Second, 0, 1800, Success, 0, 100 * time.Second},
+		{"long period, in the rhythm", 2000 * time.Second, 0, 1800, Success, 1600 * time.Second, 0},
+		{"delay of more than a period", 2 * time.Second, 15, 10, Unknown, 13 * time.Second, 13 * time.Second},
+		{"wall clock set back", -time.Hour, 5, 10, Unknown, 5 * time.Second, 10 * time.Second},
+		{"default period", 25 * time.Second, 0, 0, Success, 5 * time.Second, 5 * time.Second},
 	} {
-		target := &Target{StartedAt: now.Add(-c.started), Known: c.known,
-			Probe: &corev1.Probe{InitialDelaySeconds: c.delay, PeriodSeconds: c.period}}
-		if got := firstWait(target, now); got != c.want {
-			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		for kind, want := range map[Kind]time.Duration{Readiness: c.want, Startup: c.want, Liveness: c.liveness} {
+			target := &Target{StartedAt: now.Add(-c.started), Known: c.known, Kind: kind,
+				Probe: &corev1.Probe{InitialDelaySeconds: c.delay, PeriodSeconds: c.period}}
+			if got := firstWait(target, now); got != want {
+				t.Errorf("%s, %s: got %v, want %v", c.name, kind, got, want)
+			}
 		}
 	}
 }

@@ -134,8 +134,9 @@ var podFields = []struct {
 		"name readOnly recursiveReadOnly mountPath subPath mountPropagation subPathExpr bindMountOptions", ""},
 	{"VolumeDevice", config.Acts, "name devicePath", ""},
 	{"Probe", config.Acts,
-		"initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold " +
-			"terminationGracePeriodSeconds", ""},
+		"initialDelaySeconds timeoutSeconds successThreshold failureThreshold terminationGracePeriodSeconds", ""},
+	{"Probe", config.Differs, "periodSeconds", "a startup probe is tried as soon as `initialDelaySeconds` are over; " +
+		"while the container is younger than a period, it cannot fail"},
 	{"ProbeHandler", config.Differs, "exec", "it does not fail while the container runtime answers no calls"},
 	{"ProbeHandler", config.Acts, "httpGet tcpSocket", ""},
 	{"ProbeHandler", config.Differs, "grpc", "a connection that is refused fails it at once, as in Kubernetes 1.38"},
