@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // unreadableDirs are pod directories on a disk that answers with an I/O error while broken is true.
@@ -71,5 +72,30 @@ func TestUnfinishedAfterRestart(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Name != "web" {
 			t.Errorf("right after it: got %d pods, %v, want web", len(all), err)
 		}
+	})
+}
+
+// TestUnfinishedOfOneName checks that of two pods with one name only the one that a source has counts; one that was
+// deleted by force and still ends counts until there is another one of its name.
+func TestUnfinishedOfOneName(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		old, next := apiPod("web"), apiPod("web")
+		old.UID, next.UID = "0", "1"
+		check := func(want types.UID) {
+			t.Helper()
+			w.sleep(time.Second)
+			all, err := w.agent.Unfinished(t.Context())
+			if err != nil || len(all) != 1 || all[0].UID != want {
+				t.Errorf("got %d pods and error %v, want the one with UID %s", len(all), err, want)
+			}
+		}
+		w.run(old)
+		check(old.UID)
+		w.remove(old.UID)
+		check(old.UID)
+		w.run(next)
+		check(next.UID)
+		w.checkRunning("web/app#0", "web/app#0")
 	})
 }

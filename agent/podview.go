@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -105,8 +106,9 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]PodView, error) {
 	return slices.DeleteFunc(all, func(v PodView) bool { return v.Runtime == nil }), err
 }
 
-// Unfinished returns the pods on the node that were not refused and have not ended. It is an error if the agent has
-// just started and does not know them all: who counts their devices must not take them for free.
+// Unfinished returns the pods on the node that were not refused and have not ended: of pods with one name, those that a
+// source has, because a client knows no UID. It is an error if the agent has just started and does not know them all:
+// who counts their devices must not take them for free.
 func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err error) {
 	complete, err := ask(ctx, s.loop, func() bool { return s.table.set.Synced })
 	if err != nil {
@@ -116,9 +118,19 @@ func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err err
 		return nil, errors.New("the agent has just started and does not know all pods of the node yet: try again later")
 	}
 	views, err := s.PodViews(ctx)
+	views = slices.DeleteFunc(views, func(v PodView) bool {
+		// A pod that has not been synced yet has no status of its own.
+		return v.Rejected || podutil.IsTerminal(cmp.Or(v.Status.Phase, v.Pod.Status.Phase))
+	})
+	name := func(v PodView) types.NamespacedName {
+		return types.NamespacedName{Namespace: v.Pod.Namespace, Name: v.Pod.Name}
+	}
+	desired := map[types.NamespacedName]bool{}
 	for _, v := range views {
-		phase := cmp.Or(v.Status.Phase, v.Pod.Status.Phase) // a pod that has not been synced yet has no status of its own
-		if !v.Rejected && !podutil.IsTerminal(phase) {
+		desired[name(v)] = desired[name(v)] || v.Desired
+	}
+	for _, v := range views {
+		if v.Desired || !desired[name(v)] {
 			all = append(all, v.Pod)
 		}
 	}
