@@ -145,8 +145,8 @@ func (d *Devices) Run(ctx context.Context) {
 	d.awaitAll()
 	registration, resources := grpc.NewServer(), d.resourcesServer()
 	api.RegisterRegistrationServer(registration, &registrar{d: d})
-	d.serve(ctx, registration, d.dir)
-	d.serve(ctx, resources, filepath.Join(d.cfg.Root, resourcesDir))
+	d.serve(ctx, registration, d.dir, false)
+	d.serve(ctx, resources, filepath.Join(d.cfg.Root, resourcesDir), true)
 	d.background.Wait(ctx, func() {
 		registration.Stop()
 		resources.Stop()

@@ -3,6 +3,8 @@ package devices_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,6 +127,36 @@ func TestPodResourcesAreLimited(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.asked) != 0 {
 		t.Errorf("got the calls %q counted, want none", w.asked)
+	}
+}
+
+// TestOtherSocketsStay checks that the agent leaves sockets of other programs beside that of the pod resources API.
+func TestOtherSocketsStay(t *testing.T) {
+	t.Parallel()
+	w := &world{Node: plugintest.New(t), timeout: time.Hour}
+	dir := filepath.Join(w.Dir, "pod-resources")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "proxy.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w.begin()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{},
+		grpc.WaitForReady(true))
+	if err != nil {
+		t.Errorf("list: got %v, want no error", err)
+	}
+	if _, err := os.Lstat(l.Addr().String()); err != nil {
+		t.Error(err)
 	}
 }
 

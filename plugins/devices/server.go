@@ -27,9 +27,8 @@ const (
 )
 
 // serve serves at the socket in a directory until ctx ends and server is stopped. If the socket fails, it is opened
-// again.
-func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string) {
-	cleared := false
+// again. Unless the directory is cleared already, all sockets in it are removed first.
+func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string, cleared bool) {
 	d.background.Go(func() {
 		listener.Serve(ctx, func() (net.Listener, error) {
 			if err := plugins.MakeDir(dir, dirMode, d.log); err != nil {
