@@ -450,6 +450,7 @@ func TestReconcile(t *testing.T) {
 		m.Created("burst", "app")
 		w.run("burst", "app")
 		w.run("old", "app") // of an earlier run of the agent
+		w.run("", "")       // of no pod: another client of the runtime made it
 		w.admit(m, "one", "1")
 		synctest.Wait()
 		if got, want := w.took(), "burst-app 0,2-3, old-app 0,2-3"; got != want {

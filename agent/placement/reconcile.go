@@ -58,8 +58,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// reconcile gives each running container the CPUs that it should have. applied are those that each container has, by
-// its ID; reconcile keeps it up to date.
+// reconcile gives each running container of a pod the CPUs that it should have. applied are those that each container
+// has, by its ID; reconcile keeps it up to date.
 func (m *Manager) reconcile(ctx context.Context, applied map[string]string) error {
 	_, all, err := m.cfg.Runtime.List(ctx)
 	if err != nil {
@@ -67,11 +67,11 @@ func (m *Manager) reconcile(ctx context.Context, applied map[string]string) erro
 	}
 	running := map[string]bool{}
 	for _, c := range all {
-		if c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		pod, name := types.UID(c.Labels[podutil.LabelPodUID]), c.Labels[podutil.LabelContainerName]
+		if pod == "" || c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			continue
 		}
 		running[c.Id] = true
-		pod, name := types.UID(c.Labels[podutil.LabelPodUID]), c.Labels[podutil.LabelContainerName]
 		want, made := m.wanted(pod, name)
 		if _, known := applied[c.Id]; !known && made != "" {
 			applied[c.Id] = made
