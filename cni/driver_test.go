@@ -105,7 +105,7 @@ func TestFailedUndoIsTriedAgain(t *testing.T) {
 	if err := b.store.write(rec); err != nil {
 		t.Fatal(err)
 	}
-	r, err := b.Reap(context.Background(), Alive{})
+	r, err := b.Reap(context.Background(), Alive{List: listed()})
 	if err != nil || !slices.Equal(r.Sandboxes, []string{"s1"}) || len(b.kept()) != 0 {
 		t.Errorf("reaped: got %+v, %v, want s1; on record: got %q, want none", r, err, b.kept())
 	}

@@ -34,7 +34,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 	// A device whose sandbox is unknown.
 	sh(t, "ip", "link", "add", limiter(n.Name, "unknown"), "type", "ifb")
 	for range 2 { // the second time there is nothing to do
-		r, err := d.Reap(t.Context(), Alive{Own: n, Sandboxes: map[string]bool{"live": true, "recorded": true}})
+		r, err := d.Reap(t.Context(), Alive{Own: n, List: listed("live", "recorded")})
 		if err != nil {
 			t.Fatal(err)
 		}

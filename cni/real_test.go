@@ -120,7 +120,7 @@ func realPlugins(t *testing.T) {
 			}
 		}
 	}
-	reaped, err := d.Reap(t.Context(), Alive{Own: n})
+	reaped, err := d.Reap(t.Context(), Alive{Own: n, List: listed()})
 	if err != nil || len(reaped.Sandboxes) != 3 || !slices.Equal(reaped.Addresses, []string{"10.55.0.7"}) {
 		t.Errorf("reaped: got %+v, %v, want three sandboxes and 10.55.0.7", reaped, err)
 	}

@@ -37,8 +37,8 @@ type Reaped struct {
 
 // Alive describes what is in use.
 type Alive struct {
-	// Sandboxes is the set of all sandboxes of the runtime, in any state, listed before the call.
-	Sandboxes map[string]bool
+	// List returns the set of all sandboxes of the runtime, in any state.
+	List func(context.Context) (map[string]bool, error)
 	// Own is the network to which nodelet attaches sandboxes, all with records. Nil in mode "runtime".
 	Own *Network
 	// Foreign is the network to which the runtime attaches sandboxes, without records. Nil in mode "agent".
@@ -49,6 +49,9 @@ type Alive struct {
 
 // Reap releases what removed sandboxes have left: the networks of records without a sandbox; addresses of host-local
 // without either; and, if nodelet is the plugin, host ports of portmap and devices of bandwidth without either.
+//
+// It asks for the sandboxes after it has found out which records may be leaks: a sandbox whose ADD had not ended before
+// could be running by now, under a runtime that has restarted.
 func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	var r Reaped
 	ids, err := d.store.list()
@@ -57,15 +60,20 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	if alive.Own != nil {
 		networks[alive.Own.Name] = alive.Own
 	}
+	records, leaked := map[string]*Record{}, map[string]bool{}
 	for _, id := range ids {
 		rec, err := d.store.read(id)
 		errs = append(errs, err)
 		collect(networks, rec)
-		if alive.Sandboxes[id] {
-			use(inUse, rec)
-			continue
-		}
-		if rec == nil && err == nil && d.store.removeEmpty(id) || !d.leaked(id, rec) {
+		records[id], leaked[id] = rec, d.leaked(id, rec)
+	}
+	live, err := alive.List(ctx)
+	if err != nil {
+		return r, errors.Join(append(errs, err)...) // without a list no sandbox counts as removed
+	}
+	for _, id := range ids {
+		rec := records[id]
+		if live[id] || rec == nil && d.store.removeEmpty(id) || !leaked[id] {
 			use(inUse, rec)
 			continue
 		}
@@ -77,7 +85,7 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		errs = append(errs, removeNamespace(rec))
 	}
 	free := func(n *Network, foreign bool) {
-		freed, err := d.freeAddresses(n, alive.Sandboxes, inUse, foreign)
+		freed, err := d.freeAddresses(n, live, inUse, foreign)
 		r.Addresses = append(r.Addresses, freed...)
 		errs = append(errs, err)
 	}
@@ -89,17 +97,17 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		free(n, false)
 	}
 	if alive.Own != nil {
-		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, alive))
+		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, live, alive.Before))
 	}
 	return r, errors.Join(errs...)
 }
 
 // reapUnrecorded releases what plugins have set up on the node for sandboxes without a record.
-func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[string]*Network, alive Alive) error {
-	gone, err := d.reapHostPorts(ctx, networks, alive.Sandboxes)
+func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[string]*Network, live map[string]bool,
+	before []string) error {
+	gone, err := d.reapHostPorts(ctx, networks, live)
 	r.Sandboxes = append(r.Sandboxes, gone...)
-	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(alive.Before), maps.Keys(networks)),
-		alive.Sandboxes)
+	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(before), maps.Keys(networks)), live)
 	r.Devices = devices
 	return errors.Join(err, deviceErr)
 }

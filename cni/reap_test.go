@@ -23,6 +23,15 @@ import (
 // crashEnv names the directory in which a copy of this test attaches a sandbox until it is killed.
 const crashEnv = "NODELET_CNI_CRASH"
 
+// listed is a runtime with these sandboxes.
+func listed(ids ...string) func(context.Context) (map[string]bool, error) {
+	all := map[string]bool{}
+	for _, id := range ids {
+		all[id] = true
+	}
+	return func(context.Context) (map[string]bool, error) { return all, nil }
+}
+
 func TestReap(t *testing.T) {
 	b := newBench(t)
 	b.plugin("first", answer)
@@ -70,11 +79,10 @@ func TestReap(t *testing.T) {
 	reserve("10.9.0.4", "never-heard-of")
 	reserve("fd00::4", "")
 	reserve("10.9.0.5", "unrecorded-but-known")
-	live := map[string]bool{"known": true, "unrecorded-but-known": true}
 	for _, foreign := range []bool{true, false} {
-		r, err := b.Reap(context.Background(), Alive{Sandboxes: live, Own: n})
+		r, err := b.Reap(context.Background(), Alive{List: listed("known", "unrecorded-but-known"), Own: n})
 		if foreign {
-			r, err = b.Reap(context.Background(), Alive{Sandboxes: live, Foreign: n})
+			r, err = b.Reap(context.Background(), Alive{List: listed("known", "unrecorded-but-known"), Foreign: n})
 		}
 		if err != nil || foreign && len(r.Addresses) != 0 {
 			t.Fatalf("got %+v, %v, want no address of another network", r, err)
@@ -92,6 +100,28 @@ func TestReap(t *testing.T) {
 	}
 	if want := []string{"10.9.0.2", "10.9.0.3", "10.9.0.5", "last_reserved_ip.0", "lock"}; !slices.Equal(left, want) {
 		t.Errorf("addresses %q, want %q", left, want)
+	}
+}
+
+// TestReapWhileRuntimeRestarts checks that a sandbox keeps its network if the runtime ends after it has listed its
+// sandboxes, which then do not include this one yet, because its ADD had not ended.
+func TestReapWhileRuntimeRestarts(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	n := b.network(chain("first"))
+	if err := b.attach("new", n); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Reap(t.Context(), Alive{Own: n, List: func(context.Context) (map[string]bool, error) {
+		rec, err := b.store.read("new")
+		if err != nil {
+			return nil, err
+		}
+		rec.Runtime.Start = "7" // of a process that has ended
+		return nil, b.store.write(rec)
+	}})
+	if got := b.kept(); err != nil || !slices.Equal(got, []string{"new"}) {
+		t.Errorf("on record: got %q, %v, want new", got, err)
 	}
 }
 
@@ -150,7 +180,7 @@ func TestReapForeignAddresses(t *testing.T) {
 			write(file, content, 24*time.Hour) // or the clock was set forward
 		}
 		for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6"}} {
-			r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{id("a"): true}, Foreign: n})
+			r, err := b.Reap(t.Context(), Alive{List: listed(id("a")), Foreign: n})
 			if err != nil || !slices.Equal(r.Addresses, want) {
 				t.Errorf("freed: got %q, %v, want %q", r.Addresses, err, want)
 			}
@@ -181,7 +211,7 @@ func TestReapDamagedAddress(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{"running": true}, Own: n})
+			r, err := b.Reap(t.Context(), Alive{List: listed("running"), Own: n})
 			if err != nil || !slices.Equal(r.Addresses, []string{"10.9.0.3"}) {
 				t.Errorf("freed: got %q, %v; want only the address that is on no record", r.Addresses, err)
 			}
@@ -211,7 +241,7 @@ func TestReapEmptyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := b.Reap(t.Context(), Alive{Sandboxes: map[string]bool{"listed": true}}); err != nil {
+	if _, err := b.Reap(t.Context(), Alive{List: listed("listed")}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.store.list(); err != nil || !slices.Equal(got, []string{"attaching", "damaged", "listed"}) {
@@ -254,7 +284,8 @@ echo $$ >DIR/slow.pid; mv DIR/slow.pid DIR/slow.begun; exec sleep 600`)
 	if err != nil || rec == nil || rec.Whole {
 		t.Fatalf("record: got %+v, %v, want an unfinished one", rec, err)
 	}
-	r, err := b.Reap(context.Background(), Alive{}) // the "runtime" of the record was the one that was killed
+	// The "runtime" of the record was the one that was killed.
+	r, err := b.Reap(context.Background(), Alive{List: listed()})
 	if err != nil || !slices.Equal(r.Sandboxes, []string{"s1"}) || len(b.kept()) != 0 {
 		t.Errorf("reaped: got %+v, %v, want s1; on record: got %q, want none", r, err, b.kept())
 	}

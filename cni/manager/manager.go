@@ -249,11 +249,7 @@ func (m *Manager) socket() string { return filepath.Join(m.cfg.Dir, "agent.sock"
 func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Alive) (next time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	live, err := m.cfg.Runtime.SandboxIDs(ctx)
-	if err != nil {
-		return cleanupRetry // without a list no sandbox counts as removed
-	}
-	alive.Sandboxes = live
+	alive.List = m.cfg.Runtime.SandboxIDs
 	r, err := driver.Reap(ctx, alive)
 	if len(r.Sandboxes)+len(r.Addresses)+len(r.Devices) > 0 {
 		m.cfg.Released(r)
