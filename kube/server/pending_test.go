@@ -76,6 +76,20 @@ func begin(t *testing.T, c net.Conn, cert *tls.Certificate) net.Conn {
 	return client
 }
 
+// hold opens n connections and reads what comes from them. It returns how many of them are open.
+func hold(n int, dial func() net.Conn) *atomic.Int32 {
+	open := &atomic.Int32{}
+	for range n {
+		c := dial()
+		open.Add(1)
+		go func() {
+			defer open.Add(-1)
+			_, _ = io.Copy(io.Discard, c)
+		}()
+	}
+	return open
+}
+
 // TestPendingConnectionsAreBounded checks that clients which do not complete a request have few connections, and that
 // those from one address neither close a connection that was authorized nor one from another address.
 func TestPendingConnectionsAreBounded(t *testing.T) {
@@ -95,15 +109,7 @@ func TestPendingConnectionsAreBounded(t *testing.T) {
 		authorized := l.dial(t, "192.0.2.1")
 		complete(t, authorized)
 		slow := l.dial(t, "192.0.2.2")
-		var open atomic.Int32
-		for range 300 {
-			c := l.dial(t, "192.0.2.3")
-			open.Add(1)
-			go func() {
-				defer open.Add(-1)
-				_, _ = io.Copy(io.Discard, c)
-			}()
-		}
+		open := hold(300, func() net.Conn { return l.dial(t, "192.0.2.3") })
 		synctest.Wait()
 		if got := open.Load(); got < 1 || got > 255 {
 			t.Errorf("got %d open connections from one address, want 1 to 255", got)
@@ -192,15 +198,7 @@ func TestBurst(t *testing.T) {
 		for _, c := range all {
 			complete(t, c)
 		}
-		var open atomic.Int32
-		for range 1100 {
-			c := l.connect(t, "192.0.2.2")
-			open.Add(1)
-			go func() {
-				defer open.Add(-1)
-				_, _ = io.Copy(io.Discard, c)
-			}()
-		}
+		open := hold(1100, func() net.Conn { return l.connect(t, "192.0.2.2") })
 		synctest.Wait()
 		if got := open.Load(); got != 1024 {
 			t.Errorf("got %d connections without a handshake, want 1024", got)
