@@ -67,7 +67,7 @@ func TestDensity(t *testing.T) {
 		if most := 1.5*few[step].objects + 200; c.objects > most {
 			t.Errorf("%s: got %.0f objects a pod, want at most %.0f", step, c.objects, most)
 		}
-		if most := few[step].calls + 0.1; c.calls > most {
+		if most := few[step].calls + 1; c.calls > most {
 			t.Errorf("%s: got %.2f calls a pod, want at most %.2f", step, c.calls, most)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
-// What a pod may cost the runtime, in calls. A pod has one container; the image is there. An end may be read twice: at
-// its event, and after the call that caused it.
+// What a pod may cost the runtime, in calls, none of them a list. A pod has one container; the image is there. Each of
+// the three calls of an end has an event: the pod is read after both, once if they come at the same time.
 const (
 	maxStartCalls = 7
-	maxStopCalls  = 6
+	maxStopCalls  = 3 * 3
 )
 
 // TestStartAndEndInTheLog checks that the log says once of each pod that it has started and that it has ended: not of a
@@ -72,10 +72,7 @@ func TestPodRuns(t *testing.T) {
 			".log")); to != w.path("logs/default_web_uid-web/app/0.log") {
 			t.Errorf("link for log collectors: got %q, %v, want the log of app", to, err)
 		}
-		t.Logf("calls of a start: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
-		if n := len(w.runtime.Calls()); n > maxStartCalls {
-			t.Errorf("a start took %d calls, want at most %d: %v", n, maxStartCalls, w.runtime.Verbs())
-		}
+		w.checkCost("a start", maxStartCalls)
 
 		// What the API server says of the pod after that is no news, and costs no call.
 		w.runtime.ResetCalls()
@@ -94,11 +91,21 @@ func TestPodRuns(t *testing.T) {
 		if got := w.acts(); !slices.Equal(got, want) {
 			t.Errorf("end made %q, want %q", got, want)
 		}
-		t.Logf("calls of an end: %d, %v", len(w.runtime.Calls()), w.runtime.Verbs())
-		if n := len(w.runtime.Calls()); n > maxStopCalls {
-			t.Errorf("an end took %d calls, want at most %d: %v", n, maxStopCalls, w.runtime.Verbs())
-		}
+		w.checkCost("an end", maxStopCalls)
 	})
+}
+
+// checkCost checks that the calls to the runtime are few, and no list is among them.
+func (w *world) checkCost(of string, most int) {
+	w.t.Helper()
+	verbs := w.runtime.Verbs()
+	w.t.Logf("calls of %s: %d, %v", of, len(w.runtime.Calls()), verbs)
+	if n := len(w.runtime.Calls()); n > most {
+		w.t.Errorf("%s took %d calls, want at most %d: %v", of, n, most, verbs)
+	}
+	if n := verbs["ListPodSandbox"] + verbs["ListContainers"]; n > 0 {
+		w.t.Errorf("%s took %d lists, want none", of, n)
+	}
 }
 
 // TestHostNetwork checks that a pod on the node's network has the node's addresses and its hosts file.
