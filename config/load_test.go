@@ -134,7 +134,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			"must not set the label node-role.kubernetes.io/worker on itself"},
 		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" has been removed from Kubernetes`},
 		{"", []string{"--config-dir=/does/not/exist"}, "--config-dir"},
-		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
+		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file or directory; on a node of kubeadm, "},
 		{"---\nmaxPods: 5", nil, "more than one document"},
 	} {
 		_, err := load(t, c.body, c.args...)

@@ -37,7 +37,10 @@ func readTrees(file, dir string) (map[string]any, error) {
 	}
 	for i, f := range files {
 		tree, err := readTree(f)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && f == file:
+			return nil, fmt.Errorf("%w; on a node of kubeadm, kubeadm init or kubeadm join writes it", err)
+		case err != nil:
 			return nil, err
 		}
 		if i == 0 && f == file && len(files) > 1 && !isSet(tree, evictionHard) {

@@ -88,6 +88,10 @@ func TestKubeletUnit(t *testing.T) {
 			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
 	}
+	// The last one counts. Until kubeadm has written a configuration, the agent only ends and starts again.
+	if i := strings.LastIndex(got, "RestartSec="); !strings.HasPrefix(got[i:], "RestartSec=10s\n") {
+		t.Errorf("got\n%s\nwant RestartSec=10s last, as in the unit of the package kubelet", got)
+	}
 	if strings.Contains(got, "{{") {
 		t.Error(got)
 	}
