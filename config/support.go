@@ -33,7 +33,7 @@ var differences = map[string]string{
 	"registryBurst":             "has an effect only if you set it or registryPullQPS",
 	"registryPullQPS":           "has an effect only if you set it or registryBurst; pulls wait instead of failing",
 	"serializeImagePulls":       "has an effect only if you set true; by default different images are pulled in parallel",
-	"maxParallelImagePulls":     "it needs no serializeImagePulls: false",
+	"maxParallelImagePulls":     "it needs no serializeImagePulls: false in drop-in files either",
 	"memorySwap.swapBehavior":   "LimitedSwap on cgroup v1 bounds swap to memory; the kubelet refuses to start",
 	"systemCgroups":             "it is measured; processes are not moved into it: let systemd place them",
 	"staticPodURL":              "/configz and /flagz mask a password in it; the kubelet shows it",
