@@ -24,6 +24,9 @@ func envFiles(t *Task, c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	}
 	out := make(map[spec.EnvFile][]byte, len(wanted))
 	for _, w := range wanted {
+		if _, ok := out[w]; ok {
+			continue // for another variable
+		}
 		text, err := readBeneath(t.mounts[w.Volume].HostPath, w.Path)
 		switch {
 		case err == nil:

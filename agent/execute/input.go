@@ -92,9 +92,9 @@ func (x *inputs) mayHaveChanged(ctx context.Context, t *Task, v *corev1.Volume) 
 	return volumes.External(v) && path != "" && x.probe.Broken(ctx, path)
 }
 
-// environment reads the objects that the environment of a container refers to, side by side: an API server that does
-// not answer delays the container once, not once for each object. A missing object is left out: spec knows what is
-// optional.
+// environment reads the objects that the environment of a container refers to, each once and side by side: an API
+// server that does not answer delays the container once, not once for each object. A missing object is left out: spec
+// knows what is optional.
 func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) (out spec.Objects, err error) {
 	objects := x.Objects(t.Pod)
 	refs := podutil.EnvironmentReferences(c, nil)
@@ -102,7 +102,13 @@ func (x *inputs) environment(ctx context.Context, t *Task, c *corev1.Container) 
 	var mu sync.Mutex
 	var reads sync.WaitGroup
 	errs := make([]error, len(refs))
+	begun := map[podutil.Reference]bool{}
 	for i, r := range refs {
+		r.Path = nil // whatever field names it
+		if begun[r] {
+			continue
+		}
+		begun[r] = true
 		reads.Go(func() {
 			if r.Kind == "Secret" {
 				errs[i] = read(ctx, &mu, out.Secrets, r, t.Pod.Namespace, objects.Secret)

@@ -246,6 +246,34 @@ func TestEnvironmentIsReadSideBySide(t *testing.T) {
 	})
 }
 
+// TestEnvironmentObjectIsReadOnce checks that an object is read once for all variables that come from it.
+func TestEnvironmentObjectIsReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, c := apitest.New(t)
+		api := objects.New(objects.Config{Core: c.Core, Node: c.Node, Log: slog.New(slog.DiscardHandler)})
+		defer api.Close()
+		task, x, app := envTask(t, nil, nil)
+		x.Objects = func(*corev1.Pod) Objects { return api }
+		server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "all"}})
+		server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "all"}})
+		for range 5 {
+			app.EnvFrom = append(app.EnvFrom, app.EnvFrom[0], corev1.EnvFromSource{
+				SecretRef: &corev1.SecretEnvSource{LocalObjectReference: named("all")},
+			})
+			app.Env = append(app.Env, app.Env[0]) // a Secret that is missing
+		}
+		got, err := x.environment(t.Context(), task, app)
+		if err != nil || len(got.ConfigMaps) != 1 || len(got.Secrets) != 1 {
+			t.Errorf("got %d ConfigMaps, %d Secrets, %v, want 1 and 1", len(got.ConfigMaps), len(got.Secrets), err)
+		}
+		for _, object := range []string{"configmaps default/all", "secrets default/all", "secrets default/one"} {
+			if n := server.Count("get " + object); n != 1 {
+				t.Errorf("%s was read %d times, want once", object, n)
+			}
+		}
+	})
+}
+
 // TestEnvironmentIsMissing checks that what is missing is named, with the kubelet's reason; what is optional may be
 // missing.
 func TestEnvironmentIsMissing(t *testing.T) {
