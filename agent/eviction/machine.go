@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// limitsTimeout is how long limits wait for directories that have never been measured.
+	// limitsTimeout is how long limits wait for directories that have not been measured lately.
 	limitsTimeout = 300 * time.Millisecond
 	// useTimeout is how long an eviction for disk waits for them: an order of pods needs all figures.
 	useTimeout = time.Minute
@@ -228,13 +228,19 @@ func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, a
 	layers := func(*corev1.Pod) bool { return on.layers == short }
 	local, err := m.cfg.Usage.Local(ctx, pods, useTimeout, layers)
 	for i := range local {
-		sum := local[i].Layer() // nothing if layers are elsewhere
-		if on.node == short {
-			sum = local[i].Total()
-		}
-		all[i].Usage = policy.Usage{Known: true, Disk: int64(sum.Bytes), Inodes: int64(sum.Inodes)}
+		all[i].Usage = useOf(&local[i], on.node == short)
 	}
 	return err
+}
+
+// useOf returns what a pod takes of a file system: directories reports whether those of the agent are on it, and layers
+// that are elsewhere are not part of l.
+func useOf(l *usage.Local, directories bool) policy.Usage {
+	sum, known := l.Layer(), true
+	if directories {
+		sum, known = l.Total(), !l.Late
+	}
+	return policy.Usage{Known: known, Disk: int64(sum.Bytes), Inodes: int64(sum.Inodes)}
 }
 
 // processes measures what a pod's processes use.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -113,6 +115,42 @@ func TestHostsFileCountsAgainstLimit(t *testing.T) {
 	}
 	if over := policy.Exceeded(pod, all[0]); over == nil || over.Signal != policy.PodLimit {
 		t.Errorf("got %+v for %+v, want the pod's limit exceeded", over, all[0])
+	}
+}
+
+// TestOldSizesEvictNobody checks that an eviction for disk measures what a pod takes now, also if that was measured
+// long ago and nobody has asked since.
+func TestOldSizesEvictNobody(t *testing.T) {
+	root := t.TempDir()
+	m := newMachine(t, root, root)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}
+	if err := os.MkdirAll(filepath.Join(root, "pods/u1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, mib := range []int64{1, 5, 2} {
+			file := filepath.Join(root, "pods/u1/etc-hosts")
+			if err := os.WriteFile(file, make([]byte, mib<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := m.Use(t.Context(), policy.NodeFSAvailable, []*corev1.Pod{pod})[0].Usage
+			if !got.Known || got.Disk>>20 != mib {
+				t.Errorf("got %+v, want %d MiB", got, mib)
+			}
+			time.Sleep(time.Duration(mib) * 2 * time.Minute) // of sizes that are kept and of such that are not
+		}
+	})
+}
+
+// TestLateDirectoryIsUnknown checks that what a pod takes is unknown while one of its directories has not been
+// measured, unless these are on another file system.
+func TestLateDirectoryIsUnknown(t *testing.T) {
+	late := usage.Local{Late: true, Layers: map[string]usage.Amount{"app": {Bytes: 5}}}
+	if got := useOf(&late, true); got.Known {
+		t.Errorf("directories and layers: got %+v, want that it is unknown", got)
+	}
+	if got := useOf(&late, false); !got.Known || got.Disk != 5 {
+		t.Errorf("layers alone: got %+v, want 5 bytes", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -12,24 +13,29 @@ const (
 	sizeFresh = time.Minute
 	// sizeKept is how long a size is kept if no caller asks for it.
 	sizeKept = 10 * time.Minute
-	// firstSizes is how long a request waits for places that have never been measured.
-	firstSizes = 300 * time.Millisecond
+	// sizesTimeout is how long a request waits for sizes that are old or unknown.
+	sizesTimeout = 300 * time.Millisecond
+	// firstWalk limits the first walk of a place. What that has left out is measured after the other places, so that the
+	// use of all pods is known soon, at least in part.
+	firstWalk = time.Second
 )
 
 // size is the disk usage of a place.
 type size struct {
 	Amount
-	// at is the time of the measurement, asked the time of the last request for it.
+	// at is the time of the last measurement, zero before the first; asked is the time of the last request for it.
 	at, asked time.Time
 	// took is the duration of the last measurement.
 	took time.Duration
-	// tried reports that it has been measured at least once, known that a measurement was successful.
-	tried, known bool
+	// known reports that a measurement was successful.
+	known bool
 }
 
 // disks measures places, one at a time, in a goroutine that runs while the queue is not empty.
 type disks struct {
 	log *slog.Logger
+	// firstWalk limits the first walk of a place.
+	firstWalk time.Duration
 
 	mu    sync.Mutex
 	sizes map[place]size
@@ -42,11 +48,11 @@ type disks struct {
 }
 
 func newDisks(log *slog.Logger) *disks {
-	return &disks{log: log, sizes: map[place]size{}, queue: map[place]bool{}}
+	return &disks{log: log, firstWalk: firstWalk, sizes: map[place]size{}, queue: map[place]bool{}}
 }
 
-// sizesOf returns the known sizes of these places. It waits at most timeout for those that have never been measured.
-// Old sizes are returned, and measured again for the next caller.
+// sizesOf returns the sizes of those of these places that have been measured. It waits at most timeout for sizes that
+// are old or unknown, and returns the old ones then.
 func (d *disks) sizesOf(places []place, timeout time.Duration) map[place]size {
 	if done := d.ask(places, time.Now()); done != nil {
 		timer := time.NewTimer(timeout)
@@ -58,40 +64,37 @@ func (d *disks) sizesOf(places []place, timeout time.Duration) map[place]size {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := make(map[place]size, len(places))
+	measured := make(map[place]size, len(places))
 	for _, p := range places {
-		if s := d.sizes[p]; s.known {
-			known[p] = s
+		if s := d.sizes[p]; !s.at.IsZero() {
+			measured[p] = s
 		}
 	}
-	return known
+	return measured
 }
 
 // ask queues the places whose size is old or unknown. It returns a channel that is closed when all are measured; nil
-// if every place has been measured before.
+// if all have been measured lately. It forgets places that no request has asked for lately.
 func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tried := true
+	maps.DeleteFunc(d.sizes, func(_ place, s size) bool { return now.Sub(s.asked) > sizeKept })
+	fresh := true
 	for _, p := range places {
 		s := d.sizes[p]
-		tried = tried && s.tried
-		if p != d.current && (!s.known || now.Sub(s.at) > sizeFresh) {
+		old := now.Sub(s.at) > sizeFresh || d.queue[p] || p == d.current
+		fresh = fresh && !old
+		if p != d.current && (old || !s.known) {
 			d.queue[p] = true
 		}
 		s.asked = now
 		d.sizes[p] = s
 	}
-	for p, s := range d.sizes {
-		if now.Sub(s.asked) > sizeKept && !d.queue[p] {
-			delete(d.sizes, p)
-		}
-	}
 	if len(d.queue) > 0 && !d.running {
 		d.running = true
 		go d.measure()
 	}
-	if tried {
+	if fresh {
 		return nil
 	}
 	done = make(chan struct{})
@@ -102,12 +105,12 @@ func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 // measure measures the queued places until the queue is empty.
 func (d *disks) measure() {
 	for {
-		p, more := d.next()
+		p, limit, more := d.next()
 		if !more {
 			return
 		}
 		began := time.Now()
-		sum, err := walk(p, began.Add(walkTime))
+		sum, err := walk(p, began.Add(limit))
 		if err != nil {
 			d.log.Debug("cannot measure the size of a directory", "dir", filepath.Join(p.base, p.below), "err", err)
 		}
@@ -115,7 +118,9 @@ func (d *disks) measure() {
 		s := d.sizes[p]
 		s.at = time.Now()
 		s.took = time.Since(began)
-		s.tried = true
+		if limit < walkTime && s.took >= limit {
+			d.queue[p] = true // the walk was cut short
+		}
 		if err == nil {
 			s.Amount, s.known = sum, true
 		}
@@ -124,9 +129,9 @@ func (d *disks) measure() {
 	}
 }
 
-// next removes the place with the shortest last measurement from the queue and returns it, so that a pod with many
-// files delays only its own figures.
-func (d *disks) next() (p place, more bool) {
+// next removes the place with the shortest last measurement from the queue and returns it with the limit of its walk,
+// so that a pod with many files delays only its own figures.
+func (d *disks) next() (p place, limit time.Duration, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for q := range d.queue {
@@ -143,5 +148,8 @@ func (d *disks) next() (p place, more bool) {
 		}
 		d.waiters = nil
 	}
-	return p, more
+	if d.sizes[p].at.IsZero() {
+		return p, d.firstWalk, more
+	}
+	return p, walkTime, more
 }

@@ -99,12 +99,45 @@ func TestCheapPlacesFirst(t *testing.T) {
 		queue: map[place]bool{slow: true, quick: true},
 	}
 	for _, want := range []place{quick, slow} {
-		if got, more := d.next(); got != want || !more {
+		if got, _, more := d.next(); got != want || !more {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	if got, more := d.next(); more {
+	if got, _, more := d.next(); more {
 		t.Errorf("got %+v from an empty queue", got)
+	}
+}
+
+// TestFirstWalkIsShort checks that a place whose first walk is cut short is measured completely after the others.
+func TestFirstWalkIsShort(t *testing.T) {
+	w := newWorld(t, true)
+	w.disks.firstWalk = 0
+	data := place{base: w.root, below: "pods/u1/volumes/kubernetes.io~empty-dir/data"}
+	got := w.disks.sizesOf([]place{data}, time.Minute)[data].Amount
+	if want := diskUse(t, data.base, data.below); got != want || got.Bytes < 10000 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestLate checks that a pod says so if a directory was not measured in time, and that one which does not exist has
+// been measured.
+func TestLate(t *testing.T) {
+	w := newWorld(t, true)
+	pod := w.pod(t)
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "missing",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	for _, stuck := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w.disks = newDisks(w.disks.log)
+			w.disks.running = stuck // so that nothing is measured
+			all, err := w.Local(t.Context(), []*corev1.Pod{pod}, time.Second, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := all[0]; got.Late != stuck || len(got.Volumes) > 0 == stuck {
+				t.Errorf("while nothing is measured (%v): got %+v", stuck, got)
+			}
+		})
 	}
 }
 

@@ -16,8 +16,10 @@ import (
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
-// Local is the usage of the node's own disk by a pod. Parts that have not been measured yet are missing.
+// Local is the usage of the node's own disk by a pod.
 type Local struct {
+	// Late reports that a directory has not been measured in time, so that it is missing in Logs, Volumes or Files.
+	Late bool
 	// Layers are the writable layers of the running containers, by container.
 	Layers map[string]Amount
 	// Logs are the logs of all containers that have any, by container.
@@ -56,8 +58,8 @@ func (l *Local) Total() Amount {
 }
 
 // Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
-// and their sizes are valid for a minute; it waits at most timeout for those that have never been measured. It asks
-// the runtime only for the layers of pods for which layers returns true; nil means none.
+// and their sizes are valid for a minute; it waits at most timeout for those that are older or unknown. It asks the
+// runtime only for the layers of pods for which layers returns true; nil means none.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
@@ -189,9 +191,13 @@ func (p *parts) places() []place {
 	return all
 }
 
-// local returns the known sizes of the parts.
+// local returns the sizes of the parts. One that does not exist has none.
 func (p *parts) local(sizes map[place]size) Local {
 	l := Local{Logs: amounts(sizes, p.logs), Volumes: amounts(sizes, p.volumes)}
+	l.Late = slices.ContainsFunc(p.places(), func(at place) bool {
+		_, measured := sizes[at]
+		return !measured
+	})
 	for _, at := range p.files {
 		l.Files.add(sizes[at].Amount)
 	}
@@ -201,7 +207,7 @@ func (p *parts) local(sizes map[place]size) Local {
 func amounts(sizes map[place]size, places map[string]place) map[string]Amount {
 	all := make(map[string]Amount, len(places))
 	for name, at := range places {
-		if s, known := sizes[at]; known {
+		if s := sizes[at]; s.known {
 			all[name] = s.Amount
 		}
 	}

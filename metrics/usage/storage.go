@@ -147,7 +147,7 @@ func (c *Collector) sizesOf(pods []podUse) map[place]size {
 			}
 		}
 	}
-	return c.disks.sizesOf(all, firstSizes)
+	return c.disks.sizesOf(all, sizesTimeout)
 }
 
 // addStorage adds the disk usage of a pod.
@@ -176,8 +176,8 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 			continue
 		}
 		at := c.volumePlace(p.Pod.Pod, v)
-		s, ok := sizes[at]
-		if !isLocal(v) || !ok {
+		s := sizes[at]
+		if !isLocal(v) || !s.known {
 			continue
 		}
 		on := f.root
