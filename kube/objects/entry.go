@@ -214,7 +214,8 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 func (e *entry) answered() bool { return latest.Closed(e.known) }
 
 // store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
-// changes nothing if the object is known, or known not to exist.
+// changes nothing if the object is known, or known not to exist. Of one version the first copy stays, so that
+// containers which are created at once hold one copy.
 func (e *entry) store(obj metav1.Object, err error) bool {
 	if !e.answered() {
 		close(e.known)
@@ -222,7 +223,9 @@ func (e *entry) store(obj metav1.Object, err error) bool {
 	if err != nil && !apierrors.IsNotFound(err) && (e.obj != nil || apierrors.IsNotFound(e.err)) {
 		return false
 	}
-	e.obj, e.err = obj, err
+	if e.err = err; obj == nil || e.obj == nil || obj.GetUID() != e.obj.GetUID() || version(obj) != version(e.obj) {
+		e.obj = obj
+	}
 	return true
 }
 

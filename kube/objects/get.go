@@ -52,7 +52,9 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	if e.stop != nil { // a watch has started meanwhile, and is newer
 		return obj, err
 	}
-	if !e.store(obj, err) && noAnswer(err) {
+	if e.store(obj, err) {
+		obj = e.obj
+	} else if noAnswer(err) {
 		return e.obj, e.err
 	}
 	o.updateWatch(e) // a missing object is watched for
