@@ -20,10 +20,27 @@ type containers struct {
 	sandboxes *sandboxes
 }
 
-// create creates an instance of a container and returns its ID.
-func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (string, error) {
+// create creates an instance of a container and returns its ID. Of those with a large configuration only a few are
+// created at a time.
+func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (id string, err error) {
 	in, err := x.inputs.collect(ctx, t, s)
 	if err != nil {
+		return "", err
+	}
+	create := func() error {
+		id, err = x.createFrom(ctx, t, s, in)
+		return err
+	}
+	if spec.Large(in) {
+		return id, x.sandboxes.limiters.large.do(ctx, create)
+	}
+	return id, create()
+}
+
+func (x *containers) createFrom(
+	ctx context.Context, t *Task, s podstate.CreateContainer, in *spec.ContainerInput,
+) (id string, err error) {
+	if in.SubPaths, err = x.inputs.subPaths(ctx, t, in); err != nil {
 		return "", err
 	}
 	cfg, err := spec.Container(in)
@@ -37,7 +54,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if err := x.makeFiles(t, s); err != nil {
 		return "", err
 	}
-	id, err := x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox)
+	id, err = x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox)
 	if err != nil {
 		return "", err
 	}

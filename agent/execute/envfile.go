@@ -14,15 +14,21 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
+// maxEnvFiles bounds the environment files of a container together, in bytes.
+const maxEnvFiles = 16 * spec.MaxEnvFile
+
 // envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of
 // its volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is
 // optional.
+//
+// Their sum is bounded: a container keeps them until it is created, and one file may have many names.
 func envFiles(t *Task, c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 	wanted := spec.EnvFiles(c)
 	if len(wanted) == 0 {
 		return nil, nil
 	}
 	out := make(map[spec.EnvFile][]byte, len(wanted))
+	left := maxEnvFiles
 	for _, w := range wanted {
 		if _, ok := out[w]; ok {
 			continue // for another variable
@@ -30,6 +36,10 @@ func envFiles(t *Task, c *corev1.Container) (map[spec.EnvFile][]byte, error) {
 		text, err := readBeneath(t.mounts[w.Volume].HostPath, w.Path)
 		switch {
 		case err == nil:
+			if left -= len(text); left < 0 {
+				return nil, badEnvFile("with %q of volume %q the environment files have more than %d bytes", w.Path, w.Volume,
+					maxEnvFiles)
+			}
 			out[w] = text
 		case errors.Is(err, os.ErrNotExist):
 		case errors.Is(err, boundedfile.ErrTooLarge):

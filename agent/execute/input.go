@@ -21,7 +21,8 @@ import (
 	"github.com/nodelet/nodelet/volumes"
 )
 
-// inputs collects the input of a container's configuration: objects, mounted volumes, sub-paths, devices, addresses.
+// inputs collects the input of a container's configuration: objects, mounted volumes, devices, addresses. It resolves
+// sub-paths afterwards.
 type inputs struct {
 	*Backends
 	mounts    *mounts
@@ -55,9 +56,6 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		RecursiveReadOnly: x.sandboxes.features(ctx, t).GetRecursiveReadOnlyMounts(),
 	}
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
-		return nil, err
-	}
-	if in.SubPaths, err = x.subPaths(ctx, t, in); err != nil {
 		return nil, err
 	}
 	in.CPUs, in.MemoryNodes = x.Placement.Created(t.Pod.UID, c.Name)

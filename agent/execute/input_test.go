@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,38 @@ func TestLargeEnvFileIsRefused(t *testing.T) {
 	var got *spec.Reason
 	want := "larger than 65536 bytes"
 	if !errors.As(err, &got) || got.Reason != podutil.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
+		t.Errorf("got error %v, want %s with %q", err, podutil.ReasonCreateContainerConfig, want)
+	}
+}
+
+// TestManyEnvFilesAreRefused checks that the environment files of a container have a bound together, whatever their
+// names are, and that each counts once.
+func TestManyEnvFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	task := &Task{mounts: map[string]volumes.Mounted{"vol": {HostPath: dir}}}
+	if err := os.WriteFile(filepath.Join(dir, "0"), make([]byte, spec.MaxEnvFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var c corev1.Container
+	for i := range maxEnvFiles/spec.MaxEnvFile + 1 {
+		path := strconv.Itoa(i)
+		if i > 0 {
+			if err := os.Link(filepath.Join(dir, "0"), filepath.Join(dir, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := envFiles(task, &c); err != nil {
+			t.Errorf("with %d files: %v", i, err)
+		}
+		for _, key := range []string{"A", "B"} {
+			c.Env = append(c.Env, corev1.EnvVar{Name: key + path, ValueFrom: &corev1.EnvVarSource{
+				FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: path, Key: key}}})
+		}
+	}
+	_, err := envFiles(task, &c)
+	var got *spec.Reason
+	want := `with "16" of volume "vol" the environment files have more than 1048576 bytes`
+	if !errors.As(err, &got) || got.Reason != podutil.ReasonCreateContainerConfig || got.Message != want {
 		t.Errorf("got error %v, want %s with %q", err, podutil.ReasonCreateContainerConfig, want)
 	}
 }

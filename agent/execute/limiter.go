@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -24,6 +25,9 @@ const (
 	// counts: a slow driver must hardly delay the volumes of others.
 	publishesPerCPU = 2
 	publishCounts   = 100 * time.Millisecond
+	// largeAtOnce is how many large containers are created at a time. Each takes several times its configuration of
+	// memory until the runtime has answered: a few pods of many such containers would get the agent killed.
+	largeAtOnce = 4
 )
 
 // limiters keep many pods that start or end at once from slowing each other down. All workers share them.
@@ -34,6 +38,8 @@ type limiters struct {
 	create, stop *limiter
 	// publish is for volumes of CSI drivers.
 	publish *limiter
+	// large is for CreateContainer of large containers. A call counts until it ends.
+	large *limiter
 	// remove is for RemovePodSandbox, for which nothing waits: one at a time, so that it delays the others little.
 	remove *limiter
 }
@@ -45,6 +51,7 @@ func newLimiters() *limiters {
 		create:  newLimiter(wide, max(1, cpus/2), callCounts),
 		stop:    newLimiter(wide, wide, callCounts),
 		publish: newLimiter(publishesPerCPU*cpus, publishesPerCPU*cpus, publishCounts),
+		large:   newLimiter(largeAtOnce, largeAtOnce, math.MaxInt64),
 		remove:  newLimiter(1, 1, callCounts),
 	}
 }

@@ -40,6 +40,30 @@ type ContainerInput struct {
 	// CPUs and MemoryNodes are the CPUs and NUMA nodes that the container may use, as lists such as 0-3,8. Empty means
 	// all.
 	CPUs, MemoryNodes string
+
+	// ordinary bounds the environment, the command and the arguments as those of a container that is not Large.
+	ordinary bool
+}
+
+// limit bounds the environment, the command and the arguments, each on its own.
+func (in *ContainerInput) limit() int {
+	if in.ordinary {
+		return ordinaryArguments
+	}
+	return MaxArguments
+}
+
+// Large reports whether the environment, the command or the arguments of a container are so large that many such
+// containers must not be created at a time. What Container refuses may count as large.
+func Large(in *ContainerInput) bool {
+	ordinary := *in
+	ordinary.ordinary = true
+	envs, err := variables(&ordinary)
+	if err != nil {
+		return true
+	}
+	_, _, err = commandLine(&ordinary, lookupIn(envs))
+	return err != nil
 }
 
 // Image is what the runtime reports about a container's image.
@@ -82,12 +106,8 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		return nil, err
 	}
 	config := plainConfig(in, envs)
-	lookup := lookupIn(envs)
-	if config.Command, err = expandAll(in.Container.Command, lookup); err != nil {
-		return nil, fmt.Errorf("command: %w", err)
-	}
-	if config.Args, err = expandAll(in.Container.Args, lookup); err != nil {
-		return nil, fmt.Errorf("args: %w", err)
+	if config.Command, config.Args, err = commandLine(in, lookupIn(envs)); err != nil {
+		return nil, err
 	}
 	if config.Annotations, err = containerAnnotations(in); err != nil {
 		return nil, err
@@ -153,9 +173,19 @@ func (in *ContainerInput) target() (string, error) {
 	return in.TargetID, nil
 }
 
-// expandAll expands words that together must not be larger than those of any process.
-func expandAll(words []string, lookup func(string) (string, bool)) (out []string, err error) {
-	left := MaxArguments
+// commandLine returns the command and the arguments of the container.
+func commandLine(in *ContainerInput, lookup func(string) (string, bool)) (command, args []string, err error) {
+	if command, err = expandAll(in.Container.Command, in.limit(), lookup); err != nil {
+		return nil, nil, fmt.Errorf("command: %w", err)
+	}
+	if args, err = expandAll(in.Container.Args, in.limit(), lookup); err != nil {
+		return nil, nil, fmt.Errorf("args: %w", err)
+	}
+	return command, args, nil
+}
+
+// expandAll expands words that may have so many bytes together.
+func expandAll(words []string, left int, lookup func(string) (string, bool)) (out []string, err error) {
 	for _, word := range words {
 		if word, err = Expand(word, left, lookup); err != nil {
 			return nil, err

@@ -29,11 +29,11 @@ type Objects struct {
 type environment struct {
 	names  []string
 	values map[string]string
-	// size is that of all names and values.
-	size int
+	// size is that of all names and values, limit its bound.
+	size, limit int
 }
 
-// set sets a variable. It is an error if the environment is larger than that of any process then.
+// set sets a variable. It is an error if the environment is larger than its limit then.
 func (e *environment) set(name, value string) error {
 	before, ok := e.values[name]
 	if !ok {
@@ -41,8 +41,8 @@ func (e *environment) set(name, value string) error {
 		e.size += len(name)
 	}
 	e.values[name] = value
-	if e.size += len(value) - len(before); e.size > MaxArguments {
-		return fmt.Errorf("with %s the environment has more than %d bytes, which no process can have", name, MaxArguments)
+	if e.size += len(value) - len(before); e.size > e.limit {
+		return fmt.Errorf("with %s the environment has more than %d bytes, which no process can have", name, e.limit)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (e *environment) set(name, value string) error {
 // sorted by key.
 func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 	links := serviceVariables(in.Pod, in.Objects.Services)
-	env := &environment{values: map[string]string{}}
+	env := &environment{values: map[string]string{}, limit: in.limit()}
 	if err := addFrom(env, in); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ var errSkip = errors.New("optional source is missing")
 // the value.
 func envValue(in *ContainerInput, v *corev1.EnvVar, lookup func(string) (string, bool)) (string, error) {
 	if v.Value != "" || v.ValueFrom == nil {
-		value, err := Expand(v.Value, MaxArguments, lookup)
+		value, err := Expand(v.Value, in.limit(), lookup)
 		if err != nil {
 			return "", fmt.Errorf("environment variable %s: %w", v.Name, err)
 		}

@@ -10,6 +10,9 @@ import (
 // on its own. The kernel takes 6 MiB of all together, so that nothing that could run is refused.
 const MaxArguments = 8 << 20
 
+// ordinaryArguments bounds the same for a container that is not Large. Hardly any container has more.
+const ordinaryArguments = 64 << 10
+
 // Expand replaces each $(NAME) in s with the value that lookup returns for NAME. If lookup does not know NAME, the
 // reference stays unchanged. $$ stands for a single $, so $$(NAME) gives the text $(NAME). Everything else is
 // literal, also a reference that is not closed. Inserted values are not expanded again. A result of more than limit

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestExpand(t *testing.T) {
@@ -56,6 +58,32 @@ func TestExpandIsBounded(t *testing.T) {
 	open := strings.Repeat("$(", 8<<20)
 	if got, err := Expand(open, len(open), lookup); got != open || err != nil {
 		t.Errorf("references that are not closed: got %d bytes, %v, want them unchanged", len(got), err)
+	}
+}
+
+// TestLarge checks that a container is large by its environment, its command or its arguments.
+func TestLarge(t *testing.T) {
+	value := strings.Repeat("v", 1<<10)
+	words := strings.Fields(strings.Repeat("$(V) ", 65))
+	for name, change := range map[string]func(c *corev1.Container){
+		"environment": func(c *corev1.Container) {
+			c.Env = append(c.Env, corev1.EnvVar{Name: "W", Value: strings.Join(words, "")})
+		},
+		"command":   func(c *corev1.Container) { c.Command = words },
+		"arguments": func(c *corev1.Container) { c.Args = words },
+	} {
+		in := testInput()
+		env(in, corev1.EnvVar{Name: "V", Value: value})
+		if Large(in) {
+			t.Errorf("without a large %s: got large", name)
+		}
+		change(in.Container)
+		if !Large(in) {
+			t.Errorf("with a large %s: got not large", name)
+		}
+		if _, err := Container(in); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
