@@ -1,0 +1,119 @@
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
+)
+
+// TestStaticPodStaysReady checks that a static pod stays Ready, and that its startup probe does not run again, when the
+// next run of the agent gets its mirror pod late.
+func TestStaticPodStaysReady(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{Takes: 700 * time.Millisecond})
+		pod := staticPod("web", "0123", func(pod *corev1.Pod) {
+			c := &pod.Spec.Containers[0]
+			c.StartupProbe, c.ReadinessProbe = execProbe("up"), execProbe("ready")
+			c.StartupProbe.FailureThreshold = 1
+		})
+		mirror := apiPod("web", func(m *corev1.Pod) { m.Annotations["kubernetes.io/config.mirror"] = "0123" })
+		w.runMirrored(pod, mirror)
+		w.sleep(time.Minute)
+		shown := mirror.DeepCopy()
+		shown.Status = w.status(mirror)
+		w.end()
+		w.runMirrored(pod)
+		w.commandsEnd(fake.ExecOutcome{Takes: 700 * time.Millisecond, ExitCode: 1})
+		w.begin()
+		w.sleep(100 * time.Millisecond)
+		w.runMirrored(pod, shown)
+		for range 20 {
+			w.sleep(100 * time.Millisecond)
+			if st := w.status(mirror); !ready(st) || !st.StartTime.Equal(shown.Status.StartTime) {
+				t.Fatalf("after the restart of the agent: got status %+v, want it Ready as before", st)
+			}
+		}
+		w.sleep(time.Minute)
+		if ready(w.status(mirror)) {
+			t.Error("its readiness probe fails: got the pod Ready, want it not ready")
+		}
+		w.checkRunning("web/app#0")
+	})
+}
+
+// TestLateMirrorKillsNothing checks that a static pod runs on when its mirror pod shows instances that the runtime has
+// lost: those that the agent has started since are newer, whatever their number. Such a pod can be the API server.
+func TestLateMirrorKillsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("prepare", fake.Script{RunsFor: time.Second})
+		w.runtime.Script("fetch", fake.Script{RunsFor: 2 * time.Minute})
+		api, etcd := staticPod("api", "0123"), staticPod("etcd", "4567", withInit("prepare"), withInit("fetch"))
+		w.run(api, etcd)
+		w.sleep(time.Minute)
+		w.checkRunning("api/app#0", "etcd/fetch#0")
+		ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+		runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		lost := func(name string, state corev1.ContainerState) []corev1.ContainerStatus {
+			return []corev1.ContainerStatus{{Name: name, ContainerID: "containerd://" + name, RestartCount: 3, State: state}}
+		}
+		mirrors := map[types.NamespacedName]*corev1.Pod{}
+		for _, pod := range []*corev1.Pod{api, etcd} {
+			m := apiPod(pod.Name, func(m *corev1.Pod) {
+				m.Annotations["kubernetes.io/config.mirror"] = string(pod.UID)
+				m.Status.Phase, m.Status.StartTime = corev1.PodRunning, ptr(metav1.NewTime(time.Now().Add(-time.Hour)))
+				m.Status.ContainerStatuses = lost("app", runs)
+				if pod == etcd {
+					m.Status.InitContainerStatuses = append(lost("prepare", ended), lost("fetch", ended)...)
+				}
+			})
+			mirrors[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
+		}
+		w.change(func(set *pods.Set) { set.Mirrors = mirrors })
+		w.sleep(30 * time.Second)
+		w.checkRunning("api/app#0", "etcd/fetch#0")
+		if c := containerStatus(w.status(apiPod("api")), "app"); !c.Ready || c.RestartCount != 3 {
+			t.Errorf("got status %+v, want it ready after three restarts", c)
+		}
+		w.sleep(time.Minute)
+		w.checkRunning("api/app#0", "etcd/app#4")
+		if n := len(w.starts()); n != 4 {
+			t.Errorf("got %d starts, want one of each container", n)
+		}
+	})
+}
+
+// TestFirstMirrorPod checks that a static pod keeps the time of its start when its first mirror pod is created long
+// after it, as on a node whose API server is such a pod. The API server makes a new pod Pending.
+func TestFirstMirrorPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := staticPod("web", "0123")
+		began := time.Now()
+		w.runMirrored(pod)
+		w.sleep(time.Hour)
+		mirror := apiPod("web", func(m *corev1.Pod) {
+			m.Annotations["kubernetes.io/config.mirror"] = "0123"
+			m.Status = corev1.PodStatus{Phase: corev1.PodPending}
+		})
+		w.runMirrored(pod, mirror)
+		w.sleep(time.Minute)
+		if st := w.status(mirror); !ready(st) || st.StartTime.Sub(began) > time.Minute {
+			t.Errorf("got status %+v, want it Ready since %s", st, began)
+		}
+	})
+}
+
+// runMirrored runs a static pod that has these mirror pods, at most one.
+func (w *world) runMirrored(pod *corev1.Pod, mirrors ...*corev1.Pod) {
+	w.change(func(set *pods.Set) {
+		set.Pods[pod.UID], set.Mirrors = pod, map[types.NamespacedName]*corev1.Pod{}
+		for _, m := range mirrors {
+			set.Mirrors[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
+		}
+	})
+}
