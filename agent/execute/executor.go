@@ -113,7 +113,7 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	if err == nil {
 		return nil
 	}
-	p := &podstate.Problem{Reason: defaultReason(step), Message: message(step, err), Cancelled: ctx.Err() != nil}
+	p := &podstate.Problem{Reason: defaultReason(step, err), Message: message(step, err), Cancelled: ctx.Err() != nil}
 	var config *spec.Reason
 	var image *images.Reason
 	switch {
@@ -141,11 +141,14 @@ func message(step podstate.Step, err error) string {
 	return err.Error()
 }
 
-func defaultReason(step podstate.Step) string {
+func defaultReason(step podstate.Step, err error) string {
 	switch step.(type) {
 	case podstate.EnsureImage:
 		return podutil.ReasonErrImagePull
 	case podstate.CreateContainer:
+		if call := (*cri.Error)(nil); !errors.As(err, &call) {
+			return podutil.ReasonCreateContainerConfig // the runtime was not called
+		}
 		return podutil.ReasonCreateContainer
 	case podstate.StartContainer:
 		return podutil.ReasonRunContainer

@@ -36,7 +36,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		return nil, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
 	}
 	if err := x.lookAtVolumes(ctx, t, c); err != nil {
-		return nil, &spec.Reason{Reason: podutil.ReasonCreateContainerConfig, Message: err.Error()}
+		return nil, err
 	}
 	objs, err := x.environment(ctx, t, c)
 	if err != nil {
@@ -60,7 +60,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	}
 	in.CPUs, in.MemoryNodes = x.Placement.Created(t.Pod.UID, c.Name)
 	if in.Devices, err = x.devices(ctx, t.Pod, c); err != nil {
-		return nil, &spec.Reason{Reason: podutil.ReasonCreateContainerConfig, Message: err.Error()}
+		return nil, err
 	}
 	return in, nil
 }

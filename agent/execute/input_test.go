@@ -348,6 +348,50 @@ func TestEnvironmentIsMissing(t *testing.T) {
 	}
 }
 
+// unreadable are objects of which some cannot be read.
+type unreadable struct{ Objects }
+
+func (unreadable) Secret(context.Context, string, string) (*corev1.Secret, error) {
+	return nil, errors.New("connection refused")
+}
+
+func (unreadable) Services(context.Context, string) ([]*corev1.Service, error) {
+	return nil, errors.New("connection refused")
+}
+
+// TestErrorBeforeCreation checks that each error before the runtime is called has the kubelet's reason, with which the
+// container is created as soon as its objects have changed.
+func TestErrorBeforeCreation(t *testing.T) {
+	for want, spoil := range map[string]func(task *Task, x *inputs, c *corev1.Container){
+		`get Secret "one"`: func(task *Task, x *inputs, _ *corev1.Container) {
+			objects := x.Objects(task.Pod)
+			x.Backends.Objects = func(*corev1.Pod) Objects { return unreadable{objects} }
+		},
+		"list services": func(task *Task, x *inputs, c *corev1.Container) {
+			objects := x.Objects(task.Pod)
+			x.Backends.Objects = func(*corev1.Pod) Objects { return unreadable{objects} }
+			c.Env, task.Pod.Spec.EnableServiceLinks = nil, nil
+		},
+		`container "app" is no longer`: func(_ *Task, _ *inputs, c *corev1.Container) { c.Name = "other" },
+		"not a socket file": func(task *Task, x *inputs, c *corev1.Container) {
+			x.Volumes = changedNode{}
+			task.Pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Type: new(corev1.HostPathSocket)},
+			}
+			c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/x"}}
+		},
+	} {
+		task, x, app := envTask(t, []string{"all"}, []string{"one"})
+		spoil(task, x, app)
+		creator := &containers{Backends: x.Backends, inputs: x}
+		_, err := creator.create(t.Context(), task, podstate.CreateContainer{Name: "app"})
+		got := problem(t.Context(), podstate.CreateContainer{}, err)
+		if got == nil || got.Reason != podutil.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
+			t.Errorf("got %+v, want %s with %q", got, podutil.ReasonCreateContainerConfig, want)
+		}
+	}
+}
+
 // TestEphemeralTarget checks that an ephemeral container looks at the running instance of its target.
 func TestEphemeralTarget(t *testing.T) {
 	task := &Task{Pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
@@ -432,9 +476,7 @@ func TestHostPathIsLookedAtAgain(t *testing.T) {
 		}})
 		app.VolumeMounts = []corev1.VolumeMount{{Name: c.volume, MountPath: "/x"}}
 		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
-		var got *spec.Reason
-		refused := errors.As(err, &got) && got.Reason == podutil.ReasonCreateContainerConfig
-		if refused != c.refused || !refused && err != nil {
+		if refused := err != nil; refused != c.refused {
 			t.Errorf("volume %s: got error %v, want one: %t", c.volume, err, c.refused)
 		}
 	}

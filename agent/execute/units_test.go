@@ -47,7 +47,7 @@ func TestProblemReason(t *testing.T) {
 		podstate.PostStart{}:       "PostStartHookError",
 		podstate.Prepare{}:         "",
 	} {
-		if got := problem(t.Context(), step, errors.New("no")).Reason; got != want {
+		if got := problem(t.Context(), step, &cri.Error{Err: errors.New("no")}).Reason; got != want {
 			t.Errorf("%T: got reason %q, want %q", step, got, want)
 		}
 	}
