@@ -53,6 +53,8 @@ type SourceConfig struct {
 	Conf string
 	// BinDirs are the directories of plugins.
 	BinDirs []string
+	// Fallback are the pod CIDRs until SetRanges is called, unless an earlier process has stored some; may be empty.
+	Fallback []netip.Prefix
 	// Changed is called whenever Now returns something else.
 	Changed func()
 	Log     *slog.Logger
@@ -61,7 +63,10 @@ type SourceConfig struct {
 // NewSource returns a Source with the pod CIDRs that were last known.
 func NewSource(c SourceConfig) *Source {
 	s := &Source{SourceConfig: c}
-	s.ranges = s.keptRanges()
+	if s.ranges = s.keptRanges(); len(s.ranges) == 0 && len(c.Fallback) > 0 {
+		s.ranges = c.Fallback
+		s.Log.Info("podCIDR is not set, pods get addresses of the default range", "podCIDR", c.Fallback)
+	}
 	s.refresh()
 	return s
 }
@@ -153,7 +158,7 @@ func (s *Source) Run(ctx context.Context) {
 // refresh reads the configuration again.
 func (s *Source) refresh() {
 	s.mu.Lock()
-	n, err := s.look()
+	n, err := s.look(s.generate)
 	before, beforeErr := s.now, s.err
 	same := before != nil && n != nil && string(before.Bytes) == string(n.Bytes) ||
 		before == nil && n == nil && s.err != nil && err.Error() == s.err.Error()
@@ -174,24 +179,25 @@ func (s *Source) refresh() {
 	s.Changed()
 }
 
-func (s *Source) look() (n *Network, err error) {
+// look returns the user's network, or the generated one, if its plugins are there.
+func (c SourceConfig) look(generate func() (*Network, error)) (n *Network, err error) {
 	var more []string
-	if s.Conf == "" {
-		n, err = s.generate()
+	if c.Conf == "" {
+		n, err = generate()
 		more = []string{hostLocal} // the bridge runs it
-	} else if fi, e := os.Stat(s.Conf); e == nil && fi.IsDir() {
+	} else if fi, e := os.Stat(c.Conf); e == nil && fi.IsDir() {
 		// In the runtime's own directory, the first configuration is nodelet's for the runtime.
-		if n, err = firstNetwork(s.Conf, installedFile); n != nil && err != nil {
-			s.Log.Warn("ignoring a network configuration", "err", err)
+		if n, err = firstNetwork(c.Conf, installedFile); n != nil && err != nil {
+			c.Log.Warn("ignoring a network configuration", "err", err)
 			err = nil
 		}
 	} else {
-		n, err = readNetwork(s.Conf)
+		n, err = readNetwork(c.Conf)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := missing(n, s.BinDirs, more...); err != nil {
+	if err := missing(n, c.BinDirs, more...); err != nil {
 		return nil, err
 	}
 	return n, nil

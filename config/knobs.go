@@ -169,7 +169,8 @@ var knobs = slices.Concat([]knob{
 		"with agent: how often plugins check each pod's network; 0s means never", "10m0s"},
 	{"", "non-masquerade-cidr", kList, acts, gNetwork,
 		"with agent: destinations to which pods keep their address; empty: private ranges", ""},
-	{"podCIDR", "pod-cidr", kString, acts, gNetwork, "pod CIDR of a node without an API server; two for dual stack", ""},
+	{"podCIDR", "pod-cidr", kString, acts, gNetwork,
+		"pod CIDR of a node without an API server; two for dual stack (nodelet's own network: 10.86.0.0/24 if not set)", ""},
 
 	// Cgroups and resources.
 	{"cgroupDriver", "cgroup-driver", kDriver, acts, gResources, "the same as the runtime's", "cgroupfs"},

@@ -47,12 +47,17 @@ func newAgentMode(m *Manager, dirs cni.Dirs) *agentMode {
 		clean:       latest.NewSignal(),
 		incomplete:  latest.NewSignal(),
 	}
+	var fallback []netip.Prefix
+	if m.cfg.Core == nil && m.cfg.Conf == "" && len(m.cfg.PodCIDRs) == 0 {
+		fallback = []netip.Prefix{defaultRange}
+	}
 	a.source = cni.NewSource(cni.SourceConfig{
-		Dir:     m.cfg.Dir,
-		Conf:    m.cfg.Conf,
-		BinDirs: dirs.Bins,
-		Changed: a.networkChanged,
-		Log:     m.log,
+		Dir:      m.cfg.Dir,
+		Conf:     m.cfg.Conf,
+		BinDirs:  dirs.Bins,
+		Fallback: fallback,
+		Changed:  a.networkChanged,
+		Log:      m.log,
 	})
 	a.checker = cni.NewChecker(cni.CheckerConfig{
 		Driver: a.driver,

@@ -29,6 +29,10 @@ const (
 	ModeAuto = "auto"
 )
 
+// defaultRange is the pod CIDR of a node to which neither podCIDR nor an API server gives one. No common network add-on
+// or container tool uses it by default.
+var defaultRange = netip.MustParsePrefix("10.86.0.0/24")
+
 // cleanupInterval is the time between two clean-ups if nothing happens.
 const cleanupInterval = 10 * time.Minute
 

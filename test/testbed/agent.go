@@ -25,28 +25,27 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 	default:
 		return fmt.Errorf("start agent of node %s: no program for kind %q", n.Name, kind)
 	}
-	api := "--kubeconfig=" + n.Kubeconfig
-	if n.tb.opts.Shape.standalone() {
-		api = "--pod-cidr=" + nodePodCIDR(n.index)
-	}
-	argv := append([]string{
+	argv := []string{
 		program,
 		"--config=" + n.ConfigFile,
-		api,
 		"--root-dir=" + n.RootDir,
 		"--cert-dir=" + filepath.Join(n.RootDir, "pki"),
 		"--hostname-override=" + n.Name,
 		"--node-ip=" + n.tb.both(n.IP, address6(n.tb.x, 10+n.index)),
 		"-v=2",
-	}, n.tb.opts.AgentArgs...)
+	}
+	if !n.tb.opts.Shape.standalone() { // such a node has the network and the pod CIDR that nodelet chooses by default
+		argv = append(argv, "--kubeconfig="+n.Kubeconfig)
+		if kind == Nodelet && n.tb.opts.Network == "agent" {
+			argv = append(argv, "--network=agent")
+		}
+	}
+	argv = append(argv, n.tb.opts.AgentArgs...)
 	if kind == Kubelet {
 		var err error
 		if argv, err = n.asUsual(ctx, argv); err != nil {
 			return err
 		}
-	}
-	if kind == Nodelet && n.tb.opts.Network == "agent" {
-		argv = append(argv, "--network=agent")
 	}
 	return n.tb.launch(
 		n.role(roleAgent),
