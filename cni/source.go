@@ -179,6 +179,18 @@ func (s *Source) refresh() {
 	s.Changed()
 }
 
+// Check returns why a node with these pod CIDRs would have no network, as far as its files say that. It only reads.
+func (c SourceConfig) Check(ranges []netip.Prefix) error {
+	_, err := c.look(func() (*Network, error) {
+		text, err := defaultConfig(c.Dir, bridgeNames()[0], ranges)
+		if err != nil {
+			return nil, err
+		}
+		return parseNetwork(text)
+	})
+	return err
+}
+
 // look returns the user's network, or the generated one, if its plugins are there.
 func (c SourceConfig) look(generate func() (*Network, error)) (n *Network, err error) {
 	var more []string

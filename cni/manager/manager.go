@@ -222,6 +222,17 @@ func (c Config) Dirs(info map[string]string) cni.Dirs {
 	return d
 }
 
+// Check returns why nodelet could not set up the pod network in ModeAgent with the plugins of these directories, as far
+// as files say that. It only reads.
+func (c Config) Check(bins []string) error {
+	ranges := c.PodCIDRs
+	if len(ranges) == 0 {
+		ranges = []netip.Prefix{defaultRange} // or those of the Node object
+	}
+	source := cni.SourceConfig{Dir: c.Dir, Conf: c.Conf, BinDirs: bins, Log: slog.New(slog.DiscardHandler)}
+	return source.Check(ranges)
+}
+
 // info asks the runtime until it answers or ctx ends: the directories count as long as the agent runs.
 func (m *Manager) info(ctx context.Context) (info map[string]string) {
 	asking, answered := context.WithCancel(ctx)

@@ -228,7 +228,36 @@ func TestNetwork(t *testing.T) {
 	want(t, "plugin", newMachine(t, files, away).network(t.Context()), "problem network pods needs the plugins portmap")
 	nothing := newMachine(t, nil, away, "--kubeconfig=/k")
 	want(t, "nothing", nothing.network(t.Context()), "warning no network configuration in /etc/cni/net.d")
-	want(t, "agent", newMachine(t, nil, away, "--network=agent").network(t.Context()), "ok nodelet sets it up")
+}
+
+// TestOwnNetwork checks that what nodelet's own network needs is missed before the agent runs: each plugin, a pod CIDR
+// that can be used, the configuration of the user, and iptables, whatever the flag says about the mode.
+func TestOwnNetwork(t *testing.T) {
+	const away = "--container-runtime-endpoint=unix:///nonexistent/containerd.sock"
+	all := []string{"bridge", "host-local", "portmap", "bandwidth"}
+	files := map[string]string{"/usr/sbin/iptables": ""}
+	for _, plugin := range all {
+		files["/opt/cni/bin/"+plugin] = ""
+	}
+	for _, flags := range []string{
+		"--network=auto", "--network=agent", "--network=agent --kubeconfig=/k", "--pod-cidr=10.1.0.0/24",
+	} {
+		m := newMachine(t, files, append(strings.Fields(flags), away)...)
+		want(t, flags, m.network(t.Context()), "ok nodelet sets it up (--network="+m.Config.Network.Mode+")")
+	}
+	for _, plugin := range all {
+		m := newMachine(t, files, away)
+		if err := os.Remove(m.path("/opt/cni/bin/" + plugin)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, plugin, m.network(t.Context()), "problem needs the plugin \""+plugin+`"`)
+	}
+	small := newMachine(t, files, away, "--pod-cidr=10.1.0.0/31")
+	want(t, "small", small.network(t.Context()), "problem pod CIDR 10.1.0.0/31 is not usable")
+	user := newMachine(t, files, away, "--cni-conf=/my.conflist")
+	want(t, "no file", user.network(t.Context()), "problem network configuration "+user.path("/my.conflist")+": ")
+	delete(files, "/usr/sbin/iptables")
+	want(t, "iptables", newMachine(t, files, away).network(t.Context()), "ok nodelet", "warning iptables is missing")
 }
 
 // listen lets a runtime answer, and returns the flag with which nodelet finds it.
@@ -253,7 +282,8 @@ func TestNetworkOfRuntime(t *testing.T) {
 	files := map[string]string{"/of/runtime/10-pods.conflist": `{"name":"pods","plugins":[{"type":"bridge"}]}`,
 		"/of/runtime/bin/bridge": ""}
 	want(t, "its directories", newMachine(t, files, endpoint).network(t.Context()), "ok network pods in /of/runtime")
-	alone := newMachine(t, nil, endpoint)
+	alone := newMachine(t, map[string]string{"/of/runtime/bin/bridge": "", "/of/runtime/bin/host-local": "",
+		"/of/runtime/bin/portmap": "", "/of/runtime/bin/bandwidth": "", "/sbin/iptables": ""}, endpoint)
 	want(t, "no cluster", alone.network(t.Context()), "ok nodelet sets it up (--network=auto)")
 	want(t, "no cluster, runtime", alone.runtime(t.Context()), "ok containerd", "ok driver")
 	joined := newMachine(t, nil, endpoint, "--kubeconfig=/k")

@@ -142,11 +142,7 @@ func (m *Machine) tools(context.Context) []Result {
 			all = append(all, result("tools", Problem, t.program+" is missing: "+t.use+" need it", "install "+t.pkg)...)
 		}
 	}
-	others := otherTools
-	if m.Config.Network.Mode == "agent" {
-		others = append([]tool{{"iptables", "iptables", "the pod network of nodelet"}}, others...)
-	}
-	for _, t := range others {
+	for _, t := range otherTools {
 		if !m.installed(t.program) {
 			all = append(all, result("tools", Warning, t.program+" is missing: only "+t.use+" need it",
 				"install "+t.pkg+" if pods use them")...)

@@ -119,7 +119,7 @@ func (m *Machine) network(ctx context.Context) []Result {
 	defer client.Close()
 	dirs := m.dirs(ctx, client)
 	if m.ownNetwork(dirs) {
-		return result("network", OK, "nodelet sets it up (--network="+m.Config.Network.Mode+")", "")
+		return m.agentNetwork(dirs.Bins)
 	}
 	n := cni.First(m.path(dirs.Conf))
 	if n == nil {
@@ -137,6 +137,27 @@ func (m *Machine) network(ctx context.Context) []Result {
 			n.Name, strings.Join(missing, ", "), strings.Join(dirs.Bins, ", ")), "install the CNI plugins")
 	}
 	return result("network", OK, "network "+n.Name+" in "+dirs.Conf, "")
+}
+
+// agentNetwork looks at what nodelet needs to set up the pod network with the plugins of these directories.
+func (m *Machine) agentNetwork(bins []string) []Result {
+	c, dirs := manager.Settings(m.Config), []string{}
+	if c.Conf != "" {
+		c.Conf = m.path(c.Conf)
+	}
+	for _, dir := range bins {
+		dirs = append(dirs, m.path(dir))
+	}
+	if err := c.Check(dirs); err != nil {
+		return result("network", Problem, err.Error(), "correct it: until then only pods with hostNetwork start; "+
+			"the plugins are in the package containernetworking-plugins")
+	}
+	all := result("network", OK, "nodelet sets it up (--network="+c.Mode+")", "")
+	if !m.installed("iptables") {
+		all = append(all, result("network", Warning, "iptables is missing: without it pods do not reach other networks",
+			"install iptables")...)
+	}
+	return all
 }
 
 func (m *Machine) plugin(dirs []string, name string) bool {
