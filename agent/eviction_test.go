@@ -35,7 +35,7 @@ type shortage struct {
 	short   func()
 	// measuring is called before disks are measured.
 	measuring func()
-	storage   func(pods []*corev1.Pod) ([]policy.Storage, error)
+	storage   func(pods []*corev1.Pod) []policy.Storage
 
 	mu        sync.Mutex
 	pressures []policy.Pressure
@@ -110,7 +110,7 @@ func (s *shortage) Use(_ context.Context, signal string, pods []*corev1.Pod) (al
 	return all
 }
 
-func (s *shortage) Storage(_ context.Context, pods []*corev1.Pod) ([]policy.Storage, error) {
+func (s *shortage) Storage(_ context.Context, pods []*corev1.Pod) []policy.Storage {
 	return s.storage(pods)
 }
 

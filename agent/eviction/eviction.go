@@ -45,8 +45,8 @@ type Node interface {
 	// Containers measures what the containers of a pod use of the resource of a signal, in bytes by name; what cannot be
 	// measured soon is left out.
 	Containers(ctx context.Context, signal string, pod *corev1.Pod) map[string]int64
-	// Storage measures what these pods take of the node's disk, in their order.
-	Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error)
+	// Storage measures what these pods take of the node's disk, in their order; what cannot be measured is left out.
+	Storage(ctx context.Context, pods []*corev1.Pod) []policy.Storage
 }
 
 // Images removes images that no container uses: *images.Collector.

@@ -37,11 +37,7 @@ func (e *Evictor) enforceLimits(ctx context.Context) {
 	if len(limited) == 0 {
 		return
 	}
-	use, err := e.cfg.Node.Storage(ctx, limited)
-	if err != nil {
-		e.cfg.Log.Warn("cannot enforce the limits of ephemeral storage, trying again", "err", err, "retryIn", levelsEvery)
-		return
-	}
+	use := e.cfg.Node.Storage(ctx, limited)
 	for i, pod := range limited {
 		if over := policy.Exceeded(pod, use[i]); over != nil {
 			e.evict(ctx, pod, over.Signal, agent.Eviction{

@@ -273,20 +273,21 @@ func (m *Machine) Containers(ctx context.Context, signal string, pod *corev1.Pod
 }
 
 // Storage implements Node.
-func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) ([]policy.Storage, error) {
-	local, err := m.cfg.Usage.Local(ctx, pods, limitsTimeout, policy.LimitsContainers)
-	if err != nil {
-		return nil, err
-	}
+func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) []policy.Storage {
+	layers := policy.LimitsContainers
 	on, err := m.layout(ctx)
 	if err != nil {
-		return nil, err
+		layers = nil
+	}
+	local, errLayers := m.cfg.Usage.Local(ctx, pods, limitsTimeout, layers)
+	if err = errors.Join(err, errLayers); err != nil {
+		m.cfg.Log.Warn("limits of ephemeral storage are enforced without the writable layers of containers", "err", err)
 	}
 	all := make([]policy.Storage, len(local))
 	for i := range local {
 		all[i] = storageOf(&local[i], on.layers != on.node)
 	}
-	return all, nil
+	return all
 }
 
 // storageOf returns what a pod takes as limits see it: layers on another file system count for the pod and not for the

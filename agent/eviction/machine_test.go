@@ -109,10 +109,7 @@ func TestHostsFileCountsAgainstLimit(t *testing.T) {
 	if got := used[0].Disk; got < 2<<20 || !used[0].Known {
 		t.Errorf("use of the disk: got %+v, want at least 2 MiB", used[0].Usage)
 	}
-	all, err := m.Storage(t.Context(), []*corev1.Pod{pod})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := m.Storage(t.Context(), []*corev1.Pod{pod})
 	if over := policy.Exceeded(pod, all[0]); over == nil || over.Signal != policy.PodLimit {
 		t.Errorf("got %+v for %+v, want the pod's limit exceeded", over, all[0])
 	}
@@ -151,6 +148,37 @@ func TestLateDirectoryIsUnknown(t *testing.T) {
 	}
 	if got := useOf(&late, false); !got.Known || got.Disk != 5 {
 		t.Errorf("layers alone: got %+v, want 5 bytes", got)
+	}
+}
+
+// TestLimitsWithoutLayers checks that limits of emptyDirs hold while the runtime does not say how large the writable
+// layers of containers are, or where they are.
+func TestLimitsWithoutLayers(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "pods/u1/volumes/kubernetes.io~empty-dir/data/file")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, make([]byte, 2<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limit := resource.MustParse("1Mi")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "full", UID: "u1"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit},
+	}}}
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "limited", UID: "u2"}}
+	other.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: limit},
+	}}}
+	for name, runtime := range map[string]runtimeStub{
+		"no statistics": {dir: root, err: errors.New("no statistics")},
+		"no answer":     {err: errors.New("no answer")},
+	} {
+		all := machineWith(t, root, &runtime).Storage(t.Context(), []*corev1.Pod{pod, other})
+		if over := policy.Exceeded(pod, all[0]); over == nil || over.Signal != policy.EmptyDirLimit {
+			t.Errorf("%s: got %+v for %+v, want the limit of the emptyDir exceeded", name, over, all[0])
+		}
 	}
 }
 
@@ -277,9 +305,9 @@ func TestLayouts(t *testing.T) {
 			if got := levels[policy.ImageFSAvailable].Capacity == other.Capacity; got != c.imagesAway {
 				t.Errorf("imagefs is measured elsewhere: got %t, want %t", got, c.imagesAway)
 			}
-			all, err := m.Storage(t.Context(), []*corev1.Pod{pod})
-			if err != nil || all[0].Containers["app"]/mib != c.containers {
-				t.Errorf("limits of containers: got %+v, %v, want %d MiB", all, err, c.containers)
+			all := m.Storage(t.Context(), []*corev1.Pod{pod})
+			if all[0].Containers["app"]/mib != c.containers {
+				t.Errorf("limits of containers: got %+v, want %d MiB", all, c.containers)
 			}
 		})
 	}

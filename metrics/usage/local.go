@@ -59,7 +59,7 @@ func (l *Local) Total() Amount {
 
 // Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
 // and their sizes are valid for a minute; it waits at most timeout for those that are older or unknown. It asks the
-// runtime only for the layers of pods for which layers returns true; nil means none.
+// runtime only for the layers of pods for which layers returns true; nil means none. With an error, layers are missing.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
@@ -76,10 +76,7 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.
 	if layers == nil || !slices.ContainsFunc(pods, layers) {
 		return all, nil
 	}
-	if err := c.addLayers(ctx, pods, all, layers); err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, c.addLayers(ctx, pods, all, layers)
 }
 
 // addLayers adds the writable layers of the pods for which wanted returns true. It leaves out those of a pod for which
