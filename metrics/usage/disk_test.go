@@ -141,6 +141,22 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestNoLogs checks that a container whose logs do not exist has no size of them.
+func TestNoLogs(t *testing.T) {
+	w := newWorld(t, true)
+	const family = "kubelet_container_log_filesystem_used_bytes{"
+	if text := w.text(w.WriteVolumes); !strings.Contains(text, family) {
+		t.Errorf("with logs: got no %s} in:\n%s", family, text)
+	}
+	if err := os.RemoveAll(filepath.Join(w.root, "logs")); err != nil {
+		t.Fatal(err)
+	}
+	w.disks = newDisks(w.disks.log)
+	if text := w.text(w.WriteVolumes); strings.Contains(text, family) {
+		t.Errorf("without logs: got %s} in:\n%s", family, text)
+	}
+}
+
 // TestVolumesInMemory checks that the summary has the volumes of each kind that is in memory.
 func TestVolumesInMemory(t *testing.T) {
 	w := newWorld(t, true)

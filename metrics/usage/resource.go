@@ -110,7 +110,7 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 	for i := range pods {
 		p := &pods[i]
 		for j := range p.containers {
-			if s, ok := sizes[c.logPlace(p.Pod.Pod, p.containers[j].name)]; ok {
+			if s := sizes[c.logPlace(p.Pod.Pod, p.containers[j].name)]; s.known {
 				t.Sample(float64(s.Bytes),
 					"container", p.containers[j].name, "namespace", p.Namespace, "pod", p.Name, "uid", string(p.UID))
 			}
