@@ -17,7 +17,6 @@ import (
 	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/cri/images/records"
 	"github.com/nodelet/nodelet/cri/monitor"
-	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/status"
 )
 
@@ -116,6 +115,6 @@ func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
 	c.Called, c.Released = p.metrics.AddNetwork()
 	c.Log = p.log
 	l.network = manager.New(c)
-	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(node.PodCIDRs(o)) })
+	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(o.Spec.PodCIDRs) })
 	p.Start(l.network.Run)
 }

@@ -43,7 +43,7 @@ func newServer(p *process, x parts, serving *certs.Serving) error {
 	p.Start(func(ctx context.Context) { endpoints.ServeHealthz(ctx, p.cfg.Healthz(), healthz, p.log) })
 	local := &podapi.Local{
 		Supervisor:    x.links.supervisor,
-		Node:          func() *corev1.Node { return node.Shown(x.machine.node) },
+		Node:          x.machine.node.Shown,
 		Configuration: func() any { return p.cfg.Kubelet.InUse(x.machine.cgroups.Driver()) },
 		Pods:          api,
 	}

@@ -6,14 +6,67 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// lookupLimit is the timeout of the DNS lookup of the node's own name. Often no DNS server knows that name.
-const lookupLimit = 2 * time.Second
+const (
+	// addressInterval is how often the node's addresses are found.
+	addressInterval = time.Minute
+	// lookupLimit is the timeout of the DNS lookup of the node's own name. Often no DNS server knows that name.
+	lookupLimit = 2 * time.Second
+)
+
+// ownAddresses are the addresses of the node. One goroutine uses them.
+type ownAddresses struct {
+	find    func(ctx context.Context, name string, wanted, resolved []netip.Addr) ([]netip.Addr, bool, error)
+	ips     []netip.Addr
+	byName  bool      // the name of the node resolves to ips
+	found   time.Time // when they were looked for
+	problem string    // the last error, so that it is logged once
+}
+
+// refresh finds the node's addresses if they are unknown or no longer on this machine, and now and then: the name of
+// the node may resolve to another one, and the default route may have come up on another interface, or moved there. On
+// an error the old ones stay: an address that may come back is better than none.
+func (a *ownAddresses) refresh(ctx context.Context, now time.Time, cfg *Config) {
+	known := a.ips
+	if slices.ContainsFunc(known, func(ip netip.Addr) bool { return local(ip) != nil }) {
+		known = nil
+	}
+	if len(known) > 0 && now.Sub(a.found) < addressInterval {
+		return
+	}
+	if cfg.ExternalCloud && len(cfg.IPs) == 0 {
+		return // the cloud controller manager sets them
+	}
+	if !a.byName {
+		known = nil
+	}
+	ips, byName, err := a.find(ctx, cfg.Name, cfg.IPs, known)
+	a.found = now
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	} else {
+		a.ips, a.byName = ips, byName
+	}
+	if problem != "" && problem != a.problem {
+		cfg.Log.Warn("cannot find the node's address, trying again", "err", err)
+	}
+	a.problem = problem
+}
+
+// list returns status.addresses: the IPs in order, then the name; nil while they are unknown.
+func (a *ownAddresses) list(cfg *Config) []corev1.NodeAddress {
+	if len(a.ips) == 0 && !cfg.ExternalCloud {
+		return nil
+	}
+	return addresses(a.ips, cfg.Name)
+}
 
 // findIPs returns the node's addresses: those of --node-ip if this machine can use them; else the node's name if it is
 // an address; else what the name resolves to; else the address of the interface with the default route. wanted may

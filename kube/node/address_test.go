@@ -108,10 +108,8 @@ func TestResolvedAddressesStay(t *testing.T) {
 // TestAddressesAreFollowed checks when the addresses are found again: those that this machine has lost at once, others
 // now and then.
 func TestAddressesAreFollowed(t *testing.T) {
-	r, err := New(testConfig(t), nil, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testConfig(t)
+	var own ownAddresses
 	first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
 	lost, now := netip.MustParseAddr("192.0.2.6"), time.Now()
 	for _, step := range []struct {
@@ -128,7 +126,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 		{time.Second, first, first, false, 0},
 	} {
 		now = now.Add(step.after)
-		r.findIPs = func(_ context.Context, _ string, _, resolved []netip.Addr) ([]netip.Addr, bool, error) {
+		own.find = func(_ context.Context, _ string, _, resolved []netip.Addr) ([]netip.Addr, bool, error) {
 			if len(resolved) != step.resolved {
 				t.Errorf("found %v: got %v as resolved before, want %d", step.found, resolved, step.resolved)
 			}
@@ -137,9 +135,9 @@ func TestAddressesAreFollowed(t *testing.T) {
 			}
 			return []netip.Addr{step.found}, step.byName, nil
 		}
-		r.refreshIPs(t.Context(), now)
-		if !slices.Equal(r.state.ips, []netip.Addr{step.want}) {
-			t.Errorf("found %v: got %v, want %v", step.found, r.state.ips, step.want)
+		own.refresh(t.Context(), now, &cfg)
+		if !slices.Equal(own.ips, []netip.Addr{step.want}) {
+			t.Errorf("found %v: got %v, want %v", step.found, own.ips, step.want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestDeletedNode(t *testing.T) {
 			t.Errorf("before the deletion: got %d warnings, want none", n)
 		}
 		shown := func() corev1.ConditionStatus {
-			return find(Shown(b.Reporter).Status.Conditions, corev1.NodeReady).Status
+			return find(b.Reporter.Shown().Status.Conditions, corev1.NodeReady).Status
 		}
 		if got, want := shown(), b.ready().Status; got != want {
 			t.Errorf("before the deletion: Ready is shown as %s, want %s", got, want)

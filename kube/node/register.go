@@ -154,7 +154,7 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 		made := &corev1.Node{}
 		err := nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
 		if err == nil {
-			_, events := conditions(r.cfg.Name, nil, r.in.healthNow(), false, now)
+			_, events := conditions(r.cfg.Name, nil, r.healthNow(), false, now)
 			r.record(events)
 			return made, nil
 		}

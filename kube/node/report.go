@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -27,10 +26,7 @@ type reportState struct {
 	nextReport  time.Time // when to send the status even if nothing has changed; zero: now
 	failed      int       // failed attempts to send in a row
 	retryAt     time.Time // the earliest time of the next attempt after a failure
-	ips         []netip.Addr
-	byName      bool      // the name of the node resolves to ips
-	ipsFound    time.Time // when they were looked for
-	addressErr  string    // the last error, so that it is logged once
+	own         ownAddresses
 	machineRead time.Time
 	watched     string // the resource version that the watch has brought last
 }
@@ -114,7 +110,7 @@ func (s *reportState) retryTimer() <-chan time.Time {
 func (r *Reporter) awaitRuntime(ctx context.Context) {
 	limit := time.After(firstAnswer)
 	for {
-		if !r.in.healthNow().answered.IsZero() {
+		if !r.healthNow().answered.IsZero() {
 			return
 		}
 		select {
@@ -185,7 +181,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 		!maps.Equal(old.Labels, wanted.Labels) ||
 		!maps.Equal(old.Annotations, wanted.Annotations)
 	if !changed && r.state.failed == 0 && now.Before(r.state.nextReport) {
-		if r.in.setReported(old.Status.VolumesInUse) {
+		if r.setReported(old.Status.VolumesInUse) {
 			r.cfg.Changed(old)
 		}
 		return
@@ -204,7 +200,7 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	r.state.scheduleReport(now, r.cfg.ReportInterval, changed)
 	r.record(events)
 	r.take(updated)
-	if r.in.setReported(updated.Status.VolumesInUse) { // after take: what Node returns is not older
+	if r.setReported(updated.Status.VolumesInUse) { // after take: what Node returns is not older
 		r.cfg.Changed(r.newest.Load())
 	}
 }
@@ -272,64 +268,25 @@ func (r *Reporter) gather(ctx context.Context, now time.Time) facts {
 			r.log.Warn("cannot read the facts of the machine, keeping the old ones", "err", err, "retryIn", machineInterval)
 		}
 	}
-	r.refreshIPs(ctx, now)
+	r.state.own.refresh(ctx, now, &r.cfg)
 	m := r.machine.Load()
-	r.in.mu.Lock()
-	defer r.in.mu.Unlock()
-	if r.in.volumesInUse != nil {
-		r.in.reported = slices.DeleteFunc(slices.Clone(r.in.reported), func(v corev1.UniqueVolumeName) bool {
-			return !slices.Contains(r.in.volumesInUse, v) // it leaves the list if what follows from these facts is sent
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.volumesInUse != nil {
+		r.reported = slices.DeleteFunc(slices.Clone(r.reported), func(v corev1.UniqueVolumeName) bool {
+			return !slices.Contains(r.volumesInUse, v) // it leaves the list if what follows from these facts is sent
 		})
 	}
 	return facts{
 		machine:      m.Machine,
-		capacity:     overlay(r.in.devices, m.capacity),
-		allocatable:  overlay(r.in.healthy, m.allocatable),
-		addresses:    r.addresses(),
-		images:       r.in.images,
-		volumesInUse: r.in.volumesInUse,
-		health:       r.in.health,
+		capacity:     overlay(r.devices, m.capacity),
+		allocatable:  overlay(r.healthy, m.allocatable),
+		addresses:    r.state.own.list(&r.cfg),
+		images:       r.images,
+		volumesInUse: r.volumesInUse,
+		health:       r.health,
 		atStart:      !r.state.reconciled,
 		emptyRoot:    r.state.emptyRoot,
-		keepReady:    !r.in.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
+		keepReady:    !r.everReady && now.Sub(r.state.started) < r.cfg.LeaseDuration*3/4,
 	}
-}
-
-// refreshIPs finds the node's addresses if they are unknown or no longer on this machine, and now and then: the name of
-// the node may resolve to another one, and the default route may have come up on another interface, or moved there. On
-// an error the old ones stay: an address that may come back is better than none.
-func (r *Reporter) refreshIPs(ctx context.Context, now time.Time) {
-	known := r.state.ips
-	if slices.ContainsFunc(known, func(ip netip.Addr) bool { return local(ip) != nil }) {
-		known = nil
-	}
-	if len(known) > 0 && now.Sub(r.state.ipsFound) < addressInterval {
-		return
-	}
-	if r.cfg.ExternalCloud && len(r.cfg.IPs) == 0 {
-		return // the cloud controller manager sets them
-	}
-	if !r.state.byName {
-		known = nil
-	}
-	ips, byName, err := r.findIPs(ctx, r.cfg.Name, r.cfg.IPs, known)
-	r.state.ipsFound = now
-	text := ""
-	if err != nil {
-		text = err.Error()
-	} else {
-		r.state.ips, r.state.byName = ips, byName
-	}
-	if text != "" && text != r.state.addressErr {
-		r.log.Warn("cannot find the node's address, trying again", "err", err)
-	}
-	r.state.addressErr = text
-}
-
-// addresses returns status.addresses; nil while they are unknown.
-func (r *Reporter) addresses() []corev1.NodeAddress {
-	if len(r.state.ips) == 0 && !r.cfg.ExternalCloud {
-		return nil
-	}
-	return addresses(r.state.ips, r.cfg.Name)
 }

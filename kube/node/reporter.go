@@ -6,17 +6,13 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/latest"
@@ -24,9 +20,8 @@ import (
 )
 
 const (
-	// machineInterval is how often the facts of the machine are read, addressInterval how often its addresses are found.
+	// machineInterval is how often the facts of the machine are read.
 	machineInterval = 5 * time.Minute
-	addressInterval = time.Minute
 	// firstAnswer is how long a new node waits for the first answer of the runtime, so that its first status names the
 	// runtime.
 	firstAnswer = 2 * time.Second
@@ -92,8 +87,6 @@ type Intervals struct {
 type Reporter struct {
 	cfg  Config
 	core rest.Interface // for the watch
-	// work keeps the object up to date until the context ends.
-	work func(context.Context)
 	// beat is the client for heartbeats, with a connection of its own. client-go shares one HTTP/2 connection between all
 	// clients of one configuration. If that is half open (packets are lost without an error), the lease would not be
 	// renewed either, and the control plane would treat a healthy node as lost. So lease replaces beat's connection when
@@ -110,11 +103,9 @@ type Reporter struct {
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
 	seen     latest.Value[*corev1.Node]
 	gone     latest.Signal
-	wake     latest.Signal
 	outdated chan chan struct{} // channels to be closed when the object has been read again
-	findIPs  func(ctx context.Context, name string, wanted, resolved []netip.Addr) ([]netip.Addr, bool, error)
 
-	in    inputs
+	inputs
 	state reportState // only report uses it
 }
 
@@ -122,20 +113,6 @@ type Reporter struct {
 type machineFacts struct {
 	Machine
 	capacity, allocatable corev1.ResourceList
-}
-
-// inputs are the newest values of the Set methods.
-type inputs struct {
-	mu           sync.Mutex
-	health       health
-	everReady    bool // the node had no problem once since the agent started
-	images       []corev1.ContainerImage
-	volumesInUse []corev1.UniqueVolumeName
-	// reported are the volumes that the API server has in the list: they were in the last one that it has accepted, and in
-	// each one that was sent since.
-	reported []corev1.UniqueVolumeName
-	// devices and healthy are the number of devices, and the number of those that pods may use.
-	devices, healthy corev1.ResourceList
 }
 
 // New reads the machine and prepares the connections; it sends nothing. renew replaces the connection of heartbeats.
@@ -152,9 +129,9 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 		seen:     latest.NewValue[*corev1.Node](),
 		gone:     latest.NewSignal(),
 		outdated: make(chan chan struct{}),
-		wake:     latest.NewSignal(),
-		findIPs:  findIPs,
+		inputs:   inputs{wake: latest.NewSignal(), maxImages: cfg.MaxImages},
 	}
+	r.state.own.find = findIPs
 	if err := r.readMachine(time.Now()); err != nil {
 		return nil, err
 	}
@@ -164,11 +141,9 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 	r.state.emptyRoot = emptyRoot(cfg.RootDir)
 	r.local.Store(r.initialNode())
 	if core == nil {
-		r.work = r.standalone
 		close(r.appeared)
 		return r, nil
 	}
-	r.work = connected(r)
 	r.sent.last.Store(&refusal{err: errNotSent})
 	var err error
 	if r.beat, err = client.New(heartbeats, -1, 0, cfg.UserAgent); err != nil { // no heartbeat waits for a rate limit
@@ -187,142 +162,19 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 	return r, nil
 }
 
-// Run keeps the Node object up to date until ctx ends.
-func (r *Reporter) Run(ctx context.Context) { r.work(ctx) }
-
-// connected returns the work with an API server: it registers the node, keeps its status and lease up to date, and
-// watches the object.
-func connected(r *Reporter) func(context.Context) {
-	return func(ctx context.Context) {
-		r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
-		var all sync.WaitGroup
-		all.Go(func() { r.follow(ctx) })
-		all.Go(func() { r.lease.run(ctx) })
-		r.report(ctx)
-		all.Wait()
+// Run registers the node, keeps its status and lease up to date, and watches the object until ctx ends. Without an API
+// server it keeps the facts about the node.
+func (r *Reporter) Run(ctx context.Context) {
+	if r.core == nil {
+		r.standalone(ctx)
+		return
 	}
-}
-
-// RuntimeAnswered sets the last answer of the runtime, and reports whether the runtime and its network are ready. A
-// change is sent at once. network returns what the agent itself knows of the pod network: a problem, or nil.
-func (r *Reporter) RuntimeAnswered(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse,
-	network func(ready bool) error) bool {
-	answer := runtimeOf(v, s)
-	answer = answer.withNetwork(network(answer.Network.OK))
-	r.setRuntime(answer)
-	return answer.Ready.OK && answer.Network.OK
-}
-
-func (r *Reporter) setRuntime(s Runtime) {
-	r.set(func(in *inputs) bool {
-		now := time.Now()
-		expired := now.Sub(in.health.answered) >= runtimeTimeout // also before the first answer
-		changed := expired || !reflect.DeepEqual(in.health.runtime, s)
-		if in.health.listed.IsZero() {
-			in.health.listed = now
-		}
-		in.health.runtime, in.health.answered = s, now
-		return changed
-	})
-}
-
-// RuntimeListed notes that the runtime has listed its pods. A runtime that answers but cannot do that makes the node
-// not Ready: the agent does not see which containers have ended.
-func (r *Reporter) RuntimeListed() {
-	r.set(func(in *inputs) bool {
-		now := time.Now()
-		expired := !in.health.listed.IsZero() && now.Sub(in.health.listed) >= listTimeout
-		in.health.listed = now
-		return expired
-	})
-}
-
-// SetPressure sets whether each condition that is known holds. The object keeps the others: the scheduler is not to
-// send pods to a node that is short because the agent restarts. A change is sent at once. p must not change afterwards.
-func (r *Reporter) SetPressure(p map[corev1.NodeConditionType]bool) {
-	r.set(func(in *inputs) bool {
-		changed := !maps.Equal(in.health.pressure, p)
-		in.health.pressure = p
-		return changed
-	})
-}
-
-// SetShutdown makes the node not Ready with err in the message, because the node shuts down; nil ends that. The
-// change is sent at once.
-func (r *Reporter) SetShutdown(err error) {
-	r.set(func(in *inputs) bool { in.health.shutdown = err; return true })
-}
-
-// SetStorage makes the node not Ready with problem in the message, because a storage object that says something about
-// the node does not exist yet; nil ends that. The change is sent at once.
-func (r *Reporter) SetStorage(problem error) {
-	r.set(func(in *inputs) bool { in.health.storage = problem; return true })
-}
-
-// SetImages sets the list of all images on the node. Before the first call the object keeps its list.
-func (r *Reporter) SetImages(images []*runtimeapi.Image) {
-	list := imageList(images, r.cfg.MaxImages)
-	r.set(func(in *inputs) bool {
-		changed := !equality.Semantic.DeepEqual(in.images, list)
-		in.images = list
-		return changed
-	})
-}
-
-// SetVolumesInUse sets the attachable volumes that pods of this node use or may still use, sorted. Before the first
-// call the object keeps its list. The controller manager does not detach a volume that is in the list.
-func (r *Reporter) SetVolumesInUse(v []corev1.UniqueVolumeName) {
-	v = append([]corev1.UniqueVolumeName{}, v...)
-	r.set(func(in *inputs) bool {
-		changed := in.volumesInUse == nil || !slices.Equal(in.volumesInUse, v)
-		in.volumesInUse = v
-		return changed
-	})
-}
-
-// InUse reports whether the API server has a volume in the list that SetVolumesInUse has set, so that the volume is not
-// detached. volumesInUse of Node does not say that: it may be from before the volume left the list, and came back.
-func (r *Reporter) InUse(name corev1.UniqueVolumeName) bool {
-	r.in.mu.Lock()
-	defer r.in.mu.Unlock()
-	return slices.Contains(r.in.reported, name)
-}
-
-// SetDevices sets how many devices the node has by resource, and how many of them pods may use. A change is sent at
-// once.
-func (r *Reporter) SetDevices(all, healthy corev1.ResourceList) {
-	r.set(func(in *inputs) bool {
-		changed := !equality.Semantic.DeepEqual(in.devices, all) || !equality.Semantic.DeepEqual(in.healthy, healthy)
-		in.devices, in.healthy = all, healthy
-		return changed
-	})
-}
-
-// set changes the inputs, and wakes report if change reports that something is new.
-func (r *Reporter) set(change func(*inputs) bool) {
-	r.in.mu.Lock()
-	changed := change(&r.in)
-	r.in.everReady = r.in.everReady || r.in.health.problems(time.Now()) == nil
-	r.in.mu.Unlock()
-	if changed {
-		r.wake.Set()
-	}
-}
-
-func (in *inputs) healthNow() health {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.health
-}
-
-// setReported sets the volumes that the API server has in the list while no request that changes it is under way. It
-// reports whether there are more than before.
-func (in *inputs) setReported(now []corev1.UniqueVolumeName) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	before := in.reported
-	in.reported = now
-	return slices.ContainsFunc(now, func(v corev1.UniqueVolumeName) bool { return !slices.Contains(before, v) })
+	r.cfg.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	var all sync.WaitGroup
+	all.Go(func() { r.follow(ctx) })
+	all.Go(func() { r.lease.run(ctx) })
+	r.report(ctx)
+	all.Wait()
 }
 
 // Node returns the newest version of the Node object. Before the API server has answered, it returns the object that

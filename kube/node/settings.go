@@ -66,11 +66,3 @@ func declaredFeatures(c *config.Config) []string {
 	}
 	return slices.DeleteFunc(known, func(name string) bool { return !c.Gate(name) })
 }
-
-// PodCIDRs returns the ranges of a Node object. Old control planes set PodCIDR only.
-func PodCIDRs(o *corev1.Node) []string {
-	if len(o.Spec.PodCIDRs) == 0 && o.Spec.PodCIDR != "" {
-		return []string{o.Spec.PodCIDR}
-	}
-	return o.Spec.PodCIDRs
-}

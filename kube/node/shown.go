@@ -40,9 +40,9 @@ func (f *refusal) lasts(valid time.Duration) bool { return f != nil && time.Sinc
 
 var errNotSent = errors.New("none was sent yet")
 
-// Shown returns the Node object of r for people. If the API server does not have the status that the agent reports, its
+// Shown returns the Node object for people. If the API server does not have the status that the agent reports, its
 // condition Ready is Unknown and says why. What is sent stays the agent's own.
-func Shown(r *Reporter) *corev1.Node {
+func (r *Reporter) Shown() *corev1.Node {
 	n := r.Node()
 	if r.deleted.Load() {
 		return withReady(n, "NodeDeleted", deletedMessage)

@@ -76,7 +76,7 @@ func TestShownReady(t *testing.T) {
 				run(time.Minute)
 				refuse.Store(true)
 				run(c.after)
-				n := Shown(b.Reporter)
+				n := b.Reporter.Shown()
 				got := find(n.Status.Conditions, corev1.NodeReady)
 				if got.Status != c.want {
 					t.Errorf("Ready is shown as %s (%s), want %s", got.Status, got.Message, c.want)
@@ -106,7 +106,7 @@ func TestShownWithoutCluster(t *testing.T) {
 		}
 		r.setRuntime(readyRuntime)
 		r.updateLocal(t.Context(), time.Now())
-		if got := find(Shown(r).Status.Conditions, corev1.NodeReady).Status; got != corev1.ConditionTrue {
+		if got := find(r.Shown().Status.Conditions, corev1.NodeReady).Status; got != corev1.ConditionTrue {
 			t.Errorf("Ready is shown as %s, want True", got)
 		}
 	})
@@ -136,7 +136,7 @@ func TestRevertedChange(t *testing.T) {
 			b.setRuntime(readyRuntime)
 			settle(10 * time.Second)
 		}
-		if c := find(Shown(b.Reporter).Status.Conditions, corev1.NodeReady); c.Status != corev1.ConditionTrue {
+		if c := find(b.Reporter.Shown().Status.Conditions, corev1.NodeReady); c.Status != corev1.ConditionTrue {
 			t.Errorf("Ready is shown as %s (%s), want True", c.Status, c.Message)
 		}
 	})
