@@ -473,13 +473,16 @@ func (s *statuses) Set(pod *corev1.Pod, want corev1.PodStatus) {
 	if !ok {
 		last = pod.Status
 	}
-	s.known[pod.UID], _ = status.Settle(pod, &last, want, time.Now())
+	s.known[pod.UID], _ = status.Settle(pod, &last, want)
 }
 
 func (s *statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
 	if podutil.IsMirror(pod) {
 		s.Set(pod, last)
 		return
+	}
+	if !podutil.IsTerminal(last.Phase) {
+		s.world.t.Errorf("last status of pod %s: got phase %s, want a terminal one", pod.Name, last.Phase)
 	}
 	s.Forget(pod.UID)
 	go s.world.finalDelete(pod.UID)

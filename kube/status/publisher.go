@@ -140,9 +140,9 @@ func New(cfg Config) *Publisher {
 // network, and a status that equals the known one costs no request.
 func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, false) }
 
-// SetGone is Set for a pod of which nothing is left on the node: after its terminal status is published, the pod is
-// deleted from the API server with a grace period of 0 and its UID as precondition. It cannot be taken back. For a
-// mirror pod it is the same as Set.
+// SetGone is Set for a pod of which nothing is left on the node. Its status is terminal: Jobs and endpoints must see
+// that before the pod disappears. After it is published, the pod is deleted from the API server with a grace period of
+// 0 and its UID as precondition. It cannot be taken back. For a mirror pod it is the same as Set.
 func (p *Publisher) SetGone(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, true) }
 
 func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
@@ -159,14 +159,13 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	if e.want != nil {
 		last = e.want
 	}
-	settled, problems := Settle(pod, last, status, now)
+	settled, problems := Settle(pod, last, status)
 	for _, problem := range problems {
 		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
 			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
 	}
 	if gone && !podutil.IsMirror(pod) && !e.gone {
 		e.gone = true
-		finish(&settled)
 	}
 	l := priorityOf(e.gone, pod, last, &settled)
 	e.want = &settled

@@ -101,7 +101,7 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	})
 	s.p.Set(pod, status)
 	got := <-s.seen
-	settled, _ := Settle(pod, &got.Status, status, time.Now())
+	settled, _ := Settle(pod, &got.Status, status)
 	if !unchanged(&got.Status, &settled) {
 		body, _ := patchFor(pod.UID, &got.Status, &settled)
 		t.Errorf("after the API server applied the patch: got %s still to send, want nothing", body)

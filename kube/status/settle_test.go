@@ -3,19 +3,13 @@ package status
 import (
 	"errors"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
-
-var epoch = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 
 func TestPhaseNeverStepsBack(t *testing.T) {
 	last := corev1.PodStatus{Phase: corev1.PodSucceeded, Message: "kept"}
-	got, problems := Settle(testPod("a"), &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
+	got, problems := Settle(testPod("a"), &last, corev1.PodStatus{Phase: corev1.PodRunning})
 	if got.Phase != corev1.PodSucceeded || got.Message != "kept" || len(problems) != 1 ||
 		!errors.Is(problems[0], errPhaseBack) {
 		t.Errorf("got %s %q, problems %v", got.Phase, got.Message, problems)
@@ -28,24 +22,9 @@ func TestMirrorPodRunsAgain(t *testing.T) {
 	mirror := testPod("a")
 	mirror.Annotations = map[string]string{"kubernetes.io/config.mirror": "0123"}
 	last := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu"}
-	got, problems := Settle(mirror, &last, corev1.PodStatus{Phase: corev1.PodRunning}, epoch)
+	got, problems := Settle(mirror, &last, corev1.PodStatus{Phase: corev1.PodRunning})
 	if got.Phase != corev1.PodRunning || got.Reason != "" || len(problems) != 0 {
 		t.Errorf("got %s %q and problems %v, want Running", got.Phase, got.Reason, problems)
-	}
-}
-
-// TestMirrorPodObservesNoGeneration checks that the generation of a mirror pod, which is not that of the manifest,
-// counts as not observed.
-func TestMirrorPodObservesNoGeneration(t *testing.T) {
-	for annotation, want := range map[string]int64{"kubernetes.io/config.mirror": 0, "other": 3} {
-		pod := testPod("a")
-		pod.Generation, pod.Annotations = 3, map[string]string{annotation: "0123"}
-		ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-		got, _ := Settle(pod, &corev1.PodStatus{}, ready, epoch)
-		if got.ObservedGeneration != want || got.Conditions[0].ObservedGeneration != want {
-			t.Errorf("%s: got generation %d, of Ready %d, want %d", annotation, got.ObservedGeneration,
-				got.Conditions[0].ObservedGeneration, want)
-		}
 	}
 }
 
@@ -107,7 +86,7 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 				pod.Spec.Containers, pod.Spec.InitContainers = nil, pod.Spec.Containers
 				last, want = corev1.PodStatus{InitContainerStatuses: old}, corev1.PodStatus{InitContainerStatuses: now}
 			}
-			got, problems := Settle(pod, &last, want, epoch)
+			got, problems := Settle(pod, &last, want)
 			state := append(got.ContainerStatuses, got.InitContainerStatuses...)[0].State
 			if (state.Terminated == nil) != c.may || (len(problems) == 0) != c.may {
 				t.Errorf("got state %+v and problems %v, want a restart allowed: %v", state, problems, c.may)
@@ -119,42 +98,17 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 	}
 }
 
-func TestTransitionTimes(t *testing.T) {
-	pod, before := testPod("a"), metav1.NewTime(time.Unix(1000, 0))
-	last := corev1.PodStatus{StartTime: &before, Conditions: []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: before},
-		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: before},
-		{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: "Deferred", LastTransitionTime: before},
-	}}
-	want := corev1.PodStatus{Conditions: []corev1.PodCondition{
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue, Message: "other"},
-		{Type: corev1.ContainersReady, Status: corev1.ConditionFalse},
-		{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: "Infeasible"},
-	}}
-	got, _ := Settle(pod, &last, want, epoch)
-	now := metav1.NewTime(epoch.Truncate(time.Second))
-	for t2, at := range map[corev1.PodConditionType]metav1.Time{
-		corev1.PodReady: before, corev1.ContainersReady: now, corev1.PodResizePending: now,
-	} {
-		if c := podutil.Condition(got.Conditions, t2); !c.LastTransitionTime.Equal(&at) {
-			t.Errorf("%s: got %v, want %v", t2, c.LastTransitionTime, at)
-		}
+func TestGenerationsNeverStepBack(t *testing.T) {
+	status := func(generation int64) corev1.PodStatus {
+		ready := corev1.PodCondition{Type: corev1.PodReady, ObservedGeneration: generation}
+		return corev1.PodStatus{ObservedGeneration: generation, Conditions: []corev1.PodCondition{ready}}
 	}
-	if !got.StartTime.Equal(&before) {
-		t.Errorf("start time: got %v, want %v", got.StartTime, before)
-	}
-	if c := podutil.Condition(got.Conditions, corev1.PodReady); c.ObservedGeneration != 1 {
-		t.Errorf("observed generation %d, want the pod's", c.ObservedGeneration)
-	}
-}
-
-func TestTerminalPodIsNotReady(t *testing.T) {
-	want := fullStatus(1)
-	want.Phase = corev1.PodFailed
-	got, _ := Settle(testPod("a"), &corev1.PodStatus{}, want, epoch)
-	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		if got := podutil.Condition(got.Conditions, c); got.Status != corev1.ConditionFalse || got.Reason != "PodFailed" {
-			t.Errorf("condition %s: got %+v, want False, PodFailed", c, got)
+	for _, c := range []struct{ last, next, want int64 }{{4, 3, 4}, {3, 4, 4}} {
+		last := status(c.last)
+		got, _ := Settle(testPod("a"), &last, status(c.next))
+		if got.ObservedGeneration != c.want || got.Conditions[0].ObservedGeneration != c.want {
+			t.Errorf("%d after %d: got generation %d, of Ready %d, want %d", c.next, c.last, got.ObservedGeneration,
+				got.Conditions[0].ObservedGeneration, c.want)
 		}
 	}
 }
