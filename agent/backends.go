@@ -21,7 +21,7 @@ import (
 )
 
 // Backends are the parts of the agent that the supervisor and the workers call. Each method is described where it is
-// implemented. All are required.
+// implemented. All but Tracer are required.
 type Backends struct {
 	Runtime Runtime
 	// Steps runs the steps of plans.

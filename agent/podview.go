@@ -37,7 +37,8 @@ type PodView struct {
 	worker *worker // nil while the pod waits for an earlier one to end
 }
 
-// Admitted reports whether the pod has been admitted or refused; its predecessor may still be ending otherwise.
+// Admitted reports whether the pod has been admitted or refused. If not, an earlier pod of its name may still be
+// ending.
 func (v PodView) Admitted() bool { return v.worker != nil }
 
 // ReadySandbox returns the ID of the pod's ready sandbox, or "".

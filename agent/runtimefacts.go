@@ -19,8 +19,8 @@ import (
 // runtimeFacts are the runtime's facts about one pod in the form that plan needs, with what is read once and does not
 // change.
 type runtimeFacts struct {
-	// snapshot is the runtime's last answer, less what was removed since. The changed instances may be in another state
-	// since, and all if it is stale.
+	// snapshot is the runtime's last answer, less what was removed since. changed lists instances whose state may have
+	// changed since. If stale is set, any instance may have, and there may be new ones.
 	snapshot *cri.Snapshot
 	changed  []cri.Instance
 	stale    bool

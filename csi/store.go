@@ -105,7 +105,7 @@ func (s *store) refuse(k key, size int64) {
 	s.volumes[k].refused = size
 }
 
-// refuses reports whether a driver has refused that.
+// refuses reports whether a driver has refused to expand the volume in use to a size.
 func (s *store) refuses(k key, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,9 +3,9 @@
 //	func Pod(podstate.Desired, podstate.Observed) Plan
 //
 // A Plan holds the steps that may run now, all at the same time, the status to publish, what the pod waits for and when
-// to plan again. It never carries an order: order follows from facts, so after a crash, a lost answer or half-done work
-// it is enough to observe and plan again. Attempt numbers come from facts too, which makes them the idempotency key: a
-// repeated create collides with itself in the runtime.
+// to plan again. It has no sequence of steps: what comes first follows from facts, so after a crash, a lost answer or
+// half-done work it is enough to observe and plan again. Attempt numbers come from facts too, which makes them the
+// idempotency key: a repeated create collides with itself in the runtime.
 //
 // It owns the rules of init order, restart, stop, reset and resize. Package podstate says what is true of the pod,
 // package podstatus what the API should show of it. Plan never acts. The agent's worker calls it, once for each event

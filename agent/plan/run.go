@@ -175,7 +175,7 @@ func (p *planner) heldBack(slot *podstate.Slot) bool {
 
 // start plans the start of a created container. If its sandbox or its spec is no longer the current one, it plans its
 // removal: the attempt has never run, and is created again. A removal that has begun goes on even if the spec is the
-// current one again: it would also remove a container that runs by then.
+// current one again: its call may take effect late, and would then remove a container that runs.
 func (p *planner) start(slot *podstate.Slot) {
 	switch {
 	case !slot.InCurrentSandbox || slot.Outdated() || p.Memory.Removing(slot.Last.ID):

@@ -164,8 +164,8 @@ func (s *Shutdown) Run(ctx context.Context) {
 	}
 }
 
-// follow does so for one connection to the system bus. It asks first whether the machine goes down: while there was no
-// connection, signals were missed.
+// follow holds the lock and ends the pods over one connection to the system bus. It asks first whether the machine goes
+// down: while there was no connection, signals were missed.
 func (s *Shutdown) follow(ctx context.Context) error {
 	bus, err := s.cfg.Connect(ctx)
 	if err != nil {

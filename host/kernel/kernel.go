@@ -1,8 +1,8 @@
 // Package kernel sets and checks the settings of the machine's kernel that pods rely on. It also says whether SELinux
 // is on.
 //
-// It never touches the settings of pods (their sysctls) or of the network. Command nodelet calls it once at the start.
-// What it sets stays until the next boot, as with the kubelet.
+// It never touches the settings of pods (their sysctls) or of the network. Command nodelet calls Prepare once, at the
+// start; agent/nodefacts and plugins ask for SELinux. What it sets stays until the next boot, as with the kubelet.
 package kernel
 
 import (

@@ -2,7 +2,7 @@
 // its processes.
 //
 // It reads files below /proc, /sys and /etc, and never writes. It decides nothing: kube/node reports the identity,
-// csi and cni mark their records with the boot, agent/eviction and metrics/usage use the numbers. Package topology
+// csi and cni mark their records with the boot, host/pressure and metrics/usage use the numbers. Package topology
 // reads how CPUs and memory are connected. A crash leaves nothing behind.
 package machine
 

@@ -1,8 +1,8 @@
 // Package topology reads which CPUs, cores, sockets, NUMA nodes, uncore caches and huge pages the machine has.
 //
 // It reads /sys beneath a file system that its caller passes, so that tests can use recorded machines, and never
-// writes. It decides nothing: agent/placement uses what it returns. cmd/nodelet calls Read once, at the start. A
-// crash leaves nothing behind.
+// writes. It decides nothing. agent/placement calls Read once, at the start; kube/node and agent/allocatable read the
+// number of CPUs and huge pages again now and then. A crash leaves nothing behind.
 //
 // The numbers follow those that the kubelet gets from cAdvisor, because both agents must make the same decisions from
 // them: CPUs that are offline do not count, and a cache counts as an uncore cache only if it is shared by fewer CPUs

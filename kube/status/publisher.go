@@ -1,10 +1,10 @@
 // Package status publishes what happens to pods: their status, their final deletion, and events about them.
 //
-// It owns the newest status wanted for each pod, the status that the API server is known to have, and the queue
-// between the two. It never decides what a status says (agent/plan does) and never reads a pod before it writes one: a
+// It owns the newest status wanted for each pod, the status that the API server is known to have, and the queue between
+// the two. It never decides what a status says (agent/podstatus does) and never reads a pod before it writes one: a
 // patch is made against the last known status, which the watch and the answers to earlier patches keep up to date. It
 // reads a pod only to learn what a conflict means. agent calls Set for each pod whose status may have changed, and
-// Event for what users should see. Nothing is kept on disk: after a crash the agent observes its pods and calls Set
+// PodEvent for what users should see. Nothing is kept on disk: after a crash the agent observes its pods and calls Set
 // again. A status that the server has already costs no request.
 package status
 

@@ -6,7 +6,8 @@
 // again when it has answered. Drivers answer with names of CDI devices, which the runtime resolves.
 //
 // It never decides when a pod needs its ResourceClaims, never opens a device, and calls neither the runtime nor the API
-// server: it reads ResourceClaims and deletes the ResourceSlices of drivers that are gone by the functions in Config.
+// server: it reads ResourceClaims and deletes the ResourceSlices of drivers that are gone through the interface
+// Config.API.
 //
 // The agent calls Prepare and Unprepare, each step in its own goroutine. Only one call at a time works on a
 // ResourceClaim. When the agent gives up a step, the call to the driver goes on and holds up the next. A driver that
