@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
+	"github.com/nodelet/nodelet/host/cgroups/names"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -152,18 +152,7 @@ func hugepageLimits(pod *corev1.Pod, c *corev1.Container, node *Node) []*runtime
 func addHugepages(limits map[string]uint64, resources corev1.ResourceList) {
 	for name := range resources {
 		if size, ok := podutil.HugePageSize(name); ok {
-			limits[pageSizeName(size)] = uint64(podutil.Amount(resources, name))
+			limits[names.PageSize(size)] = uint64(podutil.Amount(resources, name))
 		}
 	}
-}
-
-// pageSizeName returns a page size as the hugetlb controller names it in its files, for example 2MB.
-func pageSizeName(size int64) string {
-	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
-	i := 0
-	for size%1024 == 0 && i < len(units)-1 {
-		size /= 1024
-		i++
-	}
-	return strconv.FormatInt(size, 10) + units[i]
 }

@@ -126,20 +126,6 @@ func TestQuotaPeriod(t *testing.T) {
 	}
 }
 
-func TestHugepages(t *testing.T) {
-	for size, want := range map[int64]string{
-		64 << 10: "64KB",
-		2 << 20:  "2MB",
-		1 << 30:  "1GB",
-		512:      "512B",
-		1 << 60:  "1024PB",
-	} {
-		if got := pageSizeName(size); got != want {
-			t.Errorf("%d: got %s, want %s", size, got, want)
-		}
-	}
-}
-
 func TestSwap(t *testing.T) {
 	for name, c := range map[string]struct {
 		resources corev1.ResourceRequirements

@@ -2,11 +2,11 @@ package cgroups
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/opencontainers/cgroups"
 
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
+	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
 const unlimitedHugePages = 1 << 62
@@ -66,7 +66,7 @@ func (t *Tree) hugePages(limits map[int64]int64) []*cgroups.HugepageLimit {
 	}
 	var list []*cgroups.HugepageLimit
 	for _, size := range t.pageSizes {
-		list = append(list, &cgroups.HugepageLimit{Pagesize: pageName(size), Limit: uint64(max(0, limits[size]))})
+		list = append(list, &cgroups.HugepageLimit{Pagesize: names.PageSize(size), Limit: uint64(max(0, limits[size]))})
 	}
 	return list
 }
@@ -80,39 +80,14 @@ func (t *Tree) unlimitedPages() map[int64]int64 {
 	return limits
 }
 
-// pageUnits are the units of the kernel for file names such as hugetlb.2MB.max, in the order in which it tries them.
-var pageUnits = []struct {
-	suffix string
-	bytes  int64
-}{{"GB", 1 << 30}, {"MB", 1 << 20}, {"KB", 1 << 10}}
-
-func pageName(size int64) string {
-	for _, u := range pageUnits {
-		if size >= u.bytes {
-			return strconv.FormatInt(size/u.bytes, 10) + u.suffix
-		}
-	}
-	return strconv.FormatInt(size, 10)
-}
-
-// parsePageSizes reads what pageName writes, which is how the library names the machine's sizes.
-func parsePageSizes(names []string) []int64 {
+// parsePageSizes reads the sizes of huge pages as the library names those of the machine.
+func parsePageSizes(all []string) []int64 {
 	var sizes []int64
-	for _, s := range names {
-		for _, u := range pageUnits {
-			if n, ok := cutNumber(s, u.suffix); ok {
-				sizes = append(sizes, n*u.bytes)
-			}
+	for _, name := range all {
+		if size, ok := names.ParsePageSize(name); ok {
+			sizes = append(sizes, size)
 		}
 	}
 	slices.Sort(sizes)
 	return sizes
-}
-
-func cutNumber(s, suffix string) (int64, bool) {
-	if len(s) <= len(suffix) || s[len(s)-len(suffix):] != suffix {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s[:len(s)-len(suffix)], 10, 64)
-	return n, err == nil
 }

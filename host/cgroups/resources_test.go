@@ -2,7 +2,6 @@ package cgroups
 
 import (
 	"math"
-	"slices"
 	"testing"
 )
 
@@ -42,19 +41,5 @@ func TestSpec(t *testing.T) {
 	empty := (&Tree{v2: true, hugetlb: true, pageSizes: []int64{2 << 20}}).spec(Resources{})
 	if empty.CpuWeight != 0 || empty.PidsLimit != nil || empty.Memory != 0 || empty.HugetlbLimit != nil {
 		t.Errorf("nothing to set: got %+v, want it empty", empty)
-	}
-}
-
-func TestPageSizes(t *testing.T) {
-	sizes := []int64{64 << 10, 2 << 20, 1 << 30}
-	var names []string
-	for _, s := range sizes {
-		names = append(names, pageName(s))
-	}
-	if want := []string{"64KB", "2MB", "1GB"}; !slices.Equal(names, want) {
-		t.Errorf("names %v, want %v", names, want)
-	}
-	if got := parsePageSizes(append(names, "x", "MB", "1TB")); !slices.Equal(got, sizes) {
-		t.Errorf("sizes %v, want %v", got, sizes)
 	}
 }
