@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -133,11 +132,3 @@ func (c *CSI) Pods() []types.UID { return c.records.pods() }
 
 // Used returns the names of the volumes that a pod uses, sorted.
 func (c *CSI) Used(pod types.UID) []string { return c.records.used(pod) }
-
-// checkName returns an error for anything but a single path element: names come from the API and from files on disk.
-func checkName(what, name string) error {
-	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)
-	}
-	return nil
-}

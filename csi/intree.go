@@ -10,6 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // InTreeDriver mounts an in-tree kind of volumes as a CSI driver does: staged once on the node, published for each pod.
@@ -27,9 +29,9 @@ func inTree(driver string) bool { return strings.Contains(driver, "/") }
 // checkDriver returns an error for what cannot be the name of a driver.
 func checkDriver(name string) error {
 	if kind, ok := strings.CutPrefix(name, "kubernetes.io/"); ok {
-		return checkName("in-tree driver", kind)
+		return poddir.CheckName("in-tree driver", kind)
 	}
-	return checkName("CSI driver", name)
+	return poddir.CheckName("CSI driver", name)
 }
 
 // inTreeLayout is the layout of volumes of in-tree drivers, which write the files around them themselves.

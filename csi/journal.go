@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Each volume's record has a journal of its own: a file in which each line is a whole record with its checksum. The
@@ -145,7 +146,7 @@ func parseRecord(text []byte) (*record, error) {
 		if u == nil || id != useID(u.Pod, u.Name) {
 			return nil, fmt.Errorf("record has a use %q that does not match its pod and volume", id)
 		}
-		err := errors.Join(checkName("pod UID", string(u.Pod)), checkName("volume", u.Name), checkPath(u.Target))
+		err := errors.Join(poddir.CheckName("pod UID", string(u.Pod)), poddir.CheckName("volume", u.Name), checkPath(u.Target))
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/plugins"
 )
 
@@ -15,7 +16,7 @@ const PluginType = "CSIPlugin"
 
 // Accept registers a CSI driver, if it speaks a version of CSI that this agent knows.
 func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.Context), err error) {
-	if err := checkName("CSI driver", p.Name); err != nil {
+	if err := poddir.CheckName("CSI driver", p.Name); err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(p.Versions, isVersion1) {

@@ -107,7 +107,7 @@ func (r *recovery) data(dir string) (volData, bool) {
 	d, err := r.files.readData(dir)
 	r.check(err)
 	if err == nil {
-		err = checkName("CSI driver", d.Driver)
+		err = poddir.CheckName("CSI driver", d.Driver)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.log.Warn("vol_data.json is damaged, ignoring the volume", "dir", r.files.abs(dir), "err", err)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // Volume is one volume as the API describes it, for one pod.
@@ -112,10 +113,10 @@ func InlineHandle(pod types.UID, volume string) string {
 
 // check returns an error for names that cannot be used in paths and calls.
 func (v *Volume) check(pod types.UID) error {
-	if err := checkName("pod UID", string(pod)); err != nil {
+	if err := poddir.CheckName("pod UID", string(pod)); err != nil {
 		return err
 	}
-	if err := checkName("volume", v.Name); err != nil {
+	if err := poddir.CheckName("volume", v.Name); err != nil {
 		return err
 	}
 	if err := checkDriver(v.Driver); err != nil {

@@ -1,11 +1,12 @@
 // Package poddir says where the files of a pod are below the agent's root directory, and its logs, as in a kubelet.
 //
-// It owns no file and reads nothing. volumes and podfs, csi, cri/logs, agent/spec, kube/node and metrics/usage call it,
-// and what tells them the directory of the pods. A crash leaves nothing behind.
+// It owns no file and reads nothing. volumes and podfs, csi, cri/logs, agent/spec, kube/node and metrics/usage call it. A crash leaves nothing behind.
 package poddir
 
 import (
+	"fmt"
 	"path"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,4 +35,13 @@ func Of(kind, plugin, volume string) string {
 // Logs returns the name of the directory of a pod's logs, which has a directory for each container.
 func Logs(namespace, name string, pod types.UID) string {
 	return namespace + "_" + name + "_" + string(pod)
+}
+
+// CheckName returns an error for a name that is not one element of a path. UIDs and names come from the API, from
+// manifests and from files on the disk.
+func CheckName(what, name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/host/beneath"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // openDir opens a directory of the tree that only this agent writes.
@@ -140,7 +141,7 @@ func (d *PodDirs) makePod(uid types.UID) (*os.File, error) {
 }
 
 func (d *PodDirs) withPod(uid types.UID, open func(pods *os.File, name string) (*os.File, error)) (*os.File, error) {
-	if err := checkName("pod UID", string(uid)); err != nil {
+	if err := poddir.CheckName("pod UID", string(uid)); err != nil {
 		return nil, err
 	}
 	pods, err := os.Open(d.podsDir)
@@ -189,13 +190,4 @@ func (d *PodDirs) openBelow(hostPath string) (*os.File, error) {
 	}
 	defer pods.Close()
 	return openDirFor(unix.O_PATH, pods, rel)
-}
-
-// checkName returns an error for a name that is not one path element: UIDs and names come from manifests and from the
-// disk.
-func checkName(what, name string) error {
-	if name == "" || name == "." || name == ".." || len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("%s %q cannot be the name of a directory", what, name)
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -42,7 +43,7 @@ func (v *FS) MountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 }
 
 func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
-	if err := errors.Join(checkName("pod UID", string(p.Pod.UID)), checkName("PersistentVolume", p.PV.Name)); err != nil {
+	if err := errors.Join(poddir.CheckName("pod UID", string(p.Pod.UID)), poddir.CheckName("PersistentVolume", p.PV.Name)); err != nil {
 		return Mounted{}, err
 	}
 	if p.PV.Spec.Local != nil && OnePod(p.PV) {

@@ -11,6 +11,7 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
+	"github.com/nodelet/nodelet/kube/poddir"
 )
 
 // podFileMax bounds a file that ReadPodFile reads.
@@ -30,7 +31,7 @@ func (d *PodDirs) NotePodFile(uid types.UID, name string, content []byte) error 
 
 func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
 	open func(types.UID) (*os.File, error), durability atomicfile.Durability) error {
-	if err := checkName("file of a pod", name); err != nil {
+	if err := poddir.CheckName("file of a pod", name); err != nil {
 		return err
 	}
 	pod, err := open(uid)
@@ -50,7 +51,7 @@ func (d *PodDirs) writePodFile(uid types.UID, name string, content []byte,
 
 // RemovePodFile removes what WritePodFile has written, if it is there.
 func (d *PodDirs) RemovePodFile(uid types.UID, name string) error {
-	if err := checkName("file of a pod", name); err != nil {
+	if err := poddir.CheckName("file of a pod", name); err != nil {
 		return err
 	}
 	pod, err := d.openPod(uid)
@@ -66,7 +67,7 @@ func (d *PodDirs) RemovePodFile(uid types.UID, name string) error {
 
 // ReadPodFile returns what WritePodFile has written. The error is os.ErrNotExist if there is no such file.
 func (d *PodDirs) ReadPodFile(uid types.UID, name string) ([]byte, error) {
-	if err := checkName("file of a pod", name); err != nil {
+	if err := poddir.CheckName("file of a pod", name); err != nil {
 		return nil, err
 	}
 	pod, err := d.openPod(uid)

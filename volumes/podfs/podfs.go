@@ -127,7 +127,7 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	if err := ctx.Err(); err != nil {
 		return Mounted{}, err
 	}
-	if err := errors.Join(checkName("pod UID", string(r.Pod.UID)), checkName("volume", r.Volume.Name)); err != nil {
+	if err := errors.Join(poddir.CheckName("pod UID", string(r.Pod.UID)), poddir.CheckName("volume", r.Volume.Name)); err != nil {
 		return Mounted{}, err
 	}
 	if err := supported(r.Volume.VolumeSource); err != nil {

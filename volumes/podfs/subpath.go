@@ -44,7 +44,7 @@ func (v *FS) Subpath(ctx context.Context, s SubPath) (hostPath string, err error
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", s.Path)
 	}
-	if err := errors.Join(checkName("container", s.Container), checkName("volume", s.Volume)); err != nil {
+	if err := errors.Join(poddir.CheckName("container", s.Container), poddir.CheckName("volume", s.Volume)); err != nil {
 		return "", err
 	}
 	if err := v.answers(ctx, s.HostPath); err != nil {

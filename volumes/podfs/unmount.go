@@ -27,7 +27,7 @@ func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 }
 
 func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
-	if err := checkName("volume", on.Name); err != nil {
+	if err := poddir.CheckName("volume", on.Name); err != nil {
 		return err
 	}
 	switch on.Plugin {
@@ -141,7 +141,7 @@ func unmountSubpaths(ctx context.Context, pod *os.File, volume string) error {
 
 // unmountSubpathsOf returns an error if something is not empty after the unmount: the agent did not put that there.
 func unmountSubpathsOf(ctx context.Context, subpaths *os.File, volume string) error {
-	if err := checkName("volume", volume); err != nil {
+	if err := poddir.CheckName("volume", volume); err != nil {
 		return err
 	}
 	err := eachDir(subpaths, volume, func(dir, container *os.File, name string) error {
