@@ -31,6 +31,14 @@ func (b *Backoff) Next(worked time.Duration) time.Duration {
 	return Jitter(b.last)
 }
 
+// Doubled returns the wait after a number of failures in a row: first, doubled after each but the first, at most limit.
+func Doubled(first, limit time.Duration, failures int) time.Duration {
+	for ; failures > 1 && first < limit; failures-- {
+		first *= 2
+	}
+	return min(first, limit)
+}
+
 // Jitter returns a random duration in [d/2, d), so that the nodes of a cluster do not all return at once. d is
 // positive.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }

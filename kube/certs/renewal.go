@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"math/rand/v2"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // clockCheck is the longest wait between two checks of the wall clock: a timer does not notice that the clock was set
@@ -21,6 +23,4 @@ func renewAt(c *x509.Certificate) time.Time {
 func untilRenewal(at, now time.Time) time.Duration { return max(0, min(clockCheck, at.Sub(now))) }
 
 // retry returns the wait after failed consecutive failures: 2 s, doubled each time up to 5 minutes.
-func retry(failed int) time.Duration {
-	return min(2*time.Second<<min(failed-1, 10), 5*time.Minute)
-}
+func retry(failed int) time.Duration { return backoff.Doubled(2*time.Second, 5*time.Minute, failed) }

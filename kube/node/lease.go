@@ -71,8 +71,7 @@ func (l *lease) pause(err error) time.Duration {
 	if err == nil {
 		return periodic.Until(l.interval())
 	}
-	limit := l.duration / 16
-	return min(500*time.Millisecond<<min(l.failed-1, 10), limit)
+	return backoff.Doubled(500*time.Millisecond, l.duration/16, l.failed)
 }
 
 // note counts failures, and replaces the connection if it may be the cause.

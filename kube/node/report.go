@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
@@ -221,7 +222,7 @@ func (r *Reporter) sendFailed(ctx context.Context, now time.Time, err error, rea
 	}
 	r.sent.note(now, err, ready)
 	r.state.failed++
-	wait := min(200*time.Millisecond<<min(r.state.failed-1, 10), r.cfg.StatusInterval)
+	wait := backoff.Doubled(200*time.Millisecond, r.cfg.StatusInterval, r.state.failed)
 	if r.state.failed == 1 {
 		r.log.Warn("cannot send the node status, trying again", "err", err, "retryIn", wait)
 	}

@@ -23,7 +23,7 @@ func (p *Publisher) noteServer(e *entry, err error) {
 	case p.failures == 0:
 		return
 	}
-	wait := min(outageMax, outageFirst<<min(p.failures-1, 10))
+	wait := backoff.Doubled(outageFirst, outageMax, p.failures)
 	p.resume = time.Now().Add(max(backoff.Jitter(wait), suggestedDelay(err)))
 }
 

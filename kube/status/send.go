@@ -74,10 +74,9 @@ func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
 
 // delete removes the pod from the API server immediately, unless a new pod of the same name has replaced it.
 func (p *Publisher) delete(ctx context.Context, j entry) error {
-	now := int64(0)
 	uid := j.uid
 	err := p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}}).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &uid}}).
 		MaxRetries(0).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(err))
@@ -89,9 +88,8 @@ func (p *Publisher) delete(ctx context.Context, j entry) error {
 // attempt to change an immutable field for a patch, or a conflict: see replaced. A 404 that does not come from the API
 // server (but from a proxy or load balancer, while the server behind it restarts) says nothing.
 func goneOr(err error) error {
-	_, otherUID := metadataUIDCause(err)
 	notFound := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	if notFound || apierrors.IsInvalid(err) && otherUID {
+	if notFound || apierrors.IsInvalid(err) && aboutUID(err) {
 		return fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	return err
@@ -109,17 +107,11 @@ func (p *Publisher) replaced(ctx context.Context, j entry) bool {
 	return err == nil && !slices.ContainsFunc(found.Items, func(pod corev1.Pod) bool { return pod.UID == j.uid })
 }
 
-func metadataUIDCause(err error) (metav1.StatusCause, bool) {
+// aboutUID reports whether the UID is among the fields that the API server refuses.
+func aboutUID(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return metav1.StatusCause{}, false
-	}
-	for _, cause := range status.Status().Details.Causes {
-		if cause.Field == "metadata.uid" {
-			return cause, true
-		}
-	}
-	return metav1.StatusCause{}, false
+	return errors.As(err, &status) && status.Status().Details != nil && slices.ContainsFunc(status.Status().Details.Causes,
+		func(cause metav1.StatusCause) bool { return cause.Field == "metadata.uid" })
 }
 
 // finished records the result of j and queues e again if there is more to send.
