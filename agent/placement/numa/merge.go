@@ -35,11 +35,10 @@ func Find(nodes []int, could, has func(Mask) bool) (hints []Hint, least int) {
 	return hints, least
 }
 
-// Names of the policies in KubeletConfiguration topologyManagerPolicy.
+// Names of policies in KubeletConfiguration topologyManagerPolicy. Any other, restricted, admits preferred hints only.
 const (
 	PolicyNone       = "none"
 	PolicyBestEffort = "best-effort"
-	PolicyRestricted = "restricted"
 	PolicySingleNode = "single-numa-node"
 )
 
