@@ -146,7 +146,8 @@ func parseRecord(text []byte) (*record, error) {
 		if u == nil || id != useID(u.Pod, u.Name) {
 			return nil, fmt.Errorf("record has a use %q that does not match its pod and volume", id)
 		}
-		err := errors.Join(poddir.CheckName("pod UID", string(u.Pod)), poddir.CheckName("volume", u.Name), checkPath(u.Target))
+		err := errors.Join(poddir.CheckName("pod UID", string(u.Pod)),
+			poddir.CheckName("volume", u.Name), checkPath(u.Target))
 		if err != nil {
 			return nil, err
 		}

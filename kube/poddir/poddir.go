@@ -1,6 +1,7 @@
 // Package poddir says where the files of a pod are below the agent's root directory, and its logs, as in a kubelet.
 //
-// It owns no file and reads nothing. volumes and podfs, csi, cri/logs, agent/spec, kube/node and metrics/usage call it. A crash leaves nothing behind.
+// It owns no file and reads nothing. volumes and podfs, csi, cri/logs, agent/spec, kube/node and metrics/usage call it.
+// A crash leaves nothing behind.
 package poddir
 
 import (

@@ -43,7 +43,8 @@ func (v *FS) MountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 }
 
 func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
-	if err := errors.Join(poddir.CheckName("pod UID", string(p.Pod.UID)), poddir.CheckName("PersistentVolume", p.PV.Name)); err != nil {
+	if err := errors.Join(poddir.CheckName("pod UID", string(p.Pod.UID)),
+		poddir.CheckName("PersistentVolume", p.PV.Name)); err != nil {
 		return Mounted{}, err
 	}
 	if p.PV.Spec.Local != nil && OnePod(p.PV) {

@@ -80,7 +80,8 @@ func (d *PodDirs) WriteHosts(uid types.UID, content []byte) error {
 // TerminationLog makes the empty file to which a container may write its termination message. The caller chooses the
 // name, one for each start of a container. An existing file keeps its content.
 func (d *PodDirs) TerminationLog(uid types.UID, container, name string) error {
-	if err := errors.Join(poddir.CheckName("container", container), poddir.CheckName("termination log", name)); err != nil {
+	if err := errors.Join(poddir.CheckName("container", container),
+		poddir.CheckName("termination log", name)); err != nil {
 		return err
 	}
 	pod, err := d.makePod(uid)

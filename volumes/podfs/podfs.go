@@ -127,7 +127,8 @@ func (v *FS) mount(ctx context.Context, r Request, objects Objects) (Mounted, er
 	if err := ctx.Err(); err != nil {
 		return Mounted{}, err
 	}
-	if err := errors.Join(poddir.CheckName("pod UID", string(r.Pod.UID)), poddir.CheckName("volume", r.Volume.Name)); err != nil {
+	if err := errors.Join(poddir.CheckName("pod UID", string(r.Pod.UID)),
+		poddir.CheckName("volume", r.Volume.Name)); err != nil {
 		return Mounted{}, err
 	}
 	if err := supported(r.Volume.VolumeSource); err != nil {
