@@ -61,3 +61,28 @@ func TestBackToKubelet(t *testing.T) {
 		t.Errorf("got %s\nwant that kubelet replaces nodelet-kubelet, and nothing else", out)
 	}
 }
+
+// TestPluginsStay has apt remove what no package needs. The CNI plugins, which come with the package kubelet, stay when
+// nodelet-kubelet has taken its place.
+func TestPluginsStay(t *testing.T) {
+	o, p := testOptions(), testParts()
+	automatic := filepath.Join(t.TempDir(), "automatic")
+	mark := "Package: kubernetes-cni\nArchitecture: amd64\nAuto-Installed: 1\n"
+	if err := os.WriteFile(automatic, []byte(mark), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		agent debPackage
+		stay  bool
+	}{
+		{other("kubelet", "Depends: kubernetes-cni (>= 1.2.0)\n"), true},
+		{kubeletDeb(o, p, "amd64"), true},
+		{other("kubectl", ""), false},
+	} {
+		installed := []debPackage{other("mount", ""), nodeletDeb(o, p, "amd64", nil), other("kubernetes-cni", ""), c.agent}
+		out := aptGet(t, installed, "-o", "Dir::State::extended_states="+automatic, "--simulate", "autoremove")
+		if got := !strings.Contains(out, "Remv kubernetes-cni "); got != c.stay {
+			t.Errorf("with %s: got that the plugins stay: %t, want %t", c.agent.name, got, c.stay)
+		}
+	}
+}

@@ -66,6 +66,7 @@ func kubeletDeb(o options, p parts, arch string) debPackage {
 		version: debVersion(o.version),
 		arch:    debArch(arch),
 		fields: fmt.Sprintf(`Depends: nodelet
+Recommends: kubernetes-cni | containernetworking-plugins
 Provides: kubelet (= %s)
 Conflicts: kubelet
 Replaces: kubelet
