@@ -159,16 +159,26 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 	err := errors.Join(i.remove(i.ownUnitFile()), i.systemctl(ctx, "daemon-reload"))
 	started, startErr := i.startKubelet(ctx, false)
 	err = errors.Join(err, startErr)
-	switch {
-	case err != nil || i.DryRun:
-	case started:
-		fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, and %s is being started\n",
-			ownUnit, i.envFile(), kubeletUnit)
-	default:
-		fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, but no node agent manages them: start one\n",
-			ownUnit, i.envFile())
+	if err != nil || i.DryRun {
+		return err
 	}
-	return err
+	fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, ", ownUnit, i.envFile())
+	if started {
+		fmt.Fprintf(i.Out, "and %s is being started\n", kubeletUnit)
+		return nil
+	}
+	fmt.Fprintln(i.Out, "but no node agent manages them: start one")
+	return i.noKubelet(ctx)
+}
+
+// noKubelet returns an error if the machine has a kubelet, which must be started by hand.
+func (i *Installer) noKubelet(ctx context.Context) error {
+	p, err := properties(ctx, kubeletUnit)
+	if err != nil || p["LoadState"] == "not-found" {
+		return err
+	}
+	return fmt.Errorf("%s was not started, because the machine does not start it at boot (it is %s): "+
+		"start it as it was started before, such as with `systemctl start %[1]s`", kubeletUnit, p["UnitFileState"])
 }
 
 // startKubelet starts the kubelet, which nodelet.service has stopped, if it ran before that or the machine starts it at

@@ -294,6 +294,27 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestKubeletThatDoesNotComeBack: a node whose agent is nodelet for the cluster, although that is uninstalled, ends
+// the rollback before the next node. The Node object stays Ready for a time without an agent.
+func TestKubeletThatDoesNotComeBack(t *testing.T) {
+	for name, after := range map[string]string{
+		"no kubelet":    `echo v1.37.2+nodelet.1 > "$CLUSTER/a.agent"`,
+		"no API server": `rm -f "$CLUSTER/a.agent"`,
+	} {
+		c := newCluster(t, "a", "b")
+		for _, node := range []string{"a", "b"} {
+			c.write(node+".agent", "v1.37.2+nodelet.1")
+			c.write(node+".unit", "90-nodelet.conf\n")
+		}
+		c.write("a.after", `case "$2" in "nodelet systemd uninstall"*) `+after+` ;; esac`)
+		out, code := c.run("roll-back", "--settle=0", "--ssh=ssh", "a", "b")
+		log := c.read("log")
+		if code != 1 || !strings.Contains(out, "a: the kubelet cannot be restored") || strings.Contains(log, "b: ") {
+			t.Errorf("%s: got exit code %d, commands\n%s\n%s", name, code, log, out)
+		}
+	}
+}
+
 // TestUnreachableNode: without a connection nobody knows whether nodelet runs a node, so it does not count as restored.
 func TestUnreachableNode(t *testing.T) {
 	const noConnection = `case "$2" in "test -e"*) exit 255 ;; esac`
@@ -336,21 +357,37 @@ case "$*" in
 esac
 [ ! -e "$CLUSTER/$NODE.nodelet" ] || . "$CLUSTER/$NODE.nodelet"
 `,
-	"rollout": `#!/bin/bash
-exec "$ROLLOUT" "$1" --settle=0 "${@:2}"
-`,
+}
+
+// playbook runs the playbook for nodes, with further variables as flags, and returns what it printed.
+func (c *cluster) playbook(nodes string, vars ...string) (string, error) {
+	c.t.Helper()
+	if _, err := exec.LookPath("ansible-playbook"); err != nil {
+		c.t.Skip("ansible-playbook is not installed")
+	}
+	rollout, err := filepath.Abs("nodelet-rollout")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for program, text := range onNodes {
+		c.write(program, text)
+	}
+	args := []string{"-i", nodes, "ansible/rollout.yaml", "-e", "ansible_become=false", "-e", "nodelet_watch=0",
+		"-e", "nodelet_settle=0", "-e", "nodelet_rollout=" + rollout, "-e", "nodelet_package=" + c.dir + "/nodelet.deb",
+		"-e", "ansible_python_interpreter=auto_silent"}
+	for _, v := range vars {
+		args = append(args, "-e", v)
+	}
+	cmd := exec.Command("ansible-playbook", args...)
+	cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "PATH="+c.dir+":"+os.Getenv("PATH"), "ANSIBLE_HOME="+c.dir,
+		"ANSIBLE_SSH_EXECUTABLE="+c.dir+"/ssh", "ANSIBLE_SSH_TRANSFER_METHOD=piped", "LC_ALL=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // TestPlaybookStops: each problem of a node ends the playbook before the next batch, and restores the kubelet where it
 // was replaced. As long as none of the batch was taken over, none is.
 func TestPlaybookStops(t *testing.T) {
-	if _, err := exec.LookPath("ansible-playbook"); err != nil {
-		t.Skip("ansible-playbook is not installed")
-	}
-	rollout, err := filepath.Abs("nodelet-rollout")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, test := range map[string]struct {
 		program, does string
 		restores      bool
@@ -361,17 +398,8 @@ func TestPlaybookStops(t *testing.T) {
 		"ready":   {"nodelet", `[[ "$2" != install ]] || echo False > "$CLUSTER/$NODE.ready"`, true},
 	} {
 		c := newCluster(t, "a", "b", "c", "d")
-		for program, text := range onNodes {
-			c.write(program, text)
-		}
 		c.write("b."+test.program, test.does)
-		cmd := exec.Command("ansible-playbook", "-i", "a,b,c,d,", "ansible/rollout.yaml", "-e", "ansible_become=false",
-			"-e", `{"nodelet_batches":[1,2]}`, "-e", "nodelet_watch=0", "-e", "nodelet_rollout="+c.dir+"/rollout",
-			"-e", "nodelet_package="+c.dir+"/nodelet.deb", "-e", "ansible_python_interpreter=auto_silent")
-		cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "ROLLOUT="+rollout, "PATH="+c.dir+":"+os.Getenv("PATH"),
-			"ANSIBLE_HOME="+c.dir, "ANSIBLE_SSH_EXECUTABLE="+c.dir+"/ssh", "ANSIBLE_SSH_TRANSFER_METHOD=piped",
-			"LC_ALL=C.UTF-8")
-		out, err := cmd.CombinedOutput()
+		out, err := c.playbook("a,b,c,d,", `{"nodelet_batches":[1,2]}`)
 		log := c.read("log")
 		if err == nil || !strings.Contains(log, "a: systemd install") || strings.Contains(log, "d: ") {
 			t.Errorf("%s: got error %v, commands\n%s\n%s", name, err, log, out)
@@ -382,6 +410,21 @@ func TestPlaybookStops(t *testing.T) {
 		if !test.restores && strings.Contains(log, "c: systemd install") {
 			t.Errorf("%s: a node of the same batch was taken over: %s", name, log)
 		}
+	}
+}
+
+// TestPlaybookRollsBack: a node whose kubelet does not publish its version ends the rollback before the next batch.
+func TestPlaybookRollsBack(t *testing.T) {
+	c := newCluster(t, "a", "b")
+	for _, node := range []string{"a", "b"} {
+		c.write(node+".agent", "v1.37.2+nodelet.1")
+		c.write(node+".unit", "")
+	}
+	c.write("a.nodelet", `echo v1.37.2+nodelet.1 > "$CLUSTER/a.agent"`)
+	out, err := c.playbook("a,b,", "nodelet_state=kubelet", `{"nodelet_batches":[1]}`)
+	log := c.read("log")
+	if err == nil || !strings.Contains(log, "a: systemd uninstall") || strings.Contains(log, "b: ") {
+		t.Errorf("got error %v, commands\n%s\n%s", err, log, out)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -174,10 +175,44 @@ func uninstall() *command.Command {
 				if err := needRoot("uninstall", *dryRun); err != nil {
 					return err
 				}
-				return changer(c, *dryRun, *wait).Uninstall(c.Context)
+				i := changer(c, *dryRun, *wait)
+				i.Ready = kubeletWorks(c.Context, i)
+				return i.Uninstall(c.Context)
 			}
 		},
 	}
+}
+
+// kubeletWorks returns a function that returns why the kubelet does not work; empty if it does. The kubelet will have
+// the configuration of the agent that runs in its unit now. It is nil if that is not known, or has no health checks.
+func kubeletWorks(ctx context.Context, i *systemd.Installer) func(context.Context) string {
+	agent, err := i.Running(ctx, "kubelet.service")
+	if err != nil || agent == nil {
+		return nil
+	}
+	cfg, err := config.Load(agent.Args)
+	if err != nil || cfg.Healthz().Port() == 0 {
+		return nil
+	}
+	return func(ctx context.Context) string { return ask(ctx, "http://"+cfg.Healthz().String()+"/healthz") }
+}
+
+// ask returns why the health checks at url fail; empty if they do not.
+func ask(ctx context.Context, url string) string {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second} // no proxy
+	response, err := client.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return url + ": " + response.Status
+	}
+	return ""
 }
 
 func status() *command.Command {

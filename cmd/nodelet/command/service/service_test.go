@@ -1,0 +1,104 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nodelet/nodelet/cmd/nodelet/command"
+)
+
+// asAgent makes this program a stand-in for an agent that runs until its standard input ends.
+const asAgent = "NODELET_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asAgent) != "" {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestAsk checks that only an agent that answers, and says that it is healthy, works.
+func TestAsk(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	for path, want := range map[string]string{"/healthz": "", "/other": "404"} {
+		if got := ask(t.Context(), server.URL+path); got != want && (want == "" || !strings.Contains(got, want)) {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	server.Close()
+	if got := ask(t.Context(), server.URL+"/healthz"); !strings.Contains(got, "refused") {
+		t.Errorf("no agent: got %q, want the error", got)
+	}
+}
+
+// TestUninstallOfABrokenKubelet checks that a kubelet that does not work is not reported as the agent of the node: its
+// unit is active as soon as its process runs. A kubelet without health checks is not asked.
+func TestUninstallOfABrokenKubelet(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may uninstall")
+	}
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(closed.URL, "http://"), ":")
+	for flag, want := range map[string]string{"--healthz-port=" + port: "refused", "--healthz-port=0": ""} {
+		root := t.TempDir()
+		for _, path := range []string{"run/systemd/system/x", "etc/systemd/system/kubelet.service.d/90-nodelet.conf"} {
+			path = filepath.Join(root, path)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runKubelet(t, flag)
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		run := uninstall().Setup(flags)
+		if err := flags.Parse([]string{"--wait=1ns"}); err != nil {
+			t.Fatal(err)
+		}
+		err := run(command.Call{Context: t.Context(), Out: io.Discard, Root: root})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", flag, err, want)
+		}
+	}
+}
+
+// runKubelet runs an agent with a flag, and makes it that of kubelet.service.
+func runKubelet(t *testing.T, flag string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command(self, flag)
+	agent.Env = append(os.Environ(), asAgent+"=1")
+	input, err := agent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		input.Close()
+		_ = agent.Wait()
+	})
+	bin := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nprintf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", agent.Process.Pid)
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
