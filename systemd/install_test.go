@@ -100,6 +100,9 @@ func TestInstallReplacesKubelet(t *testing.T) {
 	m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
 	m.check(m.ownUnitFile(), "")
 	m.check(m.calls, "restart --no-block kubelet.service\n")
+	if text, err := os.ReadFile(m.dropIn()); err != nil || strings.Contains(string(text), "Slice=") {
+		t.Errorf("got drop-in %q, %v, want that the agent stays in the slice that the unit names", text, err)
+	}
 	err = m.Install(t.Context(), false, nil)
 	if err == nil || !strings.Contains(err.Error(), "already") || !strings.Contains(err.Error(), "to upgrade, ") {
 		t.Errorf("second install: got error %v, want one that says so, and what to do", err)

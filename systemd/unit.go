@@ -51,8 +51,8 @@ type command struct {
 	args    string
 }
 
-// takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service, and keeps arguments,
-// environment and everything else; flags are appended. Removing the drop-in restores the kubelet.
+// takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service. It keeps arguments,
+// environment, slice and all else that serviceText does not set; flags are appended. Removing it restores the kubelet.
 func takeOver(kubelet *command, program string, flags ...string) string {
 	return fmt.Sprintf(takeOverComment+`[Unit]
 StartLimitIntervalSec=0
