@@ -25,7 +25,7 @@ const ssh = `#!/bin/bash
 node=$1; shift
 echo "$node: $*" >> "$CLUSTER/log"
 case "$*" in
-  *dpkg*) (export NODE=$node; eval "${*//\/var\/tmp/$CLUSTER}") || exit ;;
+  *dpkg* | *rpm*) (export NODE=$node; eval "${*//\/var\/tmp/$CLUSTER}") || exit ;;
   "nodelet systemd install"*)
     echo v1.37.2+nodelet.1 > "$CLUSTER/$node.agent"
     [[ "$*" == *--own-unit* ]] && unit=nodelet.service || unit=90-nodelet.conf
@@ -43,6 +43,13 @@ const dpkg = `#!/bin/bash
 cp "${@: -1}" "$CLUSTER/$NODE.package"
 `
 
+// rpm stores the package that a node installs. It takes one that is not newer than the installed one only if flags say
+// so.
+const rpm = `#!/bin/bash
+[[ "$*" == *--replacepkgs* && "$*" == *--oldpackage* ]] || exit 1
+cp "${@: -1}" "$CLUSTER/$NODE.package"
+`
+
 // cluster is a directory with what the stand-ins know.
 type cluster struct {
 	t   *testing.T
@@ -56,6 +63,7 @@ func newCluster(t *testing.T, nodes ...string) *cluster {
 	c.write("kubectl", kubectl)
 	c.write("ssh", ssh)
 	c.write("dpkg", dpkg)
+	c.write("rpm", rpm)
 	c.write("nodelet.deb", "the package")
 	for _, n := range nodes {
 		c.write(n+".agent", "v1.37.2\n")
@@ -137,6 +145,17 @@ func TestUpgrade(t *testing.T) {
 	c.write("a.agent", "v1.37.2+nodelet.0")
 	if out, code := c.takeOver("a"); code != 0 || len(c.commands()) > 0 || c.read("a.package") == "" {
 		t.Errorf("got exit code %d, commands %q: %s", code, c.commands(), out)
+	}
+}
+
+// TestEarlierPackage: an upgrade is undone by the installation of the earlier package.
+func TestEarlierPackage(t *testing.T) {
+	c := newCluster(t, "a")
+	c.write("a.agent", "v1.37.2+nodelet.1")
+	c.write("nodelet.rpm", "the earlier package")
+	out, code := c.takeOver("--package="+filepath.Join(c.dir, "nodelet.rpm"), "a")
+	if got := c.read("a.package"); code != 0 || got != "the earlier package" {
+		t.Errorf("got exit code %d, package %q: %s", code, got, out)
 	}
 }
 
