@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -27,8 +28,8 @@ type size struct {
 	at, asked time.Time
 	// took is the duration of the last measurement.
 	took time.Duration
-	// known reports that a measurement was successful.
-	known bool
+	// known reports that a measurement was successful, cut that the last one left something out.
+	known, cut bool
 }
 
 // disks measures places, one at a time, in a goroutine that runs while the queue is not empty.
@@ -111,22 +112,34 @@ func (d *disks) measure() {
 		}
 		began := time.Now()
 		sum, err := walk(p, began.Add(limit))
-		if err != nil {
-			d.log.Debug("cannot measure the size of a directory", "dir", filepath.Join(p.base, p.below), "err", err)
-		}
-		d.mu.Lock()
-		s := d.sizes[p]
-		s.at = time.Now()
-		s.took = time.Since(began)
-		if limit < walkTime && s.took >= limit {
-			d.queue[p] = true // the walk was cut short
-		}
-		if err == nil {
-			s.Amount, s.known = sum, true
-		}
-		d.sizes[p] = s
-		d.mu.Unlock()
+		d.record(p, began, limit, sum, err)
 	}
+}
+
+// record keeps the result of a walk that began at a time and had a limit.
+func (d *disks) record(p place, began time.Time, limit time.Duration, sum Amount, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sizes[p]
+	s.at = time.Now()
+	s.took = time.Since(began)
+	again := limit < walkTime && s.took >= limit
+	if again {
+		d.queue[p] = true // the walk was cut short
+	}
+	cut := errors.Is(err, errCut)
+	dir := filepath.Join(p.base, p.below)
+	switch {
+	case cut && !again && !s.cut:
+		d.log.Warn("a part of a directory is not counted, neither for limits nor for evictions", "dir", dir, "err", err)
+	case err != nil:
+		d.log.Debug("cannot measure the size of a directory", "dir", dir, "err", err)
+	}
+	s.cut = cut && !again
+	if err == nil || cut {
+		s.Amount, s.known = sum, true
+	}
+	d.sizes[p] = s
 }
 
 // next removes the place with the shortest last measurement from the queue and returns it with the limit of its walk,

@@ -1,7 +1,10 @@
 package usage
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // TestWalkLeavesMountsOut checks that mounts below a volume are not counted, also if they are on the same device.
@@ -73,8 +78,8 @@ func TestWalkIsBounded(t *testing.T) {
 	for i := range 3 * walkChunk {
 		tree(t, root, map[string]string{fmt.Sprintf("dir/%04d", i): ""})
 	}
-	if got, err := walk(place{base: root, below: "dir"}, time.Now()); err != nil || got.Inodes != 1 {
-		t.Errorf("without any time: got %+v, %v; want the directory alone", got, err)
+	if got, err := walk(place{base: root, below: "dir"}, time.Now()); !errors.Is(err, errCut) || got.Inodes != 1 {
+		t.Errorf("without any time: got %+v, %v; want the directory alone and %v", got, err, errCut)
 	}
 	dir, err := os.Open(filepath.Join(root, "dir"))
 	if err != nil {
@@ -85,9 +90,45 @@ func TestWalkIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := walker{until: time.Now().Add(walkTime), left: 100, device: deviceOf(st), linked: map[uint64]bool{}}
-	if w.directory(dir, "."); w.sum.Inodes != 100 {
-		t.Errorf("with 100 entries left: got %d inodes, want 100", w.sum.Inodes)
+	for want, w := range map[uint64]walker{100: {left: 100}, 0: {left: walkEntries, depth: walkDepth}} {
+		w.until, w.device = time.Now().Add(walkTime), deviceOf(st)
+		w.linked = map[uint64]bool{}
+		if w.directory(dir, "."); w.sum.Inodes != want || !w.cut {
+			t.Errorf("got %d inodes, cut %t, want %d and true", w.sum.Inodes, w.cut, want)
+		}
+	}
+}
+
+// TestDeepFilesCount checks that a file counts however deep it lies.
+func TestDeepFilesCount(t *testing.T) {
+	root := t.TempDir()
+	const levels = 250
+	tree(t, root, map[string]string{"top/" + strings.Repeat("a/", levels) + "file": strings.Repeat("x", 10000)})
+	got, err := walk(place{base: root, below: "top"}, time.Now().Add(waittest.Limit))
+	if err != nil || got.Inodes != levels+2 || got.Bytes < 10000 {
+		t.Errorf("got %+v, %v, want %d inodes and at least 10000 bytes", got, err, levels+2)
+	}
+}
+
+// TestCutIsLogged checks that the size of a directory that is too large for a walk is known in part, and that the log
+// says so once.
+func TestCutIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	d := newDisks(slog.New(slog.NewTextHandler(&log, nil)))
+	at := place{base: "/pods", below: "large"}
+	began := time.Now().Add(-firstWalk)
+	d.record(at, began, firstWalk, Amount{Bytes: 6}, errCut) // the place is measured again, with more time
+	if log.Len() != 0 || !d.queue[at] {
+		t.Errorf("after the first walk: got queued %t, want true, and the log %s, want none", d.queue[at], &log)
+	}
+	for range 2 {
+		d.record(at, began, walkTime, Amount{Bytes: 7}, errCut)
+	}
+	if got := d.sizes[at]; !got.known || got.Bytes != 7 {
+		t.Errorf("got %d bytes, known %t, want 7 and true", got.Bytes, got.known)
+	}
+	if got := strings.Count(log.String(), "level=WARN"); got != 1 || !strings.Contains(log.String(), "/pods/large") {
+		t.Errorf("got %d warnings, want 1 about /pods/large: %s", got, &log)
 	}
 }
 

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -14,13 +15,16 @@ const (
 	// walkEntries and walkTime limit one walk: for a larger directory the size of the visited part is reported.
 	walkEntries = 2_000_000
 	walkTime    = 30 * time.Second
-	// walkDepth limits the depth of a walk: each level needs a file descriptor.
-	walkDepth = 200
+	// walkDepth limits the depth of a walk: each level needs a file descriptor. No path that Linux accepts is as deep.
+	walkDepth = 2048
 	// walkChunk is the number of names of a directory that are read at a time.
 	walkChunk = 256
 	// walkLinked limits the number of files with several hard links that are remembered.
 	walkLinked = 1 << 16
 )
+
+// errCut comes with the size of the visited part of a directory that is too large for one walk.
+var errCut = errors.New("it has too many files or levels, or the disk is slow")
 
 // Amount is an amount of space and inodes on a file system.
 type Amount struct{ Bytes, Inodes uint64 }
@@ -40,7 +44,7 @@ type place struct {
 // walk returns the usage of a place on its file system, as du does. Symbolic links are counted and not followed, and
 // a file with several hard links is counted once. Mount points in the path and below are neither counted nor
 // accessed, so that other volumes are not counted and a server that does not answer does not block the walk. The walk
-// ends at until at the latest.
+// ends at until at the latest. With errCut there is an amount, too.
 func walk(p place, until time.Time) (Amount, error) {
 	base, err := os.Open(p.base)
 	if err != nil {
@@ -65,7 +69,10 @@ func walk(p place, until time.Time) (Amount, error) {
 	if isDir(st) {
 		w.directory(top, ".")
 	}
-	return w.sum, nil
+	if w.cut {
+		err = errCut
+	}
+	return w.sum, err
 }
 
 type walker struct {
@@ -74,6 +81,8 @@ type walker struct {
 	until       time.Time
 	left, depth int
 	linked      map[uint64]bool
+	// cut reports that something was left out because of a limit of the walk.
+	cut bool
 }
 
 // count adds one entry: the inode, and the file's blocks divided by shares.
@@ -85,6 +94,7 @@ func (w *walker) count(st *unix.Statx_t, shares uint32) {
 // directory counts the content of a directory.
 func (w *walker) directory(parent *os.File, name string) {
 	if w.depth == walkDepth {
+		w.cut = true
 		return
 	}
 	dir, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
@@ -103,6 +113,7 @@ func (w *walker) directory(parent *os.File, name string) {
 			return
 		}
 	}
+	w.cut = true
 }
 
 // entry counts one entry of a directory.
