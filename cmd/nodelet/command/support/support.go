@@ -160,11 +160,15 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 // inQuotes matches a string up to its last quotes, also in quotes within quotes as in structured logs.
 const inQuotes = `\\"(?:[^\\"\n]|\\\\\\?.)*|"(?:[^\\"\n]|\\.)*`
 
+// secretNames matches the last words of the names of secrets.
+const secretNames = `(?:token|password|passwd|passphrase|secret|credential|dockercfg|dockerconfigjson|key[-_]?data|` +
+	`(?:api|access|private|secret)[-_]?key)`
+
 // secrets matches what looks like a secret in the log of another program: what follows the name of one, and the
 // environment of containers, which runtimes log at level debug. The agent, which is the same program, needs it never.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` +
-		`((?:authorization|token|password|passwd|secret|api[-_]?key)(?:\\?["'])?\s*[:=]\s*)` +
+		`((?:auth|authorization|` + secretNames + `s?(?:[-_]?\d+)?)(?:\\?["'])?\s*[:=]\s*)` +
 		`(?:` + inQuotes + `|'[^'\n]*|(?:bearer |basic )?[^\s"',;&]+)` +
 		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
 		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)` +

@@ -111,6 +111,7 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 
 // TestLogsAreRedacted writes lines of logs with secrets and looks for them in an archive.
 func TestLogsAreRedacted(t *testing.T) {
+	const plain = `--image-credential-provider-config=/a --token-ttl=1m "authentication": {} key: a author=b`
 	var out bytes.Buffer
 	a := newArchive(&out)
 	for _, line := range []string{
@@ -129,7 +130,15 @@ func TestLogsAreRedacted(t *testing.T) {
 		`msg="config envs:{key:\"DB\" value:\"one \\\" ` + canary + `\"} envs:{key:\"B\"  value:\"` + canary + `\"}"`,
 		`labels:{key:"A" value:"` + canary + `"} image:"a"`,
 		`Envs:[]*KeyValue{&KeyValue{Key:DB,Value:one, ` + canary + `,},&KeyValue{Key:B,Value:` + canary + `,},}`,
+		"AWS_SECRET_ACCESS_KEY=" + canary,
+		"secret_key: " + canary + " accessKey=" + canary,
+		`{"secretKey":"` + canary + `","private-key":"` + canary + `"}`,
+		"passphrase=" + canary + " DB_PASSWORD_2=" + canary,
+		"credentials: " + canary,
+		`{"auths":{"r.io":{"auth":"` + canary + `"}}}`,
+		"client-key-data: " + canary + " .dockerconfigjson: " + canary,
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
+		plain,
 	} {
 		a.text("journal.txt", line+"\n")
 	}
@@ -138,9 +147,13 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 19 || !strings.Contains(text, "--v=2") ||
-		!strings.Contains(text, "after") || !strings.Contains(text, `image:"a"`) {
-		t.Errorf("got %s, want no %s", text, canary)
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 30 {
+		t.Errorf("got %s, want no %s and 30 times [redacted]", text, canary)
+	}
+	for _, want := range []string{"--v=2", "after", `image:"a"`, plain} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %s, want it to have %s", text, want)
+		}
 	}
 }
 
