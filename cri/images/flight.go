@@ -10,17 +10,6 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// flight is a pull under way, shared by all requests with the same key.
-type flight struct {
-	// waiters is guarded by the puller's mutex.
-	waiters int
-	cancel  context.CancelFunc
-	// done is closed when result and err are set.
-	done   chan struct{}
-	result Result
-	err    error
-}
-
 // key is the same for jobs that may share a pull: by the namespace and the annotations, runtimes check signatures and
 // choose the snapshotter.
 func (j job) key() string {
@@ -35,72 +24,33 @@ func (j job) key() string {
 // share pulls an image, or waits for a pull with the same key. A pull is cancelled when the last request that waits for
 // it has ended.
 func (p *Puller) share(ctx context.Context, j job) (Result, error) {
-	f := p.join(ctx, j)
-	select {
-	case <-f.done:
-		if f.err != nil {
-			return Result{}, j.explain(f.err)
-		}
-		p.learn(ctx, j, f.result)
-		return f.result, nil
-	case <-ctx.Done():
-		p.leave(j.key(), f)
+	got, err := p.flights.Do(ctx, j.key(), func(ctx context.Context) (Result, error) { return p.pullInTurn(ctx, j) })
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return Result{}, fmt.Errorf("pull image %q: %w", j.image, context.Cause(ctx))
+	case err != nil:
+		return Result{}, j.explain(err)
 	}
+	p.learn(ctx, j, got)
+	return got, nil
 }
 
-// join finds or starts the flight for a job.
-func (p *Puller) join(ctx context.Context, j job) *flight {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := j.key()
-	f := p.flights[key]
-	if f == nil {
-		f = &flight{done: make(chan struct{})}
-		ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		p.flights[key] = f
-		go p.fly(ctx, key, f, j)
-	}
-	f.waiters++
-	return f
-}
-
-// leave takes one waiter off a flight; the last one cancels it.
-func (p *Puller) leave(key string, f *flight) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if f.waiters--; f.waiters == 0 {
-		f.cancel()
-		p.forget(key, f)
-	}
-}
-
-// forget makes the next request start a flight of its own. p.mu is held.
-func (p *Puller) forget(key string, f *flight) {
-	if p.flights[key] == f {
-		delete(p.flights, key)
-	}
-}
-
-// fly waits for a free place among the pulls and until the next may start, and pulls.
-func (p *Puller) fly(ctx context.Context, key string, f *flight, j job) {
-	defer f.cancel()
+// pullInTurn waits for a free place among the pulls and until the next may start, and pulls.
+func (p *Puller) pullInTurn(ctx context.Context, j job) (Result, error) {
 	if p.tokens != nil {
 		select {
 		case p.tokens <- struct{}{}:
 			defer func() { <-p.tokens }()
 		case <-ctx.Done():
-			return // no request waits any more
+			return Result{}, ctx.Err()
 		}
 	}
-	if p.rate != nil && p.rate.Wait(ctx) != nil {
-		return
+	if p.rate != nil {
+		if err := p.rate.Wait(ctx); err != nil {
+			return Result{}, err
+		}
 	}
-	f.result, f.err = p.pullRecorded(ctx, j)
-	p.mu.Lock()
-	p.forget(key, f)
-	p.mu.Unlock()
-	close(f.done)
+	return p.pullRecorded(ctx, j)
 }
 
 // pullRecorded pulls an image with a record of its beginning and of its end.

@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/cri/images/records"
+	"github.com/nodelet/nodelet/internal/flight"
 )
 
 // Config says how a Puller pulls.
@@ -75,9 +76,8 @@ type Puller struct {
 	tokens chan struct{}
 	// rate delays the start of pulls; nil means no delay.
 	rate flowcontrol.RateLimiter
-
-	mu      sync.Mutex
-	flights map[string]*flight
+	// flights are the pulls under way, shared by all requests with the same key.
+	flights flight.Group[Result]
 }
 
 // New returns a Puller for a runtime.
@@ -85,7 +85,7 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 	if cfg.Records == nil {
 		cfg.Records = everyPod{}
 	}
-	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log, flights: map[string]*flight{}}
+	p := &Puller{runtime: runtime, cfg: cfg, log: cfg.Log}
 	if cfg.MaxParallel > 0 {
 		p.tokens = make(chan struct{}, cfg.MaxParallel)
 	}

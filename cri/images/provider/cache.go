@@ -2,11 +2,15 @@ package provider
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nodelet/nodelet/cri/images"
 )
+
+// maxAnswers bounds the answers of a provider that are kept; pods choose for which registries there are any.
+const maxAnswers = 1000
 
 // cache has the answers of one provider until they expire. The zero value is empty.
 type cache struct {
@@ -34,7 +38,7 @@ func (c *cache) find(who identity, repository string) (map[string]*images.Login,
 	return nil, false
 }
 
-// keep adds an answer and removes those that have expired.
+// keep adds an answer. It removes those that have expired, and the one that would expire first if there are too many.
 func (c *cache) keep(key string, logins map[string]*images.Login, hold time.Duration) {
 	if hold <= 0 {
 		return
@@ -43,6 +47,11 @@ func (c *cache) keep(key string, logins map[string]*images.Login, hold time.Dura
 	defer c.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(c.answers, func(_ string, a answer) bool { return !now.Before(a.until) })
+	if len(c.answers) >= maxAnswers {
+		delete(c.answers, slices.MinFunc(slices.Collect(maps.Keys(c.answers)), func(a, b string) int {
+			return c.answers[a].until.Compare(c.answers[b].until)
+		}))
+	}
 	if c.answers == nil {
 		c.answers = map[string]answer{}
 	}

@@ -8,16 +8,19 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	config "k8s.io/kubelet/config/v1"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/nodelet/nodelet/cri/images"
+	"github.com/nodelet/nodelet/internal/flight"
 )
 
 // TokenSeconds is the lifetime of the tokens for providers: the API server's default.
 const TokenSeconds = 3600
+
+// maxRuns bounds how often the program of a provider runs at once: it counts against the agent's limit of memory.
+const maxRuns = 16
 
 // Options configure the credential providers.
 type Options struct {
@@ -56,7 +59,7 @@ func New(o Options) (*Providers, error) {
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: %w", err)
 		}
 		one := &provider{program: program, defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes,
-			account: o.Account, token: o.Token}
+			account: o.Account, token: o.Token, slots: make(chan struct{}, maxRuns)}
 		for _, text := range c.MatchImages {
 			pattern, err := images.ParsePattern(text)
 			if err != nil {
@@ -104,7 +107,9 @@ type provider struct {
 	token   func(context.Context, *corev1.Pod, string) (string, time.Time, error)
 
 	cache  cache
-	asking singleflight.Group
+	asking flight.Group[map[string]*images.Login]
+	// slots bounds the number of runs at a time.
+	slots chan struct{}
 }
 
 func (p *provider) serves(repository string) bool {
@@ -127,17 +132,27 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		given.Logins = logins
 		return given, nil
 	}
-	// If this request is cancelled, the program goes on for the others that wait for it.
-	answer := p.asking.DoChan(key(repository, who), func() (any, error) {
-		return p.fetch(context.WithoutCancel(ctx), who, repository)
-	})
+	given.Logins, err = p.asking.Do(ctx, key(repository, who),
+		func(ctx context.Context) (map[string]*images.Login, error) {
+			return p.fetchInTurn(ctx, who, repository)
+		})
+	return given, err
+}
+
+// fetchInTurn waits until the program may run. Meanwhile an answer for another repository may have come that counts for
+// this one, too.
+func (p *provider) fetchInTurn(ctx context.Context, who identity,
+	repository string) (map[string]*images.Login, error) {
 	select {
-	case a := <-answer:
-		given.Logins, _ = a.Val.(map[string]*images.Login)
-		return given, a.Err
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return given, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
+	if logins, ok := p.cache.find(who, repository); ok {
+		return logins, nil
+	}
+	return p.fetch(ctx, who, repository)
 }
 
 // fetch runs the program and caches its answer.

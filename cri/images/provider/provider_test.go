@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,25 +189,118 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestOneRunForAll checks that those who ask the same at the same time share one run; one who goes away does not end
-// it.
+// TestAnswersAreBounded checks that new answers take the place of those that expire first.
+func TestAnswersAreBounded(t *testing.T) {
+	var c cache
+	for i := range maxAnswers + 50 {
+		c.keep(key(fmt.Sprintf("r%d.io", i), identity{}), nil, time.Hour+time.Duration(i)*time.Minute)
+	}
+	if len(c.answers) != maxAnswers {
+		t.Errorf("got %d answers kept, want %d", len(c.answers), maxAnswers)
+	}
+	for i := range maxAnswers + 50 {
+		if _, ok := c.find(identity{}, fmt.Sprintf("r%d.io/app", i)); ok != (i >= 50) {
+			t.Errorf("answer %d: got kept %t, want the last %d", i, ok, maxAnswers)
+		}
+	}
+}
+
+// TestRunsAreBounded checks that a provider runs a few times at once, and never for a request that was given up.
+func TestRunsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", tokenFields("ServiceAccount", "requireServiceAccount: true"))
+		newCluster().serve(&w.options)
+		var runs atomic.Int32
+		w.options.Token = func(ctx context.Context, _ *corev1.Pod, _ string) (string, time.Time, error) {
+			runs.Add(1)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+			}
+			return "", time.Time{}, errors.New("no token")
+		}
+		p := w.start(t)
+		var giveUp []context.CancelFunc
+		for _, of := range []string{"running", "queued"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			giveUp = append(giveUp, cancel)
+			for i := range maxRuns {
+				go p.Ask(ctx, podOf("p1", "builder"), fmt.Sprintf("r%d.example.com/%s", i, of))
+			}
+			synctest.Wait()
+		}
+		if got := runs.Load(); got != maxRuns {
+			t.Errorf("got %d runs at once, want %d", got, maxRuns)
+		}
+		for _, cancel := range slices.Backward(giveUp) {
+			cancel()
+			synctest.Wait()
+		}
+		if got := runs.Load(); got != maxRuns {
+			t.Errorf("after all requests were given up: got %d runs, want no more than %d", got, maxRuns)
+		}
+	})
+}
+
+// TestQueuedRequestsShareAnAnswer checks that a request that has waited for its turn uses what was answered meanwhile.
+func TestQueuedRequestsShareAnAnswer(t *testing.T) {
+	w := newWorld(t, answering("Registry", "1h"), "")
+	p := w.start(t)
+	var all sync.WaitGroup
+	for i := range 3 * maxRuns {
+		all.Go(func() {
+			if got := ask(t, p, nil, fmt.Sprintf("r.example.com/app%d", i)); len(got) != 1 {
+				t.Errorf("got %d logins, want 1", len(got))
+			}
+		})
+	}
+	all.Wait()
+	if n := len(w.asked(t)); n > maxRuns {
+		t.Errorf("got %d requests, want at most %d", n, maxRuns)
+	}
+}
+
+// TestAbandonedRunEnds checks that a program is killed when nobody waits for its answer any more.
+func TestAbandonedRunEnds(t *testing.T) {
+	w := newWorld(t, "echo $$ > $0.new; mv $0.new $0.pid; exec sleep 600", "")
+	p := w.start(t)
+	p.all[0].program.limit = time.Hour
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if given, problems := p.Ask(ctx, nil, "r.example.com/app"); len(given) != 0 || len(problems) != 1 {
+			t.Errorf("got %d logins, %q, want one problem", len(given), problems)
+		}
+	}()
+	var pid []byte
+	waittest.Until(t, "the program runs", func() bool {
+		var err error
+		pid, err = os.ReadFile(w.path("bin/login.pid"))
+		return err == nil
+	})
+	giveUp()
+	<-ended
+	untilEnded(t, pid)
+}
+
+// untilEnded waits for the end of a process.
+func untilEnded(t *testing.T, pid []byte) {
+	t.Helper()
+	waittest.Until(t, "the process has ended", func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "stat"))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// TestOneRunForAll checks that those who ask the same at the same time share one run.
 func TestOneRunForAll(t *testing.T) {
 	w := newWorld(t, "", "")
 	w.write(t, "bin/login",
 		"#!/bin/sh\ncat >> "+w.path("asked")+"\nwhile [ ! -e "+w.path("go")+" ]; do sleep 0.01; done\n"+answering("Image",
 			"")+"\n")
 	p := w.start(t)
-	gone, leave := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	all.Go(func() {
-		if given, problems := p.Ask(gone, nil, "r.example.com/app"); len(given) != 0 || len(problems) != 1 {
-			t.Errorf("the request that was cancelled: got %d logins, %q, want one problem", len(given), problems)
-		}
-	})
-	for len(w.asked(t)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	leave()
 	for range 8 {
 		all.Go(func() {
 			if got := ask(t, p, nil, "r.example.com/app"); len(got) != 1 {
@@ -213,6 +308,7 @@ func TestOneRunForAll(t *testing.T) {
 			}
 		})
 	}
+	waittest.Until(t, "the program runs", func() bool { return len(w.asked(t)) > 0 })
 	w.write(t, "go", "")
 	all.Wait()
 	if n := len(w.asked(t)); n != 1 {
@@ -282,10 +378,7 @@ func TestProgramThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.wantRefused(t, given, problems, `and was killed; its standard error: \"waiting\"`)
-		waittest.Until(t, "the child has ended", func() bool {
-			stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(child)), "stat"))
-			return err != nil || strings.Contains(string(stat), ") Z ")
-		})
+		untilEnded(t, child)
 		return
 	}
 }
