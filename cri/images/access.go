@@ -21,6 +21,8 @@ type Records interface {
 	// known what it has brought: at once, or after the time records.Settle.
 	Unresolved() []string
 	Resolve(ctx context.Context, image, id string)
+	// Recorded reports whether there is a record of an image.
+	Recorded(id string) bool
 	// Add says that these credentials may use an image, too.
 	Add(ctx context.Context, image, id string, c records.Credentials) error
 	// Allowed reports whether a pod with these credentials may use an image that is present.
@@ -41,6 +43,7 @@ func (everyPod) Unknown(string, string)                                         
 func (everyPod) Unresolved() []string                                           { return nil }
 func (everyPod) Resolve(context.Context, string, string)                        {}
 func (everyPod) Add(context.Context, string, string, records.Credentials) error { return nil }
+func (everyPod) Recorded(string) bool                                           { return true }
 func (everyPod) Enforced() bool                                                 { return false }
 func (everyPod) Prune([]string, time.Time)                                      {}
 func (everyPod) Allowed(context.Context, string, string, func() records.Credentials) (bool, error) {
@@ -101,10 +104,9 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 	}
 }
 
-// resolve records the images whose pull has ended without a record, so that they do not count as preloaded under any
-// name.
-func (p *Puller) resolve(ctx context.Context) {
-	for _, image := range p.cfg.Records.Unresolved() {
+// resolve records images whose pull has ended without a record, so that they do not count as preloaded under any name.
+func (p *Puller) resolve(ctx context.Context, images ...string) {
+	for _, image := range images {
 		id, err := p.idOf(ctx, image)
 		if err != nil {
 			p.log.Warn("cannot look for an image whose pull was interrupted, trying again", "image", image, "err", err)
@@ -114,10 +116,10 @@ func (p *Puller) resolve(ctx context.Context) {
 	}
 }
 
-// resolveLater resolves the pulls that have ended now without a record, when their images can no longer appear. An
-// image that comes after that is preloaded.
-func (p *Puller) resolveLater() {
-	time.AfterFunc(records.Settle, func() { p.resolve(context.Background()) })
+// resolveLater resolves pulls that have ended now without a record, when their images can no longer appear. An image
+// that comes after that is preloaded.
+func (p *Puller) resolveLater(images ...string) {
+	time.AfterFunc(records.Settle, func() { p.resolve(context.Background(), images...) })
 }
 
 // idOf returns the ID of an image; empty if it is not on the node.

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -279,6 +280,50 @@ func TestAbandonedPull(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyAbandonedPulls checks that pulls that were given up do not slow down the use of images whose pull is recorded
+// or that are not there, and that each of them is looked at once when it can bring nothing any more.
+func TestManyAbandonedPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:1"})
+		if _, err := ensure(t, p, "r.io/app:1", corev1.PullAlways); err != nil {
+			t.Fatal(err)
+		}
+		looks := func(do func()) int {
+			before := rt.Verbs()["ImageStatus"]
+			do()
+			return rt.Verbs()["ImageStatus"] - before
+		}
+		const many = 50
+		for i := range many {
+			image := fmt.Sprintf("r.io/other%d:1", i)
+			rt.Publish(fake.RemoteImage{Name: image, Takes: time.Hour})
+			ctx, end := context.WithTimeout(t.Context(), time.Second/10)
+			if _, err := pull(ctx, p, pullRequest{Image: image}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("pull of %s: got %v, want it to be given up", image, err)
+			}
+			end()
+		}
+		synctest.Wait()
+		for policy, want := range map[corev1.PullPolicy]int{
+			corev1.PullNever: 1, corev1.PullAlways: 2, // before and after the pull
+		} {
+			if got := looks(func() { ensure(t, p, "r.io/app:1", policy) }); got != want {
+				t.Errorf("%s: got %d questions about images, want %d", policy, got, want)
+			}
+		}
+		if got := looks(func() { ensure(t, p, "r.io/none:1", corev1.PullNever) }); got != 1 {
+			t.Errorf("an image that is not there: got %d questions about images, want 1", got)
+		}
+		if got := looks(func() { time.Sleep(2 * records.Settle) }); got != many {
+			t.Errorf("later: got %d questions about images, want one for each of %d", got, many)
+		}
+		if left := p.cfg.Records.Unresolved(); len(left) != 0 {
+			t.Errorf("later: got the pulls %q left, want none", left)
+		}
+	})
 }
 
 // TestAbandonedUpdate checks that an image that no pull has brought does not count as pulled because the pull of a

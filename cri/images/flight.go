@@ -71,7 +71,7 @@ func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 		records.Failed(j.image)
 	default:
 		records.Unknown(j.image, before)
-		p.resolveLater()
+		p.resolveLater(j.image)
 	}
 	return got, err
 }

@@ -92,8 +92,8 @@ func New(runtime *cri.Client, cfg Config) *Puller {
 	if cfg.QPS > 0 {
 		p.rate = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
 	}
-	if len(cfg.Records.Unresolved()) > 0 {
-		p.resolveLater()
+	if open := cfg.Records.Unresolved(); len(open) > 0 {
+		p.resolveLater(open...)
 	}
 	return p
 }
@@ -144,7 +144,6 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	lookUp := sync.OnceValues(func() ([]credential, []string) { return p.credentials(ctx, n, r) })
-	p.resolve(ctx)
 	if r.Policy != corev1.PullAlways {
 		found, usable, err := p.usable(ctx, n, r, lookUp)
 		if err != nil || usable {
@@ -179,6 +178,9 @@ func (p *Puller) usable(ctx context.Context, n name, r Request,
 	found, present, err := p.inspect(ctx, r.Image, &runtimeapi.ImageSpec{Image: n.pull})
 	if err != nil || !present {
 		return Image{}, false, err
+	}
+	if !p.cfg.Records.Recorded(found.ID) { // then a pull that has ended without a record may have brought it, by any name
+		p.resolve(ctx, p.cfg.Records.Unresolved()...)
 	}
 	message := fmt.Sprintf("Container image %q already present on machine", r.Image)
 	ofPod := func() records.Credentials {

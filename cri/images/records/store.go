@@ -337,6 +337,12 @@ func (s *Store) hasBegun(image string) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.begun)), fullRepository(image))
 }
 
+// Recorded reports whether there is a record of the image with the ID ref.
+func (s *Store) Recorded(ref string) bool {
+	_, err := os.Lstat(s.recordFile(ref))
+	return err == nil
+}
+
 // Enforced reports whether an image may be refused to a pod.
 func (s *Store) Enforced() bool { return true }
 
