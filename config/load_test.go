@@ -108,6 +108,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			`"net.*.forwarding" is neither the name of a sysctl nor its beginning with a star`},
 		{"memoryManagerPolicy: Static", nil,
 			`memoryManagerPolicy (--memory-manager-policy): Static needs memory for the system: set reservedMemory`},
+		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n" +
+			"preloadedImagesVerificationAllowlist: ['r.io:5000/app:1']", nil,
+			`preloadedImagesVerificationAllowlist: "r.io:5000/app:1" has a tag or a digest; write "r.io:5000/app"`},
 		{"", []string{"/etc/c.yaml"},
 			`unexpected argument "/etc/c.yaml": name a configuration file with --config=/etc/c.yaml`},
 		{"imageGCLowThresholdPercent: 90", nil,

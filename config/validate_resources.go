@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -70,6 +71,33 @@ func (v *checker) checkPullCredentials() {
 		c.ImagePullCredentialsVerificationPolicy != "NeverVerifyAllowlistedImages" {
 		v.bad(list, "has an effect only if %s is NeverVerifyAllowlistedImages", policy)
 	}
+	for _, pattern := range c.PreloadedImagesVerificationAllowlist {
+		if wrong := wrongImagePattern(pattern); wrong != "" {
+			v.bad(list, "%q %s", pattern, wrong)
+		}
+	}
+}
+
+// wrongImagePattern returns what is wrong with a pattern, which has to be the name of an image without tag and digest,
+// or the beginning of such names, then "/*".
+func wrongImagePattern(pattern string) string {
+	prefix, wildcard := strings.CutSuffix(pattern, "*")
+	switch {
+	case pattern == "" || strings.TrimSpace(pattern) != pattern:
+		return "is empty or has spaces at its ends"
+	case wildcard && (!strings.HasSuffix(prefix, "/") || prefix == "/"), strings.Contains(prefix, "*"):
+		return "has a wildcard elsewhere than in \"/*\" after at least a registry"
+	case wildcard:
+		return ""
+	}
+	parsed, err := reference.Parse(pattern)
+	if err != nil {
+		return "is not the name of an image: " + err.Error()
+	}
+	if named, ok := parsed.(reference.Named); ok && named.Name() != pattern {
+		return fmt.Sprintf("has a tag or a digest; write %q", named.Name())
+	}
+	return ""
 }
 
 func (v *checker) checkCgroups() {

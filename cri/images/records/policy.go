@@ -1,7 +1,6 @@
 package records
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -15,34 +14,17 @@ type policy struct {
 }
 
 // newPolicy returns a policy by its name in KubeletConfiguration. exempt is preloadedImagesVerificationAllowlist: image
-// names without tag and digest, or prefixes that end in "/*".
-func newPolicy(name string, exempt []string) (policy, error) {
+// names without tag and digest, or prefixes that end in "/*". Package config has checked them.
+func newPolicy(name string, exempt []string) policy {
 	p := policy{name: name}
 	for _, pattern := range exempt {
-		if err := p.exempt(pattern); err != nil {
-			return policy{}, fmt.Errorf("preloadedImagesVerificationAllowlist: pattern %q: %w", pattern, err)
+		if prefix, wildcard := strings.CutSuffix(pattern, "*"); wildcard {
+			p.prefixes = append(p.prefixes, prefix)
+		} else {
+			p.names = append(p.names, pattern)
 		}
 	}
-	return p, nil
-}
-
-func (p *policy) exempt(pattern string) error {
-	prefix, wildcard := strings.CutSuffix(pattern, "*")
-	switch {
-	case pattern == "" || strings.TrimSpace(pattern) != pattern:
-		return fmt.Errorf("is empty or has spaces at its ends")
-	case wildcard && (!strings.HasSuffix(prefix, "/") || prefix == "/"), strings.Contains(prefix, "*"):
-		return fmt.Errorf("has a wildcard elsewhere than in \"/*\" after at least a registry")
-	case wildcard:
-		p.prefixes = append(p.prefixes, prefix)
-		return nil
-	}
-	name, err := repository(pattern)
-	if err == nil && name != pattern {
-		err = fmt.Errorf("has a tag or a digest; write %s", name)
-	}
-	p.names = append(p.names, name)
-	return err
+	return p
 }
 
 // requires reports whether a pod needs credentials for an image that is present. pulled: the agent has pulled it.

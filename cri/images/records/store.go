@@ -68,15 +68,11 @@ type unresolved struct {
 // Open creates the directories of the records below rootDir. name and exempt are KubeletConfiguration
 // imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist.
 func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, error) {
-	p, err := newPolicy(name, exempt)
-	if err != nil {
-		return nil, err
-	}
 	dir := filepath.Join(rootDir, "image_manager")
 	s := &Store{
 		pulling: filepath.Join(dir, "pulling"),
 		pulled:  filepath.Join(dir, "pulled"),
-		policy:  p,
+		policy:  newPolicy(name, exempt),
 		log:     log,
 		pulls:   map[string]int{},
 		begun:   map[string]string{},
