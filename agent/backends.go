@@ -60,9 +60,10 @@ type PodFiles interface {
 	ResetMark(pod types.UID) (mark string, marked bool, err error)
 }
 
-// Logs shows which pods have a log directory: *logs.Tree.
+// Logs shows which pods have a log directory, and how many attempts of a container it counts: *logs.Tree.
 type Logs interface {
 	Has(pod *metav1.ObjectMeta) (bool, error)
+	Attempts(pod *metav1.ObjectMeta, container string) (uint32, error)
 	Pods() ([]types.UID, error)
 }
 

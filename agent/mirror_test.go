@@ -1,12 +1,14 @@
 package agent_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
@@ -85,6 +87,34 @@ func TestLateMirrorKillsNothing(t *testing.T) {
 		if n := len(w.starts()); n != 4 {
 			t.Errorf("got %d starts, want one of each container", n)
 		}
+	})
+}
+
+// TestAttemptsAfterReboot checks that a static pod whose instances the runtime has lost, and whose mirror pod is not
+// known yet, goes on with the number after the highest of its logs.
+func TestAttemptsAfterReboot(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(staticPod("web", "0123", withSidecar("proxy")))
+		w.sleep(time.Second)
+		w.checkRunning("web/proxy#0", "web/app#0")
+		w.end()
+		for _, s := range w.runtime.Sandboxes() {
+			lost := &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id}
+			if _, err := w.runtime.RemovePodSandbox(t.Context(), lost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"0.log", "2.log", "3.log.20260101-000000.gz"} {
+			if err := os.WriteFile(w.path("logs/default_web_0123/app/"+name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.begin()
+		w.sleep(time.Second)
+		w.checkRunning("web/proxy#0", "web/app#4")
+		w.exit("app", 1)
+		w.sleep(time.Second)
+		w.checkRunning("web/proxy#0", "web/app#5")
 	})
 }
 

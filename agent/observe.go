@@ -20,6 +20,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Now:        time.Now(),
 		Sandboxes:  w.facts.sandboxes,
 		Containers: w.facts.containers,
+		Logged:     w.facts.logged,
 		Probes:     w.probeResults(),
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(w.facts.readySandbox()),
@@ -55,8 +56,24 @@ func (w *worker) observeRuntime(ctx context.Context) error {
 	if first && len(w.facts.containers) > 0 && w.order.Stop == nil {
 		w.cfg.Objects(w.order.Pod).Prime(w.order.Pod)
 	}
+	if first && podutil.IsStatic(w.order.Pod) {
+		w.readLogged()
+	}
 	w.memory.See(w.facts.containers)
 	return nil
+}
+
+// readLogged counts the attempts of which a static pod has logs. Where that is not possible, its containers may share a
+// log with an earlier instance.
+func (w *worker) readLogged() {
+	w.facts.logged = map[string]uint32{}
+	for _, c := range podutil.Containers(&w.order.Pod.Spec) {
+		n, err := w.cfg.Logs.Attempts(&w.order.Pod.ObjectMeta, c.Name)
+		if err != nil {
+			w.log.Warn("cannot list the logs of a container", "container", c.Name, "err", err)
+		}
+		w.facts.logged[c.Name] = n
+	}
 }
 
 // observeDisk adds what the pod has on the disk and in the cgroup tree. Only a pod whose containers have ended needs

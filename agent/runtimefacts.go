@@ -30,6 +30,8 @@ type runtimeFacts struct {
 	containers []podstate.Container
 	// instances are what was read once of each container, by ID; nil before the first look at what the runtime lists.
 	instances map[string]*instance
+	// logged is Observed.Logged.
+	logged map[string]uint32
 }
 
 // instance is what is read once of a container in the runtime.

@@ -159,13 +159,13 @@ func (s *Slot) Instance(c *Container) *Slot {
 	return &other
 }
 
-// NextAttempt returns the attempt number that follows the newest instance and the one that the status counts last. The
-// status can count an instance that failed to start and no longer exists; without a container ID its restart count
-// already includes the next instance.
+// NextAttempt returns the attempt number that follows the newest instance, the one that the status counts last, and
+// those that have left logs. The status can count an instance that failed to start and no longer exists; without a
+// container ID its restart count already includes the next instance.
 func (s *Slot) NextAttempt() uint32 {
-	next := uint32(0)
+	next := s.state.Logged[s.Spec.Name]
 	if s.Last != nil {
-		next = s.Last.Attempt + 1
+		next = max(next, s.Last.Attempt+1)
 	}
 	if s.Reported != nil {
 		counted := uint32(max(s.Reported.RestartCount, 0))

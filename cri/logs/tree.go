@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -175,6 +176,32 @@ func (t *Tree) Has(pod *metav1.ObjectMeta) (bool, error) {
 	found, err := dirsOf(pods, pod)
 	return len(found) > 0, err
 }
+
+// Attempts returns how many attempts the logs of a container count, by the highest number in their names: that of a log
+// is <attempt>.log, and those of rotated logs begin with that. Without logs it is 0.
+func (t *Tree) Attempts(pod *metav1.ObjectMeta, container string) (count uint32, err error) {
+	pods, err := root(t.realPods)
+	if err != nil {
+		return 0, err
+	}
+	defer pods.Close()
+	dir, err := pods.OpenRoot(filepath.Join(poddir.Logs(pod.Namespace, pod.Name, pod.UID), container))
+	if err != nil {
+		return 0, ignoreMissing(err)
+	}
+	defer dir.Close()
+	all, err := names(dir)
+	for _, name := range all {
+		number, _, _ := strings.Cut(name, ".log")
+		if n, err := strconv.ParseUint(number, 10, maxAttemptBits); err == nil && number != name {
+			count = max(count, uint32(n)+1)
+		}
+	}
+	return count, err
+}
+
+// maxAttemptBits bounds the numbers that count: pods may be able to write any name, and restart counts are an int32.
+const maxAttemptBits = 30
 
 // dirsOf returns the names of the log directories of a pod: one or none. Of an orphaned pod perhaps nothing but the UID
 // is known. It is the only one for which all directories are looked at.

@@ -202,3 +202,31 @@ func TestTreeBehindLinks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAttempts checks that the highest number of a log counts, also that of a rotated one, and no other name: pods may
+// be able to write some.
+func TestAttempts(t *testing.T) {
+	w := newTree(t)
+	pod := &metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid"}
+	check := func(what, container string, want uint32) {
+		t.Helper()
+		if got, err := w.Attempts(pod, container); got != want || err != nil {
+			t.Errorf("%s: got %d, %v, want %d", what, got, err, want)
+		}
+	}
+	check("two logs", "app", 2)
+	check("no directory", "other", 0)
+	for _, name := range []string{"7", "8.txt", "x9.log", "-9.log", "+9.log", " 9.log", "9_0.log", ".log", "4294967295.log",
+		"18446744073709551616.log", "1073741824.log"} {
+		w.put(w.log(name))
+	}
+	check("other names", "app", 2)
+	w.put(w.log("5.log.20260101-000000.gz"))
+	check("a log that was rotated", "app", 6)
+	w.put(w.log("1073741823.log"))
+	check("the highest number", "app", 1<<30)
+	w.replace(w.log(""))
+	if got, err := w.Attempts(pod, "app"); got != 0 || err == nil {
+		t.Errorf("a link to a directory outside: got %d, %v, want an error", got, err)
+	}
+}
