@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -11,69 +12,148 @@ import (
 )
 
 const (
-	// maxPending bounds the connections of unknown clients on which no request has been authorized yet, and all of the
-	// read-only port.
-	maxPending = 256
-	// maxHandshakes bounds these, those on which the handshake has not shown yet who the client is, and those of clients
-	// with a valid certificate, all together. A handshake takes less memory than headers. The API server can open hundreds
-	// of connections at once.
-	maxHandshakes = 1024
+	// maxUnknown bounds the connections of unknown clients.
+	maxUnknown = 256
+	// maxPending bounds these, those on which the handshake has not shown yet who the client is, and those of others, all
+	// together. The API server can open hundreds of connections at once.
+	maxPending = 1024
+	// maxSent bounds what all these clients have sent of the requests that are being read or answered, in bytes. Short
+	// headers take about 16 times as much memory.
+	maxSent = 16 << 20
 )
 
-// pending are the connections of a server on which no request has been authorized yet. One more than a bound closes the
-// oldest connection of the address that has most of them, so that a client from another address is served.
+// pending are the connections of a server without a session. One more than a bound closes the oldest connection of the
+// network that has most of them, so that a client from another network is served. If the clients send too much, the
+// connection is closed whose client has sent most. Connections with a session are bounded by sessions.
 type pending struct {
-	mu  sync.Mutex
-	all []*pendingConn // the oldest first
+	mu   sync.Mutex
+	all  []*pendingConn // the oldest first
+	sent int            // by all of them
 }
 
+// pendingConn is a connection below TLS, or without TLS. in.mu guards unknown, counted and sent.
 type pendingConn struct {
 	net.Conn
 	in   *pending
-	from netip.Addr
-	// unknown: the client has shown no valid certificate, or the port has no TLS. Its headers may take much memory.
+	from netip.Prefix
+	// unknown: the client has shown neither a valid certificate nor a right, or the port has no TLS.
 	unknown bool
+	counted bool // in.all contains it
+	sent    int
 }
 
-// limit makes p bound the connections of a server. Call it before the server serves.
-func (p *pending) limit(s *http.Server) {
-	s.ConnContext = p.add
+// Bounded returns a function that serves s, which has no authentication, with a bound of its connections.
+func Bounded(s *http.Server) (serve func(net.Listener) error) {
+	p := &pending{}
+	p.bound(s)
+	return func(l net.Listener) error { return s.Serve(p.listen(l)) }
+}
+
+// bound makes p bound the connections that s accepts from listeners of listen. Call it before s serves.
+func (p *pending) bound(s *http.Server) {
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		one, secure := below(c)
+		one.unknown = !secure
+		p.add(one)
+		return context.WithValue(ctx, pendingKey{}, one)
+	}
 	s.ConnState = func(c net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			p.remove(c)
+		one, _ := below(c)
+		switch state {
+		case http.StateIdle: // before the next request
+			p.remove(one)
+			p.add(one)
+		case http.StateClosed:
+			p.remove(one)
 		}
 	}
 }
 
-// pendingKey is the key for the *pendingConn in the context of a connection.
-type pendingKey struct{}
+// listen returns a listener whose connections count what their clients send.
+func (p *pending) listen(l net.Listener) net.Listener { return &pendingListener{l, p} }
 
-// add adds a new connection. Its context can be passed to unknown, and its requests to authorized.
-func (p *pending) add(ctx context.Context, c net.Conn) context.Context {
-	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-	_, secure := c.(*tls.Conn)
-	one := &pendingConn{Conn: c, in: p, from: at.Addr(), unknown: !secure}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = append(p.all, one)
-	p.enforce()
-	return context.WithValue(ctx, pendingKey{}, one)
+type pendingListener struct {
+	net.Listener
+	in *pending
 }
 
-// enforce closes the connection that exceeds a bound. p.mu is held.
+func (l *pendingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &pendingConn{Conn: c, in: l.in, from: networkOf(c)}, nil
+}
+
+// networkOf returns the address of a client, of IPv6 the 64 bits that all addresses of a client have in common.
+func networkOf(c net.Conn) netip.Prefix {
+	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	network, _ := at.Addr().Unmap().Prefix(min(at.Addr().Unmap().BitLen(), 64))
+	return network
+}
+
+// below returns the connection below TLS, and whether there is TLS.
+func below(c net.Conn) (one *pendingConn, secure bool) {
+	if t, ok := c.(*tls.Conn); ok {
+		c, secure = t.NetConn(), true
+	}
+	return c.(*pendingConn), secure
+}
+
+// pendingKey is the key for the *pendingConn in the context of a connection and of its requests.
+type pendingKey struct{}
+
+// Read counts what the client sends.
+func (c *pendingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	p := c.in
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.counted {
+		c.sent += n
+		p.sent += n
+		if p.sent > maxSent {
+			p.close(slices.MaxFunc(p.all, func(a, b *pendingConn) int { return cmp.Compare(a.sent, b.sent) }))
+		}
+	}
+	return n, err
+}
+
+func (p *pending) add(c *pendingConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, c)
+	c.counted = true
+	p.enforce()
+}
+
+func (p *pending) remove(c *pendingConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(c)
+}
+
+// forget removes a connection. p.mu is held.
+func (p *pending) forget(c *pendingConn) {
+	p.all = slices.DeleteFunc(p.all, func(other *pendingConn) bool { return other == c })
+	p.sent -= c.sent
+	c.counted, c.sent = false, 0
+}
+
+// enforce closes the connection that exceeds a bound of their number. p.mu is held.
 func (p *pending) enforce() {
 	ofUnknown := slices.DeleteFunc(slices.Clone(p.all), func(c *pendingConn) bool { return !c.unknown })
 	switch {
-	case len(ofUnknown) > maxPending:
+	case len(ofUnknown) > maxUnknown:
 		p.close(excess(ofUnknown))
-	case len(p.all) > maxHandshakes:
+	case len(p.all) > maxPending:
 		p.close(excess(p.all))
 	}
 }
 
-// excess returns the oldest connection of the address that has most of all.
+// excess returns the oldest connection of the network that has most of all.
 func excess(all []*pendingConn) *pendingConn {
-	count := map[netip.Addr]int{}
+	count := map[netip.Prefix]int{}
 	for _, c := range all {
 		count[c.from]++
 	}
@@ -88,33 +168,30 @@ func excess(all []*pendingConn) *pendingConn {
 
 // close closes a connection without the farewell of TLS, which can wait for the peer. p.mu is held.
 func (p *pending) close(c *pendingConn) {
-	p.all = slices.DeleteFunc(p.all, func(other *pendingConn) bool { return other == c })
-	raw := c.Conn
-	if t, ok := raw.(*tls.Conn); ok {
-		raw = t.NetConn()
-	}
-	_ = raw.Close()
+	p.forget(c)
+	_ = c.Conn.Close()
 }
 
-func (p *pending) remove(c net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = slices.DeleteFunc(p.all, func(other *pendingConn) bool { return other.Conn == c })
+// connOf returns the connection of a handshake or a request, which its context contains. It is nil with a server that
+// has no bound.
+func connOf(ctx context.Context) *pendingConn {
+	c, _ := ctx.Value(pendingKey{}).(*pendingConn)
+	return c
 }
 
-// authorized ends the limit for the connection of a request.
-func authorized(r *http.Request) {
-	if c, ok := r.Context().Value(pendingKey{}).(*pendingConn); ok {
-		c.in.remove(c.Conn)
-	}
-}
-
-// unknown records that the client of a connection has shown no valid certificate in the handshake.
-func unknown(ctx context.Context) {
-	if c, ok := ctx.Value(pendingKey{}).(*pendingConn); ok {
+// setUnknown records whether the client is unknown.
+func (c *pendingConn) setUnknown(is bool) {
+	if c != nil {
 		c.in.mu.Lock()
 		defer c.in.mu.Unlock()
-		c.unknown = true
+		c.unknown = is
 		c.in.enforce()
+	}
+}
+
+// leave ends the bounds until the next request.
+func (c *pendingConn) leave() {
+	if c != nil {
+		c.in.remove(c)
 	}
 }

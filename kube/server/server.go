@@ -26,9 +26,10 @@ const (
 	// bodyTime and maxBody bound the body of a request.
 	bodyTime = 30 * time.Second
 	maxBody  = 1 << 20
-	// maxHeader bounds the headers of a request, with its URL, which contains the command of an exec. In memory, short
-	// headers take about 16 times what the client sends.
+	// maxHeader bounds the headers of a request, with its URL, which contains the command of an exec, and maxFields how
+	// many there are: a session keeps them, and short ones take about 16 times what the client sends.
 	maxHeader = 256 << 10
+	maxFields = 256
 	// writeTime bounds the writing of an answer to a caller that has no permission, or needs none.
 	writeTime = 5 * time.Minute
 	// answerTime bounds an answer to others that is not a stream, as in the kubelet: a log file may be large, and a
@@ -190,11 +191,13 @@ func (s *Server) Run(ctx context.Context) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := s.httpServer(ctx, s.Handler())
 	srv.TLSConfig = s.tlsConfig()
+	p := &pending{}
+	p.bound(srv)
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	s.log.Info("serving the kubelet API", "addr", l.Addr().String())
 	s.listening.Store(true)
 	defer s.listening.Store(false)
-	return srv.ServeTLS(l, "", "")
+	return srv.ServeTLS(p.listen(l), "", "")
 }
 
 // tlsConfig returns the configuration of TLS, with which each handshake tells pending about an unknown client. That is
@@ -207,7 +210,7 @@ func (s *Server) tlsConfig() *tls.Config {
 		own := c.Clone()
 		own.VerifyConnection = func(state tls.ConnectionState) error {
 			if who, _ := s.auth.authn.certificate(&state); who == nil {
-				unknown(hello.Context())
+				connOf(hello.Context()).setUnknown(true)
 			}
 			return nil
 		}
@@ -219,7 +222,7 @@ func (s *Server) tlsConfig() *tls.Config {
 func (s *Server) runReadOnly(ctx context.Context) {
 	srv := s.httpServer(ctx, limits(http.HandlerFunc(s.serveReadOnly)))
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	listener.Serve(ctx, listenAt(s.cfg.ReadOnly), srv.Serve, func(err error, retryIn time.Duration) {
+	listener.Serve(ctx, listenAt(s.cfg.ReadOnly), Bounded(srv), func(err error, retryIn time.Duration) {
 		s.log.Error("cannot serve the read-only port; set readOnlyPort to a free port, or to 0",
 			"addr", s.cfg.ReadOnly, "err", err, "retryIn", retryIn)
 	})
@@ -240,7 +243,6 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 		Protocols:   new(http.Protocols),
 	}
 	srv.Protocols.SetHTTP1(true)
-	(&pending{}).limit(srv)
 	return srv
 }
 
@@ -253,6 +255,15 @@ func limits(next http.Handler) http.Handler {
 			_ = c.SetReadDeadline(time.Now().Add(bodyTime))
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		}
+		fields := 0
+		for _, values := range r.Header {
+			fields += len(values)
+		}
+		if fields > maxFields {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "too many headers", http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -262,7 +273,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	to := s.find(r)
 	defer s.count("readwrite", r, &to)()
 	if s.auth.pass(w, r, to) {
-		authorized(r)
+		connOf(r.Context()).setUnknown(false)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		to.handle(w, r)
 	}

@@ -63,6 +63,7 @@ func (s *Server) bounded(serve handler) handler {
 			return
 		}
 		defer end()
+		connOf(r.Context()).leave()
 		serve(w, r, at)
 	}
 }
