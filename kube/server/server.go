@@ -158,7 +158,7 @@ func New(cfg Config) (*Server, error) {
 	s.sessions = &sessions{
 		all:    cmp.Or(cfg.Sessions.All, maxSessions),
 		perPod: cmp.Or(cfg.Sessions.PerPod, maxPodSessions),
-		ofPod:  map[string]int{},
+		of:     map[string]int{},
 	}
 	s.routes = s.table()
 	return s, nil

@@ -18,39 +18,51 @@ const (
 type SessionLimits struct{ All, PerPod int }
 
 // sessions counts what authorized callers keep open for as long as they like: exec, attach, port-forward and logs. The
-// bounds keep them from exhausting the agent's memory, and the callers of one pod from shutting out those of others.
+// bounds keep them from exhausting the agent's memory, and the callers of one pod or of some namespaces from shutting
+// out those of others.
 type sessions struct {
 	all, perPod int
 
-	mu    sync.Mutex
-	open  int
-	ofPod map[string]int // by namespace/name; never 0
+	mu   sync.Mutex
+	open int
+	of   map[string]int // by namespace, and by namespace/name; never 0
 }
+
+// namespaceShare is how many times the free sessions a namespace may have. It leaves some free however many namespaces
+// take what they can: a quarter of all is free if one does, a seventh if two do.
+const namespaceShare = 3
 
 // begin counts a session as weight ones. Call end when it ends. The error is an *Error with status 429.
 func (s *sessions) begin(at place, weight int) (end func(), err error) {
 	pod := at.namespace + "/" + at.pod
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	tooMany := func(where string, n int) error {
+		return Errorf(http.StatusTooManyRequests, "too many open sessions %s: %d; close some or try again", where, n)
+	}
 	switch {
 	case s.open+weight > s.all:
-		return nil, Errorf(http.StatusTooManyRequests, "too many open sessions on this node: %d; close some or try again",
-			s.open)
-	case s.ofPod[pod]+weight > s.perPod:
-		return nil, Errorf(http.StatusTooManyRequests, "too many open sessions of pod %s: %d; close some or try again",
-			short(pod), s.ofPod[pod])
+		return nil, tooMany("on this node", s.open)
+	case s.of[pod]+weight > s.perPod:
+		return nil, tooMany("of pod "+short(pod), s.of[pod])
+	case s.of[at.namespace]+weight > namespaceShare*(s.all-s.open):
+		return nil, tooMany("in namespace "+short(at.namespace), s.of[at.namespace])
 	}
-	s.open += weight
-	s.ofPod[pod] += weight
-	return func() { s.end(pod, weight) }, nil
+	s.add(at, weight)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.add(at, -weight)
+	}, nil
 }
 
-func (s *sessions) end(pod string, weight int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open -= weight
-	if s.ofPod[pod] -= weight; s.ofPod[pod] == 0 {
-		delete(s.ofPod, pod)
+// add changes the counts. s.mu is held.
+func (s *sessions) add(at place, weight int) {
+	s.open += weight
+	for _, key := range []string{at.namespace, at.namespace + "/" + at.pod} {
+		if s.of[key] += weight; s.of[key] == 0 {
+			delete(s.of, key)
+		}
 	}
 }
 

@@ -297,7 +297,7 @@ func TestTranslationCountsMore(t *testing.T) {
 		func(in io.Reader, _, _ io.Writer, _ <-chan runtimecommand.TerminalSize) error {
 			_, err := io.Copy(io.Discard, in)
 			return err
-		}}, func(cfg *server.Config) { cfg.Sessions.All = 5 })
+		}}, func(cfg *server.Config) { cfg.Sessions.All = 7 })
 	first, _, err := s.dial(true)
 	if err != nil {
 		t.Fatal(err)
