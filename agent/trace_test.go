@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodelet/nodelet/internal/trace"
 	"github.com/nodelet/nodelet/test/trace/fake"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // TestTraces starts and deletes a pod, and checks its spans at a collector: the start is one trace with steps, in which
@@ -22,7 +23,12 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	tracer := trace.New(trace.Config{Endpoint: endpoint, PerMillion: 1_000_000, Log: slog.New(slog.DiscardHandler)})
+	tracer := trace.New(trace.Config{
+		Endpoint:   endpoint,
+		PerMillion: 1_000_000,
+		EndTime:    waittest.Limit,
+		Log:        slog.New(slog.DiscardHandler),
+	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.tracer = tracer

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,6 @@ const (
 	batchSize = 512
 	batchTime = 5 * time.Second
 	sendTime  = 10 * time.Second
-	// endTime is how long spans are still sent when the agent stops: it must not wait for a collector that hangs.
-	endTime = 2 * time.Second
 )
 
 // Config is what a Tracer needs.
@@ -29,7 +28,10 @@ type Config struct {
 	PerMillion int32
 	// Node and Version describe the agent.
 	Node, Version string
-	Log           *slog.Logger
+	// EndTime is how long spans are still sent when the agent stops: it must not wait for a collector that hangs. Zero
+	// means two seconds.
+	EndTime time.Duration
+	Log     *slog.Logger
 }
 
 // Tracer samples traces and sends their spans. Run does the work. A nil Tracer samples nothing.
@@ -43,6 +45,7 @@ type Tracer struct {
 
 // New returns a Tracer.
 func New(cfg Config) *Tracer {
+	cfg.EndTime = cmp.Or(cfg.EndTime, 2*time.Second)
 	return &Tracer{
 		cfg:   cfg,
 		limit: uint64(cfg.PerMillion) * (1 << 63 / 1_000_000),
@@ -61,7 +64,7 @@ func (t *Tracer) enqueue(s *Span) {
 	}
 }
 
-// Run sends spans until ctx ends, and then those that are in the queue, but no longer than endTime.
+// Run sends spans until ctx ends, and then those that are in the queue, but no longer than EndTime.
 func (t *Tracer) Run(ctx context.Context) {
 	conn, err := grpc.NewClient(t.cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})), grpc.WithDisableServiceConfig())
@@ -72,7 +75,7 @@ func (t *Tracer) Run(ctx context.Context) {
 	defer conn.Close()
 	sending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(endTime, end) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(t.cfg.EndTime, end) })()
 	failing := false
 	for {
 		batch := t.collect(ctx)
