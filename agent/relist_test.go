@@ -63,13 +63,14 @@ func TestFailedListIsRepeated(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		listed := 0
 		go r.run(ctx, nil, func([]cri.PodSummary) { listed++ })
-		time.Sleep(2 * relistEvery)
+		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() } // the relister lists at the same moment
+		sleep(2 * relistEvery)
 		runtime.err = errors.New("away")
 		before := runtime.lists
-		time.Sleep(2 * relistEvery)
+		sleep(2 * relistEvery)
 		runtime.err = nil
 		failed, succeeded := runtime.lists-before, listed
-		time.Sleep(2 * relistWithoutEvents)
+		sleep(2 * relistWithoutEvents)
 		if listed != succeeded+1 || failed < 30 {
 			t.Errorf("got %d lists while they fail and %d after them, want at least 30 and 1", failed, listed-succeeded)
 		}
