@@ -287,6 +287,7 @@ func TestRuntimeThatSettles(t *testing.T) {
 		answers(3)
 		check("back without a network for good", 3, 0)
 		time.Sleep(settleTime)
+		synctest.Wait()
 		unready.Store(0)
 		answers(2)
 		check("still without a network", 3, 2)
@@ -304,6 +305,7 @@ func TestOtherConditions(t *testing.T) {
 		time.Sleep(time.Minute)
 		rt.Crash(false)
 		time.Sleep(2 * statusInterval)
+		synctest.Wait()
 		reports.Store(0)
 		rt.Start()
 		for before := rt.Verbs()["Status"]; rt.Verbs()["Status"] == before; {
