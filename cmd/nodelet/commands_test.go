@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -167,19 +168,21 @@ func TestCommandOutput(t *testing.T) {
 // ending.
 func TestSecondAgent(t *testing.T) {
 	root := t.TempDir()
-	unlock, err := self.LockRoot(t.Context(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := fmt.Sprintf("another agent (pid %d) works in %s: stop it first", os.Getpid(), root)
-	if _, err := self.LockRoot(t.Context(), root); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %q", err, want)
-	}
-	time.AfterFunc(100*time.Millisecond, unlock) // the kernel ends the first one
-	if unlock, err = self.LockRoot(t.Context(), root); err != nil {
-		t.Fatal(err)
-	}
-	unlock()
+	synctest.Test(t, func(t *testing.T) {
+		unlock, err := self.LockRoot(t.Context(), root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("another agent (pid %d) works in %s: stop it first", os.Getpid(), root)
+		if _, err := self.LockRoot(t.Context(), root); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		time.AfterFunc(100*time.Millisecond, unlock) // the kernel ends the first one
+		if unlock, err = self.LockRoot(t.Context(), root); err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+	})
 }
 
 // TestKubeletInRoot checks that no agent starts in the root directory of a running kubelet, which takes no lock.
