@@ -54,8 +54,8 @@ type Volume struct {
 	Device bool
 	// Claim is the name of the PersistentVolumeClaim; empty for an inline volume of the pod.
 	Claim string
-	// Ask asks the driver for the figures. If it has none, ok is false and the figures of Path are used. The
-	// health of the volume is used in both cases. May be nil.
+	// Ask asks the driver for the figures. If it has none, ok is false; the health of the volume is used in both cases. If
+	// Ask is nil, the figures are those of the file system or the device at Path.
 	Ask func(ctx context.Context) (f Figures, ok bool)
 }
 

@@ -89,23 +89,22 @@ func (f *faraway) read(v Volume) fileSystem {
 }
 
 func (f *faraway) measure(v Volume, one *far) {
-	found := ask(v)
-	if !found.known {
-		abnormal := found.Abnormal
-		found = v.read()
-		found.Abnormal = abnormal
-	}
+	found := v.read()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if found.known {
+	if found.known || v.Ask != nil {
 		one.fileSystem = found
 	}
 	close(one.done)
 	one.done = nil
 }
 
-// read returns the figures of the volume's file system or device. While a file system does not answer, its pod can end.
+// read returns the figures of the volume: those of its driver, or of its file system or device. While a file system
+// does not answer, its pod can end.
 func (v *Volume) read() fileSystem {
+	if v.Ask != nil {
+		return v.ask()
+	}
 	if v.Device {
 		return readDevice(v.Path)
 	}
@@ -118,10 +117,7 @@ func (v *Volume) read() fileSystem {
 }
 
 // ask returns the figures and the health that the driver of a volume reports.
-func ask(v Volume) fileSystem {
-	if v.Ask == nil {
-		return fileSystem{}
-	}
+func (v *Volume) ask() fileSystem {
 	// Not the context of the request: later requests use the result too.
 	ctx, cancel := context.WithTimeout(context.Background(), farLimit)
 	defer cancel()

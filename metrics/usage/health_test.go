@@ -40,6 +40,24 @@ func TestVolumeHealth(t *testing.T) {
 	}
 }
 
+// TestOnlyTheDriverKnows checks that a volume whose driver does not say how large it is has no figures, neither those
+// of the file system that it is part of nor old ones of the driver.
+func TestOnlyTheDriverKnows(t *testing.T) {
+	w := newWorld(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		for _, known := range []bool{false, true, false} {
+			w.sick(nil, known)
+			w.text(w.WriteVolumes)
+			synctest.Wait()
+			text := w.text(w.WriteVolumes)
+			if got := strings.Contains(text, "kubelet_volume_stats_capacity_bytes{"); got != known {
+				t.Errorf("driver knows: %v: got figures: %v in:\n%s", known, got, text)
+			}
+			time.Sleep(2 * sizeFresh)
+		}
+	})
+}
+
 // TestWatchHealth checks that drivers are asked regularly without requests.
 func TestWatchHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -124,7 +124,7 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	type claim struct {
 		labels string
-		Figures
+		fileSystem
 	}
 	c.refreshVolumes(pods)
 	var all []claim
@@ -136,9 +136,7 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 				continue
 			}
 			seen[labels] = true
-			if f := c.far.read(v); f.known {
-				all = append(all, claim{labels, f.Figures})
-			}
+			all = append(all, claim{labels, c.far.read(v)})
 		}
 	}
 	for _, f := range []struct {
@@ -154,7 +152,9 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	} {
 		t.Family("kubelet_volume_stats_"+f.name, "[ALPHA] "+f.help, metrics.KindGauge)
 		for i := range all {
-			t.Rendered(float64(f.value(&all[i].Figures)), 0, all[i].labels)
+			if all[i].known {
+				t.Rendered(float64(f.value(&all[i].Figures)), 0, all[i].labels)
+			}
 		}
 	}
 	t.Family("kubelet_volume_stats_health_status_abnormal",
