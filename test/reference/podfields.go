@@ -43,7 +43,8 @@ var podFields = []struct {
 		"hostPath emptyDir nfs iscsi persistentVolumeClaim configMap csi ephemeral image", ""},
 	{"VolumeSource", config.Differs, "secret downwardAPI projected",
 		"at most 32 MiB for all of a pod together, with 1 KiB for each file and directory; the kubelet lets each grow to " +
-			"the memory limit of the pod, or the memory of the node. A configMap volume is on disk and has no such limit"},
+			"the memory limit of the pod, or the memory of the node. All pods with more than 2 MiB may have a quarter of the " +
+			"agent's memory together"},
 	{"VolumeSource", config.Acts,
 		"gcePersistentDisk awsElasticBlockStore cinder azureFile vsphereVolume azureDisk portworxVolume",
 		"mounted by the CSI driver that replaces this kind"},

@@ -64,7 +64,7 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(payload) error, err error) {
 	if slices.Contains(pluginname.InMemory, on.Plugin) {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
-		return dir, func(want payload) error { return checkMemory(pod, on, want) }, err
+		return dir, func(want payload) error { return v.checkMemory(pod, r.Pod.UID, on, want) }, err
 	}
 	dir, err = makeDir(pod, on.path(), privateDir)
 	if err != nil {

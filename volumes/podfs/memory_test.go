@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // repeated returns objects with a value of size bytes, and the items that show it n times.
@@ -29,6 +30,12 @@ func repeated(size, n int) (*objects, []corev1.KeyToPath) {
 
 func secretItems(items []corev1.KeyToPath) corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "big", Items: items}}
+}
+
+func configMapItems(items []corev1.KeyToPath) corev1.VolumeSource {
+	s := configMapVolume("big")
+	s.ConfigMap.Items = items
+	return s
 }
 
 // TestMemoryIsBounded checks that the volumes of a pod that are in memory are bounded together, and those on disk are
@@ -98,9 +105,7 @@ func TestMemoryIsCheckedBeforeToken(t *testing.T) {
 func TestMemoryOfDisk(t *testing.T) {
 	t.Parallel()
 	o, items := repeated(1<<20, 33)
-	s := configMapVolume("big")
-	s.ConfigMap.Items = items
-	mustMount(t, newVolumes(t), request(testPod(), "disk", s), o)
+	mustMount(t, newVolumes(t), request(testPod(), "disk", configMapItems(items)), o)
 }
 
 // TestMemoryOfUnchangedVolume checks that a volume that needs no update is not refused, whatever it has.
@@ -151,6 +156,54 @@ func TestMemoryIsBoundedAtOnce(t *testing.T) {
 	}
 }
 
+// TestMemoryOfNodeIsBounded checks that the volumes in memory of all pods are bounded together, and that pods with
+// little in memory start nevertheless.
+func TestMemoryOfNodeIsBounded(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	v.memory = 8 << 20
+	o, items := repeated(1<<20, 6)
+	mount := func(uid types.UID, name string, n int) error {
+		pod := testPod()
+		pod.UID = uid
+		_, err := v.Mount(t.Context(), request(pod, name, secretItems(items[:n])), o)
+		return err
+	}
+	for _, little := range []types.UID{"l1", "l2", "l3", "l4", "l5"} {
+		if err := mount(little, "vol", 1); err != nil {
+			t.Errorf("pod with little, before: %v", err)
+		}
+	}
+	if err := mount("first", "vol", 6); err != nil {
+		t.Error(err)
+	}
+	want := `MountVolume.SetUp failed for volume "vol" : write files: ` +
+		"the secret, projected and downwardAPI volumes of the pod would have 3080Ki with it, in memory. " +
+		"Other pods with more than 2Mi have 6155Ki, and all these pods may have 8Mi: " +
+		"use a configMap volume, which is on disk, or an image or a PersistentVolumeClaim"
+	if err := mount("second", "vol", 3); err == nil || err.Error() != want {
+		t.Errorf("got error %v\nwant %s", err, want)
+	}
+	if err := mount("l6", "vol", 1); err != nil {
+		t.Errorf("pod with little, after: %v", err)
+	}
+	v.memory = 1 << 20
+	o.secrets["shop/big"].Data["big"][0]++
+	if err := mount("first", "vol", 6); err != nil {
+		t.Errorf("an update that takes no more: %v", err)
+	}
+	v.memory = 8 << 20
+	if err := mount("l6", "more", 1); err == nil {
+		t.Error("a pod that no longer has little: got no error, want one")
+	}
+	if err := v.Unmount(t.Context(), "first", OnDisk{"kubernetes.io/secret", "vol"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mount("second", "vol", 3); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMemoryOfPayload checks that small files, directories and links count with what the kernel needs for them, as much
 // as they have once they are written.
 func TestMemoryOfPayload(t *testing.T) {
@@ -180,8 +233,8 @@ func TestMemoryOfPayload(t *testing.T) {
 			}
 			defer a.root.Close()
 			a.mustWrite(t, want)
-			if got, err := usedMemory(dir); got != want.memory() || err != nil {
-				t.Errorf("got %d, %v, want %d", got, err, want.memory())
+			if got, err := usedMemory(dir); got != want.size() || err != nil {
+				t.Errorf("got %d, %v, want %d", got, err, want.size())
 			}
 		})
 	}

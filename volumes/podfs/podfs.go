@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -30,7 +31,8 @@ type Config struct {
 type FS struct {
 	PodDirs
 	log     *slog.Logger
-	noswap  bool // this kernel's tmpfs can be kept out of swap
+	noswap  bool  // this kernel's tmpfs can be kept out of swap
+	memory  int64 // bounds what pods with much in memory have there together
 	writers chan struct{}
 	filling keylock.Keyed // of pods whose volumes in memory are filled, by UID
 	// reserving is held while a pod reserves a local volume.
@@ -56,6 +58,7 @@ func New(cfg Config) (*FS, error) {
 		PodDirs: dirs,
 		log:     cfg.Log,
 		noswap:  tmpfsNoswap(),
+		memory:  debug.SetMemoryLimit(-1) / memoryShare, // a negative value only reads
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
 
 		serverTimeout: time.Minute, // as the kubelet
