@@ -40,7 +40,9 @@ var podFields = []struct {
 	{"PodSpec", elsewhere, "evictionResponders", evictor},
 	{"Volume", config.Acts, "name", ""},
 	{"VolumeSource", config.Acts,
-		"hostPath emptyDir nfs iscsi persistentVolumeClaim configMap csi ephemeral image", ""},
+		"hostPath emptyDir nfs iscsi persistentVolumeClaim csi ephemeral image", ""},
+	{"VolumeSource", config.Differs, "configMap",
+		"at most 256 MiB for all of a pod together; the kubelet lets them fill the disk"},
 	{"VolumeSource", config.Differs, "secret downwardAPI projected",
 		"at most 32 MiB for all of a pod together, with 1 KiB for each file and directory; the kubelet lets each grow to " +
 			"the memory limit of the pod, or the memory of the node. All pods with more than 2 MiB may have a quarter of the " +

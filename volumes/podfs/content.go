@@ -59,8 +59,7 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// openContent opens the directory of a volume. check returns an error if the volume may not have this new content; nil:
-// it may have any.
+// openContent opens the directory of a volume. check returns an error if the volume may not have this new content.
 func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(payload) error, err error) {
 	if slices.Contains(pluginname.InMemory, on.Plugin) {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
@@ -74,7 +73,7 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, chec
 		dir.Close()
 		return nil, nil, err
 	}
-	return dir, nil, nil
+	return dir, func(want payload) error { return v.onDisk.set(r.Pod.UID, on.Name, want.size()) }, nil
 }
 
 func (v *FS) fill(

@@ -108,6 +108,46 @@ func TestMemoryOfDisk(t *testing.T) {
 	mustMount(t, newVolumes(t), request(testPod(), "disk", configMapItems(items)), o)
 }
 
+// TestDiskIsBounded checks that nothing is written to a configMap volume with which those of the pod would have too
+// much, and that a volume that has gone no longer counts.
+func TestDiskIsBounded(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	o, items := repeated(16<<20, 16)
+	mount := func(name string, n int) error {
+		_, err := v.Mount(t.Context(), request(pod, name, configMapItems(items[:n])), o)
+		return err
+	}
+	want := `MountVolume.SetUp failed for volume "all" : write files: ` +
+		"the configMap volumes of the pod would have 262165Ki with it, and may have 256Mi: " +
+		"use an image or a PersistentVolumeClaim"
+	if err := mount("all", 16); err == nil || err.Error() != want {
+		t.Errorf("got error %v\nwant %s", err, want)
+	}
+	dir := filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~configmap/all")
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("got %d entries, %v, want nothing written", len(left), err)
+	}
+	for range 2 { // the same again counts once
+		if err := mount("one", 1); err != nil {
+			t.Error(err)
+		}
+		o.configMaps["shop/big"].BinaryData["big"][0]++
+	}
+	if err := mount("others", 15); err == nil {
+		t.Error("more than what is left: got no error, want one")
+	}
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/configmap", "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.onDisk.pods) != 0 {
+		t.Errorf("got %v, want nothing that is remembered", v.onDisk.pods)
+	}
+	if err := mount("others", 1); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMemoryOfUnchangedVolume checks that a volume that needs no update is not refused, whatever it has.
 func TestMemoryOfUnchangedVolume(t *testing.T) {
 	t.Parallel()

@@ -34,6 +34,7 @@ type FS struct {
 	noswap  bool  // this kernel's tmpfs can be kept out of swap
 	memory  int64 // bounds what pods with much in memory have there together
 	writers chan struct{}
+	onDisk  diskUse
 	filling keylock.Keyed // of pods whose volumes in memory are filled, by UID
 	// reserving is held while a pod reserves a local volume.
 	reserving sync.Mutex

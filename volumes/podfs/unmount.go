@@ -23,6 +23,9 @@ func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	if err := v.unmount(ctx, uid, on); err != nil {
 		return fmt.Errorf("unmount volume %q: %w", on.Name, err)
 	}
+	if on.Plugin == pluginname.ConfigMap {
+		v.onDisk.forget(uid, on.Name)
+	}
 	return nil
 }
 
