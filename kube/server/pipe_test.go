@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -94,6 +95,9 @@ func (s *stand) dial(path, early string, cert *tls.Certificate) (*http.Response,
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(waittest.Limit)); err != nil {
+		s.t.Fatal(err)
+	}
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
 		"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n"+
 		"Authorization: Bearer s3cr3t\r\nCookie: s3cr3t\r\nContent-Length: 0\r\n\r\n%s", path, early)
@@ -197,10 +201,11 @@ func TestStreamNeedsUpgrade(t *testing.T) {
 // TestStreamsEnd checks that streams end with the client, the runtime and the server, and leave nothing behind.
 func TestStreamsEnd(t *testing.T) {
 	gone := make(chan struct{}, 10)
-	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) {
+	untilEnd := func(_ *net.TCPConn, in *bufio.Reader) {
 		_, _ = io.Copy(io.Discard, in)
 		gone <- struct{}{}
-	})
+	}
+	r := newRuntime(t, untilEnd)
 	s := newStand(t, nil)
 	s.agent.stream = r.url()
 	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
@@ -211,6 +216,13 @@ func TestStreamsEnd(t *testing.T) {
 	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
 	if text, err := io.ReadAll(in); string(text) != "bye" || err != nil {
 		t.Errorf("got %q, %v, want bye", text, err)
+	}
+	r.script = untilEnd
+	_, _, in = s.dial("/exec/ns/pod/app?output=1", "", root)
+	s.end()
+	<-gone
+	if text, err := io.ReadAll(in); len(text) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the end of the server: got %q, %v, want the end of the stream", text, err)
 	}
 }
 
@@ -260,15 +272,15 @@ func TestThousandsOfStreams(t *testing.T) {
 	}
 }
 
-// TestIdleStreamEnds checks that a stream without bytes ends after the configured time, and no other does.
+// TestIdleStreamEnds checks that a stream without bytes ends after the configured time.
 func TestIdleStreamEnds(t *testing.T) {
 	r := newRuntime(t, func(c *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(c, in) })
 	s := newStand(t, func(c *server.Config) { c.Streams.Idle = 50 * time.Millisecond })
 	s.agent.stream = r.url()
 	root := s.ca.issue(t, "root", []string{"system:masters"}, nil)
 	_, _, in := s.dial("/exec/ns/pod/app?output=1", "", root)
-	if _, err := io.ReadAll(in); err == nil { // cut, not closed: the stream did not end by itself
-		t.Log("the stream was closed in good order")
+	if text, err := io.ReadAll(in); len(text) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v, want the end of the stream", text, err)
 	}
 }
 

@@ -1,14 +1,18 @@
 package server
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestRefusedUpgradeLeavesNoTunnel checks that a runtime that does not upgrade leaves neither a tunnel behind
@@ -67,4 +71,36 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 		node.Close()
 		runtime.Close()
 	}
+}
+
+// TestUsedStreamStays checks that a stream with a byte in each idle time stays, however long, and ends when there is
+// none any more.
+func TestUsedStreamStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = time.Minute
+		user, client := net.Pipe()
+		runtime, backend := net.Pipe()
+		ended := make(chan time.Time, 1)
+		go func() {
+			p := &pipe{idle: idle}
+			p.join(t.Context(), side{client, bufio.NewReader(client)}, side{backend, bufio.NewReader(backend)})
+			ended <- time.Now()
+		}()
+		var last time.Time
+		for i := range 10 {
+			for from, to := range map[net.Conn]net.Conn{user: runtime, runtime: user} {
+				time.Sleep(idle - 1)
+				if _, err := from.Write([]byte{1}); err != nil {
+					t.Fatalf("byte %d: got %v, want it passed", i, err)
+				}
+				if _, err := to.Read(make([]byte, 1)); err != nil {
+					t.Fatalf("byte %d: got %v, want it passed", i, err)
+				}
+				last = time.Now()
+			}
+		}
+		if took := (<-ended).Sub(last); took < idle || took > 2*idle {
+			t.Errorf("got the end %s after the last byte, want it between %s and %s", took, idle, 2*idle)
+		}
+	})
 }
