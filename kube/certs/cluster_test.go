@@ -272,7 +272,7 @@ func get(t *testing.T, rc *rest.Config) error {
 	t.Helper()
 	api, err := client.New(rc, 1000, 1000, "test")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	err = api.Core.Get().Namespace("x").Resource("pods").Name("y").Do(waittest.Context(t)).Error()
 	if apierrors.IsNotFound(err) {

@@ -190,11 +190,11 @@ func TestPodCertificateIssued(t *testing.T) {
 // TestPodCertificateOfQuickSigner checks that a signer that is quick is waited for: the volume does not fail first.
 func TestPodCertificateOfQuickSigner(t *testing.T) {
 	runCert(t, func(b *certBench) {
-		b.o.alive.Go(func() {
-			time.Sleep(signerTimeout / 2)
-			b.issue(b.request())
-		})
-		if _, _, err := b.get(nil, time.Time{}); err != nil {
+		got := make(chan error, 1)
+		go func() { _, _, err := b.get(nil, time.Time{}); got <- err }()
+		time.Sleep(signerTimeout / 2)
+		b.issue(b.request())
+		if err := <-got; err != nil {
 			b.Error(err)
 		}
 		b.wantChanges()
