@@ -7,7 +7,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 const credential = `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
@@ -107,12 +112,13 @@ func TestRenewDoesNotUndoUse(t *testing.T) {
 			}
 		})
 	}
-	opened := func() *os.File {
+	opened := func() (f *os.File) {
 		t.Helper()
-		f, err := os.OpenFile(file, os.O_WRONLY, 0) // waits for a reader
-		if err != nil {
-			t.Fatal(err)
-		}
+		waittest.Until(t, "the file is read", func() bool {
+			var err error
+			f, err = os.OpenFile(file, os.O_WRONLY|unix.O_NONBLOCK, 0) // there is a reader, or else it fails
+			return err == nil
+		})
 		return f
 	}
 	finish := func(f *os.File) {
@@ -125,8 +131,13 @@ func TestRenewDoesNotUndoUse(t *testing.T) {
 
 	run(transport.Renew)
 	reading := opened()
-	run(func() error { return transport.Use(&rest.Config{Host: "https://new"}) })
-	time.Sleep(50 * time.Millisecond) // long enough for Use if it does not wait
+	var used atomic.Bool
+	run(func() error { defer used.Store(true); return transport.Use(&rest.Config{Host: "https://new"}) })
+	stacks := make([]byte, 1<<20)
+	waittest.Until(t, "Use waits for Renew, or ends", func() bool {
+		text := string(stacks[:runtime.Stack(stacks, true)])
+		return used.Load() || strings.Contains(text, "(*Transport).Use(") && strings.Contains(text, "[sync.Mutex.Lock")
+	})
 	finish(reading)
 	all.Wait()
 	if got, want := transport.Config("").Host, "https://new"; got != want {
