@@ -78,7 +78,7 @@ func TestInotify(t *testing.T) {
 
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
-	for _, part := range strings.SplitAfter(podYAML("a", "3"), "\n") { // slowly: it is not read in between
+	for _, part := range strings.SplitAfter(podYAML("a", "3"), "\n") { // slowly, as some editors
 		_, err := f.WriteString(part)
 		must(t, err)
 		time.Sleep(20 * time.Millisecond)
