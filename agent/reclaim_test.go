@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -33,6 +34,13 @@ func TestRemoveEnded(t *testing.T) {
 		exit("job", 0)
 		exit("manifest", 0)
 		w.sleep(time.Minute)
+		logs := map[string]string{} // the pod of each log
+		for _, c := range w.runtime.Containers() {
+			logs[c.LogPath] = c.Labels["io.kubernetes.pod.name"]
+			if err := os.WriteFile(c.LogPath, nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
 		left := func() int { return len(w.runtime.Containers()) + len(w.runtime.Sandboxes()) }
 		before := left()
 		w.agent.RemoveEnded(t.Context())
@@ -51,8 +59,10 @@ func TestRemoveEnded(t *testing.T) {
 			t.Errorf("the runtime keeps containers of %v and %d sandboxes, want web's and manifest's alone",
 				pods, len(w.runtime.Sandboxes()))
 		}
-		if files, err := os.ReadDir(w.path("logs/default_job_" + string(job.UID) + "/app")); err == nil && len(files) > 0 {
-			t.Errorf("got %d log files of the ended pod, want none", len(files))
+		for file, pod := range logs {
+			if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) != (pod == "job") {
+				t.Errorf("log of pod %s: got %v, want those of the ended pod removed, and no other", pod, err)
+			}
 		}
 		check := func(when string) {
 			t.Helper()

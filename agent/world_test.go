@@ -219,7 +219,7 @@ func (w *world) begin() {
 	}
 	dirs, err := podfs.New(podfs.Config{Log: log, Root: w.root})
 	if err != nil {
-		w.t.Skip("this system cannot provide volumes: ", err)
+		w.t.Fatal(err)
 	}
 	mounts, err := volumes.New(volumes.Config{
 		Root:     w.root,
