@@ -38,7 +38,10 @@ var (
 func TestSimulation(t *testing.T) {
 	runs := *simRuns
 	if text := os.Getenv("RUNS"); text != "" && runs == 0 {
-		runs, _ = strconv.Atoi(text)
+		var err error
+		if runs, err = strconv.Atoi(text); err != nil {
+			t.Fatal("RUNS: ", err)
+		}
 	}
 	if runs == 0 {
 		if runs = 5_000; testing.Short() {
@@ -60,6 +63,9 @@ func simulateKind(t *testing.T, every time.Duration, runs int) {
 	total, broken := simulate(*simSeed, runs, every, Pod)
 	if broken != nil {
 		t.Fatalf("seed %d, every %s: %s\n%s", broken.seed, every, broken.broken, replay(broken.seed, every))
+	}
+	if runs >= 1000 && min(total.decisions, total.sandboxes, total.starts, total.faults, total.kills) == 0 {
+		t.Errorf("got %+v, want some of each", total)
 	}
 	took := time.Since(began).Seconds()
 	t.Logf("%d runs, %d decisions in %.1f s, %.0f runs per second", runs, total.decisions, took, float64(runs)/took)
