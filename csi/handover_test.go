@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/test/csi/fake"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // newBlockWorld makes a world with a block volume, which is a loop device of 1 MiB.
@@ -50,11 +50,7 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 	if err := unix.Mount(p.Path, held, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("losetup", "--find", "--show", held).CombinedOutput()
-	if err != nil {
-		t.Fatalf("losetup: %v: %s", err, out)
-	}
-	backing := filepath.Join("/sys/block", filepath.Base(strings.TrimSpace(string(out))), "loop/backing_file")
+	backing := filepath.Join("/sys/block", filepath.Base(ownmounts.Loop(t, held)), "loop/backing_file")
 	w.unpublish("pod-1", v)
 	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
 		t.Fatalf("got %s attached, want it detached", backing)

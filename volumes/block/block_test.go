@@ -37,8 +37,7 @@ func newDisk(t *testing.T) *disk {
 	d := &disk{t: t, image: filepath.Join(t.TempDir(), "image")}
 	must(t, os.WriteFile(d.image, nil, 0o600))
 	must(t, os.Truncate(d.image, imageSize))
-	d.device = strings.TrimSpace(d.tool("losetup", "--find", "--show", d.image))
-	t.Cleanup(func() { d.tool("losetup", "--detach", d.device) })
+	d.device = ownmounts.Loop(t, d.image)
 	return d
 }
 

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -31,12 +30,7 @@ func TestKernelEvents(t *testing.T) {
 	if err := os.WriteFile(image, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said, err := exec.Command("losetup", "--find", "--show", image).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	device := strings.TrimSpace(string(said))
-	t.Cleanup(func() { _ = exec.Command("losetup", "-d", device).Run() })
+	ownmounts.Loop(t, image)
 	if err := events.Next(waittest.Context(t)); err != nil {
 		t.Errorf("event of a new device: got %v, want no error", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,10 +74,7 @@ func (w *world) standIn() {
 		image := filepath.Join(w.dir, "disk"+lun)
 		w.must(os.WriteFile(image, nil, 0o600))
 		w.must(os.Truncate(image, 20<<20))
-		said, err := exec.Command("losetup", "--find", "--show", image).Output()
-		w.must(err)
-		w.disks[lun] = strings.TrimSpace(string(said))
-		w.Cleanup(func() { _ = exec.Command("losetup", "-d", w.disks[lun]).Run() })
+		w.disks[lun] = ownmounts.Loop(w, image)
 	}
 }
 

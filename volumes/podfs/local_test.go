@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // loopDevice is a blank device of the node for the time of the test.
@@ -29,17 +30,7 @@ func loopDevice(t *testing.T) string {
 	if err := os.Truncate(image, 32<<20); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
-	if err != nil {
-		t.Fatalf("losetup: %v: %s", err, out)
-	}
-	device := strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-			t.Errorf("losetup: %v: %s", err, out)
-		}
-	})
-	return device
+	return ownmounts.Loop(t, image)
 }
 
 func localOf(device string, fstype *string) corev1.PersistentVolumeSource {
@@ -403,11 +394,8 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	bindMount(t, device, held)
-	out, err := exec.Command("losetup", "--find", "--show", held).CombinedOutput()
-	if err != nil {
-		t.Fatalf("losetup: %v: %s", err, out)
-	}
-	err = v.RemovePodDir(t.Context(), "one")
+	loop := ownmounts.Loop(t, held)
+	err := v.RemovePodDir(t.Context(), "one")
 	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil { // a process that another test forks has it open
 		time.Sleep(10 * time.Millisecond)
 		err = v.RemovePodDir(t.Context(), "one")
@@ -415,7 +403,7 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	backing := filepath.Join("/sys/block", filepath.Base(strings.TrimSpace(string(out))), "loop/backing_file")
+	backing := filepath.Join("/sys/block", filepath.Base(loop), "loop/backing_file")
 	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
 		t.Errorf("got %s attached, want it detached", backing)
 	}

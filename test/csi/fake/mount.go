@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 func tool(name string, args ...string) (string, error) {
@@ -38,7 +40,7 @@ func (d *disks) attachLoop(id string) (string, error) {
 	if loop, err := d.loopOf(id); err != nil || loop != "" {
 		return loop, err
 	}
-	return tool("losetup", "--find", "--show", d.image(id))
+	return ownmounts.AttachLoop(d.image(id))
 }
 
 func (d *disks) detachLoop(id string) error {
