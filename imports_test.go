@@ -43,8 +43,8 @@ var pureMustNot = []string{
 // may always import those below itself.
 const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
-cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/machine internal/suggest kube/certs kube/pod
-cmd/nodelet/command: kube/pods kube/server systemd
+cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/kernel host/machine internal/suggest kube/certs
+cmd/nodelet/command: kube/node kube/pod kube/pods kube/server systemd
 agent: cri host/beneath internal/backoff internal/latest internal/loglevel internal/periodic kube/pod
 agent: kube/pods internal/trace
 agent/admission: agent/podstate kube/pod

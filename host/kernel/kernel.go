@@ -90,15 +90,16 @@ func (c Config) prepare(dir, swaps string) error {
 		apply(dir, c.Log)
 		return nil
 	}
-	if err := check(dir); err != nil {
+	if err := Check(dir); err != nil {
 		return fmt.Errorf("check the kernel's settings (set them in /etc/sysctl.d, or set protectKernelDefaults: false): %w",
 			err)
 	}
 	return nil
 }
 
-// check returns an error that names the settings in dir whose values are wrong; nil if there are none.
-func check(dir string) error {
+// Check returns an error that names the settings in dir, which is /proc/sys, whose values are wrong; nil if there are
+// none.
+func Check(dir string) error {
 	var wrong []error
 	for _, s := range settings() {
 		got, err := s.read(dir)

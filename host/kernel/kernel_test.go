@@ -32,7 +32,7 @@ func TestSettings(t *testing.T) {
 		"vm/overcommit_memory": "0", "vm/panic_on_oom": "0", "kernel/panic": "0", "kernel/panic_on_oops": "1",
 		"kernel/keys/root_maxkeys": "200", "kernel/keys/root_maxbytes": "20000",
 	})
-	err := check(dir)
+	err := Check(dir)
 	for _, want := range []string{"vm.overcommit_memory is 0, want 1", "kernel.panic is 0, want 10",
 		"kernel.keys.root_maxkeys is 200, want 1000000", "kernel.keys.root_maxbytes is 20000, want 25000000"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -47,7 +47,7 @@ func TestSettings(t *testing.T) {
 	}
 	var text bytes.Buffer
 	apply(dir, slog.New(slog.NewTextHandler(&text, nil)))
-	if err := check(dir); err == nil || !strings.Contains(err.Error(), "read kernel setting vm.panic_on_oom") ||
+	if err := Check(dir); err == nil || !strings.Contains(err.Error(), "read kernel setting vm.panic_on_oom") ||
 		strings.Contains(err.Error(), "want") {
 		t.Errorf("got %v, want an error about vm.panic_on_oom alone", err)
 	}

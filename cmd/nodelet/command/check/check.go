@@ -58,7 +58,7 @@ func (m *Machine) All(ctx context.Context) []Result {
 	var all []Result
 	for _, check := range []func(context.Context) []Result{
 		m.user, m.kernel, m.cgroups, m.runtime, m.network, m.tools, m.ports, m.limits, m.swap, m.clock, m.disk,
-		m.identity, m.cluster, m.files, m.manifests,
+		m.resources, m.identity, m.cluster, m.files, m.manifests,
 	} {
 		all = append(all, check(ctx)...)
 	}
@@ -107,8 +107,8 @@ func Command() *command.Command {
 		AgentFlags: true,
 		Short:      "check whether nodelet can run this node, and say how to solve each problem",
 		Long: `It checks the kernel, cgroups, the container runtime and its known vulnerabilities, the pod network, tools,
-ports, limits, swap, the clock, disks, certificates, manifests, and each setting that has no effect in nodelet. It
-changes nothing.
+ports, limits, swap, the clock, disks, reserved resources, certificates, manifests, and each setting that has no
+effect in nodelet. It changes nothing.
 
 It checks the configuration of the FLAGs; without FLAGs, that of the agent that systemd runs now; without an agent,
 the defaults.`,

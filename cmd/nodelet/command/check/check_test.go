@@ -148,6 +148,54 @@ func TestKernel(t *testing.T) {
 	}
 }
 
+// TestProtectedKernel checks that wrong settings of the kernel are a problem where the agent may not change them.
+func TestProtectedKernel(t *testing.T) {
+	files := map[string]string{"/proc/sys/kernel/osrelease": "6.1.0", "/proc/sys/vm/overcommit_memory": "0",
+		"/proc/sys/vm/panic_on_oom": "0", "/proc/sys/kernel/panic": "10", "/proc/sys/kernel/panic_on_oops": "1",
+		"/proc/sys/kernel/keys/root_maxkeys": "1000000", "/proc/sys/kernel/keys/root_maxbytes": "25000000"}
+	want(t, "changed by the agent", newMachine(t, files).kernel(t.Context()), "ok 6.1.0")
+	protected := newMachine(t, files, "--protect-kernel-defaults")
+	want(t, "wrong", protected.kernel(t.Context()), "ok 6.1.0", "problem kernel setting vm.overcommit_memory is 0, want 1")
+	files["/proc/sys/vm/overcommit_memory"] = "1"
+	want(t, "right", newMachine(t, files, "--protect-kernel-defaults").kernel(t.Context()), "ok 6.1.0")
+}
+
+// TestResources checks that what does not fit the machine, or the state of an earlier agent, is a problem before the
+// agent refuses to start.
+func TestResources(t *testing.T) {
+	files := map[string]string{
+		"/proc/meminfo":                          "MemTotal: 8388608 kB\n",
+		"/sys/devices/system/cpu/online":         "0-1\n",
+		"/sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 8388608 kB\n",
+		"/state/cpu_manager_state":               `{"policyName":"static","defaultCpuSet":"0-1","checksum":1}`,
+	}
+	for cpu := range 2 {
+		dir := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/", cpu)
+		files[dir+"core_id"], files[dir+"physical_package_id"] = strconv.Itoa(cpu), "0"
+		files[fmt.Sprintf("/sys/devices/system/node/node0/cpu%d/topology/core_id", cpu)] = strconv.Itoa(cpu)
+	}
+	const static = "--cpu-manager-policy=static --kube-reserved=cpu=1"
+	for flags, lines := range map[string][]string{
+		"":                           nil,
+		static:                       nil,
+		"--kube-reserved=memory=9Gi": {"problem kubeReserved, systemReserved and evictionHard keep "},
+		"--reserved-cpus=0,7":        {"problem reservedSystemCPUs: CPUs 7 are not online"},
+		static + " --cpu-manager-policy-options=fast=true": {"problem cpuManagerPolicyOptions: "},
+		"--topology-manager-policy=restricted --topology-manager-policy-options=fast=true": {
+			"problem topologyManagerPolicyOptions: unknown "},
+		"--memory-manager-policy=Static --kube-reserved=memory=1Gi --reserved-memory=0:memory=1Gi": {
+			"problem reservedMemory: the total amount "},
+		"--memory-manager-policy=Static --kube-reserved=memory=1Gi --reserved-memory=0:memory=1124Mi": nil,
+		"--root-dir=/state": {"problem could not restore state from checkpoint: "},
+	} {
+		m := newMachine(t, files, strings.Fields(flags)...)
+		want(t, flags, m.resources(t.Context()), lines...)
+		if _, err := os.Stat(m.path(config.DefaultRoot)); err == nil {
+			t.Errorf("%s: the root directory was created, want nothing changed", flags)
+		}
+	}
+}
+
 func TestCgroupsAndSwap(t *testing.T) {
 	v2 := map[string]string{
 		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/kernel"
 )
 
 func (m *Machine) path(p string) string { return filepath.Join(m.Root, p) }
@@ -51,7 +52,14 @@ func (m *Machine) kernel(context.Context) []Result {
 		return result("kernel", Problem, release+" is too old: nodelet needs 5.8 or later",
 			"upgrade the distribution, or install a newer kernel package of it")
 	}
-	return result("kernel", OK, release, "")
+	all := result("kernel", OK, release, "")
+	if m.Config.Kubelet.ProtectKernelDefaults {
+		if err := kernel.Check(m.path("/proc/sys")); err != nil {
+			all = append(all, result("kernel", Problem, strings.ReplaceAll(err.Error(), "\n", "; "),
+				"set them in /etc/sysctl.d, or set protectKernelDefaults: false")...)
+		}
+	}
+	return all
 }
 
 // controllers are those of cgroup v2 that pods need.

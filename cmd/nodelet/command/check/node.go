@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +17,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
@@ -23,6 +25,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images/provider"
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/kube/certs"
+	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -175,14 +178,7 @@ const minimumFree = 10
 func (m *Machine) disk(context.Context) []Result {
 	var all []Result
 	for _, dir := range []string{m.Config.Paths.Root, m.Config.Kubelet.PodLogsDir} {
-		existing := m.path(dir)
-		for existing != "/" && existing != "." {
-			if _, err := os.Stat(existing); err == nil {
-				break
-			}
-			existing = filepath.Dir(existing)
-		}
-		s, err := machine.ReadFileSystem(existing)
+		s, err := machine.ReadFileSystem(m.existing(dir))
 		if err != nil || s.Size == 0 {
 			continue
 		}
@@ -201,6 +197,18 @@ func (m *Machine) disk(context.Context) []Result {
 		return result("disk", OK, "enough space for volumes and logs", "")
 	}
 	return all
+}
+
+// existing returns the path of a directory of the machine, or of the nearest one above it that exists.
+func (m *Machine) existing(dir string) string {
+	path := m.path(dir)
+	for path != "/" && path != "." {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return path
 }
 
 // links finds the directories of volumes that are symbolic links out of the root directory. The agent reaches the files
@@ -312,6 +320,32 @@ func (m *Machine) files(context.Context) []Result {
 	}
 	return all
 }
+
+// resources computes what pods can have of the machine, as the agent does when it starts: with what is reserved, the
+// policies for CPUs and memory, and what an earlier agent has given to containers.
+func (m *Machine) resources(context.Context) []Result {
+	root := cmp.Or(m.Root, "/")
+	c := node.Settings(m.Config)
+	c.MachineRoot, c.RootDir = root, m.existing(c.RootDir)
+	n, err := node.New(c, nil, nil, nil)
+	if err == nil {
+		_, err = placement.Open(os.DirFS(root), placement.Config{
+			Root:        m.path(m.Config.Paths.Root),
+			Settings:    placement.SettingsOf(m.Config),
+			Reservation: n.Reservation(),
+			Metrics:     unmeasured{},
+		})
+	}
+	if err == nil || errors.Is(err, fs.ErrPermission) { // for that, user gives advice
+		return nil
+	}
+	return result("resources", Problem, err.Error(), "correct it: until then the agent does not start")
+}
+
+// unmeasured are metrics that nobody reads.
+type unmeasured struct{ placement.Metrics }
+
+func (unmeasured) CPUs(int, int, map[int]int) {}
 
 func (m *Machine) manifests(context.Context) []Result {
 	dir := m.Config.Kubelet.StaticPodPath
