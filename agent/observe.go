@@ -16,6 +16,9 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 	if err := w.observeRuntime(ctx); err != nil {
 		return podstate.Observed{}, err
 	}
+	if w.facts.logged == nil && podutil.IsStatic(w.order.Pod) {
+		w.readLogged()
+	}
 	o := podstate.Observed{
 		Now:        time.Now(),
 		Sandboxes:  w.facts.sandboxes,

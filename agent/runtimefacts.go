@@ -30,7 +30,7 @@ type runtimeFacts struct {
 	containers []podstate.Container
 	// instances are what was read once of each container, by ID; nil before the first look at what the runtime lists.
 	instances map[string]*instance
-	// logged is Observed.Logged.
+	// logged is Observed.Logged; nil if it has to be read.
 	logged map[string]uint32
 }
 

@@ -187,6 +187,7 @@ func (w *worker) take(o order) {
 	}
 	if o.Publish != nil && w.reported.published == "" && o.Publish.Status.StartTime != nil {
 		w.memory.Resume() // the mirror pod, which was not known before, shows what an earlier run of the agent has seen
+		w.facts.logged = nil
 	}
 	w.order = o
 	w.use()

@@ -13,8 +13,9 @@ type Observed struct {
 	// Sandboxes and Containers are all instances that the runtime has, in any order.
 	Sandboxes  []Sandbox
 	Containers []Container
-	// Logged is how many attempts of its containers a static pod had logs of when the agent began with it, by name. The
-	// runtime may have lost the instances, and the mirror pod may not be known yet. Nil for other pods.
+	// Logged is how many attempts of its containers a static pod had logs of when the agent began with it, or when its
+	// mirror pod came, by name. The runtime may have lost the instances, and a status may not show them. Nil for other
+	// pods.
 	Logged map[string]uint32
 	// VolumesOnDisk are the names of the volumes that have a directory below the pod's directory: those of the pod's
 	// volumes if this run of the agent has mounted them, else those of the directories. It is filled only if the pod

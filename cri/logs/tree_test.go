@@ -216,8 +216,10 @@ func TestAttempts(t *testing.T) {
 	}
 	check("two logs", "app", 2)
 	check("no directory", "other", 0)
-	for _, name := range []string{"7", "8.txt", "x9.log", "-9.log", "+9.log", " 9.log", "9_0.log", ".log", "4294967295.log",
-		"18446744073709551616.log", "1073741824.log"} {
+	for _, name := range []string{
+		"7", "8.txt", "x9.log", "-9.log", "+9.log", " 9.log", "9_0.log", ".log",
+		"1073741824.log", "4294967295.log", "18446744073709551616.log",
+	} {
 		w.put(w.log(name))
 	}
 	check("other names", "app", 2)
