@@ -35,7 +35,11 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 			Pod:      s.Pod,
 			Cgroup:   cgroups.Path(s.Pod),
 			Orphaned: s.Stop.Is(podstate.StopOrphaned),
+			Images:   map[string]string{},
 			Volumes:  volumes.Usage(s.Pod, s.Mounted),
+		}
+		for _, c := range s.Runtime.Containers {
+			p.Images[c.Id] = c.GetImage().GetImage()
 		}
 		if s.Status.StartTime != nil {
 			p.Started = s.Status.StartTime.Time

@@ -16,6 +16,8 @@ type identity struct {
 	name    string // from its labels; empty for a sandbox
 	image   string
 	created time.Time
+	// partly: the image is not known because the runtime gave no answer about it.
+	partly bool
 }
 
 // book caches the identities of running containers and sandboxes, so that the runtime is asked only about new ones.
@@ -26,7 +28,7 @@ type book struct {
 }
 
 // identify returns the identities of those of the IDs that the runtime knows. With an error it returns those that were
-// cached. It removes all other IDs from the cache.
+// cached. It removes all other IDs from the cache, and adds none that is known only partly.
 func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[string]identity, error) {
 	before := b.read()
 	kept, missing := make(map[string]identity, len(ids)), map[string]bool{}
@@ -37,18 +39,19 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 			missing[id] = true
 		}
 	}
-	var err error
+	all, err := kept, error(nil)
 	if len(missing) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 		defer cancel()
-		var found map[string]identity
-		found, err = askRuntime(ctx, r, missing) // without the lock: it may take long
-		maps.Copy(kept, found)
+		all, err = askRuntime(ctx, r, missing) // without the lock: it may take long
+		maps.Copy(all, kept)
+		kept = maps.Clone(all)
+		maps.DeleteFunc(kept, func(_ string, who identity) bool { return who.partly })
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known = kept
-	return kept, err
+	return all, err
 }
 
 func (b *book) read() map[string]identity {
@@ -60,23 +63,25 @@ func (b *book) read() map[string]identity {
 // askRuntime asks the runtime for the identities of the wanted IDs.
 func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[string]identity, error) {
 	sandboxes, containers, err := r.List(ctx)
-	if err != nil {
-		return nil, err
-	}
 	found := make(map[string]identity, len(wanted))
-	image := ""
+	if err != nil {
+		return found, err
+	}
+	image, failed := "", false
 	for _, s := range sandboxes {
 		if !wanted[s.Id] {
 			continue
 		}
-		if image == "" { // sandboxes created at about the same time have the same image
-			image, _ = r.SandboxImage(ctx, s.Id)
+		if image == "" && !failed { // sandboxes created at about the same time have the same image
+			image, err = r.SandboxImage(ctx, s.Id)
+			failed = err != nil
 		}
 		found[s.Id] = identity{
 			id:      s.Id,
 			sandbox: true,
 			image:   image,
 			created: time.Unix(0, s.CreatedAt),
+			partly:  failed,
 		}
 	}
 	for _, c := range containers {

@@ -43,6 +43,8 @@ type Pod struct {
 	Started time.Time
 	// Orphaned: no source knows the pod any more, so that another may have its name.
 	Orphaned bool
+	// Images has the images of the containers as the runtime names them, by container ID. It may name one by its digest.
+	Images map[string]string
 	// Volumes has the volumes that are separate file systems or devices, by their names in the spec.
 	Volumes map[string]Volume
 }
@@ -193,6 +195,9 @@ func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse 
 			who, ok := known[containerID(dir)]
 			if !ok {
 				continue
+			}
+			if image := pod.Images[who.id]; image != "" && !strings.HasPrefix(image, "sha256:") {
+				who.image = image
 			}
 			one := containerUse{identity: who, cgroup: path.Join(pod.Cgroup, dir)}
 			if d > None {

@@ -49,6 +49,8 @@ type fakeRuntime struct {
 	// silentFor are the UIDs of pods for whose containers it answers too late. late counts these calls.
 	silentFor []string
 	late      int
+	// imageErr is why the image of a sandbox is not known.
+	imageErr error
 	// more are containers besides those of the pod.
 	more []*runtimeapi.Container
 }
@@ -80,6 +82,9 @@ func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*ru
 }
 
 func (r *fakeRuntime) SandboxImage(context.Context, string) (string, error) {
+	if r.imageErr != nil {
+		return "", r.imageErr
+	}
 	return "example.com/pause:1", nil
 }
 
@@ -198,6 +203,7 @@ type world struct {
 	runtime *fakeRuntime
 	root    string
 	volumes map[string]Volume
+	images  map[string]string
 }
 
 func newWorld(t *testing.T, v2 bool) *world {
@@ -240,7 +246,13 @@ func newWorld(t *testing.T, v2 bool) *world {
 		PodsCgroup: "/kubepods",
 		Runtime:    w.runtime,
 		Pods: func(context.Context) ([]Pod, error) {
-			return []Pod{{Pod: pod, Cgroup: "/kubepods/pod1", Started: time.Unix(1e9, 0), Volumes: w.volumes}}, nil
+			return []Pod{{
+				Pod:     pod,
+				Cgroup:  "/kubepods/pod1",
+				Started: time.Unix(1e9, 0),
+				Images:  w.images,
+				Volumes: w.volumes,
+			}}, nil
 		},
 		RootDir: w.root,
 		PodsDir: filepath.Join(w.root, "pods"),
