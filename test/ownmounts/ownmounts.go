@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Privileged is the environment variable that turns the skips of Main and Loop into failures, for machines that must run
-// every test.
+// Privileged is the environment variable that turns the skips of Main and Loop into failures, for machines that must
+// run every test.
 const Privileged = "NODELET_TEST_PRIVILEGED"
 
 // inside is set for the tests in the namespace.
