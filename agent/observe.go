@@ -59,9 +59,6 @@ func (w *worker) observeRuntime(ctx context.Context) error {
 	if first && len(w.facts.containers) > 0 && w.order.Stop == nil {
 		w.cfg.Objects(w.order.Pod).Prime(w.order.Pod)
 	}
-	if first && podutil.IsStatic(w.order.Pod) {
-		w.readLogged()
-	}
 	w.memory.See(w.facts.containers)
 	return nil
 }
