@@ -1,7 +1,8 @@
-// Package flight shares work among those who ask for the same at the same time, as long as one of them waits for it.
+// Package flight shares work among callers that ask for the same at the same time. Unlike singleflight, it cancels the
+// work when no caller waits for it any more.
 //
-// It never decides what is the same: packages call it whose work is expensive and in vain when nobody waits for it any
-// more. A crash leaves nothing behind.
+// It owns the work under way, and never decides what is the same. cri/images and its providers call it, for pulls and
+// for programs that would only waste time then. A crash leaves nothing behind.
 package flight
 
 import (

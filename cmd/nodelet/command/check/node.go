@@ -342,7 +342,7 @@ func (m *Machine) resources(context.Context) []Result {
 	return result("resources", Problem, err.Error(), "correct it: until then the agent does not start")
 }
 
-// unmeasured are metrics that nobody reads.
+// unmeasured are metrics that are not exported.
 type unmeasured struct{ placement.Metrics }
 
 func (unmeasured) CPUs(int, int, map[int]int) {}
