@@ -28,6 +28,9 @@ const defaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 // defaultNetworkSpace is the namespace of a default network if the annotation has none, as with Multus.
 const defaultNetworkSpace = "kube-system"
 
+// sharedSpaces are the namespaces whose networks all pods may select. With namespaceIsolation, Multus allows them too.
+var sharedSpaces = []string{"default", defaultNetworkSpace}
+
 // firstInterface is the interface of a pod in its first network.
 const firstInterface = "eth0"
 
@@ -40,16 +43,17 @@ type Selection struct {
 	Name      string `json:"name"`
 	IfName    string `json:"interface"`
 	// Capability arguments, for plugins that declare them.
-	MAC            string           `json:"mac"`
-	IPs            []string         `json:"ips"`
-	InfinibandGUID string           `json:"infiniband-guid"`
-	PortMappings   []map[string]any `json:"portMappings"`
-	Bandwidth      map[string]any   `json:"bandwidth"`
-	DeviceID       string           `json:"deviceID"`
-	CNIArgs        map[string]any   `json:"cni-args"`
+	MAC            string         `json:"mac"`
+	IPs            []string       `json:"ips"`
+	InfinibandGUID string         `json:"infiniband-guid"`
+	Bandwidth      map[string]any `json:"bandwidth"`
+	DeviceID       string         `json:"deviceID"`
+	CNIArgs        map[string]any `json:"cni-args"`
 	// DefaultRoute moves the pod's default route to this network. It is refused, because CHECK of the plugins would
 	// fail.
 	DefaultRoute []string `json:"default-route"`
+	// PortMappings asks for ports of the node. It is refused: neither the scheduler nor Pod Security looks at it.
+	PortMappings []any `json:"portMappings"`
 }
 
 // label names the network as users do.
@@ -66,7 +70,7 @@ func isObjectName(name string) bool { return len(name) <= 253 && objectName.Matc
 func parseSelections(text, namespace string) ([]Selection, error) {
 	all, err := readSelections(text)
 	if err == nil {
-		err = complete(all, namespace)
+		err = complete(all, namespace, namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", networksAnnotation, err)
@@ -75,8 +79,8 @@ func parseSelections(text, namespace string) ([]Selection, error) {
 }
 
 // parseDefaultNetwork parses the annotation defaultNetworkAnnotation: one network, in the form of parseSelections. It
-// returns nil for an empty text.
-func parseDefaultNetwork(text string) (*Selection, error) {
+// returns nil for an empty text. namespace is that of the pod.
+func parseDefaultNetwork(text, namespace string) (*Selection, error) {
 	all, err := readSelections(text)
 	if err == nil && len(all) > 1 {
 		err = fmt.Errorf("got %d networks, want one", len(all))
@@ -86,7 +90,7 @@ func parseDefaultNetwork(text string) (*Selection, error) {
 	}
 	if err == nil && len(all) == 1 {
 		all[0].IfName = ""
-		err = complete(all, defaultNetworkSpace)
+		err = complete(all, defaultNetworkSpace, namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", defaultNetworkAnnotation, err)
@@ -135,19 +139,23 @@ func parseName(text string) Selection {
 	return s
 }
 
-// complete sets defaults and checks the rest.
-func complete(all []Selection, namespace string) error {
+// complete sets defaults and checks the rest. unnamed is the namespace of a network without one, own that of the pod.
+func complete(all []Selection, unnamed, own string) error {
 	taken := map[string]bool{"lo": true, firstInterface: true}
 	for i := range all {
 		s := &all[i]
 		if s.Namespace == "" {
-			s.Namespace = namespace
+			s.Namespace = unnamed
 		}
 		if s.IfName == "" {
 			s.IfName = fmt.Sprintf("net%d", i+1)
 		}
 		if !isObjectName(s.Namespace) || !isObjectName(s.Name) {
 			return fmt.Errorf("%q is not a valid network; want [NAMESPACE/]NAME[@INTERFACE]", s.label())
+		}
+		if s.Namespace != own && !slices.Contains(sharedSpaces, s.Namespace) {
+			return fmt.Errorf("network %s: the pod may select only networks of its own namespace %s, and of %s",
+				s.label(), own, strings.Join(sharedSpaces, " and "))
 		}
 		if taken[s.IfName] {
 			return fmt.Errorf("interface %q of network %s is already used", s.IfName, s.label())
@@ -165,6 +173,9 @@ func (s *Selection) check() error {
 	if len(s.DefaultRoute) > 0 {
 		return errors.New("default-route is not supported; add a route to the configuration of the network, " +
 			"or make it the default network of the pod with the annotation " + defaultNetworkAnnotation)
+	}
+	if len(s.PortMappings) > 0 {
+		return errors.New("portMappings is not allowed; set hostPort in the ports of the pod's containers")
 	}
 	if e := utils.ValidateInterfaceName(s.IfName); e != nil {
 		return fmt.Errorf("interface %q: %s", s.IfName, e.Details)
@@ -200,7 +211,6 @@ func (s *Selection) capabilities() map[string]any {
 		"mac":            s.MAC,
 		"ips":            s.IPs,
 		"infinibandGUID": s.InfinibandGUID,
-		"portMappings":   s.PortMappings,
 		"bandwidth":      s.Bandwidth,
 		"deviceID":       s.DeviceID,
 	}

@@ -46,13 +46,15 @@ func TestParseNetwork(t *testing.T) {
 
 func TestParseSelections(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "",
-		"blue":                   "home/blue@net1",
-		" blue , far/green@eth1": "home/blue@net1 far/green@eth1",
-		"blue,blue":              "home/blue@net1 home/blue@net2",
-		`[{"name":"blue"}]`:      "home/blue@net1",
-		`[{"name":"blue","namespace":"far","interface":"x","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7"],
-			"infiniband-guid":"g"}]`: "far/blue@x",
+		"":                           "",
+		"blue":                       "home/blue@net1",
+		" blue , default/green@eth1": "home/blue@net1 default/green@eth1",
+		"kube-system/blue":           "kube-system/blue@net1",
+		"blue,far/green":             "!network far/green: the pod may select only networks of its own namespace home",
+		"blue,blue":                  "home/blue@net1 home/blue@net2",
+		`[{"name":"blue"}]`:          "home/blue@net1",
+		`[{"name":"blue","namespace":"default","interface":"x","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7"],
+			"infiniband-guid":"g"}]`: "default/blue@x",
 		"blue,":                       "!is not a valid network",
 		"Blue":                        "!is not a valid network",
 		"../blue":                     "!is not a valid network",
@@ -65,12 +67,13 @@ func TestParseSelections(t *testing.T) {
 		`[{"name":"blue"}] x`:         "!after the list",
 		`{"name":"blue"}`:             "!is not a valid network",
 		`[{"name":7}]`:                "!not a list",
-		`[{"name":"b","default-route":["10.0.0.1"]}]`: "!network home/b: default-route is not supported",
-		`[{"name":"b","mac":"blue"}]`:                 `!network home/b: mac "blue"`,
-		`[{"name":"b","ips":["10.0.0.1","10.0.0"]}]`:  `!network home/b: ips: "10.0.0"`,
-		strings.Repeat("a,", 40) + "a":                "!limit is 32",
-		strings.Repeat("a", 253):                      "home/" + strings.Repeat("a", 253) + "@net1",
-		strings.Repeat("a", 254):                      "!is not a valid network",
+		`[{"name":"b","default-route":["10.0.0.1"]}]`:    "!network home/b: default-route is not supported",
+		`[{"name":"b","portMappings":[{"hostPort":1}]}]`: "!network home/b: portMappings is not allowed",
+		`[{"name":"b","mac":"blue"}]`:                    `!network home/b: mac "blue"`,
+		`[{"name":"b","ips":["10.0.0.1","10.0.0"]}]`:     `!network home/b: ips: "10.0.0"`,
+		strings.Repeat("a,", 40) + "a":                   "!limit is 32",
+		strings.Repeat("a", 253):                         "home/" + strings.Repeat("a", 253) + "@net1",
+		strings.Repeat("a", 254):                         "!is not a valid network",
 	} {
 		all, err := parseSelections(text, "home")
 		var got []string
@@ -86,14 +89,13 @@ func TestParseSelections(t *testing.T) {
 		}
 	}
 	all, err := parseSelections(`[{"name":"b","mac":"0a:58:0a:00:00:07","ips":["10.0.0.7/24","fd00::7"],
-		"infiniband-guid":"g","bandwidth":{"ingressRate":1},
-		"portMappings":[{"hostPort":1}],"deviceID":"d"}]`, "home")
+		"infiniband-guid":"g","bandwidth":{"ingressRate":1},"portMappings":[],"deviceID":"d"}]`, "home")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := all[0].capabilities(); len(c) != 6 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" ||
+	if c := all[0].capabilities(); len(c) != 5 || c["infinibandGUID"] != "g" || c["mac"] != "0a:58:0a:00:00:07" ||
 		c["deviceID"] != "d" {
-		t.Errorf("capabilities: got %v, want all six", c)
+		t.Errorf("capabilities: got %v, want all five", c)
 	}
 }
 
@@ -101,7 +103,10 @@ func TestParseDefaultNetwork(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "",
 		" blue ":                                "kube-system/blue",
-		"far/blue@eth0":                         "far/blue",
+		"default/blue@eth0":                     "default/blue",
+		"home/blue":                             "home/blue",
+		"far/blue":                              "!network far/blue: the pod may select only networks",
+		`[{"name":"b","portMappings":[{}]}]`:    "!network kube-system/b: portMappings is not allowed",
 		`[{"name":"blue","ips":["10.0.0.7"]}]`:  "kube-system/blue",
 		"blue,green":                            "!got 2 networks",
 		"blue@net1":                             "!must be eth0",
@@ -109,7 +114,7 @@ func TestParseDefaultNetwork(t *testing.T) {
 		`[{"name":"b","default-route":["::"]}]`: "!default-route is not supported",
 		`[{"name":"blue","colour":"of the sky"}]`: "!not a list",
 	} {
-		s, err := parseDefaultNetwork(text)
+		s, err := parseDefaultNetwork(text, "home")
 		if bad, ok := strings.CutPrefix(want, "!"); ok {
 			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), defaultNetworkAnnotation) {
 				t.Errorf("%q: got %v, %v, want an error with %q", text, s, err, bad)

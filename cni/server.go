@@ -239,7 +239,7 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 func (s *Server) wanted(ctx context.Context, r *shim.Request, in *input, pod Pod) ([]Wanted, error) {
 	annotations, _ := in.RuntimeConfig[podAnnotations].(map[string]any)
 	text, _ := annotations[defaultNetworkAnnotation].(string)
-	instead, err := parseDefaultNetwork(text)
+	instead, err := parseDefaultNetwork(text, pod.Namespace)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}

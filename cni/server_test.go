@@ -372,8 +372,8 @@ func TestAdditionalNetworks(t *testing.T) {
 	s := newService(t)
 	s.plugin("other", strings.ReplaceAll(answer, "10.9.0", "10.8.0"))
 	s.more["space/blue"] = s.network(`{"cniVersion":"1.0.0","name":"blue-net","type":"other"}`)
-	s.more["far/green"] = s.network(`{"cniVersion":"1.0.0","name":"green-net","type":"other"}`)
-	if _, err := s.call("ADD", "s1", annotated("blue, far/green@eth7")); err != nil {
+	s.more["default/green"] = s.network(`{"cniVersion":"1.0.0","name":"green-net","type":"other"}`)
+	if _, err := s.call("ADD", "s1", annotated("blue, default/green@eth7")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.call("DEL", "s1", nil); err != nil {
@@ -400,7 +400,7 @@ func TestAdditionalNetworks(t *testing.T) {
 	}
 	if len(all) != 3 || all[0].Name != "net" || !all[0].Default || all[0].IPs[0] != "10.9.0.2" ||
 		all[1].Name != "space/blue" || all[1].Default || all[1].Interface != "net1" || all[1].IPs[0] != "10.8.0.2" ||
-		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "far/green" ||
+		all[1].MAC != "0a:00:00:00:00:01" || all[1].Gateway[0] != "10.8.0.1" || all[2].Name != "default/green" ||
 		all[2].Interface != "eth7" {
 		t.Errorf("status annotation: want three networks, got\n%s", text)
 	}
