@@ -13,8 +13,8 @@ import (
 type allocation struct {
 	Generation int64                                  `json:"generation"`
 	Containers map[string]corev1.ResourceRequirements `json:"containers"`
-	// Pod are the resources of the pod as a whole (KEP-2837); nil if it has none.
-	Pod *corev1.ResourceRequirements `json:"pod,omitempty"`
+	// Pod are the resources of the pod as a whole (KEP-2837); empty if it has none.
+	Pod corev1.ResourceRequirements `json:"pod,omitzero"`
 }
 
 // desiredResources returns what the spec of a pod asks for.
@@ -24,8 +24,7 @@ func desiredResources(pod *corev1.Pod) *allocation {
 		a.Containers[c.Name] = only(c.Resources)
 	}
 	if r := pod.Spec.Resources; r != nil {
-		all := only(*r)
-		a.Pod = &all
+		a.Pod = only(*r)
 	}
 	return a
 }
@@ -46,7 +45,7 @@ func allocationOf(pod *corev1.Pod) *allocation {
 			}
 		}
 	}
-	if shown := pod.Status.Resources; a.Pod != nil && shown != nil {
+	if shown := pod.Status.Resources; shown != nil {
 		for name := range a.Pod.Requests {
 			a.Pod.Requests[name] = shown.Requests[name]
 		}
@@ -92,8 +91,8 @@ func (a *allocation) apply(pod *corev1.Pod) *corev1.Pod {
 			changed.Resources = merged(c.Resources, has)
 		}
 	}
-	if r := pod.Spec.Resources; r != nil && a.Pod != nil && !podutil.SameResources(*a.Pod, *r) {
-		all := merged(*r, *a.Pod)
+	if r := pod.Spec.Resources; r != nil && !podutil.SameResources(a.Pod, *r) {
+		all := merged(*r, a.Pod)
 		own().Resources = &all
 	}
 	return out

@@ -31,6 +31,11 @@ func (w *world) resize(pod *corev1.Pod, cpu, memory string) {
 
 // setResources changes the resources in the spec of the pod, and sends it to the agent.
 func (w *world) setResources(pod *corev1.Pod, cpu, memory string) {
+	w.changeSpec(pod, wants(cpu, memory))
+}
+
+// changeSpec changes the spec of the pod, and sends it to the agent.
+func (w *world) changeSpec(pod *corev1.Pod, change func(*corev1.Pod)) {
 	w.change(func(set *pods.Set) {
 		next := set.Pods[pod.UID].DeepCopy()
 		if w.agent != nil {
@@ -39,7 +44,7 @@ func (w *world) setResources(pod *corev1.Pod, cpu, memory string) {
 			}
 		}
 		next.Generation++
-		wants(cpu, memory)(next)
+		change(next)
 		set.Pods[pod.UID] = next
 	})
 }
@@ -231,6 +236,31 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 			w.sleep(time.Minute)
 			w.checkSize(b, 1000, "1Gi", fmt.Sprintf("PodResizePending Deferred %d", i+2))
 			w.end()
+		}
+	})
+}
+
+// TestPodResourcesAreAdded checks that resources of the pod as a whole, where it had none, go through admission.
+func TestPodResourcesAreAdded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("2", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a, b)
+		w.sleep(time.Second)
+		add := func(cpu string) {
+			w.changeSpec(b, func(next *corev1.Pod) {
+				next.Spec.Resources = &apiPod("", wants(cpu, "1Gi")).Spec.Containers[0].Resources
+			})
+			w.sleep(time.Second)
+		}
+		add("3")
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		w.restart()
+		w.sleep(time.Minute)
+		w.checkSize(b, 1000, "1Gi", "PodResizePending Deferred 2")
+		add("2")
+		w.checkSize(b, 1000, "1Gi")
+		if got := w.status(b).Resources.Requests.Cpu().MilliValue(); got != 2000 {
+			t.Errorf("the pod holds %dm CPU, want 2000m", got)
 		}
 	})
 }
