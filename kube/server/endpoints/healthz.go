@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/internal/listener"
+	"github.com/nodelet/nodelet/kube/server"
 )
 
 // ServeHealthz serves healthz at the address, without TLS, until ctx ends. While the port cannot be opened, because
@@ -17,21 +18,26 @@ func ServeHealthz(ctx context.Context, addr netip.AddrPort, healthz http.Handler
 	if addr.Port() == 0 {
 		return
 	}
+	serveHealthz(ctx, func() (net.Listener, error) { return net.Listen("tcp", addr.String()) }, healthz,
+		func(err error, retryIn time.Duration) {
+			log.Error("cannot serve healthz; set healthzPort to a free port, or to 0",
+				"addr", addr, "err", err, "retryIn", retryIn)
+		})
+}
+
+func serveHealthz(ctx context.Context, open func() (net.Listener, error), healthz http.Handler,
+	failed func(error, time.Duration)) {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", healthz)
 	mux.Handle("/healthz/", healthz)
-	server := &http.Server{
-		Addr:              addr.String(),
-		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout:      10 * time.Second,
-		MaxHeaderBytes:    8 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+	s := &http.Server{
+		Handler:        mux,
+		ReadTimeout:    5 * time.Second,
+		WriteTimeout:   10 * time.Second,
+		IdleTimeout:    90 * time.Second,
+		MaxHeaderBytes: 8 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	listener.Serve(ctx, func() (net.Listener, error) { return net.Listen("tcp", server.Addr) }, server.Serve,
-		func(err error, retryIn time.Duration) {
-			log.Error("cannot serve healthz; set healthzPort to a free port, or to 0",
-				"addr", server.Addr, "err", err, "retryIn", retryIn)
-		})
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	listener.Serve(ctx, open, server.Bounded(s), failed)
 }
