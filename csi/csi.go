@@ -39,6 +39,8 @@ type Config struct {
 	Limits func(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
 	// Gone receives the name of a driver that has unregistered. It may block.
 	Gone func(ctx context.Context, driver string)
+	// Called receives each call to a CSI driver. Nil: it is not called.
+	Called func(driver, method string, took time.Duration, err error)
 	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the
 	// newest. Nil: it is not called.
 	Changed func()
@@ -69,6 +71,9 @@ func New(cfg Config) (*CSI, error) {
 	}
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = callTimeout
+	}
+	if cfg.Called == nil {
+		cfg.Called = func(string, string, time.Duration, error) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
@@ -129,6 +134,12 @@ func (c *CSI) InUse() []corev1.UniqueVolumeName { return c.records.inUse() }
 
 // Pods returns the pods that have a use, including those that no longer exist.
 func (c *CSI) Pods() []types.UID { return c.records.pods() }
+
+// Driver returns the driver of a pod's volume, by a name that Used returned; empty if there is no such volume.
+func (c *CSI) Driver(pod types.UID, name string) string {
+	k, _ := c.records.find(pod, name)
+	return k.driver
+}
 
 // Used returns the names of the volumes that a pod uses, sorted.
 func (c *CSI) Used(pod types.UID) []string { return c.records.used(pod) }

@@ -34,6 +34,7 @@ type driver struct {
 	can     map[csipb.NodeServiceCapability_RPC_Type]bool
 	info    DriverInfo
 	timeout time.Duration // not for an in-tree driver
+	called  func(driver, method string, took time.Duration, err error)
 	calls   sync.WaitGroup
 	// exceeded asks for a refresh of its limits; stop ends that. Not for an in-tree driver.
 	exceeded latest.Signal
@@ -41,7 +42,7 @@ type driver struct {
 }
 
 // connect connects to a driver and reads its capabilities.
-func connect(ctx context.Context, name, endpoint string, timeout time.Duration) (*driver, error) {
+func connect(ctx context.Context, name, endpoint string, cfg *Config) (*driver, error) {
 	conn, err := plugins.Dial(endpoint)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,8 @@ func connect(ctx context.Context, name, endpoint string, timeout time.Duration) 
 		name:     name,
 		conn:     conn,
 		node:     csipb.NewNodeClient(conn),
-		timeout:  timeout,
+		timeout:  cfg.CallTimeout,
+		called:   cfg.Called,
 		can:      map[csipb.NodeServiceCapability_RPC_Type]bool{},
 		exceeded: latest.NewSignal(),
 	}
@@ -101,7 +103,9 @@ func call[Req, Resp any](ctx context.Context, d *driver, verb string,
 	defer cancel()
 	began := time.Now()
 	resp, err := do(bound, r, opts...)
-	late := time.Since(began) >= d.timeout-d.timeout/10 // the driver's deadline may be a little earlier
+	took := time.Since(began)
+	d.called(d.name, verb, took, err)
+	late := took >= d.timeout-d.timeout/10 // the driver's deadline may be a little earlier
 	switch {
 	case err == nil:
 		return resp, nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,6 +48,7 @@ type world struct {
 	mu      sync.Mutex
 	infos   []csi.DriverInfo
 	gone    []string
+	called  []string
 	refuse  error // what Registered answers
 	changed chan struct{}
 	// period is how often drivers are asked for their limits; periodChanged is closed when that changes.
@@ -126,6 +128,11 @@ func (w *world) begin() {
 		Gone:    func(_ context.Context, name string) { w.mu.Lock(); w.gone = append(w.gone, name); w.mu.Unlock() },
 		Wake:    w.Wake,
 		Changed: func() { w.changed <- struct{}{} },
+		Called: func(driver, method string, _ time.Duration, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.called = append(w.called, fmt.Sprintf("%s of %s: %s", method, driver, status.Code(err)))
+		},
 	})
 	if err != nil {
 		w.T.Fatal(err)

@@ -23,7 +23,7 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 		return nil, fmt.Errorf("CSI driver %s supports versions %q of the CSI specification; 1.x is needed",
 			p.Name, p.Versions)
 	}
-	d, err := connect(ctx, p.Name, p.Endpoint, c.cfg.CallTimeout)
+	d, err := connect(ctx, p.Name, p.Endpoint, &c.cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,34 @@ func TestRegistration(t *testing.T) {
 	w.Until("the driver is registered again", func() bool { return len(w.csi.Drivers()) == 1 })
 }
 
+// TestCalled checks that each call to a driver is passed on with its result, for metrics.
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	v := w.volume("a")
+	w.fail("NodePublishVolume", "ResourceExhausted", 1)
+	if _, err := w.csi.Publish(t.Context(), "pod-1", v); err == nil {
+		t.Error("got no error, want that of the driver")
+	}
+	w.publish("pod-1", v)
+	if driver := w.csi.Driver("pod-1", v.Name); driver != driverName {
+		t.Errorf("driver of the volume: got %q, want %q", driver, driverName)
+	}
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var want []string
+	for _, call := range []string{"NodeGetCapabilities OK", "NodeGetInfo OK", "NodeStageVolume OK",
+		"NodePublishVolume ResourceExhausted", "NodePublishVolume OK", "NodeUnpublishVolume OK", "NodeUnstageVolume OK"} {
+		method, code, _ := strings.Cut(call, " ")
+		want = append(want, method+" of "+driverName+": "+code)
+	}
+	if !slices.Equal(w.called, want) {
+		t.Errorf("got the calls %q, want %q", w.called, want)
+	}
+}
+
 // TestDriverMoves checks that a driver which registers at another socket, while the old one goes, stays reported.
 func TestDriverMoves(t *testing.T) {
 	t.Parallel()

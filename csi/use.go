@@ -17,7 +17,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	}
 	id := useID(pod, v.Name)
 	if rec := c.records.get(v.key()); rec != nil && rec.Uses[id] != nil {
-		return c.setAttached(v)
+		return c.records.setAttached(v)
 	}
 	lock, err := c.calls.lock(ctx, v.key())
 	if err != nil {
@@ -51,11 +51,11 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 
 // setAttached updates whether a volume in use has to be attached, and by what name: its CSIDriver may have been
 // replaced, and the controller manager detaches nothing that is in volumesInUse.
-func (c *CSI) setAttached(v *Volume) error {
-	if rec := c.records.get(v.key()); rec.Attachable == v.Attachable && rec.named(v) {
+func (s *store) setAttached(v *Volume) error {
+	if rec := s.get(v.key()); rec.Attachable == v.Attachable && rec.named(v) {
 		return nil
 	}
-	return c.records.update(v.key(), surviveCrash, func(r *record) {
+	return s.update(v.key(), surviveCrash, func(r *record) {
 		r.Attachable = v.Attachable
 		r.name(v)
 	})

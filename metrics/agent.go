@@ -49,6 +49,7 @@ type Agent struct {
 	Cgroups     *Vec[*Histogram]
 	ImagePull   *Vec[*Histogram] // by image_size_in_bytes, see ImageSize
 	Storage     *Vec[*Histogram] // by migrated, operation_name, status, volume_plugin
+	CSI         *Vec[*Histogram] // by driver_name, grpc_status_code, method_name, migrated
 	Evictions   *Vec[*Counter]   // by eviction_signal
 	Preemptions *Vec[*Counter]   // by preemption_signal
 	SELinux     SELinux
@@ -111,6 +112,9 @@ func NewAgent(r *Registry, node string) *Agent {
 			"[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes"),
 		Storage: r.Histograms("storage_operation_duration_seconds",
 			"[BETA] Storage operation duration", storageBuckets, "migrated", "operation_name", "status", "volume_plugin"),
+		CSI: r.Histograms("csi_operations_seconds",
+			"[ALPHA] Container Storage Interface operation duration with gRPC error code status total", storageBuckets,
+			"driver_name", "grpc_status_code", "method_name", "migrated"),
 		Evictions: r.Counters("kubelet_evictions",
 			"[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal"),
 		Preemptions: r.Counters("kubelet_preemptions",

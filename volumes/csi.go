@@ -26,7 +26,7 @@ func (m *mounting) mountCSI(ctx context.Context, claim *storage.Claim, readOnly 
 			"(CSIDriver volumeLifecycleModes)", claim.PV.Name, s.Driver)
 	}
 	d := &driven{mounting: m, driver: driver, volume: persistentVolume(claim, driver, readOnly), pv: claim.PV}
-	d.prepare = d.prepareCSI
+	d.attach, d.prepare = d.attachCSI, d.prepareCSI
 	mounted, p, err := d.mount(ctx)
 	if err != nil {
 		return Mounted{}, err
@@ -64,21 +64,21 @@ func accessMode(pv *corev1.PersistentVolume) corev1.PersistentVolumeAccessMode {
 	return corev1.ReadWriteOnce
 }
 
-// prepareCSI records the use of the volume, waits until it is attached, and reads the secret for publishing it.
+// attachCSI waits until the volume is attached.
+func (d *driven) attachCSI(ctx context.Context) error {
+	v := d.volume
+	at, err := d.cfg.Cluster.Attached(ctx, d.Pod.UID, csi.UniqueName(v.Driver, v.Handle), v.Driver, v.Handle)
+	if err != nil {
+		d.limited(ctx, err)
+		return err
+	}
+	v.Attachment = csi.Attachment{UID: at.UID, Context: at.Context}
+	return nil
+}
+
+// prepareCSI reads the secret for publishing the volume.
 func (d *driven) prepareCSI(ctx context.Context) (err error) {
 	v, s := d.volume, d.pv.Spec.CSI
-	if v.Attachable {
-		if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
-			return err
-		}
-		name := csi.UniqueName(v.Driver, v.Handle)
-		at, err := d.cfg.Cluster.Attached(ctx, d.Pod.UID, name, v.Driver, v.Handle)
-		if err != nil {
-			d.limited(ctx, err)
-			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
-		}
-		v.Attachment = csi.Attachment{UID: at.UID, Context: at.Context}
-	}
 	v.Secrets.Stage = func(ctx context.Context) (map[string]string, error) { return d.secret(ctx, s.NodeStageSecretRef) }
 	v.Secrets.Publish, err = d.secret(ctx, s.NodePublishSecretRef)
 	return err

@@ -11,8 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -22,8 +24,9 @@ type driven struct {
 	driver *storagev1.CSIDriver
 	volume *csi.Volume
 	pv     *corev1.PersistentVolume // nil: a volume of the pod itself
-	// prepare waits for the attachment and reads the secrets for publishing. It is called if the driver has to be called.
-	prepare func(ctx context.Context) error
+	// attach waits for the attachment of a volume that needs one, and prepare reads the secrets for publishing. They are
+	// called if the driver has to be called.
+	attach, prepare func(ctx context.Context) error
 }
 
 // mount has the driver mount the volume, unless that is done.
@@ -66,19 +69,24 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, err error) {
 	v, spec := d.volume, d.driver.Spec
 	v.Republish = *spec.RequiresRepublish
+	if published && !v.Republish {
+		return d.callCSI(ctx, d.csi.Keep) // which does not call the driver
+	}
+	if v.Attachable {
+		if err := d.attached(ctx); err != nil {
+			return p, err
+		}
+	}
+	defer d.count(ctx, mountVolume, pluginname.OfDriver(v.Driver), time.Now(), &err)
+	if err := d.prepare(ctx); err != nil {
+		return p, err
+	}
 	v.PublishAttributes = map[string]string{}
 	if *spec.PodInfoOnMount {
 		v.PublishAttributes = podInfo(d.Pod, v.Ephemeral)
 	}
-	publish := d.csi.Keep // which does not call the driver
-	if v.Republish || !published {
-		publish = d.csi.Publish
-		if err := d.prepare(ctx); err != nil {
-			return p, err
-		}
-		if err := d.addTokens(ctx); err != nil {
-			return p, fmt.Errorf("volume %q: %w", v.Name, err)
-		}
+	if err := d.addTokens(ctx); err != nil {
+		return p, fmt.Errorf("volume %q: %w", v.Name, err)
 	}
 	if sc := d.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		v.FSGroup = sc.FSGroup
@@ -86,8 +94,26 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 			v.Prepare = d.own
 		}
 	}
+	return d.callCSI(ctx, d.csi.Publish)
+}
+
+// attached records the use of the volume, and waits until it is attached.
+func (d *driven) attached(ctx context.Context) (err error) {
+	if err := d.csi.Use(ctx, d.Pod.UID, d.volume); err != nil {
+		return err
+	}
+	defer d.count(ctx, waitForAttachment, pluginname.OfDriver(d.volume.Driver), time.Now(), &err)
+	if err := d.attach(ctx); err != nil {
+		return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", d.volume.Name, err)
+	}
+	return nil
+}
+
+// callCSI calls a method of csi with the volume, when few enough calls run.
+func (d *driven) callCSI(ctx context.Context,
+	call func(context.Context, types.UID, *csi.Volume) (csi.Published, error)) (p csi.Published, err error) {
 	err = d.Limit(ctx, func() (err error) {
-		p, err = publish(ctx, d.Pod.UID, v)
+		p, err = call(ctx, d.Pod.UID, d.volume)
 		return err
 	})
 	return p, err

@@ -55,7 +55,10 @@ func (m *mounting) mountISCSI(ctx context.Context, claim *storage.Claim, readOnl
 func (m *mounting) iscsi(
 	v *csi.Volume, pv *corev1.PersistentVolume, s *corev1.ISCSIVolumeSource, secret secretReader) *driven {
 	d := &driven{mounting: m, driver: iscsiDriver(), volume: v, pv: pv}
-	d.prepare = func(ctx context.Context) error { return d.prepareISCSI(ctx, s, secret) }
+	d.attach = func(ctx context.Context) error {
+		return m.cfg.Cluster.AttachedInTree(ctx, m.Pod.UID, v.Attachment.APIName)
+	}
+	d.prepare = func(context.Context) error { return d.prepareISCSI(s, secret) }
 	return d
 }
 
@@ -118,22 +121,15 @@ func iscsiDriver() *storagev1.CSIDriver {
 	}
 }
 
-// prepareISCSI records the use of the LUN, and waits until no other node has it.
-func (d *driven) prepareISCSI(ctx context.Context, s *corev1.ISCSIVolumeSource, secret secretReader) error {
-	v := d.volume
-	if err := d.csi.Use(ctx, d.Pod.UID, v); err != nil {
-		return err
-	}
-	if err := d.cfg.Cluster.AttachedInTree(ctx, d.Pod.UID, v.Attachment.APIName); err != nil {
-		return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
-	}
+// prepareISCSI has the LUN staged with its password, if it has one.
+func (d *driven) prepareISCSI(s *corev1.ISCSIVolumeSource, secret secretReader) error {
 	if !s.SessionCHAPAuth {
 		return nil
 	}
 	if s.SecretRef == nil {
 		return errors.New("chapAuthSession is set, but no secretRef")
 	}
-	v.Secrets.Stage = func(ctx context.Context) (map[string]string, error) { return secret(ctx, s.SecretRef.Name) }
+	d.volume.Secrets.Stage = func(ctx context.Context) (map[string]string, error) { return secret(ctx, s.SecretRef.Name) }
 	return nil
 }
 

@@ -70,7 +70,8 @@ func TestLimitExceeded(t *testing.T) {
 				volume:   persistentVolume(claim, driver, false),
 				pv:       claim.PV,
 			}
-			if err := d.prepareCSI(t.Context()); err == nil {
+			d.attach = d.attachCSI
+			if err := d.attached(t.Context()); err == nil {
 				t.Error("got no error, want one: the volume is not attached")
 			}
 			if got := len(given) == 1; got != test.want {

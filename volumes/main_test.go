@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { ownmounts.Main(m) }
 
-// newTestManager makes a Manager of which only Root, Cluster and SELinux matter. lun is the driver for LUNs.
+// newTestManager makes a Manager of which only Root, Cluster and Metrics matter. lun is the driver for LUNs.
 func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 	t.Helper()
 	pods, err := podfs.New(podfs.Config{Log: slog.New(slog.DiscardHandler), Root: cfg.Root})

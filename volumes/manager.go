@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,9 +41,8 @@ type Config struct {
 	Cluster Cluster
 	// Health asks CSI drivers for the condition of volumes in addition to their usage.
 	Health bool
-	// SELinux counts a volume. If applies is false, volumes of its access mode are not mounted with a label, and the
-	// result is a warning only. Nil: nothing is counted.
-	SELinux func(result SELinuxResult, driver, accessMode string, applies bool)
+	// Metrics counts what is done. Nil: nothing is counted.
+	Metrics Metrics
 	// Event and ClaimEvent record events about a pod and about a claim.
 	Event      func(pod *corev1.Pod, eventType, reason, message string)
 	ClaimEvent func(claim *corev1.PersistentVolumeClaim, eventType, reason, message string)
@@ -74,8 +74,8 @@ func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 	if cfg.Cluster == nil {
 		cfg.Cluster = noCluster{}
 	}
-	if cfg.SELinux == nil {
-		cfg.SELinux = func(SELinuxResult, string, string, bool) {}
+	if cfg.Metrics == nil {
+		cfg.Metrics = noMetrics{}
 	}
 	m := &Manager{cfg: cfg}
 	c, err := csi.New(csi.Config{
@@ -86,6 +86,7 @@ func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 		Health:   cfg.Health,
 		InTree:   []csi.InTreeDriver{inTree},
 		Changed:  func() { cfg.InUse(m.csi.InUse()) },
+		Called:   cfg.Metrics.CSICalled,
 		Registered: func(ctx context.Context, d csi.DriverInfo) error {
 			return cfg.Cluster.SetDriver(ctx, storage.NodeDriver(d))
 		},
@@ -131,14 +132,19 @@ func (m *Manager) List(pod types.UID) ([]OnDisk, error) {
 }
 
 // Unmount takes down a volume that List returned. The containers of the pod must have ended.
-func (m *Manager) Unmount(ctx context.Context, pod types.UID, v OnDisk) error {
+func (m *Manager) Unmount(ctx context.Context, pod types.UID, v OnDisk) (err error) {
+	plugin := v.Plugin
+	if driver := m.csi.Driver(pod, v.Name); byDriver(v) && driver != "" {
+		plugin = pluginname.OfDriver(driver)
+	}
+	defer m.count(ctx, "volume_unmount", plugin, time.Now(), &err)
 	if !byDriver(v) {
 		return m.cfg.Pods.Unmount(ctx, pod, v)
 	}
 	if err := m.cfg.Pods.UnmountSubpaths(ctx, pod, v.Name); err != nil {
 		return err
 	}
-	err := m.csi.Unpublish(ctx, pod, v.Name)
+	err = m.csi.Unpublish(ctx, pod, v.Name)
 	m.tokens.forget(pod) // it needs none any more
 	if err != nil || v.Plugin == pluginname.CSI {
 		return err

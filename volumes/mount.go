@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes/podfs"
@@ -48,8 +49,9 @@ type mounting struct {
 }
 
 // Mount mounts a volume, or refreshes its contents. Its errors are worded like the kubelet's FailedMount events.
-func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (Mounted, error) {
+func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (mounted Mounted, err error) {
 	if !External(r.Volume) {
+		defer m.count(ctx, mountVolume, pluginname.Of(r.Volume), time.Now(), &err)
 		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now}
 		return m.cfg.Pods.Mount(ctx, content, objects)
 	}
@@ -107,7 +109,11 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 }
 
 // mountPersistent mounts a PersistentVolume that no driver mounts.
-func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
+func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, readOnly bool) (
+	mounted Mounted, err error) {
+	if !m.Refresh {
+		defer m.count(ctx, mountVolume, pluginname.OfPersistent(claim.PV), time.Now(), &err)
+	}
 	p := podfs.Persistent{
 		Pod:      m.Pod,
 		PV:       claim.PV,
@@ -115,7 +121,7 @@ func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, re
 		Block:    claim.Block(),
 		Grow:     claim.Growth() != nil,
 	}
-	mounted, err := m.cfg.Pods.MountPersistent(ctx, p)
+	mounted, err = m.cfg.Pods.MountPersistent(ctx, p)
 	if err != nil || claim.PV.Spec.Local == nil {
 		return mounted, err
 	}

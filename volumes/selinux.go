@@ -52,7 +52,7 @@ func (d *driven) seLinuxLabel() (string, error) {
 	}
 	applies := d.SELinux.EveryMode || podfs.OnePod(d.pv)
 	if err != nil {
-		d.cfg.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
+		d.cfg.Metrics.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
 	}
 	switch {
 	case !applies:
@@ -69,9 +69,9 @@ func (d *driven) seLinuxLabel() (string, error) {
 func (d *driven) countSELinux(p csi.Published, err error) {
 	switch conflict := (*csi.LabelError)(nil); {
 	case errors.As(err, &conflict):
-		d.cfg.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
+		d.cfg.Metrics.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
 	case p.Changed && p.Labelled:
-		d.cfg.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
+		d.cfg.Metrics.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
 	}
 }
 

@@ -34,6 +34,7 @@ const (
 
 // verdicts hears what is counted of SELinux labels.
 type verdicts struct {
+	noMetrics
 	heard []string
 }
 
@@ -129,7 +130,7 @@ func TestSELinuxLabel(t *testing.T) {
 	} {
 		ear := &verdicts{}
 		m := &mounting{
-			Manager: &Manager{cfg: Config{SELinux: ear.SELinux}},
+			Manager: &Manager{cfg: Config{Metrics: ear}},
 			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&c.node, c.pod)},
 		}
 		got, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinuxLabel()
@@ -183,7 +184,7 @@ func TestSELinuxMount(t *testing.T) {
 	t.Cleanup(driver.Close)
 	heard := &verdicts{}
 	cluster := &oneVolume{driver: labelDriver("d", true)}
-	manager := newTestManager(t, Config{Root: dir, SELinux: heard.SELinux, Cluster: cluster}, nil)
+	manager := newTestManager(t, Config{Root: dir, Metrics: heard, Cluster: cluster}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	registry := plugins.New(plugins.Config{
 		Root:     dir,

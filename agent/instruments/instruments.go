@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -76,10 +77,6 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 		a.Cgroups.With("create").Took(took)
 	case podstate.RemoveCgroup:
 		a.Cgroups.With("destroy").Took(took)
-	case podstate.Mount:
-		a.Storage.With("false", "volume_mount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
-	case podstate.Unmount:
-		a.Storage.With("false", "volume_unmount", outcomeOf(p), plugin(pod, s.Volume)).Took(took)
 	case podstate.CreateSandbox:
 		a.StartedPods.Inc()
 		if podutil.HasUserNamespace(&pod.Spec) {
@@ -140,20 +137,6 @@ func resultOf(p *podstate.Problem) string {
 		return "failure"
 	}
 	return "success"
-}
-
-func outcomeOf(p *podstate.Problem) string {
-	if p != nil {
-		return "fail-unknown"
-	}
-	return "success"
-}
-
-func plugin(pod *corev1.Pod, volume string) string {
-	if v := podutil.Volume(&pod.Spec, volume); v != nil {
-		return pluginname.Of(v)
-	}
-	return pluginname.CSI // a volume that is known only from the disk has the name of its PersistentVolume
 }
 
 func containerType(pod *corev1.Pod, name string) string {
@@ -232,7 +215,24 @@ func (m *Metrics) Rejected(reason string) { m.agent.Admission.With(rejection(rea
 // Preempted implements agent.Metrics.
 func (m *Metrics) Preempted(resource string) { m.agent.Preemptions.With(resource).Inc() }
 
-// SELinux counts a volume for volumes.Config.
+// migrated is the label for volumes of in-tree kinds that CSI drivers have replaced, which are counted as the driver's.
+const migrated = "false"
+
+// VolumeOperation implements volumes.Metrics.
+func (m *Metrics) VolumeOperation(name, plugin string, took time.Duration, err error) {
+	result := "success"
+	if err != nil {
+		result = "fail-unknown"
+	}
+	m.agent.Storage.With(migrated, name, result, plugin).Took(took)
+}
+
+// CSICalled implements volumes.Metrics.
+func (m *Metrics) CSICalled(driver, method string, took time.Duration, err error) {
+	m.agent.CSI.With(driver, status.Code(err).String(), "/csi.v1.Node/"+method, migrated).Took(took)
+}
+
+// SELinux implements volumes.Metrics.
 func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode string, applies bool) {
 	s, plugin := m.agent.SELinux, driver
 	if driver != pluginname.ISCSI {

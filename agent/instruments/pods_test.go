@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -77,6 +79,10 @@ func TestMetrics(t *testing.T) {
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
 	}
 	m.Step(pod, podstate.StartContainer{Name: "app"}, time.Second, nil)
+	m.VolumeOperation("volume_mount", "kubernetes.io/csi:d", time.Second, nil)
+	m.VolumeOperation("volume_mount", "kubernetes.io/csi:d", time.Second, errors.New("away"))
+	m.CSICalled("d", "NodeStageVolume", time.Second, nil)
+	m.CSICalled("d", "NodeStageVolume", time.Second, status.Error(codes.Aborted, "busy"))
 	m.Relisted(time.Unix(1000, 0), time.Second, nil)
 	m.Relisted(time.Unix(1060, 0), time.Second, errors.New("away"))
 	w := httptest.NewRecorder()
@@ -116,6 +122,14 @@ func TestMetrics(t *testing.T) {
 		`kubelet_pod_start_sli_duration_seconds_count 1`,
 		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler="runsc"} 2`,
 		`kubelet_run_podsandbox_errors_total{runtime_handler="runsc"} 1`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",` +
+			`volume_plugin="kubernetes.io/csi:d"} 1`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="fail-unknown",` +
+			`volume_plugin="kubernetes.io/csi:d"} 1`,
+		`csi_operations_seconds_count{driver_name="d",grpc_status_code="OK",method_name="/csi.v1.Node/NodeStageVolume",` +
+			`migrated="false"} 1`,
+		`csi_operations_seconds_count{driver_name="d",grpc_status_code="Aborted",` +
+			`method_name="/csi.v1.Node/NodeStageVolume",migrated="false"} 1`,
 		`nodelet_step_duration_seconds_count{result="failure",step="Mount"} 1`,
 		`nodelet_step_duration_seconds_count{result="success",step="CreateSandbox"} 1`,
 	} {

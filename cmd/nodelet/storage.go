@@ -35,7 +35,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Log:        p.log,
 		Pods:       s.files,
 		Health:     p.cfg.Gate("CSIVolumeHealth"),
-		SELinux:    p.instruments.SELinux,
+		Metrics:    p.instruments,
 		Event:      api.podEvent,
 		ClaimEvent: api.recorder.ClaimEvent,
 		InUse:      m.node.SetVolumesInUse,

@@ -59,6 +59,29 @@ func Of(v *corev1.Volume) string {
 	return CSI
 }
 
+// OfDriver returns the plugin of the volumes of a driver, as metrics name it: kubernetes.io/csi:<driver> for a CSI
+// driver.
+func OfDriver(driver string) string {
+	if driver == ISCSI {
+		return driver
+	}
+	return CSI + ":" + driver
+}
+
+// OfPersistent returns the plugin of a PersistentVolume, as metrics name it.
+func OfPersistent(pv *corev1.PersistentVolume) string {
+	s := &pv.Spec
+	switch {
+	case s.CSI != nil:
+		return OfDriver(s.CSI.Driver)
+	case s.ISCSI != nil:
+		return ISCSI
+	case s.Local != nil:
+		return Local
+	}
+	return Of(&corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: s.HostPath, NFS: s.NFS}})
+}
+
 // Attachment returns the name of the VolumeAttachment of a CSI volume on a node.
 func Attachment(driver, handle, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))

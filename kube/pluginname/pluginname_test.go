@@ -28,6 +28,25 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestDrivers checks how metrics name the plugins of drivers and of PersistentVolumes.
+func TestDrivers(t *testing.T) {
+	for want, s := range map[string]corev1.PersistentVolumeSource{
+		"kubernetes.io/csi:d":        {CSI: &corev1.CSIPersistentVolumeSource{Driver: "d"}},
+		"kubernetes.io/host-path":    {HostPath: &corev1.HostPathVolumeSource{}},
+		"kubernetes.io/iscsi":        {ISCSI: &corev1.ISCSIPersistentVolumeSource{}},
+		"kubernetes.io/local-volume": {Local: &corev1.LocalVolumeSource{}},
+		"kubernetes.io/nfs":          {NFS: &corev1.NFSVolumeSource{}},
+	} {
+		pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: s}}
+		if got := pluginname.OfPersistent(pv); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := pluginname.OfDriver(pluginname.ISCSI); got != pluginname.ISCSI {
+		t.Errorf("in-tree driver: got %s, want its name", got)
+	}
+}
+
 func TestDirectory(t *testing.T) {
 	const dir = "kubernetes.io~empty-dir"
 	if got := pluginname.Directory(pluginname.EmptyDir); got != dir {

@@ -1,0 +1,40 @@
+package volumes
+
+import (
+	"context"
+	"time"
+)
+
+// Metrics counts what is done with volumes.
+type Metrics interface {
+	// VolumeOperation counts an operation on a volume. Names and plugins are those of the kubelet's metric
+	// storage_operation_duration_seconds.
+	VolumeOperation(name, plugin string, took time.Duration, err error)
+	// CSICalled counts a call to a CSI driver. method is that of the Node service.
+	CSICalled(driver, method string, took time.Duration, err error)
+	// SELinux counts a volume whose driver can mount it with a label. If applies is false, volumes of its access mode are
+	// not mounted with a label, and the result is a warning only.
+	SELinux(result SELinuxResult, driver, accessMode string, applies bool)
+}
+
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) VolumeOperation(string, string, time.Duration, error) {}
+
+func (noMetrics) CSICalled(string, string, time.Duration, error) {}
+
+func (noMetrics) SELinux(SELinuxResult, string, string, bool) {}
+
+// The operations that mount a volume. The first is not part of the second, as with the kubelet.
+const (
+	waitForAttachment = "verify_controller_attached_volume"
+	mountVolume       = "volume_mount"
+)
+
+// count counts an operation that began at a time, unless it was cancelled. It is deferred, and reads the result in err.
+func (m *Manager) count(ctx context.Context, operation, plugin string, began time.Time, err *error) {
+	if *err == nil || ctx.Err() == nil {
+		m.cfg.Metrics.VolumeOperation(operation, plugin, time.Since(began), *err)
+	}
+}

@@ -1,0 +1,88 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/kube/storage"
+)
+
+// operations are those that were counted.
+type operations struct {
+	noMetrics
+	counted []string
+}
+
+func (o *operations) VolumeOperation(name, plugin string, _ time.Duration, err error) {
+	o.counted = append(o.counted, fmt.Sprintf("%s %s %t", name, plugin, err == nil))
+}
+
+// detached is a node to which nothing is attached.
+type detached struct{ oneVolume }
+
+func (*detached) AttachedInTree(context.Context, types.UID, corev1.UniqueVolumeName) error {
+	return errors.New("it is not attached")
+}
+
+// TestOperations checks which operations on volumes are counted, and for which plugins.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	emptyDir := &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+	local := modes(corev1.ReadWriteOnce)
+	local.Name, local.Spec.Local = "pv", &corev1.LocalVolumeSource{Path: t.TempDir()}
+	claim := &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: local}
+	for _, c := range []struct {
+		name    string
+		cluster Cluster
+		volume  *corev1.Volume
+		onDisk  OnDisk
+		want    []string
+	}{
+		{"emptyDir", nil, emptyDir, OnDisk{Plugin: pluginname.EmptyDir, Name: "data"}, []string{
+			"volume_mount kubernetes.io/empty-dir true",
+			"volume_unmount kubernetes.io/empty-dir true",
+		}},
+		{"local volume", &oneVolume{claim: claim}, claimVolume, OnDisk{Plugin: pluginname.Local, Name: "pv"}, []string{
+			"volume_mount kubernetes.io/local-volume true",
+			"volume_unmount kubernetes.io/local-volume true",
+		}},
+		{"volume of a driver", nil, lunOf("chap"), OnDisk{Plugin: pluginname.CSI, Name: "data"}, []string{
+			"verify_controller_attached_volume kubernetes.io/iscsi true",
+			"volume_mount kubernetes.io/iscsi true",
+			"volume_unmount kubernetes.io/iscsi true",
+		}},
+		{"no secret", nil, lunOf("none"), OnDisk{Plugin: pluginname.CSI, Name: "data"}, []string{
+			"verify_controller_attached_volume kubernetes.io/iscsi true",
+			"volume_mount kubernetes.io/iscsi false",
+			"volume_unmount kubernetes.io/iscsi true",
+		}},
+		{"no attachment", &detached{}, lunOf("chap"), OnDisk{Plugin: pluginname.CSI, Name: "data"}, []string{
+			"verify_controller_attached_volume kubernetes.io/iscsi false",
+			"volume_unmount kubernetes.io/iscsi true",
+		}},
+	} {
+		o := &operations{}
+		m := newTestManager(t, Config{Root: t.TempDir(), Cluster: c.cluster, Metrics: o}, &lunNode{})
+		r := lunRequest(c.volume)
+		if _, err := m.Mount(t.Context(), r, chapSecrets{}); err == nil && External(c.volume) {
+			r.Refresh = true
+			if _, err := m.Mount(t.Context(), r, chapSecrets{}); err != nil {
+				t.Errorf("%s: refresh: %v", c.name, err)
+			}
+		}
+		if err := m.Unmount(t.Context(), r.Pod.UID, c.onDisk); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !slices.Equal(o.counted, c.want) {
+			t.Errorf("%s: counted %q, want %q", c.name, o.counted, c.want)
+		}
+	}
+}
