@@ -55,4 +55,5 @@
 //     pod that has ended by itself had nothing left to do.
 //   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place where the
 //     policy allows, never while the pod's cgroup is too small for its containers, and no status reports it earlier.
+//     New instances do not wait for a cgroup that has failed to grow.
 package plan

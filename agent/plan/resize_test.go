@@ -286,6 +286,28 @@ func TestFailedPodResize(t *testing.T) {
 	}
 }
 
+// TestFailedPodResizeHoldsNothingBack checks that a container that has crashed restarts although the pod's cgroup
+// cannot grow, and that it waits only for the first attempt at each size.
+func TestFailedPodResizeHoldsNothingBack(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	crashed := &r.o.Containers[0]
+	crashed.State, crashed.FinishedAt = podstate.ContainerExited, r.o.Now
+	crashed.ExitCode = 1
+	r.do(r.check(t, "ensure image x () for a attempt 1"))
+	for i, size := range []int64{200, 300} {
+		r.allocate(int64(3+i), [2]int64{size, size}, [2]int64{100, 100})
+		p := r.check(t, "resize pod to "+r.d.Allocation.Pod.String())
+		r.memory.Began(p.Steps[0])
+		r.check(t)
+		r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: &podstate.Problem{Message: "refused"}}, r.o.Now)
+		p = r.check(t, "prepare directories and cgroup")
+		r.memory.Began(p.Steps[0])
+		r.memory.Ended(podstate.Result{Step: p.Steps[0], PodSize: ptr(sizeFor(200, 200))}, r.o.Now)
+		r.check(t, "create container a attempt 1 in sandbox")
+		r.o.Now = r.o.Now.Add(podstate.StepRetryFirst)
+	}
+}
+
 // TestResizeAfterRestart checks that after a restart the agent does not remember a resize and compares the runtime's
 // numbers. Equivalent numbers cause no step.
 func TestResizeAfterRestart(t *testing.T) {

@@ -44,11 +44,19 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 	}
 }
 
-// podHasRoom checks that the pod's cgroup has at least its allocated size.
+// podHasRoom checks that the pod's cgroup has at least its allocated size, or has not been able to grow for a new
+// instance.
 func (ru *rules) podHasRoom(w *world, s podstate.Step) {
-	if g := w.desired.Allocation; g != nil && w.podSize != nil && w.podSize.Wider(g.Pod) != w.podSize.Normal() {
-		ru.breaks("%s while the pod's cgroup is smaller than allocated: %s", s, w.podSize)
+	g := w.desired.Allocation
+	if g == nil || w.podSize == nil || w.podSize.Wider(g.Pod) == w.podSize.Normal() {
+		return
 	}
+	f, failed := w.memory.Failures[podstate.ResizePod{}.Key()]
+	if _, creates := s.(podstate.CreateContainer); creates && failed &&
+		podstate.SameStep(f.Step, podstate.ResizePod{To: w.podSize.Wider(g.Pod)}) {
+		return
+	}
+	ru.breaks("%s while the pod's cgroup is smaller than allocated: %s", s, w.podSize)
 }
 
 // running reports whether the instance runs in the current sandbox.

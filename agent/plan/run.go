@@ -23,8 +23,7 @@ func (p *planner) syncRunning() {
 	} else {
 		p.removeOld()
 	}
-	_, grows := p.PodGrows()
-	p.syncContainers(ready && !grows)
+	p.syncContainers(ready && !p.AwaitsPodSize())
 	p.resize()
 }
 

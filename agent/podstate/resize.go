@@ -19,6 +19,15 @@ func (s *State) PodGrows() (size Size, grows bool) {
 	return wider, wider != pod.Normal() || s.Memory.InFlight(ResizePod{}.Key()) != nil
 }
 
+// AwaitsPodSize reports whether new instances wait until the pod's cgroup has grown for them. They do not if that has
+// failed: it may fail for good, for example because the runtime refuses it, and a container that has ended must start
+// again all the same.
+func (s *State) AwaitsPodSize() bool {
+	size, grows := s.PodGrows()
+	f, failed := s.Memory.Failure(ResizePod{}.Key())
+	return grows && !(failed && f.Holds(ResizePod{To: size}))
+}
+
 // PodSizeDiffers reports whether the pod's cgroup has a size other than the allocated one. After a change of its size
 // has failed it may have one.
 func (s *State) PodSizeDiffers() bool {
