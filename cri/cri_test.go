@@ -412,6 +412,52 @@ func TestExecSync(t *testing.T) {
 	})
 }
 
+// TestOutputsAreBounded checks that an output waits while four others are received, but not for long if these hang,
+// that other calls do not wait, and that none waits beyond its context.
+func TestOutputsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{Log: discard})
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		rt.OnExec(func(_ string, cmd []string) fake.ExecOutcome {
+			takes, early := time.ParseDuration(cmd[0])
+			return fake.ExecOutcome{Takes: takes, Early: early == nil}
+		})
+		run := func(ctx context.Context, cmd string) (time.Duration, error) {
+			began := time.Now()
+			_, err := c.ExecSync(ctx, app, []string{cmd}, 0)
+			return time.Since(began), err
+		}
+		hold := func(n int, takes string) {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			for range n {
+				go func() { _, _ = run(ctx, takes) }()
+			}
+			synctest.Wait()
+		}
+		hold(3, "500ms")
+		if took, err := run(t.Context(), "true"); took != 0 || err != nil {
+			t.Errorf("beside three outputs: got %v after %s, want no wait", err, took)
+		}
+		hold(1, "500ms")
+		if _, err := c.Version(t.Context()); err != nil {
+			t.Error(err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if took, err := run(short, "true"); took != 100*time.Millisecond || !cri.IsDeadline(err) {
+			t.Errorf("beside four outputs: got %v after %s, want a deadline after 100ms", err, took)
+		}
+		if took, err := run(t.Context(), "true"); took != 400*time.Millisecond || err != nil {
+			t.Errorf("beside four outputs: got %v after %s, want the output after 400ms", err, took)
+		}
+		hold(4, "1h")
+		if took, err := run(t.Context(), "true"); took != time.Second || err != nil {
+			t.Errorf("beside four outputs that hang: got %v after %s, want the output after 1s", err, took)
+		}
+	})
+}
+
 // TestImageServiceOfItsOwn checks that the answer of an image service that has an endpoint of its own does not count as
 // an answer of the runtime.
 func TestImageServiceOfItsOwn(t *testing.T) {

@@ -58,6 +58,7 @@ type Client struct {
 	stats
 	runtime runtimeapi.RuntimeServiceClient
 	conns   []*grpc.ClientConn
+	outputs outputs
 	log     *slog.Logger
 	// connections counts the connections made to the runtime.
 	connections atomic.Uint64
@@ -77,7 +78,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.Connect == nil {
 		o.Connect = dialUnix
 	}
-	c := &Client{caller: newCaller(o), log: o.Log}
+	c := &Client{caller: newCaller(o), outputs: make(outputs, maxOutputs), log: o.Log}
 	conn, err := c.connect("container runtime endpoint", endpoint, c.count(o.Connect))
 	if err != nil {
 		return nil, err
@@ -113,7 +114,8 @@ func (c *Client) connect(what, endpoint string, dial dialer) (*grpc.ClientConn, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+path, append(dialOptions(), grpc.WithContextDialer(dial))...)
+	conn, err := grpc.NewClient("passthrough:///"+path, append(dialOptions(), grpc.WithContextDialer(dial),
+		grpc.WithChainUnaryInterceptor(c.outputs.intercept))...)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", what, endpoint, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	pb "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,6 +20,8 @@ type ExecOutcome struct {
 	ExitCode       int32
 	// Takes is how long the command runs.
 	Takes time.Duration
+	// Early: the call begins to be answered when the command starts.
+	Early bool
 	// Holds: the command leaves a child behind that holds its output open, so that the call waits for its client to go.
 	Holds bool
 }
@@ -45,6 +48,11 @@ func (r *Runtime) ExecSync(ctx context.Context, req *pb.ExecSyncRequest) (*pb.Ex
 	var out ExecOutcome
 	if exec != nil {
 		out = exec(c.status.Metadata.Name, req.Cmd)
+	}
+	if out.Early {
+		if err := grpc.SendHeader(ctx, nil); err != nil {
+			return nil, err
+		}
 	}
 	limit := time.Duration(req.Timeout) * time.Second
 	timedOut := limit > 0 && out.Takes > limit

@@ -1,0 +1,52 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// maxOutputs bounds how many outputs of commands are received at a time.
+	maxOutputs = 4
+	// outputTime is how long one of them counts. The longest takes some 50 ms; it must not delay the others if the
+	// runtime hangs, or begins an answer before the command has ended.
+	outputTime = time.Second
+)
+
+// outputs are the slots of the outputs that are being received. Pods may run any number of commands as probes and
+// hooks, and an output may have 16 MiB, of which three copies are in memory before it is decoded. While one waits for a
+// slot, gRPC's flow control leaves all but 1 MiB of it with the runtime.
+type outputs chan struct{}
+
+// intercept makes a call of ExecSync, and takes a slot when the runtime begins to answer. It passes other calls on.
+func (o outputs) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
+		return invoke(ctx, method, request, reply, conn, opts...)
+	}
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{}, method, opts...)
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(request); err != nil {
+		return err
+	}
+	_, _ = s.Header() // waits for the answer; RecvMsg returns its error
+	select {
+	case o <- struct{}{}:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	free := func() { <-o }
+	slot := time.AfterFunc(outputTime, free)
+	defer func() {
+		if slot.Stop() {
+			free()
+		}
+	}()
+	return s.RecvMsg(reply)
+}
