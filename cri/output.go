@@ -12,13 +12,13 @@ import (
 const (
 	// maxOutputs bounds how many outputs of commands are received at a time.
 	maxOutputs = 4
-	// outputTime is how long one of them counts. The longest takes some 50 ms; it must not delay the others if the
+	// outputTime is how long one of them counts. The longest takes some 0.1 s; it must not delay the others if the
 	// runtime hangs, or begins an answer before the command has ended.
 	outputTime = time.Second
 )
 
 // outputs are the slots of the outputs that are being received. Pods may run any number of commands as probes and
-// hooks, and an output may have 16 MiB, of which three copies are in memory before it is decoded. While one waits for a
+// hooks, and an output may have 16 MiB, which are in memory three times when it is decoded. While one waits for a
 // slot, gRPC's flow control leaves all but 1 MiB of it with the runtime.
 type outputs chan struct{}
 
