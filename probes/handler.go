@@ -75,9 +75,9 @@ func describe(kind Kind, outcome Outcome, why string) (reason, message string) {
 }
 
 func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (Outcome, string) {
-	cmd := t.Command
-	if cmd == nil {
-		cmd = t.Probe.Exec.Command
+	cmd := t.Probe.Exec.Command
+	if t.Command != nil {
+		cmd = t.Command()
 	}
 	output, code, err := p.cfg.Exec(ctx, t.ContainerID, cmd, limit)
 	switch {

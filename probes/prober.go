@@ -57,9 +57,9 @@ type Target struct {
 	Namespace, Pod string
 	Kind           Kind
 	Probe          *corev1.Probe // with the API's defaults applied
-	// Command is the exec probe's command with references to the container's own environment resolved; nil means as
-	// the probe has it.
-	Command []string
+	// Command returns the exec probe's command with references to the container's own environment resolved. It is called
+	// for each attempt, because the result may be large. nil means as the probe has it.
+	Command func() []string
 	// PodIP is probed if the handler has no host. It is the node's address for a pod in the host network.
 	PodIP string
 	// StartedAt is when the container started; InitialDelaySeconds counts from here.

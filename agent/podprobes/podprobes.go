@@ -79,7 +79,7 @@ func targetsOf(t plan.ProbeTarget, ip string) []probes.Target {
 			StartedAt:   t.StartedAt,
 		}
 		if p.Exec != nil {
-			target.Command = staticCommand(p.Exec.Command, t.Container)
+			target.Command = func() []string { return staticCommand(p.Exec.Command, t.Container) }
 		}
 		if known {
 			target.Known = probes.Success
@@ -94,9 +94,13 @@ func targetsOf(t plan.ProbeTarget, ip string) []probes.Target {
 	return all
 }
 
+// maxCommand bounds the command of an exec probe with the values of its references, in bytes. A process may get as much
+// with the usual limit of its stack.
+const maxCommand = 2 << 20
+
 // staticCommand resolves references to environment variables that the spec gives literally. As with the kubelet, one
-// that it takes from elsewhere is empty, and of several with the same name the last counts. An argument that is too
-// large for any process then stays as it is.
+// that it takes from elsewhere is empty, and of several with the same name the last counts. An argument that exceeds
+// maxCommand then stays as it is.
 func staticCommand(command []string, c *corev1.Container) []string {
 	values := map[string]string{}
 	for _, e := range c.Env {
@@ -107,7 +111,7 @@ func staticCommand(command []string, c *corev1.Container) []string {
 		return value, known
 	}
 	out := slices.Clone(command)
-	left := spec.MaxArguments
+	left := maxCommand
 	for i, arg := range command {
 		if expanded, err := spec.Expand(arg, left, lookup); err == nil {
 			out[i] = expanded

@@ -1,6 +1,7 @@
 package podprobes
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/plan"
-	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/probes"
 )
 
@@ -25,8 +25,8 @@ func TestProbeTargets(t *testing.T) {
 		for _, p := range all {
 			text += string(p.Kind) + " " + p.Known.String() + " "
 			want := []string{"check", "80", "$(PORT)", "", "$(NONE)"}
-			if !slices.Equal(p.Command, want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
-				t.Errorf("got target %+v, want command %q", p, want)
+			if !slices.Equal(p.Command(), want) || p.PodIP != "10.0.0.1" || p.ContainerID != "id" {
+				t.Errorf("got target %+v with command %q, want %q", p, p.Command(), want)
 			}
 		}
 		return text
@@ -47,15 +47,35 @@ func TestProbeTargets(t *testing.T) {
 	}
 }
 
-// TestHugeCommand checks that a command which is larger than that of any process, with the values of its references,
-// does not fill the memory of the agent.
+// TestHugeCommand checks that commands which are large with the values of their references do not fill the memory of
+// the agent: each is bounded, and none is kept.
 func TestHugeCommand(t *testing.T) {
-	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 1<<20)}}}
-	size := 0
-	for _, arg := range staticCommand(slices.Repeat([]string{"$(LARGE)"}, 20), c) {
-		size += len(arg)
+	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "LARGE", Value: strings.Repeat("x", 100<<10)}}}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+		Exec: &corev1.ExecAction{Command: slices.Repeat([]string{"$(LARGE)"}, 100)}}}
+	var all []probes.Target
+	before := heap()
+	for range 50 {
+		all = append(all, targetsOf(plan.ProbeTarget{Container: c}, "10.0.0.1")...)
 	}
-	if size > spec.MaxArguments+1<<10 {
-		t.Errorf("got a command of %d bytes, want at most about %d", size, spec.MaxArguments)
+	if got := heap() - before; got > 10<<20 {
+		t.Errorf("the targets take %d bytes, want no commands in them", got)
 	}
+	for _, target := range all {
+		size := 0
+		for _, arg := range target.Command() {
+			size += len(arg)
+		}
+		if size < maxCommand-100<<10 || size > maxCommand+1<<10 {
+			t.Fatalf("got a command of %d bytes, want about %d", size, maxCommand)
+		}
+	}
+}
+
+// heap returns the bytes of the objects that are in use.
+func heap() int {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
 }

@@ -50,7 +50,7 @@ func (in *ContainerInput) limit() int {
 	if in.ordinary {
 		return ordinaryArguments
 	}
-	return MaxArguments
+	return maxArguments
 }
 
 // Large reports whether the environment, the command or the arguments of a container are so large that many such

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// MaxArguments bounds what a process gets at its start, in bytes: its command, its arguments, and its environment, each
+// maxArguments bounds what a process gets at its start, in bytes: its command, its arguments, and its environment, each
 // on its own. The kernel takes 6 MiB of all together, so that nothing that could run is refused.
-const MaxArguments = 8 << 20
+const maxArguments = 8 << 20
 
 // ordinaryArguments bounds the same for a container that is not Large. Hardly any container has more.
 const ordinaryArguments = 64 << 10

@@ -39,7 +39,7 @@ func TestExpand(t *testing.T) {
 		"$(A))":            "1)",
 		"x $(A)$ $$ $(A) ": "x 1$ $ 1 ",
 	} {
-		if got, err := Expand(in, MaxArguments, lookup); got != want || err != nil {
+		if got, err := Expand(in, maxArguments, lookup); got != want || err != nil {
 			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
 	}
