@@ -59,6 +59,11 @@ func (m *Metrics) HookFellBack() { m.agent.HookFallbacks.Inc() }
 // SleepEnded implements execute.Metrics.
 func (m *Metrics) SleepEnded() { m.agent.SleepsEnded.Inc() }
 
+// CgroupChanged counts an operation on the cgroup of a pod, or on those of the classes of pods.
+func (m *Metrics) CgroupChanged(operation string, took time.Duration) {
+	m.agent.Cgroups.With(operation).Took(took)
+}
+
 // Evicted counts the eviction of a pod because of a signal.
 func (m *Metrics) Evicted(signal string) { m.agent.Evictions.With(signal).Inc() }
 
@@ -73,10 +78,6 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 		m.startFailed(pod, s, p)
 	}
 	switch s := s.(type) {
-	case podstate.Prepare:
-		a.Cgroups.With("create").Took(took)
-	case podstate.RemoveCgroup:
-		a.Cgroups.With("destroy").Took(took)
 	case podstate.CreateSandbox:
 		a.StartedPods.Inc()
 		if podutil.HasUserNamespace(&pod.Spec) {

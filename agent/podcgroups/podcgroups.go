@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,12 +27,17 @@ const noBound = -1
 type Cgroups struct {
 	tree *cgroups.Tree
 	node func() *spec.Node
+	done func(operation string, took time.Duration)
 }
 
-// New returns the cgroups of pods in tree. node returns the node's facts.
-func New(tree *cgroups.Tree, node func() *spec.Node) *Cgroups {
-	return &Cgroups{tree: tree, node: node}
+// New returns the cgroups of pods in tree. node returns the node's facts. done receives each operation: create, update
+// or destroy.
+func New(tree *cgroups.Tree, node func() *spec.Node, done func(operation string, took time.Duration)) *Cgroups {
+	return &Cgroups{tree: tree, node: node, done: done}
 }
+
+// count counts an operation that began at a time.
+func (c *Cgroups) count(operation string, began time.Time) { c.done(operation, time.Since(began)) }
 
 // Prepare creates the pod's cgroup, and returns its size. It keeps the size of an existing cgroup, because resizes have
 // their own order.
@@ -51,9 +57,11 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 		return nil, err
 	}
 	if !there {
+		defer c.count("create", time.Now())
 		_, err := c.tree.CreatePod(nameOf(pod), r)
 		return &want.Size, err
 	}
+	defer c.count("update", time.Now())
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
 	size := &podstate.Size{
 		Shares: int64(has.CPUShares),
@@ -66,6 +74,7 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 
 // Resize gives the pod's cgroup another size.
 func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
+	defer c.count("update", time.Now())
 	r := cgroups.Resources{
 		CPUShares: uint64(to.Shares),
 		CPUQuota:  noBound,
@@ -83,6 +92,7 @@ func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 
 // Remove removes the cgroup of the pod and kills what still runs in it.
 func (c *Cgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
+	defer c.count("destroy", time.Now())
 	var errs []error
 	for _, class := range classes(pod) {
 		errs = append(errs, c.tree.RemovePod(ctx, cgroups.Pod{UID: pod.UID, QOS: class}))
@@ -122,6 +132,7 @@ func (c *Cgroups) Path(pod *corev1.Pod) string {
 // SetDemand sets what the classes get from what their pods request together: their CPU shares, and the memory that is
 // protected. It writes only what the kernel has otherwise.
 func (c *Cgroups) SetDemand(d podstate.Demand) error {
+	defer c.count("update", time.Now())
 	return errors.Join(
 		c.tree.SetShares(d.BurstableCPU),
 		c.tree.Protect(cgroups.Protection{Guaranteed: d.GuaranteedMemory, Burstable: d.BurstableMemory}),

@@ -39,7 +39,9 @@ func TestPidsAfterRemoval(t *testing.T) {
 	if err := tree.Ensure(cgroups.Resources{CPUShares: 1024}); err != nil {
 		t.Fatal(err)
 	}
-	c := New(tree, func() *spec.Node { return &spec.Node{} })
+	var operations []string
+	c := New(tree, func() *spec.Node { return &spec.Node{} },
+		func(operation string, _ time.Duration) { operations = append(operations, operation) })
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: "again"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
@@ -59,6 +61,12 @@ func TestPidsAfterRemoval(t *testing.T) {
 		if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := c.Remove(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"create", "update", "destroy"}; !slices.Equal(operations, want) {
+		t.Errorf("counted %q, want %q", operations, want)
 	}
 }
 

@@ -78,7 +78,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 	m.facts = nodefacts.New(settings, *k.ResolverConfig, p.log)
 	m.facts.Update(m.node.Node(), m.node.Allocatable())
 	if *k.CgroupsPerQOS {
-		m.podCgroups = podcgroups.New(m.cgroups, m.facts.Spec)
+		m.podCgroups = podcgroups.New(m.cgroups, m.facts.Spec, p.instruments.CgroupChanged)
 	}
 	enforce := allocatable.Settings(p.cfg)
 	enforce.Tree = m.cgroups
