@@ -71,8 +71,8 @@ type Registry struct {
 	dismissed latest.Signal
 
 	mu sync.Mutex
-	// accepted are the plugins that their handlers serve now, by the sockets at which they have registered.
-	accepted map[string]Info
+	// served are the sockets that were found, with the plugins there that their handlers serve; nil: none yet.
+	served map[string]*Info
 }
 
 // New returns a registry. Nothing is called before Run.
@@ -82,7 +82,7 @@ func New(cfg Config) *Registry {
 	}
 	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers,
 		connected: cfg.Connected, log: cfg.Log,
-		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal(), accepted: map[string]Info{}}
+		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal(), served: map[string]*Info{}}
 }
 
 // Names returns the names of the plugins that are served now, by type, in no order. One with several sockets is there
@@ -90,14 +90,41 @@ func New(cfg Config) *Registry {
 func (r *Registry) Names() map[string][]string {
 	all := map[string][]string{}
 	r.mu.Lock()
-	for _, p := range r.accepted {
-		all[p.Type] = append(all[p.Type], p.Name)
+	for _, p := range r.served {
+		if p != nil {
+			all[p.Type] = append(all[p.Type], p.Name)
+		}
 	}
 	r.mu.Unlock()
 	for kind, names := range r.connected {
 		all[kind] = names()
 	}
 	return all
+}
+
+// Sockets returns the sockets at which plugins register, and whether the plugin of each is served now.
+func (r *Registry) Sockets() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]bool, len(r.served))
+	for socket, p := range r.served {
+		all[socket] = p != nil
+	}
+	return all
+}
+
+// setServed notes the plugin at a socket: nil for one that is not served yet.
+func (r *Registry) setServed(socket string, p *Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served[socket] = p
+}
+
+// forget forgets a socket.
+func (r *Registry) forget(socket string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.served, socket)
 }
 
 // Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an
@@ -269,8 +296,10 @@ func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found 
 		var own context.Context
 		own, p.cancel = context.WithCancel(ctx)
 		known[socket] = p
+		r.setServed(socket, nil)
 		go func() {
 			r.keep(own, ctx, p.socket)
+			r.forget(p.socket)
 			close(p.gone)
 			r.dismissed.Set()
 		}()
@@ -340,16 +369,8 @@ func (r *Registry) accept(ctx context.Context, info *registration.PluginInfo,
 	endpoint := strings.TrimPrefix(cmp.Or(info.Endpoint, socket), "unix://")
 	p := Info{Type: info.Type, Name: info.Name, Versions: info.SupportedVersions, Endpoint: endpoint}
 	dismiss, err := handler.Accept(ctx, p)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.setServed(socket, &p)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.accepted[socket] = p
-	return func(ctx context.Context) {
-		dismiss(ctx)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.accepted, socket)
-	}, nil
+	return dismiss, err
 }

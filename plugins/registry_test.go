@@ -220,6 +220,13 @@ func TestRefused(t *testing.T) {
 	other := w.plugin("b.sock", "b", func(i *registration.PluginInfo) { i.Type = "Other" })
 	w.untilNotified(other, 1, `plugins of type "Other" are not served`)
 	w.untilKnown("a")
+	want := map[string]bool{w.path("a.sock"): true, w.path("b.sock"): false}
+	if got := w.registry.Sockets(); !maps.Equal(got, want) {
+		t.Errorf("got the sockets %v, want %v", got, want)
+	}
+	other.Close()
+	delete(want, w.path("b.sock"))
+	w.until("the socket is forgotten", func() bool { return maps.Equal(w.registry.Sockets(), want) })
 }
 
 // TestNotNotified checks that a plugin that could not take the news of its registration gets it again, and that it is

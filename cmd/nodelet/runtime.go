@@ -79,6 +79,7 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	c.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
 		return o.of(pod).Token(ctx, pod, audience, provider.TokenSeconds)
 	}
+	c.Ran = p.metrics.AddCredentialProviders()
 	c.Log = p.log
 	providers, err := provider.New(c)
 	if err != nil {

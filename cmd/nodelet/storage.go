@@ -127,6 +127,6 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	p.Start(h.dra.Run)
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
-	p.metrics.AddPlugins(registry.Names)
+	p.metrics.AddPlugins(registry.Names, registry.Sockets)
 	return h, nil
 }

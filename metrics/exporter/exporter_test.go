@@ -49,7 +49,10 @@ func TestMetrics(t *testing.T) {
 	e.AddPodsAPI()("v1alpha1", "GetPod", "NotFound")
 	e.AddPlugins(func() map[string][]string {
 		return map[string][]string{"DevicePlugin": nil, "CSIPlugin": {"nfs.example.com", "a.example.com", "nfs.example.com"}}
-	})
+	}, func() map[string]bool { return map[string]bool{"/run/nfs.sock": true, "/run/new.sock": false} })
+	ran := e.AddCredentialProviders()
+	ran("ecr", time.Second, nil)
+	ran("ecr", time.Second, errors.New("no network"))
 	e.AddSettings([]config.Warning{{Flag: "lock-file"}, {Field: "qosReserved"}})
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
@@ -63,6 +66,11 @@ func TestMetrics(t *testing.T) {
 		`kubelet_pod_requests_get_total{server_api_version="v1alpha1",status_code="NotFound"} 1`,
 		`nodelet_plugin_registered{type="CSIPlugin",name="a.example.com"} 1` + "\n" +
 			`nodelet_plugin_registered{type="CSIPlugin",name="nfs.example.com"} 1`,
+		`plugin_manager_total_plugins{socket_path="/run/nfs.sock",state="actual_state_of_world"} 1`,
+		`plugin_manager_total_plugins{socket_path="/run/nfs.sock",state="desired_state_of_world"} 1`,
+		`plugin_manager_total_plugins{socket_path="/run/new.sock",state="desired_state_of_world"} 1`,
+		`kubelet_credential_provider_plugin_duration_count{plugin_name="ecr"} 2`,
+		`kubelet_credential_provider_plugin_errors_total{plugin_name="ecr"} 1`,
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
 		`kubelet_certificate_manager_server_rotation_seconds_bucket{le="3600"} 0`,

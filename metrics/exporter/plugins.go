@@ -21,9 +21,31 @@ func (e *Exporter) AddDevicePlugins() (registered func(resource string), allocat
 		func(resource string, took time.Duration) { calls.With(resource).Took(took) }
 }
 
-// AddPlugins adds the plugins that are registered now. registered returns their names by type, a name maybe twice.
-func (e *Exporter) AddPlugins(registered func() map[string][]string) {
+// AddCredentialProviders returns what counts a run of the program of a credential provider. Call it once.
+func (e *Exporter) AddCredentialProviders() func(provider string, took time.Duration, err error) {
+	runs := e.main.Histograms("kubelet_credential_provider_plugin_duration",
+		"[ALPHA] Duration of execution in seconds for credential provider plugin", metrics.DefaultBuckets, "plugin_name")
+	failures := e.main.Counters("kubelet_credential_provider_plugin_errors_total",
+		"[ALPHA] Number of errors from credential provider plugin", "plugin_name")
+	return func(provider string, took time.Duration, err error) {
+		runs.With(provider).Took(took)
+		if err != nil {
+			failures.With(provider).Inc()
+		}
+	}
+}
+
+// AddPlugins adds the plugins that are registered now, and the sockets at which plugins register. registered returns
+// the names of plugins by type, a name maybe twice; sockets returns whether the plugin of each is registered.
+func (e *Exporter) AddPlugins(registered func() map[string][]string, sockets func() map[string]bool) {
 	e.main.Func(func(_ context.Context, t *metrics.Text) {
+		t.Family("plugin_manager_total_plugins", "[ALPHA] Number of plugins in Plugin Manager", metrics.KindGauge)
+		for socket, served := range sockets() {
+			if served {
+				t.Sample(1, "socket_path", socket, "state", "actual_state_of_world")
+			}
+			t.Sample(1, "socket_path", socket, "state", "desired_state_of_world")
+		}
 		t.Family("nodelet_plugin_registered", "Plugins that are registered with the node agent.", metrics.KindGauge)
 		all := registered()
 		for _, kind := range slices.Sorted(maps.Keys(all)) {

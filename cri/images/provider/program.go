@@ -33,6 +33,7 @@ type program struct {
 	name, path, apiVersion string
 	args, env              []string
 	limit                  time.Duration
+	ran                    func(provider string, took time.Duration, err error)
 }
 
 // find finds the program of a provider.
@@ -78,10 +79,12 @@ func (p *program) run(ctx context.Context,
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdin = bytes.NewReader(question)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	began := time.Now()
 	err = cmd.Run()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
+	p.ran(p.name, time.Since(began), err)
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, complaint(stderr.Bytes(), request.ServiceAccountToken))
 	}

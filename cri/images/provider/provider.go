@@ -32,6 +32,8 @@ type Options struct {
 	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
+	// Ran receives each run of the program of a provider. Nil: it is not called.
+	Ran func(provider string, took time.Duration, err error)
 	// Log receives the reason why a provider gave no login.
 	Log *slog.Logger
 }
@@ -52,12 +54,16 @@ func New(o Options) (*Providers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
 	}
+	if o.Ran == nil {
+		o.Ran = func(string, time.Duration, error) {}
+	}
 	p := &Providers{log: o.Log}
 	for _, c := range configured {
 		program, err := find(o.BinDir, c)
 		if err != nil {
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: %w", err)
 		}
+		program.ran = o.Ran
 		one := &provider{program: program, defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes,
 			account: o.Account, token: o.Token, slots: make(chan struct{}, maxRuns)}
 		for _, text := range c.MatchImages {

@@ -165,6 +165,23 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
+// TestRuns checks that each run of a program is counted, and none for an answer that is kept.
+func TestRuns(t *testing.T) {
+	w := newWorld(t, answering("Image", ""), "")
+	var runs []string
+	w.options.Ran = func(provider string, _ time.Duration, err error) {
+		runs = append(runs, fmt.Sprintf("%s %t", provider, err == nil))
+	}
+	p := w.start(t)
+	ask(t, p, nil, "a.example.com/app")
+	ask(t, p, nil, "a.example.com/app")
+	w.write(t, "bin/login", "#!/bin/sh\nexit 1\n")
+	p.Ask(t.Context(), nil, "b.example.com/app")
+	if want := []string{"login true", "login false"}; !slices.Equal(runs, want) {
+		t.Errorf("got the runs %q, want %q", runs, want)
+	}
+}
+
 // TestExpiry checks that an answer is not used after its time, and does not stay in memory.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
