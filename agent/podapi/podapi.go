@@ -215,28 +215,29 @@ func synced(ctx context.Context, v agent.PodView) (agent.PodView, error) {
 	return v, nil
 }
 
-// runningID returns the ID of container c, which must be running. Its status may say Waiting: its postStart hook runs.
-func (s *Server) runningID(ctx context.Context, c server.Container) (string, error) {
+// running returns the ID of container c, which must be running, and its spec. Its status may say Waiting: its postStart
+// hook runs.
+func (s *Server) running(ctx context.Context, c server.Container) (id string, spec *corev1.Container, err error) {
 	v, err := s.find(ctx, c)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	if _, found := podutil.Container(&v.Pod.Spec, c.Name); found == nil {
-		return "", server.NotFound("container not found (%q)", c.Name)
+	if _, spec = podutil.Container(&v.Pod.Spec, c.Name); spec == nil {
+		return "", nil, server.NotFound("container not found (%q)", c.Name)
 	}
 	for _, instance := range v.Running() { // the newest first
 		if instance.GetMetadata().GetName() == c.Name {
-			return instance.Id, nil
+			return instance.Id, spec, nil
 		}
 	}
-	return "", fmt.Errorf("container not found (%q): it is not running", c.Name)
+	return "", nil, fmt.Errorf("container not found (%q): it is not running", c.Name)
 }
 
 // Exec returns the URL at which the runtime serves a command.
 func (s *Server) Exec(
 	ctx context.Context, in server.Container, command []string, o server.StreamOptions,
 ) (string, error) {
-	id, err := s.runningID(ctx, in)
+	id, _, err := s.running(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -261,9 +262,10 @@ func withStatus(url string, err error) (string, error) {
 	return url, err
 }
 
-// Attach returns the URL at which the runtime serves the streams of a container.
+// Attach returns the URL at which the runtime serves the streams of a container. Whether they are a terminal is a
+// property of the running container, whatever o says; a terminal has no separate standard error.
 func (s *Server) Attach(ctx context.Context, to server.Container, o server.StreamOptions) (string, error) {
-	id, err := s.runningID(ctx, to)
+	id, spec, err := s.running(ctx, to)
 	if err != nil {
 		return "", err
 	}
@@ -271,8 +273,8 @@ func (s *Server) Attach(ctx context.Context, to server.Container, o server.Strea
 		ContainerId: id,
 		Stdin:       o.Stdin,
 		Stdout:      o.Stdout,
-		Stderr:      o.Stderr,
-		Tty:         o.TTY,
+		Stderr:      o.Stderr && !spec.TTY,
+		Tty:         spec.TTY,
 	}))
 }
 
@@ -291,7 +293,7 @@ func (s *Server) PortForward(ctx context.Context, to server.Container, ports []i
 
 // Run runs a command until it ends and returns its output.
 func (s *Server) Run(ctx context.Context, in server.Container, command []string) ([]byte, error) {
-	id, err := s.runningID(ctx, in)
+	id, _, err := s.running(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +310,7 @@ func (s *Server) Checkpoint(ctx context.Context, of server.Container, timeout ti
 	if s.cfg.Checkpoints == "" {
 		return "", server.NotFound("checkpoints are off: turn on the feature gate ContainerCheckpoint")
 	}
-	id, err := s.runningID(ctx, of)
+	id, _, err := s.running(ctx, of)
 	if err != nil {
 		return "", err
 	}

@@ -114,6 +114,40 @@ func TestPostStartHook(t *testing.T) {
 	}
 }
 
+// attached records how the runtime was asked to attach.
+type attached struct {
+	Runtime
+	req *runtimeapi.AttachRequest
+}
+
+func (a *attached) Attach(_ context.Context, req *runtimeapi.AttachRequest) (string, error) {
+	a.req = req
+	return "", nil
+}
+
+// TestAttachTerminal checks that the container's spec says whether its streams are a terminal, not the client.
+func TestAttachTerminal(t *testing.T) {
+	for _, tty := range []bool{true, false} {
+		runtime := &attached{}
+		s := New(Config{Runtime: runtime, Pods: views{{
+			Pod: &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", TTY: tty}}},
+			},
+			Runtime: &cri.Snapshot{Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{
+				Id:       "app0",
+				Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
+				State:    runtimeapi.ContainerState_CONTAINER_RUNNING,
+			}}}},
+		}}})
+		_, err := s.Attach(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"},
+			server.StreamOptions{Stdin: true, Stdout: true, Stderr: true, TTY: !tty})
+		if r := runtime.req; err != nil || r.Tty != tty || r.Stderr == tty || !r.Stdin || !r.Stdout {
+			t.Errorf("container with terminal %v: got request %v, %v", tty, r, err)
+		}
+	}
+}
+
 // TestSilentAgent checks that the commands do not wait for ever for an agent that hangs: they say so.
 func TestSilentAgent(t *testing.T) {
 	root := t.TempDir()

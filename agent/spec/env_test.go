@@ -312,7 +312,7 @@ func TestEnvFile(t *testing.T) {
 		"no =":                {content: "\nA", key: "A", err: "line 2"},
 		"no name":             {content: "='1'", key: "A", err: "line 1"},
 		"blank before =":      {content: "A ='1'", key: "A", err: "line 1"},
-		"two words":           {content: "export A='1'", key: "A", err: "line 1"},
+		"another name":        {content: "export A='1'\nB='2'", key: "B", want: "2", ok: true},
 		"unquoted":            {content: "A=1", key: "A", err: "single quotes"},
 		"double quotes":       {content: `A="1"`, key: "A", err: "single quotes"},
 		"no value":            {content: "A=", key: "A", err: "single quotes"},

@@ -31,7 +31,7 @@ func EnvFiles(c *corev1.Container) []EnvFile {
 const MaxEnvFile = 64 << 10
 
 // fileValue looks up one variable in a file. An optional reference to a file that does not exist leaves the variable
-// unset, as the API documents; the kubelet fails on it.
+// unset, as the API documents; the kubelet fails on it. An empty value counts as found; for the kubelet it is missing.
 func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) {
 	if err := checkSubPath(ref.Path); err != nil || ref.Path == "" {
 		return "", fmt.Errorf("fileKeyRef path %q must be a relative path without ..", ref.Path)
@@ -56,7 +56,8 @@ func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) 
 
 // envFileValue finds the first assignment to key. The format is a subset of the shell's syntax: assignments
 // NAME='value', blank lines, and comments, on their own line or after a value. A value may have several lines and has
-// no escapes. As in a shell, a blank after the = makes the value empty; the rest of that line is ignored.
+// no escapes. As in a shell, a blank after the = makes the value empty; the rest of that line is ignored. A name with a
+// blank inside, as in "export NAME='value'", is a name that nobody asks for.
 func envFileValue(content, key string) (value string, ok bool, err error) {
 	line := 0
 	for content != "" {
@@ -68,7 +69,7 @@ func envFileValue(content, key string) (value string, ok bool, err error) {
 			continue
 		}
 		name, rest, found := strings.Cut(text, "=")
-		if !found || name == "" || strings.ContainsAny(name, " \t") {
+		if !found || name == "" || strings.TrimRight(name, " \t") != name {
 			return "", false, fmt.Errorf("line %d: want NAME='value'", line)
 		}
 		if rest != "" && (rest[0] == ' ' || rest[0] == '\t') {

@@ -54,7 +54,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	defer client.Close()
 	sizes := make(terminalSizes)
 	go func() {
-		defer cancel() // the resize channel ends with the connection
+		defer cancel() // the resize channel ends with the connection; that a client may close it alone is not supported
 		resize := client.channels[remotecommand.StreamResize]
 		sizes.read(ctx, resize, o.TTY)
 		_, _ = io.Copy(io.Discard, resize) // what is not read would hold up the input
