@@ -326,16 +326,17 @@ func (s *Serving) foreign(crt string) bool {
 
 // resign signs a new certificate before the old one expires.
 func (s *Serving) resign(ctx context.Context) {
-	for {
-		if !backoff.Sleep(ctx, untilRenewal(s.due, s.now())+time.Second) {
-			return
-		}
+	failed := 0
+	for backoff.Sleep(ctx, max(time.Second, untilRenewal(s.due, s.now()))) {
 		if s.now().Before(s.due) {
 			continue
 		}
 		if err := s.signSelf(s.now()); err != nil {
-			s.fail(servingFails, err, 1)
-			s.due = s.now().Add(retry(10))
+			failed++
+			s.fail(servingFails, err, failed)
+			s.due = s.now().Add(retry(failed))
+		} else {
+			failed = 0
 		}
 	}
 }

@@ -2,17 +2,20 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,6 +93,39 @@ func TestForeignCertificate(t *testing.T) {
 	if _, err := NewServing(cfg); err == nil || !bytes.Equal(kept(), before) {
 		t.Errorf("with another key: got other files, %v, want an error and the same files", err)
 	}
+}
+
+// TestResignTriesAgain checks that a certificate which cannot be written is tried again when the log says so.
+func TestResignTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, logged := filepath.Join(t.TempDir(), "pki"), make(chan time.Duration, 1)
+		log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == "retryIn" {
+					logged <- a.Value.Duration()
+				}
+				return a
+			}}))
+		s, err := NewServing(ServingConfig{Dir: dir, Node: "node-1", Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		retryIn := <-logged
+		time.Sleep(retryIn - 1)
+		synctest.Wait()
+		before := s.Failures()
+		time.Sleep(1)
+		synctest.Wait()
+		if after := s.Failures(); before != 1 || after != 2 {
+			t.Errorf("got %d failures before %s and %d after it, want 1 and 2", before, retryIn, after)
+		}
+	})
 }
 
 // TestExpiredServingFile checks that an expired certificate of the user is served: most API servers do not verify it.
