@@ -37,29 +37,25 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 
 // backoffEvents records, once for each back-off, that a container waits before it is tried again.
 func (w *worker) backoffEvents(st *corev1.PodStatus) {
-	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			c := &list[i]
-			waiting := c.State.Waiting
-			if waiting == nil {
-				delete(w.reported.backoffs, c.Name)
-				continue
-			}
-			key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
-			if w.reported.backoffs[c.Name] == key {
-				continue
-			}
-			w.reported.backoffs[c.Name] = key
-			pod := w.order.Pod
-			switch waiting.Reason {
-			case podutil.ReasonCrashLoopBackOff:
-				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
-					fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
-			case podutil.ReasonImagePullBackOff:
-				w.imageBackoffEvent(c)
-				w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed",
-					"Error: "+waiting.Reason)
-			}
+	for c := range podutil.ContainerStatuses(st) {
+		waiting := c.State.Waiting
+		if waiting == nil {
+			delete(w.reported.backoffs, c.Name)
+			continue
+		}
+		key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
+		if w.reported.backoffs[c.Name] == key {
+			continue
+		}
+		w.reported.backoffs[c.Name] = key
+		pod := w.order.Pod
+		switch waiting.Reason {
+		case podutil.ReasonCrashLoopBackOff:
+			w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
+				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
+		case podutil.ReasonImagePullBackOff:
+			w.imageBackoffEvent(c)
+			w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
 		}
 	}
 }

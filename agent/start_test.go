@@ -199,6 +199,23 @@ func TestEphemeralContainer(t *testing.T) {
 	})
 }
 
+// TestEphemeralImageBackOff checks that a back-off of the image of a container for debugging has an event.
+func TestEphemeralImageBackOff(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web", func(pod *corev1.Pod) {
+			debug := corev1.EphemeralContainerCommon(container("debug"))
+			debug.Image = "missing:1"
+			pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: debug}}
+		}))
+		w.sleep(15 * time.Second)
+		for _, event := range []string{`BackOff Back-off pulling image "missing:1"`, "Failed Error: ImagePullBackOff"} {
+			if got := w.eventsWith(event); len(got) != 1 {
+				t.Errorf("events: got %q, want one with %q", w.eventsWith(""), event)
+			}
+		}
+	})
+}
+
 // TestDeletedPodComesBack checks that a pod that the API server still has after its final delete is deleted again: etcd
 // may have been restored from a backup.
 func TestDeletedPodComesBack(t *testing.T) {
