@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,8 @@ import (
 type noFiles struct{ PodFiles }
 
 func (noFiles) WritePodFile(types.UID, string, []byte) error { return nil }
+
+func (noFiles) ReadPodFile(types.UID, string) ([]byte, error) { return nil, os.ErrNotExist }
 
 // noEvents records nothing.
 type noEvents struct{}
@@ -54,7 +57,7 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 	}
 	before, after := limited(1, "2Mi"), limited(2, "4Mi") // the limit alone changes
 	e := &entry{source: before, worker: newWorker(cfg, runtimeFacts{}, func() {})}
-	e.resources.resize(before)
+	d.allocations.update(e, before)
 	d.table.workers["u"] = e
 	d.update(e, after)
 	select {

@@ -26,6 +26,8 @@ type podResources struct {
 	// decided.
 	resizing bool
 	pending  *podstate.PendingResize
+	// before is what the containers might use before the first resize in this run of the agent; nil if there was none.
+	before map[string]corev1.ResourceRequirements
 	// demand is what the pod adds to the demand of its class.
 	demand podstate.Demand
 }
@@ -48,7 +50,20 @@ func (r *podResources) undecided() bool { return r.resizing && r.pending == nil 
 
 // resize allocates what the spec of the pod asks for.
 func (r *podResources) resize(pod *corev1.Pod) {
-	*r = podResources{allocated: desiredResources(pod), pod: pod, demand: demandOf(pod)}
+	before := r.before
+	if before == nil {
+		before = effectiveResources(r.pod)
+	}
+	*r = podResources{allocated: desiredResources(pod), pod: pod, before: before, demand: demandOf(pod)}
+}
+
+// effectiveResources returns the CPU and memory that the containers of a pod may use, by name.
+func effectiveResources(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
+	all := map[string]corev1.ResourceRequirements{}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		all[c.Name] = spec.EffectiveResources(pod, c)
+	}
+	return all
 }
 
 // forPlan converts the allocation to what the planner needs to know.
@@ -62,10 +77,14 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
 	}
 	for _, c := range podutil.ContainersWithResources(&r.pod.Spec) {
-		g.Containers[c.Name] = podstate.ContainerAllocation{
+		one := podstate.ContainerAllocation{
 			Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
 			Resources: spec.EffectiveResources(r.pod, c),
 		}
+		if before, ok := r.before[c.Name]; ok {
+			one.Before = &before
+		}
+		g.Containers[c.Name] = one
 	}
 	return g
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
@@ -331,15 +332,46 @@ func TestAdmissionBesideDeferredResize(t *testing.T) {
 	})
 }
 
+// restartsForMemory makes the container app restart for another amount of memory.
+func restartsForMemory(pod *corev1.Pod) {
+	pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+		ResourceName:  "memory",
+		RestartPolicy: corev1.RestartContainer,
+	}}
+}
+
+// TestResizePolicyAfterTakeover checks that a container that the kubelet has created, which does not say with which
+// resources, restarts for a resize if its policy requires it, and not for the takeover.
+func TestResizePolicyAfterTakeover(t *testing.T) {
+	for name, away := range map[string]bool{"while the agent runs": false, "while it is away": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pod := apiPod("a", wants("1", "1Gi"), restartsForMemory)
+				w.run(pod)
+				w.sleep(time.Second)
+				w.end()
+				w.runtime.Unannotate(spec.AnnotationResources)
+				if !away {
+					w.begin()
+					w.sleep(time.Minute)
+					w.checkRunning("a/app#0")
+				}
+				w.setResources(pod, "2", "2Gi")
+				if away {
+					w.begin()
+				}
+				w.sleep(time.Minute)
+				w.checkRunning("a/app#1")
+				w.checkSize(pod, 2000, "2Gi")
+			})
+		})
+	}
+}
+
 // TestResizeWithRestart checks that a resize with the policy RestartContainer replaces the container once.
 func TestResizeWithRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		pod := apiPod("a", wants("1", "1Gi"), func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
-				ResourceName:  "memory",
-				RestartPolicy: corev1.RestartContainer,
-			}}
-		})
+		pod := apiPod("a", wants("1", "1Gi"), restartsForMemory)
 		w.run(pod)
 		w.sleep(time.Second)
 		w.resize(pod, "2", "1Gi")

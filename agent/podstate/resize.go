@@ -60,21 +60,31 @@ func (s *Slot) allocated() (ContainerAllocation, bool) {
 	return g, ok
 }
 
+// madeWith returns the resources with which an instance was created; nil if they are not known. The kubelet does not
+// record them, so its instances have what was allocated to them when this run of the agent began.
+func (a ContainerAllocation) madeWith(c *Container, m Recall) *corev1.ResourceRequirements {
+	if c.Made == nil && !m.Started(c.ID) {
+		return a.Before
+	}
+	return c.Made
+}
+
 // remade reports whether the next instance gets other resources than the newest one was created with.
 func (s *Slot) remade() bool {
-	if s.state.Allocation == nil || s.Last.Made == nil {
+	if s.state.Allocation == nil {
 		return false
 	}
 	g, known := s.state.Allocation.Containers[s.Spec.Name]
-	return known && !podutil.SameResources(*s.Last.Made, g.Resources)
+	made := g.madeWith(s.Last, s.state.Memory)
+	return known && made != nil && !podutil.SameResources(*made, g.Resources)
 }
 
 // actual returns the resources that an instance was created with or last resized to; nil if they are not known.
-func (s *Slot) actual() *corev1.ResourceRequirements {
+func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
 		return &r
 	}
-	return s.Last.Made
+	return g.madeWith(s.Last, s.state.Memory)
 }
 
 // ResizeRestarts reports whether the container must restart to get its new resources, by its resize policy.
@@ -83,7 +93,7 @@ func (s *Slot) ResizeRestarts() bool {
 	if !ok {
 		return false
 	}
-	has := s.actual()
+	has := s.actual(g)
 	return has != nil && slices.ContainsFunc(s.Spec.ResizePolicy, func(policy corev1.ContainerResizePolicy) bool {
 		return policy.RestartPolicy == corev1.RestartContainer &&
 			!podutil.SameResources(*has, g.Resources, policy.ResourceName)
@@ -97,7 +107,7 @@ func (s *Slot) ResizesInPlace() bool {
 	if !ok || s.ResizeRestarts() {
 		return false
 	}
-	if has := s.actual(); has != nil && !podutil.SameResources(*has, g.Resources) {
+	if has := s.actual(g); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return true
 	}
 	if r, changes := s.state.Memory.InFlight(Resize{ID: s.Last.ID}.Key()).(Resize); changes && r.To != g.Size {
@@ -120,7 +130,7 @@ func (s *Slot) ReportedResources() *corev1.ResourceRequirements {
 		return s.Reported.Resources
 	}
 	g, _ := s.allocated()
-	if has := s.actual(); has != nil && !podutil.SameResources(*has, g.Resources) {
+	if has := s.actual(g); has != nil && !podutil.SameResources(*has, g.Resources) {
 		return has
 	}
 	return nil

@@ -34,6 +34,8 @@ type ContainerAllocation struct {
 	Size Size
 	// Resources has only CPU and memory. If the container has no limit, the pod's limit takes its place.
 	Resources corev1.ResourceRequirements
+	// Before are those that were allocated before the first resize in this run of the agent; nil if there was none.
+	Before *corev1.ResourceRequirements
 }
 
 // PendingResize is a resize that cannot be allocated now, with the reason.

@@ -193,6 +193,15 @@ func (r *state) SetReason(id, reason string) {
 	}
 }
 
+// Unannotate removes an annotation from all containers, as if another agent had created them.
+func (r *state) Unannotate(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		delete(c.status.Annotations, key)
+	}
+}
+
 // StopContainer sends SIGTERM, once however often it is called, and SIGKILL after the grace of this call. When the
 // client goes before, it sends no SIGKILL.
 func (r *Runtime) StopContainer(ctx context.Context, req *pb.StopContainerRequest) (*pb.StopContainerResponse, error) {
