@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"github.com/nodelet/nodelet/metrics"
@@ -9,13 +10,16 @@ import (
 
 // blockDevice is a block device of the machine with what the kernel has counted since the boot.
 type blockDevice struct {
-	// path is the path in /dev.
+	// path is the path in /dev, for a mounted device that by which it is mounted.
 	path         string
 	major, minor uint64
-	// mounted reports whether a file system on it is mounted. It is false for loop devices.
-	mounted bool
-	counts  [countsOfDevice]uint64
+	// mount is the first mount of a file system on it; nil: it is not mounted, or a loop device.
+	mount  *mount
+	counts [countsOfDevice]uint64
 }
+
+// mount is one line of a mountinfo file.
+type mount struct{ point, kind, source string }
 
 // The counts of a block device, in the order of /proc/diskstats. Times are in milliseconds.
 const (
@@ -36,10 +40,11 @@ const (
 // sectorSize is the unit of the kernel's sectors in bytes, whatever the device has.
 const sectorSize = 512
 
-func readBlockDevices() (all []blockDevice) {
+// readBlockDevices returns the block devices of the machine, and the mount that a directory is on.
+func readBlockDevices(dir string) (all []blockDevice, on *mount) {
 	_ = withFile("/proc/diskstats", func(text []byte) { all = parseDiskStats(text) })
-	_ = withFile("/proc/self/mountinfo", func(text []byte) { findMounted(all, text) })
-	return all
+	_ = withFile("/proc/self/mountinfo", func(text []byte) { on = findMounted(all, text, dir) })
+	return all, on
 }
 
 // parseDiskStats parses lines such as "8 0 sda 1 2 3 4 5 6 7 8 9 10 11". Later kernels add numbers at the end.
@@ -64,24 +69,51 @@ func parseDiskStats(text []byte) (all []blockDevice) {
 }
 
 // findMounted finds the devices in the lines of a mountinfo file: by number, or by path, because a file system on
-// several devices has a number of its own.
-func findMounted(all []blockDevice, mountinfo []byte) {
-	sources, numbers := map[string]bool{}, map[[2]uint64]bool{}
+// several devices has a number of its own. It returns the mount that a directory is on, nil if there is none.
+func findMounted(all []blockDevice, mountinfo []byte, dir string) (on *mount) {
+	sources, numbers := map[string]*mount{}, map[[2]uint64]*mount{}
 	for line := range bytes.Lines(mountinfo) {
-		mount, superblock, _ := bytes.Cut(line, []byte(" - "))
-		if fields := bytes.Fields(mount); len(fields) > 2 {
-			major, minor, _ := parseDevice(fields[2])
-			numbers[[2]uint64{major, minor}] = true
+		options, superblock, _ := bytes.Cut(line, []byte(" - "))
+		of, its := bytes.Fields(options), bytes.Fields(superblock)
+		if len(of) < 5 || len(its) < 2 {
+			continue
 		}
-		if fields := bytes.Fields(superblock); len(fields) > 1 {
-			sources[string(fields[1])] = true
+		m := &mount{
+			point:  escapes.Replace(string(of[4])),
+			kind:   string(its[0]),
+			source: escapes.Replace(string(its[1])),
+		}
+		if within(dir, m.point) && (on == nil || len(m.point) >= len(on.point)) {
+			on = m
+		}
+		if sources[m.source] == nil {
+			sources[m.source] = m
+		}
+		major, minor, _ := parseDevice(of[2])
+		if number := [2]uint64{major, minor}; numbers[number] == nil {
+			numbers[number] = m
 		}
 	}
 	for i := range all {
 		d := &all[i]
-		known := sources[d.path] || numbers[[2]uint64{d.major, d.minor}]
-		d.mounted = known && !strings.HasPrefix(d.path, "/dev/loop")
+		m := cmp.Or(numbers[[2]uint64{d.major, d.minor}], sources[d.path])
+		if m == nil || strings.HasPrefix(d.path, "/dev/loop") {
+			continue
+		}
+		d.mount = m
+		if m == sources[m.source] { // else another device has this path
+			d.path = m.source
+		}
 	}
+	return on
+}
+
+// escapes are how a mountinfo file writes some characters of paths.
+var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// within reports whether a path is a directory or below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // addTo adds the device to what a cgroup has read and written, unless that has it.
@@ -103,9 +135,51 @@ func ofDevice(name, help string, kind metrics.Kind, count int) family {
 	}
 	return family{name: name, help: help, kind: kind, write: func(t *metrics.Text, g *group) {
 		for i := range g.devices {
-			if d := &g.devices[i]; d.mounted {
+			if d := &g.devices[i]; d.mount != nil {
 				t.Rendered(float64(d.counts[count])/unit, 0, g.labels, "device", d.path)
 			}
+		}
+	}}
+}
+
+// mountedFS is a file system of the machine.
+type mountedFS struct {
+	device string
+	fileSystem
+}
+
+// mountedFSs returns the file systems on block devices, and that of the agent's root directory, whose mount is root. It
+// leaves out volumes, which have metrics of their own, and file systems that a program serves, which may not answer.
+func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
+	var all []mountedFS
+	add := func(device, point string) {
+		if f := readFileSystem(point); f.known {
+			all = append(all, mountedFS{device, f})
+		}
+	}
+	for i := range devices {
+		d := &devices[i]
+		if d.mount == nil || strings.HasPrefix(d.mount.kind, "fuse") ||
+			strings.HasPrefix(d.mount.point, c.cfg.RootDir+"/") {
+			continue
+		}
+		add(d.path, d.mount.point)
+		if root != nil && d.mount.source == root.source {
+			root = nil
+		}
+	}
+	if root != nil {
+		add(root.source, root.point)
+	}
+	return all
+}
+
+// ofFileSystem returns a family that only the root cgroup has: one of the figures of the mounted file systems.
+func ofFileSystem(name, help string, value func(*Figures) uint64) family {
+	return family{name: name, help: help, kind: metrics.KindGauge, write: func(t *metrics.Text, g *group) {
+		for i := range g.fileSystems {
+			f := &g.fileSystems[i]
+			t.Rendered(float64(value(&f.Figures)), 0, g.labels, "device", f.device)
 		}
 	}}
 }

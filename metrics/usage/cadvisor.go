@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/metrics"
 )
@@ -16,8 +14,9 @@ type group struct {
 	use     Usage
 	born    time.Time
 	network []Interface
-	// devices are the block devices of the machine; nil for all cgroups but the root.
-	devices []blockDevice
+	// devices are the block devices of the machine, fileSystems those on them; nil for all cgroups but the root.
+	devices     []blockDevice
+	fileSystems []mountedFS
 	// open are the open files of a sandbox or container; nil for other cgroups.
 	open *OpenFiles
 }
@@ -27,8 +26,9 @@ type group struct {
 // timestamps, because all values are read during the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
-	devices := readBlockDevices()
+	devices, root := readBlockDevices(c.cfg.RootDir)
 	groups := c.groups(pods, devices)
+	groups[0].fileSystems = c.mountedFSs(devices, root)
 	c.writeMachine(t)
 	for i := range families {
 		f := &families[i]
@@ -37,7 +37,6 @@ func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 			f.write(t, &groups[j])
 		}
 	}
-	c.writeRootDisk(t, devices)
 	t.Gauge("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise",
 		metrics.Flag(err != nil))
 }
@@ -93,7 +92,7 @@ func (c *Collector) machineGroup(labels string, devices []blockDevice) group {
 		use.OOMKills = c.cfg.SystemOOMs()
 	}
 	for i := range devices {
-		if devices[i].mounted {
+		if devices[i].mount != nil {
 			use.IO = devices[i].addTo(use.IO)
 		}
 	}
@@ -155,31 +154,4 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 		t.Gauge(f.name, f.help, f.value, identity...)
 	}
 	t.Gauge("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", 0)
-}
-
-// writeRootDisk writes the usage of the file system of the agent's root directory, with the labels of the node.
-func (c *Collector) writeRootDisk(t *metrics.Text, devices []blockDevice) {
-	f := readFileSystem(c.cfg.RootDir)
-	var st unix.Stat_t
-	if !f.known || unix.Stat(c.cfg.RootDir, &st) != nil {
-		return
-	}
-	device := ""
-	for _, d := range devices {
-		if d.major == uint64(unix.Major(st.Dev)) && d.minor == uint64(unix.Minor(st.Dev)) {
-			device = d.path
-		}
-	}
-	labels := []string{"container", "", "device", device, "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}
-	for _, one := range []struct {
-		name, help string
-		value      uint64
-	}{
-		{"container_fs_inodes_free", "Number of available Inodes", f.InodesFree},
-		{"container_fs_inodes_total", "Number of Inodes", f.Inodes},
-		{"container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", f.Capacity},
-		{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", f.Used},
-	} {
-		t.Gauge(one.name, one.help, float64(one.value), labels...)
-	}
 }

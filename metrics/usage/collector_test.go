@@ -336,12 +336,12 @@ func TestCadvisor(t *testing.T) {
 }
 
 // TestDevicesOfMachine checks that the root cgroup has what is counted for whole block devices, in seconds, each device
-// once, and that a device is named as it is called now.
+// once, and that a device is named as it is mounted now.
 func TestDevicesOfMachine(t *testing.T) {
 	w := newWorld(t, true)
 	devices := parseDiskStats([]byte("259 1 nvme0n1p1 1 2 3 1500 5 6 7 8 9 10 11\n" +
 		"8 1 sda1 21 22 23 24 25 26 27 28 29 30 31\n8 0 sda 1 1 1 1 1 1 1 1 1 1 1\n"))
-	findMounted(devices, []byte("1 0 259:1 / / rw - ext4 /dev/root rw\n1 0 8:1 / /data rw - xfs /dev/sda1 rw\n"))
+	findMounted(devices, []byte("1 0 259:1 / / rw - ext4 /dev/root rw\n1 0 8:1 / /data rw - xfs /dev/sda1 rw\n"), "/")
 	text := w.text(func(_ context.Context, t *metrics.Text) {
 		groups := w.groups(nil, devices)
 		for i := range families {
@@ -351,15 +351,52 @@ func TestDevicesOfMachine(t *testing.T) {
 	})
 	const root = `{container="",id="/",image="",name="",namespace="",pod="",device="/dev/`
 	wantLines(t, text,
-		"container_fs_read_seconds_total"+root+`nvme0n1p1"} 1.5`,
+		"container_fs_read_seconds_total"+root+`root"} 1.5`,
 		"container_fs_io_current"+root+`sda1"} 29`,
 		"container_fs_io_time_weighted_seconds_total"+root+`sda1"} 0.031`,
-		"container_fs_reads_total"+root+`nvme0n1p1"} 3`, // as the cgroup says
+		"container_fs_reads_total"+root+`root"} 3`, // as the cgroup says
 		"container_fs_reads_total"+root+`sda1"} 21`,
 		"container_fs_writes_bytes_total"+root+`sda1"} 13824`,
 	)
 	if strings.Contains(text, `/sda"`) || strings.Count(text, "container_fs_reads_total"+root) != 2 {
 		t.Errorf("got other devices than those with a mounted file system, or one twice:\n%s", text)
+	}
+}
+
+// TestFileSystemsOfMachine checks that the root cgroup has the file systems on block devices, and that of the agent's
+// root directory if it is on none of them. Volumes and file systems that may not answer are left out.
+func TestFileSystemsOfMachine(t *testing.T) {
+	w := newWorld(t, true)
+	devices := []blockDevice{
+		{path: "/dev/sda"},
+		{path: "/dev/sda1", mount: &mount{point: "/", kind: "ext4", source: "/dev/sda1"}},
+		{mount: &mount{point: "/tmp", kind: "fuseblk", source: "/dev/sdb1"}},
+		{mount: &mount{point: filepath.Join(w.root, "pods"), kind: "ext4", source: "/dev/sdc"}},
+		{mount: &mount{point: "/is/not/there", kind: "ext4", source: "/dev/sdd"}},
+	}
+	const overlay, disk = "overlay", "/dev/sda1"
+	for source, want := range map[string][]string{overlay: {disk, overlay}, disk: {disk}, "": {disk}} {
+		root := &mount{point: w.root, kind: "any", source: source}
+		if source == "" {
+			root = nil
+		}
+		var got []string
+		for _, f := range w.mountedFSs(devices, root) {
+			got = append(got, f.device)
+			if f.Capacity == 0 {
+				t.Errorf("%s: got %+v, want its size", f.device, f)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("root directory on %q: got the devices %q, want %q", source, got, want)
+		}
+	}
+	const labels = `{container="",id="/",image="",name="",namespace="",pod="",device="`
+	text := w.text(w.WriteCadvisor)
+	for _, family := range []string{"inodes_free", "inodes_total", "limit_bytes", "usage_bytes"} {
+		if !strings.Contains(text, "container_fs_"+family+labels) {
+			t.Errorf("got no container_fs_%s of the machine, want it", family)
+		}
 	}
 }
 

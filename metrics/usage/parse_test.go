@@ -79,16 +79,26 @@ func TestParseIO(t *testing.T) {
 
 func TestParseDiskStats(t *testing.T) {
 	all := parseDiskStats([]byte("   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n" +
-		" 8 1 sda1 0 0 8 1500 0 0 0 0 0 0 0\n 253 0 dm-0 1 1 1 1 1 1 1 1 1 1 1\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n" +
+		" 8 1 sda1 0 0 8 1500 0 0 0 0 0 0 0\n 253 0 dm-0 1 1 1 1 1 1 1 1 1 1 1\n" +
+		" 253 1 dm-1 0 0 0 0 0 0 0 0 0 0 0\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n" +
 		" 8 2 short 1 2 3\n x 2 nonsense 1 2 3 4 5 6 7 8 9 10 11\n"))
-	findMounted(all, []byte("27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+
+	on := findMounted(all, []byte("27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+
 		"28 27 0:45 /@ /data rw - btrfs /dev/dm-0 rw\n29 27 7:0 / /snap ro - squashfs /dev/loop0 ro\n"+
-		"30 27 0:22 / /sys rw - sysfs sysfs rw\nnonsense\n"))
+		"30 27 253:1 / /var/my\\040lib rw - xfs /dev/mapper/vg-var rw\n"+
+		"31 27 253:1 /a /var/b rw - xfs /dev/mapper/vg-var rw\n"+
+		"32 27 0:22 / /sys rw - sysfs sysfs rw\nnonsense\n"), "/var/my lib/kubelet")
+	if on == nil || on.source != "/dev/mapper/vg-var" {
+		t.Errorf("the directory: got on %+v, want on the volume var", on)
+	}
 	type counts = [countsOfDevice]uint64
 	want := []blockDevice{
 		{path: "/dev/sda", major: 8, counts: counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
-		{path: "/dev/sda1", major: 8, minor: 1, mounted: true, counts: counts{sectorsRead: 8, readTime: 1500}},
-		{path: "/dev/dm-0", major: 253, mounted: true, counts: counts{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		{path: "/dev/sda1", major: 8, minor: 1, mount: &mount{"/", "ext4", "/dev/sda1"},
+			counts: counts{sectorsRead: 8, readTime: 1500}},
+		{path: "/dev/dm-0", major: 253, mount: &mount{"/data", "btrfs", "/dev/dm-0"},
+			counts: counts{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		{path: "/dev/mapper/vg-var", major: 253, minor: 1,
+			mount: &mount{"/var/my lib", "xfs", "/dev/mapper/vg-var"}},
 		{path: "/dev/loop0", major: 7},
 	}
 	if !reflect.DeepEqual(all, want) {
@@ -164,7 +174,7 @@ func FuzzParsers(f *testing.F) {
 		}
 		parseIOStat(text)
 		parseBlkio(nil, text, true)
-		findMounted(parseDiskStats(text), text)
+		findMounted(parseDiskStats(text), text, "/")
 		if id := containerID(string(text)); strings.ContainsAny(id, "/.\x00") {
 			t.Errorf("got the ID %q, want one without a path", id)
 		}
