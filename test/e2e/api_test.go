@@ -61,13 +61,13 @@ spec:
 func startTalker(t *testing.T, name string) {
 	t.Helper()
 	apply(t, fmt.Sprintf(talker, name))
-	waitReady(t, 2*time.Minute, name)
+	waitReady(t, name)
 }
 
 // kubectlIn runs kubectl with standard input and returns its standard output, standard error and exit code.
 func kubectlIn(t *testing.T, in io.Reader, args ...string) (out, errs string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := kubectlCommand(ctx, args...)
 	var o, e bytes.Buffer
@@ -206,7 +206,7 @@ func checkExec(t *testing.T) {
 		}
 	}
 	// With a terminal, its size reaches the container. kubectl sends the size after the start. Ctrl-C becomes a signal.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := kubectlCommand(ctx, "exec", "-it", "talker", "-c", "side", "--", "sh", "-c",
 		"until stty size 2>/dev/null | grep .; do sleep 0.1; done; tty; sleep 1000; echo not reached")
@@ -338,7 +338,7 @@ func checkForward(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	select {
 	case <-ready:
-	case <-time.After(30 * time.Second):
+	case <-time.After(limit):
 		t.Fatalf("port-forward: %s", out)
 	}
 	port, _, _ := strings.Cut(strings.SplitN(out.String(), "127.0.0.1:", 2)[1], " ")
@@ -364,7 +364,7 @@ func checkForward(t *testing.T) {
 func checkDebug(t *testing.T) {
 	kubectl(t, "debug", "talker", "--image="+testbed.BusyboxImage, "-c", "dbg", "--target=app", "--",
 		"sh", "-c", "echo debugging; sleep 100000")
-	waitPod(t, time.Minute, "talker", "its debug container runs", ephemeralRuns)
+	waitPod(t, "talker", "its debug container runs", ephemeralRuns)
 	if got := kubectl(t, "logs", "talker", "-c", "dbg"); got != "debugging" {
 		t.Errorf("logs of the debug container: got %q, want %q", got, "debugging")
 	}
@@ -405,5 +405,5 @@ func TestLogVerbosity(t *testing.T) {
 	t.Cleanup(func() { setVerbosity(t, "2", "successfully set klog.logging.verbosity to 2") })
 	mark := markLog(t)
 	apply(t, fmt.Sprintf(talker, "talker"))
-	mark.waitLine(t, 20*time.Second, "level=DEBUG", "talker")
+	mark.waitLine(t, "level=DEBUG", "talker")
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // waitNodeEvent waits for an event about the node whose message contains all words.
-func waitNodeEvent(t *testing.T, limit time.Duration, reason string, words ...string) {
+func waitNodeEvent(t *testing.T, reason string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -66,7 +66,7 @@ func runStandalone(t *testing.T, manifests string) (end func()) {
 		}
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, time.Minute, "node is registered")
+		mark.waitLine(t, "node is registered")
 	}
 	t.Cleanup(end)
 	return end
@@ -108,15 +108,15 @@ func TestRuntimeComesLate(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	apply(t, crashing("late"))
-	mark.waitLine(t, time.Minute, "container runtime does not answer", filepath.Base(node().Runtime.Endpoint))
-	eventually(t, time.Minute, "explain says that the agent waits for the runtime", func() (string, bool) {
+	mark.waitLine(t, "container runtime does not answer", filepath.Base(node().Runtime.Endpoint))
+	eventually(t, "explain says that the agent waits for the runtime", func() (string, bool) {
 		out, _ := explain(t)
 		return out, strings.Contains(out, "waiting for the container runtime at "+node().Runtime.Endpoint)
 	})
 	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitReady(t, 20*time.Second, "late")
+	waitReady(t, "late")
 	t.Logf("the pod was ready %s after the start of the agent", time.Since(began).Round(time.Second))
 	check()
 }
@@ -138,21 +138,21 @@ func TestRuntimeKilled(t *testing.T) {
 	sameAgent(t)
 	check := bystander(t)
 	apply(t, crashing("restless"))
-	before := containerStatus(waitReady(t, 30*time.Second, "restless"), "app")
+	before := containerStatus(waitReady(t, "restless"), "app")
 	watched := record("")
 	mark := markLog(t)
 	if err := node().Runtime.Stop(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	mark.waitLine(t, time.Minute, lostRuntime())
+	mark.waitLine(t, lostRuntime())
 	if err := node().Runtime.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the container can be reached", func() (string, bool) {
+	eventually(t, "the container can be reached", func() (string, bool) {
 		out, err := tryInside(t, "restless", "app", "touch", "/tmp/end")
 		return fmt.Sprint(out, err), err == nil
 	})
-	waitPod(t, 30*time.Second, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
+	waitPod(t, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
 		c := containerStatus(p, "app")
 		end := c.LastTerminationState.Terminated
 		return c.RestartCount == 1 && c.State.Running != nil && strings.HasPrefix(c.ContainerID, node().Runtime.Name+"://") &&
@@ -169,7 +169,7 @@ func TestAPIServerAway(t *testing.T) {
 	clean(t)
 	check := bystander(t)
 	apply(t, crashing("far"))
-	waitReady(t, 30*time.Second, "far")
+	waitReady(t, "far")
 	stopAgent(t, unix.SIGTERM)
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
@@ -186,8 +186,8 @@ func TestAPIServerAway(t *testing.T) {
 	startAgent(t)
 	sameAgent(t)
 	manifest(t, node().ManifestDir, "offline.yaml", staticPod("offline", "one"))
-	mark.waitLine(t, time.Minute, "cannot register the node, trying again", "connection refused")
-	eventually(t, 20*time.Second, "the static pod runs", func() (string, bool) {
+	mark.waitLine(t, "cannot register the node, trying again", "connection refused")
+	eventually(t, "the static pod runs", func() (string, bool) {
 		n := len(containers(t, map[string]string{"io.kubernetes.pod.name": mirrorName("offline")}, true))
 		return fmt.Sprintf("%d containers", n), n == 1
 	})
@@ -201,14 +201,14 @@ func TestAPIServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside(t, "far", "app", "touch", "/tmp/end")
-	eventually(t, time.Minute, "the container is restarted without an API server", func() (string, bool) {
+	eventually(t, "the container is restarted without an API server", func() (string, bool) {
 		all := containers(t, map[string]string{"io.kubernetes.pod.name": "far"}, true)
 		return fmt.Sprint(all), len(all) == 1 && all[0].Metadata.Attempt == 1
 	})
 	if err := tb.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitPod(t, 30*time.Second, "far", "shows its restart",
+	waitPod(t, "far", "shows its restart",
 		func(p *corev1.Pod) bool { return ready(p) && containerStatus(p, "app").RestartCount == 1 })
 	check()
 }

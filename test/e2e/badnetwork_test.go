@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -18,7 +17,7 @@ import (
 )
 
 // waitNode waits until the node's Ready condition has that status and its message contains all words.
-func waitNode(t *testing.T, limit time.Duration, status corev1.ConditionStatus, words ...string) {
+func waitNode(t *testing.T, status corev1.ConditionStatus, words ...string) {
 	t.Helper()
 	var seen string
 	ctx, cancel := context.WithTimeout(context.Background(), limit) // also called when the test has ended
@@ -73,19 +72,19 @@ func TestLongBadNetwork(t *testing.T) {
 		{`{"cniVersion": "1.0.0", "name": "empty", "plugins": []}`, "no plugin"},
 	} {
 		write(bad.text)
-		waitNode(t, 30*time.Second, corev1.ConditionFalse, bad.want)
+		waitNode(t, corev1.ConditionFalse, bad.want)
 		write(good)
-		waitNode(t, 30*time.Second, corev1.ConditionTrue)
+		waitNode(t, corev1.ConditionTrue)
 	}
 	// The program of a plugin in use is missing.
 	if err := os.Rename(filepath.Join(bin, "bandwidth"), filepath.Join(bin, "bandwidth.away")); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, `needs the plugin "bandwidth"`, bin)
+	waitNode(t, corev1.ConditionFalse, `needs the plugin "bandwidth"`, bin)
 	if err := os.Rename(filepath.Join(bin, "bandwidth.away"), filepath.Join(bin, "bandwidth")); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionTrue)
+	waitNode(t, corev1.ConditionTrue)
 
 	// A plugin does not follow the CNI specification: an event names the fault, and the pod runs once the
 	// configuration is good.
@@ -97,21 +96,21 @@ func TestLongBadNetwork(t *testing.T) {
 		replacePlugin(t, filepath.Join(bin, "odd"), "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\n"+c.body+"\n")
 		write(strings.Replace(good, `{"type": "portmap"`, `{"type": "odd"}, {"type": "portmap"`, 1))
 		odd := "odd-" + name
-		eventually(t, 20*time.Second, "the agent uses the new configuration", func() (string, bool) {
+		eventually(t, "the agent uses the new configuration", func() (string, bool) {
 			text, err := os.ReadFile(filepath.Join(node().RootDir, "cni/own.conflist"))
 			return fmt.Sprint(string(text), err), strings.Contains(string(text), `"odd"`)
 		})
 		apply(t, sleeper(odd, ""))
-		waitEvent(t, 60*time.Second, odd, "FailedCreatePodSandBox", "odd", c.want)
+		waitEvent(t, odd, "FailedCreatePodSandBox", "odd", c.want)
 		write(good)
-		waitReady(t, 2*time.Minute, odd)
+		waitReady(t, odd)
 	}
 	// An annotation names a network that does not exist, and another one cannot be parsed.
 	apply(t, sleeper("unknown", "blue"))
-	waitEvent(t, 30*time.Second, "unknown", "FailedCreatePodSandBox",
+	waitEvent(t, "unknown", "FailedCreatePodSandBox",
 		"annotation k8s.v1.cni.cncf.io/networks: network default/blue", "blue.conflist")
 	apply(t, sleeper("unreadable", `[{"nmae": 1}]`))
-	waitEvent(t, 30*time.Second, "unreadable", "FailedCreatePodSandBox", "not a list of networks")
+	waitEvent(t, "unreadable", "FailedCreatePodSandBox", "not a list of networks")
 
 	// Another configuration file sorts first, so the runtime would use it.
 	other := filepath.Join(node().CNIConfDir, "00-a.conflist")
@@ -119,11 +118,11 @@ func TestLongBadNetwork(t *testing.T) {
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, "00-a.conflist before 00-nodelet.conflist")
+	waitNode(t, corev1.ConditionFalse, "00-a.conflist before 00-nodelet.conflist")
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionTrue)
+	waitNode(t, corev1.ConditionTrue)
 	onlookerUnharmed(t)
 }
 
@@ -144,27 +143,27 @@ func TestLongBadRuntimeNetwork(t *testing.T) {
 		if err := os.WriteFile(conf, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		waitNode(t, 30*time.Second, corev1.ConditionTrue)
+		waitNode(t, corev1.ConditionTrue)
 	}
 	t.Cleanup(restore)
 	if err := os.Remove(conf); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, "NetworkReady=false", "no network configuration", n.CNIConfDir)
+	waitNode(t, corev1.ConditionFalse, "NetworkReady=false", "no network configuration", n.CNIConfDir)
 	restore()
 	if err := os.WriteFile(conf, text[:len(text)/2], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, "10-testbed.conflist: not JSON")
+	waitNode(t, corev1.ConditionFalse, "10-testbed.conflist: not JSON")
 	restore()
 	if err := os.Rename(plugin, plugin+".away"); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, `needs the plugin "portmap"`, n.CNIBinDir)
+	waitNode(t, corev1.ConditionFalse, `needs the plugin "portmap"`, n.CNIBinDir)
 	if err := os.Rename(plugin+".away", plugin); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, 30*time.Second, corev1.ConditionTrue)
+	waitNode(t, corev1.ConditionTrue)
 	onlookerUnharmed(t)
 }
 
@@ -178,7 +177,7 @@ func sleeper(name, networks string) string {
 func onlooker(t *testing.T) {
 	t.Helper()
 	apply(t, sleeper("onlooker", ""))
-	waitReady(t, time.Minute, "onlooker")
+	waitReady(t, "onlooker")
 }
 
 func onlookerUnharmed(t *testing.T) {

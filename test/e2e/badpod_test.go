@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,7 +26,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: app, image: %s}]
 `, testbed.PauseImage))
-	waitReady(t, 60*time.Second, "bystander")
+	waitReady(t, "bystander")
 	before := instances(t, "role=bystander")
 	watched := record("role=bystander")
 	check = func() {
@@ -88,15 +87,15 @@ func TestBadPods(t *testing.T) {
 			[]string{`volume "data"`, filepath.Join(dir, "missing") + " is not a directory"}, nil},
 	} {
 		t.Run(c.pod, func(t *testing.T) {
-			waitPod(t, 2*time.Minute, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
-			waitEvent(t, time.Minute, c.pod, c.event, c.message...)
+			waitPod(t, c.pod, "reports the cause", waitingFor("app", c.waits, c.words...))
+			waitEvent(t, c.pod, c.event, c.message...)
 			if c.pod == "bad-image" {
-				waitPod(t, 2*time.Minute, c.pod, "waits to pull again", waitingFor("app", "ImagePullBackOff", "no-such-image:1"))
-				waitEvent(t, time.Minute, c.pod, "BackOff", "Back-off pulling image")
+				waitPod(t, c.pod, "waits to pull again", waitingFor("app", "ImagePullBackOff", "no-such-image:1"))
+				waitEvent(t, c.pod, "BackOff", "Back-off pulling image")
 			}
 			if c.fix != nil {
 				c.fix()
-				waitReady(t, time.Minute, c.pod) // agent/ tests prove that no back-off is waited for
+				waitReady(t, c.pod) // agent/ tests prove that no back-off is waited for
 			}
 		})
 	}
@@ -104,7 +103,7 @@ func TestBadPods(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "missing"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		waitReady(t, 2*time.Minute, "bad-path")
+		waitReady(t, "bad-path")
 	})
 }
 
@@ -134,12 +133,12 @@ func TestRejected(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {nodeName: %s, containers: [%s]}\n",
 				c.name, node().Name, c.spec))
-			p := waitPod(t, 20*time.Second, c.name, "is rejected",
+			p := waitPod(t, c.name, "is rejected",
 				func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 			if p.Status.Reason != c.reason || !strings.Contains(p.Status.Message, c.message) {
 				t.Errorf("rejection: got %q: %q, want %q: …%s…", p.Status.Reason, p.Status.Message, c.reason, c.message)
 			}
-			waitEvent(t, time.Minute, c.name, c.reason, strings.TrimPrefix(c.message, "Pod was rejected: "))
+			waitEvent(t, c.name, c.reason, strings.TrimPrefix(c.message, "Pod was rejected: "))
 		})
 	}
 }

@@ -156,7 +156,7 @@ func requests(t *testing.T, pod string) (all []*certificatesv1.PodCertificateReq
 func waitOpen(t *testing.T, pod string, n int) *certificatesv1.PodCertificateRequest {
 	t.Helper()
 	var found []*certificatesv1.PodCertificateRequest
-	eventually(t, 60*time.Second, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod),
+	eventually(t, fmt.Sprintf("pod %[2]s has %[1]d requests without an answer", n, pod),
 		func() (string, bool) {
 			found = open(t, pod)
 			return fmt.Sprint(len(found)), len(found) == n
@@ -227,7 +227,7 @@ func (s *signer) pair(t *testing.T, pod, file string) *x509.Certificate {
 // pending checks that the pod waits for a bundle, then for its certificate, and reports it. The agent is killed
 // meanwhile.
 func (s *signer) pending(t *testing.T) {
-	waitEvent(t, 30*time.Second, "web", "FailedMount",
+	waitEvent(t, "web", "FailedMount",
 		"sources[0].clusterTrustBundle: combination of signerName and labelSelector matched zero")
 	if n := len(requests(t, "web")); n != 0 {
 		t.Errorf("certificate requests before all other sources exist: got %d, want none", n)
@@ -235,8 +235,8 @@ func (s *signer) pending(t *testing.T) {
 	s.publish(t, "old", "no", s.pem())
 	s.publish(t, "one", "yes", s.pem())
 	first := waitOpen(t, "web", 1)
-	waitEvent(t, 30*time.Second, "web", "FailedMount", "sources[2].podCertificate: credential bundle is not issued yet")
-	eventually(t, 10*time.Second, "explain names the request", func() (string, bool) {
+	waitEvent(t, "web", "FailedMount", "sources[2].podCertificate: credential bundle is not issued yet")
+	eventually(t, "explain names the request", func() (string, bool) {
 		text, _ := explain(t)
 		return text, strings.Contains(text, first.Name+" waits for signer "+certSigner)
 	})
@@ -244,7 +244,7 @@ func (s *signer) pending(t *testing.T) {
 	second := waitOpen(t, "web", 2)
 	before := time.Now()
 	s.issue(t, second)
-	waitReady(t, 30*time.Second, "web")
+	waitReady(t, "web")
 	t.Logf("ready %s after the certificate was issued", time.Since(before).Round(time.Millisecond))
 	s.pair(t, "web", certFile)
 	if got := shell(t, "web", "app", "cat /certs/ca.pem"); got != strings.TrimSpace(s.pem()) {
@@ -261,7 +261,7 @@ func (s *signer) updated(t *testing.T) {
 	sees := func(what string, want int) {
 		t.Helper()
 		before := time.Now()
-		eventually(t, soon, what, func() (string, bool) {
+		within(t, soon, what, func() (string, bool) {
 			got := shell(t, "web", "app", "cat /certs/ca.pem")
 			return got, strings.Count(got, "BEGIN CERTIFICATE") == want &&
 				(want == 1) != strings.Contains(got, strings.TrimSpace(other.pem()))
@@ -300,7 +300,7 @@ func (s *signer) restartAgent(t *testing.T, away func()) {
 	other := newSigner(t).pem()
 	s.publish(t, "old", "yes", other)
 	startAgent(t)
-	eventually(t, 30*time.Second, "the restarted agent follows the bundles", func() (string, bool) {
+	eventually(t, "the restarted agent follows the bundles", func() (string, bool) {
 		got := shell(t, "web", "app", "cat /certs/ca.pem")
 		return got, strings.Contains(got, strings.TrimSpace(other))
 	})
@@ -322,10 +322,10 @@ func (s *signer) renewed(t *testing.T) {
 	if !s.pair(t, "web", certFile).Equal(leaf) {
 		t.Error("certificate before the renewal: got another one, want the same")
 	}
-	waitEvent(t, 30*time.Second, "web", "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+	waitEvent(t, "web", "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	s.issue(t, next)
 	before := time.Now()
-	eventually(t, soon, "the renewed certificate is seen", func() (string, bool) {
+	within(t, soon, "the renewed certificate is seen", func() (string, bool) {
 		return "", !s.pair(t, "web", certFile).Equal(leaf)
 	})
 	t.Logf("the renewed certificate: seen after %s", time.Since(before).Round(time.Millisecond))
@@ -338,7 +338,7 @@ func (s *signer) keys(t *testing.T) {
 	for range types {
 		s.issue(t, s.anyOpen(t, "keys"))
 	}
-	waitReady(t, 60*time.Second, "keys")
+	waitReady(t, "keys")
 	for _, keyType := range types[1:] {
 		s.pair(t, "keys", "/certs/"+keyType+".pem")
 	}
@@ -347,7 +347,7 @@ func (s *signer) keys(t *testing.T) {
 
 func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1.PodCertificateRequest) {
 	t.Helper()
-	eventually(t, 60*time.Second, "a request has no answer", func() (string, bool) {
+	eventually(t, "a request has no answer", func() (string, bool) {
 		for _, r := range open(t, pod) {
 			found = r
 		}
@@ -360,9 +360,9 @@ func (s *signer) anyOpen(t *testing.T, pod string) (found *certificatesv1.PodCer
 func (s *signer) denied(t *testing.T) {
 	apply(t, certPod("denied", "ED25519"))
 	answer(t, waitOpen(t, "denied", 1), "Denied", "UnsupportedKeyType")
-	waitEvent(t, 30*time.Second, "denied", "Denied",
+	waitEvent(t, "denied", "Denied",
 		"was denied, reason=\"UnsupportedKeyType\", message=\"the test says so\"")
-	waitEvent(t, 30*time.Second, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
+	waitEvent(t, "denied", "FailedMount", "PodCertificateRequest was permanently denied")
 	const state = `kubelet_podcertificate_states{signer_name="` + certSigner + `",state="denied"} 1`
 	if got := scrape(t, "metrics"); !strings.Contains(got, state) {
 		t.Errorf("metrics: got no line %s, want one", state)
@@ -384,7 +384,7 @@ func (s *signer) quick(t *testing.T) {
 	before := time.Now()
 	apply(t, yaml.String())
 	for range pods {
-		eventually(t, 60*time.Second, "the next request", func() (string, bool) {
+		eventually(t, "the next request", func() (string, bool) {
 			for _, pod := range pods {
 				for _, r := range open(t, pod) {
 					s.issue(t, r)
@@ -395,7 +395,7 @@ func (s *signer) quick(t *testing.T) {
 		})
 	}
 	for _, pod := range pods {
-		waitReady(t, 30*time.Second, pod)
+		waitReady(t, pod)
 		for _, e := range events(getPod(t, pod).UID) {
 			if strings.HasPrefix(e, "Warning") {
 				t.Errorf("pod %s: got event %s, want no warning", pod, e)
@@ -417,12 +417,12 @@ func TestLongCertificatesMissing(t *testing.T) {
 	apply(t, certPod("none"))
 	apply(t, optional(certPod("gated", "ED25519")))
 	apply(t, optional(certPod("empty")))
-	waitReady(t, 30*time.Second, "empty")
+	waitReady(t, "empty")
 	if got := shell(t, "empty", "app", "cat /certs/ca.pem"); got != "" {
 		t.Errorf("ca.pem: got %q, want an empty file", got)
 	}
-	waitEvent(t, 30*time.Second, "none", "FailedMount",
+	waitEvent(t, "none", "FailedMount",
 		"the API server does not serve clustertrustbundles of certificates.k8s.io/v1")
-	waitEvent(t, 30*time.Second, "gated", "FailedMount", "sources[2].podCertificate",
+	waitEvent(t, "gated", "FailedMount", "sources[2].podCertificate",
 		"PodCertificateRequest to true in featureGates")
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/cgroups"
 
@@ -64,7 +63,7 @@ func TestLongSwap(t *testing.T) {
 	clean(t)
 	configure(t, "memorySwap: {swapBehavior: LimitedSwap}\n")
 	apply(t, fmt.Sprintf(swapPod, node().Name, testbed.BusyboxImage))
-	waitReady(t, time.Minute, "swap")
+	waitReady(t, "swap")
 	page := int64(os.Getpagesize())
 	share := int64(float64(256<<20) / float64(meminfo(t, "MemTotal")) * float64(swap))
 	expect(t, "swap", "share", "cat /sys/fs/cgroup/memory.swap.max", fmt.Sprint(share/page*page))

@@ -116,7 +116,7 @@ func TestLongClaim(t *testing.T) {
 	})
 	apply(t, keeperYAML)
 	t.Cleanup(func() {
-		_, _ = tb.Kubectl(context.Background(), "delete", "statefulset", "keeper", "--ignore-not-found", "--timeout=60s")
+		_, _ = tb.Kubectl(context.Background(), "delete", "statefulset", "keeper", "--ignore-not-found", "--timeout=5m")
 	})
 	waitKeepers(t, nil)
 	if log := keeperLog(t, "keeper-0"); log != "made" {
@@ -163,7 +163,7 @@ func TestLongClaim(t *testing.T) {
 
 	kubectl(t, "delete", "statefulset", "keeper", "--timeout=120s")
 	for _, pod := range keepers {
-		waitGone(t, 60*time.Second, pod)
+		waitGone(t, pod)
 	}
 	d.waitReturned(t)
 }
@@ -178,7 +178,7 @@ func replaceKeepers(t *testing.T) {
 func waitKeepers(t *testing.T, containers map[string]string) {
 	t.Helper()
 	for _, pod := range keepers {
-		p := waitPod(t, 180*time.Second, pod, "is Ready and not deleted", func(p *corev1.Pod) bool {
+		p := waitPod(t, pod, "is Ready and not deleted", func(p *corev1.Pod) bool {
 			return p.DeletionTimestamp == nil && ready(p)
 		})
 		if want := containers[pod]; want != "" && containerStatus(p, "app").ContainerID != want {
@@ -220,7 +220,7 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 		return fmt.Sprint(err), strings.Contains(string(text), "cannot grow while it is in use")
 	}
 	inUse := false
-	eventually(t, 150*time.Second, "the driver is asked to grow the volume", func() (string, bool) {
+	eventually(t, "the driver is asked to grow the volume", func() (string, bool) {
 		seen, ok := grown()
 		_, inUse = refused()
 		return seen, ok || inUse
@@ -229,7 +229,7 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 		t.Log("this kernel cannot grow a volume in use; the next pod gets the larger volume")
 		replaceKeepers(t)
 		waitKeepers(t, nil)
-		eventually(t, 150*time.Second, "the claim has the new size", grown)
+		eventually(t, "the claim has the new size", grown)
 	}
 	var kib int
 	df := kubectl(t, "exec", "keeper-0", "--", "df", "-k", "/data")
@@ -237,7 +237,7 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 	if _, err := fmt.Sscan(strings.Fields(lines[len(lines)-1])[1], &kib); err != nil || kib < 80<<10 {
 		t.Errorf("size that the pod sees: got %d KiB (%v), want at least %d KiB:\n%s", kib, err, 80<<10, df)
 	}
-	waitEvent(t, 10*time.Second, "keeper-0", "FileSystemResizeSuccessful", "pv-keeper-0")
+	waitEvent(t, "keeper-0", "FileSystemResizeSuccessful", "pv-keeper-0")
 }
 
 // TestLongBlock runs a pod with a claim with volumeMode Block, an inline volume, a generic ephemeral volume, and a
@@ -251,18 +251,18 @@ func TestLongBlock(t *testing.T) {
 		volumeYAML("pv-own", "writer-own", own, "16Mi", "Filesystem")+fmt.Sprintf(localYAML, local, node().Name))
 	apply(t, fmt.Sprintf(blockPodYAML, "writer",
 		"echo precious | dd of=/dev/raw bs=512 conv=sync && echo kept >/local/file && touch /own/file && touch /ready"))
-	waitReady(t, 120*time.Second, "writer")
+	waitReady(t, "writer")
 	got, want := kubectl(t, "exec", "writer", "--", "cat",
 		"/inline/context.json"), `"csi.storage.k8s.io/pod.name":"writer"`
 	if !strings.Contains(got, want) {
 		t.Errorf("volume context of the inline volume: got %s, want %s", got, want)
 	}
 	killAgent(t)
-	kubectl(t, "delete", "pod", "writer", "--timeout=60s")
+	kubectl(t, "delete", "pod", "writer", "--timeout=5m")
 	apply(t, fmt.Sprintf(strings.Replace(blockPodYAML, ownVolume, "{name: own, emptyDir: {}}", 1), "reader",
 		`[ "$(dd if=/dev/raw bs=8 count=1)" = precious ] && [ "$(cat /local/file)" = kept ] && touch /ready`))
-	waitReady(t, 120*time.Second, "reader")
-	kubectl(t, "delete", "pod", "reader", "--timeout=60s")
+	waitReady(t, "reader")
+	kubectl(t, "delete", "pod", "reader", "--timeout=5m")
 	d.waitReturned(t)
 }
 

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -123,24 +122,22 @@ func TestExplainWithoutRuntime(t *testing.T) {
 		if err := node().Runtime.Start(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if err := node().WaitReady(context.Background(), 30*time.Second); err != nil {
+		if err := node().WaitReady(context.Background(), limit); err != nil {
 			t.Fatal(err)
 		}
 	})
 	startAgent(t)
 	root := "--root-dir=" + node().RootDir
-	var last string
-	await(t, "the agent to wait for the runtime", 20*time.Second, func() bool {
+	eventually(t, "the agent waits for the runtime", func() (string, bool) {
 		out, code := nodelet(t, "explain", "-o", "json", root)
-		last = out
 		var report struct {
 			Pods  []any
 			Error string
 		}
-		return code == 1 && json.Unmarshal([]byte(out), &report) == nil && report.Pods != nil &&
+		return out, code == 1 && json.Unmarshal([]byte(out), &report) == nil && report.Pods != nil &&
 			strings.Contains(report.Error, "waiting for the container runtime")
 	})
 	if out, code := nodelet(t, "status", root); code != 1 || !strings.Contains(out, "waiting for the container runtime") {
-		t.Errorf("status: got exit code %d and %q (explain: %q)", code, out, last)
+		t.Errorf("status: got exit code %d and %q", code, out)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -105,11 +104,11 @@ func TestCredentialProvider(t *testing.T) {
 	sameAgent(t)
 	apply(t, tokenAccount)
 	apply(t, pods.String())
-	waitReady(t, 20*time.Second, "login-right")
-	waitReady(t, 20*time.Second, "login-by.token")
-	waitPod(t, 20*time.Second, "login-wrong", "is refused",
+	waitReady(t, "login-right")
+	waitReady(t, "login-by.token")
+	waitPod(t, "login-wrong", "is refused",
 		noImage("wrong.nodelet.test/e2e-test-images/busybox", "401 Unauthorized"))
-	waitPod(t, 20*time.Second, "login-broken", "names the provider", noImage("credential provider login gave no login"))
+	waitPod(t, "login-broken", "names the provider", noImage("credential provider login gave no login"))
 }
 
 // noImage returns a function that reports whether a pod's container waits because a pull has failed with all words in
@@ -143,7 +142,7 @@ func startWithProvider(t *testing.T) {
 		tb.SetNodelet(program)
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, time.Minute, "node is registered")
+		mark.waitLine(t, "node is registered")
 	}
 	t.Cleanup(func() { restart(program) })
 	restart(start)

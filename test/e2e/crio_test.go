@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -69,7 +68,7 @@ func sendEvents(t *testing.T) {
 	restartRuntime(t)
 	stopAgent(t, unix.SIGTERM)
 	startAgent(t)
-	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {
+	if err := node().WaitReady(t.Context(), limit); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,7 +82,7 @@ func usernsOnCRIO(t *testing.T) {
 		containers: [{name: app, image: "`+testbed.BusyboxImage+
 		`", command: [sh, -c, "touch /data/mine; sleep 3600"], volumeMounts: [{name: data, mountPath: /data}]}],
 		volumes: [{name: data, emptyDir: {}}]}}`)
-	waitReady(t, 60*time.Second, "mapped")
+	waitReady(t, "mapped")
 	fields := strings.Fields(inside(t, "mapped", "app", "cat", "/proc/self/uid_map"))
 	if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
 		t.Errorf("user ID map: got %q, want 65536 IDs from 0 that are not mapped to 0", fields)
@@ -98,7 +97,7 @@ func imageVolumeOnCRIO(t *testing.T) {
 		containers: [{name: app, image: "`+testbed.AgnhostImage+
 		`", args: [pause], volumeMounts: [{name: image, mountPath: /image}, {name: image, mountPath: /bin2, subPath: bin}]}],
 		volumes: [{name: image, image: {reference: "`+testbed.BusyboxImage+`", pullPolicy: IfNotPresent}}]}}`)
-	waitReady(t, 60*time.Second, "mounts")
+	waitReady(t, "mounts")
 	expect(t, "mounts", "app", "ls /image/bin/busybox /bin2/busybox; touch /image/x 2>/dev/null || echo read-only",
 		"/bin2/busybox\n/image/bin/busybox\nread-only")
 }
@@ -108,7 +107,7 @@ func imageVolumeOnCRIO(t *testing.T) {
 func usageOnCRIO(t *testing.T) {
 	clean(t)
 	startTalker(t, "talker")
-	eventually(t, 30*time.Second, "the summary has the usage of the pod", func() (string, bool) {
+	eventually(t, "the summary has the usage of the pod", func() (string, bool) {
 		var all stats.Summary
 		text := kubectl(t, "get", "--raw", "/api/v1/nodes/"+node().Name+"/proxy/stats/summary")
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
@@ -171,7 +170,7 @@ func pullOnCRIO(t *testing.T) {
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: pulled}, spec: {nodeName: `+node().Name+
 		`, terminationGracePeriodSeconds: 0,
 		containers: [{name: app, image: "`+testbed.AgnhostImage+`", args: [netexec]}]}}`)
-	waitReady(t, time.Minute, "pulled")
-	waitEvent(t, 5*time.Second, "pulled", "Pulling", `Pulling image "`+testbed.AgnhostImage+`"`)
-	waitEvent(t, 5*time.Second, "pulled", "Pulled", `Successfully pulled image "`+testbed.AgnhostImage+`"`, "Image size: ")
+	waitReady(t, "pulled")
+	waitEvent(t, "pulled", "Pulling", `Pulling image "`+testbed.AgnhostImage+`"`)
+	waitEvent(t, "pulled", "Pulled", `Successfully pulled image "`+testbed.AgnhostImage+`"`, "Image size: ")
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
@@ -83,7 +82,7 @@ func (d *csiDriver) start(t *testing.T) {
 
 func (d *csiDriver) waitRegistered(t *testing.T) {
 	t.Helper()
-	eventually(t, 60*time.Second, "the driver is in the CSINode", func() (string, bool) {
+	eventually(t, "the driver is in the CSINode", func() (string, bool) {
 		out, err := tb.Kubectl(context.Background(), "get", "csinode", node().Name, "-o", "jsonpath={.spec.drivers}")
 		return fmt.Sprint(out, err), strings.Contains(out, hostDriver)
 	})
@@ -181,7 +180,7 @@ func (d *csiDriver) nothingLeft(t *testing.T) {
 // waitReturned waits until every volume is unstaged and detached.
 func (d *csiDriver) waitReturned(t *testing.T) {
 	t.Helper()
-	eventually(t, 120*time.Second, "all volumes are unstaged and detached", func() (string, bool) {
+	eventually(t, "all volumes are unstaged and detached", func() (string, bool) {
 		vas, err := tb.Kubectl(context.Background(), "get", "volumeattachments", "-o", "name")
 		if err != nil {
 			return err.Error(), false

@@ -33,8 +33,8 @@ func TestLongHungCSIDriver(t *testing.T) {
 	apply(t, csiDriverYAML+claimYAML(d, t, "has"))
 	apply(t, fmt.Sprintf(holderYAML, "has", "has"))
 	apply(t, crashing("beside"))
-	waitReady(t, 120*time.Second, "has")
-	beside := containerStatus(waitReady(t, 60*time.Second, "beside"), "app").ContainerID
+	waitReady(t, "has")
+	beside := containerStatus(waitReady(t, "beside"), "app").ContainerID
 	for i := range stuck {
 		apply(t, claimYAML(d, t, fmt.Sprintf("wants-%d", i)))
 	}
@@ -43,15 +43,15 @@ func TestLongHungCSIDriver(t *testing.T) {
 	for i := range stuck {
 		apply(t, fmt.Sprintf(holderYAML, fmt.Sprintf("wants-%d", i), fmt.Sprintf("wants-%d", i)))
 	}
-	eventually(t, 120*time.Second, "all volumes are attached, so that the driver is called", func() (string, bool) {
+	eventually(t, "all volumes are attached, so that the driver is called", func() (string, bool) {
 		out, err := tb.Kubectl(context.Background(), "get", "volumeattachments", "-o",
 			"jsonpath={.items[*].status.attached}")
 		return fmt.Sprint(out, err), strings.Count(out, "true") == 1+stuck
 	})
 	others(t, "first")
-	kubectl(t, "delete", "pod", "wants-0", "--timeout=60s")
+	kubectl(t, "delete", "pod", "wants-0", "--timeout=5m")
 	kubectl(t, "delete", "pod", "has", "--wait=false")
-	waitPod(t, 60*time.Second, "has", "has ended, and waits for its volume", func(p *corev1.Pod) bool {
+	waitPod(t, "has", "has ended, and waits for its volume", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").State.Terminated != nil
 	})
 	others(t, "second")
@@ -72,9 +72,9 @@ func TestLongHungCSIDriver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitGone(t, 180*time.Second, "has")
+	waitGone(t, "has")
 	for i := 1; i < stuck; i++ {
-		waitReady(t, 240*time.Second, fmt.Sprintf("wants-%d", i))
+		waitReady(t, fmt.Sprintf("wants-%d", i))
 		kubectl(t, "delete", "pod", fmt.Sprintf("wants-%d", i), "--timeout=120s")
 	}
 	d.waitReturned(t)
@@ -107,19 +107,19 @@ spec:
 func others(t *testing.T, name string) {
 	t.Helper()
 	apply(t, crashing(name))
-	waitReady(t, 60*time.Second, name)
+	waitReady(t, name)
 	_, _ = tryInside(t, name, "app", "touch", "/tmp/end") // the container may end before it answers
-	waitPod(t, 60*time.Second, name, "has restarted", func(p *corev1.Pod) bool {
+	waitPod(t, name, "has restarted", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
-	kubectl(t, "delete", "pod", name, "--timeout=60s")
+	kubectl(t, "delete", "pod", name, "--timeout=5m")
 	renewed := func() string {
 		out, err := tb.Kubectl(context.Background(), "get", "lease", "-n", "kube-node-lease", node().Name,
 			"-o", "jsonpath={.spec.renewTime}")
 		return fmt.Sprint(out, err)
 	}
 	before := renewed()
-	eventually(t, 60*time.Second, "the lease is renewed", func() (string, bool) {
+	eventually(t, "the lease is renewed", func() (string, bool) {
 		now := renewed()
 		return now, now != before
 	})
@@ -127,7 +127,7 @@ func others(t *testing.T, name string) {
 	if !strings.Contains(summary, `"name":"beside"`) && !strings.Contains(summary, `"name": "beside"`) {
 		t.Errorf("%s: got no pod beside in the summary, want it:\n%s", name, summary)
 	}
-	if err := node().WaitReady(t.Context(), 30*time.Second); err != nil {
+	if err := node().WaitReady(t.Context(), limit); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -60,7 +59,7 @@ func (d *devicePlugin) start(t *testing.T) {
 	if d.plugin, err = fake.Start(d.config); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := d.plugin.Register(ctx); err != nil {
 		t.Fatal(err)
@@ -74,7 +73,7 @@ func (d *devicePlugin) close() { d.plugin.Close() }
 // again.
 func (d *devicePlugin) followAgent(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the agent has removed the plugin's socket", func() (string, bool) {
+	eventually(t, "the agent has removed the plugin's socket", func() (string, bool) {
 		_, err := os.Lstat(filepath.Join(node().RootDir, "device-plugins", "nodelet.test-fake.sock"))
 		return fmt.Sprint(err), errors.Is(err, fs.ErrNotExist)
 	})
@@ -86,7 +85,7 @@ func (d *devicePlugin) followAgent(t *testing.T) {
 func waitDevices(t *testing.T, want string) {
 	t.Helper()
 	escaped := strings.ReplaceAll(fakeResource, ".", `\.`)
-	eventually(t, 30*time.Second, "the node shows its devices", func() (string, bool) {
+	eventually(t, "the node shows its devices", func() (string, bool) {
 		out, err := tb.Kubectl(context.Background(), "get", "node", node().Name, "-o",
 			fmt.Sprintf("jsonpath={.status.capacity.%s} {.status.allocatable.%s}", escaped, escaped))
 		return fmt.Sprint(out, err), err == nil && strings.TrimSpace(out) == want
@@ -150,7 +149,7 @@ func TestLongDevices(t *testing.T) {
 	t.Cleanup(func() { d.close() })
 
 	apply(t, devicePodYAML("one", 2, "", "Always"))
-	before := containerStatus(waitReady(t, 60*time.Second, "one"), "app")
+	before := containerStatus(waitReady(t, "one"), "app")
 	if got := devicesOf(t, "one"); got != "d1,d2" {
 		t.Errorf("devices of the first pod: got %q, want %q", got, "d1,d2")
 	}
@@ -162,7 +161,7 @@ func TestLongDevices(t *testing.T) {
 	killAgent(t)
 	d.followAgent(t)
 	apply(t, devicePodYAML("greedy", 3, node().Name, "Always"))
-	p := waitPod(t, 30*time.Second, "greedy", "is rejected",
+	p := waitPod(t, "greedy", "is rejected",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	want := "Allocate failed due to requested number of devices unavailable " +
 		"for nodelet.test/fake. Requested: 3, Available: 2, which is unexpected"
@@ -170,12 +169,12 @@ func TestLongDevices(t *testing.T) {
 		t.Errorf("rejection: got %s: %s, want UnexpectedAdmissionError: …%s", p.Status.Reason, p.Status.Message, want)
 	}
 	apply(t, devicePodYAML("two", 2, "", "Never"))
-	waitReady(t, 60*time.Second, "two")
+	waitReady(t, "two")
 	if got := devicesOf(t, "two"); got != "d3,d4" {
 		t.Errorf("devices of the second pod: got %q, want %q", got, "d3,d4")
 	}
 	apply(t, devicePodYAML("three", 1, "", "Always"))
-	waitPod(t, 30*time.Second, "three", "cannot be scheduled", func(p *corev1.Pod) bool {
+	waitPod(t, "three", "cannot be scheduled", func(p *corev1.Pod) bool {
 		return len(p.Status.Conditions) > 0 && strings.Contains(p.Status.Conditions[0].Message, "Insufficient "+fakeResource)
 	})
 
@@ -187,7 +186,7 @@ func TestLongDevices(t *testing.T) {
 		t.Errorf("container of the first pod: got %+v, want %+v", after, before)
 	}
 	kubectl(t, "exec", "one", "--", "touch", "/end")
-	waitPod(t, 60*time.Second, "one", "runs again", func(p *corev1.Pod) bool {
+	waitPod(t, "one", "runs again", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
 	if got := devicesOf(t, "one"); got != "d1,d2" {
@@ -196,8 +195,8 @@ func TestLongDevices(t *testing.T) {
 
 	t.Log("the plugin starts again, and the devices of a deleted pod are free")
 	d.start(t)
-	kubectl(t, "delete", "pod", "one", "greedy", "--timeout=60s")
-	waitReady(t, 60*time.Second, "three")
+	kubectl(t, "delete", "pod", "one", "greedy", "--timeout=5m")
+	waitReady(t, "three")
 	if got := devicesOf(t, "three"); got != "d1" {
 		t.Errorf("devices of the third pod: got %q, want %q", got, "d1")
 	}
@@ -216,12 +215,12 @@ func TestLongDevices(t *testing.T) {
 
 	t.Log("the devices of a pod that has terminated are free, although its object still exists")
 	kubectl(t, "exec", "two", "--", "touch", "/end")
-	waitPod(t, 30*time.Second, "two", "has terminated",
+	waitPod(t, "two", "has terminated",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	apply(t, devicePodYAML("four", 2, "", "Always"))
-	waitReady(t, 60*time.Second, "four")
+	waitReady(t, "four")
 	if got := devicesOf(t, "four"); got != "d2,d3" {
 		t.Errorf("devices of the fourth pod: got %q, want %q", got, "d2,d3")
 	}
-	kubectl(t, "delete", "pod", "two", "three", "four", "--timeout=60s")
+	kubectl(t, "delete", "pod", "two", "three", "four", "--timeout=5m")
 }

@@ -32,7 +32,7 @@ func TestEverything(t *testing.T) {
 	sameAgent(t)
 	dir := t.TempDir()
 	apply(t, fill(t, "testdata/everything.yaml", dir))
-	waitPod(t, 60*time.Second, "everything", "runs and waits for its readiness probe", func(p *corev1.Pod) bool {
+	waitPod(t, "everything", "runs and waits for its readiness probe", func(p *corev1.Pod) bool {
 		return containerStatus(p, "main").Ready && containerStatus(p, "web").Ready &&
 			containerStatus(p, "gated").State.Running != nil
 	})
@@ -207,7 +207,7 @@ func readiness(t *testing.T) {
 	}
 	for _, change := range []string{"touch", "rm", "touch"} {
 		inside(t, "everything", "gated", change, "/scratch/open")
-		waitPod(t, time.Minute, "everything", "follows its readiness probe after "+change,
+		waitPod(t, "everything", "follows its readiness probe after "+change,
 			func(p *corev1.Pod) bool { return ready(p) == (change == "touch") })
 	}
 }
@@ -240,7 +240,7 @@ func edited(t *testing.T, resource, name, patch, line, want string) {
 	if err != nil {
 		t.Fatalf("edit %s %s: %v", resource, name, err)
 	}
-	eventually(t, soon, fmt.Sprintf("the container sees the edited %s", resource), func() (string, bool) {
+	within(t, soon, fmt.Sprintf("the container sees the edited %s", resource), func() (string, bool) {
 		got, err := tryInside(t, "everything", "main", "sh", "-c", line)
 		return fmt.Sprint(got, err), got == want
 	})
@@ -250,11 +250,11 @@ func edited(t *testing.T, resource, name, patch, line, want string) {
 // kubelet's.
 func compareWithKubelet(t *testing.T) {
 	shell(t, "everything", "gated", "touch /scratch/open")
-	running := waitReady(t, time.Minute, "everything")
+	running := waitReady(t, "everything")
 	compareGolden(t, "everything.running.json", running)
-	ended := lastOf(t, "everything", func() { kubectl(t, "delete", "pod", "everything", "--timeout=60s") })
+	ended := lastOf(t, "everything", func() { kubectl(t, "delete", "pod", "everything", "--timeout=5m") })
 	compareGolden(t, "everything.ended.json", ended)
-	eventually(t, time.Minute, "all events exist", func() (string, bool) {
+	eventually(t, "all events exist", func() (string, bool) {
 		all := strings.Join(events(ended.UID), "\n")
 		return all, strings.Contains(all, "Stopping container helper")
 	})

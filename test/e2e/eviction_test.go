@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -32,18 +31,18 @@ func smallRoot(t *testing.T, settings string) {
 		}
 		mark := markLog(t)
 		startAgent(t)
-		mark.waitLine(t, time.Minute, "node is registered")
+		mark.waitLine(t, "node is registered")
 	})
 	writeConfig(t, withSettings(config, settings))
 	mark := markLog(t)
 	startAgent(t)
-	mark.waitLine(t, time.Minute, "node is registered")
+	mark.waitLine(t, "node is registered")
 }
 
 // waitDiskPressure waits until the node's DiskPressure condition has that status.
-func waitDiskPressure(t *testing.T, limit time.Duration, want corev1.ConditionStatus) {
+func waitDiskPressure(t *testing.T, want corev1.ConditionStatus) {
 	t.Helper()
-	eventually(t, limit, fmt.Sprintf("the node says DiskPressure=%s", want), func() (string, bool) {
+	eventually(t, fmt.Sprintf("the node says DiskPressure=%s", want), func() (string, bool) {
 		n := &corev1.Node{}
 		if err := api.Core.Get().Resource("nodes").Name(node().Name).Do(t.Context()).Into(n); err != nil {
 			return err.Error(), false
@@ -77,39 +76,22 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, emptyDir: {}}]
 `, testbed.BusyboxImage))
-	hog := waitPod(
-		t,
-		40*time.Second,
-		"hog",
-		"is evicted",
-		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
-	)
+	failed := func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
+	hog := waitPod(t, "hog", "is evicted", failed)
 	const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: "
 	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, message) ||
 		condition(hog, corev1.DisruptionTarget) != corev1.ConditionTrue {
 		t.Errorf("eviction: got %s\nwant reason Evicted, message %q…, and condition DisruptionTarget", describe(hog), message)
 	}
-	waitEvent(t, 10*time.Second, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
-	waitNodeEvent(t, 10*time.Second, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
-	waitDiskPressure(t, 10*time.Second, corev1.ConditionTrue)
-	apply(
-		t,
-		fmt.Sprintf(
-			"apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec: {nodeName: %s, containers: [{name: app, image: %q}]}\n",
-			node().Name,
-			testbed.PauseImage,
-		),
-	)
-	late := waitPod(
-		t,
-		10*time.Second,
-		"late",
-		"is rejected",
-		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
-	)
+	waitEvent(t, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
+	waitNodeEvent(t, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
+	waitDiskPressure(t, corev1.ConditionTrue)
+	apply(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: late}, "+
+		"spec: {nodeName: %s, containers: [{name: app, image: %q}]}}", node().Name, testbed.PauseImage))
+	late := waitPod(t, "late", "is rejected", failed)
 	if late.Status.Reason != "Evicted" ||
 		!strings.Contains(late.Status.Message, "The node had condition: [DiskPressure]. ") {
 		t.Errorf("rejection: got %s\nwant reason Evicted and the condition DiskPressure in the message", describe(late))
 	}
-	waitDiskPressure(t, 40*time.Second, corev1.ConditionFalse)
+	waitDiskPressure(t, corev1.ConditionFalse)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +41,7 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		forgetCPUs(t)
 		writeConfig(t, own)
 		startAgent(t)
-		if err := node().WaitReady(context.Background(), time.Minute); err != nil {
+		if err := node().WaitReady(context.Background(), limit); err != nil {
 			t.Error(err)
 		}
 	})
@@ -54,7 +53,7 @@ func TestLongExclusiveCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	startKind(t, testbed.Kubelet)
-	eventually(t, 30*time.Second, "the kubelet accepts device plugins", func() (string, bool) {
+	eventually(t, "the kubelet accepts device plugins", func() (string, bool) {
 		_, err := os.Lstat(registration)
 		return fmt.Sprint(err), err == nil
 	})
@@ -70,15 +69,15 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	apply(t, `{apiVersion: v1, kind: Service, metadata: {name: shared},
 		spec: {selector: {app: shared}, ports: [{port: 80}]}}`)
 	apply(t, cpuPod("shared", ""))
-	waitReady(t, time.Minute, "shared")
-	eventually(t, 30*time.Second, "the Service has an endpoint", func() (string, bool) {
+	waitReady(t, "shared")
+	eventually(t, "the Service has an endpoint", func() (string, bool) {
 		got := kubectl(t, "get", "endpointslices", "-l=kubernetes.io/service-name=shared",
 			"-o=jsonpath={..conditions.ready}")
 		return got, got == "true"
 	})
 	all := cpusOf(t, "shared")
 	apply(t, cpuPod("alone", "1"))
-	waitReady(t, time.Minute, "alone")
+	waitReady(t, "alone")
 	alone := cpusOf(t, "alone")
 	if alone == all || strings.ContainsAny(alone, "-,") {
 		t.Fatalf("the kubelet gave the container CPUs %s of %s, want one", alone, all)
@@ -108,10 +107,10 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	}
 
 	// From here on, nodelet runs. No CPU is left for a second pod before the first one has gone.
-	kubectl(t, "delete", "pod", "alone", "--timeout=60s")
+	kubectl(t, "delete", "pod", "alone", "--timeout=5m")
 	waitCPUs(t, "shared", all)
 	apply(t, cpuPod("next", "1"))
-	waitReady(t, time.Minute, "next")
+	waitReady(t, "next")
 	if got := cpusOf(t, "next"); got != alone {
 		t.Errorf("the next container has CPUs %s, want %s", got, alone)
 	}
@@ -121,7 +120,7 @@ func TestLongExclusiveCPUs(t *testing.T) {
 	if quota != "-1" && !strings.HasPrefix(quota, "max ") {
 		t.Errorf("the container has the CPU quota %q, want none", quota)
 	}
-	kubectl(t, "delete", "pod", "next", "shared", "--timeout=60s")
+	kubectl(t, "delete", "pod", "next", "shared", "--timeout=5m")
 }
 
 // holdMemory keeps the size of the NUMA nodes as it is, until the test ends. That of some virtual machines changes, and
@@ -228,7 +227,7 @@ func cpusOf(t *testing.T, pod string) string {
 // waitCPUs waits until the processes of a pod may use these CPUs.
 func waitCPUs(t *testing.T, pod, want string) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("pod %s uses CPUs %s", pod, want), func() (string, bool) {
+	eventually(t, fmt.Sprintf("pod %s uses CPUs %s", pod, want), func() (string, bool) {
 		got := cpusOf(t, pod)
 		return got, got == want
 	})

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,7 +39,7 @@ func TestLongFeatures(t *testing.T) {
 	ids := map[string]string{}
 	for _, name := range []string{"first", "second"} {
 		apply(t, fmt.Sprintf(featurePod, node().Name, testbed.BusyboxImage, name))
-		waitReady(t, 60*time.Second, name)
+		waitReady(t, name)
 		fields := strings.Fields(inside(t, name, "app", "cat", "/proc/self/uid_map"))
 		if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
 			t.Errorf("pod %s: user ID map: got %q, want 65536 IDs from 0 that are not mapped to 0", name, fields)
@@ -58,7 +57,7 @@ func TestLongFeatures(t *testing.T) {
 	killAgent(t)
 	kubectl(t, "delete", "pod", "second", "--wait=true")
 	apply(t, fmt.Sprintf(featurePod, node().Name, testbed.BusyboxImage, "third"))
-	waitReady(t, 60*time.Second, "third")
+	waitReady(t, "third")
 	if got := strings.Fields(inside(t, "third", "app", "cat", "/proc/self/uid_map"))[1]; got == ids["first"] {
 		t.Errorf("user IDs of a pod created after a kill of the agent: got those of another pod, from %s", got)
 	}
@@ -88,7 +87,7 @@ func TestLongRefusals(t *testing.T) {
 				testbed.BusyboxImage,
 			),
 		)
-		pod := waitPod(t, 30*time.Second, c.name, "is rejected",
+		pod := waitPod(t, c.name, "is rejected",
 			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if pod.Status.Reason != c.reason || !strings.Contains(pod.Status.Message, c.message) {
 			t.Errorf("pod %s: got %s: %s, want %s: …%s…", c.name, pod.Status.Reason, pod.Status.Message, c.reason, c.message)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,7 +28,7 @@ const flannelNetwork = `{"cniVersion": "1.0.0", "name": %q, "plugins": [
 // Pods on two nodes reach each other over vxlan.
 func TestLongFlannel(t *testing.T) {
 	onTestbed(t, testbed.Options{Name: "fla", Nodes: 2, Network: "none", AgentArgs: []string{"-v=4", "--network=runtime"}})
-	waitNode(t, 30*time.Second, corev1.ConditionFalse, "NetworkReady=false", "no network configuration", node().CNIConfDir)
+	waitNode(t, corev1.ConditionFalse, "NetworkReady=false", "no network configuration", node().CNIConfDir)
 	for _, n := range tb.Nodes {
 		subnet, mtu, err := n.StartFlannel(t.Context())
 		if err != nil {
@@ -43,7 +42,7 @@ func TestLongFlannel(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(n.CNIConfDir, "10-flannel.conflist"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.WaitReady(t.Context(), 30*time.Second); err != nil {
+		if err := n.WaitReady(t.Context(), limit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +51,7 @@ func TestLongFlannel(t *testing.T) {
 			`, terminationGracePeriodSeconds: 0,
 			containers: [{name: app, image: "`+testbed.AgnhostImage+`", command: [/agnhost, netexec, --http-port=8080]}]}}`)
 	}
-	a, b := waitReady(t, time.Minute, "web-a"), waitReady(t, time.Minute, "web-b")
+	a, b := waitReady(t, "web-a"), waitReady(t, "web-b")
 	url := "http://" + net.JoinHostPort(b.Status.PodIP, "8080")
 	expectBody(t, url+"/hostname", "web-b")
 	if got := body(t, url+"/clientip"); addressOf(got) != a.Status.PodIP {

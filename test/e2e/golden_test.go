@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -69,7 +68,7 @@ func compareText(t *testing.T, file, got string) {
 // lastOf calls act, which deletes a pod, and returns the last version of the pod in the API.
 func lastOf(t *testing.T, name string, act func()) *corev1.Pod {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	last, done := getPod(t, name), make(chan struct{})
 	go func() {

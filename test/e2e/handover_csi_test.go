@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -34,8 +33,8 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s
 	apply(t, yaml)
 	apply(t, fmt.Sprintf(holderYAML, "stay", "stay"))
 	apply(t, fmt.Sprintf(holderYAML, "leave", "leave"))
-	stay := containerStatus(waitReady(t, 120*time.Second, "stay"), "app").ContainerID
-	waitReady(t, 120*time.Second, "leave")
+	stay := containerStatus(waitReady(t, "stay"), "app").ContainerID
+	waitReady(t, "leave")
 
 	stopAgent(t, unix.SIGTERM)
 	if err := node().StartAgent(t.Context(), testbed.Kubelet); err != nil {
@@ -53,13 +52,13 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s
 	// The kubelet would remove the logs of a deleted pod within a minute.
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(node().PodLogsDir, "default_leave_"+string(left.UID))) })
 	apply(t, fmt.Sprintf(holderYAML, "late", "late"))
-	late := containerStatus(waitReady(t, 120*time.Second, "late"), "app").ContainerID
+	late := containerStatus(waitReady(t, "late"), "app").ContainerID
 
 	stopAgent(t, unix.SIGTERM)
 	startAgent(t)
 	d.waitRegistered(t)
 	for name, id := range map[string]string{"stay": stay, "late": late} {
-		p := waitPod(t, 60*time.Second, name, "is Ready", func(p *corev1.Pod) bool { return ready(p) })
+		p := waitPod(t, name, "is Ready", func(p *corev1.Pod) bool { return ready(p) })
 		if got := containerStatus(p, "app").ContainerID; got != id {
 			t.Errorf("container of %s: got %s, want %s", name, got, id)
 		}

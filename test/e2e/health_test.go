@@ -5,7 +5,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodelet/nodelet/test/csi/fake"
 	"github.com/nodelet/nodelet/test/testbed"
@@ -19,7 +18,7 @@ func TestLongVolumeHealth(t *testing.T) {
 	d := startCSI(t)
 	handle := d.createVolume(t, "patient", 16<<20)
 	apply(t, csiDriverYAML+volumeYAML("pv-patient", "patient", handle, "16Mi", "Filesystem")+patientYAML)
-	waitReady(t, 120*time.Second, "patient")
+	waitReady(t, "patient")
 	const metric = `kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="patient"} `
 	metricIs := func(value string) func() (string, bool) {
 		return func() (string, bool) {
@@ -27,15 +26,15 @@ func TestLongVolumeHealth(t *testing.T) {
 			return text, strings.Contains(text, metric+value+"\n")
 		}
 	}
-	eventually(t, 30*time.Second, "the metric reports a normal volume", metricIs("0"))
+	eventually(t, "the metric reports a normal volume", metricIs("0"))
 	if err := fake.Sicken(d.state, handle, "the disk is on fire"); err != nil {
 		t.Fatal(err)
 	}
 	// The event must come without a scrape.
-	waitEvent(t, 150*time.Second, "patient", "VolumeConditionAbnormal", "Volume data: the disk is on fire")
-	eventually(t, 10*time.Second, "the metric reports an abnormal volume", metricIs("1"))
-	kubectl(t, "delete", "pod", "patient", "--timeout=60s")
-	kubectl(t, "delete", "pvc", "patient", "--timeout=60s")
+	waitEvent(t, "patient", "VolumeConditionAbnormal", "Volume data: the disk is on fire")
+	eventually(t, "the metric reports an abnormal volume", metricIs("1"))
+	kubectl(t, "delete", "pod", "patient", "--timeout=5m")
+	kubectl(t, "delete", "pvc", "patient", "--timeout=5m")
 	d.waitReturned(t)
 }
 

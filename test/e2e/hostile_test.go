@@ -82,7 +82,7 @@ func swapLinks(t *testing.T) {
 		}
 	}
 	apply(t, swapYAML())
-	pod := waitPod(t, 90*time.Second, "swapped", "has restarted a container", func(p *corev1.Pod) bool {
+	pod := waitPod(t, "swapped", "has restarted a container", func(p *corev1.Pod) bool {
 		return containerStatus(p, "victim-0").RestartCount > 0
 	})
 	volumes := filepath.Join(node().RootDir, "pods", string(pod.UID), "volumes/kubernetes.io~empty-dir")
@@ -92,7 +92,7 @@ func swapLinks(t *testing.T) {
 	attack.Go(func() { swaps = swap(t, ctx, filepath.Join(volumes, "shared"), outside) })
 	attack.Go(func() { watchMounts(t, ctx) })
 	begun := restarts(getPod(t, "swapped"))
-	waitPod(t, 4*time.Minute, "swapped", "has restarted its containers 40 times under attack", func(p *corev1.Pod) bool {
+	waitPod(t, "swapped", "has restarted its containers 40 times under attack", func(p *corev1.Pod) bool {
 		return restarts(p) >= begun+40
 	})
 	cancel()
@@ -199,7 +199,7 @@ spec:
 		mark := markLog(t)
 		file := fmt.Sprintf("dots-%d.yaml", i)
 		manifest(t, node().ManifestDir, file, pod(path))
-		mark.waitLine(t, 15*time.Second, file, "spec.volumes[0].downwardAPI.items[0].path")
+		mark.waitLine(t, file, "spec.volumes[0].downwardAPI.items[0].path")
 		if _, err := tb.Kubectl(t.Context(), "get", "pod", mirrorName("dots")); err == nil {
 			t.Errorf("manifest with the path %q: got a mirror pod, want none", path)
 		}
@@ -253,10 +253,10 @@ spec:
   volumes: [{name: v, hostPath: {path: %s, type: %s}}]
 `, name, testbed.PauseImage, c.path, c.kind))
 		if c.refusal == "" {
-			waitReady(t, 60*time.Second, name)
+			waitReady(t, name)
 			continue
 		}
-		waitEvent(t, 60*time.Second, name, "FailedMount", "hostPath type check failed: "+c.refusal)
+		waitEvent(t, name, "FailedMount", "hostPath type check failed: "+c.refusal)
 		if p := getPod(t, name); containerStatus(p, "app").State.Running != nil {
 			t.Errorf("pod with %s as %s: got it running, want it waiting: %s", c.path, c.kind, describe(p))
 		}
@@ -317,9 +317,9 @@ spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: app, image: %[2]s}]
 `, group, testbed.PauseImage))
-	waitReady(t, 30*time.Second, "neighbour")
+	waitReady(t, "neighbour")
 	neighbour := time.Since(begun)
-	waitReady(t, 3*time.Minute, "many")
+	waitReady(t, "many")
 	t.Logf("the other pod was Ready after %s, the pod with %d files after %s", neighbour, dirs*each, time.Since(begun))
 	right := 0
 	err := filepath.WalkDir(volume, func(path string, d os.DirEntry, err error) error {
@@ -339,7 +339,7 @@ spec:
 
 func waitBound(t *testing.T, claim string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the claim is bound", func() (string, bool) {
+	eventually(t, "the claim is bound", func() (string, bool) {
 		phase := kubectl(t, "get", "pvc", claim, "-o", "jsonpath={.status.phase}")
 		return phase, phase == string(corev1.ClaimBound)
 	})

@@ -51,7 +51,7 @@ func TestLongHostileLoad(t *testing.T) {
 	n := startNeighbour(t)
 	apply(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hostile}\ndata: {key: value}\n"+
 		hostilePod("quiet", "command: [sleep, '3600']"))
-	quiet := waitReady(t, 2*time.Minute, "hostile-quiet")
+	quiet := waitReady(t, "hostile-quiet")
 	startOnce(t, "warm")
 	idle := n.measure(t, "idle", 40*time.Second)
 	memoryBefore := memory(t)
@@ -131,7 +131,7 @@ func startWhileRemoving(t *testing.T, idle figures) {
 	if limit := idle.limit(figures{creates: []time.Duration{create}, starts: []time.Duration{total}}); agent > limit {
 		t.Errorf("the agent's part of a start while files are removed: got %s, want at most %s", agent, limit)
 	}
-	waitGone(t, 5*time.Minute, "hostile-quiet")
+	waitGone(t, "hostile-quiet")
 }
 
 // neighbour is a pod with an HTTP probe that the test answers and counts.
@@ -172,7 +172,7 @@ spec:
       timeoutSeconds: 1
       failureThreshold: 3
 `, node().Name, testbed.PauseImage, port))
-	waitReady(t, time.Minute, "neighbour")
+	waitReady(t, "neighbour")
 	return n
 }
 
@@ -274,12 +274,12 @@ func startOnce(t *testing.T, name string) (total, create time.Duration) {
 		t.Fatal(err)
 	}
 	create = time.Since(began)
-	waitReady(t, 2*time.Minute, name)
+	waitReady(t, name)
 	total = time.Since(began)
 	if err := api.Core.Delete().Namespace(space).Resource("pods").Name(name).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	waitGone(t, 2*time.Minute, name)
+	waitGone(t, name)
 	return total, create
 }
 

@@ -110,17 +110,17 @@ func TestLongIdentity(t *testing.T) {
 	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the agent reports the expired token", 30*time.Second, func() bool {
+	await(t, "the agent reports the expired token", func() bool {
 		return strings.Contains(logOf(t, n), "kubeadm token create")
 	})
 	kubectl("", "delete", "secret", "-n", "kube-system", "bootstrap-token-abcdef", "--ignore-not-found")
 	kubectl(bootstrapToken(time.Now().Add(time.Hour)), "apply")
 	writeBootstrap(t, own, bootstrap, anotherAuthority(t))
-	await(t, "the agent reports the wrong authority", 30*time.Second, func() bool {
+	await(t, "the agent reports the wrong authority", func() bool {
 		return strings.Contains(logOf(t, n), "put the cluster's CA there")
 	})
 	writeBootstrap(t, own, bootstrap, authority) // the agent uses it at once
-	await(t, "a request is denied", time.Minute, func() bool {
+	await(t, "a request is denied", func() bool {
 		name, err := own.Kubectl(t.Context(), "get", "csr", "-o", "jsonpath={.items[*].metadata.name}")
 		if err != nil || name == "" {
 			return false
@@ -128,22 +128,22 @@ func TestLongIdentity(t *testing.T) {
 		kubectl("", "certificate", "deny", name)
 		return true
 	})
-	await(t, "the agent reports the denial", 30*time.Second, func() bool {
+	await(t, "the agent reports the denial", func() bool {
 		return strings.Contains(logOf(t, n), "denied (KubectlDeny: This CSR was denied by kubectl certificate deny.)")
 	})
 	kubectl(approvalRight, "apply")
-	if err := n.WaitReady(t.Context(), time.Minute); err != nil {
+	if err := n.WaitReady(t.Context(), limit); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("Ready with %s", current(t, n))
 	notReady := watchReadiness(t, own)
 	from := len(logOf(t, n))
 	go approveServing(t.Context(), own)
-	await(t, "a serving certificate", time.Minute, func() bool {
+	await(t, "a serving certificate", func() bool {
 		return strings.Contains(logOf(t, n), "serving certificate issued")
 	})
 	seen := map[string]bool{current(t, n): true}
-	await(t, "three client certificates", 5*time.Minute, func() bool {
+	await(t, "three client certificates", func() bool {
 		seen[current(t, n)] = true
 		return len(seen) >= 3
 	})
@@ -153,7 +153,7 @@ func TestLongIdentity(t *testing.T) {
 	if err := n.StartAgent(t.Context(), testbed.Nodelet); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a fourth client certificate after a crash", 3*time.Minute, func() bool {
+	await(t, "a fourth client certificate after a crash", func() bool {
 		seen[current(t, n)] = true
 		return len(seen) >= 4
 	})
@@ -188,7 +188,7 @@ func logOf(t *testing.T, n *testbed.Node) string {
 	return string(text)
 }
 
-func await(t *testing.T, what string, limit time.Duration, ok func() bool) {
+func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {

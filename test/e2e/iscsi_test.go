@@ -6,7 +6,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,7 +51,7 @@ func TestISCSI(t *testing.T) {
 	clean(t)
 	t.Cleanup(func() {
 		_, _ = tb.Kubectl(context.Background(), "delete", "pod/lun", "pvc/lun", "pv/pv-lun", "--ignore-not-found",
-			"--timeout=60s")
+			"--timeout=5m")
 	})
 	apply(t, lunYAML)
 	onNode := func() string {
@@ -60,7 +59,7 @@ func TestISCSI(t *testing.T) {
 			"jsonpath={.status.volumesInUse} {.status.volumesAttached[*].name}")
 	}
 	const name = "kubernetes.io/iscsi/127.0.0.1:1:iqn.2026-01.test.nodelet:absent:7"
-	eventually(t, 60*time.Second, "the agent has tried to mount the LUN", func() (string, bool) {
+	eventually(t, "the agent has tried to mount the LUN", func() (string, bool) {
 		text := kubectl(t, "get", "events", "--field-selector=involvedObject.name=lun,reason=FailedMount",
 			"-o", "jsonpath={.items[*].message}")
 		return text, strings.Contains(text, `MountVolume.MountDevice failed for volume "pv-lun" : iscsi: `)
@@ -70,7 +69,7 @@ func TestISCSI(t *testing.T) {
 	}
 	stopAgent(t, unix.SIGKILL)
 	startAgent(t)
-	kubectl(t, "delete", "pod", "lun", "--timeout=60s")
-	eventually(t, 60*time.Second, "the LUN is detached",
+	kubectl(t, "delete", "pod", "lun", "--timeout=5m")
+	eventually(t, "the LUN is detached",
 		func() (string, bool) { got := strings.TrimSpace(onNode()); return got, got == "" })
 }

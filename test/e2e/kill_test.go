@@ -58,7 +58,7 @@ func TestLongKillStorm(t *testing.T) {
 		t.Errorf("pods that started and stopped during the storm: got %d, want at least %d", finished, kills)
 	}
 	for i := range churns {
-		waitReady(t, 60*time.Second, churnName(i))
+		waitReady(t, churnName(i))
 	}
 	checkSteady()
 	eachRunsOnce(t)
@@ -74,7 +74,7 @@ func startSteady(t *testing.T) (check func()) {
 	names := []string{"steady-plain", "steady-probed", "steady-sidecar"}
 	apply(t, steadyPods)
 	for _, name := range names {
-		waitReady(t, 60*time.Second, name)
+		waitReady(t, name)
 	}
 	endWatch := watchSteady(t, names)
 	before := instances(t, "storm=steady")
@@ -196,7 +196,7 @@ func (s *storm) settle(t *testing.T) (finished int) {
 // churn creates a pod, waits for a moment, deletes it, and starts again when it is gone.
 func (s *storm) churn(i int, r *rand.Rand) error {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		err := api.Core.Post().Namespace(space).Resource("pods").Body(churnPod(i)).Do(ctx).Error()
 		if err == nil && s.pause(time.Duration(r.IntN(3000))*time.Millisecond) {
 			cancel()
@@ -261,7 +261,7 @@ func instances(t *testing.T, selector string) string {
 // for their end.
 func eachRunsOnce(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "each container runs once, and no other runs", func() (string, bool) {
+	eventually(t, "each container runs once, and no other runs", func() (string, bool) {
 		runs := map[string]int{}
 		for _, c := range containers(t, nil, true) {
 			runs[c.Labels["io.kubernetes.pod.uid"]+"/"+c.Labels["io.kubernetes.container.name"]]++

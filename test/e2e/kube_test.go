@@ -44,7 +44,7 @@ func apply(t *testing.T, yaml string) {
 	}
 	t.Cleanup(func() {
 		if _, err := tb.Kubectl(context.Background(), "delete", "-f", file, "--ignore-not-found",
-			"--timeout=60s"); err != nil {
+			"--timeout=5m"); err != nil {
 			t.Errorf("delete the objects of the test: %v%s", err, agentLogTail())
 		}
 	})
@@ -88,7 +88,7 @@ func labelled(selector string) metav1.ListOptions {
 }
 
 // waitPod watches a pod until ok returns true. After limit it fails the test and prints the pod as it was last seen.
-func waitPod(t *testing.T, limit time.Duration, name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
+func waitPod(t *testing.T, name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -115,9 +115,9 @@ func describe(pod *corev1.Pod) string {
 }
 
 // waitReady waits until a pod is Ready.
-func waitReady(t *testing.T, limit time.Duration, name string) *corev1.Pod {
+func waitReady(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	return waitPod(t, limit, name, "is Ready", ready)
+	return waitPod(t, name, "is Ready", ready)
 }
 
 func ready(p *corev1.Pod) bool { return condition(p, corev1.PodReady) == corev1.ConditionTrue }
@@ -133,7 +133,7 @@ func condition(p *corev1.Pod, which corev1.PodConditionType) corev1.ConditionSta
 }
 
 // waitGone waits until the API has no pod of that name.
-func waitGone(t *testing.T, limit time.Duration, name string) {
+func waitGone(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -202,7 +202,7 @@ func waitingFor(container, reason string, words ...string) func(*corev1.Pod) boo
 }
 
 // waitEvent waits for an event about a pod with that reason whose message contains all words.
-func waitEvent(t *testing.T, limit time.Duration, pod, reason string, words ...string) {
+func waitEvent(t *testing.T, pod, reason string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

@@ -61,7 +61,7 @@ func TestLongLeaks(t *testing.T) {
 		began := time.Now()
 		createWave(t, w, each)
 		disturb(t, w)
-		eventually(t, 4*time.Minute, "all pods of the wave are ready", func() (string, bool) {
+		eventually(t, "all pods of the wave are ready", func() (string, bool) {
 			ready := 0
 			for _, p := range listPods(t, fmt.Sprintf("wave=%d", w)) {
 				if condition(&p, corev1.PodReady) == corev1.ConditionTrue {
@@ -158,7 +158,7 @@ func loseNamespaces(t *testing.T) {
 // failure.
 func forgottenNamespaces(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, "no sandbox and no namespace with a network is left", func() (string, bool) {
+	eventually(t, "no sandbox and no namespace with a network is left", func() (string, bool) {
 		known, err := node().Leftovers(context.Background())
 		if err != nil {
 			return err.Error(), false

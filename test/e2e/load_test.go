@@ -48,7 +48,7 @@ spec:
         sleep 6
       done
 `)
-	waitReady(t, time.Minute, "chatty")
+	waitReady(t, "chatty")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := kubectlCommand(ctx, "logs", "-f", "chatty")
@@ -159,7 +159,7 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 			t.Errorf("%s: got %s %.200q, want %d", c.path, resp.Status, body, c.code)
 		}
 	}
-	mark.waitLine(t, 10*time.Second, "request refused")
+	mark.waitLine(t, "request refused")
 	log, err := os.ReadFile(node().AgentLog())
 	if err != nil || strings.Contains(string(log), reader) || strings.Contains(string(log), noRights) {
 		t.Errorf("log of the agent: got a token in it or an error, want neither: %v", err)
@@ -180,7 +180,7 @@ spec:
   containers:
   - {name: app, image: "`+testbed.BusyboxImage+`", command: [sh, -c, "while true; do date; sleep 1; done"]}
 `)
-	waitReady(t, time.Minute, "busy")
+	waitReady(t, "busy")
 	load(t, "busy", execs/10, follows/10, 15*time.Second)
 	before := settledMemory(t)
 	during := load(t, "busy", execs, follows, time.Minute)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -77,10 +76,10 @@ func metricsWithPods(t *testing.T) map[string]string {
 	t.Helper()
 	applyFile(t, "metrics/pods.yaml")
 	for _, pod := range []string{"metrics-burstable", "metrics-guaranteed", "metrics-host"} {
-		waitReady(t, 2*time.Minute, pod)
+		waitReady(t, pod)
 	}
 	scrape(t, "healthz") // its checks are in /metrics/slis
-	eventually(t, 5*time.Minute, "the metrics have all containers", func() (string, bool) {
+	eventually(t, "the metrics have all containers", func() (string, bool) {
 		cadvisor := scrape(t, "metrics/cadvisor")
 		for _, want := range []string{`container="busy",`, `container="web",`, `container="sidecar",`,
 			`pod="metrics-guaranteed"`} {
@@ -94,7 +93,7 @@ func metricsWithPods(t *testing.T) map[string]string {
 	for _, p := range metricPaths {
 		texts[p] = scrape(t, p)
 	}
-	kubectl(t, "delete", "pod", "--all", "--timeout=60s")
+	kubectl(t, "delete", "pod", "--all", "--timeout=5m")
 	return texts
 }
 

@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,7 +18,7 @@ func TestOutOfMemory(t *testing.T) {
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: greedy}, spec: {restartPolicy: Never, nodeName: `+node().Name+`,
 		containers: [{name: app, image: "`+testbed.BusyboxImage+
 		`", command: [tail, /dev/zero], resources: {limits: {memory: 24Mi}}}]}}`)
-	p := waitPod(t, 30*time.Second, "greedy", "has failed",
+	p := waitPod(t, "greedy", "has failed",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if end := containerStatus(p, "app").State.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		t.Errorf("termination state: got %+v, want reason OOMKilled and exit code 137", end)
@@ -50,13 +49,7 @@ func TestLongOOM(t *testing.T) {
 	exit := func(t *testing.T) *corev1.ContainerStateTerminated {
 		t.Helper()
 		apply(t, fmt.Sprintf(greedyPod, node().Name, testbed.BusyboxImage))
-		pod := waitPod(
-			t,
-			2*time.Minute,
-			"greedy",
-			"has failed",
-			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed },
-		)
+		pod := waitPod(t, "greedy", "has failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		return containerStatus(pod, "c").State.Terminated
 	}
 	t.Run("the whole container", func(t *testing.T) {

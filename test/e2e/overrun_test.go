@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -90,7 +89,7 @@ func TestLongOverrun(t *testing.T) {
 		"over-pod":    `Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. `,
 		"over-log":    `Container loud exceeded its local ephemeral storage limit "1Mi". `,
 	} {
-		p := waitPod(t, 3*time.Minute, pod, "is evicted",
+		p := waitPod(t, pod, "is evicted",
 			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if p.Status.Reason != "Evicted" || p.Status.Message != message {
 			t.Errorf("%s: got reason %q, message %q; want %q, %q", pod, p.Status.Reason, p.Status.Message, "Evicted", message)
@@ -98,7 +97,7 @@ func TestLongOverrun(t *testing.T) {
 		if condition(p, corev1.DisruptionTarget) != "" {
 			t.Errorf("%s: got condition DisruptionTarget, want none: %s", pod, describe(p))
 		}
-		waitEvent(t, 10*time.Second, pod, "Evicted", message)
+		waitEvent(t, pod, "Evicted", message)
 	}
 	for _, pod := range []string{"frugal", "free"} {
 		if p := getPod(t, pod); !ready(p) || containerStatus(p, "app").RestartCount != 0 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -53,7 +52,7 @@ func nextPod(t *testing.T, w grpc.ServerStreamingClient[podsapi.WatchPodsEvent],
 // agent was killed.
 func TestLocalPodsAPI(t *testing.T) {
 	clean(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	w, err := podsClient(t).WatchPods(ctx, &podsapi.WatchPodsRequest{})
 	if err != nil {
@@ -71,7 +70,7 @@ func TestLocalPodsAPI(t *testing.T) {
 	stopAgent(t, unix.SIGKILL)
 	startAgent(t)
 	client := podsClient(t)
-	eventually(t, time.Minute, "the pod is Ready at the API of the next agent", func() (string, bool) {
+	eventually(t, "the pod is Ready at the API of the next agent", func() (string, bool) {
 		one, err := client.GetPod(ctx, &podsapi.GetPodRequest{PodUID: string(pod.UID)})
 		if err != nil {
 			return err.Error(), false

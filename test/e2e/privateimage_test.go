@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,14 +40,14 @@ func TestPrivateImage(t *testing.T) {
 		apply(t, fmt.Sprintf(privatePod, name, node().Name, secrets, image, policy))
 	}
 	start("owner", "{name: private-login}", corev1.PullIfNotPresent)
-	waitReady(t, 30*time.Second, "private-owner")
+	waitReady(t, "private-owner")
 	for _, when := range []string{"first", "restarted"} {
 		start(when+"-never", "", corev1.PullNever)
 		start(when+"-pull", "", corev1.PullIfNotPresent)
 		start(when+"-secret", "{name: private-login}", corev1.PullNever)
-		waitPod(t, 20*time.Second, "private-"+when+"-never", "is denied the image", waitingFor("app", "ErrImageNeverPull"))
-		waitPod(t, 20*time.Second, "private-"+when+"-pull", "is denied the image", noImage("pull access denied"))
-		waitReady(t, 20*time.Second, "private-"+when+"-secret")
+		waitPod(t, "private-"+when+"-never", "is denied the image", waitingFor("app", "ErrImageNeverPull"))
+		waitPod(t, "private-"+when+"-pull", "is denied the image", noImage("pull access denied"))
+		waitReady(t, "private-"+when+"-secret")
 		if when == "first" {
 			killAgent(t)
 		}

@@ -161,7 +161,7 @@ func TestLongPrometheus(t *testing.T) {
 	}
 	applyFile(t, "metrics/pods.yaml")
 	apply(t, scraper)
-	waitReady(t, time.Minute, "metrics-burstable")
+	waitReady(t, "metrics-burstable")
 	scrape(t, "healthz") // its checks are in /metrics/slis
 	dir := t.TempDir()
 	token := kubectl(t, "create", "token", "scraper", "--duration=1h")
@@ -179,7 +179,7 @@ func TestLongPrometheus(t *testing.T) {
 
 	queries := append(dashboardQueries(t), mixin...)
 	began := time.Now()
-	eventually(t, 2*time.Minute, "all queries have results", func() (string, bool) {
+	eventually(t, "all queries have results", func() (string, bool) {
 		time.Sleep(time.Second) // Prometheus scrapes every two seconds
 		var still []string
 		for _, q := range queries {

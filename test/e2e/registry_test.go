@@ -90,7 +90,7 @@ func startRegistry(t *testing.T, program, config string) string {
 			t.Fatal("the registry ended at its start")
 		}
 		return at
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatal("the registry does not say where it listens")
 		return ""
 	}

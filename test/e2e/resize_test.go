@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
@@ -36,7 +35,7 @@ spec:
 func TestLongResize(t *testing.T) {
 	clean(t)
 	apply(t, fmt.Sprintf(resizePod, node().Name, testbed.BusyboxImage))
-	waitReady(t, 60*time.Second, "resize")
+	waitReady(t, "resize")
 	t.Run("up", func(t *testing.T) {
 		resize(t, "a", "100m", "64Mi", "500m", "128Mi")
 		kernelHas(t, "a", 102, 50000, 128<<20)
@@ -51,7 +50,7 @@ func TestLongResize(t *testing.T) {
 	})
 	t.Run("with a restart", func(t *testing.T) {
 		resize(t, "b", "100m", "64Mi", "200m", "128Mi")
-		pod := waitPod(t, 30*time.Second, "resize", "b was restarted", func(p *corev1.Pod) bool {
+		pod := waitPod(t, "resize", "b was restarted", func(p *corev1.Pod) bool {
 			return containerStatus(p, "b").RestartCount == 1 && ready(p)
 		})
 		if n := containerStatus(pod, "a").RestartCount; n != 0 {
@@ -97,14 +96,14 @@ spec:
 func TestLongResizeOfInitContainer(t *testing.T) {
 	clean(t)
 	apply(t, fmt.Sprintf(waitingPod, node().Name, testbed.BusyboxImage))
-	waitPod(t, 60*time.Second, "resize", "runs its init container",
+	waitPod(t, "resize", "runs its init container",
 		func(p *corev1.Pod) bool { return containerStatus(p, "first").State.Running != nil })
 	patchResources(t, `{"initContainers":[{"name":"first","resources":{"limits":{"cpu":"500m","memory":"128Mi"}}}]}`)
 	resized(t, "first", "500m", "128Mi")
 	kernelHas(t, "first", 102, 50000, 128<<20)
 	patchSize(t, "a", "200m", "64Mi", "300m", "96Mi")
 	inside(t, "resize", "first", "touch", "/end")
-	p := waitReady(t, 60*time.Second, "resize")
+	p := waitReady(t, "resize")
 	kernelHas(t, "a", 204, 30000, 96<<20)
 	for _, name := range []string{"first", "a"} {
 		if n := containerStatus(p, name).RestartCount; n != 0 {
@@ -118,7 +117,7 @@ func TestLongResizeOfInitContainer(t *testing.T) {
 func belowUse(t *testing.T) {
 	inside(t, "resize", "a", "sh", "-c", "head -c 40000000 /dev/zero > /dev/shm/use")
 	patchSize(t, "a", "50m", "16Mi", "100m", "20Mi")
-	waitPod(t, 30*time.Second, "resize", "reports that the limit is below the usage", func(p *corev1.Pod) bool {
+	waitPod(t, "resize", "reports that the limit is below the usage", func(p *corev1.Pod) bool {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError {
 				return strings.Contains(c.Message, "below current usage")
@@ -153,7 +152,7 @@ func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory stri
 // must have a condition that says so.
 func resized(t *testing.T, container, cpu, memory string) {
 	t.Helper()
-	waitPod(t, 60*time.Second, "resize", "is resized", func(p *corev1.Pod) bool {
+	waitPod(t, "resize", "is resized", func(p *corev1.Pod) bool {
 		st := containerStatus(p, container)
 		r, observed := st.Resources, p.Status.ObservedGeneration == p.Generation
 		has := r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -87,7 +86,7 @@ func startDRADriver(t *testing.T) *fake.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	eventually(t, 30*time.Second, "the driver is registered", func() (string, bool) {
+	eventually(t, "the driver is registered", func() (string, bool) {
 		all := d.Registrations()
 		return fmt.Sprint(all), len(all) > 0 && all[len(all)-1].PluginRegistered
 	})
@@ -121,7 +120,7 @@ func claimsKept(t *testing.T) (names []string) {
 
 func checkKept(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, 90*time.Second, fmt.Sprintf("the checkpoint has the claims %q", want), func() (string, bool) {
+	eventually(t, fmt.Sprintf("the checkpoint has the claims %q", want), func() (string, bool) {
 		got := claimsKept(t)
 		return fmt.Sprint(got), slices.Equal(got, want)
 	})
@@ -152,8 +151,8 @@ func TestLongResourceClaims(t *testing.T) {
 	d := startDRADriver(t)
 	apply(t, claimPodYAML("one", true))
 	apply(t, claimPodYAML("two", false))
-	waitReady(t, 60*time.Second, "one")
-	waitReady(t, 60*time.Second, "two")
+	waitReady(t, "one")
+	waitReady(t, "two")
 	uid := strings.TrimSpace(kubectl(t, "get", "resourceclaim", "shared", "-o", "jsonpath={.metadata.uid}"))
 	mine := fake.Variable("shared") + "=" + uid
 	if got := claimsSeen(t, "one"); len(got) != 2 || !slices.Contains(got, mine) {
@@ -168,11 +167,11 @@ func TestLongResourceClaims(t *testing.T) {
 	t.Log("the agent is killed: pods keep running, and a restarted container has its devices")
 	before := containerStatus(getPod(t, "one"), "app")
 	killAgent(t)
-	eventually(t, time.Minute, "the restarted agent serves exec", func() (string, bool) {
+	eventually(t, "the restarted agent serves exec", func() (string, bool) {
 		_, err := tb.Kubectl(t.Context(), "exec", "two", "--", "touch", "/end")
 		return fmt.Sprint(err), err == nil
 	})
-	waitPod(t, 60*time.Second, "two", "runs again", func(p *corev1.Pod) bool {
+	waitPod(t, "two", "runs again", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
 	if got := claimsSeen(t, "two"); !slices.Equal(got, []string{mine}) {
@@ -188,7 +187,7 @@ func TestLongResourceClaims(t *testing.T) {
 	t.Log("the driver stops: its ResourceSlices are deleted, and a terminating pod waits for the driver")
 	d.Close()
 	kubectl(t, "delete", "pod", "one", "--wait=false")
-	eventually(t, 90*time.Second, "the ResourceSlices are gone", func() (string, bool) {
+	eventually(t, "the ResourceSlices are gone", func() (string, bool) {
 		got := resourceSlices(t)
 		return got, got == ""
 	})

@@ -44,7 +44,7 @@ func TestRestartPolicy(t *testing.T) {
 		{"never-0", corev1.PodSucceeded, 0, "Completed"},
 		{"never-3", corev1.PodFailed, 3, "Error"},
 	} {
-		p := waitPod(t, 3*time.Minute, c.pod, "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
+		p := waitPod(t, c.pod, "has terminated", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
 		s := containerStatus(p, "app")
 		end := s.State.Terminated
 		if end == nil || end.ExitCode != c.code || end.Reason != c.reason || end.Message != "words\n" || s.RestartCount != 0 {
@@ -95,7 +95,7 @@ spec:
     command: [sh, -c, "[ -f /data/served ]; code=$?; touch /data/checked; exit $code"]
     volumeMounts: [{name: data, mountPath: /data}]
 `)
-	p := waitPod(t, 3*time.Minute, "hook-order", "has terminated", func(p *corev1.Pod) bool {
+	p := waitPod(t, "hook-order", "has terminated", func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
 	if p.Status.Phase != corev1.PodSucceeded {
@@ -116,7 +116,7 @@ type crashes struct {
 
 func followCrashes(t *testing.T, pod string) *crashes {
 	c := &crashes{pod: pod, done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	go func() {
 		defer close(c.done)
 		defer cancel()
@@ -160,7 +160,7 @@ func (c *crashes) check(t *testing.T) {
 	if second < 9*time.Second { // times in a status have a resolution of one second
 		t.Errorf("pod %s: got the second restart after %s, want it after at least 10s", c.pod, second)
 	}
-	waitEvent(t, time.Minute, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
+	waitEvent(t, c.pod, "BackOff", "Back-off restarting failed container app in pod "+c.pod+"_default(")
 }
 
 // TestProbesAndHooksRestart runs containers that fail their liveness probe, startup probe or postStart hook. Each is
@@ -169,7 +169,7 @@ func TestProbesAndHooksRestart(t *testing.T) {
 	clean(t)
 	sameAgent(t)
 	apply(t, fill(t, "testdata/sick.yaml", ""))
-	waitReady(t, 60*time.Second, "sick-liveness")
+	waitReady(t, "sick-liveness")
 	// A Ready container has started, but it may not have created the file yet.
 	shell(t, "sick-liveness", "app", "while [ ! -e /tmp/alive ]; do sleep 0.1; done; rm /tmp/alive")
 	for _, c := range []struct{ pod, killing, reason, why string }{
@@ -179,13 +179,13 @@ func TestProbesAndHooksRestart(t *testing.T) {
 			"Startup probe failed: not started"},
 		{"sick-hook", "FailedPostStartHook", "FailedPostStartHook", "PostStartHook failed"},
 	} {
-		waitPod(t, 30*time.Second, c.pod, "is restarted", func(p *corev1.Pod) bool {
+		waitPod(t, c.pod, "is restarted", func(p *corev1.Pod) bool {
 			return containerStatus(p, "app").RestartCount >= 1
 		})
-		waitEvent(t, time.Minute, c.pod, "Killing", c.killing)
-		waitEvent(t, time.Minute, c.pod, c.reason, c.why)
+		waitEvent(t, c.pod, "Killing", c.killing)
+		waitEvent(t, c.pod, c.reason, c.why)
 	}
-	waitReady(t, 30*time.Second, "sick-liveness")
+	waitReady(t, "sick-liveness")
 }
 
 // TestJob runs a Job whose first pod fails and whose second succeeds. A restarted agent must not run the finished
@@ -207,9 +207,9 @@ func TestJob(t *testing.T) {
 	}
 	mark := markLog(t)
 	killAgent(t)
-	mark.waitLine(t, time.Minute, "nodelet started")
+	mark.waitLine(t, "nodelet started")
 	apply(t, endingPod(corev1.RestartPolicyNever, 0)) // when the new agent has run this pod, it has seen the others
-	waitPod(t, 30*time.Second, "never-0", "has terminated",
+	waitPod(t, "never-0", "has terminated",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if after := phases(); after != before {
 		t.Errorf("finished pods after a restart of the agent:\ngot %s\nwant %s", after, before)

@@ -51,7 +51,7 @@ func cleanAfterStorm(t *testing.T) {
 			return
 		}
 		var lost []string
-		eventually(t, 60*time.Second, "nothing of the pods is left except what the runtime has lost", func() (string, bool) {
+		eventually(t, "nothing of the pods is left except what the runtime has lost", func() (string, bool) {
 			left, err := tb.Leftovers(context.Background())
 			if err != nil {
 				return err.Error(), false
@@ -69,7 +69,7 @@ func cleanAfterStorm(t *testing.T) {
 		restartRuntime(t)
 		mark := markLog(t)
 		startAgent(t) // the next test needs an agent that is connected to the runtime again
-		mark.waitLine(t, time.Minute, "node is registered")
+		mark.waitLine(t, "node is registered")
 		nothingLeft(t)
 	})
 }

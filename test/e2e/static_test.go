@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +49,7 @@ func mirrorName(name string) string { return name + "-" + node().Name }
 
 func mirrorReady(t *testing.T, name string, also func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	const limit = time.Minute // an earlier instance may have to end first
-	return waitPod(t, limit, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool {
+	return waitPod(t, mirrorName(name), "is shown as Ready", func(p *corev1.Pod) bool {
 		return ready(p) && (also == nil || also(p))
 	})
 }
@@ -77,13 +75,13 @@ func TestStaticPod(t *testing.T) {
 	kubectl(t, "delete", "pod", mirrorName("static"), "--wait=false")
 	mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID != first.UID && same(p) })
 
-	killAgent(t)
 	mark := markLog(t)
-	mark.waitLine(t, time.Minute, "node is registered")
+	killAgent(t)
+	mark.waitLine(t, "node is registered")
 	second := mirrorReady(t, "static", same)
 
 	manifest(t, node().ManifestDir, "static.yaml", staticPod("static", "two"))
-	third := waitPod(t, 20*time.Second, second.Name, "is another pod",
+	third := waitPod(t, second.Name, "is another pod",
 		func(p *corev1.Pod) bool { return p.UID != second.UID })
 	ended(t, second) // the container needs two seconds to terminate
 	third = mirrorReady(t, "static", func(p *corev1.Pod) bool { return p.UID == third.UID && p.Labels["round"] == "two" })
@@ -92,7 +90,7 @@ func TestStaticPod(t *testing.T) {
 	if err := os.Remove(filepath.Join(node().ManifestDir, "static.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	waitGone(t, 20*time.Second, third.Name)
+	waitGone(t, third.Name)
 	ended(t, third)
 }
 
@@ -105,7 +103,7 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	stopAgent(t, unix.SIGKILL)
 	manifest(t, node().ManifestDir, "changed.yaml", staticPod("changed", "two"))
 	startAgent(t)
-	second := waitPod(t, 20*time.Second, first.Name, "is another pod",
+	second := waitPod(t, first.Name, "is another pod",
 		func(p *corev1.Pod) bool { return p.UID != first.UID })
 	ended(t, first) // the container needs two seconds to terminate
 	second = mirrorReady(t, "changed",
@@ -114,7 +112,7 @@ func TestStaticPodChangedWhileAway(t *testing.T) {
 	if err := os.Remove(filepath.Join(node().ManifestDir, "changed.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	waitGone(t, 20*time.Second, second.Name)
+	waitGone(t, second.Name)
 	ended(t, second)
 }
 
@@ -164,7 +162,7 @@ func TestStaticPodReturns(t *testing.T) {
 	manifest(t, node().ManifestDir, "returns.yaml", text)
 	id = another(id, 1)
 	remove()
-	waitGone(t, 60*time.Second, mirrorName("returns"))
+	waitGone(t, mirrorName("returns"))
 	manifest(t, node().ManifestDir, "returns.yaml", text)
 	another(id, 0)
 }
@@ -197,8 +195,8 @@ func TestBadManifests(t *testing.T) {
 		t.Run(c.file, func(t *testing.T) {
 			manifest(t, dir, c.file, c.text)
 			path := filepath.Join(dir, c.file)
-			mark.waitLine(t, time.Minute, append(c.words, path)...)
-			waitNodeEvent(t, time.Minute, "BadManifest", path)
+			mark.waitLine(t, append(c.words, path)...)
+			waitNodeEvent(t, "BadManifest", path)
 			if c.file == "bad-twin.yaml" {
 				return // the name belongs to another file, which keeps it
 			}
@@ -275,7 +273,7 @@ spec:
   volumes: [{name: settings, configMap: {name: settings}}]
 `, testbed.BusyboxImage))
 	end := runStandalone(t, dir)
-	eventually(t, 20*time.Second, "the pod runs and sees its objects", func() (string, bool) {
+	eventually(t, "the pod runs and sees its objects", func() (string, bool) {
 		out, err := tryInside(t, mirrorName("alone"), "app", "sh", "-c", "echo $WORD $(cat /settings/colour)")
 		return fmt.Sprint(out, err), out == "sesame green"
 	})
@@ -284,7 +282,7 @@ spec:
 	}
 	manifest(t, dir, "objects.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n"+
 		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {word: sesame}\n")
-	eventually(t, time.Minute, "the pod sees the change of the ConfigMap", func() (string, bool) {
+	eventually(t, "the pod sees the change of the ConfigMap", func() (string, bool) {
 		out, err := tryInside(t, mirrorName("alone"), "app", "cat", "/settings/colour")
 		return fmt.Sprint(out, err), out == "blue"
 	})

@@ -90,7 +90,7 @@ func startKind(t *testing.T, kind testbed.AgentKind) {
 	if err := node().StartAgent(context.Background(), kind); err != nil {
 		t.Fatal(err)
 	}
-	if err := node().WaitReady(t.Context(), time.Minute); err != nil {
+	if err := node().WaitReady(t.Context(), limit); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func switchAgent(t *testing.T, to testbed.AgentKind, marker string) {
 	stopAgent(t, unix.SIGTERM)
 	startKind(t, to)
 	apply(t, crashing(marker))
-	waitReady(t, 120*time.Second, marker)
+	waitReady(t, marker)
 	time.Sleep(settling)
 }
 
@@ -131,7 +131,7 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	claim := "data-" + who + "-state-0"
 	apply(t, volumeYAML("pv-"+who, claim, d.createVolume(t, who, 16<<20), "16Mi", "Filesystem"))
 	t.Cleanup(func() {
-		_, _ = tb.Kubectl(context.Background(), "delete", "pvc", claim, "--ignore-not-found", "--timeout=60s")
+		_, _ = tb.Kubectl(context.Background(), "delete", "pvc", claim, "--ignore-not-found", "--timeout=5m")
 	})
 	// The kubelet records the resources with which it has created its containers. It restarts a container without a
 	// record if its resize policy is RestartContainer. nodelet writes no such record.
@@ -140,7 +140,7 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	apply(t, variables.Replace(fill(t, "testdata/takeover.yaml", dir)))
 	text := staticPod(who+"-static", "one")
 	manifest(t, node().ManifestDir, who+".yaml", text)
-	mirror := waitReady(t, 180*time.Second, mirrorName(who+"-static"))
+	mirror := waitReady(t, mirrorName(who+"-static"))
 	path := filepath.Join(node().ManifestDir, who+".yaml")
 	file, errs := staticpods.Parse([]byte(text), staticpods.Origin{NodeName: node().Name, Source: "file", Where: path})
 	if len(errs) > 0 {
@@ -154,7 +154,7 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 		t.Errorf("UID of the static pod under %s: got %s, want %s", who, uid, want)
 	}
 	const each = 10 // three of them belong to the Deployment
-	eventually(t, 240*time.Second, "all pods are Ready", func() (string, bool) {
+	eventually(t, "all pods are Ready", func() (string, bool) {
 		pods, seen := listPods(t, "started-by="+who), ""
 		n := 0
 		for _, p := range pods {
@@ -176,7 +176,7 @@ func (g group) finish(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(g.dir, "finish"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "wait", "--for=condition=complete", "job/"+g.who+"-job", "--timeout=60s")
+	kubectl(t, "wait", "--for=condition=complete", "job/"+g.who+"-job", "--timeout=5m")
 	if runs, err := os.ReadFile(filepath.Join(g.dir, g.who+"-runs")); string(runs) != "run\n" {
 		t.Errorf("runs of the Job's container: got %q (%v), want one", runs, err)
 	}
@@ -185,8 +185,8 @@ func (g group) finish(t *testing.T) {
 			t.Errorf("%s of pod %s-init: got %q, want %q", file, g.who, got, want)
 		}
 	}
-	kubectl(t, "delete", "statefulset", g.who+"-state", "--timeout=60s")
-	waitGone(t, 60*time.Second, g.who+"-state-0")
+	kubectl(t, "delete", "statefulset", g.who+"-state", "--timeout=5m")
+	waitGone(t, g.who+"-state-0")
 }
 
 // call requests a URL again and again. Each request must succeed.

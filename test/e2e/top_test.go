@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -55,7 +54,7 @@ spec:
     image: `+testbed.AgnhostImage+`
     args: [pause]
 `)
-	waitReady(t, time.Minute, "top-busy")
+	waitReady(t, "top-busy")
 	runOnNode(t, program, "--kubeconfig="+tb.Kubeconfig, "--authentication-kubeconfig="+tb.Kubeconfig,
 		"--authorization-kubeconfig="+tb.Kubeconfig, "--bind-address="+node().IP, "--secure-port=4443",
 		"--cert-dir="+t.TempDir(),
@@ -64,7 +63,7 @@ spec:
 	apply(t, fmt.Sprintf(metricsAPI, node().IP))
 
 	var nodeLine, pods string
-	eventually(t, 2*time.Minute, "kubectl top shows node and pods", func() (string, bool) {
+	eventually(t, "kubectl top shows node and pods", func() (string, bool) {
 		var err error
 		if nodeLine, err = tb.Kubectl(t.Context(), "top", "node", node().Name, "--no-headers"); err != nil {
 			return err.Error(), false

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -89,14 +88,14 @@ func TestLongTwoNetworks(t *testing.T) {
 		"--timeout=30s")
 	apply(t, fmt.Sprintf(wideYAML, addresses))
 	apply(t, manyNetsYAML)
-	pod := waitReady(t, time.Minute, "many")
+	pod := waitReady(t, "many")
 
 	var status []struct {
 		Name, Interface, MAC string
 		IPs                  []string
 		Default              bool
 	}
-	pod = waitPod(t, 20*time.Second, "many", "has the status annotation", func(p *corev1.Pod) bool {
+	pod = waitPod(t, "many", "has the status annotation", func(p *corev1.Pod) bool {
 		return p.Annotations["k8s.v1.cni.cncf.io/network-status"] != ""
 	})
 	text := pod.Annotations["k8s.v1.cni.cncf.io/network-status"]
@@ -141,7 +140,7 @@ spec:
 func replaceDefaultNetwork(t *testing.T) {
 	t.Helper()
 	apply(t, insteadYAML)
-	pod := waitReady(t, time.Minute, "instead")
+	pod := waitReady(t, "instead")
 	shown := shell(t, "instead", "app", "ip addr")
 	if !strings.HasPrefix(pod.Status.PodIP, "203.0.113.") ||
 		!strings.Contains(shown, pod.Status.PodIP+"/24 scope global eth0") &&
@@ -150,13 +149,13 @@ func replaceDefaultNetwork(t *testing.T) {
 		t.Errorf("addresses of the pod: got IP %s and\n%s\nwant 203.0.113.0/24 and 0a:58:cb:00:71:0a on eth0",
 			pod.Status.PodIP, shown)
 	}
-	waitPod(t, 20*time.Second, "instead", "has the status annotation", func(p *corev1.Pod) bool {
+	waitPod(t, "instead", "has the status annotation", func(p *corev1.Pod) bool {
 		return strings.Contains(p.Annotations["k8s.v1.cni.cncf.io/network-status"], `"name": "kube-system/second"`)
 	})
 	kubectl(t, "delete", "pod", "instead", "--wait=true")
 	apply(t, strings.NewReplacer("instead", "beyond", `"mac": "0a:58:cb:00:71:0a"`,
 		`"ips": ["203.0.113.77"]`).Replace(insteadYAML))
-	waitEvent(t, 30*time.Second, "beyond", "FailedCreatePodSandBox",
+	waitEvent(t, "beyond", "FailedCreatePodSandBox",
 		"annotation v1.multus-cni.io/default-network: network kube-system/second",
 		`none of its plugins has the capability "ips"`)
 	kubectl(t, "delete", "pod", "beyond", "--wait=true")
@@ -195,7 +194,7 @@ func checkNotices(t *testing.T, pod *corev1.Pod) {
 		}
 	}
 	inNetwork("ip", "route", "del", "198.51.100.0/24")
-	waitEvent(t, 30*time.Second, pod.Name, "NetworkCheckFailed", "net1 in network default/wide", "198.51.100.0")
+	waitEvent(t, pod.Name, "NetworkCheckFailed", "net1 in network default/wide", "198.51.100.0")
 	inNetwork("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1", "dev", "net1")
-	waitEvent(t, 30*time.Second, pod.Name, "NetworkCheckPassed")
+	waitEvent(t, pod.Name, "NetworkCheckPassed")
 }

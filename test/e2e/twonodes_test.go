@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -72,7 +71,7 @@ func twoNodes(t *testing.T) {
 		yaml += fmt.Sprintf(twoNodesYAML, name, tb.Nodes[i].Name)
 	}
 	apply(t, yaml)
-	a, b := waitReady(t, time.Minute, "web-a"), waitReady(t, time.Minute, "web-b")
+	a, b := waitReady(t, "web-a"), waitReady(t, "web-b")
 	if len(a.Status.PodIPs) != 2 || len(b.Status.PodIPs) != 2 {
 		t.Fatalf("addresses of the pods: got %v and %v; want one of each family", a.Status.PodIPs, b.Status.PodIPs)
 	}
@@ -112,9 +111,9 @@ func pairOnOneNode(t *testing.T, a *corev1.Pod) {
 	apply(t, `{apiVersion: v1, kind: Pod, metadata: {name: near}, spec: {nodeName: `+tb.Nodes[0].Name+
 		`, terminationGracePeriodSeconds: 0,
 		containers: [{name: app, image: "`+testbed.AgnhostImage+`", command: [/agnhost, netexec, --http-port=8080]}]}}`)
-	near := waitReady(t, time.Minute, "near")
+	near := waitReady(t, "near")
 	for i, ip := range near.Status.PodIPs {
-		eventually(t, 10*time.Second, "the pod on the same node answers", func() (string, bool) {
+		eventually(t, "the pod on the same node answers", func() (string, bool) {
 			got, err := tryBody(t, "http://"+net.JoinHostPort(ip.IP, "8080")+"/clientip")
 			return fmt.Sprint(got, err), addressOf(got) == a.Status.PodIPs[i].IP
 		})
@@ -128,12 +127,12 @@ func fromOutside(t *testing.T) {
 		from := tb.Nodes[1-i]
 		for _, ip := range nodeIPs(t, tb.Nodes[i].Name) {
 			url := "http://" + net.JoinHostPort(ip, "8088") + "/hostname"
-			eventually(t, 10*time.Second, "the host port answers "+url, func() (string, bool) {
+			eventually(t, "the host port answers "+url, func() (string, bool) {
 				got, err := from.Exec(context.Background(), "curl", "-sgm", "3", url)
 				return fmt.Sprint(got, err), got == want
 			})
 			url = "http://" + net.JoinHostPort(ip, "30080") + "/hostname"
-			eventually(t, 10*time.Second, "the node port answers "+url, func() (string, bool) {
+			eventually(t, "the node port answers "+url, func() (string, bool) {
 				got, err := from.Exec(context.Background(), "curl", "-sgm", "3", url)
 				return fmt.Sprint(got, err), strings.HasPrefix(got, "web-")
 			})
@@ -152,12 +151,12 @@ func hostNetwork(t *testing.T, b *corev1.Pod) {
 		`, hostNetwork: true, terminationGracePeriodSeconds: 0,
 		dnsPolicy: ClusterFirstWithHostNet, containers: [{name: app, image: "`+testbed.BusyboxImage+
 		`", command: [sleep, "600"]}]}}`)
-	host := waitReady(t, time.Minute, "host")
+	host := waitReady(t, "host")
 	if host.Status.PodIP != tb.Nodes[0].IP {
 		t.Errorf("IP of a pod in the node's network: got %s, want %s", host.Status.PodIP, tb.Nodes[0].IP)
 	}
 	for _, url := range []string{"http://" + net.JoinHostPort(b.Status.PodIP, "8080"), "http://only-web-b"} {
-		eventually(t, 15*time.Second, url+" answers a pod in the node's network", func() (string, bool) {
+		eventually(t, url+" answers a pod in the node's network", func() (string, bool) {
 			got, err := tryInside(t, "host", "app", "sh", "-c", "timeout 5 wget -qO- "+url+"/hostname")
 			return fmt.Sprint(got, err), got == "web-b"
 		})
@@ -181,7 +180,7 @@ func tryBody(t *testing.T, url string) (string, error) {
 
 func expectBody(t *testing.T, url, want string) {
 	t.Helper()
-	eventually(t, 15*time.Second, url+" answers "+want, func() (string, bool) {
+	eventually(t, url+" answers "+want, func() (string, bool) {
 		got, err := tryBody(t, url)
 		return fmt.Sprint(got, err), got == want
 	})
@@ -191,7 +190,7 @@ func expectBody(t *testing.T, url, want string) {
 func bodies(t *testing.T, url string, want []string) {
 	t.Helper()
 	var seen []string
-	eventually(t, 30*time.Second, fmt.Sprintf("%s is answered by %q", url, want), func() (string, bool) {
+	eventually(t, fmt.Sprintf("%s is answered by %q", url, want), func() (string, bool) {
 		got, err := tryBody(t, url)
 		if err == nil && !slices.Contains(want, got) {
 			t.Fatalf("answer of %s: got %q, want one of %q", url, got, want)

@@ -59,7 +59,7 @@ func TestLongUpgrade(t *testing.T) {
 	for i := range upgradePods {
 		p.createPod(t, i)
 	}
-	eventually(t, 10*time.Minute, "all pods are Ready", func() (string, bool) {
+	eventually(t, "all pods are Ready", func() (string, bool) {
 		n := 0
 		for _, pod := range listPods(t, "upgrade") {
 			if ready(&pod) {

@@ -33,13 +33,17 @@ func record(selector string) *recorder {
 	return r
 }
 
-// end stops watching and fails the test for each violation. It returns the number of updates of pods.
+// end stops watching and fails the test for each violation, and if it has seen no pod. It returns the number of updates
+// of pods.
 func (r *recorder) end(t *testing.T) int {
 	t.Helper()
 	r.cancel()
 	r.done.Wait()
 	for _, v := range r.violations {
 		t.Error(v)
+	}
+	if r.seen == 0 {
+		t.Error("the watch has seen no pod")
 	}
 	return r.seen
 }
