@@ -308,8 +308,8 @@ func TestJournalEnds(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestDiskTakesNoNotes checks that a disk that takes no notes keeps no pod from its end: what it says is too much
-// then, never too little.
+// TestDiskTakesNoNotes checks that a disk that takes no notes, such as a full one, keeps no pod from its end: what it
+// says is too much then, never too little. It does not keep a volume staged either, so that it can be detached.
 func TestDiskTakesNoNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -317,15 +317,21 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	w.publish("pod-1", v)
 	journal := w.journals()[0]
 	text := read(t, journal)
-	if err := errors.Join(os.Remove(journal), os.Mkdir(journal, 0o700)); err != nil { // neither written to nor replaced
-		t.Fatal(err)
+	block := func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(journal), os.Mkdir(journal, 0o700)); err != nil { // neither written to nor replaced
+			t.Fatal(err)
+		}
 	}
-	w.unpublish("pod-1", v)
+	block()
 	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil {
 		t.Error("a record that cannot be written: got no error, want one")
 	}
 	w.unpublish("pod-2", v)
+	w.fail("NodeUnstageVolume", "Internal", 0)
+	w.unpublish("pod-1", v)
 	w.Kill()
+	w.heal("NodeUnstageVolume")
 	if err := os.Remove(journal); err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +340,7 @@ func TestDiskTakesNoNotes(t *testing.T) {
 	if pods := w.csi.Pods(); len(pods) != 1 || pods[0] != "pod-1" {
 		t.Errorf("pods with volumes after the crash: got %q, want pod-1", pods)
 	}
+	block()
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
 }

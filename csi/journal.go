@@ -24,9 +24,10 @@ type durability int
 const (
 	// memoryOnly: no driver call depends on the change yet. After a crash the pod simply begins its use again.
 	memoryOnly durability = iota
-	// surviveCrash: the change describes mounts, which survive a crash of the agent but not a power failure.
+	// surviveCrash: a power failure may lose the change. It describes mounts, which are lost then too, or without it the
+	// record says too much, so that the driver is called again.
 	surviveCrash
-	// survivePowerLoss: the driver is about to be called, and may keep what it does beyond a reboot.
+	// survivePowerLoss: the driver is about to stage or publish the volume, and may keep what it does beyond a reboot.
 	survivePowerLoss
 )
 

@@ -173,13 +173,13 @@ func (w *world) journals() []string {
 	return all
 }
 
-// cut leaves half a line of what was added to a journal after the last call was announced. The first line is always
-// synced.
+// cut leaves half a line of what was added to a journal after the last call for a pod was announced. The first line is
+// always synced.
 func cut(t *testing.T, journal string) {
 	t.Helper()
 	lines := strings.SplitAfter(strings.TrimSuffix(read(t, journal), "\n"), "\n")
 	n := len(lines)
-	for n > 1 && !strings.Contains(lines[n-1], `"intent"`) {
+	for n > 1 && !(strings.Contains(lines[n-1], `"intent"`) && strings.Contains(lines[n-1], `"uses"`)) {
 		n--
 	}
 	if n < len(lines) {
