@@ -117,11 +117,11 @@ func TestOneCallAtATime(t *testing.T) {
 		do(func() error { _, err := w.csi.Publish(t.Context(), pod, v); return err })
 	}
 	w.Until("a call is under way", func() bool { return w.calls("NodePublishVolume") == 3 })
-	do(func() error { return w.csi.Expand(t.Context(), "pod-0", v, 2<<20, nil) })
-	do(func() error { return w.csi.Unpublish(t.Context(), "pod-1", v.Name) })
 	if p := w.publish("pod-0", v); p.Changed {
 		t.Errorf("a pod that has the volume: got %+v, want no change and no wait for the call", p)
 	}
+	do(func() error { return w.csi.Expand(t.Context(), "pod-0", v, 2<<20, nil) })
+	do(func() error { return w.csi.Unpublish(t.Context(), "pod-1", v.Name) })
 	w.heal("NodePublishVolume")
 	all.Wait()
 	if n, calls := w.driver.Refused(), w.driver.Calls(); n > 0 || !slices.Contains(calls, "NodeExpandVolume vol-a") {
