@@ -91,9 +91,13 @@ func TestResize(t *testing.T) {
 		w.checkSize(pod, 1000, "1Gi")
 		w.resize(pod, "2", "2Gi")
 		w.checkSize(pod, 2000, "2Gi")
+		completed := len(w.eventsWith("ResizeCompleted"))
 		w.restart()
 		w.sleep(time.Minute)
 		w.checkSize(pod, 2000, "2Gi")
+		if got := w.eventsWith("ResizeCompleted"); len(got) != completed {
+			t.Errorf("events after a restart of the agent: got %v, want no new one", got)
+		}
 		w.resize(pod, "1", "2Gi")
 		w.checkSize(pod, 1000, "2Gi")
 		w.checkRunning("a/app#0")

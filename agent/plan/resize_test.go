@@ -330,6 +330,34 @@ func TestResizeAfterRestart(t *testing.T) {
 	}
 }
 
+// TestResizeBeforeRestart checks that after a restart of the agent a resize is repeated, with its condition and event,
+// only if the status does not show that it was done. The runtime does not say what a container requests of memory.
+func TestResizeBeforeRestart(t *testing.T) {
+	for _, reported := range []bool{true, false} {
+		r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+		r.plan()
+		half := sized(100, 50)
+		r.allocate(3, [2]int64{100, 100}, [2]int64{100, 100})
+		r.d.Pod.Spec.Containers[0].Resources.Requests = half.Requests
+		a := r.d.Allocation.Containers["a"]
+		a.Resources.Requests = half.Requests
+		r.d.Allocation.Containers["a"] = a
+		resize := "resize container a (a.0) to " + a.Size.String()
+		before := r.check(t, resize)
+		r.do(before)
+		if r.check(t); !reported {
+			r.d.Pod.Status = *before.Status
+		}
+		r.memory = podstate.NewMemory()
+		r.memory.Prepared, r.memory.PodSize = true, ptr(sizeFor(200, 200))
+		if reported {
+			r.check(t)
+		} else {
+			r.check(t, resize)
+		}
+	}
+}
+
 func TestWider(t *testing.T) {
 	for _, c := range []struct{ a, b, want podstate.Size }{
 		{podstate.Size{}, podstate.Size{}, podstate.Size{}},

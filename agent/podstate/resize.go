@@ -79,10 +79,15 @@ func (s *Slot) remade() bool {
 	return known && made != nil && !podutil.SameResources(*made, g.Resources)
 }
 
-// actual returns the resources that an instance was created with or last resized to; nil if they are not known.
+// actual returns the resources that an instance was created with or last resized to; nil if they are not known. If an
+// earlier run of the agent has resized it, the status shows that.
 func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
 		return &r
+	}
+	st := s.Reported
+	if shows(st, s.Last.ID) && st.Resources != nil && podutil.SameResources(*st.Resources, g.Resources) {
+		return &g.Resources
 	}
 	return g.madeWith(s.Last, s.state.Memory)
 }
@@ -126,8 +131,8 @@ func (s *Slot) ReportedResources() *corev1.ResourceRequirements {
 	if !s.ResizeRestarts() && !s.ResizesInPlace() {
 		return &s.Spec.Resources
 	}
-	if s.Reported != nil && s.Reported.Resources != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
-		return s.Reported.Resources
+	if st := s.Reported; shows(st, s.Last.ID) && st.Resources != nil {
+		return st.Resources
 	}
 	g, _ := s.allocated()
 	if has := s.actual(g); has != nil && !podutil.SameResources(*has, g.Resources) {

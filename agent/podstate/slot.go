@@ -219,7 +219,12 @@ func (s *Slot) ReportedStarted() bool {
 func (s *Slot) ReportedReady() bool { return s.reportedRunning() && s.Reported.Ready }
 
 func (s *Slot) reportedRunning() bool {
-	return s.Reported != nil && s.Reported.State.Running != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID
+	return shows(s.Reported, s.Last.ID) && s.Reported.State.Running != nil
+}
+
+// shows reports whether the status of a container is that of an instance.
+func shows(st *corev1.ContainerStatus, id string) bool {
+	return st != nil && podutil.RuntimeID(st.ContainerID) == id
 }
 
 // finished reports whether the container has exited and does not restart.
