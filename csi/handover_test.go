@@ -37,7 +37,8 @@ func (w *world) blockVolume(name string) *csi.Volume {
 }
 
 // TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds
-// it go with the pod: else the driver could not detach the device.
+// it go with the pod: else the driver could not detach the device. While another process looks at the loop device, it
+// stays attached; the end is repeated then, as the agent does it.
 func TestBlockVolumeOfKubelet(t *testing.T) {
 	t.Parallel()
 	w, v := newBlockWorld(t)
@@ -50,8 +51,23 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 	if err := unix.Mount(p.Path, held, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	backing := filepath.Join("/sys/block", filepath.Base(ownmounts.Loop(t, held)), "loop/backing_file")
-	w.unpublish("pod-1", v)
+	loop := ownmounts.Loop(t, held)
+	backing := filepath.Join("/sys/block", filepath.Base(loop), "loop/backing_file")
+	look, err := os.Open(loop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.csi.Unpublish(t.Context(), "pod-1", v.Name); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("while the loop device is open: got %v, want that it is busy", err)
+	}
+	look.Close()
+	w.Until("the volume is unpublished", func() bool {
+		err := w.csi.Unpublish(t.Context(), "pod-1", v.Name)
+		if err != nil && !errors.Is(err, unix.EBUSY) { // losetup of another test may look at it, too
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
 		t.Fatalf("got %s attached, want it detached", backing)
 	}
