@@ -106,7 +106,7 @@ probes: internal/backoff internal/release internal/latest
 config: agent/eviction/policy host/topology internal/release internal/strict internal/suggest
 internal/strict: internal/suggest
 systemd: internal/backoff
-volumes: csi kube/pluginname kube/pod kube/poddir kube/storage metrics/usage plugins internal/keylock
+volumes: csi host/mounts kube/pluginname kube/pod kube/poddir kube/storage metrics/usage plugins internal/keylock
 volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts
 volumes/podfs: volumes/block kube/pluginname kube/pod host/atomicfile host/beneath host/boundedfile host/mounts

@@ -46,12 +46,9 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	if err != nil {
 		return mounted, p, err
 	}
-	mounted = Mounted{
-		HostPath:       p.Path,
-		ReadOnly:       v.ReadOnly,
-		SELinuxRelabel: !p.Labelled && !v.ReadOnly,
-		Changed:        p.Changed,
-		Name:           v.Name,
+	mounted = Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, Changed: p.Changed, Name: v.Name}
+	if mounted.SELinuxRelabel, err = d.mayRelabel(p); err != nil {
+		return mounted, p, fmt.Errorf("volume %q: cannot see whether its file system keeps SELinux labels: %w", v.Name, err)
 	}
 	if v.Block {
 		mounted.HostPath, mounted.Device = "", p.Path

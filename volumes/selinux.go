@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
@@ -63,6 +64,18 @@ func (d *driven) seLinuxLabel() (string, error) {
 		return "", nil
 	}
 	return labels[0], nil
+}
+
+// mayRelabel reports whether the runtime may relabel the files of the published volume one by one. Where the file
+// system refuses that, such as NFS without labels, no container would start.
+func (d *driven) mayRelabel(p csi.Published) (bool, error) {
+	if v := d.volume; p.Labelled || v.ReadOnly || v.Block {
+		return false, nil
+	}
+	if !d.SELinux.Enabled {
+		return true, nil
+	}
+	return mounts.KeepsLabels(p.Path)
 }
 
 // countSELinux counts the outcome for a volume with a label.

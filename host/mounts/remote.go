@@ -3,10 +3,8 @@ package mounts
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +22,10 @@ func Remote(path string) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
-	if st.Dev_major != 0 || !IsRoot(&st) || !isRemote(typeOn(path)) { // with a major number it is on a device
+	if st.Dev_major != 0 || !IsRoot(&st) { // with a major number it is on a device
+		return nil, ErrLocal
+	}
+	if m, err := Of(path); err != nil || !isRemote(m.FSType) {
 		return nil, ErrLocal
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags))
@@ -39,20 +40,6 @@ func Remote(path string) (*os.File, error) {
 func Ask(f *os.File) error {
 	var st unix.Statx_t
 	return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_MODE, &st)
-}
-
-// typeOn returns the type of the file system that is mounted on a path, by the mount table; empty if it is not known.
-func typeOn(path string) (fstype string) {
-	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if err != nil {
-		return ""
-	}
-	at := filepath.Join(dir, filepath.Base(path))
-	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != at, false })
-	if err != nil || len(all) == 0 {
-		return ""
-	}
-	return all[len(all)-1].FSType // the topmost one
 }
 
 // isRemote reports whether file systems of a type have no disk on this node.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // ShareMounts makes mounts below dir propagate between the node and its containers, as CSI drivers and pods with
@@ -26,7 +28,7 @@ func shareMounts(dir string) error {
 	if err != nil {
 		return err
 	}
-	on, err := mountOf(dir)
+	on, err := mounts.Of(dir)
 	if err != nil {
 		return err
 	}
@@ -67,24 +69,6 @@ func bindToItself(dir string) error {
 		_ = unix.Unmount(hidden, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // dir can be shared even if one stays
 	}
 	return nil
-}
-
-// mountOf returns the mount that dir is on: of those with the longest mount point the last one, which lies on top.
-func mountOf(dir string) (*mountinfo.Info, error) {
-	all, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
-	if err != nil {
-		return nil, fmt.Errorf("find the mount of %s: %w", dir, err)
-	}
-	var on *mountinfo.Info
-	for _, m := range all {
-		if on == nil || len(m.Mountpoint) >= len(on.Mountpoint) {
-			on = m
-		}
-	}
-	if on == nil {
-		return nil, fmt.Errorf("find the mount of %s: it is below none", dir)
-	}
-	return on, nil
 }
 
 func shared(m *mountinfo.Info) bool {

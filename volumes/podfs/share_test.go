@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -49,7 +50,7 @@ func TestShareMounts(t *testing.T) {
 		if err := shareMounts(dir); err != nil {
 			t.Fatal(err)
 		}
-		on, err := mountOf(below)
+		on, err := mounts.Of(below)
 		if err != nil {
 			t.Fatal(err)
 		}
