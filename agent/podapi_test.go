@@ -107,9 +107,8 @@ func TestPodAPIRefuses(t *testing.T) {
 			var out bytes.Buffer
 			err := w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: c.pod, Name: c.name},
 				&corev1.PodLogOptions{Previous: c.previous}, &out, &out)
-			var reported *server.Error
-			if !errors.As(err, &reported) || reported.Code != c.code || !strings.Contains(reported.Text, c.says) ||
-				out.Len() > 0 {
+			reported, ok := errors.AsType[*server.Error](err)
+			if !ok || reported.Code != c.code || !strings.Contains(reported.Text, c.says) || out.Len() > 0 {
 				t.Errorf("%s/%s: got %v, %q, want %d and %q, and no log", c.pod, c.name, err, out.String(), c.code, c.says)
 			}
 		}

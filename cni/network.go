@@ -52,8 +52,7 @@ func checkShape(text []byte) error {
 		Type       any               `json:"type"`
 	}
 	if err := json.Unmarshal(text, &shape); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return fmt.Errorf("not JSON: %w, at byte %d", err, syntax.Offset)
 		}
 		return fmt.Errorf("not a network configuration: %w", err)

@@ -298,8 +298,7 @@ func (s *Server) status(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	var said *types.Error
-	if errors.As(err, &said) && said.Code != 0 {
+	if said, ok := errors.AsType[*types.Error](err); ok && said.Code != 0 {
 		return said
 	}
 	return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
@@ -406,8 +405,8 @@ func convert(result json.RawMessage, version string) ([]byte, error) {
 // failure encodes an error as the CNI specification demands.
 func failure(version string, err error) []byte {
 	var b bytes.Buffer
-	code, said := types.ErrInternal, (*types.Error)(nil)
-	if errors.As(err, &said) && said.Code != 0 {
+	code := types.ErrInternal
+	if said, ok := errors.AsType[*types.Error](err); ok && said.Code != 0 {
 		code = said.Code
 	}
 	// containerd treats a failed DEL with these words in its message as a success, and the network would leak.

@@ -109,8 +109,7 @@ func parseFlags(args []string) (flagValues, error) {
 
 // explainFlagError converts errors of pflag about the agent's flags to errors that say what to do.
 func explainFlagError(fs *pflag.FlagSet, err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := strings.ReplaceAll(missing.GetSpecifiedName(), "_", "-")
 		if advice, was := removed[name]; was {
 			return fmt.Errorf("flag --%s was removed from Kubernetes: %s", name, advice)

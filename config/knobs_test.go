@@ -151,9 +151,8 @@ func TestEverySettingIsDescribed(t *testing.T) {
 			t.Errorf("got flag --%s, want none: it is in the table of removed flags", flag)
 		}
 		_, err := Load([]string{"--" + flag + "=x"})
-		var usage *UsageError
 		want := "flag --" + flag + " was removed from Kubernetes: " + advice
-		if !errors.As(err, &usage) || err.Error() != want {
+		if _, ok := errors.AsType[*UsageError](err); !ok || err.Error() != want {
 			t.Errorf("--%s: got %v, want %s", flag, err, want)
 		}
 	}

@@ -19,8 +19,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // --version.
 func Load(args []string) (*Config, error) {
 	flags, err := parseFlags(args)
-	var text *TextRequest
-	if err != nil && !errors.As(err, &text) {
+	if _, ok := errors.AsType[*TextRequest](err); err != nil && !ok {
 		err = &UsageError{err}
 	}
 	if err != nil {

@@ -404,15 +404,15 @@ func TestTextRequests(t *testing.T) {
 		"--version":     "Kubernetes " + KubernetesVersion + "+nodelet.",
 		"--version=raw": "Kubernetes " + KubernetesVersion + "+nodelet.",
 	} {
-		var text *TextRequest
-		if _, err := Load([]string{flag}); !errors.As(err, &text) || !strings.Contains(text.Text, want) {
+		_, err := Load([]string{flag})
+		if text, ok := errors.AsType[*TextRequest](err); !ok || !strings.Contains(text.Text, want) {
 			t.Errorf("%s: got %v, want %q", flag, err, want)
 		}
 	}
 	for _, flag := range []string{"--help", "-h"} {
-		var text *TextRequest
 		_, err := Load([]string{flag})
-		if !errors.As(err, &text) || !text.Help || !strings.Contains(FlagHelp(), "--kubeconfig FILE") {
+		if text, ok := errors.AsType[*TextRequest](err); !ok || !text.Help ||
+			!strings.Contains(FlagHelp(), "--kubeconfig FILE") {
 			t.Errorf("%s: got %v, want a request for help", flag, err)
 		}
 	}

@@ -38,8 +38,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Message returns the runtime's own text, without the call and without gRPC's prefix "rpc error: code = …".
 func Message(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		err = e.Err
 	}
 	if s, ok := status.FromError(err); ok {

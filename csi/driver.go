@@ -128,8 +128,8 @@ func (e *callError) Unwrap() error { return e.err }
 
 // final reports whether a failed call had no effect. By the specification all other codes leave that open.
 func final(err error) bool {
-	var call *callError
-	if !errors.As(err, &call) {
+	call, ok := errors.AsType[*callError](err)
+	if !ok {
 		return false
 	}
 	switch status.Code(call.err) {

@@ -42,7 +42,7 @@ func (w *world) keeps() {
 		w.T.Error("the volume of the pod: got that it is not in use, want that it is")
 	}
 	_, err := w.csi.Publish(w.T.Context(), "pod-3", w.labelled("a", labelOne))
-	if !errors.As(err, new(*csi.LabelError)) {
+	if _, ok := errors.AsType[*csi.LabelError](err); !ok {
 		w.T.Errorf("with another SELinux label: got error %v, want one about the label", err)
 	}
 }

@@ -47,9 +47,8 @@ func (r *recovery) run() error {
 
 // check notes an error of a read, unless it says that there is nothing to read.
 func (r *recovery) check(err error) {
-	var code unix.Errno
-	switch {
-	case r.unreadable != nil, !errors.As(err, &code), code == unix.ENOENT, code == unix.ENOTDIR, code == unix.ELOOP:
+	code, ok := errors.AsType[unix.Errno](err)
+	if !ok || r.unreadable != nil || code == unix.ENOENT || code == unix.ENOTDIR || code == unix.ELOOP {
 		return
 	}
 	r.unreadable = fmt.Errorf("look for CSI volumes (move what cannot be read away to start without it): %w", err)

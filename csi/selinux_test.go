@@ -85,9 +85,9 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 	one, two := w.labelled("a", labelOne), w.labelled("a", labelTwo)
 	w.publish("pod-1", one)
 	w.publish("pod-2", one)
-	var conflict *csi.LabelError
-	if _, err := w.csi.Publish(t.Context(), "pod-3", two); !errors.As(err, &conflict) || conflict.Has != labelOne ||
-		conflict.Wanted != labelTwo {
+	_, err := w.csi.Publish(t.Context(), "pod-3", two)
+	conflict, ok := errors.AsType[*csi.LabelError](err)
+	if !ok || conflict.Has != labelOne || conflict.Wanted != labelTwo {
 		t.Errorf("got %v", err)
 	}
 	if used := w.csi.Used("pod-3"); len(used) > 0 {

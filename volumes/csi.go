@@ -88,8 +88,8 @@ func (d *driven) prepareCSI(ctx context.Context) (err error) {
 // that this number can change (KEP-4876): the driver is asked for the number, and a pod that cannot have its volume is
 // given up, so that its controller replaces it on another node.
 func (d *driven) limited(ctx context.Context, err error) {
-	var limit *storage.LimitError
-	if d.driver.Spec.NodeAllocatableUpdatePeriodSeconds == nil || !errors.As(err, &limit) {
+	limit, ok := errors.AsType[*storage.LimitError](err)
+	if d.driver.Spec.NodeAllocatableUpdatePeriodSeconds == nil || !ok {
 		return
 	}
 	d.csi.LimitsExceeded(d.volume.Driver)

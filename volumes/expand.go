@@ -144,11 +144,10 @@ func (e *ExpansionError) Unwrap() error { return e.Err }
 // unlessInUse returns the error of an expansion as an ExpansionError. A volume that cannot grow while it is in use does
 // not keep the pod from running.
 func (m *mounting) unlessInUse(volume string, err error) error {
-	var refused *csi.ExpandError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &refused) && refused.InUse:
+	}
+	if refused, ok := errors.AsType[*csi.ExpandError](err); ok && refused.InUse {
 		m.log().Warn("volume cannot grow while it is in use", "volume", volume, "err", err)
 		return nil
 	}

@@ -119,8 +119,7 @@ func TestExpansionFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := m.manager.Mount(t.Context(), lunRequest(claimVolume), nil)
-		var failed *ExpansionError
-		if err == nil || errors.As(err, &failed) != c.expansion {
+		if _, ok := errors.AsType[*ExpansionError](err); err == nil || ok != c.expansion {
 			t.Errorf("%s: got %v, want an error, and that of an expansion: %t", c.method, err, c.expansion)
 		}
 	}

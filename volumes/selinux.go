@@ -80,10 +80,9 @@ func (d *driven) mayRelabel(p csi.Published) (bool, error) {
 
 // countSELinux counts the outcome for a volume with a label.
 func (d *driven) countSELinux(p csi.Published, err error) {
-	switch conflict := (*csi.LabelError)(nil); {
-	case errors.As(err, &conflict):
+	if _, ok := errors.AsType[*csi.LabelError](err); ok {
 		d.cfg.Metrics.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
-	case p.Changed && p.Labelled:
+	} else if p.Changed && p.Labelled {
 		d.cfg.Metrics.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
 	}
 }

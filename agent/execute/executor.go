@@ -114,12 +114,9 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 		return nil
 	}
 	p := &podstate.Problem{Reason: defaultReason(step, err), Message: message(step, err), Cancelled: ctx.Err() != nil}
-	var config *spec.Reason
-	var image *images.Reason
-	switch {
-	case errors.As(err, &config):
+	if config, ok := errors.AsType[*spec.Reason](err); ok {
 		p.Reason = config.Reason
-	case errors.As(err, &image):
+	} else if image, ok := errors.AsType[*images.Reason](err); ok {
 		p.Reason = image.Reason
 	}
 	return p
@@ -128,8 +125,8 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 // message returns the text of an error. If the runtime has answered, it is the kubelet's: for a container the runtime's
 // message alone, for a sandbox that with gRPC's prefix.
 func message(step podstate.Step, err error) string {
-	var call *cri.Error
-	if !errors.As(err, &call) || call.NoAnswer > 0 {
+	call, ok := errors.AsType[*cri.Error](err)
+	if !ok || call.NoAnswer > 0 {
 		return err.Error()
 	}
 	switch step.(type) {
@@ -146,7 +143,7 @@ func defaultReason(step podstate.Step, err error) string {
 	case podstate.EnsureImage:
 		return podutil.ReasonErrImagePull
 	case podstate.CreateContainer:
-		if call := (*cri.Error)(nil); !errors.As(err, &call) {
+		if _, ok := errors.AsType[*cri.Error](err); !ok {
 			return podutil.ReasonCreateContainerConfig // the runtime was not called
 		}
 		return podutil.ReasonCreateContainer

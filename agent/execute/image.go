@@ -53,8 +53,8 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 
 // pullFailed reports whether err says that an image could not be pulled.
 func pullFailed(err error) bool {
-	var reason *images.Reason
-	return errors.As(err, &reason) && reason.Reason == podutil.ReasonErrImagePull
+	reason, ok := errors.AsType[*images.Reason](err)
+	return ok && reason.Reason == podutil.ReasonErrImagePull
 }
 
 // secrets reads the pod's pull secrets, and returns the names of those that it could not read.

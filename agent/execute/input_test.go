@@ -82,9 +82,9 @@ func TestLargeEnvFileIsRefused(t *testing.T) {
 	task := &Task{mounts: map[string]volumes.Mounted{"vol": {HostPath: dir}}}
 	_, err := envFiles(task, &corev1.Container{Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
 		FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "env", Key: "A"}}}}})
-	var got *spec.Reason
+	got, ok := errors.AsType[*spec.Reason](err)
 	want := "larger than 65536 bytes"
-	if !errors.As(err, &got) || got.Reason != podutil.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
+	if !ok || got.Reason != podutil.ReasonCreateContainerConfig || !strings.Contains(got.Message, want) {
 		t.Errorf("got error %v, want %s with %q", err, podutil.ReasonCreateContainerConfig, want)
 	}
 }
@@ -114,9 +114,9 @@ func TestManyEnvFilesAreRefused(t *testing.T) {
 		}
 	}
 	_, err := envFiles(task, &c)
-	var got *spec.Reason
+	got, ok := errors.AsType[*spec.Reason](err)
 	want := `with "16" of volume "vol" the environment files have more than 1048576 bytes`
-	if !errors.As(err, &got) || got.Reason != podutil.ReasonCreateContainerConfig || got.Message != want {
+	if !ok || got.Reason != podutil.ReasonCreateContainerConfig || got.Message != want {
 		t.Errorf("got error %v, want %s with %q", err, podutil.ReasonCreateContainerConfig, want)
 	}
 }
@@ -336,11 +336,11 @@ func TestEnvironmentIsMissing(t *testing.T) {
 			task, x, app := envTask(t, []string{"all"}, []string{"one"})
 			c.spoil(task, app)
 			_, err := env(t, task, x)
-			var reason *spec.Reason
+			reason, ok := errors.AsType[*spec.Reason](err)
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
-			case c.want != "" && (!errors.As(err, &reason) || reason.Reason != podutil.ReasonCreateContainerConfig ||
+			case c.want != "" && (!ok || reason.Reason != podutil.ReasonCreateContainerConfig ||
 				!strings.Contains(err.Error(), c.want)):
 				t.Errorf("got %v, want %s", err, c.want)
 			}

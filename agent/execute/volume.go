@@ -36,8 +36,7 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
 		return err
 	})
-	var expansion *volumes.ExpansionError
-	if t.Refresh && errors.As(err, &expansion) { // the pod has the volume
+	if _, ok := errors.AsType[*volumes.ExpansionError](err); t.Refresh && ok { // the pod has the volume
 		err = &spec.Reason{Reason: "VolumeResizeFailed", Message: err.Error()}
 	}
 	return m, err

@@ -78,8 +78,7 @@ func (l *Local) handler(paths config.Paths) http.Handler {
 func answer(w http.ResponseWriter, v any, err error) {
 	if err != nil {
 		code := http.StatusServiceUnavailable
-		var known *server.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*server.Error](err); ok {
 			code = known.Code
 		}
 		http.Error(w, err.Error(), code)

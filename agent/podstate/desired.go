@@ -42,8 +42,7 @@ func (r *Rejection) Error() string { return r.Message }
 // Rejected returns why a pod is rejected that cannot get what it requests for itself: err if it is a Rejection, else
 // the kubelet's reason and message for an unexpected error.
 func Rejected(err error) *Rejection {
-	var r *Rejection
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Rejection](err); ok {
 		return r
 	}
 	return &Rejection{

@@ -37,8 +37,8 @@ func testInput() *ContainerInput {
 // wantReason checks that err is a *Reason with the given reason, and that its message contains text.
 func wantReason(t *testing.T, name string, err error, reason, text string) {
 	t.Helper()
-	var r *Reason
-	if !errors.As(err, &r) || r.Reason != reason || !strings.Contains(r.Message, text) || r.Error() != r.Message {
+	if r, ok := errors.AsType[*Reason](err); !ok || r.Reason != reason || !strings.Contains(r.Message, text) ||
+		r.Error() != r.Message {
 		t.Errorf("%s: got %v, want %s with %q", name, err, reason, text)
 	}
 }

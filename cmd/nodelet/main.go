@@ -39,8 +39,7 @@ func main() {
 		exit(runCommand(command.Call{Args: args}))
 	}
 	cfg, err := config.Load(args)
-	var text *config.TextRequest
-	if errors.As(err, &text) {
+	if text, ok := errors.AsType[*config.TextRequest](err); ok {
 		if text.Help {
 			text.Text = app.Help()
 		}
@@ -74,8 +73,7 @@ func exit(err error) {
 	if err == nil {
 		os.Exit(0)
 	}
-	var code *command.ExitError
-	if errors.As(err, &code) {
+	if code, ok := errors.AsType[*command.ExitError](err); ok {
 		os.Exit(code.Code)
 	}
 	priority := ""
@@ -84,8 +82,7 @@ func exit(err error) {
 	}
 	fmt.Fprintln(os.Stderr, priority+"nodelet:", err)
 	_ = systemd.Notify(systemd.Status("failed: " + err.Error()))
-	var usage *config.UsageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		os.Exit(2)
 	}
 	os.Exit(1)

@@ -78,6 +78,6 @@ func (p *Puller) pullRecorded(ctx context.Context, j job) (Result, error) {
 
 // refused reports whether the runtime has said that it could not pull. After any other error the image may be there.
 func refused(err error) bool {
-	var r *Reason
-	return errors.As(err, &r) && r.Reason != podutil.ReasonImageInspect && cri.Answered(err)
+	r, ok := errors.AsType[*Reason](err)
+	return ok && r.Reason != podutil.ReasonImageInspect && cri.Answered(err)
 }

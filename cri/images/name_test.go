@@ -37,8 +37,8 @@ func TestInvalidNames(t *testing.T) {
 		digest[7:]:        "cannot specify 64-byte hexadecimal strings",
 	} {
 		_, err := parseName(image)
-		var r *Reason
-		if !errors.As(err, &r) || r.Reason != "InvalidImageName" {
+		r, ok := errors.AsType[*Reason](err)
+		if !ok || r.Reason != "InvalidImageName" {
 			t.Errorf("%q: got %v", image, err)
 			continue
 		}

@@ -19,8 +19,7 @@ type Pattern struct {
 // ParsePattern parses a pattern: a host, optionally a port and a path.
 func ParsePattern(text string) (Pattern, error) {
 	u, err := url.Parse("https://" + text)
-	var wrong *url.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*url.Error](err); ok {
 		err = wrong.Err // without the scheme that was added for parsing
 	}
 	if err == nil && u.Host == "" {

@@ -275,8 +275,8 @@ func (p *Puller) pull(ctx context.Context, j job) (Result, error) {
 
 // explain adds the problems of the job's own credentials to the error of a pull, which other jobs may have too.
 func (j job) explain(err error) error {
-	var r *Reason
-	if len(j.problems) == 0 || !errors.As(err, &r) {
+	r, ok := errors.AsType[*Reason](err)
+	if !ok || len(j.problems) == 0 {
 		return err
 	}
 	own := *r

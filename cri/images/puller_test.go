@@ -96,8 +96,7 @@ func mustPull(t *testing.T, p *Puller, r pullRequest) Result {
 
 func wantReason(t *testing.T, err error, reason, message string) {
 	t.Helper()
-	var r *Reason
-	if !errors.As(err, &r) || r.Reason != reason || r.Message != message {
+	if r, ok := errors.AsType[*Reason](err); !ok || r.Reason != reason || r.Message != message {
 		t.Errorf("got %v\nwant %s: %s", err, reason, message)
 	}
 }

@@ -294,8 +294,9 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	}
 	t.Logf("took %v", time.Since(began))
 	for _, cmd := range []*exec.Cmd{quiet, stopped, forking, alone} {
-		var exit *exec.ExitError
-		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		err := cmd.Wait()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok ||
+			exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			t.Errorf("%s: got the end %v, want SIGKILL", cmd, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // if there is no such user or no such program; then, as with the kubelet, all IDs may be used except the host's own.
 func subordinateIDs() (Range, error) {
 	const name = "kubelet"
-	var unknown user.UnknownUserError
-	if _, err := user.Lookup(name); errors.As(err, &unknown) {
+	_, err := user.Lookup(name)
+	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
 		return Range{}, nil
 	}
 	program, err := exec.LookPath("getsubids")

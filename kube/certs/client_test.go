@@ -440,9 +440,8 @@ func TestUsable(t *testing.T) {
 		NotAfter:  now.Add(4 * time.Hour),
 	}, newKey(t).Public())
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-	var refused *refusedError
 	err := usable(text, now.Add(5*time.Hour))
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set the clock") {
+	if _, ok := errors.AsType[*refusedError](err); !ok || !strings.Contains(err.Error(), "set the clock") {
 		t.Errorf("expired certificate: got %v, want the advice to set the clock", err)
 	}
 	for _, at := range []time.Time{now, now.Add(3 * time.Hour)} { // the first is before its time

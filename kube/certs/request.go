@@ -69,8 +69,7 @@ func (s store) obtain(
 	if err == nil {
 		err = usable(answer, time.Now())
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*refusedError](err); ok {
 		s.dropKey()
 	}
 	if err != nil {
@@ -194,8 +193,8 @@ func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, nam
 
 // transient reports whether another attempt may succeed.
 func transient(err error) bool {
-	var refused *refusedError
-	return !errors.As(err, &refused) && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err)
+	_, refused := errors.AsType[*refusedError](err)
+	return !refused && !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err)
 }
 
 // answerOf returns the certificate, nil while there is no answer, or why there will be none.

@@ -122,7 +122,7 @@ func lookup(ctx context.Context, name string, prefer4 bool) (other netip.Addr, e
 	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
 	answers, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-	if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) && unknown.IsNotFound {
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
 		return other, nil
 	}
 	if err != nil {

@@ -44,8 +44,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, at place) {
 
 // failLog answers with 400, as the kubelet does, unless the error has a status.
 func (s *Server) failLog(w http.ResponseWriter, err error) {
-	var status *Error
-	if !errors.As(err, &status) {
+	if _, ok := errors.AsType[*Error](err); !ok {
 		err = Errorf(http.StatusBadRequest, "%v", err)
 	}
 	s.fail(w, err)

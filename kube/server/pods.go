@@ -142,8 +142,7 @@ func (p place) pods() (Container, error) {
 // fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	var status *Error
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*Error](err); ok {
 		code = status.Code
 		if status.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(status.RetryAfter.Seconds())))

@@ -44,8 +44,7 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 		target, _ := url.Parse(runtime.URL + "/exec/token")
 		node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := (&pipe{target: target, log: slog.New(slog.DiscardHandler)}).serve(w, r)
-			var status *Error
-			if !errors.As(err, &status) || status.Code != c.want {
+			if status, ok := errors.AsType[*Error](err); !ok || status.Code != c.want {
 				t.Errorf("runtime answers %d: got %v, want code %d", c.answer, err, c.want)
 			}
 			http.Error(w, err.Error(), c.want)

@@ -144,8 +144,7 @@ func TestExecOverWebSocket(t *testing.T) {
 		var out, errs bytes.Buffer
 		err := s.exec(t.Context(),
 			remotecommand.StreamOptions{Stdin: bytes.NewReader(sent), Stdout: &out, Stderr: &errs})
-		var exit exec.CodeExitError
-		if !errors.As(err, &exit) || exit.Code != 7 {
+		if exit, ok := errors.AsType[exec.CodeExitError](err); !ok || exit.Code != 7 {
 			t.Errorf("got %v, want exit code 7", err)
 		}
 		if !bytes.Equal(out.Bytes(), sent) || errs.String() != "copied 1048576 bytes, <nil>" {

@@ -388,8 +388,7 @@ func TestLimitError(t *testing.T) {
 				}},
 			})
 			_, err := w.Attached(t.Context(), "pod-uid", unique, driver, handle)
-			var limit *storage.LimitError
-			if is := errors.As(err, &limit); is != test.limit || is && limit.Lasting != test.lasting ||
+			if limit, is := errors.AsType[*storage.LimitError](err); is != test.limit || is && limit.Lasting != test.lasting ||
 				!strings.Contains(err.Error(), "no slot is free") {
 				t.Errorf("%s: got %#v, want a limit %t, lasting %t", name, err, test.limit, test.lasting)
 			}

@@ -54,8 +54,8 @@ func memoryFile(name string) (*os.File, error) {
 
 // exitCode returns the exit code of a tool that ended by itself.
 func exitCode(err error) (code int, ok bool) {
-	exit := (*exec.ExitError)(nil)
-	if !errors.As(err, &exit) || !exit.Exited() {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || !exit.Exited() {
 		return 0, false
 	}
 	return exit.ExitCode(), true

@@ -33,7 +33,7 @@ func tidy(ctx context.Context, fine []int, args ...string) error {
 // admin runs iscsiadm. The exit codes in fine are no error.
 func admin(ctx context.Context, fine []int, args ...string) error {
 	_, err := adminOutput(ctx, args...)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && slices.Contains(fine, exit.ExitCode()) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && slices.Contains(fine, exit.ExitCode()) {
 		return nil
 	}
 	return err

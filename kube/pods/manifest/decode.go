@@ -72,8 +72,8 @@ func Parse(data []byte, o Origin) (File, []error) {
 	}
 	for i, c := range chunks {
 		err := p.chunk(c)
-		var other otherKindError
-		ignored := i > 0 && errors.As(err, &other)
+		_, other := errors.AsType[otherKindError](err)
+		ignored := i > 0 && other
 		if err != nil && len(chunks) > 1 {
 			err = fmt.Errorf("document %d (line %d): %w", i+1, c.line, err)
 		}

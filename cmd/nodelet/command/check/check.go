@@ -153,11 +153,10 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 		return result("agent", Problem, err.Error(), "start it, or name its flags: nodelet check --config=FILE …"), nil
 	}
 	m.Config, err = config.Load(args)
-	var usage *config.UsageError
-	switch {
-	case errors.As(err, &usage):
+	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return nil, fmt.Errorf("read the configuration: %w", err)
-	case err != nil:
+	}
+	if err != nil {
 		return append(before, result("setting", Problem, err.Error(), "correct it: no agent starts with it")...), nil
 	}
 	m.Config.AcceptMissing = append(m.Config.AcceptMissing, accept...)

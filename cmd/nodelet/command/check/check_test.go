@@ -510,8 +510,8 @@ func TestUnreadableConfiguration(t *testing.T) {
 	}
 	want(t, "no file", got, "problem open /nonexistent: no such file or directory")
 	call.Args = []string{"--config=/nonexistent", "--max-pods=many"}
-	var usage *config.UsageError
-	if got, err = look(call, false); !errors.As(err, &usage) {
+	got, err = look(call, false)
+	if _, ok := errors.AsType[*config.UsageError](err); !ok {
 		t.Errorf("wrong flag: got %v, %v, want an error of the command line", got, err)
 	}
 	call.Args = nil

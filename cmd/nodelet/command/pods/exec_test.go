@@ -85,8 +85,8 @@ func TestStreams(t *testing.T) {
 		var out, errs bytes.Buffer
 		call := command.Call{Context: t.Context(), In: strings.NewReader("hello"), Out: &out, Err: &errs}
 		err := stream(call, at, true, false)
-		got, exit := 0, &command.ExitError{}
-		if errors.As(err, &exit) {
+		got := 0
+		if exit, ok := errors.AsType[*command.ExitError](err); ok {
 			got, err = exit.Code, nil
 		}
 		if got != want || err != nil {

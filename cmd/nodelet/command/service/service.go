@@ -154,11 +154,11 @@ func waitsFor(ctx context.Context, client *podapi.Client) string {
 
 // checkFlags refuses flags that nodelet does not know, because the service would never start with them.
 func checkFlags(args []string) error {
-	var wrong *config.UsageError
-	var text *config.TextRequest
-	if _, err := config.Load(args); errors.As(err, &wrong) {
+	_, err := config.Load(args)
+	if wrong, ok := errors.AsType[*config.UsageError](err); ok {
 		return command.Usagef("systemd install: %w", wrong)
-	} else if errors.As(err, &text) {
+	}
+	if _, ok := errors.AsType[*config.TextRequest](err); ok {
 		return command.Usagef("systemd install: %s is not for a service", strings.Join(args, " "))
 	}
 	return nil
