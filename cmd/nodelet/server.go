@@ -13,7 +13,6 @@ import (
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/cri/monitor"
 	"github.com/nodelet/nodelet/kube/certs"
-	"github.com/nodelet/nodelet/kube/node"
 	"github.com/nodelet/nodelet/kube/server"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/kube/server/podsapi"
@@ -114,7 +113,7 @@ func service(p *process, m *monitor.Monitor, l *links) systemd.Service {
 
 // healthz checks the agent itself. It leaves the API server out: a restart of the agent would not bring it back.
 func healthz(p *process, x parts, server func() error) http.Handler {
-	return node.HealthzHandler([]node.Check{
+	return endpoints.HealthzHandler([]endpoints.Check{
 		{Name: "ping", Run: func() error { return nil }},
 		{Name: "log", Run: p.health},
 		{Name: "syncloop", Run: x.links.supervisor.Health},

@@ -27,11 +27,8 @@ func ServeHealthz(ctx context.Context, addr netip.AddrPort, healthz http.Handler
 
 func serveHealthz(ctx context.Context, open func() (net.Listener, error), healthz http.Handler,
 	failed func(error, time.Duration)) {
-	mux := http.NewServeMux()
-	mux.Handle("/healthz", healthz)
-	mux.Handle("/healthz/", healthz)
 	s := &http.Server{
-		Handler:        mux,
+		Handler:        healthz,
 		ReadTimeout:    5 * time.Second,
 		WriteTimeout:   10 * time.Second,
 		IdleTimeout:    90 * time.Second,
