@@ -208,9 +208,9 @@ func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch fun
 	return err
 }
 
-// sockets returns all sockets below dir, each with an identity that no later socket at the same path shares. It calls
-// watch for each directory. Hidden sockets are not plugins. What can be neither read nor watched does not end the
-// search; the first such error is returned.
+// sockets returns all sockets below dir, and links to sockets as in the kubelet, each with an identity that no later
+// socket at the same path shares. It calls watch for each directory. Hidden sockets are not plugins. What can be
+// neither read nor watched does not end the search; the first such error is returned.
 func sockets(dir string, watch func(dir string) error) (found map[string]string, first error) {
 	found = map[string]string{}
 	trouble := func(err error) {
@@ -230,7 +230,7 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 			if err := watch(path); err != nil {
 				trouble(err)
 			}
-		case e.Type()&fs.ModeSocket != 0:
+		case e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0:
 			if id, err := identity(path); err != nil {
 				trouble(err)
 			} else if id != "" {
@@ -242,16 +242,18 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 	return found, first
 }
 
-// identity identifies the socket at a path; empty if there is nothing. A change of its owner, mode or label does not
-// change it, unless the file system does not say when its files were made.
+// identity identifies the socket to which a path leads; empty if it leads to none. A change of its owner, mode or label
+// does not change it, unless the file system does not say when its files were made.
 func identity(socket string) (string, error) {
 	var st unix.Statx_t
-	const want = unix.STATX_INO | unix.STATX_BTIME | unix.STATX_CTIME
-	switch err := unix.Statx(unix.AT_FDCWD, socket, unix.AT_SYMLINK_NOFOLLOW, want, &st); {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_CTIME
+	switch err := unix.Statx(unix.AT_FDCWD, socket, 0, want, &st); {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return "", nil
 	case err != nil:
 		return "", &fs.PathError{Op: "statx", Path: socket, Err: err}
+	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
+		return "", nil
 	}
 	made := st.Ctime
 	if st.Mask&unix.STATX_BTIME != 0 {

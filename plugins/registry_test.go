@@ -380,22 +380,39 @@ func TestTwoSockets(t *testing.T) {
 	}
 }
 
-// TestNoSockets checks that a file that is no socket, is hidden, or is a link to a socket elsewhere, is not called
-// and disturbs no plugin.
-func TestNoSockets(t *testing.T) {
+// TestLinkedSocket checks that a link to a socket elsewhere registers the plugin there, and that it is dismissed when
+// the link goes.
+func TestLinkedSocket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	elsewhere := &fake.Plugin{}
 	defer elsewhere.Close()
-	if err := elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"),
-		&registration.PluginInfo{Type: pluginType, Name: "elsewhere"}); err != nil {
+	if err := errors.Join(
+		os.MkdirAll(w.path(""), 0o755),
+		elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"),
+			&registration.PluginInfo{Type: pluginType, Name: "elsewhere"}),
+		os.Symlink(filepath.Join(w.root, "elsewhere.sock"), w.path("link.sock")),
+	); err != nil {
 		t.Fatal(err)
 	}
+	w.untilNotified(elsewhere, 1, "")
+	w.untilKnown("elsewhere")
+	if err := os.Remove(w.path("link.sock")); err != nil {
+		t.Fatal(err)
+	}
+	w.untilKnown()
+}
+
+// TestNoSockets checks that a file that is no socket, or is hidden, is not called and disturbs no plugin.
+func TestNoSockets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
 	if err := errors.Join(
 		os.MkdirAll(w.path("directory.sock"), 0o755),
 		os.WriteFile(w.path("file.sock"), []byte("x"), 0o600),
 		unix.Mkfifo(w.path("fifo.sock"), 0o600),
-		os.Symlink(filepath.Join(w.root, "elsewhere.sock"), w.path("link.sock")),
+		os.Symlink("file.sock", w.path("link.sock")),
+		os.Symlink("nothing.sock", w.path("dangling.sock")),
 		os.Symlink(w.root, w.path("linked-directory")),
 		os.Symlink("loop.sock", w.path("loop.sock")),
 	); err != nil {
@@ -405,14 +422,13 @@ func TestNoSockets(t *testing.T) {
 	below := w.plugin(".hidden/below.sock", "below", nil)
 	w.plugin("good.sock", "good", nil)
 	w.untilKnown("good")
-	for name, p := range map[string]*fake.Plugin{
-		"hidden":                   hidden,
-		"below a hidden directory": below,
-		"linked":                   elsewhere,
-	} {
+	for name, p := range map[string]*fake.Plugin{"hidden": hidden, "below a hidden directory": below} {
 		if len(p.Registrations()) > 0 {
 			t.Errorf("socket that is %s: got a call, want none", name)
 		}
+	}
+	if got := w.logged(); strings.Contains(got, "cannot") {
+		t.Errorf("got the log %s, want nothing about the others", got)
 	}
 }
 
