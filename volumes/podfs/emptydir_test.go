@@ -206,12 +206,17 @@ func TestHugePages(t *testing.T) {
 	}
 	request2Mi := corev1.ResourceRequirements{Requests: corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}}
 	pod.Spec.Containers[0].Resources = request2Mi
-	for _, medium := range []corev1.StorageMedium{"HugePages", "HugePages-2Mi"} {
-		r := request(pod, strings.ToLower(string(medium)), emptyDir(medium))
+	for medium, limit := range map[corev1.StorageMedium]string{"HugePages": "0", "HugePages-2Mi": "5Mi"} {
+		source, pages := emptyDir(medium), map[string]uint64{"5Mi": 2}[limit] // whole ones, as the usage must not exceed it
+		source.EmptyDir.SizeLimit = new(resource.MustParse(limit))
+		r := request(pod, strings.ToLower(string(medium)), source)
 		m := mustMount(t, v, r, nil)
 		var sfs unix.Statfs_t
 		if err := unix.Statfs(m.HostPath, &sfs); err != nil || sfs.Type != unix.HUGETLBFS_MAGIC || sfs.Bsize != 2<<20 {
 			t.Errorf("%s: got type %x, page size %d, %v, want hugetlbfs and 2 MiB", medium, sfs.Type, sfs.Bsize, err)
+		}
+		if sfs.Blocks != pages {
+			t.Errorf("%s: got a limit of %d pages, want %d", medium, sfs.Blocks, pages)
 		}
 		if m := mustMount(t, v, r, nil); m.Changed {
 			t.Errorf("%s: second Mount: got a change, want none", medium)

@@ -26,12 +26,11 @@ func (v *FS) mediumFS(r Request, s *corev1.EmptyDirVolumeSource) (*memoryFS, err
 		if err != nil {
 			return nil, err
 		}
-		return &memoryFS{
-			fstype:   "hugetlbfs",
-			magic:    unix.HUGETLBFS_MAGIC,
-			options:  fmt.Sprintf("pagesize=%d", size),
-			pageSize: size,
-		}, nil
+		options := fmt.Sprintf("pagesize=%d", size)
+		if s.SizeLimit != nil && s.SizeLimit.Sign() > 0 {
+			options += fmt.Sprintf(",size=%d", s.SizeLimit.Value()) // of which the kernel counts the whole pages
+		}
+		return &memoryFS{fstype: "hugetlbfs", magic: unix.HUGETLBFS_MAGIC, options: options, pageSize: size}, nil
 	}
 	return nil, fmt.Errorf("unknown storage medium %q", s.Medium)
 }

@@ -36,7 +36,7 @@ type Overrun struct {
 }
 
 // LimitsStorage reports whether the pod or one of its volumes has a limit of local storage. The kernel enforces that of
-// an emptyDir in memory.
+// an emptyDir in memory or huge pages.
 func LimitsStorage(pod *corev1.Pod) bool {
 	return len(limitedEmptyDirs(pod)) > 0 || LimitsContainers(pod)
 }
