@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -276,6 +277,50 @@ func TestPrepareIsGivenUp(t *testing.T) {
 	w.prepare(shared)
 	w.asked(slow, "prepare early", "prepare gpu", "unprepare gpu", "prepare gpu")
 	w.asked(other, "prepare nic", "unprepare nic", "unprepare gpu", "prepare gpu")
+}
+
+// waitingContext calls waits whenever something begins to wait with it.
+type waitingContext struct {
+	context.Context
+	waits func()
+}
+
+func (c waitingContext) Done() <-chan struct{} {
+	c.waits()
+	return c.Context.Done()
+}
+
+// TestUnprepareIsGivenUp ends a pod again while a driver unprepares its ResourceClaim, for which another pod waits. The
+// second end does not take the ResourceClaim from that pod.
+func TestUnprepareIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.driver(nil)
+	a, b := pod("a", "gpu"), pod("b", "gpu")
+	w.put("gpu", one, a, b)
+	w.prepare(a)
+	waiting, release := d.Hold()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	step, next := make(chan error, 1), make(chan error, 1)
+	go func() { step <- w.dra.Unprepare(ctx, a.UID) }()
+	<-waiting
+	cancel()
+	if err := <-step; !errors.Is(err, context.Canceled) {
+		t.Errorf("the step: got %v, want that it was cancelled", err)
+	}
+	queued := make(chan struct{})
+	inLine := waitingContext{t.Context(), sync.OnceFunc(func() { close(queued) })}
+	go func() { next <- w.dra.Prepare(inLine, b) }()
+	<-queued
+	if err := w.dra.Unprepare(waitingContext{t.Context(), release}, a.UID); err != nil {
+		t.Error(err)
+	}
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	w.asked(d, "prepare gpu", "unprepare gpu", "prepare gpu")
+	w.has(b, "nodelet.test/fake=uid-gpu")
 }
 
 // TestRollingUpdate checks that while a driver is updated, two instances of it are there; the newest serves, and the

@@ -61,11 +61,14 @@ func (d *DRA) unprepareLocked(ctx context.Context, pod types.UID, keys []types.N
 }
 
 // drop removes the pod from a ResourceClaim that other pods have too, and reports whether the drivers need not be
-// called. mu is held.
+// called. The pod may have lost the ResourceClaim while it waited for the lock. mu is held.
 func (d *DRA) drop(key types.NamespacedName, pod types.UID) bool {
 	c := d.claims[key]
-	if c == nil || len(c.PodUIDs) <= 1 {
-		return c == nil
+	if c == nil {
+		return true
+	}
+	if _, has := c.PodUIDs[string(pod)]; has && len(c.PodUIDs) == 1 {
+		return false
 	}
 	delete(c.PodUIDs, string(pod))
 	return true
