@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -136,6 +137,42 @@ func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err err
 		}
 	}
 	return all, err
+}
+
+// AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
+// the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot
+// lack pods that run. It reports whether they are known; they are not if ctx ends or the supervisor returns before.
+func (s *Supervisor) AwaitPods(ctx context.Context) bool {
+	select {
+	case <-s.known:
+		return true
+	case <-s.loop.gone:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// Active returns the pods that use resources of the node or soon will.
+func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
+	return s.active(ctx, func(*podstate.Stop) bool { return true })
+}
+
+// Staying returns the active pods that are not ended within a time.
+func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev1.Pod {
+	soon := time.Now().Add(within)
+	return s.active(ctx, func(stop *podstate.Stop) bool { return stop == nil || stop.Deadline.After(soon) })
+}
+
+func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) []*corev1.Pod {
+	pods, _ := get(ctx, s.loop, func() (all []*corev1.Pod) {
+		for _, e := range s.table.workers {
+			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
+				all = append(all, e.pod())
+			}
+		}
+		return all
+	})
+	return pods
 }
 
 // podViews runs in the supervisor's loop.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -238,4 +239,18 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 	s.orphans.adoptListed(ctx)
 	s.orphans.adoptFromDisk(ctx)
 	s.presence.set(s.table.present())
+}
+
+// Alive returns an error if the supervisor's loop does not answer before ctx ends. Before the loop has begun it
+// returns nil.
+func (s *Supervisor) Alive(ctx context.Context) error { return s.loop.answers(ctx) }
+
+// healthLimit bounds how long Health waits.
+const healthLimit = 5 * time.Second
+
+// Health is Alive for a caller without a context, such as the check syncloop of /healthz.
+func (s *Supervisor) Health() error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthLimit)
+	defer cancel()
+	return s.Alive(ctx)
 }
