@@ -3,6 +3,11 @@ package volumes
 import (
 	"context"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/kube/pluginname"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Metrics counts what is done with volumes.
@@ -37,4 +42,17 @@ func (m *Manager) count(ctx context.Context, operation, plugin string, began tim
 	if *err == nil || ctx.Err() == nil {
 		m.cfg.Metrics.VolumeOperation(operation, plugin, time.Since(began), *err)
 	}
+}
+
+// Plugin returns the plugin of a pod's volume, as metrics name it. mounted is where it is mounted, or its device. The
+// driver of a claim is known only while it is mounted.
+func (m *Manager) Plugin(pod *corev1.Pod, v *corev1.Volume, mounted string) string {
+	if v.CSI != nil {
+		return pluginname.OfDriver(v.CSI.Driver)
+	}
+	_, device := podutil.VolumeUse(&pod.Spec, v.Name)
+	if _, directory := m.ownStorage(pod.UID, mounted, device); directory != "" {
+		return pluginname.OfDriver(m.csi.Driver(pod.UID, directory))
+	}
+	return pluginname.Of(v)
 }

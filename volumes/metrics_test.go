@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
 )
@@ -83,6 +85,32 @@ func TestOperations(t *testing.T) {
 		}
 		if !slices.Equal(o.counted, c.want) {
 			t.Errorf("%s: counted %q, want %q", c.name, o.counted, c.want)
+		}
+	}
+}
+
+// TestPlugin checks that the plugin of a volume has the name of its driver, for a claim while it is mounted.
+func TestPlugin(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	m := newTestManager(t, Config{Root: root}, nil)
+	pod := lunRequest(claimVolume).Pod
+	v := &csi.Volume{Driver: "d", Handle: "vol", Name: "pv", AccessMode: corev1.ReadWriteOnce}
+	if err := m.csi.Use(t.Context(), pod.UID, v); err != nil {
+		t.Fatal(err)
+	}
+	inline := &corev1.Volume{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "e"}}}
+	for _, c := range []struct {
+		volume        *corev1.Volume
+		mounted, want string
+	}{
+		{claimVolume, filepath.Join(root, csi.Target(pod.UID, "pv", false)), "kubernetes.io/csi:d"},
+		{claimVolume, "", pluginname.CSI},
+		{inline, "", "kubernetes.io/csi:e"},
+		{lunOf("chap"), "", pluginname.ISCSI},
+	} {
+		if got := m.Plugin(pod, c.volume, c.mounted); got != c.want {
+			t.Errorf("volume at %q: got %s, want %s", c.mounted, got, c.want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podstate"
-	"github.com/nodelet/nodelet/kube/pluginname"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/metrics"
 	"github.com/nodelet/nodelet/metrics/exporter"
@@ -19,10 +18,10 @@ type Pods interface {
 }
 
 // AddPods adds the numbers of pods, containers and volumes, and the version of the cgroup hierarchy.
-func AddPods(e *exporter.Exporter, pods Pods, cgroupVersion int) {
+func AddPods(e *exporter.Exporter, pods Pods, volumes Volumes, cgroupVersion int) {
 	e.AddFamilies(func(ctx context.Context, t *metrics.Text) {
 		if all, err := pods.Snapshot(ctx); err == nil {
-			c := count(all)
+			c := count(all, volumes)
 			c.write(t)
 		}
 		t.Gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", float64(cgroupVersion))
@@ -83,7 +82,7 @@ func (c *counted) write(t *metrics.Text) {
 	}
 }
 
-func count(all []agent.PodView) counted {
+func count(all []agent.PodView, volumes Volumes) counted {
 	c := counted{
 		working:    map[workingPod]int{},
 		containers: map[runtimeapi.ContainerState]int{},
@@ -117,14 +116,16 @@ func count(all []agent.PodView) counted {
 			c.containers[container.State]++
 		}
 		for v := range podutil.UsedVolumes(&s.Pod.Spec) {
-			of := c.volumes[pluginname.Of(v)]
+			path, mounted := s.Mounted[v.Name]
+			plugin := volumes.Plugin(s.Pod, v, path)
+			of := c.volumes[plugin]
 			if !ended && !s.Rejected {
 				of[1]++
 			}
-			if _, mounted := s.Mounted[v.Name]; mounted {
+			if mounted {
 				of[0]++
 			}
-			c.volumes[pluginname.Of(v)] = of
+			c.volumes[plugin] = of
 		}
 	}
 	return c

@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
 		{Pod: static, Status: running, Runtime: &cri.Snapshot{}, Mirror: static, // its manifest is gone
 			Stop: &podstate.Stop{Cause: podstate.StopOrphaned}},
-	}, 2)
+	}, bare{}, 2)
 	m := New(e)
 	for _, reason := range []string{"OutOfcpu", "OutOfvendor.com/gpu", "OutOfhugepages-2Mi", "NodeAffinity"} {
 		m.Rejected(reason)

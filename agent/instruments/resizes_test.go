@@ -36,7 +36,7 @@ func TestWaits(t *testing.T) {
 			Runtime: &cri.Snapshot{},
 		})
 	}
-	counts, text := count(all), &metrics.Text{}
+	counts, text := count(all, bare{}), &metrics.Text{}
 	counts.write(text)
 	for _, want := range []string{
 		"kubelet_pod_in_progress_resizes 1",

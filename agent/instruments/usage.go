@@ -9,8 +9,9 @@ import (
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
-// Volumes reads what volumes use: *volumes.Manager, where the method is described.
+// Volumes knows the volumes of pods: *volumes.Manager, where the methods are described.
 type Volumes interface {
+	Plugin(pod *corev1.Pod, v *corev1.Volume, mounted string) string
 	Usage(pod *corev1.Pod, mounted map[string]string) map[string]usage.Volume
 }
 

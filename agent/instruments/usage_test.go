@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/metrics/usage"
 )
 
@@ -15,6 +16,8 @@ import (
 type bare struct{}
 
 func (bare) Path(*corev1.Pod) string { return "" }
+
+func (bare) Plugin(_ *corev1.Pod, v *corev1.Volume, _ string) string { return pluginname.Of(v) }
 
 func (bare) Usage(*corev1.Pod, map[string]string) map[string]usage.Volume { return nil }
 

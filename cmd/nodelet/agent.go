@@ -115,7 +115,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		BackoffMax:    longestBackoff,
 		Log:           p.log,
 	})
-	instruments.AddPods(p.metrics, x.links.supervisor, x.machine.cgroups.Version())
+	instruments.AddPods(p.metrics, x.links.supervisor, x.storage.volumes, x.machine.cgroups.Version())
 	if q := nodefacts.Settings(p.cfg).MemoryQoS; q != nil {
 		instruments.AddProtection(p.metrics, x.links.supervisor, q.Tiered && x.machine.cgroups.Version() == 2)
 	}

@@ -60,10 +60,13 @@ func Of(v *corev1.Volume) string {
 }
 
 // OfDriver returns the plugin of the volumes of a driver, as metrics name it: kubernetes.io/csi:<driver> for a CSI
-// driver.
+// driver, or without the end if it is not known.
 func OfDriver(driver string) string {
-	if driver == ISCSI {
-		return driver
+	switch driver {
+	case "":
+		return CSI
+	case ISCSI:
+		return ISCSI
 	}
 	return CSI + ":" + driver
 }

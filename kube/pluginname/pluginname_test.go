@@ -42,8 +42,10 @@ func TestDrivers(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if got := pluginname.OfDriver(pluginname.ISCSI); got != pluginname.ISCSI {
-		t.Errorf("in-tree driver: got %s, want its name", got)
+	for driver, want := range map[string]string{pluginname.ISCSI: pluginname.ISCSI, "": pluginname.CSI} {
+		if got := pluginname.OfDriver(driver); got != want {
+			t.Errorf("driver %q: got %s, want %s", driver, got, want)
+		}
 	}
 }
 
