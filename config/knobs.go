@@ -142,7 +142,7 @@ var knobs = slices.Concat([]knob{
 		"credential providers: a CredentialProviderConfig, or a directory of them", ""},
 	{"", "image-credential-provider-bin-dir", kDir, acts, gRuntime, "directory of credential provider programs", ""},
 	{"imageGCHighThresholdPercent", "image-gc-high-threshold", kInt32, acts, gHidden,
-		"disk usage at which unused images are removed; 100 turns it off", "85"},
+		"disk usage at which unused images are removed; 100 without imageMaximumGCAge turns it off", "85"},
 	{"imageGCLowThresholdPercent", "image-gc-low-threshold", kInt32, acts, gHidden,
 		"disk usage down to which unused images are removed", "80"},
 	{"imageMinimumGCAge", "minimum-image-ttl-duration", kDuration, acts, gHidden,

@@ -28,7 +28,7 @@ const (
 // CollectorOptions are the KubeletConfiguration's settings of image garbage collection.
 type CollectorOptions struct {
 	// HighPercent is the usage of the disk from which on images are removed (imageGCHighThresholdPercent); 100 turns that
-	// off. LowPercent is the usage at which the removal ends (imageGCLowThresholdPercent).
+	// off without MaximumAge. LowPercent is the usage at which the removal ends (imageGCLowThresholdPercent).
 	HighPercent, LowPercent int
 	// MinimumAge is how long an image stays after it was first seen, or a pod asked for it (imageMinimumGCAge).
 	MinimumAge time.Duration
@@ -164,7 +164,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return err
 	}
 	all, err = c.removeOld(ctx, now, all)
-	if err != nil || c.o.HighPercent >= 100 {
+	if err != nil || c.o.HighPercent >= 100 && c.o.MaximumAge == 0 { // as with the kubelet
 		return err
 	}
 	capacity, available, err := c.disk(ctx)

@@ -254,9 +254,19 @@ func TestCollectOld(t *testing.T) {
 		d.add("c")
 		d.collect("")
 		d.check("after more than that", "a c")
-		d.other = 900
+		time.Sleep(2 * time.Minute)
+		d.other, d.o.LowPercent = 790, 90
 		d.collect("")
-		d.check("on a full disk, with the threshold off", "a c")
+		d.check("on a disk with some space", "a c")
+		d.other = 800
+		d.collect("")
+		d.check("on a full disk", "a")
+		d.add("d")
+		d.o.MaximumAge = 0
+		d.collect("")
+		time.Sleep(2 * time.Minute)
+		d.collect("")
+		d.check("on a full disk, without a maximum age", "a d")
 	})
 }
 
