@@ -20,29 +20,37 @@ type containers struct {
 	sandboxes *sandboxes
 }
 
-// create creates an instance of a container and returns its ID. Of those with a large configuration only a few are
-// created at a time.
+// create creates an instance of a container and returns its ID. Those with a large configuration take turns, but not
+// while they wait for their volumes.
 func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (id string, err error) {
 	in, err := x.inputs.collect(ctx, t, s)
 	if err != nil {
 		return "", err
 	}
-	create := func() error {
+	turn := func(_ context.Context, call func() error) error { return call() }
+	if spec.Large(in) {
+		turn = x.sandboxes.limiters.large.do
+	}
+	var parts []spec.SubPath
+	if err := turn(ctx, func() (err error) {
+		parts, err = spec.SubPaths(in)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	if in.SubPaths, err = x.inputs.subPaths(ctx, t, in.Container, parts); err != nil {
+		return "", err
+	}
+	err = turn(ctx, func() (err error) {
 		id, err = x.createFrom(ctx, t, s, in)
 		return err
-	}
-	if spec.Large(in) {
-		return id, x.sandboxes.limiters.large.do(ctx, create)
-	}
-	return id, create()
+	})
+	return id, err
 }
 
 func (x *containers) createFrom(
 	ctx context.Context, t *Task, s podstate.CreateContainer, in *spec.ContainerInput,
 ) (id string, err error) {
-	if in.SubPaths, err = x.inputs.subPaths(ctx, t, in); err != nil {
-		return "", err
-	}
 	cfg, err := spec.Container(in)
 	if err != nil {
 		return "", err

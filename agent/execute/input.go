@@ -177,18 +177,15 @@ func extraGroups(mounts map[string]volumes.Mounted) (groups []int64) {
 	return groups
 }
 
-// subPaths resolves the sub-paths that the container mounts, each beneath the root of its volume.
-func (x *inputs) subPaths(ctx context.Context, t *Task, in *spec.ContainerInput) (map[int]string, error) {
-	wanted, err := spec.SubPaths(in)
-	if err != nil || len(wanted) == 0 {
-		return nil, err
-	}
+// subPaths resolves the sub-paths that a container mounts, each beneath the root of its volume.
+func (x *inputs) subPaths(ctx context.Context, t *Task, c *corev1.Container, wanted []spec.SubPath) (
+	map[int]string, error) {
 	out := make(map[int]string, len(wanted))
 	for _, w := range wanted {
 		m := t.mounts[w.Volume]
 		p, err := x.PodFiles.Subpath(ctx, volumes.SubPath{
 			PodUID:    t.Pod.UID,
-			Container: in.Container.Name,
+			Container: c.Name,
 			Volume:    cmp.Or(m.Name, w.Volume),
 			Mount:     w.Volume,
 			Index:     w.Index,
