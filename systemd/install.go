@@ -150,7 +150,7 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 	if err != nil {
 		return nil, err
 	}
-	if state := p["LoadState"]; separate || state == "not-found" || state == "masked" {
+	if separate || !startable(p["LoadState"]) {
 		return nil, errors.Join(i.checkUnit(), i.checkFlags(flags))
 	}
 	if len(flags) > 0 {

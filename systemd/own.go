@@ -174,7 +174,7 @@ func (i *Installer) removeOwn(ctx context.Context) error {
 // noKubelet returns an error if the machine has a kubelet, which must be started by hand.
 func (i *Installer) noKubelet(ctx context.Context) error {
 	p, err := properties(ctx, kubeletUnit)
-	if err != nil || p["LoadState"] == "not-found" {
+	if err != nil || !startable(p["LoadState"]) {
 		return err
 	}
 	return fmt.Errorf("%s was not started, because the machine does not start it at boot (it is %s): "+

@@ -154,3 +154,8 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	}
 	return out.String(), nil
 }
+
+// startable reports whether a unit can be started, by its LoadState: it exists, and no administrator has masked it.
+func startable(loadState string) bool {
+	return loadState != "not-found" && loadState != "masked"
+}
