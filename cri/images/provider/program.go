@@ -67,24 +67,26 @@ func (p *program) run(ctx context.Context,
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it did not answer within %s and was killed",
+	running, cancel := context.WithTimeoutCause(ctx, p.limit, fmt.Errorf("it did not answer within %s and was killed",
 		p.limit))
 	defer cancel()
-	ctx, kill := context.WithCancelCause(ctx)
+	running, kill := context.WithCancelCause(running)
 	defer kill(nil)
 	tooLong := fmt.Errorf("its answer is longer than %d bytes", maxAnswer)
 	stdout := &hostprogram.Output{Limit: maxAnswer, Overflow: func() { kill(tooLong) }}
 	stderr := &hostprogram.Output{Limit: maxComplaint}
-	cmd := hostprogram.Command(ctx, p.path, p.args...)
+	cmd := hostprogram.Command(running, p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdin = bytes.NewReader(question)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	began := time.Now()
 	err = cmd.Run()
-	if cause := context.Cause(ctx); cause != nil {
+	if cause := context.Cause(running); cause != nil {
 		err = cause
 	}
-	p.ran(p.name, time.Since(began), err)
+	if ctx.Err() == nil { // a run that was given up says nothing about the provider
+		p.ran(p.name, time.Since(began), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, complaint(stderr.Bytes(), request.ServiceAccountToken))
 	}

@@ -32,7 +32,7 @@ type Options struct {
 	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
-	// Ran receives each run of the program of a provider. Nil: it is not called.
+	// Ran receives each run of the program of a provider that was not given up. Nil: it is not called.
 	Ran func(provider string, took time.Duration, err error)
 	// Log receives the reason why a provider gave no login.
 	Log *slog.Logger

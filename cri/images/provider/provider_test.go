@@ -165,7 +165,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestRuns checks that each run of a program is counted, and none for an answer that is kept.
+// TestRuns checks that each run of a program is counted, and none for an answer that is kept or that nobody waits for.
 func TestRuns(t *testing.T) {
 	w := newWorld(t, answering("Image", ""), "")
 	var runs []string
@@ -177,6 +177,11 @@ func TestRuns(t *testing.T) {
 	ask(t, p, nil, "a.example.com/app")
 	w.write(t, "bin/login", "#!/bin/sh\nexit 1\n")
 	p.Ask(t.Context(), nil, "b.example.com/app")
+	givenUp, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := p.all[0].program.run(givenUp, api.CredentialProviderRequest{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a run that was given up: got %v, want %v", err, context.Canceled)
+	}
 	if want := []string{"login true", "login false"}; !slices.Equal(runs, want) {
 		t.Errorf("got the runs %q, want %q", runs, want)
 	}
