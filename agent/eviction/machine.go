@@ -22,7 +22,7 @@ import (
 const (
 	// limitsTimeout is how long limits wait for directories that have not been measured lately.
 	limitsTimeout = 300 * time.Millisecond
-	// useTimeout is how long an eviction for disk waits for them: an order of pods needs all figures.
+	// useTimeout is how long an eviction for disk waits for those that have never been measured.
 	useTimeout = time.Minute
 	// blameTimeout is how long an eviction waits for what the containers of its pod use: only its message needs that.
 	blameTimeout = time.Second

@@ -114,6 +114,9 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 		w.cfg.Log.Warn("eviction threshold met and no pod can be evicted", "signal", t.Signal)
 		return false
 	}
+	if levels, _ = w.levels(ctx); policy.Over(t, levels) {
+		return false // pods have ended or removed files while the agent measured what they use
+	}
 	w.evictFor(ctx, t, levels, ranked[0])
 	return true
 }

@@ -66,6 +66,48 @@ func TestUnknownUseEvictsNobody(t *testing.T) {
 	}
 }
 
+// slowNode is a node whose disk recovers while it measures what the pods use.
+type slowNode struct {
+	Node
+	recovered bool
+}
+
+func (n *slowNode) DiskLevels(context.Context) (map[string]policy.Level, bool) {
+	level := policy.Level{Available: 1, Capacity: 100}
+	if n.recovered {
+		level.Available = 50
+	}
+	return map[string]policy.Level{policy.NodeFSAvailable: level}, true
+}
+
+func (n *slowNode) Use(_ context.Context, _ string, pods []*corev1.Pod) []policy.Pod {
+	n.recovered = true
+	return []policy.Pod{{Pod: pods[0], Usage: policy.Usage{Known: true, Disk: 5}}}
+}
+
+func (n *slowNode) Frees(context.Context, string) bool { return false }
+
+func (n *slowNode) Containers(context.Context, string, *corev1.Pod) map[string]int64 { return nil }
+
+// TestRecoveryMeanwhileEvictsNobody checks that no pod is evicted for a disk that recovers while the agent measures
+// what the pods use.
+func TestRecoveryMeanwhileEvictsNobody(t *testing.T) {
+	w := &world{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}}
+	w.pod.Spec.Containers = []corev1.Container{{Name: "app"}}
+	tenth := policy.Amount{Percentage: 10}
+	e := New(Config{
+		Thresholds: []policy.Threshold{{Signal: policy.NodeFSAvailable, Value: tenth}},
+		Pods:       w,
+		Node:       &slowNode{},
+		Images:     w,
+		Reporter:   w,
+		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if _, evicted := e.watches[0].look(t.Context()); evicted || len(w.evicted) > 0 {
+		t.Errorf("got %v evicted, want none", w.evicted)
+	}
+}
+
 // TestLateRuntimeKeepsPressure checks that the disks count as evaluated only when the runtime has said where its files
 // are: until then the condition of the node stays as it was before the start of the agent. Pressure that is found is
 // reported at once.

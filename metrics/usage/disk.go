@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -16,6 +17,9 @@ const (
 	sizeKept = 10 * time.Minute
 	// sizesTimeout is how long a request waits for sizes that are old or unknown.
 	sizesTimeout = 300 * time.Millisecond
+	// oldTimeout is how long a caller waits at most for sizes that are old: they still say which pods take much, and the
+	// disk may be filling up.
+	oldTimeout = 2 * time.Second
 	// firstWalk limits the first walk of a place. What that has left out is measured after the other places, so that the
 	// use of all pods is known soon, at least in part.
 	firstWalk = time.Second
@@ -44,24 +48,50 @@ type disks struct {
 	// current is the place that is being measured.
 	current place
 	running bool
-	// waiters are closed when the queue is empty.
-	waiters []chan struct{}
+	// known are released when each place has been measured once, fresh when the queue is empty.
+	known, fresh waiters
 }
 
 func newDisks(log *slog.Logger) *disks {
 	return &disks{log: log, firstWalk: firstWalk, sizes: map[place]size{}, queue: map[place]bool{}}
 }
 
-// sizesOf returns the sizes of those of these places that have been measured. It waits at most timeout for sizes that
-// are old or unknown, and returns the old ones then.
-func (d *disks) sizesOf(places []place, timeout time.Duration) map[place]size {
-	if done := d.ask(places, time.Now()); done != nil {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-		}
+// waiters are closed when what they wait for is there.
+type waiters []chan struct{}
+
+// add returns a channel to wait for; a closed one if nothing is to be waited for.
+func (w *waiters) add(wait bool) <-chan struct{} {
+	one := make(chan struct{})
+	if wait {
+		*w = append(*w, one)
+	} else {
+		close(one)
+	}
+	return one
+}
+
+func (w *waiters) release() {
+	for _, one := range *w {
+		close(one)
+	}
+	*w = nil
+}
+
+// sizesOf returns the sizes of those of these places that have been measured. It waits at most timeout, and for sizes
+// that are old at most oldTimeout: it returns the old ones then.
+func (d *disks) sizesOf(ctx context.Context, places []place, timeout time.Duration) map[place]size {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	known, fresh := d.ask(places, time.Now())
+	select {
+	case <-known:
+	case <-ctx.Done():
+	}
+	ctx, cancelOld := context.WithTimeout(ctx, oldTimeout)
+	defer cancelOld()
+	select {
+	case <-fresh:
+	case <-ctx.Done():
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,17 +104,18 @@ func (d *disks) sizesOf(places []place, timeout time.Duration) map[place]size {
 	return measured
 }
 
-// ask queues the places whose size is old or unknown. It returns a channel that is closed when all are measured; nil
-// if all have been measured lately. It forgets places that no request has asked for lately.
-func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
+// ask queues the places whose size is old or unknown. It returns a channel that is closed when all have been measured
+// once, if only in part, and one that is closed when no size is old. It forgets places that no request has asked for
+// lately.
+func (d *disks) ask(places []place, now time.Time) (known, fresh <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.sizes, func(_ place, s size) bool { return now.Sub(s.asked) > sizeKept })
-	fresh := true
+	anyUnknown, anyOld := false, false
 	for _, p := range places {
 		s := d.sizes[p]
 		old := now.Sub(s.at) > sizeFresh || d.queue[p] || p == d.current
-		fresh = fresh && !old
+		anyUnknown, anyOld = anyUnknown || s.at.IsZero(), anyOld || old
 		if p != d.current && (old || !s.known) {
 			d.queue[p] = true
 		}
@@ -95,12 +126,7 @@ func (d *disks) ask(places []place, now time.Time) (done chan struct{}) {
 		d.running = true
 		go d.measure()
 	}
-	if fresh {
-		return nil
-	}
-	done = make(chan struct{})
-	d.waiters = append(d.waiters, done)
-	return done
+	return d.known.add(anyUnknown), d.fresh.add(anyOld)
 }
 
 // measure measures the queued places until the queue is empty.
@@ -154,15 +180,13 @@ func (d *disks) next() (p place, limit time.Duration, more bool) {
 	}
 	d.current = p
 	delete(d.queue, p)
+	if more && d.sizes[p].at.IsZero() {
+		return p, d.firstWalk, true
+	}
+	d.known.release()
 	if !more {
 		d.running = false
-		for _, w := range d.waiters {
-			close(w)
-		}
-		d.waiters = nil
-	}
-	if d.sizes[p].at.IsZero() {
-		return p, d.firstWalk, more
+		d.fresh.release()
 	}
 	return p, walkTime, more
 }

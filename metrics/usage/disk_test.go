@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -154,9 +155,58 @@ func TestFirstWalkIsShort(t *testing.T) {
 	w := newWorld(t, true)
 	w.disks.firstWalk = 0
 	data := place{base: w.root, below: "pods/u1/volumes/kubernetes.io~empty-dir/data"}
-	got := w.disks.sizesOf([]place{data}, time.Minute)[data].Amount
-	if want := diskUse(t, data.base, data.below); got != want || got.Bytes < 10000 {
-		t.Errorf("got %+v, want %+v", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		got := w.disks.sizesOf(t.Context(), []place{data}, time.Minute)[data].Amount
+		if want := diskUse(t, data.base, data.below); got != want || got.Bytes < 10000 {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestWaits checks how long a caller waits while nothing is measured, of the minute that it allows: the whole time for
+// a size that is unknown, not for one that is old, and not at all for one that is fresh.
+func TestWaits(t *testing.T) {
+	at := place{base: "/pods", below: "data"}
+	for want, age := range map[time.Duration]time.Duration{
+		time.Minute: -1, // unknown
+		oldTimeout:  5 * time.Minute,
+		0:           sizeFresh,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisks(slog.New(slog.NewTextHandler(t.Output(), nil)))
+			d.running = true // so that nothing is measured
+			began := time.Now()
+			if age >= 0 {
+				d.sizes[at] = size{at: began.Add(-age), asked: began, known: true}
+			}
+			d.sizesOf(t.Context(), []place{at}, time.Minute)
+			if got := time.Since(began); got != want {
+				t.Errorf("a size of the age %s: got a wait of %s, want %s", age, got, want)
+			}
+		})
+	}
+}
+
+// TestUnknownIsKnownInPart checks that no size counts as unknown once each place has been measured in part, while the
+// complete walks of large ones go on.
+func TestUnknownIsKnownInPart(t *testing.T) {
+	d := newDisks(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d.running = true
+	large, small := place{below: "large"}, place{below: "small"}
+	known, fresh := d.ask([]place{large, small}, time.Now())
+	for range 2 {
+		if latest.Closed(known) {
+			t.Error("got that all is known before all has been measured")
+		}
+		p, limit, _ := d.next()
+		d.record(p, time.Now().Add(-limit), limit, Amount{}, errCut)
+	}
+	if d.next(); !latest.Closed(known) || latest.Closed(fresh) {
+		t.Errorf("got known %t and complete %t, want known alone", latest.Closed(known), latest.Closed(fresh))
+	}
+	d.next()
+	if d.next(); !latest.Closed(fresh) {
+		t.Error("with an empty queue: got that it is not complete")
 	}
 }
 

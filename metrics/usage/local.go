@@ -58,8 +58,9 @@ func (l *Local) Total() Amount {
 }
 
 // Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
-// and their sizes are valid for a minute; it waits at most timeout for those that are older or unknown. It asks the
-// runtime only for the layers of pods for which layers returns true; nil means none. With an error, layers are missing.
+// and their sizes are valid for a minute; it waits at most timeout for those that are unknown, and oldTimeout for those
+// that are older. It asks the runtime only for the layers of pods for which layers returns true; nil means none. With
+// an error, layers are missing.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
@@ -68,7 +69,7 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.
 		parts[i] = c.parts(p)
 		places = append(places, parts[i].places()...)
 	}
-	sizes := c.disks.sizesOf(places, timeout)
+	sizes := c.disks.sizesOf(ctx, places, timeout)
 	all := make([]Local, len(pods))
 	for i := range pods {
 		all[i] = parts[i].local(sizes)

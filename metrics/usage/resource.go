@@ -106,7 +106,7 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 	}
 	t.Family("kubelet_container_log_filesystem_used_bytes",
 		"[ALPHA] Bytes used by the container's logs on the filesystem.", metrics.KindGauge)
-	sizes := c.sizesOf(pods)
+	sizes := c.sizesOf(ctx, pods)
 	for i := range pods {
 		p := &pods[i]
 		for j := range p.containers {

@@ -135,7 +135,7 @@ func (c *Collector) volumePlace(p *corev1.Pod, v *corev1.Volume) place {
 }
 
 // sizesOf returns the sizes of all places that count for the usage of the pods.
-func (c *Collector) sizesOf(pods []podUse) map[place]size {
+func (c *Collector) sizesOf(ctx context.Context, pods []podUse) map[place]size {
 	var all []place
 	for i := range pods {
 		p := pods[i].Pod.Pod
@@ -147,7 +147,7 @@ func (c *Collector) sizesOf(pods []podUse) map[place]size {
 			}
 		}
 	}
-	return c.disks.sizesOf(all, sizesTimeout)
+	return c.disks.sizesOf(ctx, all, sizesTimeout)
 }
 
 // addStorage adds the disk usage of a pod.

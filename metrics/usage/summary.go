@@ -42,7 +42,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	}
 	c.waitForRates(ctx, pods)
 	f := c.fileSystems(ctx)
-	sizes := c.sizesOf(pods)
+	sizes := c.sizesOf(ctx, pods)
 	c.refreshVolumes(pods)
 	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
 	s.Node.Fs = f.root.stats()
