@@ -233,12 +233,12 @@ func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, a
 	return err
 }
 
-// useOf returns what a pod takes of a file system: directories reports whether those of the agent are on it, and layers
-// that are elsewhere are not part of l.
+// useOf returns what a pod takes of a file system, as far as it is known: directories reports whether those of the
+// agent are on it, and layers that are elsewhere are not part of l.
 func useOf(l *usage.Local, directories bool) policy.Usage {
 	sum, known := l.Layer(), true
 	if directories {
-		sum, known = l.Total(), !l.Late
+		sum, known = l.Total(), !l.Late || len(l.Layers) > 0
 	}
 	return policy.Usage{Known: known, Disk: int64(sum.Bytes), Inodes: int64(sum.Inodes)}
 }

@@ -139,15 +139,23 @@ func TestOldSizesEvictNobody(t *testing.T) {
 	})
 }
 
-// TestLateDirectoryIsUnknown checks that what a pod takes is unknown while one of its directories has not been
-// measured, unless these are on another file system.
-func TestLateDirectoryIsUnknown(t *testing.T) {
-	late := usage.Local{Late: true, Layers: map[string]usage.Amount{"app": {Bytes: 5}}}
-	if got := useOf(&late, true); got.Known {
-		t.Errorf("directories and layers: got %+v, want that it is unknown", got)
-	}
-	if got := useOf(&late, false); !got.Known || got.Disk != 5 {
-		t.Errorf("layers alone: got %+v, want 5 bytes", got)
+// TestLateDirectories checks that what a pod takes is unknown only while nothing of it has been measured: while none of
+// its directories has been, and it has no layers or these are on another file system.
+func TestLateDirectories(t *testing.T) {
+	layers := map[string]usage.Amount{"app": {Bytes: 5}}
+	for name, c := range map[string]struct {
+		local       usage.Local
+		directories bool
+		want        policy.Usage
+	}{
+		"nothing":               {usage.Local{Late: true}, true, policy.Usage{}},
+		"layers":                {usage.Local{Late: true, Layers: layers}, true, policy.Usage{Known: true, Disk: 5}},
+		"layers alone are here": {usage.Local{Late: true, Layers: layers}, false, policy.Usage{Known: true, Disk: 5}},
+		"empty directories":     {usage.Local{}, true, policy.Usage{Known: true}},
+	} {
+		if got := useOf(&c.local, c.directories); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
 	}
 }
 

@@ -210,8 +210,8 @@ func TestUnknownIsKnownInPart(t *testing.T) {
 	}
 }
 
-// TestLate checks that a pod says so if a directory was not measured in time, and that one which does not exist has
-// been measured.
+// TestLate checks that a pod says so if no directory was measured in time, and that one which does not exist has been
+// measured.
 func TestLate(t *testing.T) {
 	w := newWorld(t, true)
 	pod := w.pod(t)
@@ -227,6 +227,11 @@ func TestLate(t *testing.T) {
 			}
 			if got := all[0]; got.Late != stuck || len(got.Volumes) > 0 == stuck {
 				t.Errorf("while nothing is measured (%v): got %+v", stuck, got)
+			}
+			hosts := w.parts(pod).files[0]
+			w.disks.sizes[hosts] = size{at: time.Now(), asked: time.Now()}
+			if all, _ = w.Local(t.Context(), []*corev1.Pod{pod}, time.Second, nil); all[0].Late {
+				t.Error("with one directory measured: got that all are late")
 			}
 		})
 	}

@@ -18,7 +18,8 @@ import (
 
 // Local is the usage of the node's own disk by a pod.
 type Local struct {
-	// Late reports that a directory has not been measured in time, so that it is missing in Logs, Volumes or Files.
+	// Late reports that no directory has been measured in time. One that has not been measured is missing in Logs, Volumes
+	// or Files.
 	Late bool
 	// Layers are the writable layers of the running containers, by container.
 	Layers map[string]Amount
@@ -192,9 +193,9 @@ func (p *parts) places() []place {
 // local returns the sizes of the parts. One that does not exist has none.
 func (p *parts) local(sizes map[place]size) Local {
 	l := Local{Logs: amounts(sizes, p.logs), Volumes: amounts(sizes, p.volumes)}
-	l.Late = slices.ContainsFunc(p.places(), func(at place) bool {
+	l.Late = !slices.ContainsFunc(p.places(), func(at place) bool {
 		_, measured := sizes[at]
-		return !measured
+		return measured
 	})
 	for _, at := range p.files {
 		l.Files.add(sizes[at].Amount)
