@@ -24,6 +24,8 @@ const (
 	littleMemory = 2 << 20
 	// memoryShare is the part of the agent's memory that the pods with more than littleMemory may have together.
 	memoryShare = 4
+	// updateShare is how much more an update may have, as a part of that: what runs must not suffer from new pods.
+	updateShare = 4
 )
 
 // checkMemory returns an error if the volumes of a pod that are in memory would have too much with the new content of
@@ -43,13 +45,17 @@ func (v *FS) checkMemory(pod *os.File, uid types.UID, on OnDisk, want payload) e
 	case used <= littleMemory, want.size() <= before: // such as a new token in the place of an old one
 		return nil
 	}
+	all := v.memory
+	if before > entryMemory { // there is more than the volume's directory
+		all += v.memory / updateShare
+	}
 	others, err := v.inMemoryOfOthers(uid)
-	if err != nil || used+others <= v.memory {
+	if err != nil || used+others <= all {
 		return err
 	}
 	return fmt.Errorf("the secret, projected and downwardAPI volumes of the pod would have %s with it, in memory. "+
 		"Other pods with more than %s have %s, and all these pods may have %s: "+advice,
-		size(used), size(littleMemory), size(others), size(v.memory))
+		size(used), size(littleMemory), size(others), size(all))
 }
 
 // inMemory returns what one volume of a pod has in memory, and what the others have.

@@ -196,19 +196,24 @@ func TestMemoryIsBoundedAtOnce(t *testing.T) {
 	}
 }
 
+// mebibytes returns objects, and a function that mounts a volume with n MiB of them for a pod.
+func mebibytes(t *testing.T, v *FS) (o *objects, mount func(uid types.UID, name string, n int) error) {
+	o, items := repeated(1<<20, 8)
+	return o, func(uid types.UID, name string, n int) error {
+		pod := testPod()
+		pod.UID = uid
+		_, err := v.Mount(t.Context(), request(pod, name, secretItems(items[:n])), o)
+		return err
+	}
+}
+
 // TestMemoryOfNodeIsBounded checks that the volumes in memory of all pods are bounded together, and that pods with
 // little in memory start nevertheless.
 func TestMemoryOfNodeIsBounded(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	v.memory = 8 << 20
-	o, items := repeated(1<<20, 6)
-	mount := func(uid types.UID, name string, n int) error {
-		pod := testPod()
-		pod.UID = uid
-		_, err := v.Mount(t.Context(), request(pod, name, secretItems(items[:n])), o)
-		return err
-	}
+	o, mount := mebibytes(t, v)
 	for _, little := range []types.UID{"l1", "l2", "l3", "l4", "l5"} {
 		if err := mount(little, "vol", 1); err != nil {
 			t.Errorf("pod with little, before: %v", err)
@@ -241,6 +246,29 @@ func TestMemoryOfNodeIsBounded(t *testing.T) {
 	}
 	if err := mount("second", "vol", 3); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMemoryForUpdates checks that new volumes in memory leave some of it to updates of others, which grow a little,
+// such as by a new certificate.
+func TestMemoryForUpdates(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	v.memory = 8 << 20
+	_, mount := mebibytes(t, v)
+	for _, uid := range []types.UID{"first", "second"} {
+		if err := mount(uid, "vol", 3); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := mount("second", "vol", 6); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+	if err := mount("third", "vol", 3); err == nil || !strings.Contains(err.Error(), "may have 8Mi") {
+		t.Errorf("a new pod: got error %v, want that all may have 8Mi", err)
+	}
+	if err := mount("second", "vol", 8); err == nil || !strings.Contains(err.Error(), "may have 10Mi") {
+		t.Errorf("an update that grows much: got error %v, want that all may have 10Mi", err)
 	}
 }
 
