@@ -28,13 +28,14 @@ type faraway struct {
 
 type far struct {
 	fileSystem
-	asked time.Time
+	// asked is the time of the last request, ended that of the end of the last measurement, whatever it has found.
+	asked, ended time.Time
 	// done is closed when the running measurement has ended; nil if none is running.
 	done chan struct{}
 }
 
-// refresh starts a new measurement of each of these volumes whose figures are older than a minute. It waits at most
-// farTimeout, for those of which no figures are known.
+// refresh starts a new measurement of each of these volumes that has not been measured for a minute. It waits at most
+// farTimeout, for those that have never been measured.
 func (f *faraway) refresh(volumes []Volume) {
 	timeout := time.NewTimer(farTimeout)
 	defer timeout.Stop()
@@ -47,9 +48,9 @@ func (f *faraway) refresh(volumes []Volume) {
 	}
 }
 
-// start starts the measurements, and returns the channels of the volumes of which no figures are known. It forgets
+// start starts the measurements, and returns the channels of the volumes that have never been measured. It forgets
 // volumes that no request has asked for lately.
-func (f *faraway) start(volumes []Volume, now time.Time) (unknown []<-chan struct{}) {
+func (f *faraway) start(volumes []Volume, now time.Time) (first []<-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all == nil {
@@ -67,15 +68,15 @@ func (f *faraway) start(volumes []Volume, now time.Time) (unknown []<-chan struc
 			f.all[v.Path] = one
 		}
 		one.asked = now
-		if one.done == nil && now.Sub(one.at) > sizeFresh {
+		if one.done == nil && now.Sub(one.ended) > sizeFresh {
 			one.done = make(chan struct{})
 			go f.measure(v, one)
 		}
-		if !one.known && one.done != nil {
-			unknown = append(unknown, one.done)
+		if one.ended.IsZero() {
+			first = append(first, one.done)
 		}
 	}
-	return unknown
+	return first
 }
 
 // read returns the last known figures of a volume.
@@ -96,7 +97,7 @@ func (f *faraway) measure(v Volume, one *far) {
 		one.fileSystem = found
 	}
 	close(one.done)
-	one.done = nil
+	one.done, one.ended = nil, time.Now()
 }
 
 // read returns the figures of the volume: those of its driver, or of its file system or device. While a file system

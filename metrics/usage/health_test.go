@@ -58,6 +58,36 @@ func TestOnlyTheDriverKnows(t *testing.T) {
 	})
 }
 
+// TestNoFiguresAreNoHurry checks that a volume is measured at most once a minute, and that requests do not wait for it
+// again, also if there are no figures: its driver has none, or its file system cannot be read.
+func TestNoFiguresAreNoHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		silent := Volume{Path: "/of/driver", Ask: func(context.Context) (Figures, bool) {
+			asked++
+			time.Sleep(farTimeout / 2)
+			return Figures{}, false
+		}}
+		var f faraway
+		for range 3 {
+			f.refresh([]Volume{silent, {Path: "/missing"}})
+			synctest.Wait()
+			if again := f.start([]Volume{silent, {Path: "/missing"}}, time.Now()); len(again) > 0 || asked != 1 {
+				t.Errorf("got %d measurements to wait for and %d calls of the driver, want 0 and 1", len(again), asked)
+			}
+		}
+		time.Sleep(2 * sizeFresh)
+		if again := f.start([]Volume{silent}, time.Now()); len(again) > 0 {
+			t.Error("a minute later: got a measurement to wait for")
+		}
+		time.Sleep(farTimeout)
+		synctest.Wait()
+		if asked != 2 {
+			t.Errorf("a minute later: got %d calls of the driver, want 2", asked)
+		}
+	})
+}
+
 // TestWatchHealth checks that drivers are asked regularly without requests.
 func TestWatchHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
