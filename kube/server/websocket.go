@@ -33,6 +33,9 @@ import (
 // statusTime bounds the writing of the result of a command.
 const statusTime = 10 * time.Second
 
+// connected is a channel beyond those of the protocol. It ends with the connection: clients may close only the others.
+const connected = remotecommand.StreamResize + 1
+
 // translate serves exec or attach over a WebSocket with the protocol v5, in which a client can end standard input
 // (KEP-4006). The streaming servers of runtimes can do that over SPDY only. Over their own WebSockets (v4) a command
 // without input gets an empty one, at whose end containerd may cut off its output. An error means that the client has
@@ -54,7 +57,10 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	defer client.Close()
 	sizes := make(terminalSizes)
 	go func() {
-		defer cancel() // the resize channel ends with the connection; that a client may close it alone is not supported
+		defer cancel()
+		_, _ = io.Copy(io.Discard, client.channels[connected])
+	}()
+	go func() {
 		resize := client.channels[remotecommand.StreamResize]
 		sizes.read(ctx, resize, o.TTY)
 		_, _ = io.Copy(io.Discard, resize) // what is not read would hold up the input
@@ -96,12 +102,13 @@ func acceptCommand(w http.ResponseWriter, r *http.Request, o StreamOptions, idle
 		}
 		return wsstream.IgnoreChannel
 	}
-	channels := make([]wsstream.ChannelType, 5)
+	channels := make([]wsstream.ChannelType, connected+1)
 	channels[remotecommand.StreamStdIn] = either(o.Stdin, wsstream.ReadChannel)
 	channels[remotecommand.StreamStdOut] = either(o.Stdout, wsstream.WriteChannel)
 	channels[remotecommand.StreamStdErr] = either(o.Stderr, wsstream.WriteChannel)
 	channels[remotecommand.StreamErr] = wsstream.WriteChannel
 	channels[remotecommand.StreamResize] = wsstream.ReadChannel
+	channels[connected] = wsstream.ReadChannel
 	c := &commandClient{Conn: wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		remotecommand.StreamProtocolV5Name: {Binary: true, Channels: channels},
 	})}

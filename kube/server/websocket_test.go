@@ -201,7 +201,7 @@ func TestTerminalSizes(t *testing.T) {
 	}
 }
 
-// TestBadTerminalSize: what is no size of a terminal does not end the command.
+// TestBadTerminalSize: what is no size of a terminal does not end the command, nor does the end of the sizes.
 func TestBadTerminalSize(t *testing.T) {
 	s := newStreamingStand(t, false, containers{
 		func(in io.Reader, out, _ io.Writer, _ <-chan runtimecommand.TerminalSize) error {
@@ -212,8 +212,9 @@ func TestBadTerminalSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A fraction, then a size, input, and the end of the input.
-	for _, message := range []string{"\x04{\"Width\":80.5}", "\x04{\"Width\":80}", "\x00input", "\xff\x00"} {
+	// A fraction, a size, the end of the sizes, another size, input, and the end of the input.
+	for _, message := range []string{"\x04{\"Width\":80.5}", "\x04{\"Width\":80}", "\xff\x04", "\x04{\"Width\":90}",
+		"\x00input", "\xff\x00"} {
 		if err := c.WriteMessage(websocket.BinaryMessage, []byte(message)); err != nil {
 			t.Fatal(err)
 		}
