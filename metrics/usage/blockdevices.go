@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"cmp"
+	"path/filepath"
 	"strings"
 
 	"github.com/nodelet/nodelet/metrics"
@@ -39,6 +40,14 @@ const (
 
 // sectorSize is the unit of the kernel's sectors in bytes, whatever the device has.
 const sectorSize = 512
+
+// realRootDir returns the agent's root directory as the mount table has it: without symbolic links.
+func (c *Collector) realRootDir() string {
+	if dir, err := filepath.EvalSymlinks(c.cfg.RootDir); err == nil {
+		return dir
+	}
+	return c.cfg.RootDir
+}
 
 // readBlockDevices returns the block devices of the machine, and the mount that a directory is on.
 func readBlockDevices(dir string) (all []blockDevice, on *mount) {
@@ -152,6 +161,7 @@ type mountedFS struct {
 // leaves out volumes, which have metrics of their own, and file systems that a program serves, which may not answer.
 func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
 	var all []mountedFS
+	volumes := c.realRootDir() + "/"
 	add := func(device, point string) {
 		if f := readFileSystem(point); f.known {
 			all = append(all, mountedFS{device, f})
@@ -159,8 +169,7 @@ func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
 	}
 	for i := range devices {
 		d := &devices[i]
-		if d.mount == nil || strings.HasPrefix(d.mount.kind, "fuse") ||
-			strings.HasPrefix(d.mount.point, c.cfg.RootDir+"/") {
+		if d.mount == nil || strings.HasPrefix(d.mount.kind, "fuse") || strings.HasPrefix(d.mount.point, volumes) {
 			continue
 		}
 		add(d.path, d.mount.point)

@@ -26,7 +26,7 @@ type group struct {
 // timestamps, because all values are read during the scrape.
 func (c *Collector) WriteCadvisor(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Full)
-	devices, root := readBlockDevices(c.cfg.RootDir)
+	devices, root := readBlockDevices(c.realRootDir())
 	groups := c.groups(pods, devices)
 	groups[0].fileSystems = c.mountedFSs(devices, root)
 	c.writeMachine(t)

@@ -364,9 +364,14 @@ func TestDevicesOfMachine(t *testing.T) {
 }
 
 // TestFileSystemsOfMachine checks that the root cgroup has the file systems on block devices, and that of the agent's
-// root directory if it is on none of them. Volumes and file systems that may not answer are left out.
+// root directory if it is on none of them. Volumes and file systems that may not answer are left out, also if that
+// directory is a symbolic link.
 func TestFileSystemsOfMachine(t *testing.T) {
 	w := newWorld(t, true)
+	w.cfg.RootDir = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(w.root, w.cfg.RootDir); err != nil {
+		t.Fatal(err)
+	}
 	devices := []blockDevice{
 		{path: "/dev/sda"},
 		{path: "/dev/sda1", mount: &mount{point: "/", kind: "ext4", source: "/dev/sda1"}},
