@@ -16,7 +16,7 @@ import (
 type reported struct {
 	// uses is the object that the references were taken from.
 	uses *corev1.Pod
-	// lacking: the references were those of a pod for which something is missing in its objects.
+	// lacking: the references were those of a pod for which something may be missing in its objects.
 	lacking bool
 	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
@@ -97,7 +97,7 @@ func (w *worker) forget(next types.UID) {
 // use sets the objects that the pod refers to, if its spec may have changed, or if something that a container needs
 // from them is now missing or no longer missing.
 func (w *worker) use() {
-	pod, lacking := w.order.Pod, w.memory.LacksObjects()
+	pod, lacking := w.order.Pod, w.memory.MayLackObjects()
 	old := w.reported.uses
 	same := old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero()
 	if same && w.reported.lacking == lacking {

@@ -315,9 +315,9 @@ func (m *Memory) RuntimeReady() {
 	}
 }
 
-// LacksObjects reports whether a container cannot be created because its configuration is incomplete, for example
-// because a key of a ConfigMap is missing.
-func (m *Memory) LacksObjects() bool {
+// MayLackObjects reports whether the creation of a container has failed before the runtime was called. A key of a
+// ConfigMap may be missing, but a full disk has the same reason.
+func (m *Memory) MayLackObjects() bool {
 	for _, f := range m.Failures {
 		if f.Reason == podutil.ReasonCreateContainerConfig {
 			return true
