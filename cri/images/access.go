@@ -109,7 +109,8 @@ func (p *Puller) resolve(ctx context.Context, images ...string) {
 	for _, image := range images {
 		id, err := p.idOf(ctx, image)
 		if err != nil {
-			p.log.Warn("cannot look for an image whose pull was interrupted, trying again", "image", image, "err", err)
+			p.log.Warn("cannot look at an interrupted pull, trying again when an image without a record is used",
+				"image", image, "err", err)
 			continue
 		}
 		p.cfg.Records.Resolve(ctx, image, id)

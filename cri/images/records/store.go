@@ -214,7 +214,8 @@ func (s *Store) Resolve(ctx context.Context, image, ref string) {
 	}
 	if brought {
 		if err := s.Add(ctx, image, ref, Credentials{}); err != nil {
-			s.log.Warn("cannot record that an image was pulled, trying again", "image", image, "err", err)
+			s.log.Warn("cannot record that an image was pulled, trying again when an image without a record is used",
+				"image", image, "err", err)
 			return
 		}
 	}
