@@ -164,7 +164,7 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
 			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
 	}
-	if gone && !podutil.IsMirror(pod) && !e.gone {
+	if gone && !podutil.IsMirror(pod) {
 		e.gone = true
 	}
 	l := priorityOf(e.gone, pod, last, &settled)
