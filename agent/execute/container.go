@@ -29,7 +29,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	}
 	turn := func(_ context.Context, call func() error) error { return call() }
 	if spec.Large(in) {
-		turn = x.sandboxes.limiters.large.do
+		turn = x.sandboxes.limiters.large.Do
 	}
 	var parts []spec.SubPath
 	if err := turn(ctx, func() (err error) {

@@ -45,7 +45,7 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
 			"Pod sandbox changed, it will be killed and re-created.")
 	}
-	err = x.limiters.create.do(ctx, func() (err error) {
+	err = x.limiters.create.Do(ctx, func() (err error) {
 		began := time.Now()
 		id, err = x.Runtime.RunPodSandbox(ctx, cfg, handler)
 		x.Metrics.SandboxRun(handler, time.Since(began), err)
@@ -55,11 +55,11 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 }
 
 func (x *sandboxes) stop(ctx context.Context, s podstate.StopSandbox) error {
-	return x.limiters.stop.do(ctx, func() error { return x.Runtime.StopPodSandbox(ctx, s.ID) })
+	return x.limiters.stop.Do(ctx, func() error { return x.Runtime.StopPodSandbox(ctx, s.ID) })
 }
 
 func (x *sandboxes) remove(ctx context.Context, s podstate.RemoveSandbox) error {
-	return x.limiters.remove.do(ctx, func() error { return x.Runtime.RemovePodSandbox(ctx, s.ID) })
+	return x.limiters.remove.Do(ctx, func() error { return x.Runtime.RemovePodSandbox(ctx, s.ID) })
 }
 
 // config returns the configuration of a sandbox, and records its warnings as events.

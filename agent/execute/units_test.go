@@ -23,6 +23,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/internal/limiter"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -117,7 +118,7 @@ func TestSandboxesAreCounted(t *testing.T) {
 			Objects:   func(*corev1.Pod) Objects { return c },
 			FreshNode: func() (*spec.Node, error) { return &spec.Node{NodeDNS: spec.NodeDNS{NoResolvConf: true}}, nil },
 		}).sandboxes
-		x.limiters.create = newLimiter(1, 1, time.Minute)
+		x.limiters.create = limiter.New(1, 1, time.Minute)
 		run := func(class string) {
 			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid"},

@@ -32,7 +32,7 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 	if volumes.External(v) {
 		countFor = externalVolumeCounts
 	}
-	err = x.limiters.create.yield(countFor, func() error {
+	err = x.limiters.create.Yield(countFor, func() error {
 		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
 		return err
 	})
@@ -55,7 +55,7 @@ func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 		Now:         time.Now(),
 		Refresh:     t.Refresh,
 		Unstarted:   len(t.Instances) == 0,
-		Limit:       x.limiters.publish.do,
+		Limit:       x.limiters.publish.Do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
 			EveryMode: node.SELinuxMount,

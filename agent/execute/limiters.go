@@ -1,0 +1,56 @@
+package execute
+
+import (
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/nodelet/nodelet/internal/limiter"
+)
+
+const (
+	// sandboxesPerCPU is how many sandboxes are created, and how many stopped, at a time for each CPU. More of them
+	// would only slow each other down.
+	sandboxesPerCPU = 4
+	// callCounts is how long a call counts. A longer one waits for something else than the CPUs and must not keep
+	// other pods from starting.
+	callCounts = 2 * time.Second
+	// volumeCounts is the same for a light volume that goes ahead: on a busy node many of them take longer than one.
+	volumeCounts = 5 * time.Second
+	// externalVolumeCounts is the same for a volume that a claim provides: it is light if its disk is attached, and
+	// otherwise soon no longer counted.
+	externalVolumeCounts = 500 * time.Millisecond
+	// publishesPerCPU is how many volumes CSI drivers publish at a time for each CPU, and publishCounts how long one
+	// counts: a slow driver must hardly delay the volumes of others.
+	publishesPerCPU = 2
+	publishCounts   = 100 * time.Millisecond
+	// largeAtOnce is how many large containers are created at a time. Each takes several times its configuration of
+	// memory until the runtime has answered: a few pods of many such containers would get the agent killed.
+	largeAtOnce = 4
+)
+
+// limiters keep many pods that start or end at once from slowing each other down. All workers share them.
+type limiters struct {
+	// create and stop are for RunPodSandbox and StopPodSandbox. Volumes go ahead of create: they are light, and
+	// containers wait for both. Meanwhile one sandbox for two CPUs is created, so that the CPUs are not idle while the
+	// API server is waited for.
+	create, stop *limiter.Limiter
+	// publish is for volumes of CSI drivers.
+	publish *limiter.Limiter
+	// large is for CreateContainer of large containers. A call counts until it ends.
+	large *limiter.Limiter
+	// remove is for RemovePodSandbox, for which nothing waits: one at a time, so that it delays the others little.
+	remove *limiter.Limiter
+}
+
+func newLimiters() *limiters {
+	cpus := runtime.NumCPU()
+	wide := sandboxesPerCPU * cpus
+	return &limiters{
+		create:  limiter.New(wide, max(1, cpus/2), callCounts),
+		stop:    limiter.New(wide, wide, callCounts),
+		publish: limiter.New(publishesPerCPU*cpus, publishesPerCPU*cpus, publishCounts),
+		large:   limiter.New(largeAtOnce, largeAtOnce, math.MaxInt64),
+		remove:  limiter.New(1, 1, callCounts),
+	}
+}
