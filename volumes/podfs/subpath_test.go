@@ -350,7 +350,9 @@ func TestSubpathUnderSwap(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
 	s := volumeWithParts(t, v, pod)
-	defer swap(filepath.Join(s.HostPath, "dir"), filepath.Join(s.HostPath, "out"))()
+	dir, out := filepath.Join(s.HostPath, "dir"), filepath.Join(s.HostPath, "out")
+	swappedOnce(t, v, s, dir, out)
+	defer swap(dir, out)()
 	mounted, refused := 0, 0
 	for i := range 2000 {
 		s.Path, s.Index = []string{"dir/sub", "dir", "out/sub", "dir/new/er"}[i%4], i%4
@@ -371,6 +373,27 @@ func TestSubpathUnderSwap(t *testing.T) {
 	}
 	if mounted == 0 || refused == 0 {
 		t.Errorf("got %d mounted and %d refused, want some of each", mounted, refused)
+	}
+}
+
+// swappedOnce exchanges the two names between the two steps of a mount, where swap comes only by chance.
+func swappedOnce(t *testing.T, v *FS, s SubPath, dir, out string) {
+	t.Helper()
+	s.Path, s.Index = "dir/sub", 4
+	part, err := v.openSubpath(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	if err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, out, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.bindSubpath(s, part); err != nil {
+		t.Errorf("mount of what was opened before the exchange: %v", err)
+	}
+	mounted := filepath.Join(v.podsDir, string(s.PodUID), s.dir(), s.index())
+	if got, err := os.ReadFile(filepath.Join(mounted, "f")); err != nil || string(got) != "inside" {
+		t.Errorf("sub-path %s: got %q, %v, want the file of the volume", s.Path, got, err)
 	}
 }
 
