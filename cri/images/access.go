@@ -2,11 +2,13 @@ package images
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri/images/records"
+	"github.com/nodelet/nodelet/internal/keylock"
 )
 
 // Records say who may use the images on the node: *records.Store.
@@ -101,6 +103,31 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 	if err := p.cfg.Records.Add(ctx, j.image, r.ID, j.access(r)); err != nil {
 		p.log.Warn("cannot record who pulled an image, its pods have to prove again that they may use it", "image", j.image,
 			"err", err)
+	}
+}
+
+// looks lets all who need a look at the unresolved pulls share one. An older look says nothing about an image that has
+// come since: they share one that begins later than they ask.
+type looks struct {
+	begun atomic.Uint64
+	turn  keylock.Keyed
+	// whole is the last look that was not cut short. The turn guards it.
+	whole uint64
+}
+
+func (l *looks) share(ctx context.Context, look func()) {
+	asked := l.begun.Load()
+	unlock, err := l.turn.Lock(ctx, "")
+	if err != nil {
+		return
+	}
+	defer unlock()
+	if l.whole > asked {
+		return
+	}
+	own := l.begun.Add(1)
+	if look(); ctx.Err() == nil {
+		l.whole = own
 	}
 }
 

@@ -283,7 +283,8 @@ func TestAbandonedPull(t *testing.T) {
 }
 
 // TestManyAbandonedPulls checks that pulls that were given up do not slow down the use of images whose pull is recorded
-// or that are not there, and that each of them is looked at once when it can bring nothing any more.
+// or that are not there, that pods with images without a record look at them together, and that each of them is looked
+// at once when it can bring nothing any more.
 func TestManyAbandonedPulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
@@ -317,11 +318,55 @@ func TestManyAbandonedPulls(t *testing.T) {
 		if got := looks(func() { ensure(t, p, "r.io/none:1", corev1.PullNever) }); got != 1 {
 			t.Errorf("an image that is not there: got %d questions about images, want 1", got)
 		}
+		rt.AddImage(fake.RemoteImage{Name: "r.io/preloaded:1"})
+		rt.Inject(&fake.Fault{Verb: "ImageStatus", Delay: time.Second / 100})
+		const pods = 20
+		if got := looks(func() {
+			var all sync.WaitGroup
+			for range pods {
+				all.Go(func() {
+					if _, err := ensure(t, p, "r.io/preloaded:1", corev1.PullNever); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+		}); got < pods+many || got > pods+2*many {
+			t.Errorf("%d pods, image without a record: got %d questions about images, want at most %d", pods, got, pods+2*many)
+		}
 		if got := looks(func() { time.Sleep(2 * records.Settle) }); got != many {
 			t.Errorf("later: got %d questions about images, want one for each of %d", got, many)
 		}
 		if left := p.cfg.Records.Unresolved(); len(left) != 0 {
 			t.Errorf("later: got the pulls %q left, want none", left)
+		}
+	})
+}
+
+// TestLooksAreShared checks that those who ask during a look share the next one, because the one under way may have
+// missed their images. If that is cut short, they share another one.
+func TestLooksAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l looks
+		var all sync.WaitGroup
+		looked, end := 0, make(chan struct{})
+		all.Go(func() { l.share(t.Context(), func() { looked++; <-end }) })
+		synctest.Wait()
+		for range 9 {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			all.Go(func() {
+				l.share(ctx, func() {
+					if looked++; looked == 2 {
+						cancel()
+					}
+				})
+			})
+		}
+		synctest.Wait()
+		close(end)
+		if all.Wait(); looked != 3 {
+			t.Errorf("got %d looks, want 3", looked)
 		}
 	})
 }

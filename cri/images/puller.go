@@ -78,6 +78,7 @@ type Puller struct {
 	rate flowcontrol.RateLimiter
 	// flights are the pulls under way, shared by all requests with the same key.
 	flights flight.Group[Result]
+	looks   looks
 }
 
 // New returns a Puller for a runtime.
@@ -180,7 +181,7 @@ func (p *Puller) usable(ctx context.Context, n name, r Request,
 		return Image{}, false, err
 	}
 	if !p.cfg.Records.Recorded(found.ID) { // then a pull that has ended without a record may have brought it, by any name
-		p.resolve(ctx, p.cfg.Records.Unresolved()...)
+		p.looks.share(ctx, func() { p.resolve(ctx, p.cfg.Records.Unresolved()...) })
 	}
 	message := fmt.Sprintf("Container image %q already present on machine", r.Image)
 	ofPod := func() records.Credentials {
