@@ -71,7 +71,7 @@ cni: internal/backoff internal/latest internal/listener
 cni/manager: cni config internal/backoff internal/latest internal/periodic
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
-cri/images: internal/flight internal/strict kube/pod
+cri/images: internal/flight internal/limiter internal/strict kube/pod
 cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
 cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic

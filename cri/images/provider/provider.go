@@ -14,13 +14,19 @@ import (
 
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/internal/flight"
+	"github.com/nodelet/nodelet/internal/limiter"
 )
 
 // TokenSeconds is the lifetime of the tokens for providers: the API server's default.
 const TokenSeconds = 3600
 
-// maxRuns bounds how often the program of a provider runs at once: it counts against the agent's limit of memory.
-const maxRuns = 16
+const (
+	// maxRuns bounds how often the program of a provider runs at once: it counts against the agent's limit of memory.
+	maxRuns = 16
+	// runCounts is how long a run counts. One that takes longer waits for something else, such as a registry that does
+	// not answer, and must hardly delay the pods whose registries do.
+	runCounts = 15 * time.Second
+)
 
 // Options configure the credential providers.
 type Options struct {
@@ -64,8 +70,8 @@ func New(o Options) (*Providers, error) {
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: %w", err)
 		}
 		program.ran = o.Ran
-		one := &provider{program: program, defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes,
-			account: o.Account, token: o.Token, slots: make(chan struct{}, maxRuns)}
+		one := &provider{program: program, run: program.run, turns: limiter.New(maxRuns, maxRuns, runCounts),
+			defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes, account: o.Account, token: o.Token}
 		for _, text := range c.MatchImages {
 			pattern, err := images.ParsePattern(text)
 			if err != nil {
@@ -103,7 +109,10 @@ func (p *Providers) Ask(ctx context.Context, pod *corev1.Pod,
 
 // provider is one credential provider.
 type provider struct {
-	program  *program
+	program *program
+	// run makes one request to the program.
+	run      func(context.Context, api.CredentialProviderRequest) (*api.CredentialProviderResponse, error)
+	turns    *limiter.Limiter
 	patterns []images.Pattern
 	// defaultHold is how long an answer without a duration is cached.
 	defaultHold time.Duration
@@ -114,8 +123,6 @@ type provider struct {
 
 	cache  cache
 	asking flight.Group[map[string]*images.Login]
-	// slots bounds the number of runs at a time.
-	slots chan struct{}
 }
 
 func (p *provider) serves(repository string) bool {
@@ -140,43 +147,41 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 	}
 	given.Logins, err = p.asking.Do(ctx, key(repository, who),
 		func(ctx context.Context) (map[string]*images.Login, error) {
-			return p.fetchInTurn(ctx, who, repository)
+			return p.fetch(ctx, who, repository)
 		})
 	return given, err
 }
 
-// fetchInTurn waits until the program may run. Meanwhile an answer for another repository may have come that counts for
-// this one, too.
-func (p *provider) fetchInTurn(ctx context.Context, who identity,
-	repository string) (map[string]*images.Login, error) {
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if logins, ok := p.cache.find(who, repository); ok {
-		return logins, nil
-	}
-	return p.fetch(ctx, who, repository)
-}
-
-// fetch runs the program and caches its answer.
-func (p *provider) fetch(ctx context.Context, who identity, repository string) (map[string]*images.Login, error) {
+// fetch asks the program. The token comes before its turn, because the API server may not answer. During that and the
+// wait for the turn an answer for another repository may have come that counts for this one, too.
+func (p *provider) fetch(ctx context.Context, who identity, repository string) (
+	logins map[string]*images.Login, err error) {
 	request := api.CredentialProviderRequest{Image: repository, ServiceAccountAnnotations: who.annotations}
 	var expires time.Time
 	if who.pod != nil {
-		var err error
 		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod,
 			p.tokens.ServiceAccountTokenAudience); err != nil {
 			return nil, err
 		}
 	}
-	answer, err := p.program.run(ctx, request)
+	err = p.turns.Do(ctx, func() (err error) {
+		var ok bool
+		if logins, ok = p.cache.find(who, repository); !ok {
+			logins, err = p.fetchWith(ctx, who, request, expires)
+		}
+		return err
+	})
+	return logins, err
+}
+
+// fetchWith runs the program and caches its answer. A token in the request expires then.
+func (p *provider) fetchWith(ctx context.Context, who identity, request api.CredentialProviderRequest,
+	expires time.Time) (map[string]*images.Login, error) {
+	answer, err := p.run(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	scope, err := scopeOf(answer.CacheKeyType, repository)
+	scope, err := scopeOf(answer.CacheKeyType, request.Image)
 	if err != nil {
 		return nil, err
 	}

@@ -227,27 +227,34 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// hanging is a run of a program that hangs, and counts itself. Only good.example.com gets an answer.
+func hanging(runs *atomic.Int32) func(context.Context, api.CredentialProviderRequest) (
+	*api.CredentialProviderResponse, error) {
+	return func(ctx context.Context, r api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
+		runs.Add(1)
+		if registryOf(r.Image) == "good.example.com" {
+			return &api.CredentialProviderResponse{CacheKeyType: api.ImagePluginCacheKeyType}, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(runTime):
+		}
+		return nil, errors.New("no answer")
+	}
+}
+
 // TestRunsAreBounded checks that a provider runs a few times at once, and never for a request that was given up.
 func TestRunsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "", tokenFields("ServiceAccount", "requireServiceAccount: true"))
-		newCluster().serve(&w.options)
+		p := newWorld(t, "", "").start(t)
 		var runs atomic.Int32
-		w.options.Token = func(ctx context.Context, _ *corev1.Pod, _ string) (string, time.Time, error) {
-			runs.Add(1)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Hour):
-			}
-			return "", time.Time{}, errors.New("no token")
-		}
-		p := w.start(t)
+		p.all[0].run = hanging(&runs)
 		var giveUp []context.CancelFunc
 		for _, of := range []string{"running", "queued"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			giveUp = append(giveUp, cancel)
 			for i := range maxRuns {
-				go p.Ask(ctx, podOf("p1", "builder"), fmt.Sprintf("r%d.example.com/%s", i, of))
+				go p.Ask(ctx, nil, fmt.Sprintf("r%d.example.com/%s", i, of))
 			}
 			synctest.Wait()
 		}
@@ -260,6 +267,58 @@ func TestRunsAreBounded(t *testing.T) {
 		}
 		if got := runs.Load(); got != maxRuns {
 			t.Errorf("after all requests were given up: got %d runs, want no more than %d", got, maxRuns)
+		}
+	})
+}
+
+// TestHangingRunsCountForAWhile checks that a registry whose runs hang delays the others a little only, and that not
+// too many hang at once.
+func TestHangingRunsCountForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newWorld(t, "", "").start(t)
+		var runs atomic.Int32
+		p.all[0].run = hanging(&runs)
+		for i := range 6 * maxRuns {
+			go p.Ask(t.Context(), nil, fmt.Sprintf("r%d.example.com/app", i))
+		}
+		time.Sleep(runTime - time.Nanosecond)
+		synctest.Wait()
+		if got, want := runs.Load(), int32(maxRuns*runTime/runCounts); got != want {
+			t.Errorf("got %d runs that hang at once, want %d", got, want)
+		}
+		began := time.Now()
+		if given, problems := p.Ask(t.Context(), nil, "good.example.com/app"); len(given) != 1 || len(problems) > 0 {
+			t.Errorf("got %d answers, the problems %q, want one answer", len(given), problems)
+		}
+		if took := time.Since(began); took > runTime {
+			t.Errorf("got an answer after %v, want it after at most %v", took, runTime)
+		}
+	})
+}
+
+// TestTokenTakesNoTurn checks that a request whose token does not come keeps no other from running.
+func TestTokenTakesNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", tokenFields("ServiceAccount", "requireServiceAccount: true"))
+		newCluster().serve(&w.options)
+		token := w.options.Token
+		w.options.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+			if pod.Name == "slow" {
+				<-ctx.Done()
+			}
+			return token(ctx, pod, audience)
+		}
+		p := w.start(t)
+		var runs atomic.Int32
+		p.all[0].run = hanging(&runs)
+		for i := range 2 * maxRuns {
+			go p.Ask(t.Context(), podOf("slow", "builder"), fmt.Sprintf("r%d.example.com/app", i))
+		}
+		synctest.Wait()
+		go p.Ask(t.Context(), podOf("p1", "builder"), "good.example.com/app")
+		synctest.Wait()
+		if got := runs.Load(); got != 1 {
+			t.Errorf("got %d runs, want that of the pod whose token came", got)
 		}
 	})
 }
