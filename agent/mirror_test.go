@@ -90,6 +90,35 @@ func TestLateMirrorKillsNothing(t *testing.T) {
 	})
 }
 
+// TestLateMirrorRepeatsNothing checks that an init container that has succeeded does not run again when the mirror pod
+// shows an instance with a higher number that the runtime has lost.
+func TestLateMirrorRepeatsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("prepare", fake.Script{RunsFor: time.Second})
+		w.runtime.Publish(fake.RemoteImage{Name: "large:1", Takes: time.Minute})
+		pod := staticPod("web", "0123", withInit("prepare"))
+		pod.Spec.Containers[0].Image = "large:1"
+		w.runMirrored(pod)
+		w.sleep(30 * time.Second)
+		mirror := apiPod("web", func(m *corev1.Pod) {
+			m.Annotations["kubernetes.io/config.mirror"] = "0123"
+			m.Status.Phase, m.Status.StartTime = corev1.PodRunning, ptr(metav1.NewTime(time.Now().Add(-time.Hour)))
+			m.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+				Name:         "prepare",
+				ContainerID:  "containerd://lost",
+				RestartCount: 3,
+				State:        corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
+			}}
+		})
+		w.runMirrored(pod, mirror)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		if n := len(w.starts()); n != 2 {
+			t.Errorf("got %d starts, want one of each container", n)
+		}
+	})
+}
+
 // TestAttemptsAfterReboot checks that a static pod whose instances the runtime has lost, and whose mirror pod is not
 // known yet, goes on with the number after the highest of its logs.
 func TestAttemptsAfterReboot(t *testing.T) {

@@ -36,8 +36,8 @@ type Slot struct {
 
 // findLost finds out whether the runtime no longer has the instance in the reported status. Last is that instance then,
 // unless another is newer. The status may count an instance that failed to start, under the ID of the one before: then
-// an instance of the same number that was started is newer. The status may come late, as that of a mirror pod: an
-// instance that may run is newer then, whatever its number, for none does once the next is created.
+// an instance of the same number that was started is newer. The status may come late, as that of a mirror pod: then the
+// agent may have begun to count again, and the numbers say nothing.
 func (s *Slot) findLost(all []Container) {
 	if s.Reported == nil || s.Last != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
 		return
@@ -47,10 +47,17 @@ func (s *Slot) findLost(all []Container) {
 		return
 	}
 	s.gone = gone
-	if s.Last == nil || s.Last.Attempt < gone.Attempt && !s.Last.Alive() ||
-		s.Last.Attempt == gone.Attempt && s.Last.State == ContainerCreated {
+	if s.Last == nil || !countedAnew(s.Last, gone, s.state.Memory) && (s.Last.Attempt < gone.Attempt ||
+		s.Last.Attempt == gone.Attempt && s.Last.State == ContainerCreated) {
 		s.Last, s.Lost = gone, true
 	}
+}
+
+// countedAnew reports whether last, the newest instance in the runtime, is newer than one that is gone, whatever their
+// numbers: it may run, which no instance does once the next is created, or this run of the agent has started it, but
+// not the other.
+func countedAnew(last, gone *Container, memory Recall) bool {
+	return last.Alive() || memory.Started(last.ID) && !memory.Started(gone.ID)
 }
 
 // findPassed finds the init containers and sidecars ahead of a container that was started in the current sandbox. Like
