@@ -50,7 +50,7 @@ func TestRemovedContainer(t *testing.T) {
 }
 
 // TestUnstartedContainers checks that nothing is left of containers that fail to start and that the runtime removes,
-// but the failure, whose count grows until the container has started.
+// but the failure, whose count grows until the container has started. A failed creation does not end its delay.
 func TestUnstartedContainers(t *testing.T) {
 	m := NewMemory()
 	try := func(id string, problem *Problem) {
@@ -76,6 +76,12 @@ func TestUnstartedContainers(t *testing.T) {
 	if len(m.Failures) > 0 || len(m.Started) > 0 {
 		t.Errorf("containers that are gone: got failures %v, started %v, want none", m.Failures, m.Started)
 	}
+	create := CreateContainer{Name: "app"}
+	m.Ended(Result{Step: create, Problem: &Problem{Message: "no answer"}}, time.Time{})
+	if creation, _ := m.Recall().Failure(create.Key()); creation.Count != 6 {
+		t.Errorf("after a failed creation: got %+v, want the failed starts, which wait longer", creation)
+	}
+	delete(m.Failures, create.Key())
 	try("app.2", nil)
 	if len(m.Unstarted) > 0 {
 		t.Errorf("after a start: got %v, want no failure", m.Unstarted)

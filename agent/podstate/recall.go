@@ -66,10 +66,13 @@ func (r Recall) Runs(kind Kind) bool {
 }
 
 // Failure returns the last failure of a step with that key, unless such a step has succeeded since. The creation of an
-// instance has also failed if the runtime has removed it because it did not start.
+// instance has also failed if the runtime has removed it because it did not start. The one that waits longer counts.
 func (r Recall) Failure(key Key) (f Failure, failed bool) {
-	if f, failed = r.memory().Failures[key]; !failed && key.Kind == KindCreateContainer {
-		return r.Unstarted(key.Target)
+	f, failed = r.memory().Failures[key]
+	if key.Kind == KindCreateContainer {
+		if start, unstarted := r.Unstarted(key.Target); unstarted && f.Retry().Before(start.Retry()) {
+			return start, true
+		}
 	}
 	return f, failed
 }
