@@ -44,6 +44,9 @@
 //   - stoppingOne: until the grace period ends, sidecars outlive the app containers and stop in reverse order; no
 //     container gets more time than the pod's stop allows.
 //   - preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and once.
+//   - undisturbed: the newest instance of a container, which runs in the current sandbox, is stopped only for a reason
+//     of its own, whatever a mirror pod shows that comes late.
+//   - unlogged: the numbers of a static pod's instances go on after those that have left logs.
 //   - replacedForReason: a container is replaced only for another spec or a resize.
 //   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.
 //   - neverBack: a terminal phase is final, and restart counts only grow.

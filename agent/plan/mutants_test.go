@@ -206,6 +206,7 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
+	"the logs of a static pod are not counted": factsChanged(func(o *podstate.Observed) { o.Logged = nil }),
 	"sandboxes are not counted": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.CreateSandbox); ok {
 			c.Attempt = 0

@@ -196,7 +196,8 @@ func (ru *rules) started(w *world, c *podstate.Container) {
 		ru.breaks("%s runs while %s does", c.ID, other.ID)
 	}
 	key := fmt.Sprintf("%s.%d", c.Name, c.Attempt)
-	if before, again := ru.ran[key]; again {
+	// Without the mirror pod, the agent does not know that an instance which was created late has an old number.
+	if before, again := ru.ran[key]; again && ru.l.mirror == nil {
 		ru.breaks("%s is the second instance that runs as attempt %d, after %s", c.ID, c.Attempt, before)
 	}
 	ru.ran[key] = c.ID
@@ -335,10 +336,12 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.podHasRoom(w, s)
 		ru.hooksBefore(s, s.Name)
 		ru.creating(s)
+		ru.unlogged(s)
 	case podstate.PreStop:
 		ru.preStopping(s)
 	case podstate.StopContainer:
 		ru.hookNotRepeated(s)
+		ru.undisturbed(s)
 		ru.stoppingOne(s)
 	case podstate.RemoveContainer:
 		if s.KeepLog {

@@ -80,10 +80,12 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	}
 }
 
-// neverBack checks that a terminal phase does not change, and that restart counts only grow.
+// neverBack checks that a terminal phase does not change, and that restart counts only grow. What a mirror pod shows
+// does not count if the static pod has ended before it came.
 func (ru *rules) neverBack(w *world, p *Plan) {
-	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, w.memory.Reported} {
-		if before == nil {
+	own := w.memory.Reported
+	for _, before := range []*corev1.PodStatus{&w.desired.Pod.Status, own} {
+		if before == nil || before != own && w.mirror != nil && own != nil && podutil.IsTerminal(own.Phase) {
 			continue
 		}
 		if podutil.IsTerminal(before.Phase) && (p.Status.Phase != before.Phase || p.Status.Reason != before.Reason) {

@@ -249,6 +249,7 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 	}
 	l.lagging = l.apiLags()
 	l.removesFailed = l.onCRIO()
+	l.mirrorComesLate()
 	l.maySize()
 	l.plannedFault()
 	return l
@@ -336,6 +337,9 @@ func (l *simRun) nextEvent() (at time.Time, found bool) {
 		consider(v.at)
 	}
 	consider(l.sent.at)
+	if l.mirror != nil {
+		consider(l.mirror.at)
+	}
 	if l.now.Before(l.down) {
 		consider(l.down)
 	} else {
@@ -389,6 +393,9 @@ func (l *simRun) happen() {
 	}
 	if due(l.sent.at) {
 		l.statusArrives()
+	}
+	if l.mirror != nil && due(l.mirror.at) {
+		l.mirrorComes()
 	}
 	if l.stage == stageFaults && due(l.faultAt) {
 		l.fault()

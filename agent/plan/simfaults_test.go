@@ -229,6 +229,9 @@ func (l *simRun) fault() {
 		l.crashAgent()
 		return
 	}
+	if l.reboots() {
+		return
+	}
 	switch l.r.IntN(16) {
 	case 0, 1, 2:
 		l.crashAgent()
@@ -340,6 +343,7 @@ func (l *simRun) crashAgent() {
 	if chance(l.r, 2) {
 		l.down = l.now.Add(l.within(5 * l.every))
 	}
+	l.hideMirror()
 	l.note("agent killed, back at %s", l.down)
 	switch s := l.desired.Stop; {
 	case s == nil:
@@ -413,6 +417,9 @@ func (l *simRun) jump(d time.Duration) {
 	}
 	for id, at := range l.ends {
 		l.ends[id] = at.Add(d)
+	}
+	if l.mirror != nil {
+		move(&l.mirror.at)
 	}
 	l.jumpMemory(d, stops)
 	if s := l.desired.Stop; s != nil {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +110,7 @@ func (l *simRun) apiLags() bool { return l.seed%11 == 4 }
 // sendStatus sends the newest status to the API, if none is on its way and the API does not have it.
 func (l *simRun) sendStatus() {
 	newest := l.memory.Reported
-	if !l.lagging || l.apiBehind || l.sent.status != nil || reflect.DeepEqual(&l.desired.Pod.Status, newest) {
+	if !l.lagging || l.apiBehind || l.sent.status != nil || l.apiHas(newest) {
 		return
 	}
 	l.sent = delayed{newest, l.now.Add(l.within(2 * time.Second))}
@@ -121,7 +120,7 @@ func (l *simRun) sendStatus() {
 func (l *simRun) statusArrives() {
 	if l.sent.status != nil && !l.apiBehind {
 		l.note("a status arrives")
-		l.desired.Pod.Status = *l.sent.status
+		l.setStatus(l.sent.status)
 	}
 	l.sent = delayed{}
 }

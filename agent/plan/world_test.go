@@ -41,6 +41,8 @@ type world struct {
 	made map[string]int
 	// removesFailed: the runtime removes an instance that fails to start, as CRI-O does.
 	removesFailed bool
+	// mirror is the mirror pod of a static pod if it comes late; nil otherwise.
+	mirror *mirror
 
 	decide func(podstate.Desired, podstate.Observed) Plan
 	plan   Plan
@@ -112,6 +114,7 @@ func (w *world) observe() podstate.Observed {
 		Now:        w.now,
 		Sandboxes:  w.sandboxes,
 		Containers: w.containers,
+		Logged:     w.readLogs(),
 		ResetMark:  w.resetMark,
 		ClaimsHeld: w.claims,
 		Probes:     w.probed,
@@ -164,7 +167,7 @@ func (w *world) turn() {
 // publish brings the API up to what the agent has said last.
 func (w *world) publish() {
 	if w.memory.Reported != nil {
-		w.desired.Pod.Status = *w.memory.Reported
+		w.setStatus(w.memory.Reported)
 	}
 }
 
@@ -352,6 +355,7 @@ func (w *world) startContainer(s podstate.StartContainer) *podstate.Problem {
 		return &podstate.Problem{Message: "container is not in created state"}
 	}
 	c.State, c.StartedAt = podstate.ContainerRunning, w.now
+	w.leavesLog(c)
 	if w.watch != nil {
 		w.watch.started(w, c)
 	}
@@ -392,6 +396,7 @@ func (w *world) failToStart(id string) {
 		c := &w.containers[i]
 		c.State, c.FinishedAt = podstate.ContainerExited, w.now
 		c.ExitCode, c.Reason = 128, "StartError"
+		w.leavesLog(c)
 	}
 }
 
