@@ -22,9 +22,14 @@ const (
 // RetryWhileLagging makes a request, each attempt Bounded, and repeats it for up to AuthorizerLag while the API server
 // seems to lag.
 func RetryWhileLagging(ctx context.Context, request func(context.Context) error) error {
+	return WhileLagging(ctx, func(ctx context.Context) error { return Bounded(ctx, request) })
+}
+
+// WhileLagging is RetryWhileLagging for attempts that limit their time themselves.
+func WhileLagging(ctx context.Context, attempt func(context.Context) error) error {
 	start := time.Now()
 	for delay := firstDelay; ; delay *= 2 {
-		err := Bounded(ctx, request)
+		err := attempt(ctx)
 		if !lags(err) || time.Since(start)+delay > AuthorizerLag {
 			return err
 		}
@@ -47,11 +52,16 @@ func lags(err error) bool {
 
 // Bounded makes a request with a time limit of RequestTimeout; the error says so if it is exceeded.
 func Bounded(ctx context.Context, request func(context.Context) error) error {
-	bound, cancel := context.WithTimeout(ctx, RequestTimeout)
+	return Within(ctx, RequestTimeout, request)
+}
+
+// Within is Bounded with another time limit.
+func Within(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
+	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := request(bound)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the API server has not answered within %s: %w", RequestTimeout, err)
+		return fmt.Errorf("the API server has not answered within %s: %w", limit, err)
 	}
 	return err
 }

@@ -95,7 +95,7 @@ func (p *podCertificates) create(
 	if err != nil {
 		return err
 	}
-	err = p.limiter.read(ctx, p.limiter.tokens, func(ctx context.Context) error {
+	err = p.limiter.read(ctx, p.limiter.tokens, client.RequestTimeout, func(ctx context.Context) error {
 		return p.cfg.Certificates.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
 			Body(body).Do(ctx).Error()
 	})
@@ -120,7 +120,7 @@ func (p *podCertificates) requestBody(
 	if err != nil {
 		return nil, fmt.Errorf("make the stub of a certificate request: %w", err)
 	}
-	account, err := p.ServiceAccount(ctx, pod)
+	account, err := p.serviceAccount(ctx, pod, client.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}

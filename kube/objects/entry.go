@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 )
 
@@ -143,7 +144,7 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 // list reads the object of k, which target selects, and the version from which a watch brings later changes.
 func (a *apiServer) list(ctx context.Context, k key, target watch.Target, atLeast string) (
 	obj metav1.Object, version string, err error) {
-	err = a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
+	err = a.limiter.read(ctx, a.limiter.reads, client.RequestTimeout, func(ctx context.Context) error {
 		all, v, err := target.List(ctx, atLeast)
 		obj, version = nil, v
 		if len(all) > 0 {

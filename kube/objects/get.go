@@ -37,13 +37,11 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	o.mu.Unlock()
 	switch {
 	case e == nil:
-		return o.read(ctx, k)
+		return o.read(ctx, k, client.RequestTimeout)
 	case fresh:
 		return o.await(ctx, e)
 	}
-	bound, cancel := bounded(ctx, known)
-	defer cancel()
-	obj, err := o.read(bound, k)
+	obj, err := o.read(ctx, k, answerLimit(known))
 	if ctx.Err() != nil {
 		return obj, err // the error says nothing about the object
 	}
@@ -64,12 +62,12 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 // recallAfter is how long the API server has to answer if an earlier answer is known. Then that one is used.
 const recallAfter = 3 * time.Second
 
-// bounded returns the context of a read. If an earlier answer is known, the read takes recallAfter at most.
-func bounded(ctx context.Context, known bool) (context.Context, context.CancelFunc) {
+// answerLimit returns how long the API server has to answer. known says whether an earlier answer is known.
+func answerLimit(known bool) time.Duration {
 	if known {
-		return context.WithTimeout(ctx, recallAfter)
+		return recallAfter
 	}
-	return context.WithCancel(ctx)
+	return client.RequestTimeout
 }
 
 // noAnswer reports whether err says nothing about the object: the API server could not be reached, could not answer, or
@@ -100,8 +98,8 @@ const (
 	fromMemory = "0" // any state that the API server has in memory
 )
 
-// read reads the object from the API server.
-func (a *apiServer) read(ctx context.Context, k key) (metav1.Object, error) {
+// read reads the object from the API server, which has limit to answer.
+func (a *apiServer) read(ctx context.Context, k key, limit time.Duration) (metav1.Object, error) {
 	var obj interface {
 		metav1.Object
 		runtime.Object
@@ -109,7 +107,7 @@ func (a *apiServer) read(ctx context.Context, k key) (metav1.Object, error) {
 	if k.kind == Secret {
 		obj = &corev1.Secret{}
 	}
-	err := a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
+	err := a.limiter.read(ctx, a.limiter.reads, limit, func(ctx context.Context) error {
 		return a.cfg.Core.Get().Throttle(nil).Namespace(k.namespace).Resource(k.kind.resource()).Name(k.name).
 			Do(ctx).Into(obj)
 	})

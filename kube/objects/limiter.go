@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,7 @@ const (
 // of pods starts, they would wait seconds for it. Their number is bounded by the starts of pods and containers.
 type limiter struct {
 	reads, tokens, opens chan struct{} // semaphores
+	answers              atomic.Int64  // to reads and token requests
 
 	mu      sync.Mutex
 	pending int           // reads and token requests that are in flight or wait
@@ -45,19 +47,42 @@ func newLimiter() *limiter {
 	}
 }
 
-// read makes a request that a pod waits for. semaphore is l.reads or l.tokens.
-func (l *limiter) read(ctx context.Context, semaphore chan struct{}, request func(context.Context) error) error {
+// read makes a request that a pod waits for. semaphore is l.reads or l.tokens. limit is how long the API server has to
+// answer.
+func (l *limiter) read(ctx context.Context, semaphore chan struct{}, limit time.Duration,
+	request func(context.Context) error) error {
 	l.count(1)
 	defer l.count(-1)
-	return client.RetryWhileLagging(ctx, func(ctx context.Context) error {
-		select {
-		case semaphore <- struct{}{}:
-			defer func() { <-semaphore }()
-			return request(ctx)
-		case <-ctx.Done():
-			return ctx.Err()
+	return client.WhileLagging(ctx, func(ctx context.Context) error {
+		if err := l.enter(ctx, semaphore, limit); err != nil {
+			return err
 		}
+		defer func() { <-semaphore }()
+		err := client.Within(ctx, limit, request)
+		if err == nil || !noAnswer(err) {
+			l.answers.Add(1)
+		}
+		return err
 	})
+}
+
+// enter waits for a place in semaphore. It waits longer than limit only while the API server answers other requests:
+// the wait for a place says nothing about the API server.
+func (l *limiter) enter(ctx context.Context, semaphore chan struct{}, limit time.Duration) error {
+	for {
+		before := l.answers.Load()
+		err := client.Within(ctx, limit, func(ctx context.Context) error {
+			select {
+			case semaphore <- struct{}{}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err == nil || ctx.Err() != nil || l.answers.Load() == before {
+			return err
+		}
+	}
 }
 
 func (l *limiter) count(by int) {

@@ -81,3 +81,36 @@ func TestHangingReadDelaysWatchesBriefly(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitForPlaceIsNoOutage checks that an object that was read before is read again, however long the read waits for
+// its turn, as long as the API server answers others. If it answers none, what was read before is returned at once.
+func TestWaitForPlaceIsNoOutage(t *testing.T) {
+	for answers, want := range map[bool]string{true: "2", false: "1"} {
+		run(t, func(b *bench) {
+			b.server.Put(configMap("a", "1"))
+			b.o.Use("p", []Ref{ref("a", false)})
+			b.wantValue("a", "1")
+			b.server.Put(configMap("a", "2"))
+			b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+				if !answers {
+					return b.silent(r)
+				}
+				select {
+				case <-time.After(recallAfter - time.Second):
+				case <-r.Context().Done():
+				}
+				return nil
+			})
+			for i := range 3 * readsAtOnce {
+				name := fmt.Sprint(i)
+				b.o.Use(types.UID("p"+name), []Ref{ref(name, true)})
+			}
+			synctest.Wait()
+			start := time.Now()
+			b.wantValue("a", want)
+			if d := time.Since(start); !answers && d != recallAfter {
+				b.Errorf("without an answer: took %s, want %s", d, recallAfter)
+			}
+		})
+	}
+}

@@ -1,8 +1,8 @@
 package objects
 
 import (
-	"context"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -10,12 +10,11 @@ import (
 // remembered has the last answer of the API server for each key, for the time when it does not answer.
 type remembered[V any] struct{ sync.Map }
 
-// get returns what read returns. While the API server does not answer, it is the last answer for the key k.
-func (r *remembered[V]) get(ctx context.Context, k any, read func(context.Context) (V, error)) (V, error) {
+// get returns what read returns, for which the API server has limit to answer. While it does not answer, that is the
+// last answer for the key k.
+func (r *remembered[V]) get(k any, read func(limit time.Duration) (V, error)) (V, error) {
 	last, known := r.last(k)
-	ctx, cancel := bounded(ctx, known)
-	defer cancel()
-	got, err := read(ctx)
+	got, err := read(answerLimit(known))
 	switch {
 	case err == nil:
 		r.Store(k, got)

@@ -3,11 +3,10 @@ package objects
 import (
 	"context"
 	"fmt"
+	"time"
 
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/nodelet/nodelet/kube/client"
 )
 
 // RuntimeHandler returns the handler of a RuntimeClass, the name by which the runtime knows it. The empty name is the
@@ -18,10 +17,10 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	if name == "" {
 		return "", nil
 	}
-	return o.classes.get(ctx, name, func(ctx context.Context) (string, error) {
+	return o.classes.get(name, func(limit time.Duration) (string, error) {
 		got := &nodev1.RuntimeClass{}
-		err := client.Bounded(ctx, func(ctx context.Context) error {
-			return o.cfg.Node.Get().Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
+		err := o.limiter.read(ctx, o.limiter.reads, limit, func(ctx context.Context) error {
+			return o.cfg.Node.Get().Throttle(nil).Resource("runtimeclasses").Name(name).Do(ctx).Into(got)
 		})
 		if apierrors.IsNotFound(err) {
 			return "", apierrors.NewNotFound(nodev1.Resource("runtimeclass"), name)

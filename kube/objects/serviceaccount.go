@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,8 +12,8 @@ import (
 // answer, it is what was last read for a pod that UsePod has set: its image may need the account with which it was
 // pulled.
 func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
-	account, err := o.accounts.get(ctx, pod.UID, func(ctx context.Context) (*corev1.ServiceAccount, error) {
-		got, err := o.apiServer.ServiceAccount(ctx, pod)
+	account, err := o.accounts.get(pod.UID, func(limit time.Duration) (*corev1.ServiceAccount, error) {
+		got, err := o.serviceAccount(ctx, pod, limit)
 		if err != nil {
 			return nil, err
 		}

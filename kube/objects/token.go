@@ -7,6 +7,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 // Token requests a token of the pod's service account for audience, bound to the pod: it is valid no longer than the
@@ -27,7 +29,7 @@ func (a *apiServer) Token(ctx context.Context, pod *corev1.Pod, audience string,
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = a.limiter.read(ctx, a.limiter.tokens, func(ctx context.Context) error {
+	err = a.limiter.read(ctx, a.limiter.tokens, client.RequestTimeout, func(ctx context.Context) error {
 		return a.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
 			Name(pod.Spec.ServiceAccountName).SubResource("token").Body(r).Do(ctx).Into(got)
 	})
@@ -42,10 +44,11 @@ func (a *apiServer) Token(ctx context.Context, pod *corev1.Pod, audience string,
 	return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 }
 
-// ServiceAccount reads the pod's service account.
-func (a *apiServer) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+// serviceAccount reads the pod's service account. The API server has limit to answer.
+func (a *apiServer) serviceAccount(ctx context.Context, pod *corev1.Pod, limit time.Duration) (
+	*corev1.ServiceAccount, error) {
 	account := &corev1.ServiceAccount{}
-	err := a.limiter.read(ctx, a.limiter.reads, func(ctx context.Context) error {
+	err := a.limiter.read(ctx, a.limiter.reads, limit, func(ctx context.Context) error {
 		return a.cfg.Core.Get().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
 			Name(pod.Spec.ServiceAccountName).Do(ctx).Into(account)
 	})
