@@ -145,13 +145,10 @@ func (s *bundleSink) Trouble(err error) {
 	s.o.logTrouble(s.ctx, s.e.key, err)
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	if s.e.bundles != nil {
-		return
+	if s.e.bundles == nil {
+		s.e.err = err
 	}
-	s.e.err = err
-	if !s.e.answered() {
-		close(s.e.known)
-	}
+	s.e.release()
 }
 
 // store stores the next state, and notifies the users of e if it differs.
@@ -163,9 +160,7 @@ func (s *bundleSink) store(change func(now map[string]*trustBundle) map[string]*
 	}
 	before, known := s.e.bundles, s.e.answered()
 	s.e.bundles, s.e.err = change(before), nil
-	if !known {
-		close(s.e.known)
-	}
+	s.e.release()
 	changed := known && (before == nil || !maps.EqualFunc(before, s.e.bundles, sameBundle))
 	users := slices.Collect(maps.Keys(s.e.users))
 	s.o.mu.Unlock()

@@ -34,7 +34,7 @@ type entry struct {
 
 	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil if it does not exist or is not known
 	err   error         // why obj is nil: a NotFound error, or why it cannot be read
-	known chan struct{} // closed when obj, bundles or err has been set
+	known chan struct{} // closed when the watch has answered; without one, when anything is known
 
 	bundles map[string]*trustBundle // of TrustBundles, by name; nil if they are not known
 
@@ -118,13 +118,10 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 		Client: o.cfg.Core, Resource: e.key.kind.resource(), Namespace: e.key.namespace,
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", e.key.name).String(),
 	}
-	atLeast := newest // not older than what is known
-	if !e.answered() {
-		atLeast = fromMemory
-	}
-	obj, version, err := o.list(ctx, e.key, target, atLeast)
+	atLeast, limit := o.terms(e)
+	obj, version, err := o.list(ctx, e.key, target, atLeast, limit)
 	if atLeast != newest && apierrors.IsNotFound(err) { // it may have been created just now
-		obj, version, err = o.list(ctx, e.key, target, newest)
+		obj, version, err = o.list(ctx, e.key, target, newest, limit)
 	}
 	o.set(ctx, e, obj, err)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -141,10 +138,22 @@ func (o *Objects) followOnce(ctx context.Context, e *entry) error {
 	return o.readStream(ctx, e, stream)
 }
 
-// list reads the object of k, which target selects, and the version from which a watch brings later changes.
-func (a *apiServer) list(ctx context.Context, k key, target watch.Target, atLeast string) (
+// terms returns how new the object of e must be, which is not older than what is known, and how long the API server has
+// to answer: not long if what is known would do and a pod may wait.
+func (o *Objects) terms(e *entry) (atLeast string, limit time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !e.answered() {
+		return fromMemory, client.RequestTimeout
+	}
+	return newest, answerLimit(e.certain() && !latest.Closed(e.known))
+}
+
+// list reads the object of k, which target selects, and the version from which a watch brings later changes. The API
+// server has limit to answer.
+func (a *apiServer) list(ctx context.Context, k key, target watch.Target, atLeast string, limit time.Duration) (
 	obj metav1.Object, version string, err error) {
-	err = a.limiter.read(ctx, a.limiter.reads, client.RequestTimeout, func(ctx context.Context) error {
+	err = a.limiter.read(ctx, a.limiter.reads, limit, func(ctx context.Context) error {
 		all, v, err := target.List(ctx, atLeast)
 		obj, version = nil, v
 		if len(all) > 0 {
@@ -212,16 +221,24 @@ func (o *Objects) set(ctx context.Context, e *entry, obj metav1.Object, err erro
 }
 
 // answered reports whether anything has been stored.
-func (e *entry) answered() bool { return latest.Closed(e.known) }
+func (e *entry) answered() bool { return e.obj != nil || e.err != nil || e.bundles != nil }
 
-// store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
-// changes nothing if the object is known, or known not to exist. Of one version the first copy stays, so that
-// containers which are created at once hold one copy.
-func (e *entry) store(obj metav1.Object, err error) bool {
-	if !e.answered() {
+// certain reports whether the object is known, or known not to exist.
+func (e *entry) certain() bool { return e.obj != nil || apierrors.IsNotFound(e.err) }
+
+// release lets calls of await return.
+func (e *entry) release() {
+	if !latest.Closed(e.known) {
 		close(e.known)
 	}
-	if err != nil && !apierrors.IsNotFound(err) && (e.obj != nil || apierrors.IsNotFound(e.err)) {
+}
+
+// store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
+// changes nothing if e is certain. Of one version the first copy stays, so that
+// containers which are created at once hold one copy.
+func (e *entry) store(obj metav1.Object, err error) bool {
+	e.release()
+	if err != nil && !apierrors.IsNotFound(err) && e.certain() {
 		return false
 	}
 	if e.err = err; obj == nil || e.obj == nil || obj.GetUID() != e.obj.GetUID() || version(obj) != version(e.obj) {

@@ -33,7 +33,7 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	o.mu.Lock()
 	e := o.entries[k]
 	fresh := e != nil && (e.stop != nil || immutable(e.obj))
-	known := e != nil && e.obj != nil
+	known := e != nil && e.certain()
 	o.mu.Unlock()
 	switch {
 	case e == nil:
@@ -78,12 +78,15 @@ func noAnswer(err error) bool {
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// await returns the state of an entry that is watched. It waits until one is known.
+// await returns the state of an entry that is watched. It waits for the first answer of the watch.
 func (o *Objects) await(ctx context.Context, e *entry) (metav1.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
+	o.mu.Lock()
+	known := e.known
+	o.mu.Unlock()
 	select {
-	case <-e.known:
+	case <-known:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("get %s: the API server has not answered: %w", e.key, ctx.Err())
 	}

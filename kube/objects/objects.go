@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // linger is how long an object is kept and watched after its last user: CronJobs and rollouts soon use it again.
@@ -205,6 +206,9 @@ func (o *Objects) updateWatch(e *entry) {
 		e.expiry = nil
 	}
 	if wanted && e.stop == nil {
+		if latest.Closed(e.known) { // what was read before may be old
+			e.known = make(chan struct{})
+		}
 		e.stop = o.run(func(ctx context.Context) { o.follow(ctx, e) })
 	}
 }
