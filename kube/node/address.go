@@ -60,9 +60,10 @@ func (a *ownAddresses) refresh(ctx context.Context, now time.Time, cfg *Config) 
 	a.problem = problem
 }
 
-// list returns status.addresses: the IPs in order, then the name; nil while they are unknown.
+// list returns status.addresses: the IPs in order, then the name; nil while they are unknown. It is the name alone if
+// the cloud controller manager sets the IPs.
 func (a *ownAddresses) list(cfg *Config) []corev1.NodeAddress {
-	if len(a.ips) == 0 && !cfg.ExternalCloud {
+	if len(a.ips) == 0 && !(cfg.ExternalCloud && len(cfg.IPs) == 0) {
 		return nil
 	}
 	return addresses(a.ips, cfg.Name)

@@ -105,6 +105,25 @@ func TestResolvedAddressesStay(t *testing.T) {
 	}
 }
 
+// TestAddressesOfExternalCloud checks that with an external cloud provider the name is the only address if --node-ip is
+// not set. Until the address of --node-ip is there, the node has none: the first ones are not replaced.
+func TestAddressesOfExternalCloud(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.ExternalCloud = true
+	var own ownAddresses
+	if got := own.list(&cfg); len(got) != 1 || got[0].Address != cfg.Name {
+		t.Errorf("without --node-ip: got %v, want %s", got, cfg.Name)
+	}
+	cfg.IPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")}
+	if got := own.list(&cfg); got != nil {
+		t.Errorf("before the address is there: got %v, want none", got)
+	}
+	own.ips = cfg.IPs
+	if got := own.list(&cfg); len(got) != 2 || got[0].Address != "192.0.2.77" {
+		t.Errorf("with the address: got %v, want it and %s", got, cfg.Name)
+	}
+}
+
 // TestAddressesAreFollowed checks when the addresses are found again: those that this machine has lost at once, others
 // now and then.
 func TestAddressesAreFollowed(t *testing.T) {
