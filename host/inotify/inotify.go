@@ -47,15 +47,24 @@ func New() (*Watcher, error) {
 }
 
 // Add watches a file, or a directory and its direct entries. It does nothing if the path is watched already. The
-// watch ends when the file or directory is removed or moved; it can be added again when the path exists again.
+// watch ends when the file or directory is removed or moved; it can be added again when the path exists again. It also
+// ends when the path, such as a link that was turned, is added again and leads to another file or directory.
 func (w *Watcher) Add(path string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	wd, err := w.instance.Watch(path)
-	if err == nil {
-		w.paths[wd] = filepath.Clean(path)
+	if err != nil {
+		return err
 	}
-	return err
+	path = filepath.Clean(path)
+	for old, watched := range w.paths {
+		if watched == path && old != wd {
+			delete(w.paths, old)
+			w.instance.Unwatch(old)
+		}
+	}
+	w.paths[wd] = path
+	return nil
 }
 
 // Changes returns the channel of changes. The channel is never closed.

@@ -95,6 +95,28 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// TestTurnedLink checks that a link that was added again after it was turned reports changes in its new directory only.
+func TestTurnedLink(t *testing.T) {
+	parent := t.TempDir()
+	link := filepath.Join(parent, "link")
+	before, after := filepath.Join(parent, "1"), filepath.Join(parent, "2")
+	for _, dir := range []string{before, after} {
+		do(t, os.Mkdir(dir, 0o700))
+		do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	}
+	do(t, os.Symlink(before, link))
+	w := newWatcher(t, link)
+	do(t, os.Remove(link))
+	do(t, os.Symlink(after, link))
+	do(t, w.Add(link))
+	do(t, os.RemoveAll(before))
+	file := filepath.Join(link, "new")
+	do(t, os.WriteFile(file, nil, 0o600))
+	if got := <-w.Changes(); got.Path != file {
+		t.Errorf("got %+v, want a change of %s", got, file)
+	}
+}
+
 // TestMissing checks that adding a path that does not exist returns an error.
 func TestMissing(t *testing.T) {
 	w := newWatcher(t)
