@@ -108,6 +108,7 @@ type Devices interface {
 // Placement says which CPUs and which memory containers have for themselves: *placement.Manager.
 type Placement interface {
 	Created(pod types.UID, container string) (cpus, nodes string)
+	NotCreated(pod types.UID, container string)
 	Starting(pod *corev1.Pod, container string)
 	Started(pod types.UID, container string)
 	Release(pod types.UID)

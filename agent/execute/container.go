@@ -23,6 +23,11 @@ type containers struct {
 // create creates an instance of a container and returns its ID. Those with a large configuration take turns, but not
 // while they wait for their volumes.
 func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (id string, err error) {
+	defer func() {
+		if err != nil {
+			x.Placement.NotCreated(t.Pod.UID, s.Name)
+		}
+	}()
 	in, err := x.inputs.collect(ctx, t, s)
 	if err != nil {
 		return "", err

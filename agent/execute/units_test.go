@@ -54,8 +54,13 @@ func TestProblemReason(t *testing.T) {
 	}
 }
 
-// deafRuntime starts containers, and its answers are lost.
+// deafRuntime creates and starts containers, and its answers are lost.
 type deafRuntime struct{ Runtime }
+
+func (deafRuntime) CreateContainer(context.Context, string, *runtimeapi.ContainerConfig,
+	*runtimeapi.PodSandboxConfig) (string, error) {
+	return "", context.DeadlineExceeded
+}
 
 func (deafRuntime) StartContainer(context.Context, string) error { return context.DeadlineExceeded }
 
@@ -75,6 +80,26 @@ func TestLostAnswerOfStart(t *testing.T) {
 	err := x.containers.start(t.Context(), &Task{Pod: &corev1.Pod{}}, podstate.StartContainer{Name: "app"})
 	if err == nil || !slices.Equal(placed.names, []string{"app"}) {
 		t.Errorf("got %v, %v, want an error and the start of app", placed.names, err)
+	}
+}
+
+// creations are the containers whose creation counts as failed for the placement.
+type creations struct {
+	placement.None
+	failed []string
+}
+
+func (c *creations) NotCreated(_ types.UID, container string) { c.failed = append(c.failed, container) }
+
+// TestLostAnswerOfCreation checks that the placement learns that a creation has failed: its answer may be lost.
+func TestLostAnswerOfCreation(t *testing.T) {
+	placed, files := &creations{}, &busyRuntime{}
+	task, x := largeTask(t)
+	x.Runtime, x.Placement = deafRuntime{}, placed
+	x.PodFiles, x.Logs = files, files
+	err := createApp(t.Context(), x, task)
+	if !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(placed.failed, []string{"app"}) {
+		t.Errorf("got %v, %v, want an error and that app was not created", placed.failed, err)
 	}
 }
 

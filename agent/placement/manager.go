@@ -246,6 +246,14 @@ func (m *Manager) Created(pod types.UID, container string) (cpus, nodes string) 
 	return cpus, list(m.state.Memory.Nodes(pod, container))
 }
 
+// NotCreated says that the creation of a container has failed. It may have come too late for the agent: then the
+// container has the CPUs of this creation or of an earlier one, and gets its own when it starts.
+func (m *Manager) NotCreated(pod types.UID, container string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.made[pod], container)
+}
+
 // Starting says that a container is about to start, and records what that releases: the answer of the start may be
 // lost, also together with this run of the agent.
 func (m *Manager) Starting(pod *corev1.Pod, container string) {

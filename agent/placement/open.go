@@ -24,6 +24,7 @@ type Placement interface {
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
 	Created(pod types.UID, container string) (cpus, nodes string)
+	NotCreated(pod types.UID, container string)
 	Starting(pod *corev1.Pod, container string)
 	Started(pod types.UID, container string)
 	devices.Exclusive // for the pod resources API
@@ -75,6 +76,9 @@ func (None) Release(types.UID) {}
 
 // Created returns no restriction.
 func (None) Created(types.UID, string) (cpus, nodes string) { return "", "" }
+
+// NotCreated does nothing.
+func (None) NotCreated(types.UID, string) {}
 
 // Starting does nothing.
 func (None) Starting(*corev1.Pod, string) {}

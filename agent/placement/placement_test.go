@@ -479,6 +479,31 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
+// TestLateCreation checks that a container gets its CPUs when it starts, if the runtime has created it with others too
+// late for the agent and then refused a second creation.
+func TestLateCreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m := w.must()
+		ctx, cancel := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		m.Created("burst", "app")
+		m.NotCreated("burst", "app")
+		w.admit(m, "one", "1")
+		m.Created("burst", "app")
+		m.NotCreated("burst", "app")
+		synctest.Wait()
+		w.run("burst", "app")
+		m.Started("burst", "app")
+		synctest.Wait()
+		if got, want := w.took(), "burst-app 0,2-3"; got != want {
+			t.Errorf("got updates %q, want %q", got, want)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
 // TestRefusesFiles checks that a file that is damaged, or that another policy has written, stops the agent with the
 // kubelet's advice.
 func TestRefusesFiles(t *testing.T) {
