@@ -113,6 +113,9 @@ func (c *Config) Tracing() (endpoint string, perMillion int32) {
 // signal off, are left out.
 func (c *Config) Thresholds() []policy.Threshold { return checked(thresholds(&c.Kubelet)) }
 
+// HardThresholds returns those of evictionHard, which alone reduce Allocatable.
+func (c *Config) HardThresholds() []policy.Threshold { return checked(hardThresholds(&c.Kubelet)) }
+
 // Reserved are the resources that pods must not use.
 type Reserved struct {
 	Kube, System corev1.ResourceList // of cpu, memory, ephemeral-storage, pid

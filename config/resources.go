@@ -19,7 +19,7 @@ import (
 // thresholds parses evictionHard, evictionSoft and the fields that belong to them. The result is sorted by signal, hard
 // ones first.
 func thresholds(c *KubeletConfiguration) ([]policy.Threshold, error) {
-	hard, err := readThresholds("evictionHard", c.EvictionHard)
+	hard, err := hardThresholds(c)
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +43,10 @@ func thresholds(c *KubeletConfiguration) ([]policy.Threshold, error) {
 	}
 	all := append(hard, soft...)
 	return all, addReclaims(all, c.EvictionMinimumReclaim)
+}
+
+func hardThresholds(c *KubeletConfiguration) ([]policy.Threshold, error) {
+	return readThresholds("evictionHard", c.EvictionHard)
 }
 
 func readThresholds(field string, m map[string]string) ([]policy.Threshold, error) {

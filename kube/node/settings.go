@@ -46,8 +46,8 @@ func Settings(c *config.Config) Config {
 		"memory.available": corev1.ResourceMemory,
 		"nodefs.available": corev1.ResourceEphemeralStorage,
 	}
-	for _, t := range c.Thresholds() {
-		if resource, counts := of[t.Signal]; counts && t.Grace == 0 {
+	for _, t := range c.HardThresholds() {
+		if resource, counts := of[t.Signal]; counts {
 			out.HoldBacks = append(out.HoldBacks, HoldBack{resource, t.Value.Quantity, t.Value.Percentage})
 		}
 	}

@@ -88,3 +88,19 @@ func TestTooMuchReserved(t *testing.T) {
 		t.Errorf("too much: got %v, want %s", err, want)
 	}
 }
+
+// TestHoldBacks checks that evictionHard alone reduces Allocatable, not a soft threshold without a grace period.
+func TestHoldBacks(t *testing.T) {
+	c, err := config.Load([]string{
+		"--hostname-override=n", "--eviction-hard=memory.available<1Gi,pid.available<5%",
+		"--eviction-soft=memory.available<3Gi,nodefs.available<10%",
+		"--eviction-soft-grace-period=memory.available=0s,nodefs.available=0s",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Settings(c).HoldBacks
+	if len(got) != 1 || got[0].Resource != corev1.ResourceMemory || got[0].Quantity.String() != "1Gi" {
+		t.Errorf("got %v, want 1Gi of memory", got)
+	}
+}
