@@ -276,7 +276,7 @@ func TestConfigValue(t *testing.T) {
 		"--kube-reserved=cpu=100m,memory=1Gi", "--kube-reserved=pid=10",
 		"--eviction-hard=memory.available<1Gi,nodefs.available<10%,imagefs.available<0%",
 		"--register-with-taints=a=b:NoSchedule,c:NoExecute",
-		"--node-labels=x=y,bare", "--node-labels=node.kubernetes.io/z=1", "--node-ip=10.0.0.5, fd00::5",
+		"--node-labels=x=y,bare,a.k8s.io=b", "--node-labels=node.kubernetes.io/z=1", "--node-ip=10.0.0.5, fd00::5",
 		"--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi", "--reserved-memory=2:memory=3Gi",
 		"--manifest-url-header=A:1,A:2", "--vmodule=", "--log-format=json", "-v4", "--manifests=/m",
 		"--fail-swap-on=false", "--seccomp-default", "--cloud-provider=external")
@@ -292,7 +292,9 @@ func TestConfigValue(t *testing.T) {
 		{Key: "a", Value: "b", Effect: "NoSchedule"},
 		{Key: "c", Effect: "NoExecute"},
 	})
-	same("labels", c.Node.Labels, map[string]string{"x": "y", "bare": "", "node.kubernetes.io/z": "1"})
+	same("labels", c.Node.Labels, map[string]string{
+		"x": "y", "bare": "", "a.k8s.io": "b", "node.kubernetes.io/z": "1",
+	})
 	same("cloud", c.Node.ExternalCloud, true)
 	same("name", c.Node.Name, "node-1")
 	same("reserved names", len(c.Reserved().Kube), 3)

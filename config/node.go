@@ -94,7 +94,7 @@ func checkLabels(labels map[string]string) error {
 
 // mayLabelItself reports whether a node may set this label on itself (NodeRestriction refuses all others).
 func mayLabelItself(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
+	domain, _, qualified := strings.Cut(key, "/")
 	within := func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
-	return !within("kubernetes.io") && !within("k8s.io") || apis.IsKubeletLabel(key)
+	return !qualified || !within("kubernetes.io") && !within("k8s.io") || apis.IsKubeletLabel(key)
 }
