@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,7 +43,9 @@ func setDefaults(c *KubeletConfiguration) {
 	if *c.PodPidsLimit < 0 {
 		*c.PodPidsLimit = -1
 	}
-	setEvictionDefaults(c)
+	if c.EvictionHard == nil {
+		c.EvictionHard = maps.Clone(defaultEvictionHard)
+	}
 }
 
 // defaults returns the configuration of the kubelet's defaults.
@@ -67,17 +70,5 @@ func (k *knob) setDefault(c *KubeletConfiguration) {
 	}
 	if err := set(field, k.field, value); err != nil {
 		panic("config: wrong default: " + err.Error())
-	}
-}
-
-func setEvictionDefaults(c *KubeletConfiguration) {
-	fill := *c.MergeDefaultEvictionSettings
-	if c.EvictionHard == nil {
-		c.EvictionHard, fill = map[string]string{}, true
-	}
-	for signal, threshold := range defaultEvictionHard {
-		if _, set := c.EvictionHard[signal]; fill && !set {
-			c.EvictionHard[signal] = threshold
-		}
 	}
 }

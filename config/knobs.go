@@ -203,7 +203,7 @@ var knobs = slices.Concat([]knob{
 	{"evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", kInt32, acts, gHidden,
 		"longest grace period of a pod at a soft threshold, in seconds; negative: the pod's own", ""},
 	{"mergeDefaultEvictionSettings", "", nil, acts, gHidden,
-		"thresholds that evictionHard does not name have their defaults", "false"},
+		"in the file of --config: thresholds that evictionHard does not name have their defaults", "false"},
 	{"localStorageCapacityIsolation", "local-storage-capacity-isolation", kBool, acts, gHidden,
 		"ephemeral-storage is a resource of the node", "true"},
 	{"cpuCFSQuota", "cpu-cfs-quota", kBool, acts, gResources, "enforce CPU limits", "true"},

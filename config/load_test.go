@@ -315,23 +315,35 @@ func TestConfigValue(t *testing.T) {
 }
 
 // TestDropInThresholds checks that a drop-in file with one threshold leaves the defaults of the other signals, unless
-// the main file has thresholds.
+// the main file has thresholds. The main file alone says whether its thresholds are merged with the defaults.
 func TestDropInThresholds(t *testing.T) {
-	const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
-	for main, want := range map[string]int{
-		"":                                       len(defaultEvictionHard),
-		"evictionHard: {nodefs.available: 5%}\n": 2,
+	const one, merge = "evictionHard: {nodefs.available: 5%}\n", "mergeDefaultEvictionSettings: true\n"
+	for _, c := range []struct {
+		main, dropIn string
+		want         int
+	}{
+		{"", "", len(defaultEvictionHard)},
+		{one, "", 2},
+		{one + merge, "", len(defaultEvictionHard)},
+		{one + merge, "mergeDefaultEvictionSettings: false\n", len(defaultEvictionHard)},
+		{one, merge, 2},
+		{"evictionHard: {}\n", "", 1},
 	} {
-		dir := t.TempDir()
-		dropIn := filepath.Join(dir, "10-a.conf")
-		if err := os.WriteFile(dropIn, []byte(head+"evictionHard: {memory.available: 2Gi}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got := mustLoad(t, main, "--config-dir", dir).Kubelet.EvictionHard
-		if len(got) != want || got["memory.available"] != "2Gi" {
-			t.Errorf("%q: got %v, want %d thresholds with 2Gi of memory", main, got, want)
+		got := mustLoad(t, c.main, "--config-dir", dropInDir(t, "evictionHard: {memory.available: 2Gi}\n"+c.dropIn))
+		if hard := got.Kubelet.EvictionHard; len(hard) != c.want || hard["memory.available"] != "2Gi" {
+			t.Errorf("%q and %q: got %v, want %d thresholds with 2Gi of memory", c.main, c.dropIn, hard, c.want)
 		}
 	}
+}
+
+// dropInDir returns a directory with one drop-in file.
+func dropInDir(t *testing.T, body string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "10-a.conf"), []byte(head+body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // TestShownFlags checks that /flagz shows all flags: what was given, the defaults, and no secrets.

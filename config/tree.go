@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/internal/strict"
 )
@@ -43,24 +45,32 @@ func readTrees(file, dir string) (map[string]any, error) {
 		case err != nil:
 			return nil, err
 		}
-		if i == 0 && f == file && len(files) > 1 && !isSet(tree, evictionHard) {
-			tree[evictionHard] = defaultThresholds()
+		if i == 0 && f == file {
+			if err := fillThresholds(tree); err != nil {
+				return nil, prefixEach(f, err)
+			}
 		}
 		mergePatch(merged, tree)
 	}
 	return merged, nil
 }
 
-const evictionHard = "evictionHard"
-
-// defaultThresholds returns the default of evictionHard. As in the kubelet it is that of the main file: a drop-in file
-// that names some signals replaces their thresholds and leaves those of all others.
-func defaultThresholds() map[string]any {
+// fillThresholds adds the defaults to evictionHard if it is not set, or if mergeDefaultEvictionSettings is. As in the
+// kubelet they are those of the main file, which alone says whether they are merged: a drop-in file that names some
+// signals replaces their thresholds and leaves those of all others.
+func fillThresholds(tree map[string]any) error {
+	c, err := decode(tree)
+	if err != nil || c.EvictionHard != nil && !ptr.Deref(c.MergeDefaultEvictionSettings, false) {
+		return err
+	}
 	all := map[string]any{}
 	for signal, threshold := range defaultEvictionHard {
 		all[signal] = threshold
 	}
-	return all
+	hard, _ := tree["evictionHard"].(map[string]any)
+	maps.Copy(all, hard)
+	tree["evictionHard"] = all
+	return nil
 }
 
 func dropInFiles(dir string) ([]string, error) {

@@ -153,7 +153,7 @@ var convertedFields = map[string]string{
 func uses(function string) bool {
 	name, own := strings.CutPrefix(function, module+"config.")
 	for _, prefix := range []string{"set", "check", "shutdownPeriod", "logRouting", "validate"} {
-		if own && strings.HasPrefix(name, prefix) && name != "setEvictionDefaults" {
+		if own && strings.HasPrefix(name, prefix) {
 			return false
 		}
 	}
