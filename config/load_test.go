@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -344,6 +345,21 @@ func dropInDir(t *testing.T, body string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestLinkedDropIns checks that --config-dir may be a symbolic link, and that a file is refused.
+func TestLinkedDropIns(t *testing.T) {
+	dir := dropInDir(t, "maxPods: 7\n")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustLoad(t, "", "--config-dir", link).Kubelet.MaxPods; got != 7 {
+		t.Errorf("got maxPods %d, want 7", got)
+	}
+	if _, err := load(t, "", "--config-dir", filepath.Join(dir, "10-a.conf")); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("with a file: got %v, want %v", err, unix.ENOTDIR)
+	}
 }
 
 // TestShownFlags checks that /flagz shows all flags: what was given, the defaults, and no secrets.

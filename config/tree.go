@@ -73,12 +73,10 @@ func fillThresholds(tree map[string]any) error {
 	return nil
 }
 
+// dropInFiles returns the *.conf files below dir, which may be a symbolic link.
 func dropInFiles(dir string) ([]string, error) {
 	var files []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && path == dir && !d.IsDir() {
-			return fmt.Errorf("%s is not a directory", dir)
-		}
+	err := filepath.WalkDir(dir+"/", func(path string, d fs.DirEntry, err error) error { // the slash follows a link
 		if err == nil && !d.IsDir() && filepath.Ext(path) == ".conf" {
 			files = append(files, path)
 		}
