@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,16 @@ import (
 // listing is a runtime that lists its pods, or does not.
 type listing struct {
 	Runtime
-	err   error
-	lists int
+	away  atomic.Bool
+	lists atomic.Int32
 }
 
 func (l *listing) Relist(context.Context) ([]cri.PodSummary, error) {
-	l.lists++
-	return nil, l.err
+	l.lists.Add(1)
+	if l.away.Load() {
+		return nil, errors.New("away")
+	}
+	return nil, nil
 }
 
 func (l *listing) Watch(ctx context.Context, _ func(types.UID, cri.Instance), _ func()) error {
@@ -41,10 +45,10 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	runtime := &listing{}
 	r := newRelister(runtime, uncounted{}, slog.New(slog.NewTextHandler(&log, nil)))
-	for _, err := range []error{nil, errors.New("away"), errors.New("away"), nil, nil, errors.New("away again")} {
-		runtime.err = err
-		if _, ok := r.list(t.Context()); ok != (err == nil) {
-			t.Errorf("runtime answers %v: got ok %v", err, ok)
+	for _, away := range []bool{false, true, true, false, false, true} {
+		runtime.away.Store(away)
+		if _, ok := r.list(t.Context()); ok == away {
+			t.Errorf("runtime is away %v: got ok %v", away, ok)
 		}
 	}
 	if got := strings.Count(log.String(), "level=WARN"); got != 2 {
@@ -61,18 +65,18 @@ func TestFailedListIsRepeated(t *testing.T) {
 		runtime := &listing{}
 		r := newRelister(runtime, uncounted{}, discard())
 		ctx, cancel := context.WithCancel(t.Context())
-		listed := 0
-		go r.run(ctx, nil, func([]cri.PodSummary) { listed++ })
+		var listed atomic.Int32
+		go r.run(ctx, nil, func([]cri.PodSummary) { listed.Add(1) })
 		sleep := func(d time.Duration) { time.Sleep(d); synctest.Wait() } // the relister lists at the same moment
 		sleep(2 * relistEvery)
-		runtime.err = errors.New("away")
-		before := runtime.lists
+		runtime.away.Store(true)
+		before := runtime.lists.Load()
 		sleep(2 * relistEvery)
-		runtime.err = nil
-		failed, succeeded := runtime.lists-before, listed
+		runtime.away.Store(false)
+		failed, succeeded := runtime.lists.Load()-before, listed.Load()
 		sleep(2 * relistWithoutEvents)
-		if listed != succeeded+1 || failed < 30 {
-			t.Errorf("got %d lists while they fail and %d after them, want at least 30 and 1", failed, listed-succeeded)
+		if got := listed.Load() - succeeded; got != 1 || failed < 30 {
+			t.Errorf("got %d lists while they fail and %d after them, want at least 30 and 1", failed, got)
 		}
 		cancel()
 		synctest.Wait()

@@ -18,14 +18,14 @@ import (
 type brokenCgroups struct {
 	podcgroups.None
 	broken atomic.Bool
-	has    podstate.Demand
+	has    atomic.Pointer[podstate.Demand]
 }
 
 func (c *brokenCgroups) SetDemand(d podstate.Demand) error {
 	if c.broken.Load() {
 		return errors.New("systemd does not answer")
 	}
-	c.has = d
+	c.has.Store(&d)
 	return nil
 }
 
@@ -44,11 +44,11 @@ func TestSharesAreSetAgain(t *testing.T) {
 		synctest.Wait()
 		c.broken.Store(false)
 		for _, when := range []string{"after a failure", "after a change by another program"} {
-			c.has = podstate.Demand{}
+			c.has.Store(&podstate.Demand{})
 			time.Sleep(sharesInterval)
 			synctest.Wait()
-			if c.has != want {
-				t.Errorf("%s: got %+v, want %+v", when, c.has, want)
+			if got := *c.has.Load(); got != want {
+				t.Errorf("%s: got %+v, want %+v", when, got, want)
 			}
 		}
 	})

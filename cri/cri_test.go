@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -483,15 +484,15 @@ func TestImageServiceOfItsOwn(t *testing.T) {
 		defer c.Close()
 		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
 		pods.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Holds: true} })
-		answered := false
+		var answered atomic.Bool
 		time.AfterFunc(2*time.Second, func() {
 			_, err := c.ListImages(t.Context())
-			answered = err == nil
+			answered.Store(err == nil)
 		})
 		_, err = c.ExecSync(t.Context(), app, nil, time.Second)
-		if !answered || !cri.IsUnavailable(err) {
+		if !answered.Load() || !cri.IsUnavailable(err) {
 			t.Errorf("silent runtime beside an image service that answers (%t): got %v, want the runtime to be unavailable",
-				answered, err)
+				answered.Load(), err)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,12 +135,12 @@ func TestMachineChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree, events := &tree{}, []string(nil)
 		e := tree.enforcer(slog.New(slog.NewTextHandler(t.Output(), nil)), &events, "pods")
-		all := list("4", "10000")
-		e.cfg.Capacity = func() corev1.ResourceList { return all }
-		time.AfterFunc(10*time.Minute, func() {
-			all = list("4", "20000")
-			all["hugepages-2Mi"] = resource.MustParse("4Mi")
-		})
+		before, after := list("4", "10000"), list("4", "20000")
+		after["hugepages-2Mi"] = resource.MustParse("4Mi")
+		var all atomic.Pointer[corev1.ResourceList]
+		all.Store(&before)
+		e.cfg.Capacity = func() corev1.ResourceList { return *all.Load() }
+		time.AfterFunc(10*time.Minute, func() { all.Store(&after) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		e.Run(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // cluster has the service account builder, and gives out tokens.
 type cluster struct {
 	account *corev1.ServiceAccount
-	tokens  int
+	tokens  atomic.Int32
 	expires time.Duration
 }
 
@@ -32,8 +33,7 @@ func (c *cluster) serve(o *Options) {
 		return c.account, nil
 	}
 	o.Token = func(_ context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
-		c.tokens++
-		return fmt.Sprintf("token-%s-%s-%d", audience, pod.UID, c.tokens), time.Now().Add(c.expires), nil
+		return fmt.Sprintf("token-%s-%s-%d", audience, pod.UID, c.tokens.Add(1)), time.Now().Add(c.expires), nil
 	}
 }
 
