@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,6 @@ import (
 
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/atomicfile"
-	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
@@ -122,15 +122,20 @@ func (s *Serving) Run(ctx context.Context) {
 	case s.cfg.Bootstrap:
 		s.rotate(ctx)
 	case s.cfg.CertFile != "":
-		var none [sha256.Size]byte // what NewServing has read may have changed since
-		follow(ctx, []string{s.cfg.CertFile, s.cfg.KeyFile}, none, s.log, func() {
-			if err := s.loadFiles(); err != nil {
-				s.log.Warn("cannot use the changed serving certificate, keeping the old one", "err", err)
-			}
-		})
+		s.followFiles(ctx, s.cfg.CertFile, s.cfg.KeyFile, func() { s.reload(s.cfg.CertFile, s.cfg.KeyFile) })
 	default:
-		s.resign(ctx)
+		crt, key := s.ownFiles()
+		changed := latest.NewSignal()
+		var following sync.WaitGroup
+		following.Go(func() { s.followFiles(ctx, crt, key, changed.Set) })
+		s.resign(ctx, changed)
+		following.Wait()
 	}
+}
+
+func (s *Serving) followFiles(ctx context.Context, crt, key string, changed func()) {
+	var none [sha256.Size]byte // what NewServing has read may have changed since
+	follow(ctx, []string{crt, key}, none, s.log, changed)
 }
 
 func (s *Serving) loadFiles() error {
@@ -140,6 +145,17 @@ func (s *Serving) loadFiles() error {
 	}
 	s.takeFile(pair, s.cfg.CertFile)
 	return nil
+}
+
+// reload takes the pair in files that have changed. While they are no pair, the old one stays: somebody may be about to
+// write the other file.
+func (s *Serving) reload(crt, key string) {
+	pair, err := loadPair(crt, key)
+	if err != nil {
+		s.log.Warn("cannot use the changed serving certificate, keeping the old one", "key", key, "err", err)
+		return
+	}
+	s.takeFile(pair, crt)
 }
 
 // takeFile is take for a certificate that the user has made.
@@ -262,10 +278,15 @@ func sorted(all []corev1.NodeAddress) (names []string, ips []net.IP) {
 // selfValidity is how long a certificate that the node signs itself is valid, as in the kubelet.
 const selfValidity = 365 * 24 * time.Hour
 
+// ownFiles returns the files of the certificate that the node signs itself unless an administrator puts one there.
+func (s *Serving) ownFiles() (crt, key string) {
+	return filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
+}
+
 // signSelf loads kubelet.crt and kubelet.key of cert-dir, or creates them if they are missing or expire soon. It never
 // replaces those of an administrator: as in the kubelet they are used until the administrator replaces them.
 func (s *Serving) signSelf(now time.Time) error {
-	crt, key := filepath.Join(s.cfg.Dir, "kubelet.crt"), filepath.Join(s.cfg.Dir, "kubelet.key")
+	crt, key := s.ownFiles()
 	pair, err := loadPair(crt, key)
 	foreign := s.foreign(crt)
 	if err == nil && (foreign || now.Before(renewAt(pair.Leaf))) {
@@ -324,10 +345,19 @@ func (s *Serving) foreign(crt string) bool {
 	return err != nil
 }
 
-// resign signs a new certificate before the old one expires.
-func (s *Serving) resign(ctx context.Context) {
+// resign signs a new certificate before the old one expires. It loads the files when they have changed, and signs
+// nothing then.
+func (s *Serving) resign(ctx context.Context, changed latest.Signal) {
 	failed := 0
-	for backoff.Sleep(ctx, max(time.Second, untilRenewal(s.due, s.now()))) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			s.reload(s.ownFiles())
+			continue
+		case <-time.After(max(time.Second, untilRenewal(s.due, s.now()))):
+		}
 		if s.now().Before(s.due) {
 			continue
 		}

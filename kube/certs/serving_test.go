@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/waittest"
 )
@@ -95,6 +96,33 @@ func TestForeignCertificate(t *testing.T) {
 	}
 }
 
+// TestOwnFilesAreReplaced checks that a pair which an administrator puts into cert-dir is served without a restart, and
+// that a key which comes before its certificate is left alone.
+func TestOwnFilesAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
+	s, err := NewServing(ServingConfig{Dir: dir, Node: "one", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, s)
+	newCrt, newKey, err := selfSigned("two", time.Now())
+	if err := errors.Join(err, os.WriteFile(key, newKey, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * settle)
+	if now, err := os.ReadFile(key); err != nil || !bytes.Equal(now, newKey) {
+		t.Fatalf("a key without its certificate: got %q, %v, want it kept", now, err)
+	}
+	if err := os.WriteFile(crt, newCrt, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the administrator's certificate", func() bool {
+		pair, err := s.GetCertificate(nil)
+		return err == nil && pair.Leaf.VerifyHostname("two") == nil
+	})
+}
+
 // TestResignTriesAgain checks that a certificate which cannot be written is tried again when the log says so.
 func TestResignTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +143,7 @@ func TestResignTriesAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.Run(ctx)
+		go s.resign(ctx, latest.NewSignal())
 		retryIn := <-logged
 		time.Sleep(retryIn - 1)
 		synctest.Wait()
