@@ -24,9 +24,10 @@ func (p Proc) path(parts ...string) string {
 	return filepath.Join(append([]string{string(p)}, parts...)...)
 }
 
-// Memory returns the available memory: all but the huge pages, the memory of processes, and the page cache without its
-// inactive files. It does not count the kernel's own memory, such as its cache of directory entries, as used. This is
-// how the kubelet counts, with cgroup v1 and v2: the usage of the root cgroup without its inactive files.
+// Memory returns the level of the memory that is not set aside as huge pages. Used are the memory of processes and the
+// page cache without its inactive files, but not the kernel's own memory, such as its cache of directory entries. The
+// kubelet counts the same as used, with cgroup v1 and v2, but huge pages as available: with many of them the memory
+// never falls below a threshold.
 func (p Proc) Memory() (Level, error) {
 	text, err := os.ReadFile(p.path("meminfo"))
 	if err != nil {
@@ -54,7 +55,8 @@ func (p Proc) Memory() (Level, error) {
 		return Level{}, fmt.Errorf("read %s: %w", p.path("meminfo"), err)
 	}
 	used := processes + max(0, buffers+cached+swapCached-inactive)
-	return Level{Available: min(total, max(0, total-hugePages-used)), Capacity: total}, nil
+	capacity := max(0, total-hugePages)
+	return Level{Available: min(capacity, max(0, capacity-used)), Capacity: capacity}, nil
 }
 
 // Processes returns how many processes and threads can still be created.

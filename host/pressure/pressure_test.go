@@ -33,8 +33,8 @@ func TestLevels(t *testing.T) {
 			"SReclaimable: 250 kB\nHugePages_Total: 50\nHugetlb: 100 kB\n",
 		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n", "sys/kernel/threads-max": "1000\n",
 	})
-	if l, err := p.Memory(); err != nil || l != (Level{Available: 430 << 10, Capacity: 1000 << 10}) {
-		t.Errorf("memory: got %+v, %v, want 430 of 1000 KiB", l, err)
+	if l, err := p.Memory(); err != nil || l != (Level{Available: 430 << 10, Capacity: 900 << 10}) {
+		t.Errorf("memory: got %+v, %v, want 430 of 900 KiB", l, err)
 	}
 	if l, err := p.Processes(); err != nil || l != (Level{Available: 920, Capacity: 1000}) {
 		t.Errorf("processes: got %+v, %v, want %+v", l, err, (Level{Available: 920, Capacity: 1000}))
@@ -60,6 +60,16 @@ func TestLevels(t *testing.T) {
 		if _, err := broken.Processes(); err == nil {
 			t.Errorf("%s: Processes: got no error, want one", name)
 		}
+	}
+}
+
+// TestHugePages checks that an idle node is far above a threshold of 15 %, although more than 85 % of its memory are
+// huge pages.
+func TestHugePages(t *testing.T) {
+	l, err := proc(t, map[string]string{"meminfo": "MemTotal: 64000 kB\nBuffers: 0 kB\nCached: 1000 kB\n" +
+		"Inactive(file): 500 kB\nAnonPages: 500 kB\nHugetlb: 56000 kB\n"}).Memory()
+	if want := (Level{Available: 7000 << 10, Capacity: 8000 << 10}); err != nil || l != want {
+		t.Errorf("got %+v, %v, want %+v", l, err, want)
 	}
 }
 
