@@ -22,7 +22,7 @@ const (
 	RetryInterval = time.Second
 	// imagesInterval is the time between two lists of the images if nothing is known to have changed.
 	imagesInterval = 5 * time.Minute
-	// warnInterval is the time between two lines of the log about a runtime that does not answer.
+	// warnInterval is the time between two lines of the log about a runtime that does not answer, or not well.
 	warnInterval = time.Minute
 	// settleTime is how long a runtime may say that it is not ready after a new connection, if it was ready before.
 	settleTime = 5 * time.Second
@@ -150,13 +150,15 @@ func (m *Monitor) pollImages(ctx context.Context) {
 	}
 }
 
-// keepPodCIDR passes the pod CIDR to each run of the runtime, and again when it changes.
+// keepPodCIDR passes the pod CIDR to each run of the runtime, and again when it changes. After an error it tries again
+// when the runtime has answered the next call of Status.
 func (m *Monitor) keepPodCIDR(ctx context.Context) {
 	type update struct {
 		cidr       string
 		connection uint64
 	}
 	var sent update
+	var warned time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -167,18 +169,17 @@ func (m *Monitor) keepPodCIDR(ctx context.Context) {
 		if cidr == nil || *cidr == "" || connection == 0 {
 			continue
 		}
-		if next := (update{*cidr, connection}); next != sent && m.updatePodCIDR(ctx, next.cidr) {
-			sent = next
+		next := update{*cidr, connection}
+		if next == sent {
+			continue
+		}
+		err := m.cfg.Client.UpdateRuntimeConfig(ctx, next.cidr)
+		if err == nil || cri.IsUnimplemented(err) {
+			sent, warned = next, time.Time{}
+		} else if time.Since(warned) >= warnInterval {
+			warned = time.Now()
+			m.cfg.Log.Warn("cannot pass the pod CIDR to the container runtime, trying again until it accepts it",
+				"podCIDR", next.cidr, "err", err)
 		}
 	}
-}
-
-// updatePodCIDR reports whether the runtime has answered. A runtime that cannot use the CIDR is not asked again.
-func (m *Monitor) updatePodCIDR(ctx context.Context, cidr string) bool {
-	err := m.cfg.Client.UpdateRuntimeConfig(ctx, cidr)
-	if err == nil || cri.IsUnimplemented(err) {
-		return true
-	}
-	m.cfg.Log.Warn("cannot pass the pod CIDR to the container runtime", "podCIDR", cidr, "err", err)
-	return !cri.IsUnavailable(err)
 }

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -78,6 +79,35 @@ func TestRuntimeComesBack(t *testing.T) {
 		time.Sleep(2 * statusInterval)
 		check("after a restart between two status calls", "containerd", 4)
 	})
+}
+
+// TestPodCIDRIsRetried checks that the runtime gets the pod CIDR after an error that does not last, without a new
+// connection: containerd may not be able to write its network configuration for a moment. The log says it once.
+func TestPodCIDRIsRetried(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unknown, codes.DeadlineExceeded} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			var updates atomic.Int32
+			m, rt := run(t, hooks{log: &log, done: func(verb string, _ time.Duration, err error) {
+				if verb == "UpdateRuntimeConfig" && err == nil {
+					updates.Add(1)
+				}
+			}})
+			full := rt.Inject(&fake.Fault{Verb: "UpdateRuntimeConfig", Err: status.Error(code, "disk full")})
+			m.SetPodCIDR("10.1.0.0/24")
+			rt.Start()
+			time.Sleep(3 * statusInterval)
+			rt.Release(full)
+			time.Sleep(3 * statusInterval)
+			synctest.Wait()
+			if got := updates.Load(); got != 1 {
+				t.Errorf("%s: calls that succeeded: got %d, want 1", code, got)
+			}
+			if got := strings.Count(log.String(), "disk full"); got != 1 {
+				t.Errorf("%s: got %d lines, want one:\n%s", code, got, &log)
+			}
+		})
+	}
 }
 
 // TestAwayRuntimeIsRepeated checks that the log repeats each minute that the runtime does not answer.
@@ -318,11 +348,12 @@ func TestOtherConditions(t *testing.T) {
 	})
 }
 
-// hooks are called by the monitor that run starts. Each may be nil.
+// hooks are called by the monitor that run starts, and log receives its log. Each may be nil.
 type hooks struct {
 	done     func(verb string, took time.Duration, err error)
 	ready    func()
 	reported func(ready bool)
+	log      io.Writer
 }
 
 // run starts a monitor of a runtime that does not run yet.
@@ -331,6 +362,9 @@ func run(t *testing.T, h hooks) (*Monitor, *fake.Runtime) {
 	client, err := cri.Dial("unix:///run/fake.sock", cri.Options{Log: discard, Connect: rt.Connect, Done: h.done})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if h.log == nil {
+		h.log = t.Output()
 	}
 	m := New(Config{
 		Client: client,
@@ -350,7 +384,7 @@ func run(t *testing.T, h hooks) (*Monitor, *fake.Runtime) {
 			}
 		},
 		Images: func([]*runtimeapi.Image, time.Time) {},
-		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log:    slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
