@@ -22,6 +22,8 @@ const (
 	RetryInterval = time.Second
 	// imagesInterval is the time between two lists of the images if nothing is known to have changed.
 	imagesInterval = 5 * time.Minute
+	// imagesRetry is the time before the next list after one that failed.
+	imagesRetry = 10 * time.Second
 	// warnInterval is the time between two lines of the log about a runtime that does not answer, or not well.
 	warnInterval = time.Minute
 	// settleTime is how long a runtime may say that it is not ready after a new connection, if it was ready before.
@@ -143,10 +145,12 @@ func (m *Monitor) pollImages(ctx context.Context) {
 		case <-m.syncImages:
 		}
 		requested := time.Now()
-		if all, err := m.cfg.Client.ListImages(ctx); err == nil { // a runtime that does not answer is logged by pollStatus
+		wait := imagesRetry // a runtime that does not answer is logged by pollStatus
+		if all, err := m.cfg.Client.ListImages(ctx); err == nil {
 			m.cfg.Images(all, requested)
+			wait = imagesInterval
 		}
-		timer.Reset(imagesInterval)
+		timer.Reset(wait)
 	}
 }
 

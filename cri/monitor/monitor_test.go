@@ -110,6 +110,32 @@ func TestPodCIDRIsRetried(t *testing.T) {
 	}
 }
 
+// TestFailedListOfImages checks that a list of the images that failed is repeated soon: it may be the one that was
+// requested because an image has been pulled.
+func TestFailedListOfImages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lists atomic.Int32
+		m, rt := run(t, hooks{done: func(verb string, _ time.Duration, err error) {
+			if verb == "ListImages" && err == nil {
+				lists.Add(1)
+			}
+		}})
+		rt.Start()
+		<-m.Usable()
+		time.Sleep(statusInterval)
+		before := lists.Load()
+		busy := rt.Inject(&fake.Fault{Verb: "ListImages", Err: status.Error(codes.Unknown, "busy")})
+		m.ImagesChanged()
+		time.Sleep(time.Second)
+		rt.Release(busy)
+		time.Sleep(imagesRetry)
+		synctest.Wait()
+		if got := lists.Load() - before; got != 1 {
+			t.Errorf("lists that succeeded after the failed one: got %d, want 1", got)
+		}
+	})
+}
+
 // TestAwayRuntimeIsRepeated checks that the log repeats each minute that the runtime does not answer.
 func TestAwayRuntimeIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
