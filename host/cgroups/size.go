@@ -114,14 +114,15 @@ func leastShares(w uint64) uint64 {
 }
 
 // asIn replaces the values of r that differ from want only by rounding with those of want: the kernel rounds memory to
-// whole pages, and systemd rounds a CPU quota to hundredths of a CPU.
+// whole pages, and a CPU quota is rounded up to hundredths of a CPU for systemd.
 func (r Resources) asIn(want Resources, systemd bool) Resources {
 	if page := int64(os.Getpagesize()); want.Memory > 0 && want.Memory/page == r.Memory/page {
 		r.Memory = want.Memory
 	}
 	if systemd && r.CPUQuota > 0 && r.CPUPeriod > 0 && want.CPUQuota > 0 && want.CPUPeriod > 0 {
-		has, wanted := float64(r.CPUQuota)/float64(r.CPUPeriod), float64(want.CPUQuota)/float64(want.CPUPeriod)
-		if diff := has - wanted; diff > -0.01 && diff < 0.011 {
+		// In millionths of a CPU.
+		has, wanted := r.CPUQuota*1e6/int64(r.CPUPeriod), want.CPUQuota*1e6/int64(want.CPUPeriod)
+		if has >= wanted && has < wanted+1e4 {
 			r.CPUQuota, r.CPUPeriod = want.CPUQuota, want.CPUPeriod
 		}
 	}

@@ -40,6 +40,19 @@ func checkPodSize(t *testing.T, tree *Tree, pod Pod, want Resources) {
 	}
 }
 
+// TestRoundedQuota checks that no quota but 104m and what it is rounded up to for systemd counts as a quota of 104m.
+func TestRoundedQuota(t *testing.T) {
+	want := Resources{CPUQuota: 10400, CPUPeriod: 100000}
+	for quota, same := range map[int64]bool{
+		9500: false, 10000: false, 10399: false, 10400: true, 11000: true, 11400: false,
+	} {
+		has := Resources{CPUQuota: quota, CPUPeriod: 100000}
+		if got := has.asIn(want, true); (got.CPUQuota == want.CPUQuota) != same {
+			t.Errorf("quota of %d: got %d, want that of %d: %v", quota, got.CPUQuota, want.CPUQuota, same)
+		}
+	}
+}
+
 // TestSharesOf checks that the shares of each weight are converted back to the same weight.
 func TestSharesOf(t *testing.T) {
 	for w := uint64(1); w <= 10000; w++ {
