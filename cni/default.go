@@ -11,6 +11,9 @@ import (
 // hostLocal is the plugin that manages the addresses of the generated network.
 const hostLocal = "host-local"
 
+// addressesDir is the directory of host-local for the addresses of the generated network, below <root-dir>/cni.
+const addressesDir = "addresses"
+
 // ownName is the name of the generated network, and of the network in the configuration for the runtime.
 const ownName = "nodelet"
 
@@ -40,7 +43,7 @@ func defaultConfig(dir, bridge string, ranges []netip.Prefix) ([]byte, error) {
 			"type": "bridge", "bridge": bridge, "isGateway": true, "forceAddress": true, "hairpinMode": true,
 			"ipam": map[string]any{
 				"type":    hostLocal,
-				"dataDir": filepath.Join(dir, "addresses"),
+				"dataDir": filepath.Join(dir, addressesDir),
 				"ranges":  sets,
 				"routes":  routes,
 			},

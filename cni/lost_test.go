@@ -66,7 +66,7 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 // addressOf finds the reservation of a sandbox among those of host-local.
 func addressOf(t *testing.T, d *Driver, id string) (address string, reserved bool) {
 	t.Helper()
-	dir := filepath.Join(filepath.Dir(d.store.dir), "addresses", ownName)
+	dir := filepath.Join(d.store.addresses(), ownName)
 	err := eachAddress(dir, func(_ string, addr netip.Addr, sandbox string) error {
 		if sandbox == id {
 			address, reserved = addr.String(), true

@@ -57,8 +57,10 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 	ids, err := d.store.list()
 	errs := []error{err}
 	networks, inUse := map[string]*Network{}, map[netip.Addr]bool{}
-	if alive.Own != nil {
-		networks[alive.Own.Name] = alive.Own
+	for _, n := range []*Network{alive.Own, alive.Foreign} {
+		if n != nil {
+			networks[n.Name] = n
+		}
 	}
 	records, leaked := map[string]*Record{}, map[string]bool{}
 	for _, id := range ids {
@@ -84,17 +86,10 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		r.Sandboxes = append(r.Sandboxes, id)
 		errs = append(errs, removeNamespace(rec))
 	}
-	free := func(n *Network, foreign bool) {
-		freed, err := d.freeAddresses(n, live, inUse, foreign)
+	for _, n := range networks {
+		freed, err := d.freeAddresses(n, live, inUse)
 		r.Addresses = append(r.Addresses, freed...)
 		errs = append(errs, err)
-	}
-	if alive.Foreign != nil {
-		delete(networks, alive.Foreign.Name)
-		free(alive.Foreign, true)
-	}
-	for _, n := range networks {
-		free(n, false)
 	}
 	if alive.Own != nil {
 		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, live, alive.Before))
@@ -166,15 +161,14 @@ func removeNamespace(rec *Record) error {
 }
 
 // isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. Other programs may attach
-// containers to the runtime's network too: nerdctl calls them NAMESPACE-ID.
+// containers to the same network too: nerdctl calls them NAMESPACE-ID.
 func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
 
-// freeAddresses frees the addresses of a network that belong to no sandbox; of a foreign network only those that have
-// been reserved for long, and not those of other programs. This package writes a record before it reserves an address,
-// so no age is needed for its own. An address on a record is in use even if its file is damaged and names no sandbox.
-func (d *Driver) freeAddresses(
-	n *Network, live map[string]bool, inUse map[netip.Addr]bool, foreign bool,
-) ([]string, error) {
+// freeAddresses frees the addresses of a network that belong to no sandbox; in a directory that other programs use too
+// only those that have been reserved for long, and not those of other programs. This package writes a record before it
+// reserves an address, so no age is needed in its own directory. An address on a record is in use even if its file is
+// damaged and names no sandbox.
+func (d *Driver) freeAddresses(n *Network, live map[string]bool, inUse map[netip.Addr]bool) ([]string, error) {
 	var freed []string
 	var errs []error
 	for _, p := range n.Plugins {
@@ -182,11 +176,12 @@ func (d *Driver) freeAddresses(
 		if dir == "" {
 			continue
 		}
+		shared := filepath.Dir(dir) != d.store.addresses()
 		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
-			if live[id] || inUse[addr] || foreign && id != "" && !isSandboxID(id) {
+			if live[id] || inUse[addr] || shared && id != "" && !isSandboxID(id) {
 				return nil
 			}
-			if fi, err := os.Lstat(file); err != nil || foreign && !d.longReserved(file, fi.ModTime()) {
+			if fi, err := os.Lstat(file); err != nil || shared && !d.longReserved(file, fi.ModTime()) {
 				return err
 			}
 			if utils.ValidateContainerID(id) == nil {
@@ -202,7 +197,7 @@ func (d *Driver) freeAddresses(
 	return freed, errors.Join(errs...)
 }
 
-// longReserved reports whether this process saw a reservation of a foreign network so long ago that its ADD has ended.
+// longReserved reports whether this process saw a reservation in a shared directory so long ago that its ADD has ended.
 // The time of the file says only whether it is the same one: the time of day may have been set forward since.
 func (d *Driver) longReserved(file string, written time.Time) bool {
 	s, ok := d.seen[file]

@@ -68,6 +68,10 @@ type store struct{ dir string }
 
 func (s store) path(sandbox string) string { return filepath.Join(s.dir, sandbox) }
 
+// addresses is the directory, beside that of the records, in which host-local keeps the addresses of the generated
+// network. No other program uses it.
+func (s store) addresses() string { return filepath.Join(filepath.Dir(s.dir), addressesDir) }
+
 // lock creates the sandbox's directory and locks it: the agent and a plugin that works without it may handle the same
 // sandbox at the same time. The kernel releases the lock when the process ends.
 func (s store) lock(sandbox string) (unlock func(), err error) {
