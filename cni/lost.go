@@ -85,44 +85,22 @@ func limiter(network, sandbox string) string {
 	return fmt.Sprintf("bwp%x", sha512.Sum512([]byte(network+sandbox)))[:15]
 }
 
-var limiterName = regexp.MustCompile(`^bwp[0-9a-f]{12}$`)
-
-// reapLimiters removes the devices of bandwidth limits that belong to no sandbox in any of the networks, live or on
-// record.
-func (d *Driver) reapLimiters(networks []string, live map[string]bool) (gone []string, err error) {
+// removeLimiter removes the device of a sandbox's bandwidth limit, if there is one.
+func (r *Reaped) removeLimiter(network, sandbox string) error {
 	devices, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("list devices of bandwidth limits: %w", err)
+		return fmt.Errorf("list devices of bandwidth limits: %w", err)
 	}
-	devices = slices.DeleteFunc(devices, func(i net.Interface) bool { return !limiterName.MatchString(i.Name) })
-	if len(devices) == 0 {
-		return nil, nil
+	name := limiter(network, sandbox)
+	i := slices.IndexFunc(devices, func(d net.Interface) bool { return d.Name == name })
+	if i < 0 {
+		return nil
 	}
-	used := map[string]bool{}
-	recorded, err := d.store.list() // after the devices: a record is written before them
-	if err != nil {
-		return nil, err
+	if err := deleteLink(devices[i].Index); err != nil {
+		return fmt.Errorf("remove device %s of a bandwidth limit: %w", name, err)
 	}
-	for _, name := range networks {
-		for _, id := range recorded {
-			used[limiter(name, id)] = true
-		}
-		for id := range live {
-			used[limiter(name, id)] = true
-		}
-	}
-	var errs []error
-	for _, i := range devices {
-		if used[i.Name] {
-			continue
-		}
-		if err := deleteLink(i.Index); err != nil {
-			errs = append(errs, fmt.Errorf("remove device %s of a bandwidth limit: %w", i.Name, err))
-			continue
-		}
-		gone = append(gone, i.Name)
-	}
-	return gone, errors.Join(errs...)
+	r.Devices = append(r.Devices, name)
+	return nil
 }
 
 // deleteLink removes a network device (RTM_DELLINK of rtnetlink). A device that does not exist is not an error.

@@ -31,8 +31,8 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 			t.Fatal(err)
 		}
 	}
-	// A device whose sandbox is unknown.
-	sh(t, "ip", "link", "add", limiter(n.Name, "unknown"), "type", "ifb")
+	// A device of another program's container.
+	sh(t, "ip", "link", "add", limiter(n.Name, "other"), "type", "ifb")
 	for range 2 { // the second time there is nothing to do
 		r, err := d.Reap(t.Context(), Alive{Own: n, List: listed("live", "recorded")})
 		if err != nil {
@@ -40,12 +40,12 @@ func lostRecord(t *testing.T, d *Driver, n *Network) {
 		}
 		t.Logf("reaped %+v", r)
 	}
-	for id, want := range map[string]bool{"lost": false, "live": true, "recorded": true, "unknown": false} {
+	for id, want := range map[string]bool{"lost": false, "live": true, "recorded": true, "other": true} {
 		if _, err := net.InterfaceByName(limiter(n.Name, id)); (err == nil) != want {
 			t.Errorf("device of the limit of sandbox %q: got %v, want that it exists: %v", id, err, want)
 		}
 		_, reserved := addressOf(t, d, id)
-		if id != "unknown" && reserved != want {
+		if id != "other" && reserved != want {
 			t.Errorf("address of sandbox %q is reserved: got %v, want %v", id, reserved, want)
 		}
 	}

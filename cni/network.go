@@ -225,15 +225,3 @@ func First(confDir string) *Network {
 	n, _ := firstNetwork(confDir)
 	return n
 }
-
-// Names returns the names of all valid networks in a configuration directory of a runtime.
-func Names(confDir string) []string {
-	files, _ := configFiles(confDir)
-	var names []string
-	for _, f := range files {
-		if n, err := readNetwork(f); err == nil {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,12 +41,10 @@ type Alive struct {
 	Own *Network
 	// Foreign is the network to which the runtime attaches sandboxes, without records. Nil in mode "agent".
 	Foreign *Network
-	// Before are the networks to which the runtime may have attached sandboxes before nodelet became its plugin.
-	Before []string
 }
 
 // Reap releases what removed sandboxes have left: the networks of records without a sandbox; addresses of host-local
-// without either; and, if nodelet is the plugin, host ports of portmap and devices of bandwidth without either.
+// without either, with the device of bandwidth; and, if nodelet is the plugin, host ports of portmap without either.
 //
 // It asks for the sandboxes after it has found out which records may be leaks: a sandbox whose ADD had not ended before
 // could be running by now, under a runtime that has restarted.
@@ -87,24 +83,14 @@ func (d *Driver) Reap(ctx context.Context, alive Alive) (Reaped, error) {
 		errs = append(errs, removeNamespace(rec))
 	}
 	for _, n := range networks {
-		freed, err := d.freeAddresses(n, live, inUse)
-		r.Addresses = append(r.Addresses, freed...)
-		errs = append(errs, err)
+		errs = append(errs, d.freeAddresses(&r, n, live, inUse))
 	}
 	if alive.Own != nil {
-		errs = append(errs, d.reapUnrecorded(ctx, &r, networks, live, alive.Before))
+		gone, err := d.reapHostPorts(ctx, networks, live)
+		r.Sandboxes = append(r.Sandboxes, gone...)
+		errs = append(errs, err)
 	}
 	return r, errors.Join(errs...)
-}
-
-// reapUnrecorded releases what plugins have set up on the node for sandboxes without a record.
-func (d *Driver) reapUnrecorded(ctx context.Context, r *Reaped, networks map[string]*Network, live map[string]bool,
-	before []string) error {
-	gone, err := d.reapHostPorts(ctx, networks, live)
-	r.Sandboxes = append(r.Sandboxes, gone...)
-	devices, deviceErr := d.reapLimiters(slices.AppendSeq(slices.Clone(before), maps.Keys(networks)), live)
-	r.Devices = devices
-	return errors.Join(err, deviceErr)
 }
 
 // collect adds the networks of a record.
@@ -168,8 +154,10 @@ func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "012
 // only those that have been reserved for long, and not those of other programs. This package writes a record before it
 // reserves an address, so no age is needed in its own directory. An address on a record is in use even if its file is
 // damaged and names no sandbox.
-func (d *Driver) freeAddresses(n *Network, live map[string]bool, inUse map[netip.Addr]bool) ([]string, error) {
-	var freed []string
+//
+// It removes the device of a bandwidth limit before an address of its own directory. The plugins make the device after
+// the address is reserved, and remove it before, so it finds each. Other programs may have such devices, too.
+func (d *Driver) freeAddresses(r *Reaped, n *Network, live map[string]bool, inUse map[netip.Addr]bool) error {
 	var errs []error
 	for _, p := range n.Plugins {
 		dir := addressDir(n.Name, p.Bytes)
@@ -189,12 +177,17 @@ func (d *Driver) freeAddresses(n *Network, live map[string]bool, inUse map[netip
 					return err
 				}
 			}
-			freed = append(freed, addr.String())
+			if !shared {
+				if err := r.removeLimiter(n.Name, id); err != nil {
+					return err
+				}
+			}
+			r.Addresses = append(r.Addresses, addr.String())
 			return os.Remove(file)
 		})
 		errs = append(errs, err)
 	}
-	return freed, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // longReserved reports whether this process saw a reservation in a shared directory so long ago that its ADD has ended.

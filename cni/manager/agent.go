@@ -252,7 +252,7 @@ func (a *agentMode) releaseRemoved(ctx context.Context) (next time.Duration) {
 	a.releasing.Lock()
 	defer a.releasing.Unlock()
 	own, _ := a.source.Now()
-	return a.release(ctx, a.driver, cni.Alive{Own: own, Before: cni.Names(a.dirs.Conf)})
+	return a.release(ctx, a.driver, cni.Alive{Own: own})
 }
 
 // checked reports the result of a check of a pod's network.
