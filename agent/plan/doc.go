@@ -41,8 +41,8 @@
 //     instance that does not start.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one.
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.
-//   - stoppingOne: until the grace period ends, sidecars outlive the app containers and stop in reverse order; no
-//     container gets more time than the pod's stop allows.
+//   - stoppingOne: until the grace period ends, sidecars outlive the app containers, also those that are being started,
+//     and stop in reverse order; no container gets more time than the pod's stop allows.
 //   - preStopping, hookNotRepeated: the preStop hooks of sidecars run at once, and once.
 //   - undisturbed: the newest instance of a container, which runs in the current sandbox, is stopped only for a reason
 //     of its own, whatever a mirror pod shows that comes late.

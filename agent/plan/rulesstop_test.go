@@ -11,7 +11,7 @@ import (
 // preStopping checks a preStop hook that runs by a step of its own: it is that of a sidecar that has to wait for
 // others, in a pod that ends, and it runs once.
 func (ru *rules) preStopping(s podstate.PreStop) {
-	others := ru.someAlive(func(c *podstate.Container) bool { return c.Name != s.Name })
+	others := ru.someRuns(func(c *podstate.Container) bool { return c.Name != s.Name })
 	switch i := ru.l.index(s.ID); {
 	case ru.preStopped[s.ID]:
 		ru.breaks("%s for the second time", s)
@@ -57,7 +57,7 @@ func (ru *rules) marked(s podstate.Step) {
 }
 
 // stoppingOne checks that sidecars stop after the app containers and in reverse order until the grace period has ended,
-// and that no container gets more time than the stop allows.
+// and that no container gets more time than the stop allows. A container that is being started counts: it may run next.
 func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	if s.Replaces() {
 		ru.replacedForReason(s)
@@ -83,12 +83,24 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	after := false
 	for _, c := range ru.l.desired.Pod.Spec.InitContainers {
 		if after && ru.roles[c.Name] == podutil.RoleSidecar &&
-			ru.someAlive(func(o *podstate.Container) bool { return o.Name == c.Name }) != nil {
+			ru.someRuns(func(o *podstate.Container) bool { return o.Name == c.Name }) != nil {
 			ru.breaks("%s while the later sidecar %s runs", s, c.Name)
 		}
 		after = after || c.Name == s.Name
 	}
-	if c := ru.someAlive(func(o *podstate.Container) bool { return ru.roles[o.Name] == podutil.RoleApp }); c != nil {
+	if c := ru.someRuns(func(o *podstate.Container) bool { return ru.roles[o.Name] == podutil.RoleApp }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
+}
+
+// someRuns returns a container that is alive or being started.
+func (ru *rules) someRuns(in func(*podstate.Container) bool) *podstate.Container {
+	for i := range ru.l.containers {
+		c := &ru.l.containers[i]
+		start := ru.l.memory.InFlight[podstate.StartContainer{ID: c.ID}.Key()]
+		if (c.Alive() || c.State == podstate.ContainerCreated && start != nil) && in(c) {
+			return c
+		}
+	}
+	return nil
 }

@@ -110,30 +110,36 @@ func (p *planner) stopContainers() (busy bool) {
 	held := p.stopUnknown()
 	busy = held
 	for _, slot := range p.Slots {
+		held = held || slot.Role == podutil.RoleApp && mayRun(p.Memory, slot)
 		if !slot.Alive() {
 			continue
 		}
 		if slot.Role != podutil.RoleSidecar {
 			p.end(slot.Last)
-			busy, held = true, held || slot.Role == podutil.RoleApp
 		}
+		busy = true
 		if slot.Spec.ReadinessProbe != nil {
 			p.probe(slot, true)
 		}
 	}
 	for _, slot := range slices.Backward(p.Slots) {
-		if slot.Role != podutil.RoleSidecar || !slot.Alive() {
-			continue
-		}
-		if held && inOrder {
+		switch {
+		case slot.Role != podutil.RoleSidecar || !slot.Alive():
+		case held && inOrder:
 			p.preStop(slot)
 			p.wakeAt(p.Stop.Deadline)
-		} else {
+		default:
 			p.end(slot.Last)
 		}
-		busy, held = true, true
+		held = held || slot.Role == podutil.RoleSidecar && mayRun(p.Memory, slot)
 	}
 	return busy
+}
+
+// mayRun reports whether the newest instance of a container is alive, or is being started and may be so at any time.
+func mayRun(memory podstate.Recall, slot *podstate.Slot) bool {
+	return slot.Alive() ||
+		slot.Last != nil && slot.Last.State == podstate.ContainerCreated && memory.Starting(slot.Last.ID)
 }
 
 // preStop plans the preStop hook of a sidecar that has to wait for others: the hooks of all containers run at once, and
