@@ -49,6 +49,7 @@ type Runtime interface {
 	Update(ctx context.Context, last *cri.Snapshot, changed []cri.Instance) (*cri.Snapshot, error)
 	Relist(ctx context.Context) ([]cri.PodSummary, error)
 	Watch(ctx context.Context, onEnd func(types.UID, cri.Instance), onConnect func()) error
+	Connections() uint64
 }
 
 // PodFiles is the directories of the pods: *podfs.FS.

@@ -16,7 +16,8 @@ import (
 // finds what they have missed.
 const relistEvery = time.Minute
 
-// relistWithoutEvents is how often it does so while the runtime has no event stream.
+// relistWithoutEvents is how often it does so while the runtime has no event stream. Each new connection may be to a
+// runtime that has one.
 const relistWithoutEvents = time.Second
 
 // relister listens to the runtime's events, and lists all its pods at each new connection and from time to time. Until
@@ -38,21 +39,15 @@ func newRelister(runtime Runtime, metrics Metrics, log *slog.Logger) *relister {
 // run works until ctx ends. It calls ended for each instance that has ended by an event, and listed with each list.
 func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance), listed func([]cri.PodSummary)) {
 	every, wait := relistEvery, relistWithoutEvents
-	noEvents := make(chan struct{})
-	go func() {
-		err := r.runtime.Watch(ctx, ended, r.now.Set)
-		if ctx.Err() == nil {
-			r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "interval", relistWithoutEvents)
-			close(noEvents)
-		}
-	}()
+	noEvents := make(chan uint64, 1)
+	go r.watch(ctx, ended, noEvents)
+	var over uint64
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-noEvents:
+		case over = <-noEvents:
 			every, wait = relistWithoutEvents, relistWithoutEvents
-			noEvents = nil
 		case <-r.now:
 		case <-time.After(periodic.Until(wait)):
 		}
@@ -61,6 +56,19 @@ func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance),
 			wait = every
 			listed(all)
 		}
+		if every == relistWithoutEvents && r.runtime.Connections() != over { // the runtime may have events now
+			every = relistEvery
+			go r.watch(ctx, ended, noEvents)
+		}
+	}
+}
+
+// watch listens to the runtime's events until ctx ends. If the runtime has none, it sends the number of the connection.
+func (r *relister) watch(ctx context.Context, ended func(types.UID, cri.Instance), noEvents chan<- uint64) {
+	err := r.runtime.Watch(ctx, ended, r.now.Set)
+	if ctx.Err() == nil {
+		r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "interval", relistWithoutEvents)
+		noEvents <- r.runtime.Connections()
 	}
 }
 
