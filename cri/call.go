@@ -13,14 +13,17 @@ import (
 type caller struct {
 	timeout time.Duration
 	done    func(verb string, took time.Duration, err error)
-	// streams reports whether list calls are tried as streams.
-	streams atomic.Bool
+	// connections counts the connections made to the endpoint.
+	connections atomic.Uint64
+	// streamLists is Options.StreamLists. streams reports whether list calls are tried as streams.
+	streamLists bool
+	streams     atomic.Bool
 	// answered is the end of the last call that the endpoint has answered; nil before the first.
 	answered atomic.Pointer[time.Time]
 }
 
 func newCaller(o Options) *caller {
-	c := &caller{timeout: cmp.Or(o.Timeout, defaultTimeout), done: o.Done}
+	c := &caller{timeout: cmp.Or(o.Timeout, defaultTimeout), done: o.Done, streamLists: o.StreamLists}
 	c.streams.Store(o.StreamLists)
 	return c
 }

@@ -60,8 +60,6 @@ type Client struct {
 	conns   []*grpc.ClientConn
 	outputs outputs
 	log     *slog.Logger
-	// connections counts the connections made to the runtime.
-	connections atomic.Uint64
 	// updates counts calls that may have changed the resources of a running container; see Snapshot.
 	updates atomic.Uint64
 	// mounted are the images of image volumes ([]string), by the ID of their container; see ImagesInUse.
@@ -89,10 +87,11 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.ImageEndpoint == "" || o.ImageEndpoint == endpoint {
 		return c, nil
 	}
-	if conn, err = c.connect("image service endpoint", o.ImageEndpoint, o.Connect); err != nil {
+	own := newCaller(o)
+	if conn, err = c.connect("image service endpoint", o.ImageEndpoint, own.count(o.Connect)); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	c.images = images{newCaller(o), runtimeapi.NewImageServiceClient(conn)}
+	c.images = images{own, runtimeapi.NewImageServiceClient(conn)}
 	return c, nil
 }
 
@@ -123,12 +122,13 @@ func (c *Client) connect(what, endpoint string, dial dialer) (*grpc.ClientConn, 
 	return conn, nil
 }
 
-// count returns dial with connections counted.
-func (c *Client) count(dial dialer) dialer {
+// count returns dial with connections counted. Behind each may be another run of the endpoint, which may have streams.
+func (c *caller) count(dial dialer) dialer {
 	return func(ctx context.Context, path string) (net.Conn, error) {
 		conn, err := dial(ctx, path)
 		if err == nil {
 			c.connections.Add(1)
+			c.streams.Store(c.streamLists)
 		}
 		return conn, err
 	}

@@ -10,7 +10,7 @@ import (
 
 // listed makes a list call: as a stream of parts if the client and the runtime have it (KEP-5825), because the answer
 // of a node with thousands of containers is longer than a message may be; otherwise as one message. Once the runtime
-// has answered that it has no streams, none is tried again.
+// has answered that it has no streams, none is tried again over this connection.
 func listed[Req, Part, WholeReq, Whole, Item any](ctx context.Context, c *caller, verb, object string,
 	stream func(context.Context, Req, ...grpc.CallOption) (grpc.ServerStreamingClient[Part], error), parts Req,
 	itemsOf func(*Part) []Item,

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/test/cri/fake"
@@ -88,6 +90,26 @@ func TestStreamsWithoutService(t *testing.T) {
 	if got := rt.Verbs(); got["StreamImages"] != 1 || got["ListImages"] != 0 {
 		t.Errorf("got %v, want a stream of images and no list", got)
 	}
+}
+
+// TestStreamsAfterRestart checks that lists are streams after a restart of the runtime that brings them.
+func TestStreamsAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := listing(t, false)
+		lists(t, c)
+		rt.Crash(false)
+		rt.Streams = true
+		check(t, rt.Restart())
+		time.Sleep(10 * time.Second)
+		if _, err := c.Version(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rt.ResetCalls()
+		lists(t, c)
+		if got := rt.Verbs(); got["StreamImages"] != 1 || got["ListImages"] != 0 {
+			t.Errorf("got %v, want a stream of images and no list", got)
+		}
+	})
 }
 
 // TestBrokenStream checks that an incomplete list is an error.
