@@ -65,8 +65,8 @@ func logTail(path string) string {
 	}
 	lines := slices.Collect(strings.Lines(text))
 	var out strings.Builder
-	// A message that includes the cut line does not reach to its start. Of Docker's JSON a part cannot be read.
-	if whole && len(lines) < maxTerminationLines && !strings.HasPrefix(text, "{") {
+	// A message that includes the cut line does not reach to its start.
+	if whole && len(lines) < maxTerminationLines {
 		out.WriteString(part + "\n")
 	}
 	for _, line := range lines[max(0, len(lines)-maxTerminationLines):] {

@@ -79,9 +79,6 @@ func TestLogTail(t *testing.T) {
 	line := func(tag, text string) string {
 		return "2000-01-01T00:00:00.123456789Z stdout " + tag + " " + text + "\n"
 	}
-	docker := func(text string) string {
-		return `{"log":"` + text + `","stream":"stderr","time":"2000-01-01T00:00:00.123456789Z"}` + "\n"
-	}
 	for _, c := range []struct{ name, log, want string }{
 		{"lines", line("F", "one") + line("F", "two"), "one\ntwo\n"},
 		{"parts of a line", line("P", "one") + line("P:x", "two") + line("F", "three"), "onetwothree\n"},
@@ -96,8 +93,6 @@ func TestLogTail(t *testing.T) {
 		},
 		{"an endless line", strings.Repeat("x", 1<<20), ""},
 		{"no such stream", "2000-01-01T00:00:00Z stdin F not written\n", ""},
-		{"lines of Docker", docker(`all is\n`) + docker(`lost, `) + docker(`they say\n`), "all is\nlost, they say\n"},
-		{"a line of Docker after a very long one", docker(strings.Repeat("x", 1<<20)) + docker(`end\n`), "end\n"},
 	} {
 		if got := logTail(write(t, c.log)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)

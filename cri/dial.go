@@ -219,8 +219,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // sockets are where container runtimes usually listen.
 var sockets = []string{
-	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
-	"/run/k3s/containerd/containerd.sock",
+	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock",
 }
 
 // Sockets returns the usual endpoints below root that exist, apart from endpoint. An empty root means /.

@@ -29,12 +29,8 @@ type Options struct {
 	Timestamps bool
 }
 
-const (
-	// bufferSize is small, because hundreds of readers may wake at the same line.
-	bufferSize = 8 << 10
-	// maxJSON bounds a line of Docker's format, which must be read as a whole. Lines of the CRI's may be of any length.
-	maxJSON = 1 << 20
-)
+// bufferSize is small, because hundreds of readers may wake at the same line.
+const bufferSize = 8 << 10
 
 var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
 
@@ -163,9 +159,6 @@ func (r *reading) pass(ctx context.Context, f *logFile, last bool) error {
 			return err
 		}
 		piece, err := b.ReadSlice('\n')
-		if f.inside == nil && len(piece) > 0 && piece[0] == '{' && err == bufio.ErrBufferFull {
-			piece, err = whole(b, piece)
-		}
 		switch {
 		case err == io.EOF && (len(piece) == 0 || !last):
 			return nil // a line without an end is read when it has one
@@ -185,21 +178,6 @@ func (f *logFile) source() io.Reader {
 		return f.unpacked
 	}
 	return io.NewSectionReader(f.File, f.at, 1<<62-f.at)
-}
-
-// whole reads the rest of a line of Docker's format. A line longer than maxJSON ends the reading.
-func whole(b *bufio.Reader, piece []byte) ([]byte, error) {
-	line := append([]byte(nil), piece...)
-	for {
-		more, err := b.ReadSlice('\n')
-		if len(line) > maxJSON {
-			return nil, fmt.Errorf("a line is longer than %d bytes", maxJSON)
-		}
-		line = append(line, more...)
-		if err != bufio.ErrBufferFull {
-			return line, err
-		}
-	}
 }
 
 // take writes a piece of a line: its beginning, or what follows. end: the line ends with it.

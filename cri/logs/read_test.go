@@ -82,12 +82,6 @@ func TestRead(t *testing.T) {
 		{"zeros after a power cut",
 			"2026-01-02T03:04:05Z stdout F a\n" + strings.Repeat("\x00", 100_000) + "\n2026-01-02T03:04:05Z stdout F b\n", nil,
 			"a\nb\n", ""},
-		{"docker", `{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n" +
-			`{"log":"tw","stream":"stderr","time":"2026-01-02T03:04:05Z"}` + "\n" +
-			`{"log":"o\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}` + "\n{\"log\":\n", nil, "one\n", "two\n"},
-		{"docker, long", `{"log":"` + strings.Repeat("x",
-			100_000) + `\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}` + "\n", nil, strings.Repeat("x", 100_000) + "\n",
-			""},
 		{"long line", "2026-01-02T03:04:05Z stdout F " + strings.Repeat("y", 300_000) + "\n2026-01-02T03:04:05Z stdout F b\n",
 			nil, strings.Repeat("y", 300_000) + "\nb\n", ""},
 		{"long pieces", "2026-01-02T03:04:05Z stdout P " + strings.Repeat("y",
@@ -194,11 +188,9 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// FuzzRead checks that whatever stands in a log, a reading ends, writes little more than there is (a bad byte in JSON
-// becomes three) and keeps its limit.
+// FuzzRead checks that whatever stands in a log, a reading ends, writes no more than there is and keeps its limit.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(sample), int64(-1), int64(-1))
-	f.Add([]byte(`{"log":"one\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}`+"\n"), int64(2), int64(5))
 	f.Add([]byte("2026-01-02T03:04:05Z stdout P\n2026-01-02T03:04:05Z stdout F"), int64(0), int64(0))
 	root := f.TempDir()
 	path := filepath.Join(root, "x.log")
@@ -209,7 +201,7 @@ func FuzzRead(f *testing.F) {
 		var out, errs bytes.Buffer
 		err := New(root).Read(t.Context(), path, Options{Tail: tail, Limit: limit}, &out, &errs)
 		n := int64(out.Len() + errs.Len())
-		if err != nil || limit >= 0 && n > limit || n > 3*int64(len(text)) {
+		if err != nil || limit >= 0 && n > limit || n > int64(len(text)) {
 			t.Errorf("got %d bytes of %d with limit %d, and the error %v, want fewer and no error", n, len(text), limit, err)
 		}
 	})
