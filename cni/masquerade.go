@@ -12,8 +12,51 @@ import (
 	"github.com/nodelet/nodelet/host/iptables"
 )
 
-// masqueradeChain contains the rules that give packets of pods to other networks the address of the node.
-const masqueradeChain = "NODELET-MASQ"
+// filterChain is a chain of nodelet's own in the packet filter, and the rule that leads to it.
+type filterChain struct {
+	table, name string
+	// add is how the rule is added (-A or -I) to the chain from; comment is its comment.
+	add, from, comment string
+}
+
+var (
+	// masqueradeChain contains the rules that give packets of pods to other networks the address of the node.
+	masqueradeChain = filterChain{"nat", "NODELET-MASQ", "-A", "POSTROUTING", "nodelet: pods to the outside"}
+	// forwardChain contains the rules that let packets of pods pass.
+	forwardChain = filterChain{"filter", "NODELET-FORWARD", "-I", "FORWARD", "nodelet: pods"}
+)
+
+// jump is the rule that leads to the chain.
+func (c filterChain) jump() []string {
+	return []string{c.from, "-m", "comment", "--comment", c.comment, "-j", c.name}
+}
+
+// set makes the chain contain these rules, and makes the rule that leads to it. A rule is what follows -A CHAIN.
+func (c filterChain) set(ctx context.Context, tool iptables.Tool, rules []string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%s\n:%s - [0:0]\n", c.table, c.name) // creates or empties it
+	for _, r := range rules {
+		fmt.Fprintf(&b, "-A %s %s\n", c.name, r)
+	}
+	b.WriteString("COMMIT\n")
+	if err := tool.Restore(ctx, b.String()); err != nil {
+		return err
+	}
+	return tool.Ensure(ctx, c.table, c.add, c.jump()...)
+}
+
+// remove removes the chain and the rule that leads to it, if it exists.
+func (c filterChain) remove(ctx context.Context, tool iptables.Tool) error {
+	if _, err := tool.Run(ctx, c.table, "-S", c.name); err != nil {
+		return nil // there is none, or no such table or program
+	}
+	_, _ = tool.Run(ctx, c.table, append([]string{"-D"}, c.jump()...)...) // if it is still there, -X fails
+	_, err := tool.Run(ctx, c.table, "-F", c.name)
+	if err == nil {
+		_, err = tool.Run(ctx, c.table, "-X", c.name)
+	}
+	return err
+}
 
 // Private are the ranges in which pod addresses are usually routable: RFC 1918, 6598, 3927, 4193 and 4291.
 var Private = []netip.Prefix{
@@ -24,71 +67,57 @@ var Private = []netip.Prefix{
 
 // Masquerade gives packets from the pod CIDRs the address of the node, unless they go to one of the ranges in except,
 // to pods of this node or to a multicast group. One rule for all pods replaces two for each. It is idempotent, and
-// removes the rules for ranges that the node does not have any more, if it still has others of their family.
+// removes the rules for ranges that the node does not have any more.
 func Masquerade(ctx context.Context, ranges, except []netip.Prefix) error {
-	var errs []error
-	for _, six := range []bool{false, true} {
-		if mine := ofFamily(ranges, six); len(mine) > 0 {
-			errs = append(errs, masquerade(ctx, six, mine, ofFamily(except, six)))
+	return eachFamily(ranges, func(tool iptables.Tool, mine []netip.Prefix) error {
+		if len(mine) == 0 {
+			return masqueradeChain.remove(ctx, tool)
 		}
-	}
-	return advised(errors.Join(errs...))
-}
-
-func masquerade(ctx context.Context, six bool, ranges, except []netip.Prefix) error {
-	multicast := "224.0.0.0/4"
-	if six {
-		multicast = "ff00::/8"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "*nat\n:%s - [0:0]\n", masqueradeChain) // creates or empties it
-	for _, r := range append(append([]netip.Prefix{}, ranges...), except...) {
-		fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, r)
-	}
-	fmt.Fprintf(&b, "-A %s -d %s -j RETURN\n", masqueradeChain, multicast)
-	for _, r := range ranges {
-		fmt.Fprintf(&b, "-A %s -s %s -j MASQUERADE\n", masqueradeChain, r)
-	}
-	b.WriteString("COMMIT\n")
-	tool := toolOf(six)
-	if err := tool.Restore(ctx, b.String()); err != nil {
-		return err
-	}
-	return tool.Ensure(ctx, "nat", "-A", "POSTROUTING", "-m", "comment", "--comment", "nodelet: pods to the outside",
-		"-j", masqueradeChain)
+		six := mine[0].Addr().Is6()
+		multicast := "224.0.0.0/4"
+		if six {
+			multicast = "ff00::/8"
+		}
+		var rules []string
+		for _, r := range slices.Concat(mine, ofFamily(except, six)) {
+			rules = append(rules, fmt.Sprintf("-d %s -j RETURN", r))
+		}
+		rules = append(rules, fmt.Sprintf("-d %s -j RETURN", multicast))
+		for _, r := range mine {
+			rules = append(rules, fmt.Sprintf("-s %s -j MASQUERADE", r))
+		}
+		return masqueradeChain.set(ctx, tool, rules)
+	})
 }
 
 // AllowForwarding lets packets from and to the pod CIDRs pass a firewall that drops forwarded packets by default. It
-// is idempotent, and does nothing with another firewall. Docker makes the firewall so when it starts, perhaps long
-// after the pods got their networks.
+// is idempotent, removes the rules for ranges that the node does not have any more, and makes none in another
+// firewall. Docker makes the firewall so when it starts, perhaps long after the pods got their networks.
 func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {
-	for _, r := range ranges {
-		tool := toolOf(r.Addr().Is6())
+	return eachFamily(ranges, func(tool iptables.Tool, mine []netip.Prefix) error {
+		if len(mine) == 0 {
+			return forwardChain.remove(ctx, tool)
+		}
 		if !dropsForwarded(ctx, tool) {
-			continue
+			return nil
 		}
-		for _, end := range []string{"-s", "-d"} {
-			err := tool.Ensure(ctx, "filter", "-I", "FORWARD", end, r.String(), "-m", "comment", "--comment",
-				"nodelet: pods", "-j", "ACCEPT")
-			if err != nil {
-				return advised(err)
-			}
+		var rules []string
+		for _, r := range mine {
+			rules = append(rules, fmt.Sprintf("-s %s -j ACCEPT", r), fmt.Sprintf("-d %s -j ACCEPT", r))
 		}
-	}
-	return nil
+		return forwardChain.set(ctx, tool, rules)
+	})
+}
+
+// eachFamily calls do for IPv4 and IPv6, with the ranges of the family.
+func eachFamily(ranges []netip.Prefix, do func(iptables.Tool, []netip.Prefix) error) error {
+	return advised(errors.Join(do(iptables.IPv4, ofFamily(ranges, false)), do(iptables.IPv6, ofFamily(ranges, true))))
 }
 
 // dropsForwarded reports whether the node's firewall drops forwarded packets by default.
 func dropsForwarded(ctx context.Context, tool iptables.Tool) bool {
 	out, err := tool.Run(ctx, "filter", "-S", "FORWARD")
 	return err == nil && strings.HasPrefix(out, "-P FORWARD DROP")
-}
-
-func toolOf(six bool) iptables.Tool {
-	if six {
-		return iptables.IPv6
-	}
-	return iptables.IPv4
 }
 
 func ofFamily(all []netip.Prefix, six bool) []netip.Prefix {
