@@ -109,6 +109,17 @@ func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {
 	})
 }
 
+// RemoveGenerated removes what is left of the generated network: its bridges without sandboxes, and its rules when it
+// has no other bridge. It reports whether nothing is left.
+func RemoveGenerated(ctx context.Context) (gone bool, err error) {
+	used, err := earlierRanges("")
+	if err != nil || len(used) > 0 {
+		return false, err
+	}
+	err = errors.Join(Masquerade(ctx, nil, nil), AllowForwarding(ctx, nil))
+	return err == nil, err
+}
+
 // eachFamily calls do for IPv4 and IPv6, with the ranges of the family.
 func eachFamily(ranges []netip.Prefix, do func(iptables.Tool, []netip.Prefix) error) error {
 	return advised(errors.Join(do(iptables.IPv4, ofFamily(ranges, false)), do(iptables.IPv6, ofFamily(ranges, true))))

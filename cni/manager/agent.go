@@ -223,10 +223,13 @@ func (a *agentMode) await(ctx context.Context, next time.Duration) {
 	}
 }
 
-// masquerade installs the rules by which pods reach other networks, unless the user configures the network. It returns
-// when to do it again.
+// masquerade installs the rules by which pods reach other networks. If the user configures the network, it removes what
+// an earlier process has installed. It returns when to do it again.
 func (a *agentMode) masquerade(ctx context.Context) (next time.Duration) {
-	if a.cfg.Conf != "" || len(a.source.Ranges()) == 0 {
+	if a.cfg.Conf != "" {
+		return a.removeGenerated(ctx)
+	}
+	if len(a.source.Ranges()) == 0 {
 		return cleanupInterval
 	}
 	ranges, err := a.source.AllRanges()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 // ownNetwork is set in the environment of a test that runs in a network namespace of its own.
@@ -144,4 +145,69 @@ func TestMasqueradeIsRetried(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestGeneratedNetworkIsRemoved checks that a node which uses another network now keeps the bridge and the rules of the
+// generated one as long as a sandbox is attached to it, and not longer. Other bridges it removes at once.
+func TestGeneratedNetworkIsRemoved(t *testing.T) {
+	testbed.NeedPrograms(t, map[string]string{"ip": "iproute2", "iptables": "iptables", "unshare": "util-linux"})
+	if !inOwnNetwork(t) {
+		return
+	}
+	for name, cleanUp := range map[string]func(*Manager, context.Context){
+		"runtime":  func(m *Manager, ctx context.Context) { newRuntimeMode(m, cni.Dirs{Conf: t.TempDir()}).cleanUp(ctx) },
+		"cni-conf": func(m *Manager, ctx context.Context) { newAgentMode(m, cni.Dirs{Conf: t.TempDir()}).cleanUp(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { removeGenerated(t, cleanUp) })
+		})
+	}
+}
+
+func removeGenerated(t *testing.T, cleanUp func(*Manager, context.Context)) {
+	sh := func(command string) string {
+		t.Helper()
+		out, err := exec.Command("sh", "-ec", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		return string(out)
+	}
+	sh(`iptables -P FORWARD DROP
+		for i in 0 1; do
+			ip link add nodelet$i type bridge; ip addr add 10.1.$i.1/24 dev nodelet$i; ip link set nodelet$i up
+		done
+		ip link add pod type veth; ip link set pod master nodelet0`)
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
+	if err := errors.Join(cni.Masquerade(t.Context(), ranges, nil), cni.AllowForwarding(t.Context(), ranges)); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	close(answered)
+	m := &Manager{log: slog.New(slog.DiscardHandler), cluster: standalone{}, cfg: Config{
+		Dir:       t.TempDir(),
+		Conf:      "/nonexistent",
+		CheckSoon: func() {},
+		Runtime:   silentRuntime{},
+		Answered:  answered,
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { cleanUp(m, ctx); close(done) }()
+	expect := func(when string, bridges string, rules int) {
+		t.Helper()
+		time.Sleep(2 * cleanupRetry)
+		if got := sh("ip -o link show type bridge | cut -d: -f2 | tr -d '\n'"); got != bridges {
+			t.Errorf("%s: got the bridges %q, want %q", when, got, bridges)
+		}
+		out := sh("iptables-save")
+		if n := strings.Count(out, "-j NODELET-") + strings.Count(out, ":NODELET-"); n != rules {
+			t.Errorf("%s: got %d chains and rules that lead to them, want %d, in\n%s", when, n, rules, out)
+		}
+	}
+	expect("with a sandbox", " nodelet0", 4)
+	sh("ip link del pod")
+	expect("without a sandbox", "", 0)
+	cancel()
+	<-done
 }

@@ -94,6 +94,9 @@ type Manager struct {
 	mu     sync.Mutex
 	mode   mode
 	ranges []netip.Prefix
+
+	// generatedGone is set when nothing is left of the generated network. Only removeGenerated uses it.
+	generatedGone bool
 }
 
 // mode is one way to set up the networks of pods.
@@ -276,6 +279,23 @@ func (m *Manager) release(ctx context.Context, driver *cni.Driver, alive cni.Ali
 	}
 	if ctx.Err() == nil {
 		m.log.Warn("cannot release all networks of removed sandboxes; will try again", "err", err, "retryIn", cleanupRetry)
+	}
+	return cleanupRetry
+}
+
+// removeGenerated removes what is left of the generated network, on a node that uses another, as soon as no sandbox
+// needs it. It returns when to call it again.
+func (m *Manager) removeGenerated(ctx context.Context) (next time.Duration) {
+	if m.generatedGone {
+		return cleanupInterval
+	}
+	gone, err := cni.RemoveGenerated(ctx)
+	if m.generatedGone = gone; gone {
+		return cleanupInterval
+	}
+	if err != nil && ctx.Err() == nil {
+		m.log.Warn("cannot remove all of nodelet's own pod network, which this node does not use any more; will try again",
+			"err", err, "retryIn", cleanupRetry)
 	}
 	return cleanupRetry
 }

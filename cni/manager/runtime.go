@@ -48,7 +48,7 @@ func (r *runtimeMode) cleanUp(ctx context.Context) {
 	}
 	for {
 		next := r.release(ctx, driver, cni.Alive{Foreign: cni.First(r.dirs.Conf)})
-		if !backoff.Sleep(ctx, next) {
+		if !backoff.Sleep(ctx, min(next, r.removeGenerated(ctx))) {
 			return
 		}
 	}
