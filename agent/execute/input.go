@@ -51,7 +51,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		PodIPs:            t.podIPs(),
 		Objects:           objs,
 		Volumes:           volumeFacts(t),
-		TargetID:          target(t, c.Name),
+		TargetID:          s.Target,
 		ExtraGroups:       extraGroups(t.mounts),
 		RecursiveReadOnly: x.sandboxes.features(ctx, t).GetRecursiveReadOnlyMounts(),
 	}
@@ -198,20 +198,6 @@ func (x *inputs) subPaths(ctx context.Context, t *Task, c *corev1.Container, wan
 		out[w.Index] = p
 	}
 	return out, nil
-}
-
-// target returns the ID of the running instance of the target of an ephemeral container.
-func target(t *Task, ephemeral string) string {
-	target := podutil.Target(&t.Pod.Spec, ephemeral)
-	if target == "" {
-		return ""
-	}
-	for _, c := range t.Instances {
-		if c.Name == target && c.State == podstate.ContainerRunning {
-			return c.ID
-		}
-	}
-	return ""
 }
 
 // hostsFile returns the content of the pod's hosts file; with the host network it includes the node's own.

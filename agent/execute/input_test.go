@@ -392,23 +392,6 @@ func TestErrorBeforeCreation(t *testing.T) {
 	}
 }
 
-// TestEphemeralTarget checks that an ephemeral container looks at the running instance of its target.
-func TestEphemeralTarget(t *testing.T) {
-	task := &Task{Pod: &corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "app"},
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "alone"}}}}},
-		Instances: []podstate.Container{
-			{ID: "old", Name: "app", State: podstate.ContainerExited},
-			{ID: "new", Name: "app", State: podstate.ContainerRunning},
-			{ID: "other", Name: "other", State: podstate.ContainerRunning},
-		}}
-	for name, want := range map[string]string{"debug": "new", "alone": "", "app": ""} {
-		if got := target(task, name); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-}
-
 // TestServicesAreReadOnce checks that the list that was read with the sandbox serves the containers while it is
 // young.
 func TestServicesAreReadOnce(t *testing.T) {

@@ -206,6 +206,7 @@ func (p *planner) create(slot *podstate.Slot, ready bool) {
 			Attempt:   attempt,
 			SandboxID: p.Current.ID,
 			Backoff:   slot.NextDelay(),
+			Target:    p.Target(slot.Spec.Name),
 		})
 	}
 }

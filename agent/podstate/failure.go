@@ -26,11 +26,14 @@ type Failure struct {
 }
 
 // Holds reports whether the failure also applies to s, a step with the same key. A failure with one image or size
-// does not apply to another.
+// does not apply to another, nor does that of an ephemeral container to another instance of its target.
 func (f Failure) Holds(s Step) bool {
 	switch next := s.(type) {
 	case EnsureImage:
 		return next.Image == f.Image
+	case CreateContainer:
+		failed, created := f.Step.(CreateContainer)
+		return !created || next.Target == "" || next.Target == failed.Target
 	case Resize, ResizePod:
 		return SameStep(next, f.Step)
 	}

@@ -153,6 +153,18 @@ func (s *State) slot(name string) *Slot {
 	return nil
 }
 
+// Target returns the ID of the running instance of the container whose processes an ephemeral container shares. It is
+// empty if there is none.
+func (s *State) Target(ephemeral string) string {
+	target := podutil.Target(&s.Pod.Spec, ephemeral)
+	for i := range s.Containers {
+		if c := &s.Containers[i]; c.Name == target && c.State == ContainerRunning {
+			return c.ID
+		}
+	}
+	return ""
+}
+
 // KeepsPrevious reports whether c is the newest exited instance of a container whose newest instance has not exited. It
 // is kept for its log and its end, which the status shows.
 func (s *State) KeepsPrevious(c *Container) bool {

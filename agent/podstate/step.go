@@ -54,6 +54,8 @@ type (
 		SandboxID string
 		// Backoff is how long after the end of this instance the next may be created.
 		Backoff time.Duration
+		// Target is the ID of the running container whose processes an ephemeral container shares; empty if there is none.
+		Target string
 	}
 	// StartContainer starts a created container (CRI StartContainer).
 	StartContainer struct{ ID, Name string }
