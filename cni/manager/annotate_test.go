@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/test/kube/apitest"
@@ -117,6 +119,64 @@ func TestAnnotation(t *testing.T) {
 	})
 }
 
+// otherUID is how the API server refuses a patch with the UID of another pod: as a change of a field that cannot
+// change, or as a conflict.
+var otherUID = []*apierrors.StatusError{
+	apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web",
+		field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "web", "field is immutable")}),
+	apierrors.NewConflict(corev1.Resource("pods"), "web", nil),
+}
+
+// TestAnnotationOfMirrorPod checks that the mirror pod of a static pod gets the annotation, but no other pod of this
+// name, and that there is no event.
+func TestAnnotationOfMirrorPod(t *testing.T) {
+	for _, refusal := range otherUID {
+		for _, hash := range []string{"web", "other"} {
+			synctest.Test(t, func(t *testing.T) {
+				a := startAnnotations(t)
+				a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace:   "default",
+					Name:        "web",
+					UID:         "mirror",
+					Annotations: map[string]string{corev1.MirrorPodAnnotationKey: hash},
+				}})
+				var refused atomic.Bool // the patch with the UID of the sandbox
+				a.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+					if r.Method == http.MethodPatch && refused.CompareAndSwap(false, true) {
+						return refusal
+					}
+					return nil
+				})
+				a.add(record("web", "", "default/wide"))
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				var want []string
+				if hash == "web" {
+					want = []string{"mirror"}
+				}
+				if got := a.patched(); !slices.Equal(got, want) {
+					t.Errorf("%s, mirror pod of %s: got patches with the UIDs %q, want %q", refusal.ErrStatus.Reason, hash, got, want)
+				}
+				if len(a.events) != 0 {
+					t.Errorf("%s, mirror pod of %s: got events %q, want none", refusal.ErrStatus.Reason, hash, a.events)
+				}
+			})
+		}
+	}
+}
+
+// patched returns the UIDs of the patches that the API server has accepted.
+func (a *annotated) patched() (uids []string) {
+	for _, text := range a.server.Patches() {
+		var patch corev1.Pod
+		if err := json.Unmarshal([]byte(text), &patch); err != nil {
+			a.t.Fatal(err)
+		}
+		uids = append(uids, string(patch.UID))
+	}
+	return uids
+}
+
 // TestAnnotationIsRetried checks that a pod is annotated when the API server is back, however long it was away, and
 // that the tries become rare.
 func TestAnnotationIsRetried(t *testing.T) {
@@ -161,9 +221,12 @@ func TestAnnotationOfRemovedPod(t *testing.T) {
 		a.server.Intercept(refusePatches(apierrors.NewNotFound(corev1.Resource("pods"), "web")))
 		a.attach("web")
 		a.check([]string{"web"}, nil)
-		a.server.Intercept(refusePatches(apierrors.NewConflict(corev1.Resource("pods"), "web", nil)))
-		a.attach("web")
-		a.check([]string{"web"}, nil)
+		for _, refusal := range otherUID {
+			a.server.Intercept(refusePatches(refusal))
+			a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "new"}})
+			a.add(record("web", "", "default/wide"))
+			a.check([]string{"web"}, nil)
+		}
 		time.Sleep(time.Hour)
 		a.check(nil, nil)
 	})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -62,22 +63,52 @@ func (s apiServer) definition(ctx context.Context, namespace, name, file string)
 	return text, nil
 }
 
-// annotate patches the pod's status: a node may change annotations only through it.
+// annotate annotates the pod, or the mirror pod of a static one, which has another UID.
 func (s apiServer) annotate(ctx context.Context, pod cni.Pod, key, value string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := s.patch(ctx, pod, key, value)
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // either may be about the UID
+		shown, readErr := s.shown(ctx, pod)
+		switch {
+		case shown == "":
+			err = readErr
+		case shown != pod.UID:
+			pod.UID = shown
+			err = s.patch(ctx, pod, key, value)
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// patch patches the pod's status: a node may change annotations only through it.
+func (s apiServer) patch(ctx context.Context, pod cni.Pod, key, value string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{key: value}},
 	})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	err = s.core.Patch(types.StrategicMergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+	return s.core.Patch(types.StrategicMergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		SubResource("status").Body(patch).Do(ctx).Error()
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // removed, or replaced by another pod of this name
-		return nil
+}
+
+// shown returns the UID of the pod in the API server: its own, or that of the mirror pod of a static pod. It is empty
+// if another pod has the name now. If that is on another node, the node may not read it.
+func (s apiServer) shown(ctx context.Context, pod cni.Pod) (string, error) {
+	var have corev1.Pod
+	err := s.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(&have)
+	if apierrors.IsForbidden(err) {
+		return "", nil
 	}
-	return err
+	uid := string(have.UID)
+	if err != nil || uid != pod.UID && have.Annotations[corev1.MirrorPodAnnotationKey] != pod.UID {
+		return "", err
+	}
+	return uid, nil
 }
 
 // additional returns a network that a pod's annotation selects: a file of the node, or a NetworkAttachmentDefinition.
