@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/periodic"
 )
@@ -317,7 +318,7 @@ func (d *rotation) swap(now time.Time, reopen func() error) error {
 func (d *rotation) rename(from, to string) error {
 	d.moving.Lock()
 	defer d.moving.Unlock()
-	if err := unix.Renameat2(d.fd(), from, d.fd(), to, unix.RENAME_NOREPLACE); err != nil {
+	if err := beneath.Move(d.File, from, d.File, to); err != nil {
 		return fmt.Errorf("rename log %s to %s: %w", filepath.Join(d.File.Name(), from), to, err)
 	}
 	return nil

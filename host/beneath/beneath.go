@@ -1,5 +1,5 @@
-// Package beneath opens files below a directory that pods can write to, so that no symbolic link and no ".." in a path
-// leads out of it.
+// Package beneath opens and moves files below a directory that pods can write to, so that no symbolic link and no ".."
+// in a path leads out of it.
 //
 // It owns nothing. The packages that read and write below pod and log directories call it. Linux 5.6 is needed.
 package beneath
@@ -85,6 +85,30 @@ func Stat(dir *os.File, path string, resolve Resolve) (info unix.Stat_t, err err
 		return info, &os.PathError{Op: "stat", Path: filepath.Join(dir.Name(), path), Err: err}
 	}
 	return info, nil
+}
+
+// Move renames the entry name of dir to newName in newDir. The error is EEXIST if there is such an entry.
+func Move(dir *os.File, name string, newDir *os.File, newName string) error {
+	return move(dir, name, newDir, newName, unix.Renameat2)
+}
+
+func move(dir *os.File, name string, newDir *os.File, newName string,
+	rename func(int, string, int, string, uint) error) error {
+	from, to := int(dir.Fd()), int(newDir.Fd())
+	err := rename(from, name, to, newName, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	// This file system cannot do it in one step: NFS, or ZFS before OpenZFS 2.2.
+	var info unix.Stat_t
+	err = unix.Fstatat(to, newName, &info, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == nil:
+		return unix.EEXIST
+	case errors.Is(err, unix.ENOENT):
+		return rename(from, name, to, newName, 0)
+	}
+	return err
 }
 
 // open returns a descriptor of path below dir.

@@ -130,3 +130,46 @@ func TestOpenRegular(t *testing.T) {
 		t.Errorf("missing: got %v, want %v", err, os.ErrNotExist)
 	}
 }
+
+// TestMove checks that an entry is moved to a name that is free, and replaces nothing, in each file system.
+func TestMove(t *testing.T) {
+	noFlags := func(from int, name string, to int, newName string, flags uint) error {
+		if flags != 0 {
+			return unix.EINVAL
+		}
+		return unix.Renameat2(from, name, to, newName, 0)
+	}
+	for kind, rename := range map[string]func(int, string, int, string, uint) error{
+		"with flags": unix.Renameat2, "without flags": noFlags,
+	} {
+		root := t.TempDir()
+		for _, name := range []string{"log", "other"} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("nowhere", filepath.Join(root, "link")); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := os.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		for _, c := range []struct {
+			name, to string
+			want     error
+		}{
+			{"log", "other", unix.EEXIST}, {"log", "link", unix.EEXIST}, {"log", "old", nil}, {"log", "older", unix.ENOENT},
+		} {
+			if err := move(dir, c.name, dir, c.to, rename); !errors.Is(err, c.want) {
+				t.Errorf("%s: %s to %s: got %v, want %v", kind, c.name, c.to, err, c.want)
+			}
+		}
+		for name, want := range map[string]string{"old": "log", "other": "other"} {
+			if text, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(text) != want {
+				t.Errorf("%s: %s: got %q, %v, want %q", kind, name, text, err, want)
+			}
+		}
+	}
+}

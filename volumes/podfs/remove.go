@@ -104,8 +104,7 @@ func (r *remover) empty(ctx context.Context, dir *os.File, name string, depth in
 func (r *remover) lift(dir *os.File, name string) error {
 	for {
 		r.lifted++
-		target := "..lifted-" + strconv.Itoa(r.lifted)
-		err := unix.Renameat2(int(dir.Fd()), name, int(r.top.Fd()), target, unix.RENAME_NOREPLACE)
+		err := beneath.Move(dir, name, r.top, "..lifted-"+strconv.Itoa(r.lifted))
 		switch {
 		case errors.Is(err, unix.EEXIST):
 		case errors.Is(err, unix.ENOENT), err == nil:
