@@ -273,10 +273,13 @@ func (d *rotation) compress(ctx context.Context, name string, maxSize int64) (er
 	}
 	to := os.NewFile(uintptr(fd), from.Name()+tmp)
 	z := gzip.NewWriter(to)
-	_, err = io.CopyN(z, untilDone{ctx, from}, info.Size())
+	if _, err = io.CopyN(z, untilDone{ctx, from}, info.Size()); err == nil {
+		err = errors.Join(z.Close(), to.Sync()) // a power cut must not take what the original still has
+	}
+	err = errors.Join(err, to.Close())
 	d.moving.Lock()
 	defer d.moving.Unlock()
-	if err = errors.Join(err, z.Close(), to.Close()); err == nil {
+	if err == nil {
 		err = unix.Renameat(d.fd(), name+tmp, d.fd(), name+gz)
 	}
 	if err != nil {
