@@ -199,7 +199,7 @@ func (b *builder) state(slot *podstate.Slot, id string) corev1.ContainerState {
 	c := slot.Last
 	switch c.State {
 	case podstate.ContainerRunning:
-		if slot.HookDue() {
+		if slot.HookDue() && !b.hookGivenUp(c.ID) {
 			return b.waiting() // a container is reported as running once its postStart hook has succeeded
 		}
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
@@ -211,6 +211,12 @@ func (b *builder) state(slot *podstate.Slot, id string) corev1.ContainerState {
 		}
 	}
 	return b.waiting()
+}
+
+// hookGivenUp reports whether the pod must end and the postStart hook of a container, which has not succeeded, does not
+// run any more.
+func (b *builder) hookGivenUp(id string) bool {
+	return b.Stop != nil && b.Memory.InFlight(podstate.PostStart{ID: id}.Key()) == nil
 }
 
 // terminated returns the state of an exited instance, whose ID is id in statuses.
