@@ -101,19 +101,38 @@ func TestCompletedPodIsDoomed(t *testing.T) {
 	}
 }
 
-// TestEvictedPodEndsWithZero checks that a pod has failed if the node ends it, also if its containers return 0 then.
+// TestEvictedPodEndsWithZero checks that a pod has failed if the node ends it, also if its containers return 0 then,
+// and if the agent restarts before its sidecars have stopped, whether or not the node still shuts down.
 func TestEvictedPodEndsWithZero(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("app", fake.Script{CleanStop: true})
-		pod := apiPod("job", withRestart(corev1.RestartPolicyNever))
-		w.run(pod)
-		w.sleep(10 * time.Second)
-		w.agent.Evict(t.Context(), pod.UID, agent.Eviction{
-			Reason: shutdown.Reason, Message: shutdown.Message, Grace: 10 * time.Second,
+	for name, c := range map[string]struct{ restarts, doomed bool }{
+		"at once":                  {},
+		"and a restart":            {restarts: true},
+		"and a restart, shut down": {restarts: true, doomed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{CleanStop: true})
+				w.runtime.Script("proxy", fake.Script{TermTakes: 20 * time.Second})
+				pod := apiPod("job", withRestart(corev1.RestartPolicyNever))
+				if c.restarts {
+					withSidecar("proxy")(pod)
+				}
+				w.run(pod)
+				w.sleep(10 * time.Second)
+				down := agent.Eviction{Reason: shutdown.Reason, Message: shutdown.Message, Grace: 10 * time.Second}
+				w.agent.Evict(t.Context(), pod.UID, down)
+				if c.doomed {
+					w.doomed = func(*corev1.Pod) *agent.Eviction { return &down }
+				}
+				if c.restarts {
+					w.sleep(time.Second)
+					w.restart()
+				}
+				w.sleep(time.Minute)
+				if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
+					t.Errorf("got phase %s with reason %q, want Failed, %s", st.Phase, st.Reason, shutdown.Reason)
+				}
+			})
 		})
-		w.sleep(time.Minute)
-		if st := w.status(pod); st.Phase != corev1.PodFailed || st.Reason != shutdown.Reason {
-			t.Errorf("got phase %s with reason %q, want Failed, %s", st.Phase, st.Reason, shutdown.Reason)
-		}
-	})
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cri/images"
 )
 
@@ -78,6 +79,34 @@ func TestRemoveEnded(t *testing.T) {
 		w.sleep(5 * time.Minute)
 		check("after a restart of the agent")
 		w.checkRunning("web/app#0")
+	})
+}
+
+// TestRemoveEvicted checks that what is left of an evicted pod is removed before the API server shows its end, but not
+// if the pod had completed before: then only its containers show its result.
+func TestRemoveEvicted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		job, web := apiPod("job", withRestart(corev1.RestartPolicyNever)), apiPod("web")
+		w.run(job, web)
+		w.sleep(time.Second)
+		for _, c := range w.runtime.Containers() {
+			if c.Labels["io.kubernetes.pod.name"] == "job" {
+				w.runtime.ExitContainer(c.Id, 0, "")
+			}
+		}
+		w.sleep(time.Second)
+		for _, pod := range []*corev1.Pod{job, web} {
+			w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "The node was low on memory"})
+		}
+		w.sleep(time.Minute)
+		w.agent.RemoveEnded(t.Context())
+		var left []string
+		for _, c := range w.runtime.Containers() {
+			left = append(left, c.Labels["io.kubernetes.pod.name"])
+		}
+		if len(left) != 1 || left[0] != "job" {
+			t.Errorf("got containers of the pods %q, want one of job", left)
+		}
 	})
 }
 
