@@ -120,7 +120,7 @@ func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) *entry {
 	d.cfg.Log.Info("orphaned pod found, removing it", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID)
 	e := d.begin(ctx, pod)
 	if record := d.cfg.recordedStop(pod); record != nil {
-		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopOrphaned))
+		e.stop = record.stop(pod, podstate.StopOrphaned).Stricter(e.stop)
 	}
 	d.orphan(e)
 	return e

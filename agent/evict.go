@@ -28,6 +28,7 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 		Reason:   e.Reason,
 		Message:  e.Message,
 		Own:      e.Own,
+		New:      true,
 	}
 }
 

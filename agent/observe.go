@@ -25,6 +25,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Containers: w.facts.containers,
 		Logged:     w.facts.logged,
 		Probes:     w.probeResults(),
+		StopBegun:  w.reported.stop.Reason != "",
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(w.facts.readySandbox()),
 	}

@@ -24,7 +24,7 @@ type reported struct {
 	probed []string
 	// backoffs are the back-offs that have had an event, by container.
 	backoffs map[string]string
-	// stop has been recorded in stopFile, or could not be.
+	// stop has been recorded in stopFile, or could not or need not be.
 	stop stopRecord
 }
 
@@ -44,7 +44,6 @@ func (w *worker) publish(p plan.Plan) {
 	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
-	w.complete(p)
 	if p.Released && !latest.Closed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
@@ -63,16 +62,6 @@ func (w *worker) publish(p plan.Plan) {
 		w.leave()
 	}
 }
-
-// complete notes that the pod has ended by itself, if that follows from a plan.
-func (m *milestones) complete(p plan.Plan) {
-	if p.Completed && !m.isCompleted() {
-		close(m.completed)
-	}
-}
-
-// isCompleted reports whether the pod has ended by itself.
-func (m *milestones) isCompleted() bool { return latest.Closed(m.completed) }
 
 // isReleased reports whether the pod has given back all that it held.
 func (m *milestones) isReleased() bool { return latest.Closed(m.released) }

@@ -8,8 +8,7 @@ import "context"
 func (s *Supervisor) RemoveEnded(ctx context.Context) {
 	reclaimed, _ := get(ctx, s.loop, func() (ended []*worker) {
 		for _, e := range s.table.workers {
-			recorded := finished(e.pod()) || e.stop.Fails() && !e.worker.isCompleted()
-			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !recorded {
+			if e.reclaim || e.orphaned() || !e.worker.isReleased() || !e.endRecorded() {
 				continue
 			}
 			e.reclaim = true
@@ -26,4 +25,10 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// endRecorded reports whether the end of a released pod is on record: in the API server, or as an eviction that is its
+// result.
+func (e *entry) endRecorded() bool {
+	return finished(e.pod()) || e.stop.Fails() && e.worker.result.Load().status.Reason == e.stop.Reason
 }

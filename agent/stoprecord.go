@@ -55,16 +55,18 @@ func (c *Config) writeStop(pod types.UID, record stopRecord) error {
 }
 
 // recordStop records once how the pod has to end.
-func (w *worker) recordStop() {
-	stop, pod := w.order.Stop, w.order.Pod
-	if stop == nil || stop.Is(podstate.StopEvicted) && podutil.IsStatic(pod) {
+func (w *worker) recordStop(stop *podstate.Stop) {
+	if stop == nil {
 		return
 	}
-	record := stopRecord{stop.Reason, stop.Message, stop.Own, stop.Deadline}
+	pod, record := w.order.Pod, stopRecord{stop.Reason, stop.Message, stop.Own, stop.Deadline}
 	if record == w.reported.stop {
 		return
 	}
 	w.reported.stop = record
+	if stop.Is(podstate.StopEvicted) && podutil.IsStatic(pod) {
+		return
+	}
 	if err := w.cfg.writeStop(pod.UID, record); err != nil {
 		w.log.Warn("cannot record how the pod ends, an agent that restarts now would begin its grace period again, "+
 			"or start the pod again if it is evicted", "err", err)
@@ -91,16 +93,16 @@ func (c *Config) recordedStop(pod *corev1.Pod) *stopRecord {
 	return record
 }
 
-// resumeStop goes on with the end of a pod that an earlier run of the agent has begun. A pod that its source has again,
-// such as one whose manifest was put back, stays; its record must not count at its next end.
+// resumeStop goes on with the end of a pod that an earlier run of the agent has begun, for the same reason. A pod that
+// its source has again, such as one whose manifest was put back, stays; its record must not count at its next end.
 func (a *admitter) resumeStop(e *entry) {
 	pod, record := e.source, a.cfg.recordedStop(e.source)
 	switch {
 	case record == nil:
 	case pod.DeletionTimestamp != nil:
-		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopDeleted))
+		e.stop = record.stop(pod, podstate.StopDeleted).Stricter(e.stop)
 	case record.Reason != "" && !podutil.IsStatic(pod):
-		e.stop = e.stop.Stricter(record.stop(pod, podstate.StopEvicted))
+		e.stop = record.stop(pod, podstate.StopEvicted).Stricter(e.stop)
 	default:
 		if err := a.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
 			a.cfg.Log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",

@@ -58,9 +58,7 @@ type worker struct {
 	facts runtimeFacts
 	// unobserved: the last attempt to observe the pod has failed.
 	unobserved bool
-	// stopping: the pod has been planned with a stop that has a reason.
-	stopping bool
-	reported reported
+	reported   reported
 	// explained is what explain shows of the pod; other goroutines read it.
 	explained atomic.Pointer[Explanation]
 	// result is the result of the last sync. Other goroutines read it, and wait for the next.
@@ -72,8 +70,6 @@ type worker struct {
 type milestones struct {
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
-	// completed is closed when the pod has ended by itself; see plan.Plan.
-	completed chan struct{}
 	// released is closed when a pod that ends has released all its resources. Then onRelease is called.
 	released  chan struct{}
 	onRelease func()
@@ -91,7 +87,6 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 		timer:   time.NewTimer(time.Hour),
 		milestones: milestones{
 			gone:      make(chan struct{}),
-			completed: make(chan struct{}),
 			released:  make(chan struct{}),
 			onRelease: onRelease,
 			reclaimed: make(chan struct{}),
@@ -221,7 +216,6 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		return false
 	}
 	w.unobserved = false
-	w.keepResult(o)
 	p := plan.Pod(w.order.Desired, o)
 	w.publish(p)
 	w.linkLogs()
@@ -231,7 +225,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 			cancel()
 		}
 	}
-	w.recordStop()
+	w.recordStop(p.Stop)
 	ctx = w.traced(ctx, p.Steps)
 	for _, step := range p.Steps {
 		w.start(ctx, step)
@@ -245,27 +239,6 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 		w.timer.Reset(max(0, time.Until(p.Wake)))
 	}
 	return p.Done
-}
-
-// keepResult takes the reason from the stop of a pod that had ended by itself before it: the pod keeps the phase that
-// follows from its containers, and only what it still holds is released earlier.
-func (w *worker) keepResult(o podstate.Observed) {
-	stop := w.order.Stop
-	if stop == nil || stop.Reason == "" {
-		return
-	}
-	if !w.stopping {
-		w.stopping = true
-		record := w.cfg.recordedStop(w.order.Pod) // of an earlier run of the agent, which has stopped the containers
-		if record == nil || record.Reason == "" {
-			unstopped := w.order.Desired
-			unstopped.Stop = nil
-			w.complete(plan.Pod(unstopped, o))
-		}
-	}
-	if w.isCompleted() {
-		w.order.Stop = &podstate.Stop{Cause: stop.Cause, Deadline: stop.Deadline}
-	}
 }
 
 // observeLater makes the worker observe its pod again after observeRetry. It logs the first failure in a row.

@@ -47,6 +47,8 @@
 //   - undisturbed: the newest instance of a container, which runs in the current sandbox, is stopped only for a reason
 //     of its own, whatever a mirror pod shows that comes late.
 //   - unlogged: the numbers of a static pod's instances go on after those that have left logs.
+//   - resultKept: a pod that had completed before it got a stop with a reason keeps its result. Any other fails for
+//     that reason, also if the agent is killed meanwhile and finds its record of the stop.
 //   - replacedForReason: a container is replaced only for another spec or a resize.
 //   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.
 //   - neverBack: a terminal phase is final, and restart counts only grow.

@@ -190,8 +190,11 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
-	"a stop is not seen": desiredChanged(func(d *podstate.Desired) { d.Stop = nil }),
-	"a refused pod runs": desiredChanged(func(d *podstate.Desired) { d.Rejected = nil }),
+	"a stop is not seen":                              desiredChanged(func(d *podstate.Desired) { d.Stop = nil }),
+	"a pod that has completed fails for a later stop": stopChanged(func(s *podstate.Stop) { s.New = false }),
+	"a pod that a stop has ended keeps its result":    factsChanged(func(o *podstate.Observed) { o.StopBegun = false }),
+	"a stop that was begun is taken for a new one":    stopChanged(func(s *podstate.Stop) { s.New = true }),
+	"a refused pod runs":                              desiredChanged(func(d *podstate.Desired) { d.Rejected = nil }),
 	"a stop gives too much time": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.StopContainer); ok {
 			c.Deadline = c.Deadline.Add(time.Minute)
@@ -434,6 +437,16 @@ func desiredChanged(change func(*podstate.Desired)) mutant {
 		change(&d)
 		return Pod(d, o)
 	}}
+}
+
+// stopChanged plans for a copy of the pod's stop with a change.
+func stopChanged(change func(*podstate.Stop)) mutant {
+	return desiredChanged(func(d *podstate.Desired) {
+		if d.Stop != nil {
+			d.Stop = ptr(*d.Stop)
+			change(d.Stop)
+		}
+	})
 }
 
 // podChanged plans for a copy of the pod with a changed spec.

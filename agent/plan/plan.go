@@ -25,8 +25,8 @@ type Plan struct {
 	Waits []Wait
 	// Wake is when to plan again though nothing has happened; zero for never.
 	Wake time.Time
-	// Completed: the containers of the pod have ended by themselves, before anything else has ended the pod.
-	Completed bool
+	// Stop is Desired.Stop, without its reason if the pod had ended by itself before.
+	Stop *podstate.Stop
 	// Released: nothing of the pod runs any more and all it held is released, so the API object may be deleted.
 	Released bool
 	// Reclaimed: the runtime keeps nothing of the ended pod any more, as Desired.Reclaim asks.
@@ -77,7 +77,7 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 	} else {
 		p.syncRunning()
 	}
-	p.plan.Completed = d.Stop == nil && p.Completed()
+	p.plan.Stop = p.Desired.Stop
 	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
 	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
 		Cancelling: slices.ContainsFunc(p.plan.Cancel, mayStart),

@@ -52,6 +52,8 @@ type rules struct {
 	preStopped map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
+	// result is what is known of the end of a pod whose stop has a reason.
+	result result
 	// owed are the containers that were removed for a reset and must start again, even if the agent is killed and the
 	// API does not show the reset.
 	owed map[string]bool

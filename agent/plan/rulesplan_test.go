@@ -14,6 +14,7 @@ import (
 func (ru *rules) planned(w *world, p *Plan) {
 	ru.sidecarsUp(w)
 	ru.statusTrue(w, p)
+	ru.resultKept(w, p)
 	ru.resourcesTrue(w, p)
 	ru.neverBack(w, p)
 	ru.freed(w, p)
@@ -59,9 +60,7 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 			}
 		}
 	}
-	said := w.memory.Reported != nil && podutil.IsTerminal(w.memory.Reported.Phase) ||
-		podutil.IsTerminal(w.desired.Pod.Status.Phase)
-	if !podutil.IsTerminal(p.Status.Phase) || said {
+	if !podutil.IsTerminal(p.Status.Phase) || ru.saidTerminal(w) {
 		return
 	}
 	if p.Status.Reason == podutil.ReasonDeadlineExceeded && !ru.pastDeadline() {
@@ -78,6 +77,12 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 			ru.breaks("the pod is reported as %s while %s is ready", p.Status.Phase, box.ID)
 		}
 	}
+}
+
+// saidTerminal reports whether a terminal phase was published before.
+func (ru *rules) saidTerminal(w *world) bool {
+	return w.memory.Reported != nil && podutil.IsTerminal(w.memory.Reported.Phase) ||
+		podutil.IsTerminal(w.desired.Pod.Status.Phase)
 }
 
 // neverBack checks that a terminal phase does not change, and that restart counts only grow. What a mirror pod shows

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -103,4 +105,68 @@ func (ru *rules) someRuns(in func(*podstate.Container) bool) *podstate.Container
 		}
 	}
 	return nil
+}
+
+// result is what has to become of a pod whose stop has a reason.
+type result int
+
+const (
+	// resultOpen: no plan has seen the stop.
+	resultOpen result = iota
+	// resultUnknown: it is not known whether the pod had completed before.
+	resultUnknown
+	// resultSucceeded and resultFailed: the pod had completed before.
+	resultSucceeded
+	resultFailed
+	// resultStopped: the pod had not completed, so it fails for the reason of the stop.
+	resultStopped
+)
+
+// resultKept checks that a pod that had completed before it got a stop with a reason keeps its result, and that any
+// other fails for that reason. A preempted pod succeeds if its containers do.
+func (ru *rules) resultKept(w *world, p *Plan) {
+	stop, st := w.desired.Stop, p.Status
+	if stop == nil || stop.Reason == "" {
+		return
+	}
+	if ru.result == resultOpen {
+		ru.result = ru.ownResult()
+	}
+	if !podutil.IsTerminal(st.Phase) || ru.saidTerminal(w) || w.desired.Rejected != nil {
+		return
+	}
+	got := resultStopped
+	switch {
+	case st.Phase == corev1.PodSucceeded:
+		got = resultSucceeded
+	case st.Reason == "":
+		got = resultFailed
+	}
+	preempted := stop.Reason == podutil.ReasonPreempting && ru.result == resultStopped && got == resultSucceeded
+	if got != ru.result && ru.result != resultUnknown && !preempted {
+		ru.breaks("the pod ends as %s %q, with the stop %q: got result %d, want %d", st.Phase, st.Reason, stop.Reason, got,
+			ru.result)
+	}
+}
+
+// ownResult returns what becomes of a pod if it gets a stop with a reason now. If the runtime has lost instances, or if
+// an init container has failed, that is not known.
+func (ru *rules) ownResult() result {
+	own := resultSucceeded
+	for name, role := range ru.roles {
+		c := podstate.Newest(ru.l.containers, name)
+		ended := c != nil && c.State == podstate.ContainerExited
+		switch {
+		case role == podutil.RoleSidecar || role == podutil.RoleEphemeral:
+		case ru.forgotten[name] || ru.resetAsked,
+			role == podutil.RoleInit && ended && (c.ExitCode != 0 || c.Reason == "OOMKilled"):
+			return resultUnknown
+		case role == podutil.RoleInit:
+		case !ended || ru.replaced[c.ID] || ru.mustRunAgain(name, c.ID, c.ExitCode):
+			own = resultStopped
+		case c.ExitCode != 0 && own == resultSucceeded:
+			own = resultFailed
+		}
+	}
+	return own
 }

@@ -491,6 +491,7 @@ func (s *script) asks(cause podstate.StopCause, seconds int, reason, message str
 		Deadline: s.w.now.Add(time.Duration(seconds) * time.Second),
 		Reason:   reason,
 		Message:  message,
+		New:      reason != "",
 	})
 	s.turn()
 }

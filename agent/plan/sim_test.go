@@ -378,6 +378,7 @@ func (l *simRun) happen() {
 					l.exit(e.id, e.code)
 				}
 				l.troubleInReset(&l.containers[n])
+				l.troubleAtEnd()
 			}
 		}
 	}

@@ -289,16 +289,7 @@ func (l *simRun) endSomehow() {
 	case 0:
 		l.deletePod(pick(l.r, 0, time.Second, 30*time.Second))
 	case 1:
-		if !podutil.IsStatic(l.desired.Pod) && l.desired.Stop == nil {
-			reason, message := l.evictedFor()
-			l.note("evicted")
-			l.stop(&podstate.Stop{
-				Cause:    podstate.StopEvicted,
-				Deadline: l.now.Add(l.within(time.Minute)),
-				Reason:   reason,
-				Message:  message,
-			})
-		}
+		l.evict()
 	case 2:
 		if chance(l.r, 3) {
 			l.orphan()
@@ -307,6 +298,33 @@ func (l *simRun) endSomehow() {
 		if l.desired.Stop != nil {
 			l.deletePod(pick(l.r, 0, time.Second))
 		}
+	}
+}
+
+// evict evicts the pod, unless it is stopped already. A static pod would start again.
+func (l *simRun) evict() {
+	if podutil.IsStatic(l.desired.Pod) || l.desired.Stop != nil {
+		return
+	}
+	reason, message := l.evictedFor()
+	l.note("evicted")
+	l.stop(&podstate.Stop{
+		Cause:    podstate.StopEvicted,
+		Deadline: l.now.Add(l.within(time.Minute)),
+		Reason:   reason,
+		Message:  message,
+		New:      true,
+	})
+}
+
+// troubleAtEnd evicts a pod that has just completed, and may let the agent be killed soon, in a run in which stops are
+// recorded. By chance alone this would occur in too few runs.
+func (l *simRun) troubleAtEnd() {
+	own := l.ownResult()
+	if l.stage == stageFaults && l.recordsStops() && (own == resultSucceeded || own == resultFailed) && chance(l.r, 2) {
+		l.evict()
+		l.killNext = chance(l.r, 2)
+		l.faultAt = l.now.Add(l.within(2 * time.Second))
 	}
 }
 
@@ -334,6 +352,7 @@ func (l *simRun) orphan() {
 func (l *simRun) crashAgent() {
 	l.tally.kills++
 	l.statusLost()
+	l.resumeStop()
 	l.killAgent()
 	l.desired.Reclaim = false
 	l.calls = slices.DeleteFunc(l.calls,
@@ -345,16 +364,31 @@ func (l *simRun) crashAgent() {
 	}
 	l.hideMirror()
 	l.note("agent killed, back at %s", l.down)
-	switch s := l.desired.Stop; {
-	case s == nil:
-	case s.Cause == podstate.StopEvicted:
-		l.desired.Stop = nil
-	default:
-		l.desired.Stop = &podstate.Stop{
-			Cause:    s.Cause,
-			Deadline: later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod)),
-		}
+	if s := l.desired.Stop; s != nil {
+		s.Deadline = later(l.now, l.down).Add(podutil.GracePeriod(l.desired.Pod))
 	}
+}
+
+// recordsStops reports whether the next run of the agent knows the reason of a stop that this one has begun. In all
+// other runs it does not, as if the record could not be written. The choice is as that of shortOfDisk.
+func (l *simRun) recordsStops() bool { return l.seed%7 == 3 }
+
+// resumeStop makes the stop of the pod the one that the next run of the agent has.
+func (l *simRun) resumeStop() {
+	s := l.desired.Stop
+	switch {
+	case s == nil:
+	case l.recordsStops() && s.Reason != "" && (l.stopBegun || !s.New):
+		l.desired.Stop = &podstate.Stop{Cause: s.Cause, Reason: s.Reason, Message: s.Message}
+		return
+	case s.Cause == podstate.StopEvicted:
+		if l.desired.Stop = nil; l.recordsStops() { // as in a shutdown of the node
+			l.evict()
+		}
+	default:
+		l.desired.Stop = &podstate.Stop{Cause: s.Cause}
+	}
+	l.rules.result = resultOpen
 }
 
 func (l *simRun) sandboxDies() {

@@ -146,7 +146,7 @@ func (ru *rules) unlogged(s podstate.CreateContainer) {
 // reason of its own, unless the pod ends.
 func (ru *rules) undisturbed(s podstate.StopContainer) {
 	if s.Cause != podstate.CauseEnd && s.Cause != podstate.CauseSandbox || ru.stopping() || ru.pastDeadline() ||
-		ru.l.plan.Completed {
+		podstate.New(ru.l.desired, ru.l.observe()).Completed() {
 		return
 	}
 	boxes := ru.l.sandboxes

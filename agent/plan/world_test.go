@@ -34,6 +34,8 @@ type world struct {
 	dir, cgroup bool
 	// resetMark is the content of the marker file of a reset in the pod's directory.
 	resetMark podstate.ResetMark
+	// stopBegun: this run of the agent has planned the pod with the reason of its stop.
+	stopBegun bool
 	// podSize is the size of the pod's cgroup; nil if it has none or nothing is allocated.
 	podSize *podstate.Size
 	calls   []*call
@@ -118,6 +120,7 @@ func (w *world) observe() podstate.Observed {
 		ResetMark:  w.resetMark,
 		ClaimsHeld: w.claims,
 		Probes:     w.probed,
+		StopBegun:  w.stopBegun,
 		Memory:     w.memory.Recall(),
 		Node:       w.node,
 	}
@@ -159,6 +162,7 @@ func (w *world) turn() {
 		w.watch.planned(w, &w.plan)
 	}
 	w.memory.Report(w.plan.Status)
+	w.stopBegun = w.stopBegun || w.plan.Stop != nil && w.plan.Stop.Reason != ""
 	if !w.apiBehind && !w.lagging {
 		w.publish()
 	}
@@ -206,6 +210,7 @@ func (w *world) finish(c *call, refreshAt time.Time) {
 // killAgent clears the memory of the agent. Its calls continue, but their answers are lost.
 func (w *world) killAgent() {
 	w.memory = podstate.NewMemory()
+	w.stopBegun = false
 	w.ends, w.probed = map[string]time.Time{}, map[string]podstate.ProbeResults{}
 	for _, c := range w.calls {
 		c.ghost = true

@@ -86,6 +86,8 @@ type Stop struct {
 	Message string
 	// Own: the pod itself is the cause, so its end does not count as a disruption by the node.
 	Own bool
+	// New: no earlier run of the agent has begun to end the pod for this reason.
+	New bool
 }
 
 // EndGrace returns how long the containers of a pod that ends get, for the grace period that was asked for. It is at
@@ -116,7 +118,7 @@ func (s *Stop) Stricter(next *Stop) *Stop {
 		merged.Deadline = next.Deadline
 		if s.Reason == "" {
 			merged.Reason, merged.Message = next.Reason, next.Message
-			merged.Own = next.Own
+			merged.Own, merged.New = next.Own, next.New
 		}
 	}
 	return &merged

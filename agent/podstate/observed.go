@@ -36,6 +36,8 @@ type Observed struct {
 	DeviceHealth map[string][]corev1.ResourceStatus
 	// NetworkProblem is the problem that the network plugins report for the pod's network; empty if there is none.
 	NetworkProblem string
+	// StopBegun: this run of the agent has begun to end the pod for the reason of its stop.
+	StopBegun bool
 	// Memory is what this run of the agent remembers of the pod.
 	Memory Recall
 	Node   Node

@@ -50,6 +50,7 @@ func New(d Desired, o Observed) *State {
 	s.findPassed()
 	s.Initialized = s.pastInit()
 	s.findReset()
+	s.keepResult()
 	s.Stop = s.effectiveStop()
 	s.Resetting = s.Resetting && s.Stop == nil
 	return s
@@ -202,6 +203,14 @@ func (s *State) EverRan() bool {
 func (s *State) Quiescent() bool {
 	return s.Stop != nil && !s.SandboxHeld() && !s.ClaimsHeld && !s.Memory.Runs(KindStartContainer) &&
 		!Some(s.Containers, (*Container).Alive)
+}
+
+// keepResult takes the reason from the stop of a pod that had ended by itself before it: the pod keeps the phase that
+// follows from its containers, and only what it still holds is released earlier.
+func (s *State) keepResult() {
+	if stop := s.Desired.Stop; stop != nil && stop.New && !s.StopBegun && s.Completed() {
+		s.Desired.Stop = &Stop{Cause: stop.Cause, Deadline: stop.Deadline}
+	}
 }
 
 // effectiveStop returns why the pod must not run any more; nil while it should run. The deletion of the pod by its
