@@ -80,6 +80,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		seed  uint64
 		every time.Duration
 	}{
+		"status without the ID of a lost instance":       {27192, wideFaults},
 		"pod without a source, app being started":        {20152388, wideFaults},
 		"pod deleted at once, app being started":         {20619803, wideFaults},
 		"pod being deleted, one of two apps started":     {20453616, wideFaults},
