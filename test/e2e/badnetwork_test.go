@@ -67,7 +67,7 @@ func TestLongBadNetwork(t *testing.T) {
 
 	for _, bad := range []struct{ text, want string }{
 		{`{"cniVersion": "1.0.0", "name"`, "not JSON"},
-		{strings.Replace(good, "1.0.0", "9.9.9", 1), `"cniVersion" "9.9.9" is not known`},
+		{strings.Replace(good, "1.0.0", "9.9.9", 1), `unknown "cniVersion" "9.9.9"`},
 		{strings.Replace(good, `"type": "portmap"`, `"type": "prtmap"`, 1), `needs the plugin "prtmap", which is not in`},
 		{`{"cniVersion": "1.0.0", "name": "empty", "plugins": []}`, "no plugin"},
 	} {
