@@ -212,7 +212,8 @@ func expandKeeper(t *testing.T, d *csiDriver, handle string) {
 			`"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 	grown := func() (string, bool) {
 		got := kubectl(t, "get", "pvc", "data-keeper-0", "-o",
-			"jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} {.status.conditions}")
+			`jsonpath={.status.capacity.storage} {.status.allocatedResourceStatuses} `+
+				`{.status.conditions[?(@.type=="FileSystemResizePending")].status}`)
 		return got, strings.TrimSpace(got) == "96Mi"
 	}
 	refused := func() (string, bool) { // some kernels let only CAP_SYS_RESOURCE grow a mounted ext4
