@@ -159,7 +159,8 @@ func TestLongIdentity(t *testing.T) {
 	})
 	if bad := regexp.MustCompile(`(?m)^.*level=(WARN|ERROR).*$`).FindAllString(logOf(t, n)[from:], -1); len(bad) > 0 {
 		for _, line := range bad {
-			if !strings.Contains(line, "setting has no effect") {
+			// A container that runs the tests may not let a process lower its OOM score.
+			if !strings.Contains(line, "setting has no effect") && !strings.Contains(line, "cannot set the OOM score") {
 				t.Errorf("log of the agent: got %s, want no warning and no error", line)
 			}
 		}
