@@ -81,6 +81,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		every time.Duration
 	}{
 		"status without the ID of a lost instance":       {27192, wideFaults},
+		"lost instance whose start had no answer":        {32000089030, wideFaults},
 		"pod without a source, app being started":        {20152388, wideFaults},
 		"pod deleted at once, app being started":         {20619803, wideFaults},
 		"pod being deleted, one of two apps started":     {20453616, wideFaults},

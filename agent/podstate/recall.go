@@ -136,7 +136,8 @@ func (r Recall) Hook(id string) (h Hook, ended bool) {
 // PreStopped reports whether the preStop hook of a container has run by a step of its own.
 func (r Recall) PreStopped(id string) bool { return r.memory().PreStopped[id] }
 
-// Backoff returns the back-off that was set for the end of an instance.
+// Backoff returns the back-off that was set for the end of an instance. It is known for the newest instances whose
+// creation this run of the agent has begun.
 func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 	delay, known = r.memory().Restarts[i]
 	return delay, known

@@ -54,10 +54,11 @@ func (s *Slot) findLost(all []Container) {
 }
 
 // countedAnew reports whether last, the newest instance in the runtime, is newer than one that is gone, whatever their
-// numbers: it may run, which no instance does once the next is created, or this run of the agent has started it, but
-// not the other. A status without an ID does not say which instance it shows.
+// numbers: it may run, which no instance does once the next is created, or this run of the agent has started it, and
+// has never begun to create an instance with the number of the other.
 func countedAnew(last, gone *Container, memory Recall) bool {
-	return last.Alive() || gone.ID != "" && memory.Started(last.ID) && !memory.Started(gone.ID)
+	_, created := memory.Backoff(Instance{gone.Name, gone.Attempt})
+	return last.Alive() || memory.Started(last.ID) && !created
 }
 
 // findPassed finds the init containers and sidecars ahead of a container that was started in the current sandbox. Like
