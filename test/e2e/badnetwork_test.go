@@ -118,7 +118,7 @@ func TestLongBadNetwork(t *testing.T) {
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	waitNode(t, corev1.ConditionFalse, "00-a.conflist before 00-nodelet.conflist")
+	waitNode(t, corev1.ConditionFalse, "00-a.conflist instead of 00-nodelet.conflist")
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}
