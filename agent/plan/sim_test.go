@@ -82,6 +82,8 @@ func TestSeedsThatBroke(t *testing.T) {
 	}{
 		"status without the ID of a lost instance":       {27192, wideFaults},
 		"lost instance whose start had no answer":        {32000089030, wideFaults},
+		"creation fails after an instance never started": {33000169241, denseFaults},
+		"creation fails as an older instance is removed": {34000328459, wideFaults},
 		"pod without a source, app being started":        {20152388, wideFaults},
 		"pod deleted at once, app being started":         {20619803, wideFaults},
 		"pod being deleted, one of two apps started":     {20453616, wideFaults},

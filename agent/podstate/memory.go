@@ -284,7 +284,6 @@ func (m *Memory) unstarted(container string, f Failure) {
 	f.Count += m.Unstarted[container].Count
 	f.Delay = retryDelay(f.Step.Key(), f)
 	m.Unstarted[container] = f
-	delete(m.Failures, CreateContainer{Name: container}.Key())
 	m.forgetImages(container)
 }
 
