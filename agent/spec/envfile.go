@@ -57,7 +57,7 @@ func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) 
 // envFileValue finds the first assignment to key. The format is a subset of the shell's syntax: assignments
 // NAME='value', blank lines, and comments, on their own line or after a value. A value may have several lines and has
 // no escapes. As in a shell, a blank after the = makes the value empty; the rest of that line is ignored. A name with a
-// blank inside, as in "export NAME='value'", is a name that nobody asks for.
+// blank inside, as in "export NAME='value'", is a name that no variable refers to.
 func envFileValue(content, key string) (value string, ok bool, err error) {
 	line := 0
 	for content != "" {

@@ -138,24 +138,30 @@ func (s *Serving) followFiles(ctx context.Context, crt, key string, changed func
 	follow(ctx, []string{crt, key}, none, s.log, changed)
 }
 
+// loadFiles takes the pair of the settings.
 func (s *Serving) loadFiles() error {
-	pair, err := loadPair(s.cfg.CertFile, s.cfg.KeyFile)
-	if err != nil {
+	if err := s.load(s.cfg.CertFile, s.cfg.KeyFile); err != nil {
 		return fmt.Errorf("serving certificate (tlsCertFile, tlsPrivateKeyFile): %w", err)
 	}
-	s.takeFile(pair, s.cfg.CertFile)
 	return nil
 }
 
-// reload takes the pair in files that have changed. While they are no pair, the old one stays: somebody may be about to
-// write the other file.
-func (s *Serving) reload(crt, key string) {
+// load takes the pair in files.
+func (s *Serving) load(crt, key string) error {
 	pair, err := loadPair(crt, key)
 	if err != nil {
-		s.log.Warn("cannot use the changed serving certificate, keeping the old one", "key", key, "err", err)
-		return
+		return err
 	}
 	s.takeFile(pair, crt)
+	return nil
+}
+
+// reload takes the pair in files that have changed. While they are no pair, the old one stays: only one of them may
+// have been written yet.
+func (s *Serving) reload(crt, key string) {
+	if err := s.load(crt, key); err != nil {
+		s.log.Warn("cannot use the changed serving certificate, keeping the old one", "key", key, "err", err)
+	}
 }
 
 // takeFile is take for a certificate that the user has made.

@@ -165,7 +165,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestRuns checks that each run of a program is counted, and none for an answer that is kept or that nobody waits for.
+// TestRuns checks that each run of a program is counted, and none for an answer that is kept or no longer awaited.
 func TestRuns(t *testing.T) {
 	w := newWorld(t, answering("Image", ""), "")
 	var runs []string
