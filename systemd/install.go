@@ -194,7 +194,7 @@ func (i *Installer) checkFlags(flags []string) error {
 		return nil
 	}
 	if _, err := os.Stat(i.envFile()); err != nil {
-		return errors.New("nodelet.service needs flags: name at least --config=FILE, or --manifests=DIR without a cluster")
+		return errors.New("nodelet.service needs flags: name at least --config=FILE, and in a cluster --kubeconfig=FILE")
 	}
 	if len(i.Flags) > 0 {
 		return fmt.Errorf("without other flags those in %s stay: add %s there", i.envFile(), strings.Join(i.Flags, " "))

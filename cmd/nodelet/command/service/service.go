@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -47,7 +49,8 @@ func install() *command.Command {
 running. Otherwise, or with --own-unit, it creates nodelet.service with the FLAGs as its arguments.
 
 It first checks the program, the container runtime, and the settings of the kubelet: settings on which pods rely and
-that have no effect in nodelet must be accepted by name. If nodelet is not ready in time, the old agent comes back.`,
+that have no effect in nodelet must be accepted by name. It refuses flags with which nodelet would remove running pods,
+such as those without --kubeconfig in a cluster. If nodelet is not ready in time, the old agent comes back.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			o := installOptions{
 				separate: flags.Bool("own-unit", false, "create nodelet.service, even if the machine has kubelet.service"),
@@ -85,6 +88,9 @@ func (o installOptions) run(c command.Call) error {
 		return err
 	}
 	if cfg != nil {
+		if err := sameNode(c.Context, i, cfg); err != nil {
+			return err
+		}
 		if err := o.refuse(c, cfg); err != nil {
 			return err
 		}
@@ -111,8 +117,30 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 	return cfg, nil
 }
 
-// refuse returns an error if pods would lose what the settings promise them, or if the container runtime does not
-// answer.
+// sameNode returns an error if nodelet would run a node of another name, or in another root directory, than the agent
+// that runs now: it would have other pods, or not the volumes of these. A kubelet whose flags nodelet cannot read, such
+// as one that a script starts, is not compared.
+func sameNode(ctx context.Context, i *systemd.Installer, c *config.Config) error {
+	agent, err := i.Running(ctx)
+	if err != nil || agent == nil || agent.Args == nil {
+		return err
+	}
+	var flag string
+	switch before, err := config.Load(agent.Args); {
+	case err != nil:
+		return nil
+	case before.Node.Name != c.Node.Name:
+		flag = "--hostname-override=" + before.Node.Name
+	case filepath.Clean(before.Paths.Root) != filepath.Clean(c.Paths.Root):
+		flag = "--root-dir=" + before.Paths.Root
+	default:
+		return nil
+	}
+	return fmt.Errorf("nodelet would not manage the pods of %s as they are: add %s, or stop %[1]s first", agent.Unit, flag)
+}
+
+// refuse returns an error if pods would lose what the settings promise them, if the container runtime does not answer,
+// or if nodelet would remove running pods.
 func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 	if err := cfg.Missing(*o.accept...); err != nil {
 		return err
@@ -133,6 +161,31 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 			endpoint, cri.Message(err), cri.Remedy(err))
 	}
 	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
+	return keepsPods(c.Context, client, cfg)
+}
+
+// keepsPods returns an error if a pod runs whose source the configuration does not have: nodelet would remove the pod.
+func keepsPods(ctx context.Context, client *cri.Client, c *config.Config) error {
+	all, err := client.Relist(ctx)
+	if err != nil {
+		return err
+	}
+	missing := map[pods.Source]string{}
+	if c.Paths.Kubeconfig == "" {
+		missing[pods.SourceAPI] = "--kubeconfig=FILE"
+	}
+	if c.Kubelet.StaticPodPath == "" {
+		missing[pods.SourceFile] = "staticPodPath (--manifests=DIR)"
+	}
+	if c.Kubelet.StaticPodURL == "" {
+		missing[pods.SourceHTTP] = "staticPodURL (--manifest-url=URL)"
+	}
+	for _, pod := range all {
+		if setting := missing[pods.Source(pod.Source)]; pod.Ready && setting != "" {
+			return fmt.Errorf("nodelet would remove the running pod %s/%s: set %s as the agent that started the pod does, "+
+				"or end the pod first, such as with kubectl drain or crictl rmp", pod.Namespace, pod.Name, setting)
+		}
+	}
 	return nil
 }
 

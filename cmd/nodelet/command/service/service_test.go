@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // asAgent makes this program a stand-in for an agent that runs until its standard input ends.
@@ -73,6 +76,67 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", flag, err, want)
 		}
 	}
+}
+
+// TestInstallKeepsPods checks that an installation is refused if nodelet would remove pods that run: it would not have
+// their source, or be another node.
+func TestInstallKeepsPods(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must belong to root")
+	}
+	root := t.TempDir()
+	for _, path := range []string{"run/systemd/system/x", "usr/bin/nodelet"} {
+		path = filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runKubelet(t, "--hostname-override=n")
+	for _, c := range []struct{ source, flags, want string }{
+		{"api", "--manifests=/m", "set --kubeconfig=FILE as"},
+		{"api", "--kubeconfig=/k", ""},
+		{"file", "--kubeconfig=/k", "set staticPodPath (--manifests=DIR) as"},
+		{"file", "--manifests=/m", ""},
+		{"http", "--kubeconfig=/k --manifests=/m", "set staticPodURL (--manifest-url=URL) as"},
+		{"http", "--manifest-url=http://h/", ""},
+		{"", "--manifests=/m", ""}, // of another program
+		{"api", "--kubeconfig=/k --hostname-override=other", "add --hostname-override=n,"},
+		{"api", "--kubeconfig=/k --root-dir=/r", "add --root-dir=/var/lib/kubelet,"},
+		{"api", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
+	} {
+		flags := append([]string{"--hostname-override=n", runPod(t, c.source)}, strings.Fields(c.flags)...)
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		run := install().Setup(set)
+		if err := set.Parse([]string{"--own-unit", "--dry-run"}); err != nil {
+			t.Fatal(err)
+		}
+		err := run(command.Call{
+			Context: t.Context(), Out: io.Discard, Root: root, Program: "/usr/bin/nodelet", Args: flags,
+		})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("pod of source %q, %s: got error %v, want %q in it", c.source, c.flags, err, c.want)
+		}
+	}
+}
+
+// runPod runs a pod of a source in a runtime, and returns the flag with the socket of that.
+func runPod(t *testing.T, source string) (endpoint string) {
+	t.Helper()
+	runtime := fake.New()
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	if err := runtime.Listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runtime.Close)
+	_, err := runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u1"},
+		Labels:      map[string]string{podutil.LabelPodUID: "u1"},
+		Annotations: map[string]string{podutil.AnnotationSource: source},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "--container-runtime-endpoint=unix://" + socket
 }
 
 // runKubelet runs an agent with a flag, and makes it that of kubelet.service.
