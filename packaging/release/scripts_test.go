@@ -90,6 +90,51 @@ func TestReinstalledKubeletStartsAtBoot(t *testing.T) {
 	}
 }
 
+// TestRemovalDisables runs the scripts of an installation and a removal with the real deb-systemd-helper. In between,
+// the administrator enables nodelet.service. A link that stays would start the nodelet of a later installation at the
+// next boot, in the place of the kubelet.
+func TestRemovalDisables(t *testing.T) {
+	if _, err := exec.LookPath("deb-systemd-helper"); err != nil {
+		t.Skip("deb-systemd-helper is not installed")
+	}
+	root, bin := t.TempDir(), t.TempDir()
+	unit := filepath.Join(root, "usr/lib/systemd/system/nodelet.service")
+	link := filepath.Join(root, "etc/systemd/system/multi-user.target.wants/nodelet.service")
+	err := errors.Join(os.MkdirAll(filepath.Dir(unit), 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+		os.WriteFile(unit, []byte("[Install]\nWantedBy=multi-user.target\n"), 0o644))
+	for _, program := range []string{"systemctl", "deb-systemd-invoke"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"), 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) {
+		text := strings.NewReplacer("/run/systemd/system", bin, "/etc/", root+"/etc/").Replace(string(script(name)))
+		c := exec.Command("sh", append([]string{"-c", text, name}, args...)...)
+		c.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "DPKG_ROOT=" + root, "DPKG_MAINTSCRIPT_PACKAGE=nodelet"}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%s %q: got %v: %s", name, args, err, out)
+		}
+	}
+	run("deb/nodelet.postinst", "configure", "")
+	if err := os.Symlink("/usr/lib/systemd/system/nodelet.service", link); err != nil {
+		t.Fatal(err)
+	}
+	run("deb/nodelet.postinst", "configure", "0.1.0")
+	if _, err := os.Lstat(link); err != nil {
+		t.Errorf("after an upgrade: got %v, want an enabled nodelet.service", err)
+	}
+	run("deb/nodelet.prerm", "remove")
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the removal: got %v for the link, want that it is gone", err)
+	}
+	run("deb/nodelet.postrm", "remove")
+	run("deb/nodelet.postrm", "purge")
+	if left, err := filepath.Glob(filepath.Join(root, "var/lib/systemd/*")); len(left) > 0 || err != nil {
+		t.Errorf("after the purge: got %q, %v, want no state", left, err)
+	}
+}
+
 // TestPurgeRemovesOldFlags runs the script of a removal and of a purge: the flags that `nodelet systemd install` has
 // kept beside those of the package go with these.
 func TestPurgeRemovesOldFlags(t *testing.T) {
