@@ -161,8 +161,9 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 	if err != nil {
 		return nil, err
 	}
-	if runs(own["ActiveState"]) {
-		return nil, fmt.Errorf("%s runs this node: use --own-unit, or run `systemctl disable --now %[1]s` first", ownUnit)
+	if runs(own["ActiveState"]) || strings.HasPrefix(own["UnitFileState"], "enabled") {
+		return nil, fmt.Errorf("%s runs this node, or starts at boot and stops %s then: use --own-unit, or run "+
+			"`systemctl disable --now %[1]s` first", ownUnit, kubeletUnit)
 	}
 	if i.Replaced() {
 		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s): to upgrade, install the newer package; "+

@@ -387,16 +387,31 @@ func TestOwnUnitComesBack(t *testing.T) {
 	}
 }
 
-// TestTakeOverBesideOwnUnit checks that a kubelet that does not run does not take the place of a nodelet.service that
-// does.
+// TestTakeOverBesideOwnUnit checks that a kubelet does not take the place of a nodelet.service that runs, or that starts
+// at boot: it would stop the agent in the kubelet's unit then.
 func TestTakeOverBesideOwnUnit(t *testing.T) {
-	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
-	m.states(kubeletUnit, "inactive")
-	m.states(ownUnit, "active")
-	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "use --own-unit") {
-		t.Errorf("got error %v, want advice to use --own-unit", err)
+	for _, c := range []struct {
+		state, boot string
+		refused     bool
+	}{
+		{"active", "disabled", true},
+		{"inactive", "enabled", true},
+		{"inactive", "enabled-runtime", true},
+		{"inactive", "disabled", false},
+	} {
+		m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+		m.states(kubeletUnit, "inactive")
+		m.boot = c.boot
+		m.states(ownUnit, c.state)
+		err := m.Install(t.Context(), false, nil)
+		if !c.refused && err == nil {
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "use --own-unit") || !c.refused {
+			t.Errorf("%v: got error %v, want advice to use --own-unit: %v", c, err, c.refused)
+		}
+		m.check(m.dropIn(), "")
 	}
-	m.check(m.dropIn(), "")
 }
 
 // writer is called for each write.
