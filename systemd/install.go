@@ -34,8 +34,9 @@ type Installer struct {
 	Flags []string
 	// Wait bounds how long a started agent may take to be ready; 0 means not to wait.
 	Wait time.Duration
-	// Ready returns what the node still waits for after the unit has become active; empty if it is ready. It may be nil.
-	Ready func(context.Context) string
+	// Ready returns what the node still waits for after the unit of nodelet has become active; empty if it is ready.
+	// KubeletReady does the same for the kubelet that is restored. Both may be nil.
+	Ready, KubeletReady func(context.Context) string
 }
 
 func (i *Installer) path(p string) string { return filepath.Join(i.Root, p) }
@@ -235,11 +236,9 @@ func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error 
 	if err := i.write(i.dropIn(), takeOver(kubelet, i.Program, i.Flags...)); err != nil {
 		return err
 	}
-	if err := i.restart(ctx, kubeletUnit); err != nil {
+	if err := i.restart(ctx, kubeletUnit, i.Ready); err != nil {
 		fmt.Fprintf(i.Out, "nodelet is not ready: %v\nrestoring the kubelet\n", err)
-		back := *i
-		back.Ready = nil
-		return errors.Join(fmt.Errorf("nodelet did not become ready: %w", err), back.Uninstall(context.WithoutCancel(ctx)))
+		return errors.Join(fmt.Errorf("nodelet did not become ready: %w", err), i.Uninstall(context.WithoutCancel(ctx)))
 	}
 	if !i.DryRun {
 		fmt.Fprintf(i.Out, "nodelet runs as %s; `nodelet systemd uninstall` restores the kubelet\n", kubeletUnit)
@@ -317,7 +316,7 @@ func (i *Installer) restoreKubelet(ctx context.Context) error {
 	if !i.DryRun {
 		_ = os.Remove(filepath.Dir(i.dropIn())) // fails if there are other drop-ins
 	}
-	if err := i.restart(ctx, kubeletUnit); err != nil {
+	if err := i.restart(ctx, kubeletUnit, i.KubeletReady); err != nil {
 		return fmt.Errorf("the kubelet's unit is restored, but it does not start (see journalctl -u kubelet): %w", err)
 	}
 	if !i.DryRun {

@@ -387,8 +387,8 @@ func TestOwnUnitComesBack(t *testing.T) {
 	}
 }
 
-// TestTakeOverBesideOwnUnit checks that a kubelet does not take the place of a nodelet.service that runs, or that starts
-// at boot: it would stop the agent in the kubelet's unit then.
+// TestTakeOverBesideOwnUnit checks that a kubelet is not replaced beside a nodelet.service that runs, or that starts at
+// boot and stops the kubelet's unit then.
 func TestTakeOverBesideOwnUnit(t *testing.T) {
 	for _, c := range []struct {
 		state, boot string

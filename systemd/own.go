@@ -78,7 +78,7 @@ func (i *Installer) startOwn(ctx context.Context, before earlier, flags []string
 	if err := i.systemctl(ctx, "enable", ownUnit); err != nil {
 		return err
 	}
-	if err := i.restart(ctx, ownUnit); err != nil {
+	if err := i.restart(ctx, ownUnit, i.Ready); err != nil {
 		return fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err)
 	}
 	return nil

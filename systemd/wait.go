@@ -10,9 +10,9 @@ import (
 // pollInterval is the time between two looks at a starting unit.
 const pollInterval = time.Second
 
-// restart reloads systemd's units and restarts one. With Wait it then waits until the unit is active and the node is
-// ready, and prints each new state. The end of ctx ends only the wait.
-func (i *Installer) restart(ctx context.Context, unit string) error {
+// restart reloads systemd's units and restarts one. With Wait it then waits until the unit is active and ready returns
+// nothing to wait for, and prints each new state. The end of ctx ends only the wait.
+func (i *Installer) restart(ctx context.Context, unit string, ready func(context.Context) string) error {
 	whole := context.WithoutCancel(ctx)
 	if err := i.systemctl(whole, "daemon-reload"); err != nil {
 		return err
@@ -26,8 +26,8 @@ func (i *Installer) restart(ctx context.Context, unit string) error {
 	defer tick.Stop()
 	last := ""
 	for {
-		state, ready, err := i.progress(ctx, unit)
-		if err != nil || ready {
+		state, done, err := progress(ctx, unit, ready)
+		if err != nil || done {
 			return err
 		}
 		if state != last {
@@ -46,12 +46,12 @@ func (i *Installer) restart(ctx context.Context, unit string) error {
 
 // progress returns what a starting unit waits for, and whether it has started. A unit that has failed is an error. As
 // long as it has a job, it may show its state from before the restart.
-func (i *Installer) progress(ctx context.Context, unit string) (state string, ready bool, err error) {
+func progress(ctx context.Context, unit string, ready func(context.Context) string) (string, bool, error) {
 	p, err := properties(ctx, unit)
 	if err != nil {
 		return "", false, err
 	}
-	state = p["ActiveState"]
+	state := p["ActiveState"]
 	if text := p["StatusText"]; text != "" {
 		state += ", " + text
 	}
@@ -62,10 +62,10 @@ func (i *Installer) progress(ctx context.Context, unit string) (state string, re
 		return state, false, fmt.Errorf("%s: %s", unit, state)
 	case p["ActiveState"] != "active":
 		return state, false, nil
-	case i.Ready == nil:
+	case ready == nil:
 		return state, true, nil
 	}
-	if waits := i.Ready(ctx); waits != "" {
+	if waits := ready(ctx); waits != "" {
 		return "active, " + waits, false, nil
 	}
 	return state, true, nil

@@ -228,26 +228,34 @@ func uninstall() *command.Command {
 				if err := needRoot("uninstall", *dryRun); err != nil {
 					return err
 				}
-				i := changer(c, *dryRun, *wait)
-				i.Ready = kubeletWorks(c.Context, i)
-				return i.Uninstall(c.Context)
+				return changer(c, *dryRun, *wait).Uninstall(c.Context)
 			}
 		},
 	}
 }
 
-// kubeletWorks returns a function that returns why the kubelet does not work; empty if it does. The kubelet will have
-// the configuration of the agent that runs in its unit now. It is nil if that is not known, or has no health checks.
-func kubeletWorks(ctx context.Context, i *systemd.Installer) func(context.Context) string {
+// kubeletWaits returns why the kubelet does not work; empty if it does, or has no health checks. Its unit is active as
+// soon as it has a process. If its flags cannot be read, as in that process before it has become the kubelet, or have
+// settings that only the kubelet takes, the kubelet is asked at its default port.
+func kubeletWaits(ctx context.Context, i *systemd.Installer) string {
 	agent, err := i.Running(ctx, "kubelet.service")
-	if err != nil || agent == nil {
-		return nil
+	switch {
+	case err != nil:
+		return err.Error()
+	case agent == nil:
+		return "the kubelet does not run"
 	}
 	cfg, err := config.Load(agent.Args)
-	if err != nil || cfg.Healthz().Port() == 0 {
-		return nil
+	if err != nil {
+		cfg, err = config.Load(nil)
 	}
-	return func(ctx context.Context) string { return ask(ctx, "http://"+cfg.Healthz().String()+"/healthz") }
+	switch {
+	case err != nil:
+		return err.Error()
+	case cfg.Healthz().Port() == 0:
+		return ""
+	}
+	return ask(ctx, "http://"+cfg.Healthz().String()+"/healthz")
 }
 
 // ask returns why the health checks at url fail; empty if they do not.
@@ -315,6 +323,7 @@ func changer(c command.Call, dryRun bool, wait time.Duration) *systemd.Installer
 	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
 	i := installer(c)
 	i.DryRun, i.Wait = dryRun, wait
+	i.KubeletReady = func(ctx context.Context) string { return kubeletWaits(ctx, i) }
 	return i
 }
 

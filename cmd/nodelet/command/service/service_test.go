@@ -49,7 +49,8 @@ func TestAsk(t *testing.T) {
 }
 
 // TestUninstallOfABrokenKubelet checks that a kubelet that does not work is not reported as the agent of the node: its
-// unit is active as soon as its process runs. A kubelet without health checks is not asked.
+// unit is active as soon as its process runs. A kubelet without health checks is not asked. Before, nodelet ends again
+// and again, so that no process has the flags.
 func TestUninstallOfABrokenKubelet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may uninstall")
@@ -65,7 +66,10 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		runKubelet(t, flag)
+		const crashes = "LoadState=loaded\nActiveState=activating\nMainPID=0\n"
+		if err := os.WriteFile(filepath.Join(runKubelet(t, flag), "before"), []byte(crashes), 0o644); err != nil {
+			t.Fatal(err)
+		}
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		run := uninstall().Setup(flags)
 		if err := flags.Parse([]string{"--wait=1ns"}); err != nil {
@@ -139,8 +143,9 @@ func runPod(t *testing.T, source string) (endpoint string) {
 	return "--container-runtime-endpoint=unix://" + socket
 }
 
-// runKubelet runs an agent with a flag, and makes it that of kubelet.service.
-func runKubelet(t *testing.T, flag string) {
+// runKubelet runs an agent with a flag, and makes it that of kubelet.service. A file "before" in the directory that it
+// returns is the state of the unit before a restart.
+func runKubelet(t *testing.T, flag string) (bin string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -159,10 +164,12 @@ func runKubelet(t *testing.T, flag string) {
 		input.Close()
 		_ = agent.Wait()
 	})
-	bin := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nprintf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", agent.Process.Pid)
+	bin = t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\ncd %s\n[ $1 != restart ] || rm -f before\n[ $1 != show ] || "+
+		"cat before 2>/dev/null || printf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", bin, agent.Process.Pid)
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return bin
 }
