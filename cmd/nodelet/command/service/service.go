@@ -205,14 +205,29 @@ func waitsFor(ctx context.Context, client *podapi.Client) string {
 	return "the node has no status yet"
 }
 
-// checkFlags refuses flags that nodelet does not know, because the service would never start with them.
+// checkFlags refuses flags that nodelet does not know, because the service would never start with them, and relative
+// paths, because the service runs in another directory.
 func checkFlags(args []string) error {
-	_, err := config.Load(args)
+	c, err := config.Load(args)
 	if wrong, ok := errors.AsType[*config.UsageError](err); ok {
 		return command.Usagef("systemd install: %w", wrong)
 	}
 	if _, ok := errors.AsType[*config.TextRequest](err); ok {
 		return command.Usagef("systemd install: %s is not for a service", strings.Join(args, " "))
+	}
+	if err != nil {
+		return nil // in a file, which is read again when it is known whether nodelet replaces a kubelet
+	}
+	for _, s := range config.Settings() {
+		path := c.Flags[s.Flag]
+		if (s.Value == "FILE" || s.Value == "DIR") && path != "" && !filepath.IsAbs(path) {
+			absolute, err := filepath.Abs(path)
+			if err != nil {
+				return err
+			}
+			return command.Usagef("systemd install: --%s: %q is not an absolute path, and the service runs in /: "+
+				"write --%[1]s=%[3]s", s.Flag, path, absolute)
+		}
 	}
 	return nil
 }

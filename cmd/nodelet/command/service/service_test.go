@@ -82,6 +82,31 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 	}
 }
 
+// TestRelativePath checks that a path is refused that the service would not find: it runs in another directory.
+func TestRelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	absolute, err := filepath.Abs("config.yaml")
+	if err == nil {
+		const empty = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+		err = os.WriteFile(absolute, []byte(empty), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{
+		"--config=config.yaml":    "write --config=" + absolute,
+		"--kubeconfig=k":          "write --kubeconfig=" + filepath.Join(filepath.Dir(absolute), "k"),
+		"--manifests=../m":        "write --pod-manifest-path=" + filepath.Join(filepath.Dir(filepath.Dir(absolute)), "m"),
+		"--config=" + absolute:    "",
+		"--hostname-override=h.x": "",
+	} {
+		err := checkFlags([]string{flag})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q in it", flag, err, want)
+		}
+	}
+}
+
 // TestInstallKeepsPods checks that an installation is refused if nodelet would remove pods that run: it would not have
 // their source, or be another node.
 func TestInstallKeepsPods(t *testing.T) {
