@@ -42,6 +42,7 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := takeOver(kubelet, "/usr/bin/nodelet", "--accept-missing=qosReserved")
+		waitsForKubeadm(t, got)
 		for _, line := range []string{
 			want, "Type=notify\n", "KillMode=process\n", "Restart=always\n", "FileDescriptorStoreMax=",
 		} {
@@ -61,6 +62,16 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// waitsForKubeadm checks that the agent is started only each ten seconds, as in the unit of the package kubelet. Until
+// kubeadm has written a configuration, and after kubeadm reset, it only ends and starts again.
+func waitsForKubeadm(t *testing.T, unit string) {
+	t.Helper()
+	last := unit[strings.LastIndex(unit, "RestartSec="):] // it counts
+	if !strings.HasPrefix(last, "RestartSec=10s\n") {
+		t.Errorf("got\n%s\nwant RestartSec=10s", unit)
+	}
+}
+
 func TestUnit(t *testing.T) {
 	got := Unit("/usr/bin/nodelet")
 	if strings.Contains(got, "{{") || !strings.Contains(got, "ExecStart=/usr/bin/nodelet $NODELET_ARGS\n") ||
@@ -68,7 +79,7 @@ func TestUnit(t *testing.T) {
 		t.Error(got)
 	}
 	for _, want := range []string{
-		"OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n",
+		"\nRestartSec=1s\n\n", "OOMScoreAdjust=-999\n", "MemoryMax=2G\n", "OOMPolicy=continue\n",
 		"Conflicts=kubelet.service\nAfter=kubelet.service\n",
 	} {
 		if !strings.Contains(got, want) {
@@ -88,10 +99,7 @@ func TestKubeletUnit(t *testing.T) {
 			t.Errorf("got no %q, want it in\n%s", want, got)
 		}
 	}
-	// The last one counts. Until kubeadm has written a configuration, the agent only ends and starts again.
-	if i := strings.LastIndex(got, "RestartSec="); !strings.HasPrefix(got[i:], "RestartSec=10s\n") {
-		t.Errorf("got\n%s\nwant RestartSec=10s last, as in the unit of the package kubelet", got)
-	}
+	waitsForKubeadm(t, got)
 	if strings.Contains(got, "{{") {
 		t.Error(got)
 	}
