@@ -12,5 +12,5 @@
 //   - Without a file the kubelet uses old, insecure defaults (anonymous requests allowed, every request authorized,
 //     read-only port 10255 open). nodelet uses the defaults of the file.
 //   - evictionHard has its defaults also if there is no file.
-//   - An unknown field is an error, as in the kubelet's strict decoding, never only a log line.
+//   - An unknown or duplicate field is an error. The kubelet logs it and goes on.
 package config

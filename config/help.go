@@ -23,7 +23,7 @@ func FlagHelp() string {
 		}
 	}
 	b.WriteString("\nBoolean flags: --flag turns it on, --flag=false turns it off.\n")
-	fmt.Fprintf(&b, "All %d other flags of the kubelet are accepted too: see --help-all.\n", hidden)
+	fmt.Fprintf(&b, "All %d other flags of the kubelet and of nodelet are accepted too: see --help-all.\n", hidden)
 	b.WriteString("Prefer the fields of the configuration file over flags; Kubernetes has deprecated most flags:\n" +
 		"https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/\n")
 	return b.String()

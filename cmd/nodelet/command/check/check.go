@@ -157,7 +157,7 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	if err != nil {
-		return append(before, result("setting", Problem, err.Error(), "correct it: no agent starts with it")...), nil
+		return append(before, result("setting", Problem, err.Error(), "correct it: nodelet does not start with it")...), nil
 	}
 	m.Config.AcceptMissing = append(m.Config.AcceptMissing, accept...)
 	return append(before, m.All(c.Context)...), nil
