@@ -49,6 +49,9 @@ func (e *Explanation) NeedsNothing() bool {
 type Wait struct {
 	For string `json:"for"`
 	Why string `json:"why"`
+	// Probe reports whether Why is the result of a probe. What follows its first ": " may be confidential: the command of
+	// the probe, or what a program of the container has said.
+	Probe bool `json:"probe,omitempty"`
 	// Next is when it is tried again.
 	Next *time.Time `json:"next,omitempty"`
 }
@@ -127,8 +130,11 @@ func (e *Explanation) withProbes(results map[string]podstate.ProbeResults) *Expl
 	whole := *e
 	whole.Waits = slices.Clone(e.Waits)
 	for _, c := range e.unready {
-		why := cmp.Or(results[c.id].Failing, "its "+c.probe+" probe has not succeeded yet")
-		whole.Waits = append(whole.Waits, Wait{For: "container " + c.container, Why: why})
+		wait := Wait{For: "container " + c.container, Why: results[c.id].Failing, Probe: true}
+		if wait.Why == "" {
+			wait.Why, wait.Probe = "its "+c.probe+" probe has not succeeded yet", false
+		}
+		whole.Waits = append(whole.Waits, wait)
 	}
 	return &whole
 }

@@ -124,6 +124,13 @@ func TestExplainUnready(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, e := range all {
+				for _, wait := range e.Waits {
+					if wait.Probe != strings.Contains(wait.Why, "no database") {
+						t.Errorf("%s: got the result of a probe %v for %q", e.Pod, wait.Probe, wait.Why)
+					}
+				}
+			}
 			var out strings.Builder
 			agent.WriteExplanations(&out, all, time.Now())
 			return out.String()

@@ -19,6 +19,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,7 +80,7 @@ func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
 	a.json("node.json", node, err)
 	explained, err := client.Explain(c.Context)
 	for _, e := range explained {
-		withoutMessages(e)
+		withoutOutput(e)
 	}
 	a.json("explain.json", explained, err)
 	pods, err := client.Pods(c.Context)
@@ -110,21 +111,29 @@ func collect(c command.Call, a *archive, rootDir string, since time.Duration) {
 	}
 }
 
-// withoutMessages removes the termination messages, which may have passwords.
-func withoutMessages(e *agent.Explanation) {
+// withoutOutput removes the termination messages, and the commands and the output of probes, which may have passwords.
+func withoutOutput(e *agent.Explanation) {
 	for i := range e.Ends {
 		e.Ends[i].Message = ""
 	}
+	for i, w := range e.Waits {
+		if w.Probe {
+			e.Waits[i].Why, _, _ = strings.Cut(w.Why, ": ")
+		}
+	}
 }
 
-// withoutSecrets returns a pod without the fields in which users put passwords, and without termination messages. The
-// runtime's error stays where a container could not be started.
+// withoutSecrets returns a pod without the fields in which users put passwords, and without termination messages and
+// the commands and output of hooks. The runtime's error stays where a container could not be started.
 func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{Status: *p.Status.DeepCopy()}
 	for s := range podutil.ContainerStatuses(&out.Status) {
 		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
 			if end := state.Terminated; end != nil && !end.StartedAt.IsZero() {
 				end.Message = ""
+			}
+			if wait := state.Waiting; wait != nil && wait.Reason == podutil.ReasonPostStartHook {
+				wait.Message = ""
 			}
 		}
 	}
@@ -165,7 +174,8 @@ const secretNames = `(?:token|password|passwd|passphrase|secret|credential|docke
 	`(?:api|access|private|secret)[-_]?key)`
 
 // secrets matches what looks like a secret in the log of another program: what follows the name of one, and the
-// environment of containers, which runtimes log at level debug. The agent, which is the same program, needs it never.
+// environment of containers, which runtimes log at level debug, and commands of hooks and probes with what they have
+// said. The agent, which is the same program, needs it never.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` +
 		`((?:auth|authorization|` + secretNames + `s?(?:[-_]?\d+)?)(?:\\?["'])?\s*[:=]\s*)` +
@@ -173,12 +183,13 @@ var secrets = sync.OnceValue(func() *regexp.Regexp {
 		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
 		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)` +
 		`|(key:\s*\\?"[^"\\\n]*\\?"\s+value:\s*)(?:` + inQuotes + `)` +
-		`|(KeyValue\{Key:[^,\n]*,\s*Value:).*?(,\})`)
+		`|(KeyValue\{Key:[^,\n]*,\s*Value:).*?(,\})` +
+		`|(exec lifecycle hook \(|execCommand=|command timed out: ).*`)
 })
 
 // redact replaces what looks like a secret.
 func redact(text []byte) []byte {
-	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}${6}${7}[redacted]${5}${8}"))
+	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}${6}${7}${9}[redacted]${5}${8}"))
 }
 
 // archive is a compressed tar that keeps its first error.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const canary = "c4n4ry-5ecret"
@@ -89,12 +90,21 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		State:                corev1.ContainerState{Terminated: end},
 		LastTerminationState: corev1.ContainerState{Terminated: neverStarted},
+	}, {
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: podutil.ReasonPostStartHook,
+			Message: `exec lifecycle hook (["sh" "-c" "` + canary + `"]) for container "app": command exited with code 1`}},
 	}}
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
 		LastTerminationState: corev1.ContainerState{Terminated: end},
 	}}
-	explanation := &agent.Explanation{Ends: []agent.End{{Message: canary, Error: neverStarted.Message}}}
-	withoutMessages(explanation)
+	explanation := &agent.Explanation{
+		Waits: []agent.Wait{
+			{Why: `Readiness probe failed: command timed out: "cli -a ` + canary + `" timed out after 1s`, Probe: true},
+			{Why: "pull image: not found"},
+		},
+		Ends: []agent.End{{Message: canary, Error: neverStarted.Message}},
+	}
+	withoutOutput(explanation)
 	var out bytes.Buffer
 	a := newArchive(&out)
 	a.json("pods.json", []*corev1.Pod{withoutSecrets(pod)}, nil)
@@ -103,9 +113,13 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || !strings.Contains(text, "example.com/app:1") ||
-		strings.Count(text, neverStarted.Message) != 2 {
-		t.Errorf("got %s, want the image, two errors of starts, and no %s", text, canary)
+	if strings.Contains(text, canary) || strings.Count(text, neverStarted.Message) != 2 {
+		t.Errorf("got %s, want two errors of starts, and no %s", text, canary)
+	}
+	for _, want := range []string{"example.com/app:1", "PostStartHookError", "Readiness probe failed", "not found"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %s, want it to have %s", text, want)
+		}
 	}
 }
 
@@ -138,6 +152,9 @@ func TestLogsAreRedacted(t *testing.T) {
 		`{"auths":{"r.io":{"auth":"` + canary + `"}}}`,
 		"client-key-data: " + canary + " .dockerconfigjson: " + canary,
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
+		`err="exec lifecycle hook ([\"cli\" \"-a\" \"` + canary + `\"]) for container \"app\": message: \"` + canary + `\""`,
+		`"Exec lifecycle hook failed" execCommand=["cli","-a","` + canary + `"] message="` + canary + `"`,
+		`"Probe failed" output="command timed out: \"cli -a ` + canary + `\" timed out after 1s"`,
 		plain,
 	} {
 		a.text("journal.txt", line+"\n")
@@ -147,8 +164,8 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 30 {
-		t.Errorf("got %s, want no %s and 30 times [redacted]", text, canary)
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 33 {
+		t.Errorf("got %s, want no %s and 33 times [redacted]", text, canary)
 	}
 	for _, want := range []string{"--v=2", "after", `image:"a"`, plain} {
 		if !strings.Contains(text, want) {
