@@ -170,15 +170,16 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 const inQuotes = `\\"(?:[^\\"\n]|\\\\\\?.)*|"(?:[^\\"\n]|\\.)*`
 
 // secretNames matches the last words of the names of secrets.
-const secretNames = `(?:token|password|passwd|passphrase|secret|credential|dockercfg|dockerconfigjson|key[-_]?data|` +
-	`(?:api|access|private|secret)[-_]?key)`
+const secretNames = `(?:auth|authorization|` +
+	`(?:token|password|passwd|passphrase|secret|credential|dockercfg|dockerconfigjson|key[-_]?data|` +
+	`(?:api|access|private|secret)[-_]?key)s?(?:[-_]?\d+)?)`
 
 // secrets matches what looks like a secret in the log of another program: what follows the name of one, and the
 // environment of containers, which runtimes log at level debug, and commands of hooks and probes with what they have
 // said. The agent, which is the same program, needs it never.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` +
-		`((?:auth|authorization|` + secretNames + `s?(?:[-_]?\d+)?)(?:\\?["'])?\s*[:=]\s*)` +
+		`(` + secretNames + `(?:\\?["'])?\s*[:=]\s*)` +
 		`(?:` + inQuotes + `|'[^'\n]*|(?:bearer |basic )?[^\s"',;&]+)` +
 		`|(bearer )[A-Za-z0-9._~+/-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?` +
 		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)` +
@@ -190,6 +191,30 @@ var secrets = sync.OnceValue(func() *regexp.Regexp {
 // redact replaces what looks like a secret.
 func redact(text []byte) []byte {
 	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}${6}${7}${9}[redacted]${5}${8}"))
+}
+
+// secretName matches the name of a secret.
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)` + secretNames + `$`) })
+
+// redactTree replaces what looks like a secret in the texts of decoded JSON, which it changes. Redacted JSON would not
+// be JSON any more.
+func redactTree(tree any) any {
+	switch v := tree.(type) {
+	case string:
+		return string(redact([]byte(v)))
+	case []any:
+		for i, e := range v {
+			v[i] = redactTree(e)
+		}
+	case map[string]any:
+		for name, e := range v {
+			v[name] = redactTree(e)
+			if _, isText := e.(string); isText && secretName().MatchString(name) {
+				v[name] = "[redacted]"
+			}
+		}
+	}
+	return tree
 }
 
 // archive is a compressed tar that keeps its first error.
@@ -205,8 +230,10 @@ func newArchive(w io.Writer) *archive {
 	return &archive{gz: gz, tw: tar.NewWriter(gz)}
 }
 
-func (a *archive) text(name, text string) {
-	body := redact([]byte(text))
+func (a *archive) text(name, text string) { a.add(name, redact([]byte(text))) }
+
+// add adds a file as it is.
+func (a *archive) add(name string, body []byte) {
 	h := &tar.Header{Name: "nodelet-support/" + name, Mode: 0o600, Size: int64(len(body)), ModTime: time.Now()}
 	if a.err == nil {
 		a.err = a.tw.WriteHeader(h)
@@ -219,15 +246,30 @@ func (a *archive) text(name, text string) {
 
 // json adds a value, or the error with which it could not be had.
 func (a *archive) json(name string, v any, err error) {
-	var text []byte
-	if err == nil {
-		text, err = json.MarshalIndent(v, "", "  ")
-	}
+	text, err := redactedJSON(v, err)
 	if err != nil {
 		a.text(name+".error.txt", err.Error()+"\n")
 		return
 	}
-	a.text(name, string(text)+"\n")
+	a.add(name, append(text, '\n'))
+}
+
+// redactedJSON returns a value as JSON, unless there is an error already.
+func redactedJSON(v any, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // a float64 has not all digits
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, err
+	}
+	return json.MarshalIndent(redactTree(tree), "", "  ")
 }
 
 // outputLimit bounds how long a program may take.

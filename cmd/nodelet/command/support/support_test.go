@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -171,6 +172,29 @@ func TestLogsAreRedacted(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("got %s, want it to have %s", text, want)
 		}
+	}
+}
+
+// TestRedactedJSON checks that a file of JSON stays JSON, whatever is redacted in it, and keeps its numbers.
+func TestRedactedJSON(t *testing.T) {
+	var out bytes.Buffer
+	a := newArchive(&out)
+	a.json("configuration.json", map[string]any{
+		"authorization": map[string]any{"mode": "Webhook"},
+		"featureGates":  map[string]bool{"AllowParsingUserUIDFromCertAuth": true},
+		"why":           `run "psql password=` + canary + `"`,
+		"api-key":       canary + " " + canary,
+		"all":           []any{"token: " + canary, int64(1)<<53 + 1},
+	}, nil)
+	if err := a.close(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"all":["token: [redacted]",9007199254740993],"api-key":"[redacted]",` +
+		`"authorization":{"mode":"Webhook"},"featureGates":{"AllowParsingUserUIDFromCertAuth":true},` +
+		`"why":"run \"psql password=[redacted]\""}`
+	var got bytes.Buffer
+	if err := json.Compact(&got, []byte(unpack(t, &out))); err != nil || got.String() != want {
+		t.Errorf("got %s, %v, want %s", &got, err, want)
 	}
 }
 
