@@ -63,6 +63,10 @@ func (c *Config) addFlags(flags flagValues) (err error) {
 		Root:                flags.text("root-dir"),
 		Certificates:        flags.text("cert-dir"),
 	}
+	if c.Paths.BootstrapKubeconfig != "" && c.Paths.Kubeconfig == "" {
+		return errors.New("--bootstrap-kubeconfig needs --kubeconfig: " +
+			"the file that is written when the node has its certificate")
+	}
 	c.Providers = Providers{
 		Config: flags.text("image-credential-provider-config"),
 		BinDir: flags.text("image-credential-provider-bin-dir"),

@@ -139,6 +139,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"", []string{"--cloud-provider=aws"}, `--cloud-provider: "aws" has been removed from Kubernetes`},
 		{"", []string{"--config-dir=/does/not/exist"}, "--config-dir"},
 		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file or directory; on a node of kubeadm, "},
+		{"", []string{"--bootstrap-kubeconfig=/b"}, "--bootstrap-kubeconfig needs --kubeconfig"},
 		{"---\nmaxPods: 5", nil, "more than one document"},
 	} {
 		_, err := load(t, c.body, c.args...)

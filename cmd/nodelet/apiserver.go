@@ -69,7 +69,7 @@ func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string)
 // newIdentity reads the node's certificates or prepares to request them. Without a kubeconfig there are none.
 func newIdentity(p *process) (*certs.Client, error) {
 	c := certs.ClientSettings(p.cfg)
-	if c.Kubeconfig == "" && c.Bootstrap == "" {
+	if c.Kubeconfig == "" {
 		return nil, nil
 	}
 	c.Say = p.line.SetWait

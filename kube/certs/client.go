@@ -98,10 +98,6 @@ type Client struct {
 // connections of Config and Heartbeats wait until Run has an identity. The error says which file is wrong, and
 // why.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	if cfg.Kubeconfig == "" {
-		return nil, errors.New("--bootstrap-kubeconfig needs --kubeconfig: " +
-			"the file that is written when the node has its certificate")
-	}
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
 	}
