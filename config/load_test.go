@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -141,10 +142,25 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"", []string{"--config=/does/not/exist"}, "/does/not/exist: no such file or directory; on a node of kubeadm, "},
 		{"", []string{"--bootstrap-kubeconfig=/b"}, "--bootstrap-kubeconfig needs --kubeconfig"},
 		{"---\nmaxPods: 5", nil, "more than one document"},
+		{"---\n# nothing\n--- {maxPods: 5}", nil, "more than one document"},
 	} {
 		_, err := load(t, c.body, c.args...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q:\n got %v\nwant %s", c.body, c.args, err, c.want)
+		}
+	}
+}
+
+// TestEmptyDocuments checks that documents without content beside the first one do not count, as in the kubelet.
+func TestEmptyDocuments(t *testing.T) {
+	for _, text := range []string{
+		head + "maxPods: 5\n---\n",
+		head + "maxPods: 5\n--- \n# nothing\n\n---",
+		"# first\n---\n" + head + "maxPods: 5\n...\n",
+	} {
+		tree, err := strict.Parse([]byte(text), KubeletConfiguration{}, Kind, APIVersion)
+		if err != nil || fmt.Sprint(tree["maxPods"]) != "5" {
+			t.Errorf("%q: got %v, %v, want maxPods 5", text, tree, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 // differences says how a field, or a flag with its dashes, acts otherwise than in the kubelet.
 var differences = map[string]string{
 	"--bootstrap-kubeconfig":    "without --kubeconfig it is an error; the kubelet runs without a cluster then",
-	"--config":                  "an unknown or duplicate field is an error; the kubelet reads such a file leniently",
+	"--config":                  "an unknown or duplicate field or a second document is an error; the kubelet is lenient",
 	"--node-ip":                 "a text that is no address is an error; the kubelet ignores it",
 	"--version":                 "nodelet's own version is the build part of the version",
 	"clusterDNS":                "a text that is no address is an error; the kubelet ignores it",

@@ -21,8 +21,19 @@ import (
 // MaxSize is the size limit of a configuration file in bytes; real ones have a few kilobytes.
 const MaxSize = 4 << 20
 
-// secondDocument matches "---" after anything other than comments and blank lines.
-var secondDocument = regexp.MustCompile(`(?m)^[^#\s-](?s:.*?)^---(\s|$)`)
+// separator matches the beginning of a document.
+var separator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
+
+// documents returns how many documents a file has, without those that are empty, such as after a "---" at its end.
+func documents(text []byte) (n int) {
+	for _, document := range separator.Split(string(text), -1) {
+		var v any
+		if err := yaml.Unmarshal([]byte(document), &v); err != nil || v != nil {
+			n++
+		}
+	}
+	return n
+}
 
 // Parse decodes a file with one object of a kind, in one of the versions. The fields of the object fit the type of
 // example, and its numbers are json.Number.
@@ -32,7 +43,7 @@ func Parse(text []byte, example any, kind string, versions ...string) (map[strin
 		return nil, fmt.Errorf("the file has more than %d MiB; that is not a %s", MaxSize>>20, kind)
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("the file is empty; it needs apiVersion: %s and kind: %s at least", versions[0], kind)
-	case secondDocument.Match(text):
+	case separator.Match(text) && documents(text) > 1:
 		return nil, errors.New(`the file contains more than one document ("---"); merge them into one`)
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(text)
