@@ -108,7 +108,10 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 		if support, _ := k.support(); support != NoEffect || k.asksForNothing(value) {
 			continue
 		}
-		w := Warning{Field: k.field, Text: noEffectText, Breaks: breaks[k.field]}
+		w := Warning{Field: k.field, Text: noEffectText}
+		if lost := breaks[k.field]; gateEnabled(c.FeatureGates, lost.gate) {
+			w.Breaks = lost.text
+		}
 		if byFlag {
 			w.Flag = k.flag
 		}

@@ -150,7 +150,12 @@ func TestTablesNameSettings(t *testing.T) {
 			t.Errorf("%s: got a usual value although it acts, want none", k.name())
 		}
 	}
-	for _, table := range []map[string]string{differences, usual, breaks} {
+	for name, lost := range breaks {
+		if _, isGate := gates()[lost.gate]; !known[name] || !isGate {
+			t.Errorf("got %s with the gate %s, want only settings and gates", name, lost.gate)
+		}
+	}
+	for _, table := range []map[string]string{differences, usual} {
 		for name := range table {
 			if !known[name] {
 				t.Errorf("got %s, want only settings", name)
@@ -180,7 +185,8 @@ func TestRefusedFieldsAreRefused(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	const text = "qosReserved: {memory: 50%}\nhairpinMode: none\n"
+	const off = "qosReserved: {memory: 50%}\nhairpinMode: none\n"
+	const text = off + "featureGates: {QOSReserved: true}\n"
 	want := "qosReserved has no effect in nodelet: the memory requests of pods are not reserved; " +
 		"to go on nevertheless add --accept-missing=qosReserved"
 	if err := mustLoad(t, text).Missing(); err == nil || err.Error() != want {
@@ -194,5 +200,8 @@ func TestMissing(t *testing.T) {
 	}
 	if err := mustLoad(t, "hairpinMode: none\n").Missing(); err != nil {
 		t.Errorf("no pod relies on it: got %v", err)
+	}
+	if err := mustLoad(t, off).Missing(); err != nil {
+		t.Errorf("without the gate the kubelet reserves nothing either: got %v", err)
 	}
 }

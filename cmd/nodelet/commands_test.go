@@ -275,7 +275,8 @@ func TestInstallChecksPackageFlags(t *testing.T) {
 // beside the flags of the kubelet that runs.
 func TestAcceptedSettingIsNoProblem(t *testing.T) {
 	m := newTranscriptMachine(t, []string{"systemd", "kubelet"})
-	kubelet := exec.Command(filepath.Join(m.bin, "nodelet"), "--hostname-override=n", "--qos-reserved=memory=50%")
+	kubelet := exec.Command(filepath.Join(m.bin, "nodelet"), "--hostname-override=n", "--qos-reserved=memory=50%",
+		"--feature-gates=QOSReserved=true")
 	kubelet.Env = []string{asKubelet + "=1"}
 	in, err := kubelet.StdinPipe()
 	if err == nil {
