@@ -52,7 +52,7 @@ var knobs = slices.Concat([]knob{
 	{"", "kubeconfig", kFile, acts, gFiles, "how to reach the API server; without it nodelet runs static pods only", ""},
 	{"", "bootstrap-kubeconfig", kFile, acts, gFiles, "how to request the first certificate if --kubeconfig has none", ""},
 	{"", "root-dir", kDir, acts, gFiles, "volumes, plugins and state of the node", DefaultRoot},
-	{"", "cert-dir", kDir, acts, gFiles, "the node's certificates", DefaultCertificates},
+	{"", "cert-dir", kDir, acts, gFiles, "the node's certificates; --root-dir does not move them", DefaultCertificates},
 	{"podLogsDir", "", nil, acts, gHidden, "directory of the containers' logs", "/var/log/pods"},
 	{"volumePluginDir", "volume-plugin-dir", kDir, noEffect, gHidden,
 		"FlexVolume is not supported; use a CSI driver", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"},

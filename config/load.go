@@ -120,10 +120,6 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 		}
 		all = append(all, w)
 	}
-	if root := flags.text("root-dir"); root != DefaultRoot && flags["cert-dir"] == nil && flags.text("kubeconfig") != "" {
-		all = append(all, Warning{Flag: "root-dir", Text: "does not move the certificates: they stay in " +
-			flags.text("cert-dir") + ", see --cert-dir"})
-	}
 	return append(all, gateWarnings(c.FeatureGates)...)
 }
 
