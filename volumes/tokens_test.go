@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/test/wallclock"
 )
 
 // issuer is an API server that issues tokens for an hour, with its own clock.
@@ -88,18 +88,6 @@ func TestTokensAreKept(t *testing.T) {
 	}
 }
 
-// after returns the time at which the wall clock shows d more than at t, and the monotonic clock the same: the machine
-// was suspended meanwhile, or its clock was set.
-func after(t *testing.T, from time.Time, d time.Duration) time.Time {
-	t.Helper()
-	to := from.Add(d)
-	*(*int64)(unsafe.Add(unsafe.Pointer(&to), unsafe.Sizeof(uint64(0)))) -= int64(d) // ext of time.Time
-	if to.Sub(from) != 0 || to.Round(0).Sub(from.Round(0)) != d {
-		t.Fatalf("got %s after %s, want another time of the wall clock alone", to, from)
-	}
-	return to
-}
-
 // TestTokensGoByTheWallClock checks that a token does not count longer because the machine was suspended, when the
 // monotonic clock stands still, and that a clock that was set back is noticed.
 func TestTokensGoByTheWallClock(t *testing.T) {
@@ -107,7 +95,7 @@ func TestTokensGoByTheWallClock(t *testing.T) {
 	for name, d := range map[string]time.Duration{"suspended": 2 * time.Hour, "set back": -2 * time.Hour} {
 		kept, key := &tokens{}, tokenKey{"a", "vault", tokenSeconds}
 		issued, began := 0, time.Now()
-		for _, now := range []time.Time{began, after(t, began, d)} {
+		for _, now := range []time.Time{began, wallclock.After(t, began, d)} {
 			_, err := kept.get(key, now, func() (string, time.Time, error) {
 				issued++
 				return "token", now.Round(0).Add(time.Hour), nil

@@ -141,7 +141,7 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		return images.Provided{}, err
 	}
 	given := images.Provided{Source: who.source}
-	if logins, ok := p.cache.find(who, repository); ok {
+	if logins, ok := p.cache.find(who, repository, time.Now()); ok {
 		given.Logins = logins
 		return given, nil
 	}
@@ -166,7 +166,7 @@ func (p *provider) fetch(ctx context.Context, who identity, repository string) (
 	}
 	err = p.turns.Do(ctx, func() (err error) {
 		var ok bool
-		if logins, ok = p.cache.find(who, repository); !ok {
+		if logins, ok = p.cache.find(who, repository, time.Now()); !ok {
 			logins, err = p.fetchWith(ctx, who, request, expires)
 		}
 		return err
@@ -202,7 +202,7 @@ func (p *provider) fetchWith(ctx context.Context, who identity, request api.Cred
 	if who.own {
 		hold = min(hold, time.Until(expires)*4/5) // the kubelet renews tokens then
 	}
-	p.cache.keep(key(scope, who), logins, hold)
+	p.cache.keep(key(scope, who), logins, time.Now(), hold)
 	return logins, nil
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/test/waittest"
+	"github.com/nodelet/nodelet/test/wallclock"
 )
 
 const (
@@ -192,36 +193,53 @@ func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cache
 		logins := map[string]*images.Login{"r.io": {Username: "me"}}
-		c.keep(key("r.io", identity{}), logins, time.Hour)
+		c.keep(key("r.io", identity{}), logins, time.Now(), time.Hour)
 		time.Sleep(time.Hour - 1)
-		if _, ok := c.find(identity{}, "r.io/app"); !ok {
+		if _, ok := c.find(identity{}, "r.io/app", time.Now()); !ok {
 			t.Error("it was forgotten too early")
 		}
-		if _, ok := c.find(identity{key: "other"}, "r.io/app"); ok {
+		if _, ok := c.find(identity{key: "other"}, "r.io/app", time.Now()); ok {
 			t.Error("another identity: got the credentials, want none")
 		}
 		time.Sleep(1)
-		if _, ok := c.find(identity{}, "r.io/app"); ok {
+		if _, ok := c.find(identity{}, "r.io/app", time.Now()); ok {
 			t.Error("after their time: got the credentials, want none")
 		}
-		c.keep(key("x.io", identity{}), logins, time.Hour)
+		c.keep(key("x.io", identity{}), logins, time.Now(), time.Hour)
 		if len(c.answers) != 1 {
 			t.Errorf("got %d answers kept, want 1", len(c.answers))
 		}
 	})
 }
 
+// TestAnswersGoByTheWallClock checks that an answer does not count longer because the machine was suspended, when the
+// monotonic clock stands still, nor after the clock was set back, when it is not known how long it counts.
+func TestAnswersGoByTheWallClock(t *testing.T) {
+	began := time.Now()
+	for name, d := range map[string]time.Duration{"suspended": 2 * time.Hour, "set back": -2 * time.Hour} {
+		var c cache
+		c.keep(key("r.io", identity{}), nil, began, time.Hour)
+		if _, ok := c.find(identity{}, "r.io/app", began); !ok {
+			t.Errorf("%s: got no answer before that, want it", name)
+		}
+		if _, ok := c.find(identity{}, "r.io/app", wallclock.After(t, began, d)); ok {
+			t.Errorf("%s: got the answer, want none", name)
+		}
+	}
+}
+
 // TestAnswersAreBounded checks that new answers take the place of those that expire first.
 func TestAnswersAreBounded(t *testing.T) {
 	var c cache
+	began := time.Now()
 	for i := range maxAnswers + 50 {
-		c.keep(key(fmt.Sprintf("r%d.io", i), identity{}), nil, time.Hour+time.Duration(i)*time.Minute)
+		c.keep(key(fmt.Sprintf("r%d.io", i), identity{}), nil, began, time.Hour+time.Duration(i)*time.Minute)
 	}
 	if len(c.answers) != maxAnswers {
 		t.Errorf("got %d answers kept, want %d", len(c.answers), maxAnswers)
 	}
 	for i := range maxAnswers + 50 {
-		if _, ok := c.find(identity{}, fmt.Sprintf("r%d.io/app", i)); ok != (i >= 50) {
+		if _, ok := c.find(identity{}, fmt.Sprintf("r%d.io/app", i), began); ok != (i >= 50) {
 			t.Errorf("answer %d: got kept %t, want the last %d", i, ok, maxAnswers)
 		}
 	}
