@@ -154,7 +154,8 @@ func (c *Collector) detect(ctx context.Context) {
 	}
 }
 
-// Collect removes images that have been unused for too long, and, if the disk is too full, others until it is not.
+// Collect removes images that have been unused for too long, and, if the disk is too full, others until it is not, also
+// if an old one cannot be removed.
 func (c *Collector) Collect(ctx context.Context) error {
 	c.collecting.Lock()
 	defer c.collecting.Unlock()
@@ -163,10 +164,15 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err = c.removeOld(ctx, now, all)
-	if err != nil || c.o.HighPercent >= 100 && c.o.MaximumAge == 0 { // as with the kubelet
+	rest, err := c.removeOld(ctx, now, all)
+	if c.o.HighPercent >= 100 && c.o.MaximumAge == 0 { // as with the kubelet
 		return err
 	}
+	return errors.Join(err, c.freeSpace(ctx, now, rest))
+}
+
+// freeSpace removes images until the disk is not too full.
+func (c *Collector) freeSpace(ctx context.Context, now time.Time, all []candidate) error {
 	capacity, available, err := c.disk(ctx)
 	if err != nil {
 		return err

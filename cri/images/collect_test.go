@@ -270,6 +270,24 @@ func TestCollectOld(t *testing.T) {
 	})
 }
 
+// TestCollectBesideAStuckImage checks that an image which has lain unused for too long and cannot be removed does not
+// keep the disk full.
+func TestCollectBesideAStuckImage(t *testing.T) {
+	o := usual
+	o.MaximumAge = time.Hour
+	onDisk(t, o, "a b c", func(d *disk) {
+		d.collect("")
+		time.Sleep(time.Hour)
+		d.add("d")
+		d.collect("")
+		time.Sleep(10 * time.Minute)
+		d.runtime.Inject(&fake.Fault{Verb: "RemoveImage", Object: "sha256:a", Err: errors.New("image is in use")})
+		d.other = 650
+		d.collect("image is in use")
+		d.check("with an old image that stays", "a")
+	})
+}
+
 // TestRemoveUnused checks that RemoveUnused removes all images that it may, and Run collects periodically.
 func TestRemoveUnused(t *testing.T) {
 	onDisk(t, usual, "a b c", func(d *disk) {
