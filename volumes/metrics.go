@@ -2,6 +2,8 @@ package volumes
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,14 +47,24 @@ func (m *Manager) count(ctx context.Context, operation, plugin string, began tim
 }
 
 // Plugin returns the plugin of a pod's volume, as metrics name it. mounted is where it is mounted, or its device. The
-// driver of a claim is known only while it is mounted.
+// plugin of a claim is known only while it is mounted: its path shows it.
 func (m *Manager) Plugin(pod *corev1.Pod, v *corev1.Volume, mounted string) string {
-	if v.CSI != nil {
-		return pluginname.OfDriver(v.CSI.Driver)
-	}
 	_, device := podutil.VolumeUse(&pod.Spec, v.Name)
-	if _, directory := m.ownStorage(pod.UID, mounted, device); directory != "" {
+	own, directory := m.ownStorage(pod.UID, mounted, device)
+	plugin := pluginname.Of(v)
+	switch {
+	case v.CSI != nil:
+		return pluginname.OfDriver(v.CSI.Driver)
+	case directory != "":
 		return pluginname.OfDriver(m.csi.Driver(pod.UID, directory))
+	case mounted == "" || plugin != pluginname.CSI:
+		return plugin
+	case device && strings.HasPrefix(mounted, filepath.Join(m.cfg.Root, "plugins", pluginname.ISCSI)+"/"):
+		return pluginname.ISCSI
+	case device:
+		return pluginname.Local
+	case own:
+		return pluginname.FromDirectory(filepath.Base(filepath.Dir(mounted)))
 	}
-	return pluginname.Of(v)
+	return pluginname.HostPath
 }

@@ -89,7 +89,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPlugin checks that the plugin of a volume has the name of its driver, for a claim while it is mounted.
+// TestPlugin checks that the plugin of a volume has the name of its driver, and that the plugin of a claim is known
+// while it is mounted.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -100,12 +101,20 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	inline := &corev1.Volume{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "e"}}}
+	block := claimVolume.DeepCopy()
+	block.Name = "block"
+	pod.Spec.Containers = []corev1.Container{{VolumeDevices: []corev1.VolumeDevice{{Name: block.Name}}}}
 	for _, c := range []struct {
 		volume        *corev1.Volume
 		mounted, want string
 	}{
 		{claimVolume, filepath.Join(root, csi.Target(pod.UID, "pv", false)), "kubernetes.io/csi:d"},
 		{claimVolume, "", pluginname.CSI},
+		{claimVolume, filepath.Join(root, "pods/uid/volumes/kubernetes.io~nfs/pv"), pluginname.NFS},
+		{claimVolume, filepath.Join(root, "pods/uid/volumes/kubernetes.io~local-volume/pv"), pluginname.Local},
+		{claimVolume, "/data", pluginname.HostPath},
+		{block, filepath.Join(root, "plugins/kubernetes.io/iscsi/volumeDevices/lun/uid"), pluginname.ISCSI},
+		{block, "/dev/sdb", pluginname.Local},
 		{inline, "", "kubernetes.io/csi:e"},
 		{lunOf("chap"), "", pluginname.ISCSI},
 	} {
