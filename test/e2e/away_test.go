@@ -163,8 +163,9 @@ func TestRuntimeKilled(t *testing.T) {
 	check()
 }
 
-// TestAPIServerAway starts the agent while there is no API server. Static pods start, all other pods keep running,
-// and their containers are restarted. The agent reports all of it as soon as the API server answers.
+// TestAPIServerAway starts the agent while there is no API server: static pods start, and all other pods keep running.
+// Then the API server goes away while the agent runs: containers are restarted. The agent reports all of it as soon as
+// the API server answers.
 func TestAPIServerAway(t *testing.T) {
 	clean(t)
 	check := bystander(t)
