@@ -59,8 +59,9 @@ func (p *Prober) tryOnce(ctx context.Context, t *Target) (Outcome, string) {
 	return Errored, "probe has no handler that is known: set exec, httpGet, tcpSocket or grpc"
 }
 
-// describe returns the event for an attempt, with the kubelet's message. An error may repeat what a server has sent, so
-// it is cut like an answer.
+// describe returns the event for an attempt, with the kubelet's message. Only of an HTTP answer whose body cannot be
+// read the kubelet says "failure state", although it counts it for nothing, too. An error may repeat what a server has
+// sent, so it is cut like an answer.
 func describe(kind Kind, outcome Outcome, why string) (reason, message string) {
 	why = text([]byte(why))
 	switch outcome {
