@@ -73,6 +73,10 @@ func (t *Table) setPool() error {
 	}
 	if pool == (Range{}) {
 		pool = Range{First: n, Length: idsEnd/n*n - n}
+		if pods := pool.Length / n; int64(pods) < int64(t.cfg.MaxPods) {
+			return fmt.Errorf("userNamespaces.idsPerPod %d leaves IDs for %d pods, but maxPods is %d: lower one of them",
+				n, pods, t.cfg.MaxPods)
+		}
 	}
 	switch {
 	case pool.First < n || pool.First%n != 0 || pool.Length%n != 0:

@@ -189,6 +189,15 @@ func TestBadPools(t *testing.T) {
 	}
 }
 
+// TestTooManyPods checks that the error about the default pool names what to change. It comes from no user's IDs.
+func TestTooManyPods(t *testing.T) {
+	_, _, err := New(disk{}.config(Config{IDsPerPod: 1024 * Unit, MaxPods: 110}), nil)
+	const want = "userNamespaces.idsPerPod 67108864 leaves IDs for 62 pods, but maxPods is 110: lower one of them"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestLastRange checks that no pod gets the largest number of 32 bits, for which the kernel has no mapping.
 func TestLastRange(t *testing.T) {
 	for _, n := range []uint32{Unit, 3 * Unit} {
