@@ -22,7 +22,7 @@ type dispatcher struct {
 	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
 	// when a worker has ended.
 	reconcile func(context.Context)
-	// onRelease is called in the loop when a pod has released all its resources.
+	// onRelease is called in the loop when a pod has released resources.
 	onRelease func()
 }
 

@@ -93,6 +93,18 @@ func (e *entry) pod() *corev1.Pod {
 	return &shown
 }
 
+// holding returns the pod with the resources that its worker has found last. Until a resize to less is done, these are
+// more than the allocated ones. Before the first sync the API shows them.
+func (e *entry) holding() *corev1.Pod {
+	found := e.worker.result.Load().status
+	if found == nil {
+		return e.pod()
+	}
+	pod := *e.pod()
+	pod.Status.Resources = found.Resources
+	return &pod
+}
+
 // stopAsking cancels the rest of the pod's admission.
 func (e *entry) stopAsking() {
 	if e.asking != nil {

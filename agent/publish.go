@@ -10,6 +10,7 @@ import (
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/latest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // reported is what was published last about a pod, so that only changes are published.
@@ -42,8 +43,12 @@ func (w *worker) publish(p plan.Plan) {
 		}
 	}
 	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
+	before := cmp.Or(w.result.Load().status, &w.order.Pod.Status)
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
+	if shrunk(before, p.Status) {
+		w.onRelease()
+	}
 	if p.Released && !latest.Closed(w.released) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
@@ -61,6 +66,17 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Done {
 		w.leave()
 	}
+}
+
+// shrunk reports whether a pod has less CPU or memory than before.
+func shrunk(before, now *corev1.PodStatus) bool {
+	if before.Resources == nil || now.Resources == nil {
+		return false
+	}
+	had, has := before.Resources.Requests, now.Resources.Requests
+	return slices.ContainsFunc(podutil.ComputeResources[:], func(name corev1.ResourceName) bool {
+		return podutil.Amount(has, name) < podutil.Amount(had, name)
+	})
 }
 
 // isReleased reports whether the pod has given back all that it held.

@@ -14,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/pods"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 // wants sets the requests and limits of the container app.
@@ -70,15 +71,19 @@ func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions 
 	if has.Limits.Cpu().MilliValue() != cpu || has.Limits.Memory().Cmp(q) != 0 {
 		w.t.Errorf("in the status: got %v, want CPU %dm, memory %s", has, cpu, memory)
 	}
-	var got []string
-	for _, c := range st.Conditions {
-		if strings.HasPrefix(string(c.Type), "PodResize") {
-			got = append(got, fmt.Sprintf("%s %s %d", c.Type, c.Reason, c.ObservedGeneration))
-		}
-	}
-	if !slices.Equal(got, conditions) {
+	if got := w.resizing(pod); !slices.Equal(got, conditions) {
 		w.t.Errorf("conditions: got %v, want %v", got, conditions)
 	}
+}
+
+// resizing returns the pod's conditions about resizes.
+func (w *world) resizing(pod *corev1.Pod) (all []string) {
+	for _, c := range w.status(pod).Conditions {
+		if strings.HasPrefix(string(c.Type), "PodResize") {
+			all = append(all, fmt.Sprintf("%s %s %d", c.Type, c.Reason, c.ObservedGeneration))
+		}
+	}
+	return all
 }
 
 // TestResize checks that a running container gets more resources without a restart, with events, and that a restart of
@@ -185,6 +190,44 @@ func TestResizeIsDeferred(t *testing.T) {
 		w.delete(b, 0)
 		w.sleep(time.Minute)
 		w.checkNothingLeft()
+	})
+}
+
+// TestShrinkingPodHoldsItsMemory checks that another pod gets memory that a pod uses beyond its new limit only when the
+// resize of that pod is done, also after a restart of the agent, and then at once.
+func TestShrinkingPodHoldsItsMemory(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		shrinking, growing := apiPod("a", wants("1", "3Gi")), apiPod("b", wants("1", "1Gi"))
+		use := func(gigabytes uint64) {
+			for _, c := range w.runtime.Containers() {
+				if c.Labels["io.kubernetes.pod.uid"] == string(shrinking.UID) {
+					w.runtime.SetUsage(c.Id, fake.Usage{MemoryBytes: gigabytes << 30})
+				}
+			}
+		}
+		w.run(shrinking, growing)
+		w.sleep(time.Second)
+		use(2)
+		w.setResources(shrinking, "1", "1Gi")
+		w.resize(growing, "1", "3Gi")
+		w.checkSize(shrinking, 1000, "3Gi", "PodResizeInProgress Error 2")
+		w.checkSize(growing, 1000, "1Gi", "PodResizePending Deferred 2")
+		w.restart()
+		w.sleep(90 * time.Second)
+		w.checkSize(shrinking, 1000, "3Gi", "PodResizeInProgress Error 2")
+		w.checkSize(growing, 1000, "1Gi", "PodResizePending Deferred 2")
+		late := apiPod("c", wants("1", "1Gi"))
+		w.run(late)
+		w.sleep(time.Second)
+		if st := w.status(late); st.Reason != "OutOfmemory" {
+			t.Errorf("a new pod: got phase %s, reason %s, want OutOfmemory", st.Phase, st.Reason)
+		}
+		use(0)
+		for seconds := 0; seconds < 600 && len(w.resizing(shrinking)) > 0; seconds++ {
+			w.sleep(time.Second)
+		}
+		w.checkSize(shrinking, 1000, "1Gi")
+		w.checkSize(growing, 1000, "3Gi")
 	})
 }
 

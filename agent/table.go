@@ -66,17 +66,18 @@ func (t *table) admittedBefore(pod *corev1.Pod) bool {
 	return onDisk || err != nil
 }
 
-// others returns the admitted pods that have not ended, with their allocated resources. It excludes orphaned pods even
-// while they end: the scheduler counts their resources as free, and a refused replacement would fail for good. ending
-// are preempted pods that still hold resources which the critical pods in all hold already.
+// others returns the admitted pods that have not ended, with their allocated resources and, in their statuses, those
+// that they have. It excludes orphaned pods even while they end: the scheduler counts their resources as free, and a
+// refused replacement would fail for good. ending are preempted pods that still hold resources which the critical pods
+// in all hold already.
 func (t *table) others(but types.UID) (all, ending []*corev1.Pod) {
 	for uid, e := range t.workers {
 		switch {
 		case uid == but || !t.holds(e):
 		case t.replaced(e):
-			ending = append(ending, e.pod())
+			ending = append(ending, e.holding())
 		default:
-			all = append(all, e.pod())
+			all = append(all, e.holding())
 		}
 	}
 	return all, ending

@@ -70,8 +70,9 @@ type worker struct {
 type milestones struct {
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
-	// released is closed when a pod that ends has released all its resources. Then onRelease is called.
-	released  chan struct{}
+	// released is closed when a pod that ends has released all its resources.
+	released chan struct{}
+	// onRelease is called then, and when a running pod has been resized to less.
 	onRelease func()
 	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}

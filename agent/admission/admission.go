@@ -62,8 +62,8 @@ type Decision struct {
 	Short corev1.ResourceName
 }
 
-// Admit decides whether pod may run. others are the admitted pods that have not ended, without those that are already
-// being preempted.
+// Admit decides whether pod may run. others are the admitted pods that have not ended, with their allocated resources
+// and, in their statuses, those that they have; without those that are already being preempted.
 func Admit(pod *corev1.Pod, node Node, others []*corev1.Pod) Decision {
 	for _, check := range []*podstate.Rejection{
 		wrongVolume(pod, node.Volume), forbidden(pod, &node), unsupported(pod, node.Object), wrongOS(pod),

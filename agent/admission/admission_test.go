@@ -77,6 +77,23 @@ func TestAdmit(t *testing.T) {
 				"Node didn't have enough resource: ephemeral-storage, requested: 25, used: 0, capacity: 20"),
 		},
 		{
+			name: "memory of a pod that is being resized to less", pod: requests(`{memory: "2"}`),
+			others: []string{`{spec: {containers: [{name: app, resources: {requests: {memory: "5"}}}]},
+				status: {resources: {requests: {memory: "19"}}}}`},
+			want: reject("OutOfmemory", "Node didn't have enough resource: memory, requested: 2, used: 19, capacity: 20"),
+		},
+		{
+			name: "memory of a pod that is being resized to more", pod: requests(`{memory: "2"}`),
+			others: []string{`{spec: {containers: [{name: app, resources: {requests: {memory: "19"}}}]},
+				status: {resources: {requests: {memory: "5"}}}}`},
+			want: reject("OutOfmemory", "Node didn't have enough resource: memory, requested: 2, used: 19, capacity: 20"),
+		},
+		{
+			name: "overhead of another pod counts once", pod: requests(`{memory: "5"}`),
+			others: []string{`{spec: {overhead: {memory: "5"}, containers: [{name: app, resources: {requests: {memory: "10"}}}]},
+				status: {resources: {requests: {memory: "15"}}, allocatedResources: {memory: "15"}}}`},
+		},
+		{
 			name: "an extended resource", pod: requests(`{example.com/gpu: "3"}`),
 			others: []string{requests(`{example.com/gpu: "3"}`)},
 			want: reject("OutOfexample.com/gpu",

@@ -56,7 +56,7 @@ func preemptable(pod, other *corev1.Pod) bool {
 func without(needs []need, lists ...[]*corev1.Pod) (left []need) {
 	for _, n := range needs {
 		for _, pod := range slices.Concat(lists...) {
-			n.amount = max(0, n.amount-requested(pod, n.name))
+			n.amount = max(0, n.amount-held(pod, n.name))
 		}
 		if n.amount > 0 {
 			left = append(left, n)
@@ -72,8 +72,8 @@ func fewest(pods []*corev1.Pod, needs []need) (chosen []*corev1.Pod) {
 	for len(needs) > 0 && len(pods) > 0 {
 		best := slices.MinFunc(pods, func(a, b *corev1.Pod) int {
 			return cmp.Or(cmp.Compare(remainder(needs, a), remainder(needs, b)),
-				cmp.Compare(requested(a, corev1.ResourceMemory), requested(b, corev1.ResourceMemory)),
-				cmp.Compare(requested(a, corev1.ResourceCPU), requested(b, corev1.ResourceCPU)),
+				cmp.Compare(held(a, corev1.ResourceMemory), held(b, corev1.ResourceMemory)),
+				cmp.Compare(held(a, corev1.ResourceCPU), held(b, corev1.ResourceCPU)),
 				cmp.Compare(a.UID, b.UID))
 		})
 		chosen = append(chosen, best)
@@ -87,7 +87,7 @@ func fewest(pods []*corev1.Pod, needs []need) (chosen []*corev1.Pod) {
 // fraction of each resource. With fractions, the units do not matter.
 func remainder(needs []need, pod *corev1.Pod) (sum float64) {
 	for _, n := range needs {
-		if left := float64(n.amount - requested(pod, n.name)); left > 0 {
+		if left := float64(n.amount - held(pod, n.name)); left > 0 {
 			sum += left / float64(n.amount) * left / float64(n.amount)
 		}
 	}

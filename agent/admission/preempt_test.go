@@ -50,6 +50,8 @@ func TestPreempt(t *testing.T) {
 	other := func(p int32) []*corev1.Pod { return []*corev1.Pod{withPriority(named(t, "other", burstable, 9, 1), p)} }
 	zoned := request(4, 1)
 	zoned.Spec.NodeSelector = map[string]string{"zone": "b"}
+	shrinking := named(t, "b1", burstable, 1, 1)
+	shrinking.Status.Resources = new(sized(9, 0))
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
 		others []*corev1.Pod
@@ -78,6 +80,9 @@ func TestPreempt(t *testing.T) {
 		},
 		"a static pod": {
 			pod: static(named(t, "static", burstable, 2, 1)), others: small, want: []string{"b1"}, short: "cpu",
+		},
+		"a pod that is being resized to less frees what it has": {
+			pod: request(8, 1), others: []*corev1.Pod{shrinking}, want: []string{"b1"}, short: "cpu",
 		},
 		"critical pods are not preempted": {
 			pod: static(named(t, "static", burstable, 2, 1)), others: other(critical), short: "cpu", reject: cannot,

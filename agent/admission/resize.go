@@ -14,9 +14,9 @@ import (
 )
 
 // AdmitResize decides whether a pod gets the resources in its spec; nil allows the resize. wanted is the pod as its
-// source delivers it; allocated is the same pod with its allocated resources. others are the other admitted pods,
-// with their allocated resources. swappable reports whether a container of the pod may swap. static are the resources
-// that Guaranteed pods have for themselves, with the names of the managers and their policies.
+// source delivers it; allocated is the same pod with its allocated resources. others are the other admitted pods, as
+// for Admit. swappable reports whether a container of the pod may swap. static are the resources that Guaranteed pods
+// have for themselves, with the names of the managers and their policies.
 func AdmitResize(wanted, allocated *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod,
 	swappable func(*corev1.Pod, *corev1.Container) bool, static []Static) *podstate.PendingResize {
 	pending := func(reason, message string) *podstate.PendingResize {

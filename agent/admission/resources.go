@@ -46,7 +46,7 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 		}
 		s := shortage{name: name, requested: podutil.Amount(requests, name), capacity: podutil.Amount(allocatable, name)}
 		for _, other := range others {
-			s.used = podutil.Sum(s.used, requested(other, name))
+			s.used = podutil.Sum(s.used, held(other, name))
 		}
 		if s.requested > 0 && s.missing() > 0 {
 			all = append(all, s)
@@ -55,12 +55,17 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return all
 }
 
-// requested returns how much of a resource a pod requests, in the unit of podutil.Amount.
-func requested(pod *corev1.Pod, name corev1.ResourceName) int64 {
+// held returns how much of a resource an admitted pod holds, in the unit of podutil.Amount: what it requests or, until
+// a resize to less is done, what its status shows. A runtime does not take memory away that a container uses.
+func held(pod *corev1.Pod, name corev1.ResourceName) int64 {
 	if name == corev1.ResourcePods {
 		return 1
 	}
-	return podutil.Amount(requestsOf(pod), name)
+	amount := podutil.Amount(requestsOf(pod), name)
+	if has := pod.Status.Resources; has != nil && slices.Contains(podutil.ComputeResources[:], name) {
+		amount = max(amount, podutil.Amount(has.Requests, name))
+	}
+	return amount
 }
 
 // requestsOf returns what a pod requests from the node, without the extended resources that a ResourceClaim provides.

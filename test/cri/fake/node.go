@@ -117,5 +117,6 @@ func cpuUsage(nanoSeconds uint64) *pb.CpuUsage {
 }
 
 func memoryUsage(bytes uint64) *pb.MemoryUsage {
-	return &pb.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &pb.UInt64Value{Value: bytes}}
+	return &pb.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &pb.UInt64Value{Value: bytes},
+		UsageBytes: &pb.UInt64Value{Value: bytes}}
 }
