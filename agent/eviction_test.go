@@ -47,21 +47,35 @@ func newShortage(w *world, signals ...string) *shortage { return newSlowShortage
 
 // newSlowShortage begins to evict when less than two units have been left for so long.
 func newSlowShortage(w *world, grace time.Duration, signals ...string) *shortage {
-	two := resource.MustParse("2")
-	s := &shortage{w: w, signals: signals, short: func() {}, measuring: func() {}}
+	var all []policy.Threshold
+	for _, signal := range signals {
+		all = append(all, below("2", signal, grace))
+	}
+	return newShortageAt(w, all...)
+}
+
+// below is a threshold that is met when less than some units have been left for so long.
+func below(units, signal string, grace time.Duration) policy.Threshold {
+	q := resource.MustParse(units)
+	return policy.Threshold{Signal: signal, Value: policy.Amount{Quantity: &q}, Grace: grace}
+}
+
+// newShortageAt begins to evict at these thresholds.
+func newShortageAt(w *world, thresholds ...policy.Threshold) *shortage {
+	s := &shortage{w: w, short: func() {}, measuring: func() {}}
+	for _, t := range thresholds {
+		s.signals = append(s.signals, t.Signal)
+	}
 	cfg := eviction.Config{
+		Thresholds:    thresholds,
 		Transition:    time.Minute,
 		MaxGrace:      time.Hour,
-		EnforceLimits: len(signals) == 0,
+		EnforceLimits: len(thresholds) == 0,
 		Pods:          w.agent.Supervisor,
 		Node:          s,
 		Images:        s,
 		Reporter:      s,
 		Log:           slog.New(slog.NewTextHandler(w.t.Output(), nil)),
-	}
-	for _, signal := range signals {
-		cfg.Thresholds = append(cfg.Thresholds,
-			policy.Threshold{Signal: signal, Value: policy.Amount{Quantity: &two}, Grace: grace})
 	}
 	s.Evictor = eviction.New(cfg)
 	return s
@@ -401,5 +415,28 @@ func TestSoftEvictionWaits(t *testing.T) {
 		if got := s.evictions(); len(got) != 1 {
 			t.Errorf("after the grace period: got %q, want one eviction", got)
 		}
+	})
+}
+
+// TestHardThresholdDuringSoftEviction checks that a hard threshold is acted on at once while a pod uses the grace
+// period that it has at a soft one.
+func TestHardThresholdDuringSoftEviction(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		slow := func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr(int64(300)) }
+		s := newShortageAt(w, below("2", policy.MemoryAvailable, time.Minute), below("1", policy.MemoryAvailable, 0))
+		s.garbage.Store(7)
+		defer s.begin()()
+		w.run(apiPod("large", slow), apiPod("web", slow))
+		for seconds := 0; seconds < 120 && len(s.evictions()) == 0; seconds++ {
+			w.sleep(time.Second)
+		}
+		if got := len(w.running()); len(s.evictions()) != 1 || got != 2 {
+			t.Fatalf("at the soft threshold: got %q, %d pods running, want one eviction, both pods", s.evictions(), got)
+		}
+		s.garbage.Store(8)
+		s.short()
+		w.sleep(5 * time.Second)
+		w.checkRunning("web/app#0")
 	})
 }

@@ -158,7 +158,7 @@ func (w *watch) candidates(ctx context.Context) (all []*corev1.Pod) {
 	return all
 }
 
-// evictFor evicts a pod for a threshold and waits until it has released its resources.
+// evictFor evicts a pod for a threshold. At a hard one it waits until the pod has released its resources.
 func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[string]policy.Level, pod policy.Pod) {
 	grace := hardGrace
 	if t.Grace > 0 {
@@ -179,14 +179,13 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
 		w.ending, w.overdue = released, time.Now().Add(own).Add(releaseTimeout)
+		return // a hard threshold must not wait for it
 	}
 	select {
 	case <-released:
 	case <-time.After(releaseTimeout):
-		if t.Grace == 0 {
-			w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "waited", releaseTimeout)
-			w.stuck[pod.UID] = true
-		}
+		w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "waited", releaseTimeout)
+		w.stuck[pod.UID] = true
 	case <-ctx.Done():
 	}
 }

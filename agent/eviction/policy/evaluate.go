@@ -73,13 +73,13 @@ func (v *Decision) again(at time.Time) {
 	}
 }
 
-// before reports whether a threshold is acted on before another one: memory cannot wait, and a hard threshold cannot
-// wait for the grace period of the pod that was evicted last at a soft one.
+// before reports whether a threshold is acted on before another one: a hard threshold cannot wait for the grace period
+// of the pod that was evicted last at a soft one, and memory cannot wait at all.
 func before(t, other *Threshold) bool {
-	if memory := OnMemory(t.Signal); memory != OnMemory(other.Signal) {
-		return memory
+	if hard := t.Grace == 0; hard != (other.Grace == 0) {
+		return hard
 	}
-	return t.Grace == 0 && other.Grace > 0
+	return OnMemory(t.Signal) && !OnMemory(other.Signal)
 }
 
 // Over reports whether the level of a threshold is above it by at least the minimum reclaim.

@@ -64,6 +64,8 @@ func TestJudge(t *testing.T) {
 			"0|memory.available 19 allocatableMemory.available 50|memory",
 			"30|memory.available 19 allocatableMemory.available 50|memory memory.available!",
 			"31|memory.available 19 allocatableMemory.available 9|memory allocatableMemory.available"}},
+		"hard of processes before soft of memory": {[]Threshold{soft, pid}, []string{
+			"0|memory.available 19 pid.available 50|memory", "30|memory.available 19 pid.available 1|memory pid pid.available"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s State
