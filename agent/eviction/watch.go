@@ -30,16 +30,22 @@ type watch struct {
 	thresholds []policy.Threshold
 	levels     func(context.Context) (all map[string]policy.Level, complete bool)
 	state      policy.State
-	// stuck are the pods that were evicted at a hard threshold and have not released their resources in time: the next
-	// eviction does not choose them again.
+	// stuck are the pods that were evicted and have not released their resources in time: the next eviction does not
+	// choose them again.
 	stuck map[types.UID]bool
-	// ending is closed when the pod that was evicted last at a soft threshold has released its resources, and overdue is
-	// when it should have.
-	ending  <-chan struct{}
-	overdue time.Time
+	// soft is the last eviction at a soft threshold.
+	soft softEviction
 	// pressure is what this watch has found; looked: it has found all levels once. Evictor.mu guards both.
 	pressure policy.Pressure
 	looked   bool
+}
+
+// softEviction is the eviction of a pod that may use its grace period: released is closed when the pod has released its
+// resources, and overdue is when it should have.
+type softEviction struct {
+	pod      *corev1.Pod
+	released <-chan struct{}
+	overdue  time.Time
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -96,7 +102,7 @@ func (w *watch) look(ctx context.Context) (again time.Duration, evicted bool) {
 // free brings a level up: on disks by removing what no pod needs, and where that is not enough by evicting one pod. It
 // reports whether a pod has been evicted.
 func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string]policy.Level) bool {
-	if t.Grace > 0 && w.ends() {
+	if w.softEnds() && t.Grace > 0 {
 		return false // the pod may use its whole grace period, and then there may be enough
 	}
 	l := levels[t.Signal]
@@ -121,9 +127,25 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	return true
 }
 
-// ends reports whether the pod that was evicted last at a soft threshold is still in its grace period.
-func (w *watch) ends() bool {
-	return !latest.Closed(w.ending) && time.Now().Before(w.overdue)
+// softEnds reports whether the pod that was evicted last at a soft threshold is still in its grace period. If it does
+// not end within that, it is passed over.
+func (w *watch) softEnds() bool {
+	last := w.soft
+	if last.pod == nil || latest.Closed(last.released) {
+		return false
+	}
+	if time.Now().Before(last.overdue) {
+		return true
+	}
+	w.passOver(last.pod)
+	w.soft = softEviction{}
+	return false
+}
+
+// passOver lets later evictions choose other pods than this one, which has not ended in time.
+func (w *watch) passOver(pod *corev1.Pod) {
+	w.cfg.Log.Warn("evicted pod has not released its resources, evicting the next", "pod", podName(pod), "podUID", pod.UID)
+	w.stuck[pod.UID] = true
 }
 
 // reclaim removes what ended pods have left, and then images that no container uses.
@@ -178,14 +200,13 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	}, annotations)
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
-		w.ending, w.overdue = released, time.Now().Add(own).Add(releaseTimeout)
+		w.soft = softEviction{pod.Pod, released, time.Now().Add(own).Add(releaseTimeout)}
 		return // a hard threshold must not wait for it
 	}
 	select {
 	case <-released:
 	case <-time.After(releaseTimeout):
-		w.cfg.Log.Warn("evicted pod has not released its resources", "pod", podName(pod.Pod), "waited", releaseTimeout)
-		w.stuck[pod.UID] = true
+		w.passOver(pod.Pod)
 	case <-ctx.Done():
 	}
 }
