@@ -331,14 +331,19 @@ func TestResizeAfterRestart(t *testing.T) {
 }
 
 // TestResizeBeforeRestart checks that after a restart of the agent a resize is repeated, with its condition and event,
-// only if the status does not show that it was done. The runtime does not say what a container requests of memory.
+// only if the status does not show that it was done. The runtime does not say what a container requests of memory, the
+// status does not say which limits are those of the pod.
 func TestResizeBeforeRestart(t *testing.T) {
-	for _, reported := range []bool{true, false} {
+	for _, c := range []struct{ reported, podLimits bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
+		reported := c.reported
 		r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
 		r.plan()
 		half := sized(100, 50)
 		r.allocate(3, [2]int64{100, 100}, [2]int64{100, 100})
 		r.d.Pod.Spec.Containers[0].Resources.Requests = half.Requests
+		if c.podLimits {
+			r.d.Pod.Spec.Containers[0].Resources.Limits = nil
+		}
 		a := r.d.Allocation.Containers["a"]
 		a.Resources.Requests = half.Requests
 		r.d.Allocation.Containers["a"] = a

@@ -85,11 +85,21 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
 		return &r
 	}
-	st := s.Reported
-	if shows(st, s.Last.ID) && st.Resources != nil && podutil.SameResources(*st.Resources, g.Resources) {
+	if g.shownBy(s.Reported, s) {
 		return &g.Resources
 	}
 	return g.madeWith(s.Last, s.state.Memory)
+}
+
+// shownBy reports whether the status shows that the newest instance has the allocated resources. It does not show
+// limits that are the pod's; the runtime does.
+func (a ContainerAllocation) shownBy(st *corev1.ContainerStatus, s *Slot) bool {
+	if !shows(st, s.Last.ID) || st.Resources == nil {
+		return false
+	}
+	return podutil.SameResources(*st.Resources, a.Resources) ||
+		podutil.SameResources(*st.Resources, s.Spec.Resources) &&
+			s.Last.Size != nil && s.Last.Size.Normal() == a.Size.Normal()
 }
 
 // ResizeRestarts reports whether the container must restart to get its new resources, by its resize policy.
