@@ -77,6 +77,11 @@ func (f *Facts) UseSystemd(systemd bool) {
 	f.change(func(n *spec.Node) { n.Cgroups.Systemd = systemd })
 }
 
+// UseCPUs takes over which containers have CPUs for themselves: has reports whether one has some.
+func (f *Facts) UseCPUs(has func(*corev1.Pod, *corev1.Container) bool) {
+	f.change(func(n *spec.Node) { n.Managers.HasCPUs = has })
+}
+
 func (f *Facts) change(apply func(*spec.Node)) {
 	f.updating.Lock()
 	defer f.updating.Unlock()

@@ -31,7 +31,6 @@ func Settings(c *config.Config) spec.Node {
 			StaticCPU:    k.CPUManagerPolicy == config.CPUPolicyStatic,
 			StaticMemory: k.MemoryManagerPolicy == config.MemoryPolicyStatic,
 			NoQuota:      c.Gate("DisableCPUQuotaWithExclusiveCPUs"),
-			PodResources: c.Gate("PodLevelResourceManagers"),
 		},
 		Limits: spec.Limits{
 			CPUCFSQuota:          *k.CPUCFSQuota,

@@ -23,6 +23,7 @@ type Placement interface {
 	Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
+	HasCPUs(pod *corev1.Pod, c *corev1.Container) bool
 	Created(pod types.UID, container string) (cpus, nodes string)
 	NotCreated(pod types.UID, container string)
 	Starting(pod *corev1.Pod, container string)
@@ -73,6 +74,9 @@ func (None) Fits(*corev1.Pod, func(types.UID) bool) bool { return true }
 
 // Release does nothing.
 func (None) Release(types.UID) {}
+
+// HasCPUs reports whether a container has CPUs for itself: none has.
+func (None) HasCPUs(*corev1.Pod, *corev1.Container) bool { return false }
 
 // Created returns no restriction.
 func (None) Created(types.UID, string) (cpus, nodes string) { return "", "" }

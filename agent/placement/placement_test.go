@@ -294,6 +294,10 @@ func TestPolicyTurnedOn(t *testing.T) {
 		if cpus, _ := m.Created(types.UID(c.pod), "app"); cpus != c.want {
 			t.Errorf("pod %s: got CPUs %q, want %q", c.pod, cpus, c.want)
 		}
+		pod := guaranteed(c.pod, "2")
+		if got, want := m.HasCPUs(pod, &pod.Spec.Containers[0]), c.pod == "small"; got != want {
+			t.Errorf("pod %s has CPUs for itself: got %t, want %t", c.pod, got, want)
+		}
 	}
 }
 
@@ -378,6 +382,9 @@ func TestPodResources(t *testing.T) {
 		if got := blocksText(c.got); len(c.cpus) != c.want || got != c.memory {
 			t.Errorf("%s: got CPUs %v and memory %q, want %d CPUs and %q", c.what, c.cpus, got, c.want, c.memory)
 		}
+	}
+	if !m.HasCPUs(pod, own) || m.HasCPUs(pod, shared) {
+		t.Error("got CPUs for the sharing container alone, want some for the other one alone")
 	}
 	if cpus, _ := m.Created("whole", "shared"); cpus == "" || strings.Contains(cpus, "0") {
 		t.Errorf("the sharing container runs on the CPUs %q, want those that the pod has left", cpus)

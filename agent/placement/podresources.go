@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/nodelet/nodelet/agent/placement/memory"
 	"github.com/nodelet/nodelet/agent/placement/numa"
@@ -17,14 +18,27 @@ import (
 func (m *Manager) OfContainer(pod *corev1.Pod, c *corev1.Container) (own devices.Share) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	divided := m.divides(pod)
-	if set, has := m.state.CPU.Of(pod.UID, c.Name); has && (!divided || podutil.ExclusiveCPUs(pod, c, true) > 0) {
-		own.CPUs = wide(set.List())
-	}
-	if !divided || podutil.IsGuaranteed(c) {
+	own.CPUs = wide(m.ownCPUs(pod, c).List())
+	if !m.divides(pod) || podutil.IsGuaranteed(c) {
 		own.Memory = memoryBlocks(m.state.Memory.Containers[string(pod.UID)][c.Name])
 	}
 	return own
+}
+
+// HasCPUs reports whether a container has CPUs for itself.
+func (m *Manager) HasCPUs(pod *corev1.Pod, c *corev1.Container) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.ownCPUs(pod, c).IsEmpty()
+}
+
+// ownCPUs returns the CPUs that only one container may use. mu is held.
+func (m *Manager) ownCPUs(pod *corev1.Pod, c *corev1.Container) cpuset.CPUSet {
+	set, own := m.state.CPU.Of(pod.UID, c.Name)
+	if !own || m.divides(pod) && podutil.ExclusiveCPUs(pod, c, true) == 0 {
+		return cpuset.New()
+	}
+	return set
 }
 
 // divides reports whether containers of a pod that have nothing for themselves share what the pod has.

@@ -97,8 +97,9 @@ type Managers struct {
 	StaticCPU, StaticMemory bool
 	// NoQuota: containers with CPUs for themselves have no CFS quota (feature gate DisableCPUQuotaWithExclusiveCPUs).
 	NoQuota bool
-	// PodResources is the feature gate PodLevelResourceManagers.
-	PodResources bool
+	// HasCPUs reports whether a container has CPUs for itself. One that could have some may run without, if the policy was
+	// turned on later. Nil: no container has any.
+	HasCPUs func(*corev1.Pod, *corev1.Container) bool
 }
 
 // MemoryQoS holds the settings of memory protection and throttling on cgroup v2 (KEP-2570).

@@ -48,7 +48,7 @@ func SandboxResources(pod *corev1.Pod, node *Node) (resources, overhead *runtime
 // exclusive reports whether a container has CPUs for itself that it must be able to use all the time.
 func exclusive(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 	m := node.Managers
-	return m.StaticCPU && m.NoQuota && podutil.ExclusiveCPUs(pod, c, m.PodResources) > 0
+	return m.NoQuota && m.HasCPUs != nil && m.HasCPUs(pod, c)
 }
 
 // exclusivePod reports whether a quota of the pod would limit a container with CPUs for itself: any of its

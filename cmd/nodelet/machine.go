@@ -115,6 +115,7 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placem
 	if err != nil {
 		return nil, err
 	}
+	m.facts.UseCPUs(placed.HasCPUs)
 	p.Start(placed.Run)
 	return placed, nil
 }
