@@ -33,8 +33,7 @@ func desiredResources(pod *corev1.Pod) *allocation {
 // seen this very spec and resized the pod.
 func allocationOf(pod *corev1.Pod) *allocation {
 	a := desiredResources(pod)
-	pending := podutil.Condition(pod.Status.Conditions, corev1.PodResizePending) != nil
-	if pod.Status.ObservedGeneration >= pod.Generation && !pending {
+	if showsDesired(pod) {
 		return a
 	}
 	a.Generation = pod.Status.ObservedGeneration
@@ -54,6 +53,12 @@ func allocationOf(pod *corev1.Pod) *allocation {
 		}
 	}
 	return a
+}
+
+// showsDesired reports whether the status shows that an agent has allocated what this very spec requests.
+func showsDesired(pod *corev1.Pod) bool {
+	return pod.Status.ObservedGeneration >= pod.Generation &&
+		podutil.Condition(pod.Status.Conditions, corev1.PodResizePending) == nil
 }
 
 // only keeps CPU and memory.

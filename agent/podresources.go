@@ -104,12 +104,16 @@ func (a *allocations) update(e *entry, pod *corev1.Pod) {
 }
 
 // load returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
-// may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running.
+// may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running. The
+// API also shows whether a kubelet has resized the pod since the record.
 func (a *allocations) load(pod *corev1.Pod) *allocation {
 	content, err := a.files.ReadPodFile(pod.UID, allocationFile)
 	if err == nil {
 		held := &allocation{}
 		if err = json.Unmarshal(content, held); err == nil && len(held.Containers) > 0 {
+			if showsDesired(pod) && pod.Status.ObservedGeneration > held.Generation && pod.DeletionTimestamp == nil {
+				return desiredResources(pod)
+			}
 			return held
 		}
 	}
