@@ -39,11 +39,14 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	if r.MemoryLimitInBytes == 0 {
 		r.MemoryLimitInBytes = noBound
 	}
-	if r.CpuQuota == 0 {
-		r.CpuQuota = noBound
+	if r.CpuQuota == 0 && (x.Node().CPUCFSQuota || hasQuota(t.instance(s.ID))) {
+		r.CpuQuota = noBound // else a kernel without CFS bandwidth control may have no file for it
 	}
 	return spec.EffectiveResources(t.Pod, c), x.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
+
+// hasQuota reports whether an instance may have a CPU quota.
+func hasQuota(c *podstate.Container) bool { return c == nil || c.Size == nil || c.Size.Quota > 0 }
 
 // pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
 func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error {

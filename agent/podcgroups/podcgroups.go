@@ -77,12 +77,17 @@ func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	defer c.count("update", time.Now())
 	r := cgroups.Resources{
 		CPUShares: uint64(to.Shares),
-		CPUQuota:  noBound,
 		Memory:    noBound,
 		Unified:   spec.PodCgroup(pod, c.node()).Unified,
 	}
-	if to.Quota > 0 {
+	has, _, err := c.tree.PodSize(nameOf(pod), r)
+	switch {
+	case err != nil:
+		return err
+	case to.Quota > 0:
 		r.CPUQuota, r.CPUPeriod = to.Quota, uint64(to.Period)
+	case has.CPUQuota > 0: // a kernel without CFS bandwidth control has no file for it
+		r.CPUQuota = noBound
 	}
 	if to.Memory > 0 {
 		r.Memory = to.Memory

@@ -42,10 +42,10 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}
-	if cpuLimited {
+	if cpuLimited && node.CPUCFSQuota { // a kernel without CFS bandwidth control has no file for a quota
 		out.Size.Period = node.quotaPeriod()
 		out.Size.Quota = cpu.Quota(podutil.Amount(limits, corev1.ResourceCPU), out.Size.Period)
-		if !node.CPUCFSQuota || exclusivePod(pod, node) {
+		if exclusivePod(pod, node) {
 			out.Size.Quota = -1
 		}
 	}

@@ -294,6 +294,10 @@ func TestPodCgroup(t *testing.T) {
 	if got := PodCgroup(testPod(), node); got.Size != (podstate.Size{Shares: 2}) {
 		t.Errorf("best effort: got %+v", got)
 	}
+	node.CPUCFSQuota = false
+	if got := PodCgroup(pod, node); got.Size != (podstate.Size{Shares: 512, Memory: 4 << 30}) {
+		t.Errorf("without CFS quota: got %+v, want neither quota nor period", got)
+	}
 	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
 	guaranteed := testPod()
 	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
