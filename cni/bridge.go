@@ -95,9 +95,9 @@ func masters() (map[int]bool, error) {
 	return found, nil
 }
 
-// chooseBridge returns the name of the bridge for the pod CIDRs: the one that has them already, or else the first to
-// which no sandbox is attached.
-func chooseBridge(ranges []netip.Prefix) (string, error) {
+// chooseBridge returns the name of the bridge for the pod CIDRs: the one that has them already, or else one to which no
+// sandbox is attached: current, for which an ADD may be under way, or the first.
+func chooseBridge(ranges []netip.Prefix, current string) (string, error) {
 	all, err := bridges()
 	if err != nil {
 		return "", err
@@ -108,7 +108,7 @@ func chooseBridge(ranges []netip.Prefix) (string, error) {
 		if exists && b.serves(ranges) {
 			return name, nil
 		}
-		if free == "" && !b.used {
+		if !b.used && (free == "" || name == current) {
 			free = name
 		}
 	}

@@ -149,24 +149,33 @@ func isEmpty(argument any) bool {
 	return err == nil && slices.Contains([]string{"null", "[]", "{}", `""`}, string(text))
 }
 
-// missing returns an error that names the first plugin of a network that is in none of the directories. more are
-// plugins that it needs too.
+// missing returns an error that names the first plugin of a network that is in none of the directories, or cannot run.
+// more are plugins that it needs too.
 func missing(n *Network, dirs []string, more ...string) error {
 	for _, name := range append(programs(n), more...) {
-		if !runnable(name, dirs) {
+		switch file, executable := lookUp(name, dirs); {
+		case file == "":
 			return fmt.Errorf("network %s needs the plugin %q, which is not in %q: install it there", n.Name, name, dirs)
+		case !executable:
+			return fmt.Errorf("network %s needs the plugin %s, which is not executable: run chmod +x %[2]s", n.Name, file)
 		}
 	}
 	return nil
 }
 
-func runnable(name string, dirs []string) bool {
+// lookUp returns the file of a plugin, "" if there is none, and whether it is executable. One that is counts more.
+func lookUp(name string, dirs []string) (file string, executable bool) {
 	for _, d := range dirs {
-		if fi, err := os.Stat(filepath.Join(d, name)); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
-			return true
+		path := filepath.Join(d, name)
+		fi, err := os.Stat(path)
+		if err != nil || !fi.Mode().IsRegular() {
+			continue
+		}
+		if file = path; fi.Mode()&0o111 != 0 {
+			return file, true
 		}
 	}
-	return false
+	return file, false
 }
 
 // readNetwork reads a file with a network configuration.

@@ -152,7 +152,7 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 	attach := func(id, of string) {
 		ranges := []netip.Prefix{netip.MustParsePrefix(of)}
 		var err error
-		if bridge, err = chooseBridge(ranges); err != nil {
+		if bridge, err = chooseBridge(ranges, ""); err != nil {
 			t.Fatal(err)
 		}
 		text, err := defaultConfig(dir, bridge, ranges)

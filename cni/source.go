@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/host/inotify"
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // ownFile contains the node's own network, for a DEL without the agent.
@@ -29,7 +30,8 @@ const rangesFile = "pod-ranges.json"
 // settle is the time between a change of a file and reading it, so that the writer can finish.
 const settle = 100 * time.Millisecond
 
-// lookAnyway is the longest time between two looks at files that cannot be watched.
+// lookAnyway is the longest time between two looks at files: not every change is reported. That of a permission is not,
+// nor a mount, nor what a network needs beside its files.
 const lookAnyway = 10 * time.Second
 
 // Source provides the node's own network: the user's configuration, or one generated from the pod CIDRs. It follows
@@ -42,6 +44,8 @@ type Source struct {
 	bridge string // of the generated network
 	now    *Network
 	err    error
+	// ignored says which files are ignored beside now, so that it is logged once.
+	ignored string
 }
 
 // SourceConfig is what a Source needs.
@@ -159,6 +163,10 @@ func (s *Source) Run(ctx context.Context) {
 func (s *Source) refresh() {
 	s.mu.Lock()
 	n, err := s.look(s.generate)
+	ignored, ignoredBefore := "", s.ignored
+	if n != nil && err != nil {
+		ignored, err = err.Error(), nil
+	}
 	before, beforeErr := s.now, s.err
 	same := before != nil && n != nil && string(before.Bytes) == string(n.Bytes) ||
 		before == nil && n == nil && s.err != nil && err.Error() == s.err.Error()
@@ -166,7 +174,11 @@ func (s *Source) refresh() {
 		s.keep(n) // before any sandbox is attached to it
 	}
 	s.now, s.err = n, err
+	s.ignored = ignored
 	s.mu.Unlock()
+	if ignored != "" && ignored != ignoredBefore {
+		s.Log.Warn("ignoring a network configuration", "err", ignored)
+	}
 	if same {
 		return
 	}
@@ -181,17 +193,21 @@ func (s *Source) refresh() {
 
 // Check returns why a node with these pod CIDRs would have no network, as far as its files say that. It only reads.
 func (c SourceConfig) Check(ranges []netip.Prefix) error {
-	_, err := c.look(func() (*Network, error) {
+	n, err := c.look(func() (*Network, error) {
 		text, err := defaultConfig(c.Dir, bridgeNames()[0], ranges)
 		if err != nil {
 			return nil, err
 		}
 		return parseNetwork(text)
 	})
+	if n != nil {
+		return nil
+	}
 	return err
 }
 
-// look returns the user's network, or the generated one, if its plugins are there.
+// look returns the user's network, or the generated one, if its plugins are there. With a network, the error is about
+// files that are ignored.
 func (c SourceConfig) look(generate func() (*Network, error)) (n *Network, err error) {
 	var more []string
 	if c.Conf == "" {
@@ -199,25 +215,22 @@ func (c SourceConfig) look(generate func() (*Network, error)) (n *Network, err e
 		more = []string{hostLocal} // the bridge runs it
 	} else if fi, e := os.Stat(c.Conf); e == nil && fi.IsDir() {
 		// In the runtime's own directory, the first configuration is nodelet's for the runtime.
-		if n, err = firstNetwork(c.Conf, installedFile); n != nil && err != nil {
-			c.Log.Warn("ignoring a network configuration", "err", err)
-			err = nil
-		}
+		n, err = firstNetwork(c.Conf, installedFile)
 	} else {
 		n, err = readNetwork(c.Conf)
 	}
-	if err != nil {
+	if n == nil {
 		return nil, err
 	}
 	if err := missing(n, c.BinDirs, more...); err != nil {
 		return nil, err
 	}
-	return n, nil
+	return n, err
 }
 
 // generate returns the network for the pod CIDRs.
 func (s *Source) generate() (*Network, error) {
-	bridge, err := chooseBridge(s.ranges)
+	bridge, err := chooseBridge(s.ranges, s.bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -243,40 +256,25 @@ func (s *Source) keep(n *Network) {
 	}
 }
 
-// watchDirs calls changed after each change in one of the directories or files, until ctx ends. While they cannot be
-// watched, it calls changed at intervals.
-func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, changed func()) {
-	backoff.Repeat(ctx, lookAnyway, func() error { return followDirs(ctx, dirs, changed) },
+// watchDirs calls look at once, after each change in one of the directories or files, and at intervals, until ctx ends.
+func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, look func()) {
+	backoff.Repeat(ctx, lookAnyway, func() error { return followDirs(ctx, dirs, lookAnyway, look) },
 		func(err error, retryIn time.Duration) {
 			log.Warn("cannot watch the network configuration and plugins, polling them",
 				"err", err, "retryIn", retryIn)
 		})
 }
 
-// followDirs is watchDirs until an error. For a directory that does not exist it watches the nearest existing one
-// above.
-func followDirs(ctx context.Context, dirs []string, changed func()) error {
+// followDirs is watchDirs until an error.
+func followDirs(ctx context.Context, dirs []string, interval time.Duration, look func()) error {
 	w, err := inotify.New()
 	if err != nil {
-		changed()
+		look()
 		return err
 	}
 	defer w.Close()
-	add := func() (err error) {
-		for _, d := range dirs {
-			if e := w.Add(nearest(d)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-				err = e
-			}
-		}
-		return err
-	}
-	err = add()
-	changed() // what has happened since the last look
-	if err != nil {
-		return err
-	}
-	due := time.NewTimer(time.Hour)
-	due.Stop()
+	due := time.NewTimer(0) // what has happened since the last look
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -284,13 +282,24 @@ func followDirs(ctx context.Context, dirs []string, changed func()) error {
 		case <-w.Changes():
 			due.Reset(settle)
 		case <-due.C:
-			err := add()
-			changed()
+			err := addDirs(w, dirs)
+			look()
 			if err != nil {
 				return err
 			}
+			due.Reset(periodic.Until(interval))
 		}
 	}
+}
+
+// addDirs watches directories and files. For one that does not exist it watches the nearest existing directory above.
+func addDirs(w *inotify.Watcher, dirs []string) (err error) {
+	for _, d := range dirs {
+		if e := w.Add(nearest(d)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = e
+		}
+	}
+	return err
 }
 
 // nearest is the path itself, or the nearest directory above it that exists.

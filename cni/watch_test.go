@@ -2,12 +2,14 @@ package cni
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/test/faulttest"
@@ -109,6 +111,28 @@ func TestSourceInTheRuntimesDirectory(t *testing.T) {
 	}
 }
 
+// TestIgnoredFileIsLoggedOnce checks that a file which is no network configuration is not logged at each look.
+func TestIgnoredFileIsLoggedOnce(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", answer)
+	conf := t.TempDir()
+	for name, text := range map[string]string{"10-broken.conflist": "{", "20-net.conflist": chain("first")} {
+		if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	s := NewSource(SourceConfig{Dir: filepath.Join(b.dir, "state"), Conf: conf, BinDirs: []string{b.dir},
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Changed: func() {}})
+	s.refresh()
+	if n, err := s.Now(); err != nil || n.Name != "net" {
+		t.Errorf("beside the broken file: got %v, %v, want net", n, err)
+	}
+	if n := strings.Count(log.String(), "10-broken.conflist"); n != 1 {
+		t.Errorf("got the broken file %d times in the log, want once:\n%s", n, &log)
+	}
+}
+
 // TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod CIDRs of before.
 func TestSourceKeepsRanges(t *testing.T) {
 	b := newBench(t)
@@ -142,7 +166,8 @@ func TestSourceKeepsRanges(t *testing.T) {
 func TestWatcherNamesWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	d := Dirs{Conf: filepath.Join(dir, "net.d"), Bins: []string{filepath.Join(dir, "bin")}}
-	w := NewWatcher(func() {}, discard())
+	changes := 0
+	w := NewWatcher(func() { changes++ }, discard())
 	for _, step := range []struct {
 		file, text     string
 		ready, unready string // what Problem says when the runtime is ready, and when not
@@ -154,17 +179,28 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		{"bin/flannel", "x", "", "10-a.conf: not JSON"},
 		{"net.d/10-a.conf", `{"name":"a","type":"antrea","ipam":{"type":"dhcp"}}`, `plugin "antrea"`, `plugin "antrea"`},
 		{"bin/antrea", "x", "", ""}, // it does not run dhcp on the node
+		{"bin/antrea", "", "antrea, which is not executable", "chmod +x"},
 	} {
 		if step.file != "" {
 			path := filepath.Join(dir, step.file)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := atomicfile.Write(path, []byte(step.text), 0o755); err != nil {
+			mode := os.FileMode(0o755)
+			if step.text == "" {
+				mode = 0o644
+			}
+			if err := atomicfile.Write(path, []byte(step.text), mode); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.look(d)
+		changes = 0
+		for range 2 {
+			w.look(d)
+		}
+		if changes != 1 {
+			t.Errorf("after %s and two looks: got %d changes, want one", step.file, changes)
+		}
 		for ready, want := range map[bool]string{true: step.ready, false: step.unready} {
 			if err := w.Problem(ready); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("after %s, runtime ready %v: got %v, want %q", step.file, ready, err, want)
@@ -227,5 +263,20 @@ func TestInstall(t *testing.T) {
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNotEachChangeIsReported checks that directories that are watched are looked at now and then, too: a change of a
+// permission, or a mount, is not reported.
+func TestNotEachChangeIsReported(t *testing.T) {
+	ctx, cancel := context.WithCancel(waittest.Context(t))
+	looks := 0
+	err := followDirs(ctx, []string{t.TempDir()}, 10*time.Millisecond, func() {
+		if looks++; looks == 3 {
+			cancel()
+		}
+	})
+	if looks < 3 {
+		t.Errorf("got %d looks without a change, %v, want three", looks, err)
 	}
 }

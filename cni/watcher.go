@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -38,7 +39,7 @@ func RuntimeDirs(info map[string]string) Dirs {
 // Watcher checks, in mode "runtime", the network configuration and the plugins of the runtime.
 type Watcher struct {
 	log *slog.Logger
-	// changed is called when something in the directories has changed.
+	// changed is called when the network configuration or its problem has changed.
 	changed func()
 	moved   latest.Signal
 
@@ -46,9 +47,11 @@ type Watcher struct {
 	dirs Dirs
 	// incomplete is an error if a plugin of the configuration is not installed; wrong is any other problem.
 	incomplete, wrong error
+	// found is the configuration and its problems as text.
+	found string
 }
 
-// NewWatcher returns a Watcher. changed is called after something in the directories has changed.
+// NewWatcher returns a Watcher. changed is called after the network configuration or its problem has changed.
 func NewWatcher(changed func(), log *slog.Logger) *Watcher {
 	return &Watcher{log: log, changed: changed, moved: latest.NewSignal()}
 }
@@ -107,11 +110,20 @@ func (w *Watcher) Run(ctx context.Context) {
 func (w *Watcher) look(d Dirs) {
 	n, wrong := firstNetwork(d.Conf)
 	var incomplete error
+	var config []byte
+	if n != nil {
+		config = n.Bytes
+	}
 	if n != nil && len(d.Bins) > 0 {
 		incomplete = missing(n, d.Bins)
 	}
+	found := fmt.Sprintf("%s %v %v", config, wrong, incomplete)
 	w.mu.Lock()
+	same := found == w.found
 	w.wrong, w.incomplete = wrong, incomplete
+	w.found = found
 	w.mu.Unlock()
-	w.changed()
+	if !same {
+		w.changed()
+	}
 }
