@@ -25,10 +25,10 @@ type Driver struct {
 	bins    []string
 	limit   time.Duration
 	observe func(Call)
-	seen    map[string]sighting // by file; only Reap uses it
+	seen    map[string]sighting // by trace; only Reap uses it
 }
 
-// sighting is when this process first saw a reservation of an address without a sandbox.
+// sighting is when this process first saw a trace of a sandbox that has no record.
 type sighting struct{ written, since time.Time }
 
 // DriverConfig is what a Driver needs.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,37 +48,41 @@ func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	return nil, errors.Join(errs...)
 }
 
-// reapHostPorts detaches sandboxes that are neither live nor on record but still have host ports in one of the
-// networks. It runs the whole chain of plugins, which releases the rest as well.
+// reapHostPorts detaches sandboxes that are gone but still have host ports in one of the networks.
 func (d *Driver) reapHostPorts(
 	ctx context.Context, networks map[string]*Network, live map[string]bool,
 ) (gone []string, err error) {
 	found, err := hostPorts(ctx)
 	errs := []error{err}
-	recorded, err := d.store.list() // after the rules: a record is written before them
-	if err != nil {
-		return nil, err
-	}
 	for _, pair := range found {
-		name, id := pair[0], pair[1]
-		n := networks[name]
-		if live[id] || n == nil || slices.Contains(recorded, id) {
+		n, id := networks[pair[0]], pair[1]
+		if n == nil {
 			continue
 		}
-		config, err := flatten(n, nil)
-		if err == nil {
-			// portmap does nothing without a port mapping; any one will do.
-			ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
-			err = d.Detach(ctx, id, "", &Record{Sandbox: id, Attachments: []Attachment{
-				{Network: name, IfName: firstInterface, Config: config, Capabilities: ports}}})
+		left, err := d.isLeft(n, id, fmt.Sprint("host ports of ", pair), time.Time{}, live)
+		if left {
+			err = d.detachLost(ctx, n, id)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("host ports of removed sandbox %s: %w", id, err))
-			continue
+		} else if left {
+			gone = append(gone, id)
 		}
-		gone = append(gone, id)
 	}
 	return gone, errors.Join(errs...)
+}
+
+// detachLost detaches a sandbox without a record from a network. It runs the whole chain of plugins, which releases
+// more than the host ports.
+func (d *Driver) detachLost(ctx context.Context, n *Network, id string) error {
+	config, err := flatten(n, nil)
+	if err != nil {
+		return err
+	}
+	// portmap does nothing without a port mapping; any one will do.
+	ports := map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
+	return d.Detach(ctx, id, "", &Record{Sandbox: id, Attachments: []Attachment{
+		{Network: n.Name, IfName: firstInterface, Config: config, Capabilities: ports}}})
 }
 
 // limiter returns the name of the device with which the plugin bandwidth limits a sandbox: "bwp" and a part of a hash.

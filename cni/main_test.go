@@ -73,11 +73,17 @@ func discard() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, ni
 func (b *bench) plugin(name, body string) {
 	b.t.Helper()
 	text := strings.NewReplacer("DIR", b.dir, "PLUGIN", name).Replace(script) + strings.ReplaceAll(body, "DIR", b.dir)
-	// Written by another process: a file that is open for writing in a process which forks cannot be run.
-	cmd := exec.Command("sh", "-c", `cat >"$0" && chmod 755 "$0"`, filepath.Join(b.dir, name))
+	writeProgram(b.t, filepath.Join(b.dir, name), text)
+}
+
+// writeProgram writes a program. Another process writes it: a file that is open for writing in a process which forks
+// cannot be run.
+func writeProgram(t *testing.T, path, text string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `cat >"$0" && chmod 755 "$0"`, path)
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		b.t.Fatalf("write plugin %s: %v: %s", name, err, out)
+		t.Fatalf("write program %s: %v: %s", path, err, out)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,77 +148,87 @@ func removeNamespace(rec *Record) error {
 	return os.Remove(rec.NetNS)
 }
 
-// isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. Other programs may attach
-// containers to the same network too: nerdctl calls them NAMESPACE-ID.
-func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
-
-// freeAddresses frees the addresses of a network that belong to no sandbox; in a directory that other programs use too
-// only those that have been reserved for long, and not those of other programs. This package writes a record before it
-// reserves an address, so no age is needed in its own directory. An address on a record is in use even if its file is
-// damaged and names no sandbox.
+// isLeft reports whether what was found as trace in a network, and was made at written, belongs to a sandbox that is
+// gone: the runtime does not list it, and it has no record, which this package writes before anything else.
 //
-// It removes the device of a bandwidth limit before an address of its own directory. The plugins make the device after
-// the address is reserved, and remove it before, so it finds each. Other programs may have such devices, too.
-func (d *Driver) freeAddresses(r *Reaped, n *Network, live map[string]bool, inUse map[netip.Addr]bool) error {
-	var errs []error
-	for _, p := range n.Plugins {
-		dir := addressDir(n.Name, p.Bytes)
-		if dir == "" {
-			continue
-		}
-		shared := filepath.Dir(dir) != d.store.addresses()
-		err := eachAddress(dir, func(file string, addr netip.Addr, id string) error {
-			if live[id] || inUse[addr] || shared && id != "" && !isSandboxID(id) {
-				return nil
-			}
-			if fi, err := os.Lstat(file); err != nil || shared && !d.longReserved(file, fi.ModTime()) {
-				return err
-			}
-			if utils.ValidateContainerID(id) == nil {
-				if _, err := os.Stat(d.store.path(id)); !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
-			}
-			if !shared {
-				if err := r.removeLimiter(n.Name, id); err != nil {
-					return err
-				}
-			}
-			r.Addresses = append(r.Addresses, addr.String())
-			return os.Remove(file)
-		})
-		errs = append(errs, err)
+// In a network that is shared, it may also belong to another program, or to a sandbox of the runtime whose ADD has not
+// ended. The ID must be such as runtimes give to sandboxes then, and this process must have seen the trace for long.
+func (d *Driver) isLeft(n *Network, id, trace string, written time.Time, live map[string]bool) (bool, error) {
+	if live[id] {
+		return false, nil
 	}
-	return errors.Join(errs...)
+	if utils.ValidateContainerID(id) == nil { // what a damaged file names is no ID
+		if _, err := os.Stat(d.store.path(id)); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	return !d.isShared(n) || (id == "" || isSandboxID(id)) && d.longSeen(trace, written), nil
 }
 
-// longReserved reports whether this process saw a reservation in a shared directory so long ago that its ADD has ended.
-// The time of the file says only whether it is the same one: the time of day may have been set forward since.
-func (d *Driver) longReserved(file string, written time.Time) bool {
-	s, ok := d.seen[file]
+// isShared reports whether others than this package may attach containers to a network: unless it has its addresses in
+// the directory of this package.
+func (d *Driver) isShared(n *Network) bool {
+	dirs := addressDirs(n)
+	return len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool {
+		return filepath.Dir(dir) != d.store.addresses()
+	})
+}
+
+// isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. nerdctl calls its containers
+// NAMESPACE-ID.
+func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
+
+// longSeen reports whether this process saw a trace so long ago that the ADD which made it has ended. The time at which
+// it was written says only whether it is the same one: the time of day may have been set forward since.
+func (d *Driver) longSeen(trace string, written time.Time) bool {
+	s, ok := d.seen[trace]
 	if !ok || !s.written.Equal(written) {
 		s = sighting{written, time.Now()}
-		d.seen[file] = s
+		d.seen[trace] = s
 	}
 	return time.Since(s.since) >= abandoned
 }
 
-// addressDir returns the directory of host-local for the addresses of a plugin, or "" if host-local does not manage
-// them.
-func addressDir(network string, plugin []byte) string {
-	var c struct {
-		IPAM struct {
-			Type    string `json:"type"`
-			DataDir string `json:"dataDir"`
-		} `json:"ipam"`
+// freeAddresses frees the addresses of a network that belong to no sandbox. An address on a record is in use even if
+// its file is damaged and names no sandbox.
+//
+// It removes the device of a bandwidth limit before the address. The plugins make the device after the address is
+// reserved, and remove it before, so it finds each.
+func (d *Driver) freeAddresses(r *Reaped, n *Network, live map[string]bool, inUse map[netip.Addr]bool) error {
+	var errs []error
+	for _, dir := range addressDirs(n) {
+		errs = append(errs, eachAddress(dir, func(file string, addr netip.Addr, id string) error {
+			fi, err := os.Lstat(file)
+			if err != nil || inUse[addr] {
+				return err
+			}
+			if left, err := d.isLeft(n, id, file, fi.ModTime(), live); err != nil || !left {
+				return err
+			}
+			if err := r.removeLimiter(n.Name, id); err != nil {
+				return err
+			}
+			r.Addresses = append(r.Addresses, addr.String())
+			return os.Remove(file)
+		}))
 	}
-	if err := json.Unmarshal(plugin, &c); err != nil || c.IPAM.Type != hostLocal {
-		return ""
+	return errors.Join(errs...)
+}
+
+// addressDirs returns the directories of host-local for the addresses of a network.
+func addressDirs(n *Network) (dirs []string) {
+	for _, p := range n.Plugins {
+		var c struct {
+			IPAM struct {
+				Type    string `json:"type"`
+				DataDir string `json:"dataDir"`
+			} `json:"ipam"`
+		}
+		if err := json.Unmarshal(p.Bytes, &c); err == nil && c.IPAM.Type == hostLocal {
+			dirs = append(dirs, filepath.Join(cmp.Or(c.IPAM.DataDir, hostLocalDir), n.Name))
+		}
 	}
-	if c.IPAM.DataDir == "" {
-		c.IPAM.DataDir = hostLocalDir
-	}
-	return filepath.Join(c.IPAM.DataDir, network)
+	return dirs
 }
 
 // eachAddress calls each for the reservations of host-local: files named by the address that contain the sandbox ID and

@@ -193,6 +193,44 @@ func reapShared(t *testing.T, alive func(*Network) Alive) {
 	}
 }
 
+// TestReapHostPorts checks which sandboxes without a record lose their host ports: all in nodelet's own network, at
+// once, and in one that other programs use too only those for which the rules were there for ten minutes, and not the
+// containers of others.
+func TestReapHostPorts(t *testing.T) {
+	id := func(digit string) string { return strings.Repeat(digit, 64) }
+	running, lost := id("a"), id("b")
+	other := "default-" + id("d") // of nerdctl
+	bin := t.TempDir()
+	list := "#!/bin/sh\ncat <<'END'\n"
+	for _, owner := range []string{running, lost, other} {
+		list += `-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net\" id: \"` + owner +
+			`\"" -m multiport --dports 80 -j CNI-DN-0` + "\n"
+	}
+	for _, name := range []string{"iptables", "ip6tables"} {
+		writeProgram(t, filepath.Join(bin, name), list+"END\n")
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.plugin("first", pass)
+			dir, want := b.store.addresses(), [][]string{{lost, other}}
+			if shared {
+				dir, want = b.dir, [][]string{nil, {lost}}
+			}
+			n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{
+				"type":"host-local","dataDir":%q}}]}`, dir))
+			for _, w := range want {
+				r, err := b.Reap(t.Context(), Alive{Own: n, List: listed(running)})
+				if err != nil || !slices.Equal(r.Sandboxes, w) || len(b.calls()) != len(w) {
+					t.Errorf("shared %v: got %q, %v and calls %q, want DEL of %q", shared, r.Sandboxes, err, b.calls(), w)
+				}
+				time.Sleep(abandoned)
+			}
+		})
+	}
+}
+
 // TestReapDamagedAddress damages files of addresses: one that a running sandbox has is not given to another sandbox,
 // one that is not in use is freed.
 func TestReapDamagedAddress(t *testing.T) {
