@@ -33,6 +33,9 @@ import (
 // statusTime bounds the writing of the result of a command.
 const statusTime = 10 * time.Second
 
+// maxTerminalSize bounds the message with a size of the client's terminal, in bytes.
+const maxTerminalSize = 4 << 10
+
 // connected is a channel beyond those of the protocol. It ends with the connection: clients may close only the others.
 const connected = remotecommand.StreamResize + 1
 
@@ -195,8 +198,10 @@ func (t terminalSizes) Next() *executor.TerminalSize {
 // keeps its last size then.
 func (t terminalSizes) read(ctx context.Context, from io.Reader, tty bool) {
 	defer close(t)
-	for d := json.NewDecoder(from); ; {
+	limited := &io.LimitedReader{R: from}
+	for d := json.NewDecoder(limited); ; {
 		var size executor.TerminalSize
+		limited.N = maxTerminalSize
 		if d.Decode(&size) != nil {
 			return
 		}
