@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -271,9 +272,16 @@ func (r *reading) firstTime(name string) (time.Time, error) {
 	return timeOfFirst(f)
 }
 
-// timeOfFirst returns the time of the first line of a file, zero if it has none.
+// timeOfFirst returns the time of the first line of a file, zero if it has none. It reads no further than that may be:
+// everybody who can write to the directory can put a file without an end there.
 func timeOfFirst(f *logFile) (time.Time, error) {
-	r := &reading{out: newOutput(&Options{Limit: -1}, nil, nil), lines: 1}
-	err := r.drain(context.Background(), f, true)
-	return r.out.newest, err
+	line, err := bufio.NewReaderSize(f.source(), bufferSize).ReadSlice('\n')
+	if err != nil && err != bufio.ErrBufferFull && err != io.EOF {
+		return time.Time{}, fmt.Errorf("read log %s: %w", f.Name(), err)
+	}
+	h, _, err := parse(line)
+	if err != nil {
+		return time.Time{}, nil
+	}
+	return h.at, nil
 }

@@ -227,6 +227,16 @@ func TestFollowBehindTheCollector(t *testing.T) {
 	r.check(t, ctr.next)
 }
 
+// TestFirstLineIsBounded checks that a file without a line feed is not read to its end for the time of its first line,
+// while no log of the node can be rotated.
+func TestFirstLineIsBounded(t *testing.T) {
+	endless := strings.NewReader(strings.Repeat("x", 10*bufferSize))
+	at, err := timeOfFirst(&logFile{unpacked: endless})
+	if n := 10*bufferSize - endless.Len(); n > bufferSize || err != nil || !at.IsZero() {
+		t.Errorf("got %v, %v after %d bytes, want no time after %d bytes", at, err, n, bufferSize)
+	}
+}
+
 // TestFollowEnds checks that a follower ends with the container, with the reader, and when the directory is removed.
 func TestFollowEnds(t *testing.T) {
 	d, ctr := newContainer(t)

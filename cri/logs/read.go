@@ -49,7 +49,7 @@ func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr i
 	r := &reading{dir: dir, name: filepath.Base(path), o: o, out: newOutput(&o, stdout, stderr), watch: &d.watch,
 		moving: &d.moving, began: time.Now()}
 	defer r.close()
-	if err := r.begin(); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
 	if err := hello(stdout, stderr); err != nil {
@@ -105,7 +105,7 @@ type logFile struct {
 	inside *head
 }
 
-func (r *reading) begin() (err error) {
+func (r *reading) begin(ctx context.Context) (err error) {
 	file, info, err := regular(r.dir, r.name)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *reading) begin() (err error) {
 	if !r.o.Follow {
 		r.lines = r.o.Tail
 	}
-	r.file.at, err = tailStart(file, r.o.Tail)
+	r.file.at, err = tailStart(ctx, file, r.o.Tail)
 	return err
 }
 
@@ -263,7 +263,7 @@ func flush(w io.Writer) error {
 }
 
 // tailStart returns the offset at which the last n lines begin.
-func tailStart(f *os.File, n int64) (int64, error) {
+func tailStart(ctx context.Context, f *os.File, n int64) (int64, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n == 0 {
 		return end, err
@@ -271,6 +271,9 @@ func tailStart(f *os.File, n int64) (int64, error) {
 	buf := make([]byte, bufferSize)
 	found := int64(0)
 	for at := end; at > 0; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		size := min(int64(len(buf)), at)
 		at -= size
 		if _, err := f.ReadAt(buf[:size], at); err != nil && err != io.EOF {

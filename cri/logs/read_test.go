@@ -182,6 +182,11 @@ func TestReaderGoes(t *testing.T) {
 	if err := d.Read(t.Context(), path, all(), failing{gone}, failing{gone}); !errors.Is(err, gone) {
 		t.Error(err)
 	}
+	o := all()
+	o.Tail = 1
+	if err := d.Read(ctx, path, o, failing{gone}, failing{gone}); !errors.Is(err, context.Canceled) {
+		t.Errorf("while the start of the tail is looked for: got %v, want %v", err, context.Canceled)
+	}
 }
 
 type failing struct{ err error }
