@@ -215,7 +215,7 @@ func rotatedOf(name string, entries []fs.DirEntry) []string {
 			all = append(all, n)
 		}
 	}
-	slices.Sort(all) // the times in the names are in the order of time; "x" comes before "x.gz"
+	slices.Sort(all) // the names are in the order of rotation, see nextName; "x" comes before "x.gz"
 	return slices.CompactFunc(all, func(a, b string) bool { return a+gz == b })
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/host/inotify"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // container writes a log as containerd does, which opens the new file before it closes the old one.
@@ -171,6 +172,36 @@ func TestFollowThroughRotations(t *testing.T) {
 				t.Error("after the end of the last follower: got inotify open, want it closed")
 			}
 		})
+	}
+}
+
+// TestClockSetBack checks that a follower gets each line once, and that the oldest logs are removed, also if the time
+// of day is set back between two rotations, as the local time is once a year.
+func TestClockSetBack(t *testing.T) {
+	d, ctr := newContainer(t)
+	r := &reader{}
+	ended := make(chan struct{})
+	done := follow(t, d, ctr.path, ended, r)
+	rot := ctr.rotator(d, 5)
+	for _, minute := range []int{30, 40, 50, 5, 15} {
+		rot.now = func() time.Time { return time.Date(2026, 1, 2, 2, minute, 0, 0, time.Local) }
+		ctr.say()
+		waittest.Until(t, "the follower has the line", func() bool {
+			got := r.lines()
+			return got[len(got)-1] == fmt.Sprintf("line %d", ctr.next-1)
+		})
+		rot.Round(t.Context())
+	}
+	ctr.say()
+	close(ended)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.check(t, ctr.next)
+	want := []string{"0.log", "0.log.20260102-024000.gz", "0.log.20260102-025000.gz", "0.log.20260102-025001.gz",
+		"0.log.20260102-025002"}
+	if got := namesIn(t, filepath.Dir(ctr.path)); !slices.Equal(got, want) {
+		t.Errorf("files: got %q, want %q", got, want)
 	}
 }
 

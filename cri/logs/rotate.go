@@ -164,14 +164,30 @@ func (r *Rotator) rotate(ctx context.Context, l Log) (old []string, err error) {
 	if !dir.has(dir.name) { // removed, or renamed by an agent that then ended
 		return nil, r.Reopen(ctx, l.ID)
 	}
-	if old, err = dir.tidy(max(0, r.MaxFiles-2)); err != nil {
+	keep := max(0, r.MaxFiles-2)
+	all, err := dir.tidy(keep)
+	if err != nil {
 		return nil, err
 	}
 	now := time.Now
 	if r.now != nil {
 		now = r.now
 	}
-	return old, dir.swap(now(), func() error { return r.Reopen(ctx, l.ID) })
+	old = all[max(0, len(all)-keep):]
+	return old, dir.swap(nextName(dir.name, all, now()), func() error { return r.Reopen(ctx, l.ID) })
+}
+
+// nextName returns the name to which a log is rotated after the rotated logs all. It follows all names that are times,
+// whatever the time of day was set to: readers and tidy know the order of the files by their names.
+func nextName(name string, all []string, now time.Time) string {
+	next := now.Format(rotatedAt)
+	for _, rotated := range all {
+		at := strings.TrimSuffix(strings.TrimPrefix(rotated, name+"."), gz)
+		if last, err := time.Parse(rotatedAt, at); err == nil {
+			next = max(next, last.Add(time.Second).Format(rotatedAt))
+		}
+	}
+	return name + "." + next
 }
 
 // compress compresses rotated logs of a container.
@@ -217,8 +233,8 @@ func (d *rotation) remove(name string) error {
 	return nil
 }
 
-// tidy removes what an interrupted round has left and all rotated logs except the newest few, and returns those that
-// stay.
+// tidy removes what an interrupted round has left, and all rotated logs except the newest few. It returns the names of
+// all rotated logs, the oldest first.
 func (d *rotation) tidy(keep int) ([]string, error) {
 	d.moving.Lock()
 	defer d.moving.Unlock()
@@ -243,11 +259,10 @@ func (d *rotation) tidy(keep int) ([]string, error) {
 			old[i] = name + gz
 		}
 	}
-	for len(old) > keep {
-		if err := d.remove(old[0]); err != nil {
+	for _, name := range old[:max(0, len(old)-keep)] {
+		if err := d.remove(name); err != nil {
 			return nil, err
 		}
-		old = old[1:]
 	}
 	return old, nil
 }
@@ -304,11 +319,7 @@ func (r untilDone) Read(b []byte) (int, error) {
 
 // swap renames the log and lets the runtime open a new one. If the runtime fails, the log gets its name back, so that
 // collectors still find it.
-func (d *rotation) swap(now time.Time, reopen func() error) error {
-	rotated := d.name + "." + now.Format(rotatedAt)
-	if d.has(rotated) || d.has(rotated+gz) {
-		return nil // one rotation a second is enough; the next round takes it
-	}
+func (d *rotation) swap(rotated string, reopen func() error) error {
 	if err := d.rename(d.name, rotated); err != nil {
 		return err
 	}
