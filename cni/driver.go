@@ -25,6 +25,7 @@ type Driver struct {
 	bins    []string
 	limit   time.Duration
 	observe func(Call)
+	cache   string              // where libcni keeps the results of plugins, except for this package
 	seen    map[string]sighting // by trace; only Reap uses it
 }
 
@@ -53,6 +54,7 @@ func NewDriver(c DriverConfig) *Driver {
 		bins:    c.BinDirs,
 		limit:   cmp.Or(c.CallLimit, callLimit),
 		observe: c.Observe,
+		cache:   libcni.CacheDir,
 		seen:    map[string]sighting{},
 	}
 }

@@ -152,7 +152,8 @@ func removeNamespace(rec *Record) error {
 // gone: the runtime does not list it, and it has no record, which this package writes before anything else.
 //
 // In a network that is shared, it may also belong to another program, or to a sandbox of the runtime whose ADD has not
-// ended. The ID must be such as runtimes give to sandboxes then, and this process must have seen the trace for long.
+// ended. The ID must be such as runtimes give to sandboxes then, without a namespace, and this process must have seen
+// the trace for long.
 func (d *Driver) isLeft(n *Network, id, trace string, written time.Time, live map[string]bool) (bool, error) {
 	if live[id] {
 		return false, nil
@@ -162,7 +163,14 @@ func (d *Driver) isLeft(n *Network, id, trace string, written time.Time, live ma
 			return false, err
 		}
 	}
-	return !d.isShared(n) || (id == "" || isSandboxID(id)) && d.longSeen(trace, written), nil
+	if !d.isShared(n) {
+		return true, nil
+	}
+	if id != "" && !isSandboxID(id) {
+		return false, nil
+	}
+	attached, err := d.isAttached(n.Name, id)
+	return err == nil && !attached && d.longSeen(trace, written), err
 }
 
 // isShared reports whether others than this package may attach containers to a network: unless it has its addresses in
@@ -174,9 +182,42 @@ func (d *Driver) isShared(n *Network) bool {
 	})
 }
 
-// isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. nerdctl calls its containers
-// NAMESPACE-ID.
+// isSandboxID reports whether containerd or CRI-O may have given a sandbox this ID. Containers of podman have such IDs,
+// too; nerdctl calls its own NAMESPACE-ID.
 func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
+
+// isAttached reports whether a container has a namespace that still exists, according to the results of plugins that
+// libcni keeps for its users on this machine, such as runtimes and podman.
+func (d *Driver) isAttached(network, id string) (bool, error) {
+	dir := filepath.Join(d.cache, "results")
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for containers of other programs: %w", err)
+	}
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), network+"-"+id+"-") {
+			continue
+		}
+		text, err := boundedfile.Read(filepath.Join(dir, f.Name()), maxConfig)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("look for containers of other programs: %w", err)
+		}
+		var kept struct {
+			Result struct {
+				Interfaces []struct {
+					Sandbox string `json:"sandbox"`
+				} `json:"interfaces"`
+			} `json:"result"`
+		}
+		_ = json.Unmarshal(text, &kept) // a damaged file names no namespace
+		for _, i := range kept.Result.Interfaces {
+			if isNamespace(i.Sandbox) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
 
 // longSeen reports whether this process saw a trace so long ago that the ADD which made it has ended. The time at which
 // it was written says only whether it is the same one: the time of day may have been set forward since.

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -178,10 +179,21 @@ func reapShared(t *testing.T, alive func(*Network) Alive) {
 		"10.9.0.4": id("c") + "\r\neth0",              // one that it has lost, too
 		"10.9.0.5": "default-" + id("d") + "\r\neth0", // a container of nerdctl
 		"10.9.0.6": "",                                // cut off by a loss of power
+		"10.9.0.7": id("f") + "\r\neth0",              // a container of podman
+		"10.9.0.8": id("0") + "\r\neth0",              // one of before the boot
 	} {
 		write(file, content, 24*time.Hour) // or the clock was set forward
 	}
-	for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6"}} {
+	b.cache = t.TempDir()
+	for owner, netns := range map[string]string{id("f"): "/proc/self/ns/net", id("0"): "/nowhere"} {
+		file := filepath.Join(b.cache, "results", "net-"+owner+"-eth0")
+		text := fmt.Sprintf(`{"kind":"cniCacheV1","containerId":%q,"ifName":"eth0","networkName":"net","result":{
+			"cniVersion":"0.4.0","interfaces":[{"name":"cni-podman0"},{"name":"eth0","sandbox":%q}]}}`, owner, netns)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6", "10.9.0.8"}} {
 		a := alive(n)
 		a.List = listed(id("a"))
 		r, err := b.Reap(t.Context(), a)
