@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,6 +75,12 @@ type Wanted struct {
 
 // Records returns the records of all sandboxes.
 func (d *Driver) Records() ([]*Record, error) { return d.store.all() }
+
+// HasRecord reports whether a sandbox has a record, which is so from before ADD until after DEL.
+func (d *Driver) HasRecord(sandbox string) bool {
+	_, err := os.Stat(d.store.path(sandbox))
+	return !errors.Is(err, fs.ErrNotExist)
+}
 
 func (d *Driver) runner() *runner { return &runner{limit: d.limit, observe: d.observe} }
 

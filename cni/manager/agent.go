@@ -40,13 +40,13 @@ type agentMode struct {
 
 func newAgentMode(m *Manager, dirs cni.Dirs) *agentMode {
 	a := &agentMode{
-		Manager:     m,
-		dirs:        dirs,
-		driver:      m.driver(dirs),
-		annotations: newAnnotations(m.cluster, m.cfg.Event),
-		clean:       latest.NewSignal(),
-		incomplete:  latest.NewSignal(),
+		Manager:    m,
+		dirs:       dirs,
+		driver:     m.driver(dirs),
+		clean:      latest.NewSignal(),
+		incomplete: latest.NewSignal(),
 	}
+	a.annotations = newAnnotations(m.cluster, m.cfg.Event, a.driver.HasRecord)
 	var fallback []netip.Prefix
 	if m.cfg.Core == nil && m.cfg.Conf == "" && len(m.cfg.PodCIDRs) == 0 {
 		fallback = []netip.Prefix{defaultRange}

@@ -20,20 +20,30 @@ const (
 	maxRetry   = time.Minute
 )
 
-// annotations writes the network-status annotation of pods that have selected networks. It tries each pod until the API
-// server has answered; what is left when the agent stops, the next start adds again.
+// annotations writes the network-status annotation of pods that have selected networks. It tries each pod until the pod
+// has it, or its sandbox is detached: the mirror pod of a static pod may come late. What is left when the agent stops,
+// the next start adds again.
 type annotations struct {
 	cluster cluster
 	event   func(pod cni.Pod, eventType, reason, message string)
-	added   latest.Signal
+	// attached reports whether a sandbox is still attached to its networks.
+	attached func(sandbox string) bool
+	added    latest.Signal
 
 	mu sync.Mutex
 	// pending holds the newest record of each pod that has to be annotated, by UID.
 	pending map[string]*cni.Record
 }
 
-func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, message string)) *annotations {
-	return &annotations{cluster: c, event: event, added: latest.NewSignal(), pending: map[string]*cni.Record{}}
+func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, message string),
+	attached func(sandbox string) bool) *annotations {
+	return &annotations{
+		cluster:  c,
+		event:    event,
+		attached: attached,
+		added:    latest.NewSignal(),
+		pending:  map[string]*cni.Record{},
+	}
 }
 
 // add takes the record of an attached sandbox. A pod that has selected no network needs no annotation.
@@ -77,6 +87,10 @@ func (a *annotations) writeAll(ctx context.Context) bool {
 	a.mu.Unlock()
 	complete := true
 	for _, rec := range pending {
+		if !a.attached(rec.Sandbox) {
+			a.remove(rec)
+			continue
+		}
 		if err := a.write(ctx, rec); err != nil && !isFinal(err) {
 			complete = false
 			continue

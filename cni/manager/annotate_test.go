@@ -1,9 +1,11 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -32,6 +34,8 @@ type annotated struct {
 	t      *testing.T
 	server *apitest.Server
 	stop   func()
+	// detached: the sandbox of the pod is gone.
+	detached atomic.Bool
 
 	mu     sync.Mutex
 	events []string
@@ -45,12 +49,13 @@ func startAnnotations(t *testing.T) *annotated {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.events = append(a.events, fmt.Sprintf("%s %s %s", pod.Name, eventType, reason))
-	})
+	}, func(string) bool { return !a.detached.Load() })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { a.run(ctx); close(done) }()
 	a.stop = func() { cancel(); <-done }
 	t.Cleanup(a.stop)
+	synctest.Wait() // it waits for pods
 	return a
 }
 
@@ -127,41 +132,54 @@ var otherUID = []*apierrors.StatusError{
 	apierrors.NewConflict(corev1.Resource("pods"), "web", nil),
 }
 
-// TestAnnotationOfMirrorPod checks that the mirror pod of a static pod gets the annotation, but no other pod of this
-// name, and that there is no event.
+// checkUID makes the API server refuse patches that do not have the UID of the pod web, and those of no pod.
+func (a *annotated) checkUID(refusal *apierrors.StatusError) {
+	a.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+		if r.Method != http.MethodPatch {
+			return nil
+		}
+		pod, _ := a.server.Get("pods", "default", "web").(*corev1.Pod)
+		if pod == nil {
+			return apierrors.NewNotFound(corev1.Resource("pods"), "web")
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil || !strings.Contains(string(text), fmt.Sprintf(`"uid":%q`, pod.UID)) {
+			return refusal
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
+		return nil
+	})
+}
+
+// TestAnnotationOfMirrorPod checks that the mirror pod of a static pod gets the annotation, however late it comes, but
+// no other pod of this name, and that there is no event.
 func TestAnnotationOfMirrorPod(t *testing.T) {
 	for _, refusal := range otherUID {
-		for _, hash := range []string{"web", "other"} {
-			synctest.Test(t, func(t *testing.T) {
-				a := startAnnotations(t)
-				a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-					Namespace:   "default",
-					Name:        "web",
-					UID:         "mirror",
-					Annotations: map[string]string{corev1.MirrorPodAnnotationKey: hash},
-				}})
-				var refused atomic.Bool // the patch with the UID of the sandbox
-				a.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-					if r.Method == http.MethodPatch && refused.CompareAndSwap(false, true) {
-						return refusal
-					}
-					return nil
-				})
-				a.add(record("web", "", "default/wide"))
+		synctest.Test(t, func(t *testing.T) {
+			a := startAnnotations(t)
+			a.checkUID(refusal)
+			a.add(record("web", "", "default/wide"))
+			for _, step := range []struct{ uid, hash, want string }{
+				{"", "", "[]"},
+				{"earlier", "other", "[]"}, // of an earlier manifest
+				{"mirror", "web", "[mirror]"},
+			} {
+				if step.uid != "" {
+					a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+						Namespace:   "default",
+						Name:        "web",
+						UID:         types.UID(step.uid),
+						Annotations: map[string]string{corev1.MirrorPodAnnotationKey: step.hash},
+					}})
+				}
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				var want []string
-				if hash == "web" {
-					want = []string{"mirror"}
+				if got := fmt.Sprint(a.patched()); got != step.want || len(a.events) != 0 {
+					t.Errorf("%s, mirror pod %q: got patches with the UIDs %s and events %q, want %s and no event",
+						refusal.ErrStatus.Reason, step.uid, got, a.events, step.want)
 				}
-				if got := a.patched(); !slices.Equal(got, want) {
-					t.Errorf("%s, mirror pod of %s: got patches with the UIDs %q, want %q", refusal.ErrStatus.Reason, hash, got, want)
-				}
-				if len(a.events) != 0 {
-					t.Errorf("%s, mirror pod of %s: got events %q, want none", refusal.ErrStatus.Reason, hash, a.events)
-				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -214,22 +232,22 @@ func TestAnnotationRefused(t *testing.T) {
 	})
 }
 
-// TestAnnotationOfRemovedPod checks that a pod which was removed, or replaced, is not tried again and gets no event.
+// TestAnnotationOfRemovedPod checks that a pod which was removed, or replaced, is not tried again when its sandbox is
+// gone, and gets no event.
 func TestAnnotationOfRemovedPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := startAnnotations(t)
-		a.server.Intercept(refusePatches(apierrors.NewNotFound(corev1.Resource("pods"), "web")))
-		a.attach("web")
-		a.check([]string{"web"}, nil)
-		for _, refusal := range otherUID {
+	refusals := append(otherUID, apierrors.NewNotFound(corev1.Resource("pods"), "web"))
+	for _, refusal := range refusals {
+		synctest.Test(t, func(t *testing.T) {
+			a := startAnnotations(t)
 			a.server.Intercept(refusePatches(refusal))
 			a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "new"}})
 			a.add(record("web", "", "default/wide"))
 			a.check([]string{"web"}, nil)
-		}
-		time.Sleep(time.Hour)
-		a.check(nil, nil)
-	})
+			a.detached.Store(true)
+			time.Sleep(time.Hour)
+			a.check(nil, nil)
+		})
+	}
 }
 
 // TestAnnotationsStop checks that run returns at once when the agent stops while the API server is away.

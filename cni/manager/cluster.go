@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -26,7 +27,7 @@ type cluster interface {
 	// definition returns a NetworkAttachmentDefinition as JSON. file is where its configuration was looked for before;
 	// errors mention it.
 	definition(ctx context.Context, namespace, name, file string) ([]byte, error)
-	// annotate sets an annotation of a pod. Without an error the pod has it, or does not exist any more.
+	// annotate sets an annotation of a pod.
 	annotate(ctx context.Context, pod cni.Pod, key, value string) error
 }
 
@@ -71,15 +72,12 @@ func (s apiServer) annotate(ctx context.Context, pod cni.Pod, key, value string)
 	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // either may be about the UID
 		shown, readErr := s.shown(ctx, pod)
 		switch {
-		case shown == "":
+		case readErr != nil:
 			err = readErr
 		case shown != pod.UID:
 			pod.UID = shown
 			err = s.patch(ctx, pod, key, value)
 		}
-	}
-	if apierrors.IsNotFound(err) {
-		return nil
 	}
 	return err
 }
@@ -96,17 +94,20 @@ func (s apiServer) patch(ctx context.Context, pod cni.Pod, key, value string) er
 		SubResource("status").Body(patch).Do(ctx).Error()
 }
 
-// shown returns the UID of the pod in the API server: its own, or that of the mirror pod of a static pod. It is empty
-// if another pod has the name now. If that is on another node, the node may not read it.
+// errNotShown says that the API server has another pod of the name.
+var errNotShown = errors.New("the API server has another pod of this name")
+
+// shown returns the UID of the pod in the API server: its own, or that of the mirror pod of a static pod. A pod on
+// another node, which this node may not read, is another pod.
 func (s apiServer) shown(ctx context.Context, pod cni.Pod) (string, error) {
 	var have corev1.Pod
 	err := s.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(&have)
-	if apierrors.IsForbidden(err) {
-		return "", nil
-	}
 	uid := string(have.UID)
-	if err != nil || uid != pod.UID && have.Annotations[corev1.MirrorPodAnnotationKey] != pod.UID {
+	switch {
+	case err != nil && !apierrors.IsForbidden(err):
 		return "", err
+	case err != nil, uid != pod.UID && have.Annotations[corev1.MirrorPodAnnotationKey] != pod.UID:
+		return "", errNotShown
 	}
 	return uid, nil
 }
