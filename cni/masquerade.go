@@ -47,15 +47,29 @@ func (c filterChain) set(ctx context.Context, tool iptables.Tool, rules []string
 
 // remove removes the chain and the rule that leads to it, if it exists.
 func (c filterChain) remove(ctx context.Context, tool iptables.Tool) error {
-	if _, err := tool.Run(ctx, c.table, "-S", c.name); err != nil {
-		return nil // there is none, or no such table or program
+	rules, err := listRules(ctx, tool, c.table, c.name)
+	if err != nil || rules == "" {
+		return err
 	}
 	_, _ = tool.Run(ctx, c.table, append([]string{"-D"}, c.jump()...)...) // if it is still there, -X fails
-	_, err := tool.Run(ctx, c.table, "-F", c.name)
+	_, err = tool.Run(ctx, c.table, "-F", c.name)
 	if err == nil {
 		_, err = tool.Run(ctx, c.table, "-X", c.name)
 	}
 	return err
+}
+
+// resourceProblem is the exit code of iptables for what may work later, most of all if another program has its lock.
+const resourceProblem = 4
+
+// listRules returns what iptables -S prints of a chain: nothing if there is no such chain, table or program.
+func listRules(ctx context.Context, tool iptables.Tool, table, chain string) (string, error) {
+	rules, err := tool.Run(ctx, table, "-S", chain)
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	if errors.Is(err, exec.ErrNotFound) || exited && exit.Exited() && exit.ExitCode() != resourceProblem {
+		return "", nil
+	}
+	return rules, err
 }
 
 // Private are the ranges in which pod addresses are usually routable: RFC 1918, 6598, 3927, 4193 and 4291.
@@ -98,8 +112,8 @@ func AllowForwarding(ctx context.Context, ranges []netip.Prefix) error {
 		if len(mine) == 0 {
 			return forwardChain.remove(ctx, tool)
 		}
-		if !dropsForwarded(ctx, tool) {
-			return nil
+		if drops, err := dropsForwarded(ctx, tool); err != nil || !drops {
+			return err
 		}
 		var rules []string
 		for _, r := range mine {
@@ -126,9 +140,9 @@ func eachFamily(ranges []netip.Prefix, do func(iptables.Tool, []netip.Prefix) er
 }
 
 // dropsForwarded reports whether the node's firewall drops forwarded packets by default.
-func dropsForwarded(ctx context.Context, tool iptables.Tool) bool {
-	out, err := tool.Run(ctx, "filter", "-S", "FORWARD")
-	return err == nil && strings.HasPrefix(out, "-P FORWARD DROP")
+func dropsForwarded(ctx context.Context, tool iptables.Tool) (bool, error) {
+	rules, err := listRules(ctx, tool, "filter", "FORWARD")
+	return strings.HasPrefix(rules, "-P FORWARD DROP"), err
 }
 
 func ofFamily(all []netip.Prefix, six bool) []netip.Prefix {

@@ -206,12 +206,12 @@ func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {
 			t.Errorf("%s: want one rule of POSTROUTING, and %q, and none for earlier pods, got\n%s", tool, want, out)
 		}
 	}
-	if dropsForwarded(t.Context(), iptables.IPv4) {
-		t.Error("a firewall without rules: got that it drops what it forwards, want that it does not")
+	if drops, err := dropsForwarded(t.Context(), iptables.IPv4); err != nil || drops {
+		t.Errorf("a firewall without rules: got %v, %v, want that it drops nothing that it forwards", drops, err)
 	}
 	sh(t, "iptables", "-P", "FORWARD", "DROP")
-	if !dropsForwarded(t.Context(), iptables.IPv4) {
-		t.Error("a firewall that drops what it forwards: got that it does not, want that it does")
+	if drops, err := dropsForwarded(t.Context(), iptables.IPv4); err != nil || !drops {
+		t.Errorf("a firewall that drops what it forwards: got %v, %v, want that it does", drops, err)
 	}
 	for _, pods := range [][]netip.Prefix{append(slices.Clone(ranges), earlier), ranges} {
 		if err := AllowForwarding(context.Background(), pods); err != nil {

@@ -95,8 +95,10 @@ type Manager struct {
 	mode   mode
 	ranges []netip.Prefix
 
-	// generatedGone is set when nothing is left of the generated network. Only removeGenerated uses it.
-	generatedGone bool
+	// generatedGone is set when nothing is left of the generated network. generatedStays is the error that was logged
+	// when it could not be removed. Only removeGenerated uses both.
+	generatedGone  bool
+	generatedStays string
 }
 
 // mode is one way to set up the networks of pods.
@@ -290,12 +292,14 @@ func (m *Manager) removeGenerated(ctx context.Context) (next time.Duration) {
 		return cleanupInterval
 	}
 	gone, err := cni.RemoveGenerated(ctx)
-	if m.generatedGone = gone; gone {
-		return cleanupInterval
+	m.generatedGone = gone
+	if err == nil && !gone {
+		return cleanupRetry
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && err.Error() != m.generatedStays {
+		m.generatedStays = err.Error()
 		m.log.Warn("cannot remove all of nodelet's own pod network, which this node does not use any more; will try again",
-			"err", err, "retryIn", cleanupRetry)
+			"err", err, "retryIn", cleanupInterval)
 	}
-	return cleanupRetry
+	return cleanupInterval
 }
