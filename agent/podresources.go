@@ -26,8 +26,6 @@ type podResources struct {
 	// decided.
 	resizing bool
 	pending  *podstate.PendingResize
-	// before is what the containers might use before the first resize in this run of the agent; nil if there was none.
-	before map[string]corev1.ResourceRequirements
 	// demand is what the pod adds to the demand of its class.
 	demand podstate.Demand
 }
@@ -50,11 +48,12 @@ func (r *podResources) undecided() bool { return r.resizing && r.pending == nil 
 
 // resize allocates what the spec of the pod asks for.
 func (r *podResources) resize(pod *corev1.Pod) {
-	before := r.before
-	if before == nil {
-		before = effectiveResources(r.pod)
+	next := desiredResources(pod)
+	next.Before = r.allocated.Before
+	if next.Before == nil {
+		next.Before = effectiveResources(r.pod)
 	}
-	*r = podResources{allocated: desiredResources(pod), pod: pod, before: before, demand: demandOf(pod)}
+	*r = podResources{allocated: next, pod: pod, demand: demandOf(pod)}
 }
 
 // effectiveResources returns the CPU and memory that the containers of a pod may use, by name.
@@ -81,7 +80,7 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 			Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
 			Resources: spec.EffectiveResources(r.pod, c),
 		}
-		if before, ok := r.before[c.Name]; ok {
+		if before, ok := r.allocated.Before[c.Name]; ok {
 			one.Before = &before
 		}
 		g.Containers[c.Name] = one

@@ -415,7 +415,24 @@ func restartsForMemory(pod *corev1.Pod) {
 // TestResizePolicyAfterTakeover checks that a container that the kubelet has created, which does not say with which
 // resources, restarts for a resize if its policy requires it, and not for the takeover.
 func TestResizePolicyAfterTakeover(t *testing.T) {
-	for name, away := range map[string]bool{"while the agent runs": false, "while it is away": true} {
+	for name, resize := range map[string]func(w *world, pod *corev1.Pod){
+		"while the agent runs": func(w *world, pod *corev1.Pod) {
+			w.begin()
+			w.sleep(time.Minute)
+			w.checkRunning("a/app#0")
+			w.setResources(pod, "2", "2Gi")
+		},
+		"while it is away": func(w *world, pod *corev1.Pod) {
+			w.setResources(pod, "2", "2Gi")
+			w.begin()
+		},
+		"and the agent ends before the container": func(w *world, pod *corev1.Pod) {
+			w.begin()
+			w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Hang: true, Times: 1})
+			w.resize(pod, "2", "2Gi")
+			w.restart()
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				pod := apiPod("a", wants("1", "1Gi"), restartsForMemory)
@@ -423,15 +440,7 @@ func TestResizePolicyAfterTakeover(t *testing.T) {
 				w.sleep(time.Second)
 				w.end()
 				w.runtime.Unannotate(spec.AnnotationResources)
-				if !away {
-					w.begin()
-					w.sleep(time.Minute)
-					w.checkRunning("a/app#0")
-				}
-				w.setResources(pod, "2", "2Gi")
-				if away {
-					w.begin()
-				}
+				resize(w, pod)
 				w.sleep(time.Minute)
 				w.checkRunning("a/app#1")
 				w.checkSize(pod, 2000, "2Gi")

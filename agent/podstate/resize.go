@@ -61,7 +61,7 @@ func (s *Slot) allocated() (ContainerAllocation, bool) {
 }
 
 // madeWith returns the resources with which an instance was created; nil if they are not known. The kubelet does not
-// record them, so its instances have what was allocated to them when this run of the agent began.
+// record them, so its instances have what was allocated to them before the first resize.
 func (a ContainerAllocation) madeWith(c *Container, m Recall) *corev1.ResourceRequirements {
 	if c.Made == nil && !m.Started(c.ID) {
 		return a.Before
@@ -85,7 +85,7 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
 		return &r
 	}
-	if g.shownBy(s.Reported, s) {
+	if g.shownBy(s) {
 		return &g.Resources
 	}
 	return g.madeWith(s.Last, s.state.Memory)
@@ -93,7 +93,8 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 
 // shownBy reports whether the status shows that the newest instance has the allocated resources. It does not show
 // limits that are the pod's; the runtime does.
-func (a ContainerAllocation) shownBy(st *corev1.ContainerStatus, s *Slot) bool {
+func (a ContainerAllocation) shownBy(s *Slot) bool {
+	st := s.Reported
 	if !shows(st, s.Last.ID) || st.Resources == nil {
 		return false
 	}

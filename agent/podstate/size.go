@@ -34,7 +34,7 @@ type ContainerAllocation struct {
 	Size Size
 	// Resources has only CPU and memory. If the container has no limit, the pod's limit takes its place.
 	Resources corev1.ResourceRequirements
-	// Before are those that were allocated before the first resize in this run of the agent; nil if there was none.
+	// Before are those that were allocated before the first resize; nil if there was none.
 	Before *corev1.ResourceRequirements
 }
 
