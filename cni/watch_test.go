@@ -167,7 +167,7 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	d := Dirs{Conf: filepath.Join(dir, "net.d"), Bins: []string{filepath.Join(dir, "bin")}}
 	changes := 0
-	w := NewWatcher(func() { changes++ }, discard())
+	w := NewWatcher(d, func() { changes++ }, discard())
 	for _, step := range []struct {
 		file, text     string
 		ready, unready string // what Problem says when the runtime is ready, and when not
@@ -196,7 +196,7 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		}
 		changes = 0
 		for range 2 {
-			w.look(d)
+			w.look()
 		}
 		if changes != 1 {
 			t.Errorf("after %s and two looks: got %d changes, want one", step.file, changes)

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
-
-	"github.com/nodelet/nodelet/internal/latest"
 )
 
 // Dirs are the CNI directories of a runtime. Empty means unknown.
@@ -38,39 +35,22 @@ func RuntimeDirs(info map[string]string) Dirs {
 
 // Watcher checks, in mode "runtime", the network configuration and the plugins of the runtime.
 type Watcher struct {
-	log *slog.Logger
+	dirs Dirs
+	log  *slog.Logger
 	// changed is called when the network configuration or its problem has changed.
 	changed func()
-	moved   latest.Signal
 
-	mu   sync.Mutex
-	dirs Dirs
+	mu sync.Mutex
 	// incomplete is an error if a plugin of the configuration is not installed; wrong is any other problem.
 	incomplete, wrong error
 	// found is the configuration and its problems as text.
 	found string
 }
 
-// NewWatcher returns a Watcher. changed is called after the network configuration or its problem has changed.
-func NewWatcher(changed func(), log *slog.Logger) *Watcher {
-	return &Watcher{log: log, changed: changed, moved: latest.NewSignal()}
-}
-
-// SetDirs sets the directories. Unknown ones stay as they were.
-func (w *Watcher) SetDirs(d Dirs) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if d.Conf == "" {
-		d.Conf = w.dirs.Conf
-	}
-	if len(d.Bins) == 0 {
-		d.Bins = w.dirs.Bins
-	}
-	if d.Conf == w.dirs.Conf && slices.Equal(d.Bins, w.dirs.Bins) {
-		return
-	}
-	w.dirs = d
-	w.moved.Set()
+// NewWatcher returns a Watcher of these directories. changed is called after the network configuration or its problem
+// has changed.
+func NewWatcher(d Dirs, changed func(), log *slog.Logger) *Watcher {
+	return &Watcher{dirs: d, log: log, changed: changed}
 }
 
 // Problem returns why the network does not work, or nil. runtimeReady is the runtime's own report: it does not check
@@ -86,36 +66,18 @@ func (w *Watcher) Problem(runtimeReady bool) error {
 
 // Run watches until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		w.mu.Lock()
-		d := w.dirs
-		w.mu.Unlock()
-		watching, stop := context.WithCancel(ctx)
-		go func() {
-			select {
-			case <-w.moved:
-				stop()
-			case <-watching.Done():
-			}
-		}()
-		if d.Conf == "" {
-			<-watching.Done()
-		} else {
-			watchDirs(watching, append([]string{d.Conf}, d.Bins...), w.log, func() { w.look(d) })
-		}
-		stop()
-	}
+	watchDirs(ctx, append([]string{w.dirs.Conf}, w.dirs.Bins...), w.log, w.look)
 }
 
-func (w *Watcher) look(d Dirs) {
-	n, wrong := firstNetwork(d.Conf)
+func (w *Watcher) look() {
+	n, wrong := firstNetwork(w.dirs.Conf)
 	var incomplete error
 	var config []byte
 	if n != nil {
 		config = n.Bytes
 	}
-	if n != nil && len(d.Bins) > 0 {
-		incomplete = missing(n, d.Bins)
+	if n != nil && len(w.dirs.Bins) > 0 {
+		incomplete = missing(n, w.dirs.Bins)
 	}
 	found := fmt.Sprintf("%s %v %v", config, wrong, incomplete)
 	w.mu.Lock()

@@ -17,9 +17,7 @@ type runtimeMode struct {
 }
 
 func newRuntimeMode(m *Manager, dirs cni.Dirs) *runtimeMode {
-	r := &runtimeMode{Manager: m, dirs: dirs, watcher: cni.NewWatcher(m.cfg.CheckSoon, m.log)}
-	r.watcher.SetDirs(dirs)
-	return r
+	return &runtimeMode{Manager: m, dirs: dirs, watcher: cni.NewWatcher(dirs, m.cfg.CheckSoon, m.log)}
 }
 
 func (r *runtimeMode) problem(runtimeReady bool) error { return r.watcher.Problem(runtimeReady) }
