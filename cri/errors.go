@@ -13,7 +13,7 @@ import (
 
 // Error is a call that failed. status.FromError and the predicates of this package find its gRPC status.
 type Error struct {
-	// Verb and Object are those of Call.
+	// Verb is the name of the call in the CRI, Object what it is about, such as default/web#0.
 	Verb, Object string
 	// NoAnswer is how long the runtime did not answer before the call timed out, 0 otherwise. Whether the call took effect
 	// is unknown then.
