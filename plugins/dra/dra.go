@@ -33,9 +33,8 @@ const (
 type Config struct {
 	Root string // the agent's root directory, absolute
 	Log  *slog.Logger
-	// CallTimeout bounds one call to a driver. Grace is how long a driver may be gone before its ResourceSlices are
-	// deleted. Zero means the kubelet's 45 and 30 seconds.
-	CallTimeout, Grace time.Duration
+	// Grace is how long a driver may be gone before its ResourceSlices are deleted. Zero means the kubelet's 30 seconds.
+	Grace time.Duration
 	// API reads and deletes objects of the API server; nil: there is none.
 	API API
 	// Health: drivers are asked for the health of their devices, with HealthMessages also for their messages.
@@ -102,9 +101,6 @@ type claim struct {
 func New(cfg Config) (*DRA, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
-	if cfg.CallTimeout == 0 {
-		cfg.CallTimeout = callTimeout
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace

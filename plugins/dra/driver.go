@@ -169,7 +169,7 @@ func (d *DRA) use(name string, pod types.UID) (p *driver, done func(), err error
 	return p, p.calls.Done, nil
 }
 
-// call makes one call to a driver, within Config.CallTimeout, unless ctx has ended. The end of ctx does not cancel it:
+// call makes one call to a driver, within callTimeout, unless ctx has ended. The end of ctx does not cancel it:
 // the driver may go on with its work, and nobody would know when it ends.
 func (d *DRA) call(ctx context.Context, name string, pod types.UID,
 	do func(context.Context, api.DRAPluginClient) error) error {
@@ -181,7 +181,7 @@ func (d *DRA) call(ctx context.Context, name string, pod types.UID,
 		return err
 	}
 	defer done()
-	calling, cancel := context.WithTimeout(d.background.Context(), d.cfg.CallTimeout)
+	calling, cancel := context.WithTimeout(d.background.Context(), callTimeout)
 	defer cancel()
 	return do(calling, p.client)
 }
