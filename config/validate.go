@@ -48,8 +48,6 @@ func (v *checker) bad(field, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: %s", named(field), fmt.Sprintf(format, args...)))
 }
 
-// notNegative, between, oneOf and ip are the common limits.
-
 func (v *checker) notNegative(field string, n int64) {
 	if n < 0 {
 		v.bad(field, "%d is negative; want zero or more", n)
