@@ -10,7 +10,7 @@ import (
 )
 
 // CheckReferences rejects references of a static pod to objects that only an API server has. has reports whether the
-// source of the pod has a ConfigMap or Secret; a nil has allows all of them.
+// source of the pod has a ConfigMap or Secret. pod has been validated.
 func CheckReferences(pod *corev1.Pod, has func(kind, name string) bool) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(p *field.Path, what string) {
@@ -23,14 +23,8 @@ func CheckReferences(pod *corev1.Pod, has func(kind, name string) bool) field.Er
 	if pod.Spec.DeprecatedServiceAccount != "" {
 		refuse(spec.Child("serviceAccount"), "a service account: remove the field")
 	}
-	if len(pod.Spec.ResourceClaims) > 0 {
-		refuse(spec.Child("resourceClaims"), "resource claims")
-	}
 	for i := range pod.Spec.Volumes {
 		checkVolumeReferences(&pod.Spec.Volumes[i].VolumeSource, spec.Child("volumes").Index(i), refuse)
-	}
-	if has == nil {
-		return errs
 	}
 	for _, r := range podutil.References(pod) {
 		if !has(r.Kind, r.Name) {

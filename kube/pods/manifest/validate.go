@@ -100,10 +100,8 @@ func checkMeta(m *metav1.ObjectMeta) (errs field.ErrorList) {
 	for _, msg := range apivalidation.ValidateNamespaceName(m.Namespace, false) {
 		errs = append(errs, field.Invalid(p.Child("namespace"), m.Namespace, msg))
 	}
-	if m.UID != "" {
-		if !podutil.ValidUID(m.UID) {
-			errs = append(errs, field.Invalid(p.Child("uid"), m.UID, "must be "+podutil.UIDFormat))
-		}
+	if m.UID != "" && !podutil.ValidUID(m.UID) {
+		errs = append(errs, field.Invalid(p.Child("uid"), m.UID, "must be "+podutil.UIDFormat))
 	}
 	errs = append(errs, metavalidation.ValidateLabels(m.Labels, p.Child("labels"))...)
 	return append(errs, apivalidation.ValidateAnnotations(m.Annotations, p.Child("annotations"))...)
@@ -115,9 +113,6 @@ func (c *checker) lifetime(p *field.Path) {
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	if s.ActiveDeadlineSeconds != nil {
 		c.between(p.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
-	}
-	if g := s.TerminationGracePeriodSeconds; g != nil && *g < 0 {
-		c.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must not be negative"))
 	}
 	if len(s.EphemeralContainers) > 0 {
 		c.add(field.Forbidden(p.Child("ephemeralContainers"), "can only be added to a running pod"))
