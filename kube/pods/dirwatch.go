@@ -23,11 +23,7 @@ const (
 
 // run scans at once, after each change that inotify reports, and every FileCheck, until ctx ends.
 func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
-	period := d.cfg.FileCheck
-	if period <= 0 {
-		period = defaultCheck
-	}
-	tick := time.After(periodic.Until(period))
+	tick := time.After(periodic.Until(d.cfg.FileCheck))
 	w := newPathWatch(d.cfg.Manifests)
 	defer w.close()
 
@@ -50,7 +46,7 @@ func (d *directory) run(ctx context.Context, out latest.Value[delivery]) {
 		case <-settle:
 			settle, scan = nil, true
 		case <-tick:
-			tick, scan = time.After(periodic.Until(period)), settle == nil
+			tick, scan = time.After(periodic.Until(d.cfg.FileCheck)), settle == nil
 		case changed := <-w.changes():
 			if w.concerns(changed.Path) {
 				d.absent[changed.Path] = d.absent[changed.Path] || changed.Removed

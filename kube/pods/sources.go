@@ -74,6 +74,11 @@ func New(cfg Config) *Sources {
 	if cfg.Adopt == nil {
 		cfg.Adopt = func(context.Context) map[types.NamespacedName]Running { return nil }
 	}
+	for _, check := range []*time.Duration{&cfg.FileCheck, &cfg.URLCheck} {
+		if *check <= 0 {
+			*check = defaultCheck
+		}
+	}
 	s := &Sources{cfg: cfg, updates: latest.NewValue[*Set](), inbox: map[Source]latest.Value[delivery]{}}
 	for source, wanted := range map[Source]bool{
 		SourceAPI: cfg.API, SourceFile: cfg.Manifests != "", SourceHTTP: cfg.URL != "",

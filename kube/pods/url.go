@@ -40,11 +40,7 @@ func newURLSource(cfg Config, running map[types.NamespacedName]Running) *urlSour
 }
 
 func (u *urlSource) run(ctx context.Context, out latest.Value[delivery]) {
-	period := u.cfg.URLCheck
-	if period <= 0 {
-		period = defaultCheck
-	}
-	tick := time.NewTicker(period)
+	tick := time.NewTicker(u.cfg.URLCheck)
 	defer tick.Stop()
 	for {
 		if state := u.check(ctx, time.Now()); u.last == nil || !u.last.same(state) {
