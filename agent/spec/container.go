@@ -95,7 +95,7 @@ func Container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 }
 
 func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
-	if err := checkPod(in.Pod); err != nil {
+	if err := podutil.CheckIdentity(in.Pod); err != nil {
 		return nil, err
 	}
 	if err := checkContainerName(in.Container.Name); err != nil {

@@ -16,18 +16,6 @@ func podText(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// checkPod checks the names that become part of paths and cgroups. The API server has validated the names of its pods,
-// but those of a static pod come from a manifest file.
-func checkPod(pod *corev1.Pod) error {
-	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
-		return fmt.Errorf("pod name %q: %s", pod.Name, strings.Join(msgs, "; "))
-	}
-	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
-		return fmt.Errorf("namespace %q of pod %q: %s", pod.Namespace, pod.Name, strings.Join(msgs, "; "))
-	}
-	return checkUID(pod.UID)
-}
-
 func checkContainerName(name string) error {
 	if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
 		return fmt.Errorf("container name %q: %s", name, strings.Join(msgs, "; "))

@@ -34,7 +34,7 @@ func Sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) 
 
 func sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) {
 	pod, node := in.Pod, in.Node
-	if err := checkPod(pod); err != nil {
+	if err := podutil.CheckIdentity(pod); err != nil {
 		return nil, nil, err
 	}
 	dns, warnings, err := dnsConfig(pod, node)

@@ -8,11 +8,13 @@
 package pod
 
 import (
+	"fmt"
 	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodelet/nodelet/host/cgroups/names"
 )
@@ -94,3 +96,17 @@ const UIDFormat = names.UIDFormat
 
 // ValidUID reports whether uid can name a directory and a cgroup; see names.ValidUID.
 func ValidUID(uid types.UID) bool { return names.ValidUID(uid) }
+
+// CheckIdentity rejects a pod whose UID, namespace or name must not become a part of paths and cgroups.
+func CheckIdentity(pod *corev1.Pod) error {
+	if !ValidUID(pod.UID) {
+		return fmt.Errorf("UID %q: must be %s", pod.UID, UIDFormat)
+	}
+	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
+		return fmt.Errorf("namespace %q: %s", pod.Namespace, msgs[0])
+	}
+	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
+		return fmt.Errorf("name %q: %s", pod.Name, msgs[0])
+	}
+	return nil
+}

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/latest"
@@ -68,7 +67,7 @@ func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 	if !ok {
 		return // never: it is a watch of pods
 	}
-	if err := checkIdentity(pod); err != nil {
+	if err := podutil.CheckIdentity(pod); err != nil {
 		s.bad[pod.UID] = Problem{Source: SourceAPI, Message: fmt.Sprintf("pod %s is rejected: %v", nameOf(pod), err)}
 		return
 	}
@@ -84,20 +83,6 @@ func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 }
 
 func seenAt(t time.Time) string { return t.Format(time.RFC3339Nano) }
-
-// checkIdentity checks the names that become those of directories, cgroups and containers.
-func checkIdentity(pod *corev1.Pod) error {
-	if !podutil.ValidUID(pod.UID) {
-		return fmt.Errorf("UID %q: must be %s", pod.UID, podutil.UIDFormat)
-	}
-	if msgs := validation.IsDNS1123Label(pod.Namespace); len(msgs) > 0 {
-		return fmt.Errorf("namespace %q: %s", pod.Namespace, msgs[0])
-	}
-	if msgs := validation.IsDNS1123Subdomain(pod.Name); len(msgs) > 0 {
-		return fmt.Errorf("name %q: %s", pod.Name, msgs[0])
-	}
-	return nil
-}
 
 func (s *apiSource) deliver() {
 	d := delivery{source: SourceAPI, synced: s.synced, pods: make([]*corev1.Pod, 0, len(s.pods))}
