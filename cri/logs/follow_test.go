@@ -63,7 +63,8 @@ func (c *container) reopen(context.Context, string) error {
 // rotator rotates the log of c at each round, with another second each time.
 func (c *container) rotator(d *Dir, files int) *Rotator {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	return &Rotator{Dir: d, MaxBytes: 1, MaxFiles: files, Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	return &Rotator{Dir: d, MaxBytes: 1, MaxFiles: files, Workers: 1,
+		Log:    slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		List:   func(context.Context) ([]Log, error) { return []Log{{"id", c.path}}, nil },
 		Reopen: c.reopen,
 		now:    func() time.Time { now = now.Add(time.Second); return now }}

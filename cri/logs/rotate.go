@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -41,7 +40,7 @@ type Log struct {
 	ID, Path string
 }
 
-// Rotator rotates the logs of running containers.
+// Rotator rotates the logs of running containers. Create it with Settings.
 type Rotator struct {
 	Dir *Dir
 	// MaxBytes is the size from which on a log is rotated; negative: never. MaxFiles counts the newest and the rotated
@@ -69,6 +68,7 @@ func Settings(c *config.Config) *Rotator {
 		MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers:  int(*k.ContainerLogMaxWorkers),
 		Interval: k.ContainerLogMonitorInterval.Duration,
+		now:      time.Now,
 	}
 }
 
@@ -77,7 +77,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	if r.MaxBytes < 0 {
 		return
 	}
-	for backoff.Sleep(ctx, periodic.Until(cmp.Or(r.Interval, 10*time.Second))) {
+	for backoff.Sleep(ctx, periodic.Until(r.Interval)) {
 		r.Round(ctx)
 	}
 }
@@ -119,7 +119,7 @@ func (r *Rotator) Round(ctx context.Context) {
 // each calls do for all logs, Workers at a time, and logs the errors.
 func (r *Rotator) each(ctx context.Context, all []Log, do func(i int, l Log) error) {
 	var g errgroup.Group
-	g.SetLimit(max(1, r.Workers))
+	g.SetLimit(r.Workers)
 	for i, l := range all {
 		g.Go(func() error {
 			r.warn(ctx, l, do(i, l))
@@ -169,12 +169,8 @@ func (r *Rotator) rotate(ctx context.Context, l Log) (old []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now
-	if r.now != nil {
-		now = r.now
-	}
 	old = all[max(0, len(all)-keep):]
-	return old, dir.swap(nextName(dir.name, all, now()), func() error { return r.Reopen(ctx, l.ID) })
+	return old, dir.swap(nextName(dir.name, all, r.now()), func() error { return r.Reopen(ctx, l.ID) })
 }
 
 // nextName returns the name to which a log is rotated after the rotated logs all. It follows all names that are times,
