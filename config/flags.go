@@ -170,11 +170,11 @@ func valueOf(f *pflag.Flag) string {
 // applyFlags sets the fields of the given flags. Load merges feature gates itself.
 func applyFlags(c *KubeletConfiguration, values flagValues) error {
 	for _, k := range knobs {
-		v, set := values[k.flag]
-		if k.field == "" || k.flag == "" || k.field == "featureGates" || !set {
+		v, given := values[k.flag]
+		if k.field == "" || k.flag == "" || k.field == "featureGates" || !given {
 			continue
 		}
-		if err := setField(c, k.field, v); err != nil {
+		if err := set(fieldAt(c, k.field, true), k.field, v); err != nil {
 			return fmt.Errorf("--%s: %w", k.flag, err)
 		}
 	}

@@ -46,11 +46,6 @@ func fieldAt(c *KubeletConfiguration, path string, create bool) reflect.Value {
 	return v
 }
 
-// setField sets the field at path to a value that has the same JSON.
-func setField(c *KubeletConfiguration, path string, value any) error {
-	return set(fieldAt(c, path, true), path, value)
-}
-
 // set sets a field, the one at path, to a value that has the same JSON.
 func set(field reflect.Value, path string, value any) error {
 	text, err := json.Marshal(value)

@@ -70,9 +70,13 @@ func defaultText(k knob) string {
 	if k.field != "" {
 		text = strings.Trim(textAt(defaults(), k.field), `"`)
 	}
-	switch text {
-	case "", "null", "false", "0", "{}", "[]", "0s":
+	if isZeroText(text) {
 		return ""
 	}
 	return text
+}
+
+// isZeroText reports whether a text is that of a zero value, in JSON without quotation marks or as the value of a flag.
+func isZeroText(text string) bool {
+	return slices.Contains([]string{"", "null", "false", "0", "0s", "{}", "[]"}, text)
 }

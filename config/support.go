@@ -63,6 +63,15 @@ var usual = map[string]string{
 	"--maximum-dead-containers-per-container":   "1",
 }
 
+// breaks has the settings without effect on which pods may rely. Without them a pod runs with less than it was
+// promised, so nodelet does not start with them unless --accept-missing names them.
+var breaks = map[string]loss{
+	"qosReserved": {"QOSReserved", "the memory requests of pods are not reserved"},
+}
+
+// loss is what pods lose. The kubelet acts on the setting only with the gate.
+type loss struct{ gate, text string }
+
 // name returns the field, or the flag with its dashes if there is no field.
 func (k *knob) name() string {
 	if k.field != "" {
@@ -92,11 +101,7 @@ func (k *knob) asksForNothing(value any) bool {
 	if err != nil {
 		return false
 	}
-	switch strings.Trim(string(text), `"`) {
-	case "", "null", "false", "0", "0s", "{}", "[]":
-		return true
-	}
-	return string(text) == usual[k.name()]
+	return isZeroText(strings.Trim(string(text), `"`)) || string(text) == usual[k.name()]
 }
 
 // Missing returns an error for the first setting without effect on which pods rely and that accepted does not name.

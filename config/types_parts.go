@@ -95,18 +95,8 @@ type VModuleItem struct {
 
 // LogOptions holds the alpha options of both formats.
 type LogOptions struct {
-	Text TextLogOptions `json:"text,omitempty"`
-	JSON JSONLogOptions `json:"json,omitempty"`
-}
-
-// TextLogOptions are the options of format "text".
-type TextLogOptions struct {
-	LogRouting `json:",inline"`
-}
-
-// JSONLogOptions are the options of format "json".
-type JSONLogOptions struct {
-	LogRouting `json:",inline"`
+	Text LogRouting `json:"text,omitempty"`
+	JSON LogRouting `json:"json,omitempty"`
 }
 
 // LogRouting splits errors from the rest, with a buffer.

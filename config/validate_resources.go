@@ -320,8 +320,8 @@ func (v *checker) checkLogging() {
 				item.FilePattern, item.Verbosity)
 		}
 	}
-	v.logRouting("logging.options.text", l.Options.Text.LogRouting)
-	v.logRouting("logging.options.json", l.Options.JSON.LogRouting)
+	v.logRouting("logging.options.text", l.Options.Text)
+	v.logRouting("logging.options.json", l.Options.JSON)
 }
 
 func (v *checker) logRouting(field string, r LogRouting) {
