@@ -58,8 +58,7 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	}
 	if !there {
 		defer c.count("create", time.Now())
-		_, err := c.tree.CreatePod(nameOf(pod), r)
-		return &want.Size, err
+		return &want.Size, c.tree.CreatePod(nameOf(pod), r)
 	}
 	defer c.count("update", time.Now())
 	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
@@ -116,14 +115,7 @@ func (c *Cgroups) Exists(pod *corev1.Pod) (bool, error) {
 }
 
 // Pods returns the UIDs of the pods that have a cgroup.
-func (c *Cgroups) Pods() ([]types.UID, error) {
-	all, err := c.tree.Pods()
-	uids := make([]types.UID, 0, len(all))
-	for _, pod := range all {
-		uids = append(uids, pod.UID)
-	}
-	return uids, err
-}
+func (c *Cgroups) Pods() ([]types.UID, error) { return c.tree.Pods() }
 
 // Path returns the path of the pod's cgroup below the root of the hierarchy; empty if the pod cannot have one.
 func (c *Cgroups) Path(pod *corev1.Pod) string {

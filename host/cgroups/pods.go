@@ -20,21 +20,20 @@ type Pod struct {
 	QOS corev1.PodQOSClass
 }
 
-// CreatePod creates the cgroup of a pod, or updates the limits of an existing one. It returns the path below the root
-// of the hierarchy: the cgroup_parent for the CRI sandbox config. Call Ensure first. Page sizes that HugePages does not
-// name are limited to 0.
-func (t *Tree) CreatePod(p Pod, r Resources) (parent string, err error) {
+// CreatePod creates the cgroup of a pod, or updates the limits of an existing one. Call Ensure first. Page sizes that
+// HugePages does not name are limited to 0.
+func (t *Tree) CreatePod(p Pod, r Resources) error {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if r.HugePages == nil {
 		r.HugePages = map[int64]int64{}
 	}
 	if err := t.create(n, r); err != nil {
-		return "", fmt.Errorf("create cgroup %s: %w", t.spell(n), err)
+		return fmt.Errorf("create cgroup %s: %w", t.spell(n), err)
 	}
-	return t.spell(n), nil
+	return nil
 }
 
 // UpdatePod changes limits of a pod's cgroup; zero fields change nothing.
@@ -49,7 +48,8 @@ func (t *Tree) UpdatePod(p Pod, r Resources) error {
 	return nil
 }
 
-// PodParent returns the path that CreatePod returns, but creates nothing.
+// PodParent returns the path of a pod's cgroup below the root of the hierarchy: the cgroup_parent for the CRI sandbox
+// config. The cgroup need not exist.
 func (t *Tree) PodParent(p Pod) (string, error) {
 	n, err := t.pods.Pod(p.UID, p.QOS)
 	if err != nil {
@@ -120,9 +120,9 @@ func (t *Tree) destroy(n names.Name) error {
 }
 
 // Pods lists the pods that have a cgroup in any controller. The agent uses it to remove orphans when it starts.
-func (t *Tree) Pods() ([]Pod, error) {
-	seen := map[Pod]bool{}
-	var pods []Pod
+func (t *Tree) Pods() ([]types.UID, error) {
+	seen := map[types.UID]bool{}
+	var pods []types.UID
 	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
 		for _, dir := range t.dirs(t.pods.Class(qos)) {
 			entries, err := os.ReadDir(dir)
@@ -131,9 +131,9 @@ func (t *Tree) Pods() ([]Pod, error) {
 			}
 			for _, e := range entries {
 				uid, ok := names.UID(e.Name(), t.systemd.Load())
-				if p := (Pod{UID: uid, QOS: qos}); ok && e.IsDir() && !seen[p] {
-					seen[p] = true
-					pods = append(pods, p)
+				if ok && e.IsDir() && !seen[uid] {
+					seen[uid] = true
+					pods = append(pods, uid)
 				}
 			}
 		}

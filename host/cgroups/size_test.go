@@ -17,7 +17,7 @@ func TestPodSize(t *testing.T) {
 		if has, there, err := tree.PodSize(pod, want); there || err != nil {
 			t.Fatalf("before it is made: got %+v %v %v, want none", has, there, err)
 		}
-		if _, err := tree.CreatePod(pod, want); err != nil {
+		if err := tree.CreatePod(pod, want); err != nil {
 			t.Fatal(err)
 		}
 		checkPodSize(t, tree, pod, want)

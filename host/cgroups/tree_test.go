@@ -179,10 +179,12 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 	suffix := map[bool]string{true: ".slice"}[tree.systemd.Load()]
 	r := Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, Memory: 64 << 20, Pids: 50}
 	for range 2 { // the second time as after a crash
-		parent, err := tree.CreatePod(p, r)
-		if err != nil || !strings.HasSuffix(parent, "podcycle"+suffix) {
-			t.Fatalf("CreatePod: got %q, %v, want the pod's cgroup", parent, err)
+		if err := tree.CreatePod(p, r); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if parent, err := tree.PodParent(p); err != nil || !strings.HasSuffix(parent, "podcycle"+suffix) {
+		t.Errorf("PodParent: got %q, %v, want the pod's cgroup", parent, err)
 	}
 	n, _ := tree.pods.Pod(p.UID, p.QOS)
 	if got := file(t, tree, n, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(64<<20) {
@@ -242,9 +244,8 @@ func TestPodsListsOnlyPods(t *testing.T) {
 
 func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 	ensure(t, tree)
-	want := []Pod{{"one", "Guaranteed"}, {"two", "Burstable"}, {"three", "BestEffort"}}
-	for _, p := range want {
-		if _, err := tree.CreatePod(p, Resources{}); err != nil {
+	for _, p := range []Pod{{"one", "Guaranteed"}, {"two", "Burstable"}, {"three", "BestEffort"}} {
+		if err := tree.CreatePod(p, Resources{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -252,7 +253,7 @@ func testPodsListsOnlyPods(t *testing.T, tree *Tree) {
 		t.Fatal(err)
 	}
 	got, err := tree.Pods()
-	if err != nil || !slices.Equal(got, want) {
+	if want := []types.UID{"one", "two", "three"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("Pods: got %v, %v, want %v", got, err, want)
 	}
 }
@@ -266,7 +267,7 @@ func TestRemovePodKills(t *testing.T) {
 func testRemovePodKills(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "kill", QOS: "BestEffort"}
-	if _, err := tree.CreatePod(p, Resources{Pids: 200}); err != nil {
+	if err := tree.CreatePod(p, Resources{Pids: 200}); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := tree.pods.Pod(p.UID, p.QOS)
@@ -342,7 +343,7 @@ func TestKillGivesUpWithNames(t *testing.T) {
 func testKillGivesUpWithNames(t *testing.T, tree *Tree) {
 	ensure(t, tree)
 	p := Pod{UID: "late", QOS: "Burstable"}
-	if _, err := tree.CreatePod(p, Resources{}); err != nil {
+	if err := tree.CreatePod(p, Resources{}); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := tree.pods.Pod(p.UID, p.QOS)
@@ -400,7 +401,7 @@ func BenchmarkPod(b *testing.B) {
 	for b.Loop() {
 		p := Pod{UID: types.UID(fmt.Sprint(i)), QOS: "Burstable"}
 		i++
-		if _, err := tree.CreatePod(p, limits); err != nil {
+		if err := tree.CreatePod(p, limits); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
@@ -417,7 +418,7 @@ func BenchmarkRemoveEmptyPod(b *testing.B) {
 	p := Pod{UID: "x", QOS: "Burstable"}
 	for b.Loop() {
 		b.StopTimer()
-		if _, err := tree.CreatePod(p, Resources{}); err != nil {
+		if err := tree.CreatePod(p, Resources{}); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
