@@ -42,8 +42,8 @@ func (d *PodDirs) Pods() ([]types.UID, error) {
 }
 
 // HasPodDir reports whether a pod has a directory. Every error but ENOENT is returned: the directory may exist.
-func (v *FS) HasPodDir(uid types.UID) (bool, error) {
-	_, err := os.Lstat(filepath.Join(v.podsDir, string(uid)))
+func (d *PodDirs) HasPodDir(uid types.UID) (bool, error) {
+	_, err := os.Lstat(filepath.Join(d.podsDir, string(uid)))
 	switch {
 	case err == nil:
 		return true, nil
@@ -71,7 +71,7 @@ func (d *PodDirs) WriteHosts(uid types.UID, content []byte) error {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	defer pod.Close()
-	if err := writeInPlace(pod, poddir.Hosts, content, 0o644); err != nil {
+	if err := writeInPlace(pod, poddir.Hosts, content); err != nil {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	return nil
@@ -105,14 +105,14 @@ func (d *PodDirs) TerminationLog(uid types.UID, container, name string) error {
 	return nil
 }
 
-func writeInPlace(dir *os.File, name string, content []byte, mode os.FileMode) error {
+func writeInPlace(dir *os.File, name string, content []byte) error {
 	f, err := openFile(dir, name, unix.O_WRONLY|unix.O_CREAT)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	// Cut a longer file only now, so that no reader sees an empty one.
-	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(mode), f.Close())
+	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(0o644), f.Close())
 }
 
 // openFile opens or creates a file of the tree that only this agent writes.
