@@ -3,7 +3,6 @@ package certs
 import (
 	"context"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -208,7 +207,7 @@ func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
 	return checkValid(named, now) != nil || err != nil || pairErr == nil && !at.ModTime().After(pair.ModTime())
 }
 
-func (c *Client) user() string { return "system:node:" + c.cfg.Node }
+func (c *Client) user() string { return nodeSubject(c.cfg.Node).CommonName }
 
 // use makes rc the identity of the node.
 func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) error {
@@ -407,7 +406,7 @@ func (c *Client) order() order {
 		signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		usage:  certificatesv1.UsageClientAuth,
 		request: x509.CertificateRequest{
-			Subject: pkix.Name{CommonName: c.user(), Organization: []string{"system:nodes"}},
+			Subject: nodeSubject(c.cfg.Node),
 		},
 	}
 }

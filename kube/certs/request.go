@@ -8,6 +8,7 @@ import (
 	"crypto/sha512"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -38,6 +39,11 @@ type order struct {
 	signer  string // certificatesv1.KubeAPIServerClientKubeletSignerName or KubeletServingSignerName
 	usage   certificatesv1.KeyUsage
 	request x509.CertificateRequest
+}
+
+// nodeSubject is the subject of the certificates of a node, by which the API server recognizes it.
+func nodeSubject(node string) pkix.Name {
+	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
 // refusedError is the error of a request that will never be answered with a certificate: the next one needs another

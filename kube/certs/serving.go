@@ -247,7 +247,7 @@ func (s *Serving) obtain(ctx context.Context) error {
 		request: x509.CertificateRequest{
 			DNSNames:    names,
 			IPAddresses: ips,
-			Subject:     pkix.Name{CommonName: "system:node:" + s.cfg.Node, Organization: []string{"system:nodes"}},
+			Subject:     nodeSubject(s.cfg.Node),
 		},
 	}
 	waiting := func(name string) { s.log.Info("serving certificate requested", "csr", name) }
