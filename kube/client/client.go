@@ -30,10 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const (
-	contentProtobuf = "application/vnd.kubernetes.protobuf"
-	acceptProtobuf  = "application/vnd.kubernetes.protobuf,application/json"
-)
+const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 // RequestTimeout bounds one request that is not a watch: callers put it into their context. A dead connection is
 // noticed earlier, by HTTP/2 pings.
@@ -113,7 +110,7 @@ func load(path string) (*rest.Config, error) {
 // userAgent appears in the audit log of the API server.
 func New(cfg *rest.Config, qps float32, burst int, userAgent string) (*Client, error) {
 	base := rest.CopyConfig(cfg)
-	base.ContentType, base.AcceptContentTypes = contentProtobuf, acceptProtobuf
+	base.ContentType, base.AcceptContentTypes = runtime.ContentTypeProtobuf, acceptProtobuf
 	base.NegotiatedSerializer = Codecs.WithoutConversion()
 	base.QPS, base.Burst = qps, burst
 	base.UserAgent = userAgent

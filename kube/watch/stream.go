@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	mediaProtobuf = "application/vnd.kubernetes.protobuf"
 	// maxFrame bounds one watch event. etcd refuses objects above 1.5 MiB by default; the rest is a reserve.
 	maxFrame = 16 << 20
 	// graceAfterTimeout is how much longer than its timeoutSeconds a stream may stay open before the agent closes it.
@@ -109,7 +108,7 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.
 	body, err := t.Client.Get().
 		Namespace(t.Namespace).Resource(t.Resource).
 		VersionedParams(&opts, client.Parameters).
-		SetHeader("Accept", mediaProtobuf).
+		SetHeader("Accept", runtime.ContentTypeProtobuf).
 		// As in client-go's own watches, the rate limiter does not count them: it protects the server from many requests, and
 		// hundreds of watches after an outage must not delay status updates. Retry-After is returned as an error, for the
 		// caller's back-off.
@@ -122,10 +121,10 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.
 		}
 		return nil, fmt.Errorf("watch %s: %w", t, err)
 	}
-	info, ok := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), mediaProtobuf)
+	info, ok := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	if !ok || info.StreamSerializer == nil {
 		cancel()
-		return nil, errors.Join(fmt.Errorf("watch %s: no decoder for %s", t, mediaProtobuf), body.Close())
+		return nil, errors.Join(fmt.Errorf("watch %s: no decoder for %s", t, runtime.ContentTypeProtobuf), body.Close())
 	}
 	return &Stream{body: body, cancel: cancel, events: info.StreamSerializer.Serializer, object: info.Serializer}, nil
 }

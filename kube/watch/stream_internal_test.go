@@ -15,7 +15,7 @@ import (
 )
 
 func streamOf(data []byte) *Stream {
-	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), mediaProtobuf)
+	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	return &Stream{
 		body: io.NopCloser(bytes.NewReader(data)), cancel: func() {},
 		events: info.StreamSerializer.Serializer, object: info.Serializer,
@@ -23,7 +23,7 @@ func streamOf(data []byte) *Stream {
 }
 
 func frameOf(t testing.TB, kind apiwatch.EventType, o runtime.Object) []byte {
-	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), mediaProtobuf)
+	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	raw, err := runtime.Encode(client.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), o)
 	if err != nil {
 		t.Fatal(err)
