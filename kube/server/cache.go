@@ -40,13 +40,12 @@ func newAnswerCache[V any]() *answerCache[V] {
 // Errors are not cached. A request goes on if its caller leaves, because others may wait for it.
 func (m *answerCache[V]) get(
 	ctx context.Context, key string, ask func(context.Context) (V, time.Duration, error),
-) (V, error) {
+) (none V, _ error) {
 	if v, ok := m.answers.Get(key); ok {
 		return v.(V), nil
 	}
 	defer m.waiting.Add(-1)
 	if m.waiting.Add(1) > maxWaiting {
-		var none V
 		return none, errBusy
 	}
 	got := m.asking.DoChan(key, func() (any, error) {
@@ -69,12 +68,10 @@ func (m *answerCache[V]) get(
 	select {
 	case r := <-got:
 		if r.Err != nil {
-			var none V
 			return none, r.Err
 		}
 		return r.Val.(V), nil
 	case <-ctx.Done():
-		var none V
 		return none, ctx.Err()
 	}
 }
