@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -88,16 +89,12 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 		if !wanted[c.Id] {
 			continue
 		}
-		who := identity{
+		found[c.Id] = identity{
 			id:      c.Id,
 			name:    c.Labels[podutil.LabelContainerName],
-			image:   c.GetImage().GetUserSpecifiedImage(),
+			image:   cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 			created: time.Unix(0, c.CreatedAt),
 		}
-		if who.image == "" {
-			who.image = c.GetImage().GetImage()
-		}
-		found[c.Id] = who
 	}
 	return found, nil
 }

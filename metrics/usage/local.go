@@ -143,11 +143,7 @@ func (c *Collector) layers(ctx context.Context, p *corev1.Pod, running map[strin
 		if !running[one.GetAttributes().GetId()] {
 			continue
 		}
-		layer := one.GetWritableLayer()
-		all[one.GetAttributes().GetMetadata().GetName()] = Amount{
-			Bytes:  layer.GetUsedBytes().GetValue(),
-			Inodes: layer.GetInodesUsed().GetValue(),
-		}
+		all[one.GetAttributes().GetMetadata().GetName()] = amountOf(one.GetWritableLayer())
 	}
 	return all, nil
 }

@@ -112,7 +112,11 @@ func ofRuntime(all []*runtimeapi.FilesystemUsage) fileSystem {
 		return fileSystem{}
 	}
 	f := readFileSystem(all[0].FsId.Mountpoint)
-	return f.holding(Amount{Bytes: all[0].GetUsedBytes().GetValue(), Inodes: all[0].GetInodesUsed().GetValue()})
+	return f.holding(amountOf(all[0]))
+}
+
+func amountOf(u *runtimeapi.FilesystemUsage) Amount {
+	return Amount{Bytes: u.GetUsedBytes().GetValue(), Inodes: u.GetInodesUsed().GetValue()}
 }
 
 // isLocal reports whether a volume is a plain directory of the pod, which counts as its ephemeral storage.
@@ -158,7 +162,7 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 	for i := range p.containers {
 		one, s := &p.containers[i], &out.Containers[i]
 		layer := f.layers[one.id]
-		used := Amount{Bytes: layer.GetUsedBytes().GetValue(), Inodes: layer.GetInodesUsed().GetValue()}
+		used := amountOf(layer)
 		total.add(used)
 		s.Rootfs = f.container.holding(used).stats()
 		if s.Rootfs != nil && layer == nil {

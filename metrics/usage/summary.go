@@ -47,7 +47,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
 	s.Node.Fs = f.root.stats()
 	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
-	s.Node.Network = networkStats(interfacesOf(0), time.Now())
+	s.Node.Network = networkStats(interfacesOf(0))
 	if running, limit, err := machine.Tasks("/proc"); err == nil {
 		s.Node.Rlimit = &api.RlimitStats{Time: metav1.Now(), MaxPID: &limit, NumOfRunningProcesses: &running}
 	}
@@ -55,7 +55,7 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 		p := c.podStats(&pods[i], Plain)
 		c.addStorage(&p, &pods[i], f, sizes)
 		if pid := c.process(&pods[i]); pid != 0 {
-			p.Network = networkStats(interfacesOf(pid), time.Now())
+			p.Network = networkStats(interfacesOf(pid))
 		}
 		s.Pods = append(s.Pods, p)
 	}
@@ -226,11 +226,11 @@ func ioStats(u *Usage) *api.IOStats {
 // pressure returns zeros where the kernel does not count pressure, as on cgroup v1: the kubelet does so too.
 func pressure(p *api.PSIStats) *api.PSIStats { return cmp.Or(p, &api.PSIStats{}) }
 
-func networkStats(all []Interface, at time.Time) *api.NetworkStats {
+func networkStats(all []Interface) *api.NetworkStats {
 	if len(all) == 0 {
 		return nil
 	}
-	n := &api.NetworkStats{Time: metav1.NewTime(at)}
+	n := &api.NetworkStats{Time: metav1.Now()}
 	for i := range all {
 		one := &all[i]
 		s := api.InterfaceStats{
