@@ -36,13 +36,13 @@ type reports struct {
 	watch  func(context.Context) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error)
 	// known: a report has come, or the driver sends none.
 	known   bool
-	devices map[deviceKey]deviceHealth
+	devices map[deviceKey]report
 	// expiry fires when the first of the reports is no longer valid.
 	expiry *time.Timer
 }
 
-// deviceHealth is a driver's report about one device, valid until a time.
-type deviceHealth struct {
+// report is a driver's report about one device, valid until a time.
+type report struct {
 	status  corev1.ResourceHealthStatus
 	message string
 	until   time.Time
@@ -67,7 +67,7 @@ func reportsOf(d *DRA, driver string, conn *grpc.ClientConn, services []string) 
 		watch: func(ctx context.Context) (grpc.ServerStreamingClient[healthapi.NodeWatchResourcesResponse], error) {
 			return client.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{}, grpc.WaitForReady(true))
 		},
-		devices: map[deviceKey]deviceHealth{},
+		devices: map[deviceKey]report{},
 	}
 }
 
@@ -109,8 +109,8 @@ func (r *reports) add(list []*healthapi.DeviceHealth) {
 	})
 }
 
-func healthFrom(one *healthapi.DeviceHealth, now time.Time) deviceHealth {
-	h := deviceHealth{status: corev1.ResourceHealthStatusUnknown, message: bounded(one.GetMessage())}
+func healthFrom(one *healthapi.DeviceHealth, now time.Time) report {
+	h := report{status: corev1.ResourceHealthStatusUnknown, message: bounded(one.GetMessage())}
 	switch one.GetHealth() {
 	case healthapi.HealthStatus_HEALTHY:
 		h.status = corev1.ResourceHealthStatusHealthy
@@ -161,7 +161,7 @@ func (r *reports) change(do func(now time.Time)) {
 }
 
 // differs reports whether two reports about a device show another health.
-func (h deviceHealth) differs(o deviceHealth) bool {
+func (h report) differs(o report) bool {
 	return h.status != o.status || h.message != o.message
 }
 
