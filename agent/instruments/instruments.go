@@ -82,11 +82,9 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 		a.StartedPods.Inc()
 		if podutil.HasUserNamespace(&pod.Spec) {
 			a.StartedUserNamespaced.Inc()
-			if p != nil {
-				a.StartedUserNamespacedErrors.Inc()
-			}
 		}
 		if p != nil {
+			m.userNamespaceFailed(pod)
 			a.StartedPodsErrors.Inc()
 		}
 	case podstate.CreateContainer:
