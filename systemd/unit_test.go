@@ -158,7 +158,7 @@ func TestJournalHandler(t *testing.T) {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 	t.Setenv("JOURNAL_STREAM", "1:2")
-	if ToJournal(os.Stderr) {
+	if ToJournal() {
 		t.Error("ToJournal: got true for a standard error that is not the journal")
 	}
 }

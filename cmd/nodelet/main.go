@@ -77,7 +77,7 @@ func exit(err error) {
 		os.Exit(code.Code)
 	}
 	priority := ""
-	if systemd.ToJournal(os.Stderr) {
+	if systemd.ToJournal() {
 		priority = "<3>" // see sd-daemon(3)
 	}
 	fmt.Fprintln(os.Stderr, priority+"nodelet:", err)

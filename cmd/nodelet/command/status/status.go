@@ -90,8 +90,7 @@ func Command() *command.Command {
 
 // Collect asks for the state of the node.
 func Collect(c command.Call, rootDir string) *Report {
-	r := &Report{Program: config.VersionText()}
-	r.Program = strings.TrimSpace(r.Program)
+	r := &Report{Program: strings.TrimSpace(config.VersionText())}
 	i := &systemd.Installer{Root: c.Root}
 	if i.Booted() == nil {
 		r.Units, _ = i.Agents(c.Context) // without systemctl there is nothing to say
