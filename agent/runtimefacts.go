@@ -169,6 +169,7 @@ func (i *instance) fact(c cri.Container) podstate.Container {
 		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
 		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: i.made.Hash, Made: i.made.Resources,
+		PreStop: i.made.PreStop != nil,
 	}
 	if r := c.GetResources().GetLinux(); r != nil {
 		size := spec.SizeOf(r)

@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,6 +279,66 @@ func TestHookIsOverBeforeAShorterStop(t *testing.T) {
 		if failed := w.eventsWith("FailedPreStopHook"); len(failed) != 0 {
 			t.Errorf("got events %q, want none about the hook", failed)
 		}
+	})
+}
+
+// TestPreStopRunsOnce checks that a preStop hook that has ended does not run again, whatever becomes of the stop.
+func TestPreStopRunsOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(w *world, pod *corev1.Pod)
+		took time.Duration
+	}{
+		{"shorter stop", func(w *world, pod *corev1.Pod) {
+			w.delete(pod, 600*time.Second)
+			w.sleep(10 * time.Second)
+			w.delete(pod, 30*time.Second)
+		}, 30 * time.Second},
+		{"failed stop", func(w *world, pod *corev1.Pod) {
+			w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Times: 1, Delay: time.Second, Err: errors.New("not now")})
+			w.delete(pod, 30*time.Second)
+		}, 30 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+				w.commandsEnd(fake.ExecOutcome{Takes: 2 * time.Second})
+				pod := apiPod("web", withPreStop)
+				w.run(pod)
+				w.sleep(time.Second)
+				tt.end(w, pod)
+				if took := w.gone(pod); took != tt.took {
+					t.Errorf("the pod went after %v, want %v", took, tt.took)
+				}
+				if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+					t.Errorf("the preStop hook ran %d times, want once", n)
+				}
+				if all := w.eventsWith("Killing"); len(all) != 1 {
+					t.Errorf("got the events %q, want one", all)
+				}
+			})
+		})
+	}
+}
+
+// TestDrainedContainerIsStopped checks that a container whose liveness probe has failed is stopped when its
+// preStop hook has ended, although the probe succeeds again: what the hook has drained must not run on.
+func TestDrainedContainerIsStopped(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var draining atomic.Bool
+		w.runtime.OnExec(func(_ string, command []string) fake.ExecOutcome {
+			if command[0] == "drain" {
+				draining.Store(true)
+				return fake.ExecOutcome{Takes: 20 * time.Second}
+			}
+			return fake.ExecOutcome{ExitCode: map[bool]int32{false: 1}[draining.Load()]}
+		})
+		pod := apiPod("web", withPreStop, func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].LivenessProbe = execProbe("healthy")
+		})
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#1")
 	})
 }
 

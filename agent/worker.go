@@ -282,8 +282,10 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 		Instances: w.facts.containers,
 	}
 	switch s := step.(type) {
-	case podstate.StopContainer:
+	case podstate.PreStop:
 		t.Made = w.facts.made(s.ID)
+	case podstate.StopContainer:
+		t.PreStopped = w.memory.PreStopped[s.ID]
 	case podstate.Mount:
 		_, t.Refresh = w.memory.Volumes[s.Volume]
 	}

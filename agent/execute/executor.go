@@ -35,7 +35,7 @@ func New(backends Backends) *Executor {
 		backends:   b,
 		sandboxes:  boxes,
 		containers: &containers{b, in, boxes},
-		hooks:      &hooks{Backends: b, preStops: map[string]chan struct{}{}},
+		hooks:      &hooks{b},
 		pulls:      &pulls{b, boxes},
 		mounts:     volumes,
 		resizes:    &resizes{b},
@@ -80,7 +80,7 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	case podstate.PostStart:
 		err = x.hooks.postStart(ctx, t, s)
 	case podstate.PreStop:
-		x.hooks.preStopEarly(ctx, t, s)
+		x.hooks.preStop(ctx, t, s)
 	case podstate.StopContainer:
 		err = x.hooks.stop(ctx, t, s)
 	case podstate.RemoveContainer:

@@ -3,7 +3,6 @@ package execute
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,13 +15,8 @@ import (
 // minStop is the shortest time between SIGTERM and SIGKILL, however long the preStop hook took.
 const minStop = 2 * time.Second
 
-// hooks runs the lifecycle hooks of containers, and stops containers after theirs.
-type hooks struct {
-	*Backends
-	mu sync.Mutex
-	// preStops are closed when the hook of a container that is being stopped has ended, by the container's ID.
-	preStops map[string]chan struct{}
-}
+// hooks runs the lifecycle hooks of containers, and stops containers.
+type hooks struct{ *Backends }
 
 // postStart runs the postStart hook of a container that has just been started.
 func (x *hooks) postStart(ctx context.Context, t *Task, s podstate.PostStart) error {
@@ -53,80 +47,29 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 	return err
 }
 
-// stop runs the preStop hook within the grace period and then stops the container with the time that is left. A hook
-// that takes longer goes on until the container has ended. A stop that overtakes another waits for the hook of
-// that one: it does not run twice.
-func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
-	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
-	left := time.Until(s.Deadline)
-	if c, h := preStopHook(t, s.ID, s.Name); h != nil && !s.HookRan && left > 0 {
-		ended, end := x.preStopOnce(ctx, t, s.ID, c, h)
-		defer end()
-		select {
-		case <-ended:
-		case <-time.After(left):
-		}
+// preStop runs the preStop hook of a container that is being stopped: from the spec, or from the runtime's annotations
+// if the spec does not have the container.
+func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) {
+	x.killing(t, podstate.StopContainer(s))
+	_, c := podutil.Container(&t.Pod.Spec, s.Name)
+	if c == nil {
+		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
 	}
-	// Even without a grace period a process gets the time that it needs to handle the signal.
-	left = max(time.Until(s.Deadline), minStop)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return x.Runtime.StopContainer(ctx, s.ID, left)
-}
-
-// preStopOnce begins the preStop hook of a container, unless an earlier stop has begun it. ended is closed when the
-// hook has ended. end cancels it and waits for that; of a hook that an earlier stop has begun, it does nothing.
-func (x *hooks) preStopOnce(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) (
-	ended <-chan struct{}, end func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if running := x.preStops[id]; running != nil {
-		return running, func() {}
-	}
-	done := make(chan struct{})
-	x.preStops[id] = done
-	hook, cancel := context.WithCancel(ctx)
-	go func() {
-		x.preStop(hook, t, id, c, h)
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		delete(x.preStops, id)
-		close(done)
-	}()
-	return done, func() {
-		cancel()
-		<-done
-	}
-}
-
-// preStopEarly runs the preStop hook of a container that is stopped after others.
-func (x *hooks) preStopEarly(ctx context.Context, t *Task, s podstate.PreStop) {
-	if c, h := preStopHook(t, s.ID, s.Name); h != nil {
-		x.preStop(ctx, t, s.ID, c, h)
-	}
-}
-
-// preStopHook returns a running container and its preStop hook: from the spec, or from the runtime's annotations for an
-// orphan. The hook is nil if there is none.
-func preStopHook(t *Task, id, name string) (*corev1.Container, *corev1.LifecycleHandler) {
-	if i := t.instance(id); i == nil || i.State != podstate.ContainerRunning {
-		return nil, nil
-	}
-	_, c := podutil.Container(&t.Pod.Spec, name)
-	switch {
-	case c == nil:
-		return &corev1.Container{Name: name, Ports: t.Made.Ports}, t.Made.PreStop
-	case c.Lifecycle == nil:
-		return c, nil
-	}
-	return c, c.Lifecycle.PreStop
-}
-
-// preStop runs the preStop hook of a container.
-func (x *hooks) preStop(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) {
-	if err := x.run(ctx, t, id, c, h); err != nil {
+	if err := x.run(ctx, t, s.ID, c, t.Made.PreStop); err != nil {
 		t.Log.Warn("preStop hook failed", "container", c.Name, "err", err)
 		x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
+}
+
+// stop stops a container. Even without a grace period a process gets the time that it needs to handle the signal.
+func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
+	if !t.PreStopped {
+		x.killing(t, s)
+	}
+	return x.Runtime.StopContainer(ctx, s.ID, max(time.Until(s.Deadline), minStop))
+}
+
+// killing records the event about the stop of a container, when it begins.
+func (x *hooks) killing(t *Task, s podstate.StopContainer) {
+	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 }

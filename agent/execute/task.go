@@ -27,8 +27,10 @@ type Task struct {
 	Sandbox *podstate.Sandbox
 	// Instances are the pod's containers in the runtime.
 	Instances []podstate.Container
-	// Made is how the container was created, for StopContainer.
+	// Made is how the container was created, for PreStop.
 	Made spec.ContainerFacts
+	// PreStopped: the preStop hook has begun, for StopContainer.
+	PreStopped bool
 	// Refresh: the volume is mounted already, for Mount.
 	Refresh bool
 

@@ -156,18 +156,12 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
-	"a preStop hook runs twice": stepsChanged(func(s podstate.Step) podstate.Step {
-		if c, ok := s.(podstate.StopContainer); ok {
-			c.HookRan = false
-			return c
+	"a preStop hook runs twice": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.PreStopped = nil }),
+	"preStop hooks do not run": factsChanged(func(o *podstate.Observed) {
+		o.Containers = slices.Clone(o.Containers)
+		for i := range o.Containers {
+			o.Containers[i].PreStop = false
 		}
-		return s
-	}),
-	"the preStop hook of an app container runs before its stop": stepsChanged(func(s podstate.Step) podstate.Step {
-		if c, ok := s.(podstate.StopContainer); ok && strings.HasPrefix(c.Name, "app") && c.Cause == podstate.CauseEnd {
-			return podstate.PreStop{ID: c.ID, Name: c.Name, Deadline: c.Deadline}
-		}
-		return s
 	}),
 	"an init container runs again beside the app": planChanged(func(_ podstate.Desired, o podstate.Observed, p *Plan) {
 		first, app := podstate.Newest(o.Containers, "init0"), podstate.Newest(o.Containers, "app0")

@@ -27,7 +27,8 @@ func (p *planner) reset() {
 		waiting = true
 		switch {
 		case c.Alive():
-			p.stopBy(p.Now, c, podstate.CauseReset, "Container "+c.Name+" will be restarted with all containers of the pod")
+			why := "Container " + c.Name + " will be restarted with all containers of the pod"
+			p.stop(c, p.stopOf(c, 0, podstate.CauseReset, why))
 		case p.Memory.Starting(c.ID): // giveUpContainers waits for that
 		default:
 			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name, KeepLog: true})

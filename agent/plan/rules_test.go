@@ -48,7 +48,7 @@ type rules struct {
 	replaced map[string]bool
 	// unhealthy are the containers, by ID, that this run of the agent has stopped because a probe failed.
 	unhealthy map[string]bool
-	// preStopped are the containers, by ID, whose preStop hook has run in this run of the agent.
+	// preStopped are the containers, by ID, whose preStop hook this run of the agent has begun.
 	preStopped map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
@@ -270,9 +270,6 @@ func (ru *rules) answered(c *call) {
 	ru.imageAnswered(c)
 	ru.startAnswered(c)
 	key := c.step.Key()
-	if s, ok := c.step.(podstate.PreStop); ok && c.problem == nil {
-		ru.preStopped[s.ID] = true
-	}
 	if s, ok := c.step.(podstate.Mount); ok && c.problem == nil {
 		ru.unmounted[s.Volume] = !ru.l.volumes[s.Volume]
 	}
@@ -342,8 +339,8 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 	case podstate.PreStop:
 		ru.preStopping(s)
 	case podstate.StopContainer:
-		ru.hookNotRepeated(s)
-		ru.undisturbed(s)
+		ru.hookFirst(s)
+		ru.stopBegins(s)
 		ru.stoppingOne(s)
 	case podstate.RemoveContainer:
 		if s.KeepLog {

@@ -86,14 +86,14 @@ func (ru *rules) asksForRestart(c *podstate.Container) bool {
 }
 
 // replacedForReason checks that a container is stopped and recreated only for a new spec, or for a resize that
-// requires it.
+// requires it, also if the reason goes while its preStop hook runs.
 func (ru *rules) replacedForReason(s podstate.StopContainer) {
 	i := ru.l.index(s.ID)
 	if i < 0 {
 		return
 	}
 	c := &ru.l.containers[i]
-	if c.Hash == ru.l.desired.Hashes[c.Name] && !ru.asksForRestart(c) {
+	if c.Hash == ru.l.desired.Hashes[c.Name] && !ru.asksForRestart(c) && !(ru.preStopped[s.ID] && ru.replaced[s.ID]) {
 		ru.breaks("%s to recreate it, although neither its spec nor a resize requires that", s)
 	}
 }

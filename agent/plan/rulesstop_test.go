@@ -10,31 +10,29 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// preStopping checks a preStop hook that runs by a step of its own: it is that of a sidecar that has to wait for
-// others, in a pod that ends, and it runs once.
+// preStopping checks a preStop hook: it runs once, before the stop of its container.
 func (ru *rules) preStopping(s podstate.PreStop) {
-	others := ru.someRuns(func(c *podstate.Container) bool { return c.Name != s.Name })
-	switch i := ru.l.index(s.ID); {
-	case ru.preStopped[s.ID]:
+	if ru.preStopped[s.ID] {
 		ru.breaks("%s for the second time", s)
-	case ru.roles[s.Name] != podutil.RoleSidecar || others == nil:
-		ru.breaks("%s before its turn although it waits for no other container", s)
-	case i < 0:
-		ru.breaks("%s, which does not exist", s)
 	}
 	if running, stops := ru.l.memory.InFlight[podstate.StopContainer{ID: s.ID}.Key()]; stops {
 		ru.breaks("%s beside %s", s, running)
 	}
+	ru.stopBegins(podstate.StopContainer(s))
+	ru.preStopped[s.ID] = true
 }
 
-// hookNotRepeated checks that a stop runs the preStop hook exactly if it has not run and does not run.
-func (ru *rules) hookNotRepeated(s podstate.StopContainer) {
+// hookFirst checks that a running container is stopped after its preStop hook, unless no time is left.
+func (ru *rules) hookFirst(s podstate.StopContainer) {
 	hook, runs := ru.l.memory.InFlight[podstate.PreStop{ID: s.ID}.Key()].(podstate.PreStop)
-	if want := runs || ru.preStopped[s.ID]; s.HookRan != want {
-		ru.breaks("%s: got a hook that ran: %t, want %t", s, s.HookRan, want)
-	}
-	if runs && ru.l.now.Before(hook.Deadline) && ru.l.now.Before(s.Deadline) {
+	_, stops := ru.l.memory.InFlight[s.Key()]
+	i := ru.l.index(s.ID)
+	switch timeLeft := ru.l.now.Before(s.Deadline); {
+	case runs && timeLeft && ru.l.now.Before(hook.Deadline):
 		ru.breaks("%s while %s is in progress", s, hook)
+	case i < 0 || ru.l.containers[i].State != podstate.ContainerRunning || !ru.l.containers[i].PreStop:
+	case timeLeft && !stops && !ru.preStopped[s.ID]:
+		ru.breaks("%s before its preStop hook", s)
 	}
 }
 
@@ -58,9 +56,9 @@ func (ru *rules) marked(s podstate.Step) {
 	}
 }
 
-// stoppingOne checks that sidecars stop after the app containers and in reverse order until the grace period has ended,
-// and that no container gets more time than the stop allows. A container that is being started counts: it may run next.
-func (ru *rules) stoppingOne(s podstate.StopContainer) {
+// stopBegins checks that there is a reason for a stop, which begins with the preStop hook, and records it.
+func (ru *rules) stopBegins(s podstate.StopContainer) {
+	ru.undisturbed(s)
 	if s.Replaces() {
 		ru.replacedForReason(s)
 		ru.replaced[s.ID] = true
@@ -71,6 +69,11 @@ func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	if s.Cause == podstate.CauseReset {
 		ru.marked(s)
 	}
+}
+
+// stoppingOne checks that sidecars stop after the app containers and in reverse order until their time has passed, and
+// that no container gets more time than the stop allows. A container that is being started counts: it may run next.
+func (ru *rules) stoppingOne(s podstate.StopContainer) {
 	stop := ru.l.desired.Stop
 	if stop == nil {
 		return

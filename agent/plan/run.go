@@ -33,7 +33,8 @@ func (p *planner) createSandbox() {
 	held := p.stopUnknown()
 	for _, slot := range p.Slots {
 		if slot.Alive() {
-			p.stopInstance(slot.Last, podstate.CauseSandbox, "Pod sandbox changed, it will be killed and re-created.")
+			p.stop(slot.Last, p.stopOf(slot.Last, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
+				"Pod sandbox changed, it will be killed and re-created."))
 			held = true
 		}
 	}
@@ -49,11 +50,13 @@ func (p *planner) createSandbox() {
 }
 
 // removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more. It
-// cancels the postStart hooks of ended containers: one that waits for an answer would go on as long as the pod.
+// cancels the hooks of ended containers: one that waits for an answer would go on as long as the pod.
 func (p *planner) removeOld() {
 	for _, step := range p.Memory.Running() {
-		if hook, is := step.(podstate.PostStart); is && !alive(p.Containers, hook.ID) {
-			p.cancel(hook)
+		key := step.Key()
+		hook := key.Kind == podstate.KindPostStart || key.Kind == podstate.KindPreStop
+		if hook && !alive(p.Containers, key.Target) {
+			p.cancel(step)
 		}
 	}
 	kept := map[string]bool{p.Current.ID: true}
@@ -62,7 +65,7 @@ func (p *planner) removeOld() {
 		kept[c.SandboxID] = true
 		slot := p.SlotOf(c)
 		switch {
-		case slot != nil && !p.tooLate(slot), p.KeepsPrevious(c):
+		case slot != nil && !tooLate(p.Memory, slot), p.KeepsPrevious(c):
 		case c.Alive():
 			p.end(c)
 		default:
@@ -87,9 +90,9 @@ func (p *planner) remove(c *podstate.Container) {
 
 // tooLate reports whether the newest instance of an init container must not start any more: a later container has
 // started before it was created.
-func (p *planner) tooLate(slot *podstate.Slot) bool {
+func tooLate(memory podstate.Recall, slot *podstate.Slot) bool {
 	return slot.Role == podutil.RoleInit && slot.Passed && slot.Last.State == podstate.ContainerCreated &&
-		!p.Memory.Starting(slot.Last.ID)
+		!memory.Starting(slot.Last.ID)
 }
 
 // syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other
@@ -150,7 +153,8 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 	case !slot.InCurrentSandbox:
 		p.end(last)
 	case last.State == podstate.ContainerUnknown:
-		p.stopInstance(last, podstate.CauseUnknown, titleOf(slot)+` is in "unknown" state, try killing it before restart`)
+		why := titleOf(slot) + ` is in "unknown" state, try killing it before restart`
+		p.stop(last, p.stopOf(last, podutil.GracePeriod(p.Pod), podstate.CauseUnknown, why))
 	default:
 		p.syncContainer(slot)
 	}
@@ -247,7 +251,10 @@ func runsAgain(slot *podstate.Slot) bool {
 func (p *planner) syncContainer(slot *podstate.Slot) {
 	name, probes := slot.Spec.Name, slot.Probes()
 	hook, _ := p.Memory.Hook(slot.Last.ID)
+	begun, _ := p.Memory.Stopped(slot.Last.ID)
 	switch {
+	case begun.OfContainer() && p.Memory.PreStopped(slot.Last.ID): // the hook may have drained it
+		p.replace(slot, begun.Cause, begun.Reason, nil)
 	case slot.Outdated():
 		p.replace(slot, podstate.CauseSpec, endMessage(slot, "definition changed", true), nil)
 	case slot.ResizeRestarts():
@@ -312,5 +319,5 @@ func (p *planner) replace(slot *podstate.Slot, cause podstate.Cause, reason stri
 		p.inProgress(running)
 		return
 	}
-	p.stopBy(p.Now.Add(grace), slot.Last, cause, reason)
+	p.stop(slot.Last, p.stopOf(slot.Last, grace, cause, reason))
 }

@@ -238,6 +238,9 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 		birth:   epoch,
 		probing: map[string]bool{},
 	}
+	if l.endsSlowly() {
+		hookApps(pod)
+	}
 	l.rules = newRules(l)
 	l.watch = l.rules
 	l.decide = func(d podstate.Desired, o podstate.Observed) Plan {

@@ -21,7 +21,8 @@ func took(s podstate.Step) time.Duration {
 	switch s.(type) {
 	case podstate.EnsureImage:
 		return 20 * time.Second
-	case podstate.CreateSandbox, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.Mount, podstate.PostStart:
+	case podstate.CreateSandbox, podstate.PrepareClaims, podstate.UnprepareClaims, podstate.Mount, podstate.PostStart,
+		podstate.PreStop:
 		return 3 * time.Second
 	}
 	return 200 * time.Millisecond
@@ -391,6 +392,9 @@ func (l *simRun) resumeStop() {
 	l.rules.result = resultOpen
 }
 
+// endsSlowly reports whether in this run all app containers have a preStop hook. The choice is as that of shortOfDisk.
+func (l *simRun) endsSlowly() bool { return l.seed%17 == 12 || l.seed%17 == 13 }
+
 func (l *simRun) sandboxDies() {
 	if n := len(l.sandboxes); n > 0 {
 		l.note("sandbox %s dies", l.sandboxes[n-1].ID)
@@ -428,9 +432,13 @@ func (l *simRun) jump(d time.Duration) {
 		}
 	}
 	stops := func(s podstate.Step) podstate.Step {
-		if stop, ok := s.(podstate.StopContainer); ok {
-			move(&stop.Deadline)
-			return stop
+		switch s := s.(type) {
+		case podstate.PreStop:
+			move(&s.Deadline)
+			return s
+		case podstate.StopContainer:
+			move(&s.Deadline)
+			return s
 		}
 		return s
 	}

@@ -51,6 +51,17 @@ func claimSomething(pod *corev1.Pod) {
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr("gpu")}}
 }
 
+// hookApps gives all app containers of a pod a preStop hook.
+func hookApps(pod *corev1.Pod) {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if c.Lifecycle == nil {
+			c.Lifecycle = &corev1.Lifecycle{}
+		}
+		c.Lifecycle.PreStop = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}
+	}
+}
+
 func randomInit(r *rand.Rand, name string) corev1.Container {
 	c := corev1.Container{Name: name, Image: "image", ImagePullPolicy: corev1.PullIfNotPresent}
 	switch r.IntN(4) {

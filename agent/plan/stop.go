@@ -12,7 +12,8 @@ import (
 // then, for one that no source knows any more, its traces.
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
-	busy := p.stopContainers() // busy exactly if a container is alive: without, Clearing has asked for the facts below
+	// busy exactly if a container is alive: without, Clearing has asked for the facts below
+	busy := p.stopContainers()
 	if busy {
 		p.renew()
 	}
@@ -126,7 +127,7 @@ func (p *planner) stopContainers() (busy bool) {
 		switch {
 		case slot.Role != podutil.RoleSidecar || !slot.Alive():
 		case held && inOrder:
-			p.preStop(slot)
+			p.preStop(slot.Last, p.endOf(slot.Last)) // all hooks run at once, and only the signals come in order
 			p.wakeAt(p.Stop.Deadline)
 		default:
 			p.end(slot.Last)
@@ -142,17 +143,6 @@ func mayRun(memory podstate.Recall, slot *podstate.Slot) bool {
 		slot.Last != nil && slot.Last.State == podstate.ContainerCreated && memory.Starting(slot.Last.ID)
 }
 
-// preStop plans the preStop hook of a sidecar that has to wait for others: the hooks of all containers run at once, and
-// only the signals come in order.
-func (p *planner) preStop(slot *podstate.Slot) {
-	hook := slot.Spec.Lifecycle != nil && slot.Spec.Lifecycle.PreStop != nil
-	stopping := p.Memory.InFlight(podstate.StopContainer{ID: slot.Last.ID}.Key()) != nil
-	if !hook || stopping || p.Memory.PreStopped(slot.Last.ID) || slot.Last.State != podstate.ContainerRunning {
-		return
-	}
-	p.step(podstate.PreStop{ID: slot.Last.ID, Name: slot.Spec.Name, Deadline: p.Stop.Deadline})
-}
-
 // stopUnknown stops instances that are not the newest of a container in the spec: of an orphan, all of
 // them. It reports whether any is still alive.
 func (p *planner) stopUnknown() (busy bool) {
@@ -166,41 +156,55 @@ func (p *planner) stopUnknown() (busy bool) {
 }
 
 // end stops an instance of a pod that ends, or one that is not the instance that should run.
-func (p *planner) end(c *podstate.Container) {
-	p.stopInstance(c, podstate.CauseEnd, "Stopping container "+c.Name)
+func (p *planner) end(c *podstate.Container) { p.stop(c, p.endOf(c)) }
+
+func (p *planner) endOf(c *podstate.Container) podstate.StopContainer {
+	return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseEnd, "Stopping container "+c.Name)
 }
 
-// stopInstance stops an instance within the grace period of the pod, or what is left of it.
-func (p *planner) stopInstance(c *podstate.Container, cause podstate.Cause, reason string) {
-	deadline := p.Now.Add(podutil.GracePeriod(p.Pod))
-	running, stopping := p.Memory.InFlight(podstate.StopContainer{ID: c.ID}.Key()).(podstate.StopContainer)
+// stopOf returns the stop of an instance. In a pod that ends, all share the grace period of the pod. Else the instance
+// gets a time of its own, or what is left of it: it begins with the preStop hook.
+func (p *planner) stopOf(c *podstate.Container, grace time.Duration, cause podstate.Cause, reason string,
+) podstate.StopContainer {
+	s := podstate.StopContainer{ID: c.ID, Name: c.Name, Deadline: p.Now.Add(grace), Cause: cause, Reason: reason}
+	begun, _ := p.Memory.Stopped(c.ID)
+	going := p.Now.Before(begun.Deadline) || p.Memory.InFlight(podstate.PreStop(s).Key()) != nil
 	switch {
 	case p.Stop != nil:
-		deadline = p.Stop.Deadline
-	case stopping:
-		deadline = running.Deadline
+		s.Deadline = p.Stop.Deadline
+	case going && begun.Deadline.Before(s.Deadline):
+		s.Deadline = begun.Deadline
 	}
-	p.stopBy(deadline, c, cause, reason)
+	return s
 }
 
-// stopBy plans the stop of an instance. It waits for a preStop hook that runs by a step of its own, but not longer than
-// until the deadline. From then on the hook has as long as its container.
-func (p *planner) stopBy(deadline time.Time, c *podstate.Container, cause podstate.Cause, reason string) {
-	hook, runs := p.Memory.InFlight(podstate.PreStop{ID: c.ID}.Key()).(podstate.PreStop)
-	if runs && p.Now.Before(hook.Deadline) && p.Now.Before(deadline) {
-		p.inProgress(hook)
-		p.wakeAt(hook.Deadline)
-		p.wakeAt(deadline)
-		return
+// stop plans the stop of an instance, with its preStop hook first.
+func (p *planner) stop(c *podstate.Container, s podstate.StopContainer) {
+	if !p.preStop(c, s) {
+		p.step(s)
 	}
-	p.step(podstate.StopContainer{
-		ID:       c.ID,
-		Name:     c.Name,
-		Deadline: deadline,
-		Cause:    cause,
-		HookRan:  runs || p.Memory.PreStopped(c.ID),
-		Reason:   reason,
-	})
+}
+
+// preStop plans the preStop hook of an instance unless it has begun before, and reports whether the stop waits for it:
+// not longer than until its deadline. From then on the hook has as long as its container.
+func (p *planner) preStop(c *podstate.Container, s podstate.StopContainer) (waits bool) {
+	hook := podstate.PreStop(s)
+	if running, runs := p.Memory.InFlight(hook.Key()).(podstate.PreStop); runs {
+		if !p.Now.Before(running.Deadline) || !p.Now.Before(s.Deadline) {
+			return false
+		}
+		p.inProgress(running)
+		p.wakeAt(running.Deadline)
+		p.wakeAt(s.Deadline)
+		return true
+	}
+	if !c.PreStop || c.State != podstate.ContainerRunning || !p.Now.Before(s.Deadline) ||
+		p.Memory.PreStopped(c.ID) || p.Memory.InFlight(s.Key()) != nil {
+		return false
+	}
+	p.step(hook)
+	p.wakeAt(s.Deadline)
+	return true
 }
 
 // stopSandboxes releases the network of the sandboxes. It reports whether any still holds something.

@@ -342,6 +342,8 @@ func (w *world) createContainer(s podstate.CreateContainer, by *call) *podstate.
 	}
 	c := podstate.Container{ID: w.id(s.Name, s.Attempt), Name: s.Name, SandboxID: s.SandboxID, Attempt: s.Attempt,
 		State: podstate.ContainerCreated, Image: "image", ImageID: "image@1", Hash: by.hash}
+	_, spec := podutil.Container(&w.desired.Pod.Spec, s.Name)
+	c.PreStop = spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 	madeWith(&c, by.allocation)
 	w.containers = append(w.containers, c)
 	return nil

@@ -32,13 +32,14 @@ type Memory struct {
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
-	// PreStopped marks the containers, by ID, whose preStop hook has run by a step of its own.
+	// PreStopped marks the containers, by ID, whose preStop hook has begun: it runs once.
 	PreStopped map[string]bool
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool
-	// Stopped holds, by container ID, the last stop by which the agent itself ended a container.
+	// Stopped holds, by container ID, the last stop of a container that the agent has begun, by its preStop hook or by
+	// the stop itself.
 	Stopped map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
@@ -148,6 +149,9 @@ func (m *Memory) Began(step Step) {
 		maps.DeleteFunc(m.Restarts, func(i Instance, _ time.Duration) bool {
 			return i.Name == s.Name && i.Attempt+4 < s.Attempt
 		})
+	case PreStop:
+		m.PreStopped[s.ID] = true
+		m.stopping(StopContainer(s))
 	case StopContainer:
 		m.stopping(s)
 	case StartContainer:
@@ -230,8 +234,6 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.Unstarted, s.Name)
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
-	case PreStop:
-		m.PreStopped[s.ID] = true
 	case StopSandbox:
 		m.StoppedSandboxes[s.ID] = true
 	case RemoveSandbox:

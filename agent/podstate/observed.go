@@ -116,6 +116,8 @@ type Container struct {
 	// Hash is the hash of the container spec from which it was created; empty if the annotation is missing or not
 	// valid, which never causes a restart.
 	Hash string
+	// PreStop: it was created with a preStop hook, which also runs if the spec no longer has the container.
+	PreStop bool
 }
 
 // ProbeResult is the newest outcome of one probe.

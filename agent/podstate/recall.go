@@ -133,7 +133,7 @@ func (r Recall) Hook(id string) (h Hook, ended bool) {
 	return h, ended
 }
 
-// PreStopped reports whether the preStop hook of a container has run by a step of its own.
+// PreStopped reports whether this run of the agent has begun the preStop hook of a container.
 func (r Recall) PreStopped(id string) bool { return r.memory().PreStopped[id] }
 
 // Backoff returns the back-off that was set for the end of an instance. It is known for the newest instances whose
@@ -146,7 +146,7 @@ func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 // sandboxStopped reports whether this run of the agent has stopped a sandbox, which releases its network.
 func (r Recall) sandboxStopped(id string) bool { return r.memory().StoppedSandboxes[id] }
 
-// Stopped returns the last stop by which the agent itself ended a container.
+// Stopped returns the last stop of a container that the agent has begun, by its preStop hook or by the stop itself.
 func (r Recall) Stopped(id string) (stop StopContainer, stopped bool) {
 	stop, stopped = r.memory().Stopped[id]
 	return stop, stopped

@@ -61,19 +61,14 @@ type (
 	StartContainer struct{ ID, Name string }
 	// PostStart runs the postStart hook of a container that has just been started.
 	PostStart struct{ ID, Name string }
-	// PreStop runs the preStop hook of a container that is stopped later, after others. Its stop waits for it until
+	// PreStop runs the preStop hook of a container, and begins its stop so. The StopContainer waits for it until
 	// Deadline, and the hook is cancelled when the container has ended.
-	PreStop struct {
-		ID, Name string
-		Deadline time.Time
-	}
-	// StopContainer runs the preStop hook and stops the container (CRI StopContainer). It is killed at Deadline.
+	PreStop StopContainer
+	// StopContainer stops the container (CRI StopContainer). It is killed at Deadline.
 	StopContainer struct {
 		ID, Name string
 		Deadline time.Time
 		Cause    Cause
-		// HookRan: the preStop hook has run, or runs by a step of its own.
-		HookRan bool
 		// Reason is the message of the Killing event. No decision depends on it.
 		Reason string
 	}
@@ -198,6 +193,11 @@ func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause 
 
 // Unhealthy reports whether a failed probe is the cause.
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
+
+// OfContainer reports whether the cause is one of the container alone, in a pod that goes on.
+func (s StopContainer) OfContainer() bool {
+	return s.Replaces() || s.Unhealthy() || s.Cause == CauseHook
+}
 
 // Overtakes reports whether step may begin although running, a step with the same key, is in flight. Only a
 // StopContainer with an earlier deadline may.
