@@ -71,13 +71,14 @@ func pullFailed(image string, errs []error) error {
 // classify recognizes the failures for which the CRI has defined a prefix; it returns nil for others.
 func classify(image string, err error) error {
 	text := cri.Message(err)
-	if detail, ok := strings.CutPrefix(text, podutil.ReasonRegistryUnavailable); ok {
-		return &Reason{Reason: podutil.ReasonRegistryUnavailable, Err: err,
-			Message: fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, detail)}
-	}
-	if detail, ok := strings.CutPrefix(text, podutil.ReasonSignatureValidationFailed); ok {
-		return &Reason{Reason: podutil.ReasonSignatureValidationFailed, Err: err,
-			Message: fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, detail)}
+	for reason, why := range map[string]string{
+		podutil.ReasonRegistryUnavailable:       "the registry is unavailable",
+		podutil.ReasonSignatureValidationFailed: "the signature validation failed",
+	} {
+		if detail, ok := strings.CutPrefix(text, reason); ok {
+			message := fmt.Sprintf("image pull failed for %s because %s%s", image, why, detail)
+			return &Reason{Reason: reason, Message: message, Err: err}
+		}
 	}
 	return nil
 }
