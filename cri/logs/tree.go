@@ -46,14 +46,14 @@ func NewTree(pods, links string) (*Tree, error) {
 	return t, nil
 }
 
-// root opens one of the two directories. It makes one that is missing again: an administrator may have removed it, or
-// mounted another file system above it.
-func root(path string) (*os.Root, error) {
-	r, err := open(path)
+// openRoot opens one of the two directories. It makes one that is missing again: an administrator may have removed it,
+// or mounted another file system above it.
+func openRoot(path string) (*os.Root, error) {
+	r, err := openDir(path)
 	if !errors.Is(err, fs.ErrNotExist) || path == "/" {
 		return r, err
 	}
-	above, err := root(filepath.Dir(path))
+	above, err := openRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +61,10 @@ func root(path string) (*os.Root, error) {
 	if err := above.Mkdir(filepath.Base(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return open(path)
+	return openDir(path)
 }
 
-func open(path string) (*os.Root, error) {
+func openDir(path string) (*os.Root, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
 	if errors.Is(err, unix.ELOOP) {
@@ -83,7 +83,7 @@ func (t *Tree) Make(dir string) error {
 	if err != nil {
 		return err
 	}
-	r, err := root(t.realPods)
+	r, err := openRoot(t.realPods)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (t *Tree) Make(dir string) error {
 
 // Link makes a link by which log collectors find the log of a container. It may be there already.
 func (t *Tree) Link(log, name string) error {
-	r, err := root(t.realLinks)
+	r, err := openRoot(t.realLinks)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (t *Tree) RemoveLog(log, link string) error {
 	if err != nil {
 		return err
 	}
-	pods, err := root(t.realPods)
+	pods, err := openRoot(t.realPods)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (t *Tree) RemoveLog(log, link string) error {
 	for _, n := range append(rotated, name) {
 		errs = append(errs, ignoreMissing(pods.Remove(n)))
 	}
-	links, err := root(t.realLinks)
+	links, err := openRoot(t.realLinks)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -130,7 +130,7 @@ func (t *Tree) RemoveLog(log, link string) error {
 
 // RemovePod removes the log directory of a pod, which is called <namespace>_<name>_<uid>, and the links to its logs.
 func (t *Tree) RemovePod(pod *metav1.ObjectMeta) error {
-	pods, err := root(t.realPods)
+	pods, err := openRoot(t.realPods)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (t *Tree) RemovePod(pod *metav1.ObjectMeta) error {
 
 // Pods returns the pods that have a log directory.
 func (t *Tree) Pods() (uids []types.UID, err error) {
-	pods, err := root(t.realPods)
+	pods, err := openRoot(t.realPods)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (t *Tree) Pods() (uids []types.UID, err error) {
 
 // Has reports whether a pod has a log directory.
 func (t *Tree) Has(pod *metav1.ObjectMeta) (bool, error) {
-	pods, err := root(t.realPods)
+	pods, err := openRoot(t.realPods)
 	if err != nil {
 		return false, err
 	}
@@ -180,7 +180,7 @@ func (t *Tree) Has(pod *metav1.ObjectMeta) (bool, error) {
 // Attempts returns how many attempts the logs of a container count, by the highest number in their names: that of a log
 // is <attempt>.log, and those of rotated logs begin with that. Without logs it is 0.
 func (t *Tree) Attempts(pod *metav1.ObjectMeta, container string) (count uint32, err error) {
-	pods, err := root(t.realPods)
+	pods, err := openRoot(t.realPods)
 	if err != nil {
 		return 0, err
 	}
@@ -238,7 +238,7 @@ func names(dir *os.Root) ([]string, error) {
 
 // removeLinks removes the links to logs in a pod's directory. They are called <name>_<namespace>_<container>-<id>.log.
 func (t *Tree) removeLinks(dir string) error {
-	r, err := root(t.realLinks)
+	r, err := openRoot(t.realLinks)
 	if err != nil {
 		return err
 	}
