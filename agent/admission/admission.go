@@ -198,10 +198,7 @@ func (p hostPort) conflicts(q hostPort) bool {
 // hostPorts returns the host ports of a pod's app containers and sidecars.
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var all []hostPort
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleApp && role != podutil.RoleSidecar {
-			continue
-		}
+	for _, c := range podutil.AppsAndSidecars(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
 				all = append(all, hostPort{cmp.Or(p.HostIP, anyIP), cmp.Or(p.Protocol, corev1.ProtocolTCP), p.HostPort})

@@ -99,10 +99,7 @@ func sandboxLinux(in *SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
 // Ports of one container that have the same name are listed once; so are equal ports without a name.
 func portMappings(pod *corev1.Pod) ([]*runtimeapi.PortMapping, error) {
 	var out []*runtimeapi.PortMapping
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleApp && role != podutil.RoleSidecar {
-			continue
-		}
+	for role, c := range podutil.AppsAndSidecars(&pod.Spec) {
 		seen := map[string]bool{}
 		for _, p := range c.Ports {
 			key := portKey(p)

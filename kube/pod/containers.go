@@ -77,6 +77,18 @@ func ContainersWithResources(spec *corev1.PodSpec) iter.Seq2[Role, *corev1.Conta
 	}
 }
 
+// AppsAndSidecars iterates like Containers over the containers that run as long as the pod does: app containers and
+// sidecars.
+func AppsAndSidecars(spec *corev1.PodSpec) iter.Seq2[Role, *corev1.Container] {
+	return func(yield func(Role, *corev1.Container) bool) {
+		for role, c := range Containers(spec) {
+			if (role == RoleApp || role == RoleSidecar) && !yield(role, c) {
+				return
+			}
+		}
+	}
+}
+
 // Count is how many containers of all roles the spec has.
 func Count(spec *corev1.PodSpec) int {
 	return len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers)

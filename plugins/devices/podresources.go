@@ -80,10 +80,7 @@ func (d *Devices) podResources(pod *corev1.Pod) *podresources.PodResources {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	given := d.slotsOf(pod.UID)
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleSidecar && role != podutil.RoleApp {
-			continue
-		}
+	for _, c := range podutil.AppsAndSidecars(&pod.Spec) {
 		own := d.cfg.Exclusive.OfContainer(pod, c)
 		one := &podresources.ContainerResources{Name: c.Name, CpuIds: own.CPUs, Memory: own.Memory}
 		for _, s := range given {

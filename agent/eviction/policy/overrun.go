@@ -85,10 +85,7 @@ func Exceeded(pod *corev1.Pod, use Storage) *Overrun {
 		return overrun(PodLimit, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
 			limit.String())
 	}
-	for role, c := range podutil.Containers(&pod.Spec) {
-		if role != podutil.RoleApp && role != podutil.RoleSidecar {
-			continue
-		}
+	for _, c := range podutil.AppsAndSidecars(&pod.Spec) {
 		limit := c.Resources.Limits.StorageEphemeral()
 		if !limit.IsZero() && limit.CmpInt64(use.Containers[c.Name]) < 0 {
 			return overrun(ContainerLimit, "Container %s exceeded its local ephemeral storage limit %q. ",

@@ -25,10 +25,8 @@ type summary struct {
 func summarize(p *corev1.Pod) summary {
 	var all, sidecars summary
 	total := 0
-	for role := range podutil.Containers(&p.Spec) {
-		if role == podutil.RoleApp || role == podutil.RoleSidecar {
-			total++
-		}
+	for range podutil.AppsAndSidecars(&p.Spec) {
+		total++
 	}
 	initializing := ""
 	for i := range p.Status.InitContainerStatuses {
