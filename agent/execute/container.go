@@ -130,7 +130,7 @@ func (x *containers) removeLog(t *Task, container, id string) error {
 
 // logPath returns the path of the log of one instance.
 func (x *containers) logPath(pod *corev1.Pod, container string, attempt uint32) string {
-	return filepath.Join(x.Node().PodLogDir(pod.Namespace, pod.Name, pod.UID), spec.LogPath(container, attempt))
+	return filepath.Join(x.Node().PodLogDir(pod), spec.LogPath(container, attempt))
 }
 
 // linkName returns the name of the link to the log of one instance. A name that is too long for a file is cut, as the

@@ -139,8 +139,8 @@ func (n *Node) TerminationLogPath(uid types.UID, container string, attempt uint3
 }
 
 // PodLogDir returns the directory of the pod's logs, which has one subdirectory for each container.
-func (n *Node) PodLogDir(namespace, name string, uid types.UID) string {
-	return path.Join(n.PodLogsDir, poddir.Logs(namespace, name, uid))
+func (n *Node) PodLogDir(pod *corev1.Pod) string {
+	return path.Join(n.PodLogsDir, poddir.Logs(pod.Namespace, pod.Name, pod.UID))
 }
 
 // LogPath returns the path of the log of one container instance, relative to the pod's log directory.

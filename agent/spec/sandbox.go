@@ -63,7 +63,7 @@ func sandbox(in *SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) 
 			Attempt:   in.Attempt,
 		},
 		Hostname:     hostname,
-		LogDirectory: node.PodLogDir(pod.Namespace, pod.Name, pod.UID),
+		LogDirectory: node.PodLogDir(pod),
 		DnsConfig:    dns,
 		PortMappings: ports,
 		Labels:       sandboxLabels(pod),
