@@ -66,7 +66,7 @@ func (c container) String() string { return "container " + string(c) }
 // Clearing reports whether the pod has to end and no container of it is alive. What it has on the disk goes next, so
 // that must be observed too.
 func Clearing(d podstate.Desired, o podstate.Observed) bool {
-	return podstate.New(d, o).Stop != nil && !podstate.Some(o.Containers, (*podstate.Container).Alive)
+	return !podstate.Some(o.Containers, (*podstate.Container).Alive) && podstate.New(d, o).Stop != nil
 }
 
 // Pod decides what the pod needs next.
