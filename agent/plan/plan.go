@@ -146,9 +146,14 @@ func (p *planner) cancel(s podstate.Step) {
 
 func (p *planner) wait(w Wait) { p.plan.Waits = append(p.plan.Waits, w) }
 
-// wakeAt plans a wake-up at the given time, unless one comes earlier; a zero time is ignored.
+// wakeAt plans a wake-up at the given time, unless one comes earlier; a zero time is ignored. What is left counts: a
+// time that was taken before the wall clock was set cannot be compared with one that has no monotonic part.
 func (p *planner) wakeAt(at time.Time) {
-	if !at.IsZero() && (p.plan.Wake.IsZero() || at.Before(p.plan.Wake)) {
-		p.plan.Wake = at
+	if at.IsZero() {
+		return
+	}
+	left := at.Sub(p.Now)
+	if p.plan.Wake.IsZero() || left < p.plan.Wake.Sub(p.Now) {
+		p.plan.Wake = p.Now.Add(left)
 	}
 }
