@@ -94,7 +94,7 @@ type Container struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	// EndedAt is FinishedAt measured with the agent's own monotonic clock. Back-offs start at it, so that a jump of
-	// the wall clock neither skips nor extends them. Zero means FinishedAt.
+	// the wall clock neither skips nor extends them. Zero for an instance that the runtime has lost.
 	EndedAt  time.Time
 	ExitCode int32
 	// Signal is the signal that ended the container; 0 if it is not known.

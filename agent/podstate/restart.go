@@ -40,8 +40,15 @@ func (s *Slot) RestartDelay() time.Duration {
 	return delay
 }
 
-// RestartAt returns when the next instance may be created.
-func (s *Slot) RestartAt() time.Time { return s.Last.ended().Add(s.RestartDelay()) }
+// RestartAt returns when the next instance may be created. Of a lost instance only the time in its status is known. If
+// that is in the future, the clock was set back since and the time says nothing: the next may be created at once.
+func (s *Slot) RestartAt() time.Time {
+	ended := s.Last.EndedAt
+	if ended.IsZero() && !s.Last.FinishedAt.After(s.state.Now) {
+		ended = s.Last.FinishedAt
+	}
+	return ended.Add(s.RestartDelay())
+}
 
 // NextDelay returns the crash-loop back-off after the end of the next instance. If a failed probe ends the first
 // instance, that does not count as a crash.
@@ -62,14 +69,6 @@ func (c *Container) ran() time.Duration {
 		return 0
 	}
 	return c.FinishedAt.Sub(c.StartedAt)
-}
-
-// ended returns when an exited instance ended, as the start of a back-off.
-func (c *Container) ended() time.Time {
-	if c.EndedAt.IsZero() {
-		return c.FinishedAt
-	}
-	return c.EndedAt
 }
 
 // Alive reports whether the instance may have processes.
