@@ -45,7 +45,7 @@ const mayImport = `
 cmd: agent cni config cri csi host internal kube metrics plugins probes systemd volumes
 cmd/nodelet/command: cmd/nodelet/command agent cni config cri host/kernel host/machine internal/suggest kube/certs
 cmd/nodelet/command: kube/node kube/pod kube/pods kube/server systemd
-agent: cri host/beneath internal/backoff internal/latest internal/loglevel internal/periodic kube/pod
+agent: cri host/beneath host/machine internal/backoff internal/latest internal/loglevel internal/periodic kube/pod
 agent: kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod

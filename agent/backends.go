@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/trace"
 )
 
@@ -168,6 +169,8 @@ type Config struct {
 	Watchers Watchers
 	// Clock returns the time of the wall clock, without a monotonic reading. Nil: that of the machine.
 	Clock func() time.Time
+	// Uptime returns how long the machine has run, by a clock that cannot be set. Nil: that of the machine.
+	Uptime func() time.Duration
 	// BackoffFirst and BackoffMax are the first and the longest crash-loop back-off.
 	BackoffFirst, BackoffMax time.Duration
 	Log                      *slog.Logger
@@ -201,6 +204,9 @@ func (c Config) complete() *Config {
 	}
 	if c.Clock == nil {
 		c.Clock = func() time.Time { return time.Now().Round(0) }
+	}
+	if c.Uptime == nil {
+		c.Uptime = machine.Uptime
 	}
 	return &c
 }

@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -384,6 +386,48 @@ func TestGraceGoesOnAfterRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGraceGoesOnAfterClockSetForward checks that the next run of the agent leaves a pod the rest of its grace period,
+// also if the clock was set forward meanwhile: then the recorded time of day has passed.
+func TestGraceGoesOnAfterClockSetForward(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Second)
+		began := time.Now()
+		w.delete(pod, 30*time.Second)
+		w.sleep(10 * time.Second)
+		w.end()
+		record := w.path("pods/" + string(pod.UID) + "/nodelet-stop.json")
+		text, err := os.ReadFile(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deadline := began.Add(30 * time.Second)
+		behind := strings.ReplaceAll(string(text), stamp(t, deadline), stamp(t, deadline.Add(-4*time.Hour)))
+		if behind == string(text) {
+			t.Fatalf("got the record %s, want the deadline %s in it", text, stamp(t, deadline))
+		}
+		if err := os.WriteFile(record, []byte(behind), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.begin()
+		w.gone(pod)
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("the pod went after %v, want 30s", took)
+		}
+	})
+}
+
+// stamp returns a time as JSON has it.
+func stamp(t *testing.T, at time.Time) string {
+	text, err := json.Marshal(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestReturnedPodHasItsWholeGrace checks that the next end of a pod whose manifest was put back before it ended does

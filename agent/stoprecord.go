@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/host/machine"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -27,10 +28,14 @@ type stopRecord struct {
 	Message  string    `json:"message,omitempty"`
 	Own      bool      `json:"own,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"`
+	// Boot is the boot of the machine in which the record was written, and Uptime the uptime of the machine at the
+	// deadline. While that boot lasts they count, because the wall clock may be set.
+	Boot   string        `json:"boot,omitempty"`
+	Uptime time.Duration `json:"uptime,omitempty"` // ns
 }
 
 // stop returns the recorded stop for a cause, with what is left of the grace period. That is never more than the pod
-// has in all: the clock may have been set back.
+// has in all: the machine may have booted with a clock that is behind.
 func (r *stopRecord) stop(pod *corev1.Pod, cause podstate.StopCause) *podstate.Stop {
 	left := min(time.Until(r.Deadline), podstate.EndGrace(podutil.GracePeriod(pod)))
 	return &podstate.Stop{
@@ -44,6 +49,9 @@ func (r *stopRecord) stop(pod *corev1.Pod, cause podstate.StopCause) *podstate.S
 
 // writeStop replaces the record of a pod. A pod without a directory needs none: nothing of it runs.
 func (c *Config) writeStop(pod types.UID, record stopRecord) error {
+	if boot, err := machine.BootID(); err == nil && !record.Deadline.IsZero() {
+		record.Boot, record.Uptime = boot, c.Uptime()+time.Until(record.Deadline)
+	}
 	content, err := json.Marshal(record)
 	if err == nil {
 		err = c.PodFiles.NotePodFile(pod, stopFile, content)
@@ -59,7 +67,8 @@ func (w *worker) recordStop(stop *podstate.Stop) {
 	if stop == nil {
 		return
 	}
-	pod, record := w.order.Pod, stopRecord{stop.Reason, stop.Message, stop.Own, stop.Deadline}
+	pod := w.order.Pod
+	record := stopRecord{Reason: stop.Reason, Message: stop.Message, Own: stop.Own, Deadline: stop.Deadline}
 	if record == w.reported.stop {
 		return
 	}
@@ -89,6 +98,9 @@ func (c *Config) recordedStop(pod *corev1.Pod) *stopRecord {
 		return nil
 	case record.Deadline.IsZero():
 		return nil
+	}
+	if boot, err := machine.BootID(); err == nil && boot == record.Boot {
+		record.Deadline = time.Now().Add(record.Uptime - c.Uptime())
 	}
 	return record
 }

@@ -325,6 +325,7 @@ func (w *world) begin() {
 		Node:         node,
 		NodeSeen:     w.nodeSeen,
 		Clock:        func() time.Time { return time.Now().Round(0).Add(time.Duration(w.clockMoved.Load())) },
+		Uptime:       func() time.Duration { return time.Since(time.Unix(0, 0)) }, // the clock of the test is never set
 		RefreshNode:  func(context.Context) { w.refreshNode() },
 		RuntimeName:  func() string { return "containerd" },
 		BackoffFirst: 10 * time.Second,

@@ -2,8 +2,8 @@
 // its processes.
 //
 // It reads files below /proc, /sys and /etc, and never writes. It decides nothing: kube/node reports the identity,
-// csi and cni mark their records with the boot, host/pressure and metrics/usage use the numbers. Package topology
-// reads how CPUs and memory are connected. A crash leaves nothing behind.
+// agent, csi and cni mark their records with the boot, host/pressure and metrics/usage use the numbers. Package
+// topology reads how CPUs and memory are connected. A crash leaves nothing behind.
 package machine
 
 import (
@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Identity identifies the machine, its boot and its software. A part that is missing is empty.
@@ -49,6 +52,14 @@ func BootID() (string, error) {
 	id := strings.TrimSpace(string(text))
 	boot.Store(&id)
 	return id, nil
+}
+
+// Uptime returns how long the machine has run since its boot, without the time that it was suspended. The clock of that
+// cannot be set.
+func Uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
+	return time.Duration(t.Nano())
 }
 
 // firstLine returns the first line of the first file that can be read, or "".
