@@ -6,6 +6,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,10 +89,17 @@ func (o installOptions) run(c command.Call) error {
 		return err
 	}
 	if cfg != nil {
-		if err := sameNode(c.Context, i, cfg); err != nil {
+		before, unit, err := running(c.Context, i)
+		if err != nil {
 			return err
 		}
-		if err := o.refuse(c, cfg); err != nil {
+		if before == nil {
+			before = cfg
+		}
+		if err := sameNode(before, cfg, unit); err != nil {
+			return err
+		}
+		if err := o.refuse(c, before, cfg); err != nil {
 			return err
 		}
 		client := podapi.NewClient(cfg.Paths.Root)
@@ -117,31 +125,49 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 	return cfg, nil
 }
 
-// sameNode returns an error if nodelet would run a node of another name, or in another root directory, than the agent
-// that runs now: it would have other pods, or not the volumes of these. A kubelet whose flags nodelet cannot read, such
-// as one that a script starts, is not compared.
-func sameNode(ctx context.Context, i *systemd.Installer, c *config.Config) error {
+// running returns the configuration of the agent that runs now, and its unit; nil if none does, or if nodelet cannot
+// read its flags, such as those of a kubelet that a script starts.
+func running(ctx context.Context, i *systemd.Installer) (before *config.Config, unit string, err error) {
 	agent, err := i.Running(ctx)
 	if err != nil || agent == nil || agent.Args == nil {
-		return err
+		return nil, "", err
 	}
+	before, err = config.Load(agent.Args)
+	if err != nil {
+		return nil, "", nil
+	}
+	return before, agent.Unit, nil
+}
+
+// sameNode returns an error if nodelet would run a node of another name, in another root directory or with another
+// container runtime than the agent of a unit: it would have other pods, or not the volumes of these, or not see them.
+func sameNode(before, c *config.Config, unit string) error {
+	had, has := before.Kubelet.ContainerRuntimeEndpoint, c.Kubelet.ContainerRuntimeEndpoint
 	var flag string
-	switch before, err := config.Load(agent.Args); {
-	case err != nil:
-		return nil
+	switch {
 	case before.Node.Name != c.Node.Name:
 		flag = "--hostname-override=" + before.Node.Name
-	case filepath.Clean(before.Paths.Root) != filepath.Clean(c.Paths.Root):
+	case !sameFile(before.Paths.Root, c.Paths.Root):
 		flag = "--root-dir=" + before.Paths.Root
+	case !sameFile(strings.TrimPrefix(had, "unix:"), strings.TrimPrefix(has, "unix:")):
+		flag = "--container-runtime-endpoint=" + had
 	default:
 		return nil
 	}
-	return fmt.Errorf("nodelet would not manage the pods of %s as they are: add %s, or stop %[1]s first", agent.Unit, flag)
+	return fmt.Errorf("nodelet would not manage the pods of %s as they are: add %s, or end its pods, such as with "+
+		"kubectl drain, and then stop %[1]s", unit, flag)
+}
+
+// sameFile reports whether two paths lead to the same file, whether it exists or not.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, otherErr := os.Stat(b)
+	return filepath.Clean(a) == filepath.Clean(b) || err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
 // refuse returns an error if pods would lose what the settings promise them, if the container runtime does not answer,
-// or if nodelet would remove running pods.
-func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
+// or if nodelet would remove pods that run under the configuration before.
+func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error {
 	if err := cfg.Missing(*o.accept...); err != nil {
 		return err
 	}
@@ -161,11 +187,12 @@ func (o installOptions) refuse(c command.Call, cfg *config.Config) error {
 			endpoint, cri.Message(err), cri.Remedy(err))
 	}
 	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
-	return keepsPods(c.Context, client, cfg)
+	return keepsPods(c.Context, client, before, cfg)
 }
 
-// keepsPods returns an error if a pod runs whose source the configuration does not have: nodelet would remove the pod.
-func keepsPods(ctx context.Context, client *cri.Client, c *config.Config) error {
+// keepsPods returns an error if a pod runs whose source the configuration does not have, or has in another place than
+// the one before: nodelet would remove the pod.
+func keepsPods(ctx context.Context, client *cri.Client, before, c *config.Config) error {
 	all, err := client.Relist(ctx)
 	if err != nil {
 		return err
@@ -174,11 +201,13 @@ func keepsPods(ctx context.Context, client *cri.Client, c *config.Config) error 
 	if c.Paths.Kubeconfig == "" {
 		missing[pods.SourceAPI] = "--kubeconfig=FILE"
 	}
-	if c.Kubelet.StaticPodPath == "" {
-		missing[pods.SourceFile] = "staticPodPath (--manifests=DIR)"
+	had, has := before.Kubelet.StaticPodPath, c.Kubelet.StaticPodPath
+	if has == "" || had != "" && !sameFile(had, has) {
+		missing[pods.SourceFile] = "staticPodPath (--manifests=" + cmp.Or(had, "DIR") + ")"
 	}
-	if c.Kubelet.StaticPodURL == "" {
-		missing[pods.SourceHTTP] = "staticPodURL (--manifest-url=URL)"
+	had, has = before.Kubelet.StaticPodURL, c.Kubelet.StaticPodURL
+	if has == "" || had != "" && had != has {
+		missing[pods.SourceHTTP] = "staticPodURL (--manifest-url=URL)" // which may have a password
 	}
 	for _, pod := range all {
 		if setting := missing[pods.Source(pod.Source)]; pod.Ready && setting != "" {

@@ -107,8 +107,8 @@ func TestRelativePath(t *testing.T) {
 	}
 }
 
-// TestInstallKeepsPods checks that an installation is refused if nodelet would remove pods that run: it would not have
-// their source, or be another node.
+// TestInstallKeepsPods checks that an installation is refused if nodelet would remove pods that run, or not see them:
+// it would not have their source, be another node, or use another runtime.
 func TestInstallKeepsPods(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the program must belong to root")
@@ -120,20 +120,31 @@ func TestInstallKeepsPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runKubelet(t, "--hostname-override=n")
-	for _, c := range []struct{ source, flags, want string }{
-		{"api", "--manifests=/m", "set --kubeconfig=FILE as"},
-		{"api", "--kubeconfig=/k", ""},
-		{"file", "--kubeconfig=/k", "set staticPodPath (--manifests=DIR) as"},
-		{"file", "--manifests=/m", ""},
-		{"http", "--kubeconfig=/k --manifests=/m", "set staticPodURL (--manifest-url=URL) as"},
-		{"http", "--manifest-url=http://h/", ""},
-		{"", "--manifests=/m", ""}, // of another program
-		{"api", "--kubeconfig=/k --hostname-override=other", "add --hostname-override=n,"},
-		{"api", "--kubeconfig=/k --root-dir=/r", "add --root-dir=/var/lib/kubelet,"},
-		{"api", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
+	link := filepath.Join(root, "link")
+	if err := os.Symlink(root, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ source, before, flags, want string }{
+		{"api", "", "--manifests=/m", "set --kubeconfig=FILE as"},
+		{"api", "", "--kubeconfig=/k", ""},
+		{"file", "", "--kubeconfig=/k", "set staticPodPath (--manifests=DIR) as"},
+		{"file", "", "--manifests=/m", ""},
+		{"file", "--manifests=/m", "--manifests=/m/", ""},
+		{"file", "--manifests=" + root, "--manifests=" + link, ""},
+		{"file", "--manifests=/m", "--manifests=/other", "set staticPodPath (--manifests=/m) as"},
+		{"api", "--manifests=/m", "--kubeconfig=/k", ""},
+		{"http", "", "--kubeconfig=/k --manifests=/m", "set staticPodURL (--manifest-url=URL) as"},
+		{"http", "", "--manifest-url=http://h/", ""},
+		{"http", "--manifest-url=http://h/", "--manifest-url=http://other/", "set staticPodURL (--manifest-url=URL) as"},
+		{"", "", "--manifests=/m", ""}, // of another program
+		{"api", "", "--kubeconfig=/k --hostname-override=other", "add --hostname-override=n, or end"},
+		{"api", "", "--kubeconfig=/k --root-dir=/r", "add --root-dir=/var/lib/kubelet, or end its pods"},
+		{"api", "", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
+		{"api", "--container-runtime-endpoint=unix:///r", "--kubeconfig=/k", "add --container-runtime-endpoint=unix:///r,"},
 	} {
-		flags := append([]string{"--hostname-override=n", runPod(t, c.source)}, strings.Fields(c.flags)...)
+		endpoint := runPod(t, c.source)
+		runKubelet(t, append([]string{"--hostname-override=n", endpoint}, strings.Fields(c.before)...)...)
+		flags := append([]string{"--hostname-override=n", endpoint}, strings.Fields(c.flags)...)
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
 		run := install().Setup(set)
 		if err := set.Parse([]string{"--own-unit", "--dry-run"}); err != nil {
@@ -143,7 +154,7 @@ func TestInstallKeepsPods(t *testing.T) {
 			Context: t.Context(), Out: io.Discard, Root: root, Program: "/usr/bin/nodelet", Args: flags,
 		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("pod of source %q, %s: got error %v, want %q in it", c.source, c.flags, err, c.want)
+			t.Errorf("pod of source %q, %s after %q: got error %v, want %q in it", c.source, c.flags, c.before, err, c.want)
 		}
 	}
 }
@@ -168,15 +179,15 @@ func runPod(t *testing.T, source string) (endpoint string) {
 	return "--container-runtime-endpoint=unix://" + socket
 }
 
-// runKubelet runs an agent with a flag, and makes it that of kubelet.service. A file "before" in the directory that it
+// runKubelet runs an agent with flags, and makes it that of kubelet.service. A file "before" in the directory that it
 // returns is the state of the unit before a restart.
-func runKubelet(t *testing.T, flag string) (bin string) {
+func runKubelet(t *testing.T, flags ...string) (bin string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := exec.Command(self, flag)
+	agent := exec.Command(self, flags...)
 	agent.Env = append(os.Environ(), asAgent+"=1")
 	input, err := agent.StdinPipe()
 	if err != nil {
