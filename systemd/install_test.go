@@ -320,7 +320,7 @@ func TestKubeletThatDoesNotStartAtBoot(t *testing.T) {
 	} {
 		m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
 		m.boot = "disabled"
-		m.states(kubeletUnit, before)
+		m.states(kubeletUnit, before, before, "active")
 		m.states(ownUnit, "inactive", "failed")
 		m.Wait = time.Hour
 		if err := m.Install(t.Context(), true, []string{"--config=/c"}); err == nil {
@@ -351,8 +351,21 @@ func TestKubeletComesBackAfterOwnUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.check(m.calls, "start --no-block kubelet.service\n")
-	if out := m.out.String(); !strings.HasSuffix(out, "and kubelet.service is being started\n") {
+	if out := m.out.String(); !strings.HasSuffix(out, "the kubelet manages the node again\n") {
 		t.Errorf("got output %q, want that the kubelet is started", out)
+	}
+}
+
+// TestBrokenKubeletAfterOwnUnit checks that a failed installation as a unit of its own also reports that the kubelet,
+// which it has started again, does not work.
+func TestBrokenKubeletAfterOwnUnit(t *testing.T) {
+	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet --v=2")
+	m.states(kubeletUnit, "active")
+	m.states(ownUnit, "inactive", "failed")
+	m.Wait, m.KubeletReady = time.Nanosecond, func(context.Context) string { return "no answer" }
+	err := m.Install(t.Context(), true, []string{"--config=/c"})
+	if err == nil || !strings.Contains(err.Error(), "kubelet.service after 1ns: active, no answer") {
+		t.Errorf("got error %v, want that the kubelet does not work", err)
 	}
 }
 

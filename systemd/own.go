@@ -152,23 +152,24 @@ func (i *Installer) remove(path string) error {
 }
 
 func (i *Installer) removeOwn(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx) // the kubelet must start after nodelet has stopped
-	if err := i.systemctl(ctx, "disable", "--now", ownUnit); err != nil {
+	whole := context.WithoutCancel(ctx) // the kubelet must start after nodelet has stopped
+	if err := i.systemctl(whole, "disable", "--now", ownUnit); err != nil {
 		return err
 	}
-	err := errors.Join(i.remove(i.ownUnitFile()), i.systemctl(ctx, "daemon-reload"))
+	err := errors.Join(i.remove(i.ownUnitFile()), i.systemctl(whole, "daemon-reload"))
+	if err == nil && !i.DryRun {
+		fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running\n", ownUnit, i.envFile())
+	}
 	started, startErr := i.startKubelet(ctx, false)
-	err = errors.Join(err, startErr)
-	if err != nil || i.DryRun {
+	if err = errors.Join(err, startErr); err != nil || i.DryRun {
 		return err
 	}
-	fmt.Fprintf(i.Out, "%s removed, flags kept in %s; pods keep running, ", ownUnit, i.envFile())
 	if started {
-		fmt.Fprintf(i.Out, "and %s is being started\n", kubeletUnit)
+		fmt.Fprintln(i.Out, "the kubelet manages the node again")
 		return nil
 	}
-	fmt.Fprintln(i.Out, "but no node agent manages them: start one")
-	return i.noKubelet(ctx)
+	fmt.Fprintln(i.Out, "no node agent manages the pods: start one")
+	return i.noKubelet(whole)
 }
 
 // noKubelet returns an error if the machine has a kubelet, which must be started by hand.
@@ -182,11 +183,18 @@ func (i *Installer) noKubelet(ctx context.Context) error {
 }
 
 // startKubelet starts the kubelet, which nodelet.service has stopped, if it ran before that or the machine starts it at
-// boot. It reports whether it does.
+// boot, and waits for it. It reports whether it does. The end of ctx ends only the wait.
 func (i *Installer) startKubelet(ctx context.Context, ran bool) (started bool, err error) {
-	p, err := properties(ctx, kubeletUnit)
+	whole := context.WithoutCancel(ctx)
+	p, err := properties(whole, kubeletUnit)
 	if err != nil || !ran && p["UnitFileState"] != "enabled" {
 		return false, err
 	}
-	return true, i.systemctl(ctx, "start", "--no-block", kubeletUnit)
+	if err := i.systemctl(whole, "start", "--no-block", kubeletUnit); err != nil {
+		return true, err
+	}
+	if err := i.wait(ctx, kubeletUnit, i.KubeletReady); err != nil {
+		return true, fmt.Errorf("the kubelet does not start (see journalctl -u kubelet): %w", err)
+	}
+	return true, nil
 }

@@ -10,15 +10,23 @@ import (
 // pollInterval is the time between two looks at a starting unit.
 const pollInterval = time.Second
 
-// restart reloads systemd's units and restarts one. With Wait it then waits until the unit is active and ready returns
-// nothing to wait for, and prints each new state. The end of ctx ends only the wait.
+// restart reloads systemd's units, restarts one, and waits for it. The end of ctx ends only the wait.
 func (i *Installer) restart(ctx context.Context, unit string, ready func(context.Context) string) error {
 	whole := context.WithoutCancel(ctx)
 	if err := i.systemctl(whole, "daemon-reload"); err != nil {
 		return err
 	}
-	if err := i.systemctl(whole, "restart", "--no-block", unit); err != nil || i.Wait == 0 || i.DryRun {
+	if err := i.systemctl(whole, "restart", "--no-block", unit); err != nil {
 		return err
+	}
+	return i.wait(ctx, unit, ready)
+}
+
+// wait waits, with Wait, until a unit that was started is active and ready returns nothing to wait for, and prints each
+// new state.
+func (i *Installer) wait(ctx context.Context, unit string, ready func(context.Context) string) error {
+	if i.Wait == 0 || i.DryRun {
+		return nil
 	}
 	limit := time.NewTimer(i.Wait)
 	defer limit.Stop()

@@ -58,28 +58,38 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(closed.URL, "http://"), ":")
-	for flag, want := range map[string]string{"--healthz-port=" + port: "refused", "--healthz-port=0": ""} {
-		root := t.TempDir()
-		for _, path := range []string{"run/systemd/system/x", "etc/systemd/system/kubelet.service.d/90-nodelet.conf"} {
-			path = filepath.Join(root, path)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
-				t.Fatal(err)
+	for _, file := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service"} {
+		for flag, want := range map[string]string{"--healthz-port=" + port: "refused", "--healthz-port=0": ""} {
+			err := uninstallFor(t, file, flag)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: got error %v, want %q", file, flag, err, want)
 			}
 		}
-		const crashes = "LoadState=loaded\nActiveState=activating\nMainPID=0\n"
-		if err := os.WriteFile(filepath.Join(runKubelet(t, flag), "before"), []byte(crashes), 0o644); err != nil {
+	}
+}
+
+// uninstallFor removes a file of an installation whose nodelet does not run, so that a kubelet with a flag runs.
+func uninstallFor(t *testing.T, file, flag string) error {
+	t.Helper()
+	const written = `# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it`
+	root := t.TempDir()
+	for _, path := range []string{"run/systemd/system/x", "etc/systemd/system/" + file} {
+		path = filepath.Join(root, path)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(written), 0o644))
+		if err != nil {
 			t.Fatal(err)
-		}
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		run := uninstall().Setup(flags)
-		if err := flags.Parse([]string{"--wait=1ns"}); err != nil {
-			t.Fatal(err)
-		}
-		err := run(command.Call{Context: t.Context(), Out: io.Discard, Root: root})
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got error %v, want %q", flag, err, want)
 		}
 	}
+	const crashes = "LoadState=loaded\nUnitFileState=enabled\nActiveState=activating\nMainPID=0\n"
+	if err := os.WriteFile(filepath.Join(runKubelet(t, flag), "before"), []byte(crashes), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	run := uninstall().Setup(flags)
+	if err := flags.Parse([]string{"--wait=1ns"}); err != nil {
+		t.Fatal(err)
+	}
+	return run(command.Call{Context: t.Context(), Out: io.Discard, Root: root})
 }
 
 // TestRelativePath checks that a path is refused that the service would not find: it runs in another directory.
@@ -180,7 +190,7 @@ func runPod(t *testing.T, source string) (endpoint string) {
 }
 
 // runKubelet runs an agent with flags, and makes it that of kubelet.service. A file "before" in the directory that it
-// returns is the state of the unit before a restart.
+// returns is the state of the unit before a start.
 func runKubelet(t *testing.T, flags ...string) (bin string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -201,7 +211,7 @@ func runKubelet(t *testing.T, flags ...string) (bin string) {
 		_ = agent.Wait()
 	})
 	bin = t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\ncd %s\n[ $1 != restart ] || rm -f before\n[ $1 != show ] || "+
+	script := fmt.Sprintf("#!/bin/sh\ncd %s\ncase $1 in start|restart) rm -f before; esac\n[ $1 != show ] || "+
 		"cat before 2>/dev/null || printf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", bin, agent.Process.Pid)
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
