@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
@@ -150,32 +151,18 @@ func isEmpty(argument any) bool {
 }
 
 // missing returns an error that names the first plugin of a network that is in none of the directories, or cannot run.
-// more are plugins that it needs too.
+// more are plugins that it needs too. Like a runtime, it looks no further than the first file with the plugin's name.
 func missing(n *Network, dirs []string, more ...string) error {
 	for _, name := range append(programs(n), more...) {
-		switch file, executable := lookUp(name, dirs); {
-		case file == "":
+		file, err := invoke.FindInPath(name, dirs)
+		if err != nil {
 			return fmt.Errorf("network %s needs the plugin %q, which is not in %q: install it there", n.Name, name, dirs)
-		case !executable:
+		}
+		if fi, err := os.Stat(file); err == nil && fi.Mode()&0o111 == 0 {
 			return fmt.Errorf("network %s needs the plugin %s, which is not executable: run chmod +x %[2]s", n.Name, file)
 		}
 	}
 	return nil
-}
-
-// lookUp returns the file of a plugin, "" if there is none, and whether it is executable. One that is counts more.
-func lookUp(name string, dirs []string) (file string, executable bool) {
-	for _, d := range dirs {
-		path := filepath.Join(d, name)
-		fi, err := os.Stat(path)
-		if err != nil || !fi.Mode().IsRegular() {
-			continue
-		}
-		if file = path; fi.Mode()&0o111 != 0 {
-			return file, true
-		}
-	}
-	return file, false
 }
 
 // readNetwork reads a file with a network configuration.

@@ -165,7 +165,7 @@ func TestSourceKeepsRanges(t *testing.T) {
 
 func TestWatcherNamesWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
-	d := Dirs{Conf: filepath.Join(dir, "net.d"), Bins: []string{filepath.Join(dir, "bin")}}
+	d := Dirs{Conf: filepath.Join(dir, "net.d"), Bins: []string{filepath.Join(dir, "bin"), filepath.Join(dir, "more")}}
 	changes := 0
 	w := NewWatcher(d, func() { changes++ }, discard())
 	for _, step := range []struct {
@@ -178,8 +178,8 @@ func TestWatcherNamesWhatIsMissing(t *testing.T) {
 		{"net.d/10-a.conf", "oops", `plugin "flannel", which is not in`, "10-a.conf: not JSON"},
 		{"bin/flannel", "x", "", "10-a.conf: not JSON"},
 		{"net.d/10-a.conf", `{"name":"a","type":"antrea","ipam":{"type":"dhcp"}}`, `plugin "antrea"`, `plugin "antrea"`},
-		{"bin/antrea", "x", "", ""}, // it does not run dhcp on the node
-		{"bin/antrea", "", "antrea, which is not executable", "chmod +x"},
+		{"more/antrea", "x", "", ""},                                          // it does not run dhcp on the node
+		{"bin/antrea", "", "bin/antrea, which is not executable", "chmod +x"}, // a runtime runs the first one
 	} {
 		if step.file != "" {
 			path := filepath.Join(dir, step.file)
