@@ -84,6 +84,7 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 			o.local.Set(set.ConfigMaps, set.Secrets)
 			l.supervisor.Want(set)
 			mirrors.Keep(set)
+			l.network.SetPods(set.Shown)
 		})
 	})
 }

@@ -28,8 +28,7 @@ type agentMode struct {
 	// failure is why nodelet cannot be the runtime's plugin, unserved why the plugin cannot reach it; nil if it can.
 	failure, unserved atomic.Pointer[error]
 	// unable is why the plugins of the network cannot set up pods; nil if they can, or have not been asked yet.
-	unable      atomic.Pointer[error]
-	annotations *annotations
+	unable atomic.Pointer[error]
 
 	// releasing is held during a clean-up; clean requests one, incomplete one within cleanupRetry.
 	releasing         sync.Mutex
@@ -46,7 +45,6 @@ func newAgentMode(m *Manager, dirs cni.Dirs) *agentMode {
 		clean:      latest.NewSignal(),
 		incomplete: latest.NewSignal(),
 	}
-	a.annotations = newAnnotations(m.cluster, m.cfg.Event, a.driver.HasRecord)
 	var fallback []netip.Prefix
 	if m.cfg.Core == nil && m.cfg.Conf == "" && len(m.cfg.PodCIDRs) == 0 {
 		fallback = []netip.Prefix{defaultRange}
@@ -102,7 +100,7 @@ func (a *agentMode) run(ctx context.Context) {
 	all.Go(func() { a.source.Run(ctx) })
 	all.Go(func() { a.checker.Run(ctx) })
 	all.Go(func() { cni.WatchTrouble(ctx, a.log, a.checker.Soon) })
-	all.Go(func() { a.annotations.run(ctx) })
+	all.Go(func() { a.annotations.run(ctx, a.driver.HasRecord) })
 	all.Go(func() { a.cleanUp(ctx) })
 	all.Go(func() { a.install(ctx) })
 	all.Go(func() { a.followPlugins(ctx) })

@@ -4,45 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
-// The back-off after the API server could not be asked.
-const (
-	firstRetry = time.Second
-	maxRetry   = time.Minute
-)
+// shownPods returns the object that shows a pod in the API server: the pod itself, or the mirror pod of a static one.
+type shownPods func(uid types.UID) (*corev1.Pod, bool)
 
-// annotations writes the network-status annotation of pods that have selected networks. It tries each pod until the pod
-// has it, or its sandbox is detached: the mirror pod of a static pod may come late. What is left when the agent stops,
-// the next start adds again.
+// annotations writes the network-status annotation of pods that have selected networks, to each object that shows such
+// a pod in the API server: the mirror pod of a static pod may come late, and may be created again. What is left when
+// the agent stops, the next start adds again.
 type annotations struct {
 	cluster cluster
 	event   func(pod cni.Pod, eventType, reason, message string)
-	// attached reports whether a sandbox is still attached to its networks.
-	attached func(sandbox string) bool
-	added    latest.Signal
+	shown   latest.Value[shownPods]
+	added   latest.Signal
 
 	mu sync.Mutex
-	// pending holds the newest record of each pod that has to be annotated, by UID.
-	pending map[string]*cni.Record
+	// pods holds the newest annotation of each pod whose sandbox is attached, by UID.
+	pods map[string]*annotation
 }
 
-func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, message string),
-	attached func(sandbox string) bool) *annotations {
+// annotation is that of one pod. Only run uses what may change.
+type annotation struct {
+	record *cni.Record
+	// settled is the UID of the object that has the annotation, or for which the API server has refused it for good.
+	settled types.UID
+	backoff backoff.Backoff
+	next    time.Time
+}
+
+func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, message string)) *annotations {
 	return &annotations{
-		cluster:  c,
-		event:    event,
-		attached: attached,
-		added:    latest.NewSignal(),
-		pending:  map[string]*cni.Record{},
+		cluster: c,
+		event:   event,
+		shown:   latest.NewValue[shownPods](),
+		added:   latest.NewSignal(),
+		pods:    map[string]*annotation{},
 	}
 }
 
@@ -52,71 +61,86 @@ func (a *annotations) add(rec *cni.Record) {
 		return
 	}
 	a.mu.Lock()
-	a.pending[rec.Pod.UID] = rec
+	a.pods[rec.Pod.UID] = &annotation{record: rec}
 	a.mu.Unlock()
 	a.added.Set()
 }
 
-// run annotates pods until ctx ends.
-func (a *annotations) run(ctx context.Context) {
-	delay := firstRetry
+// run annotates pods until ctx ends. attached reports whether a sandbox is still attached to its networks.
+func (a *annotations) run(ctx context.Context, attached func(sandbox string) bool) {
+	var shown shownPods
+	var retry <-chan time.Time
 	for {
-		var retry <-chan time.Time
-		if a.writeAll(ctx) {
-			delay = firstRetry
-		} else {
-			retry = time.After(delay)
-			delay = min(2*delay, maxRetry)
-		}
 		select {
 		case <-ctx.Done():
 			return
+		case shown = <-a.shown:
 		case <-a.added:
 		case <-retry:
 		}
+		if shown != nil {
+			retry = a.round(ctx, shown, attached)
+		}
 	}
 }
 
-// writeAll tries each pending pod once and reports whether none is left to be tried again.
-func (a *annotations) writeAll(ctx context.Context) bool {
+// round writes the annotations that are due, and returns when to run again; without a failure, that is never.
+func (a *annotations) round(ctx context.Context, shown shownPods, attached func(string) bool) <-chan time.Time {
 	a.mu.Lock()
-	pending := make([]*cni.Record, 0, len(a.pending))
-	for _, rec := range a.pending {
-		pending = append(pending, rec)
-	}
+	pods := slices.Collect(maps.Values(a.pods))
 	a.mu.Unlock()
-	complete := true
-	for _, rec := range pending {
-		if !a.attached(rec.Sandbox) {
-			a.remove(rec)
+	var next time.Time
+	for _, p := range pods {
+		object, ok := shown(types.UID(p.record.Pod.UID))
+		switch {
+		case ok && object.UID == p.settled:
 			continue
-		}
-		if err := a.write(ctx, rec); err != nil && !isFinal(err) {
-			complete = false
+		case !attached(p.record.Sandbox):
+			a.remove(p)
 			continue
-		} else if err != nil {
-			message := fmt.Sprintf("cannot write the annotation %s: %v", cni.StatusAnnotation, err)
-			a.event(rec.Pod, corev1.EventTypeWarning, "NetworkStatusFailed", message)
+		case !ok:
+			continue
+		case !time.Now().Before(p.next):
+			a.try(ctx, p, object)
 		}
-		a.remove(rec)
+		if p.settled != object.UID && (next.IsZero() || p.next.Before(next)) {
+			next = p.next
+		}
 	}
-	return complete
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
 }
 
-func (a *annotations) write(ctx context.Context, rec *cni.Record) error {
+// try annotates the object that shows a pod.
+func (a *annotations) try(ctx context.Context, p *annotation, object *corev1.Pod) {
+	err := a.write(ctx, p.record, object)
+	if err != nil && !isFinal(err) {
+		p.next = time.Now().Add(p.backoff.Next(0))
+		return
+	}
+	*p = annotation{record: p.record, settled: object.UID}
+	if err != nil {
+		message := fmt.Sprintf("cannot write the annotation %s: %v", cni.StatusAnnotation, err)
+		a.event(p.record.Pod, corev1.EventTypeWarning, "NetworkStatusFailed", message)
+	}
+}
+
+func (a *annotations) write(ctx context.Context, rec *cni.Record, object *corev1.Pod) error {
 	text, err := rec.StatusText()
 	if err != nil {
 		return &finalError{err}
 	}
-	return a.cluster.annotate(ctx, rec.Pod, cni.StatusAnnotation, text)
+	return a.cluster.annotate(ctx, object, cni.StatusAnnotation, text)
 }
 
-// remove removes rec from pending, unless a newer record of the pod has replaced it.
-func (a *annotations) remove(rec *cni.Record) {
+// remove removes the annotation of a pod, unless that of a newer sandbox has replaced it.
+func (a *annotations) remove(p *annotation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pending[rec.Pod.UID] == rec {
-		delete(a.pending, rec.Pod.UID)
+	if uid := p.record.Pod.UID; a.pods[uid] == p {
+		delete(a.pods, uid)
 	}
 }
 
@@ -124,9 +148,11 @@ func (a *annotations) remove(rec *cni.Record) {
 type finalError struct{ error }
 
 // isFinal reports whether another try cannot succeed, for example because the API server has refused the request for
-// good.
+// good. What it says about the UID is about another pod of the name, which the source of pods will show.
 func isFinal(err error) bool {
 	var final *finalError
-	var refused apierrors.APIStatus
-	return errors.As(err, &final) || errors.As(err, &refused) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
+	if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid); ok && cause.Field == "metadata.uid" {
+		return false
+	}
+	return errors.As(err, &final) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }

@@ -1,12 +1,11 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,6 +35,8 @@ type annotated struct {
 	stop   func()
 	// detached: the sandbox of the pod is gone.
 	detached atomic.Bool
+	// objects are those that show pods in the API server, by the UID of the pod.
+	objects map[types.UID]*corev1.Pod
 
 	mu     sync.Mutex
 	events []string
@@ -44,15 +45,15 @@ type annotated struct {
 func startAnnotations(t *testing.T) *annotated {
 	t.Helper()
 	server, client := apitest.New(t)
-	a := &annotated{t: t, server: server}
+	a := &annotated{t: t, server: server, objects: map[types.UID]*corev1.Pod{}}
 	a.annotations = newAnnotations(apiServer{client.Core}, func(pod cni.Pod, eventType, reason, message string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.events = append(a.events, fmt.Sprintf("%s %s %s", pod.Name, eventType, reason))
-	}, func(string) bool { return !a.detached.Load() })
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { a.run(ctx); close(done) }()
+	go func() { a.run(ctx, func(string) bool { return !a.detached.Load() }); close(done) }()
 	a.stop = func() { cancel(); <-done }
 	t.Cleanup(a.stop)
 	synctest.Wait() // it waits for pods
@@ -61,8 +62,21 @@ func startAnnotations(t *testing.T) *annotated {
 
 // attach creates the pod name in the API server and adds the record of its networks.
 func (a *annotated) attach(name string) {
-	a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}})
+	a.show(name, name)
 	a.add(record(name, "", "default/wide"))
+}
+
+// show makes the API server show a pod by an object with a UID, and the source of pods say so. Empty: by none.
+func (a *annotated) show(pod, uid string) {
+	delete(a.objects, types.UID(pod))
+	a.server.Delete("pods", "default", pod)
+	if uid != "" {
+		object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(uid)}}
+		a.objects[types.UID(pod)] = object
+		a.server.Put(object)
+	}
+	objects := maps.Clone(a.objects)
+	a.shown.Put(func(uid types.UID) (*corev1.Pod, bool) { o, ok := objects[uid]; return o, ok })
 }
 
 // record is the record of a pod with a network for each label.
@@ -124,63 +138,31 @@ func TestAnnotation(t *testing.T) {
 	})
 }
 
-// otherUID is how the API server refuses a patch with the UID of another pod: as a change of a field that cannot
-// change, or as a conflict.
-var otherUID = []*apierrors.StatusError{
-	apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web",
-		field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "web", "field is immutable")}),
-	apierrors.NewConflict(corev1.Resource("pods"), "web", nil),
-}
-
-// checkUID makes the API server refuse patches that do not have the UID of the pod web, and those of no pod.
-func (a *annotated) checkUID(refusal *apierrors.StatusError) {
-	a.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-		if r.Method != http.MethodPatch {
-			return nil
-		}
-		pod, _ := a.server.Get("pods", "default", "web").(*corev1.Pod)
-		if pod == nil {
-			return apierrors.NewNotFound(corev1.Resource("pods"), "web")
-		}
-		text, err := io.ReadAll(r.Body)
-		if err != nil || !strings.Contains(string(text), fmt.Sprintf(`"uid":%q`, pod.UID)) {
-			return refusal
-		}
-		r.Body = io.NopCloser(bytes.NewReader(text))
-		return nil
-	})
-}
-
-// TestAnnotationOfMirrorPod checks that the mirror pod of a static pod gets the annotation, however late it comes, but
-// no other pod of this name, and that there is no event.
+// TestAnnotationOfMirrorPod checks that each mirror pod of a static pod gets the annotation, however late it comes and
+// also if it is created again, that there is no event, and no request while there is none to annotate. A pod whose
+// mirror pod never comes does not delay it.
 func TestAnnotationOfMirrorPod(t *testing.T) {
-	for _, refusal := range otherUID {
-		synctest.Test(t, func(t *testing.T) {
-			a := startAnnotations(t)
-			a.checkUID(refusal)
-			a.add(record("web", "", "default/wide"))
-			for _, step := range []struct{ uid, hash, want string }{
-				{"", "", "[]"},
-				{"earlier", "other", "[]"}, // of an earlier manifest
-				{"mirror", "web", "[mirror]"},
-			} {
-				if step.uid != "" {
-					a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-						Namespace:   "default",
-						Name:        "web",
-						UID:         types.UID(step.uid),
-						Annotations: map[string]string{corev1.MirrorPodAnnotationKey: step.hash},
-					}})
-				}
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				if got := fmt.Sprint(a.patched()); got != step.want || len(a.events) != 0 {
-					t.Errorf("%s, mirror pod %q: got patches with the UIDs %s and events %q, want %s and no event",
-						refusal.ErrStatus.Reason, step.uid, got, a.events, step.want)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.add(record("never", "", "default/wide"))
+		a.add(record("web", "", "default/wide"))
+		var want []string
+		for _, uid := range []string{"", "first", "", "second", "third"} {
+			a.show("web", uid)
+			if uid != "" {
+				want = append(want, uid)
 			}
-		})
-	}
+			synctest.Wait()
+			if got := a.patched(); !slices.Equal(got, want) || len(a.events) != 0 {
+				t.Errorf("mirror pod %q: got patches with the UIDs %q and events %q, want %q and no event",
+					uid, got, a.events, want)
+			}
+			time.Sleep(time.Hour)
+		}
+		if n := a.server.Count("patch pods"); n != len(want) {
+			t.Errorf("got %d patches, want %d", n, len(want))
+		}
+	})
 }
 
 // patched returns the UIDs of the patches that the API server has accepted.
@@ -196,7 +178,7 @@ func (a *annotated) patched() (uids []string) {
 }
 
 // TestAnnotationIsRetried checks that a pod is annotated when the API server is back, however long it was away, and
-// that the tries become rare.
+// that the tries become rare, but not the first one of another pod.
 func TestAnnotationIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startAnnotations(t)
@@ -204,13 +186,19 @@ func TestAnnotationIsRetried(t *testing.T) {
 		a.attach("web")
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := a.server.Count("patch pods"); n < 50 || n > 70 {
-			t.Errorf("got %d tries in an hour, want about one each minute", n)
+		if n := a.server.Count("patch pods"); n < 100 || n > 300 {
+			t.Errorf("got %d tries in an hour, want about one each half minute", n)
+		}
+		a.attach("new")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := a.server.Count("patch pods default/new"); n < 2 {
+			t.Errorf("got %d tries of a new pod in a second, want some", n)
 		}
 		a.server.Requests()
 		a.server.Intercept(nil)
-		time.Sleep(maxRetry)
-		a.check([]string{"web"}, nil)
+		time.Sleep(time.Minute)
+		a.check([]string{"new", "web"}, nil)
 		time.Sleep(time.Hour)
 		a.check(nil, nil)
 	})
@@ -225,6 +213,7 @@ func TestAnnotationRefused(t *testing.T) {
 		a.check([]string{"web"}, []string{"web Warning NetworkStatusFailed"})
 		broken := record("broken", "", "default/wide")
 		broken.Attachments[1].Result = nil
+		a.show("broken", "broken")
 		a.add(broken)
 		a.check(nil, []string{"broken Warning NetworkStatusFailed"})
 		time.Sleep(time.Hour)
@@ -232,20 +221,30 @@ func TestAnnotationRefused(t *testing.T) {
 	})
 }
 
-// TestAnnotationOfRemovedPod checks that a pod which was removed, or replaced, is not tried again when its sandbox is
-// gone, and gets no event.
+// TestAnnotationOfRemovedPod checks that a pod which was removed, or replaced, gets no event, and is not tried again
+// when the source of pods has shown that, nor kept when its sandbox is gone.
 func TestAnnotationOfRemovedPod(t *testing.T) {
-	refusals := append(otherUID, apierrors.NewNotFound(corev1.Resource("pods"), "web"))
-	for _, refusal := range refusals {
+	for _, refusal := range []*apierrors.StatusError{
+		apierrors.NewNotFound(corev1.Resource("pods"), "web"),
+		// A patch with the UID of another pod is refused as a change of a field that cannot change, or as a conflict.
+		apierrors.NewConflict(corev1.Resource("pods"), "web", nil),
+		apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web",
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "web", "field is immutable")}),
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := startAnnotations(t)
 			a.server.Intercept(refusePatches(refusal))
-			a.server.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "new"}})
-			a.add(record("web", "", "default/wide"))
+			a.attach("web")
 			a.check([]string{"web"}, nil)
-			a.detached.Store(true)
+			a.show("web", "")
 			time.Sleep(time.Hour)
 			a.check(nil, nil)
+			a.detached.Store(true)
+			a.show("other", "other")
+			synctest.Wait()
+			if len(a.pods) != 0 {
+				t.Errorf("got %d pods to annotate, want none without a sandbox", len(a.pods))
+			}
 		})
 	}
 }
@@ -284,7 +283,9 @@ func TestAnnotationAfterRestart(t *testing.T) {
 			}
 		}
 		m := New(Config{Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-		(&agentMode{Manager: m, driver: m.driver(cni.Dirs{}), annotations: a.annotations}).annotateAgain()
+		m.annotations = a.annotations
+		(&agentMode{Manager: m, driver: m.driver(cni.Dirs{})}).annotateAgain()
+		a.show("web", "web")
 		a.check([]string{"web"}, nil)
 	})
 }

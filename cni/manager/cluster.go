@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -27,8 +26,8 @@ type cluster interface {
 	// definition returns a NetworkAttachmentDefinition as JSON. file is where its configuration was looked for before;
 	// errors mention it.
 	definition(ctx context.Context, namespace, name, file string) ([]byte, error)
-	// annotate sets an annotation of a pod.
-	annotate(ctx context.Context, pod cni.Pod, key, value string) error
+	// annotate sets an annotation of a pod, if it still has its UID.
+	annotate(ctx context.Context, pod *corev1.Pod, key, value string) error
 }
 
 // standalone is the cluster of a node without an API server.
@@ -40,7 +39,7 @@ func (standalone) definition(_ context.Context, _, _, file string) ([]byte, erro
 	return nil, fmt.Errorf("there is no file %s", file)
 }
 
-func (standalone) annotate(context.Context, cni.Pod, string, string) error { return nil }
+func (standalone) annotate(context.Context, *corev1.Pod, string, string) error { return nil }
 
 type apiServer struct{ core rest.Interface }
 
@@ -64,26 +63,10 @@ func (s apiServer) definition(ctx context.Context, namespace, name, file string)
 	return text, nil
 }
 
-// annotate annotates the pod, or the mirror pod of a static one, which has another UID.
-func (s apiServer) annotate(ctx context.Context, pod cni.Pod, key, value string) error {
+// annotate patches the pod's status: a node may change annotations only through it.
+func (s apiServer) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err := s.patch(ctx, pod, key, value)
-	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // either may be about the UID
-		shown, readErr := s.shown(ctx, pod)
-		switch {
-		case readErr != nil:
-			err = readErr
-		case shown != pod.UID:
-			pod.UID = shown
-			err = s.patch(ctx, pod, key, value)
-		}
-	}
-	return err
-}
-
-// patch patches the pod's status: a node may change annotations only through it.
-func (s apiServer) patch(ctx context.Context, pod cni.Pod, key, value string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{key: value}},
 	})
@@ -92,24 +75,6 @@ func (s apiServer) patch(ctx context.Context, pod cni.Pod, key, value string) er
 	}
 	return s.core.Patch(types.StrategicMergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		SubResource("status").Body(patch).Do(ctx).Error()
-}
-
-// errNotShown says that the API server has another pod of the name.
-var errNotShown = errors.New("the API server has another pod of this name")
-
-// shown returns the UID of the pod in the API server: its own, or that of the mirror pod of a static pod. A pod on
-// another node, which this node may not read, is another pod.
-func (s apiServer) shown(ctx context.Context, pod cni.Pod) (string, error) {
-	var have corev1.Pod
-	err := s.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(&have)
-	uid := string(have.UID)
-	switch {
-	case err != nil && !apierrors.IsForbidden(err):
-		return "", err
-	case err != nil, uid != pod.UID && have.Annotations[corev1.MirrorPodAnnotationKey] != pod.UID:
-		return "", errNotShown
-	}
-	return uid, nil
 }
 
 // additional returns a network that a pod's annotation selects: a file of the node, or a NetworkAttachmentDefinition.

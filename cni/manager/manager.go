@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/cni"
@@ -90,6 +92,8 @@ type Manager struct {
 	cfg     Config
 	log     *slog.Logger
 	cluster cluster
+	// annotations are written in ModeAgent only.
+	annotations *annotations
 
 	mu     sync.Mutex
 	mode   mode
@@ -126,6 +130,7 @@ func New(c Config) *Manager {
 	if c.Core != nil {
 		m.cluster = apiServer{c.Core}
 	}
+	m.annotations = newAnnotations(m.cluster, c.Event)
 	return m
 }
 
@@ -157,6 +162,12 @@ func (m *Manager) SetPodCIDRs(cidrs []string) {
 	defer m.mu.Unlock()
 	m.ranges = ranges
 	m.mode.setRanges(ranges)
+}
+
+// SetPods sets how to find the object that shows a pod in the API server. It does not block. Call it whenever such an
+// object may have changed, from one goroutine only.
+func (m *Manager) SetPods(shown func(uid types.UID) (*corev1.Pod, bool)) {
+	m.annotations.shown.Put(shown)
 }
 
 // Run sets the network up in the configured mode and works until ctx ends.

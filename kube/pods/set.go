@@ -78,6 +78,14 @@ func (s *Set) Mirror(uid types.UID) (*corev1.Pod, bool) {
 	return m, true
 }
 
+// Shown returns the object that shows the pod uid in the API server: the pod itself, or the mirror pod of a static one.
+func (s *Set) Shown(uid types.UID) (*corev1.Pod, bool) {
+	if pod, ok := s.Pods[uid]; ok && !podutil.IsStatic(pod) {
+		return pod, true
+	}
+	return s.Mirror(uid)
+}
+
 // Unknown reports whether there may be static pods that are in no Set: see Problem.Unknown.
 func (s *Set) Unknown() bool {
 	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Unknown })

@@ -59,6 +59,14 @@ func TestMerge(t *testing.T) {
 	if m, ok := s.Mirror("5"); !ok || m.UID != "mirror-of-5" {
 		t.Errorf("mirror of 5: got %v, %v, want mirror-of-5", m, ok)
 	}
+	for uid, want := range map[types.UID]types.UID{"1": "1", "5": "mirror-of-5"} {
+		if o, ok := s.Shown(uid); !ok || o.UID != want {
+			t.Errorf("pod %s is shown by %v, %v, want %s", uid, o, ok, want)
+		}
+	}
+	if o, ok := s.Shown("6"); ok {
+		t.Errorf("pod 6, which has no mirror pod yet, is shown by %v, want none", o)
+	}
 	for _, uid := range []types.UID{"6", "1", "unknown"} {
 		if m, ok := s.Mirror(uid); ok || m != nil {
 			t.Errorf("pod %s has a mirror: want none for an old hash, an API pod, an unknown pod", uid)
