@@ -267,12 +267,12 @@ func (c *Client) Run(ctx context.Context) {
 	failed := 0
 	for ctx.Err() == nil {
 		changed, stopFollowing := c.follow(ctx)
-		select {
-		case <-ctx.Done():
-		case <-changed:
+		switch due := c.rest(ctx, changed, failed); {
+		case ctx.Err() != nil:
+		case !due:
 			failed = 0
 			c.reload()
-		case <-time.After(c.pause(failed, c.now())):
+		default:
 			if c.pending {
 				c.reload() // a certificate that has expired by a clock which was ahead is valid again when the clock is set
 			}
@@ -293,6 +293,21 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		stopFollowing()
 	}
+}
+
+// rest waits until the files have changed or a request may be due, and reports whether one may be due.
+func (c *Client) rest(ctx context.Context, changed latest.Signal, failed int) (due bool) {
+	for !due {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+			return false
+		case <-time.After(c.pause(failed, c.now())):
+			due = failed > 0 || c.wanting(c.now())
+		}
+	}
+	return true
 }
 
 // follow watches the files until stop is called.
@@ -316,7 +331,7 @@ func (c *Client) wanting(now time.Time) bool {
 	return c.pending || !c.due.IsZero() && !now.Before(c.due)
 }
 
-// pause returns how long to wait before the next request.
+// pause returns how long to wait before the next request, or the next check whether it is due.
 func (c *Client) pause(failed int, now time.Time) time.Duration {
 	switch {
 	case failed > 0:
@@ -324,7 +339,7 @@ func (c *Client) pause(failed int, now time.Time) time.Duration {
 	case c.pending:
 		return 0
 	case c.due.IsZero():
-		return clockCheck
+		return lookAgain
 	}
 	return untilRenewal(c.due, now)
 }

@@ -298,7 +298,7 @@ func (s *Serving) signSelf(now time.Time) error {
 	if err == nil && (foreign || now.Before(renewAt(pair.Leaf))) {
 		if foreign {
 			s.takeFile(pair, crt)
-			s.due = now.Add(clockCheck)
+			s.due = now.Add(lookAgain)
 		} else {
 			s.take(pair)
 		}
