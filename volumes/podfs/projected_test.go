@@ -210,6 +210,38 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	mount(testNow.Add(-time.Hour), 3, true)
 }
 
+// TestTokenOfSlowClock checks that a node whose clock is behind renews a token before it expires by the clock of the
+// API server, also after a restart of the agent.
+func TestTokenOfSlowClock(t *testing.T) {
+	t.Parallel()
+	const behind = 9 * time.Minute
+	v, pod := newVolumes(t), testPod()
+	now := testNow
+	o := accessObjects(func() time.Time { return now.Add(behind) })
+	volume := apiAccess()
+	volume.Projected.Sources[0].ServiceAccountToken.ExpirationSeconds = new(int64(600))
+	r := request(pod, "p", volume)
+	mount := func(at time.Duration, tokens int) Mounted {
+		t.Helper()
+		now = testNow.Add(at)
+		r.Now = now
+		m := mustMount(t, v, r, o)
+		if o.tokens != tokens {
+			t.Errorf("%v after the first token: got %d requests, want %d", at, o.tokens, tokens)
+		}
+		return m
+	}
+	first := mount(0, 1)
+	// The token survives a change of other content, with the time at which it was received.
+	o.configMaps["shop/kube-root-ca.crt"].Data["ca.crt"] = "CA 2"
+	if m := mount(5*time.Minute, 1); !m.Changed || m.RefreshAt != first.RefreshAt {
+		t.Errorf("got changed %v, refresh at %v, want true, %v as before", m.Changed, m.RefreshAt, first.RefreshAt)
+	}
+	mount(first.RefreshAt.Sub(testNow)-time.Second, 1)
+	mount(first.RefreshAt.Sub(testNow), 2)
+	mount(first.RefreshAt.Sub(testNow)-time.Minute, 3) // the clock was set back a little
+}
+
 func TestTokenOfOtherPodOrAudienceIsNotKept(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(r *Request){

@@ -36,22 +36,26 @@ func (c *content) token(ctx context.Context, _ int, source *corev1.VolumeProject
 	if s == nil {
 		return nil, never, nil
 	}
-	token, refresh, err := c.requestToken(ctx, s)
+	token, received, refresh, err := c.requestToken(ctx, s)
 	if err != nil {
 		return nil, never, err
 	}
+	own := c.ownFile([]byte(token), s.User)
+	if !received.IsZero() {
+		own.note = received.UTC().Format(time.RFC3339)
+	}
 	files := payload{}
-	return files, refresh, files.set(s.Path, c.ownFile([]byte(token), s.User))
+	return files, refresh, files.set(s.Path, own)
 }
 
 func (c *content) requestToken(
 	ctx context.Context, s *corev1.ServiceAccountTokenProjection,
-) (token string, refresh time.Time, err error) {
+) (token string, received, refresh time.Time, err error) {
 	jitter := jitterOf(c.Request, s)
 	old, oldToken := currentToken(c.current, s.Path)
 	fits := old.fits(c.Pod, s.Audience)
 	if fits && !old.due(c.Now, jitter) {
-		return oldToken, old.refreshAt(c.Now, jitter), nil
+		return oldToken, old.received, old.refreshAt(c.Now, jitter), nil
 	}
 	seconds := ptr.Deref(s.ExpirationSeconds, tokenDefaultLifetime)
 	fresh, expires := "", never
@@ -60,19 +64,20 @@ func (c *content) requestToken(
 	}
 	switch {
 	case err == nil:
-		return fresh, newClaims(fresh, expires, seconds).refreshAt(c.Now, jitter), nil
+		return fresh, c.Now, newClaims(fresh, expires, seconds).refreshAt(c.Now, jitter), nil
 	case !fits:
-		return "", never, fmt.Errorf("failed to fetch token: %w", err)
+		return "", never, never, fmt.Errorf("failed to fetch token: %w", err)
 	case !c.Now.Before(old.expires):
-		return "", never, fmt.Errorf("token expired and refresh failed: %w", err)
+		return "", never, never, fmt.Errorf("token expired and refresh failed: %w", err)
 	}
 	c.log.Warn("cannot renew the service account token, keeping the old one",
 		"pod", c.Pod.Namespace+"/"+c.Pod.Name, "volume", c.Volume.Name, "expires", old.expires, "err", err)
-	return oldToken, c.Now.Add(tokenRetry), nil
+	return oldToken, old.received, c.Now.Add(tokenRetry), nil
 }
 
 // claims is what a service account token says about itself.
 type claims struct {
+	received       time.Time // when this node received it, by its own clock; zero if that is not known
 	audiences      []string
 	issued         time.Time
 	expires        time.Time // the API server refuses it from then on
@@ -84,13 +89,16 @@ type claims struct {
 
 // currentToken reads the token which the volume shows at path. Without one the claims fit nothing.
 func currentToken(dir *os.File, path string) (claims, string) {
-	raw, _, err := readCurrent(dir, path, tokenMaxSize)
+	raw, note, err := readCurrent(dir, path, tokenMaxSize)
 	if err != nil {
 		return claims{}, ""
 	}
 	c, err := parseClaims(string(raw))
 	if err != nil {
 		return claims{}, ""
+	}
+	if at, err := time.Parse(time.RFC3339, note); err == nil {
+		c.received = at
 	}
 	return c, string(raw)
 }
@@ -203,27 +211,36 @@ func TokenRenewal(issued, end time.Time) time.Time {
 }
 
 // renewal is when to renew the token; a little earlier by jitter, so that pods started together do not renew together.
+// It is used for no longer than that after it was received: the clock of the node may be behind that of the issuer.
 func (c claims) renewal(jitter time.Duration) time.Time {
 	end := c.expires
 	if !c.warnAfter.IsZero() {
 		end = c.warnAfter
 	}
-	return TokenRenewal(c.issued, end).Add(-jitter)
+	at := TokenRenewal(c.issued, end).Add(-jitter)
+	if own := c.received.Add(at.Sub(c.issued)); !c.received.IsZero() && own.Before(at) {
+		return own
+	}
+	return at
 }
 
 // due reports whether to request a new token. A token from the future means that the clock was set back, so that
 // the remaining lifetime is unknown.
 func (c claims) due(now time.Time, jitter time.Duration) bool {
-	return !now.Before(c.renewal(jitter)) || c.issued.Sub(now) > tokenMaxSkew
+	from := c.received
+	if from.IsZero() {
+		from = c.issued.Add(-tokenMaxSkew)
+	}
+	return now.Before(from) || !now.Before(c.renewal(jitter))
 }
 
 // refreshAt is the renewal as a time to wait for, with this clock and the issuer's apart: never later than for a
-// token that was issued now, and never at once, which would request token after token.
+// token that was received now, and never at once, which would request token after token.
 func (c claims) refreshAt(now time.Time, jitter time.Duration) time.Time {
-	at := c.renewal(jitter)
-	if latest := now.Add(at.Sub(c.issued)); latest.Before(at) {
-		at = latest
+	if c.received.IsZero() {
+		c.received = now
 	}
+	at := c.renewal(jitter)
 	if earliest := now.Add(tokenRetry); at.Before(earliest) {
 		at = earliest
 	}
