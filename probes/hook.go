@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/internal/release"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // HookTarget is the container that a lifecycle hook is for.
@@ -45,7 +45,7 @@ func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) erro
 		}
 		return nil
 	case h.Sleep != nil:
-		if !backoff.Sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second) {
+		if !backoff.Sleep(ctx, podutil.Grace(h.Sleep.Seconds)) {
 			return ErrSleepEnded
 		}
 		return nil

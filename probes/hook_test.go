@@ -102,6 +102,18 @@ func TestSleepHook(t *testing.T) {
 	})
 }
 
+// TestLongSleepHook checks that a sleep of more than 292 years, more than a time.Duration holds, does not end at once.
+func TestLongSleepHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1e10}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := RunHook(ctx, hook, HookTarget{}); !errors.Is(err, ErrSleepEnded) {
+			t.Errorf("got error %v, want %v", err, ErrSleepEnded)
+		}
+	})
+}
+
 func TestHooksThatCannotRun(t *testing.T) {
 	for _, hook := range []*corev1.LifecycleHandler{{}, {TCPSocket: &corev1.TCPSocketAction{}}} {
 		if err := RunHook(t.Context(), hook, HookTarget{}); err == nil ||
