@@ -47,10 +47,13 @@ func TestOrphansWaitForEverySource(t *testing.T) {
 }
 
 // TestOrphansWaitForUnreadManifests checks that no pod is an orphan while a manifest has been unreadable since the
-// start.
+// start, but for those that are known to come from the API server.
 func TestOrphansWaitForUnreadManifests(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.strand("old")
+		old := staticPod("old", "0123")
+		w.run(old)
+		w.strand("deleted")
+		w.remove(old.UID)
 		w.change(func(set *pods.Set) { set.Problems = []pods.Problem{{Source: pods.SourceFile, Unknown: true}} })
 		w.begin()
 		w.sleep(anHour)

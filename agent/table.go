@@ -108,10 +108,11 @@ func (t *table) nameBusy(pod *corev1.Pod) bool {
 }
 
 // unwanted reports whether every source has synced and none knows the pod. While a manifest has been unreadable since
-// the start, any pod may come from it, so none is unwanted.
+// the start, any pod may come from it that does not come from the API server.
 func (t *table) unwanted(uid types.UID) bool {
 	_, wanted := t.set.Pods[uid]
-	return t.set.Synced && !t.set.Unknown() && !wanted
+	fromAPI := pods.Source(t.listed[uid].Source) == pods.SourceAPI
+	return t.set.Synced && !wanted && (fromAPI || !t.set.Unknown())
 }
 
 // superseded reports whether the manifest of a static pod has changed while the agent was not running. The source of
