@@ -10,12 +10,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cri/logs"
+	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -127,6 +129,25 @@ func TestRunningLogs(t *testing.T) {
 		}
 		w.runtime.ExitContainer(all[0].ID, 1, "")
 		synctest.Wait()
+		if all, err := w.agent.RunningLogs(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("after the end: got %v, %v, want none", all, err)
+		}
+	})
+}
+
+// TestLogsOfUnknownPods checks that the logs of running pods are listed which an agent does not know, because it has
+// started while the API server is away.
+func TestLogsOfUnknownPods(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.strand("web")
+		w.change(func(set *pods.Set) { set.Synced, set.Waiting = false, []pods.Source{pods.SourceAPI} })
+		w.begin()
+		w.sleep(time.Second)
+		all, err := w.agent.RunningLogs(t.Context())
+		if err != nil || len(all) != 1 || all[0].Path != w.runtime.Containers()[0].LogPath {
+			t.Errorf("got %v, %v, want the log of the container that runs", all, err)
+		}
+		w.runtime.ExitContainer(all[0].ID, 1, "")
 		if all, err := w.agent.RunningLogs(t.Context()); err != nil || len(all) != 0 {
 			t.Errorf("after the end: got %v, %v, want none", all, err)
 		}

@@ -69,21 +69,46 @@ func (v PodView) Running() (all []cri.Container) {
 }
 
 // RunningLogs returns the logs of all running containers. It is called every few seconds, so it makes no list of views.
+// It asks the runtime about pods without a worker: an agent that starts without the API server does not know them.
 func (s *Supervisor) RunningLogs(ctx context.Context) ([]logs.Log, error) {
-	return ask(ctx, s.loop, func() (all []logs.Log) {
+	type pods struct {
+		synced  []*cri.Snapshot
+		unknown []cri.PodSummary
+	}
+	all, err := ask(ctx, s.loop, func() (all pods) {
 		for _, e := range s.table.workers {
-			snapshot := e.worker.result.Load().snapshot
-			if snapshot == nil {
-				continue // not synced yet
+			if snapshot := e.worker.result.Load().snapshot; snapshot != nil {
+				all.synced = append(all.synced, snapshot)
 			}
-			for _, c := range snapshot.Containers {
-				if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.LogPath != "" {
-					all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
-				}
+		}
+		for uid, pod := range s.table.listed {
+			if pod.Ready && s.table.workers[uid] == nil {
+				all.unknown = append(all.unknown, pod)
 			}
 		}
 		return all
 	})
+	for _, pod := range all.unknown {
+		snapshot, err := s.cfg.Runtime.Update(ctx, &cri.Snapshot{UID: pod.UID}, pod.Instances)
+		if err != nil {
+			s.cfg.Log.Warn("cannot read which containers of a pod without a source run, their logs are not rotated now",
+				"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+			continue
+		}
+		all.synced = append(all.synced, snapshot)
+	}
+	return runningLogs(all.synced), err
+}
+
+func runningLogs(snapshots []*cri.Snapshot) (all []logs.Log) {
+	for _, snapshot := range snapshots {
+		for _, c := range snapshot.Containers {
+			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.LogPath != "" {
+				all = append(all, logs.Log{ID: c.Id, Path: c.LogPath})
+			}
+		}
+	}
+	return all
 }
 
 // PodViews returns all pods, ordered by namespace, name and UID.
