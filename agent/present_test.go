@@ -24,7 +24,8 @@ func podOf(name, cpu string) *corev1.Pod {
 }
 
 // TestShare checks that the shares of the burstable class follow from the pods that run, and are set only when they
-// change. Before the runtime has listed its pods the class keeps the shares of the last run of the agent.
+// change. Before the runtime has listed its pods, and each that runs has a worker, the class keeps the shares of the
+// last run of the agent.
 func TestShare(t *testing.T) {
 	s := NewSupervisor(Config{Log: discard()})
 	shares := s.shares.next
@@ -32,7 +33,12 @@ func TestShare(t *testing.T) {
 	if len(shares) != 0 {
 		t.Errorf("before the first list: got demand %+v, want no change", <-shares)
 	}
-	s.table.listed = map[types.UID]cri.PodSummary{}
+	s.table.listed = map[types.UID]cri.PodSummary{"late": {UID: "late", Ready: true}}
+	s.publish()
+	if len(shares) != 0 {
+		t.Errorf("while a pod runs that no source has delivered: got demand %+v, want no change", <-shares)
+	}
+	s.table.listed = map[types.UID]cri.PodSummary{"over": {UID: "over"}}
 	guaranteed := podOf("guaranteed", "4")
 	r := &guaranteed.Spec.Containers[0].Resources
 	r.Requests["memory"] = resource.MustParse("1Gi")

@@ -208,10 +208,12 @@ func (s *Supervisor) retry() {
 }
 
 // publish passes on what follows from the workers. Before the runtime's first list no pod has a worker, and nothing
-// follows from that.
+// follows from that. The classes keep what the last run of the agent has set until all pods that run have theirs.
 func (s *Supervisor) publish() {
 	if s.table.listed != nil {
 		s.presence.set(s.table.present())
+	}
+	if s.table.demandKnown() {
 		s.shares.set(s.table.demand())
 	}
 }

@@ -164,6 +164,18 @@ func (t *table) present() map[types.NamespacedName][]types.UID {
 	return found
 }
 
+// demandKnown reports whether each pod that runs has a worker. A pod that every source leaves out does not count: its
+// manifest may be unreadable for long.
+func (t *table) demandKnown() bool {
+	for uid, pod := range t.listed {
+		_, wanted := t.set.Pods[uid]
+		if pod.Ready && t.workers[uid] == nil && (wanted || !t.set.Synced) {
+			return false
+		}
+	}
+	return t.listed != nil
+}
+
 // demand returns what the pods request together.
 func (t *table) demand() (sum podstate.Demand) {
 	for _, e := range t.workers {
