@@ -55,6 +55,34 @@ func TestCompletedPodIsEvicted(t *testing.T) {
 	}
 }
 
+// TestCompletedPodPassesItsDeadline checks that a pod whose app containers have ended by themselves in time keeps their
+// result if its deadline passes before its sidecars have stopped, or while no agent runs.
+func TestCompletedPodPassesItsDeadline(t *testing.T) {
+	for name, restarts := range map[string]bool{"sidecar stops": false, "agent was away": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("app", fake.Script{RunsFor: 50 * time.Second})
+				w.runtime.Script("proxy", fake.Script{TermTakes: 20 * time.Second})
+				pod := apiPod("job", withRestart(corev1.RestartPolicyNever), withSidecar("proxy"), func(pod *corev1.Pod) {
+					pod.Spec.ActiveDeadlineSeconds = ptr(int64(60))
+				})
+				w.run(pod)
+				w.sleep(40 * time.Second)
+				if restarts {
+					w.end()
+					w.sleep(30 * time.Second)
+					w.begin()
+				}
+				w.sleep(time.Minute)
+				w.checkRunning()
+				if st := w.status(pod); st.Phase != corev1.PodSucceeded || st.Reason != "" {
+					t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, corev1.PodSucceeded)
+				}
+			})
+		})
+	}
+}
+
 // TestCompletedPodIsDoomed checks that a pod that has ended by itself keeps its result if the agent restarts while the
 // node shuts down: when its status is in the API server, when it is not, and while its sidecars are being stopped.
 func TestCompletedPodIsDoomed(t *testing.T) {

@@ -51,7 +51,8 @@
 //   - resultKept: a pod that had completed before it got a stop with a reason keeps its result. Any other fails for
 //     that reason, also if the agent is killed meanwhile and finds its record of the stop.
 //   - replacedForReason: a container is replaced only for another spec or a resize.
-//   - statusTrue: what is reported as ready is ready, and nothing runs in a pod that is reported as finished.
+//   - statusTrue: what is reported as ready is ready, nothing runs in a pod that is reported as finished, and none that
+//     had completed in time fails for its deadline.
 //   - neverBack: a terminal phase is final, and restart counts only grow.
 //   - freed: Released means that nothing is held any more, Done that no trace is left.
 //   - reclaimed: a pod counts as reclaimed once it is released and the runtime has nothing left of it. At rest, a pod

@@ -342,6 +342,12 @@ var mutants = map[string]mutant{
 		}
 	}),
 	"the deadline is ignored": podChanged(func(d *podstate.Desired) { d.Pod.Spec.ActiveDeadlineSeconds = nil }),
+	"a pod that completed before its deadline fails": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
+		s := podstate.New(d, o)
+		if at := s.ActiveDeadline(); p.Status.Phase == corev1.PodSucceeded && !at.IsZero() && !o.Now.Before(at) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, podutil.ReasonDeadlineExceeded
+		}
+	}),
 	"the deadline comes early": podChanged(func(d *podstate.Desired) {
 		if limit := d.Pod.Spec.ActiveDeadlineSeconds; limit != nil {
 			d.Pod.Spec.ActiveDeadlineSeconds = ptr(*limit / 2)

@@ -66,6 +66,9 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 	if p.Status.Reason == podutil.ReasonDeadlineExceeded && !ru.pastDeadline() {
 		ru.breaks("the pod is reported as %s before its deadline", p.Status.Reason)
 	}
+	if p.Status.Reason == podutil.ReasonDeadlineExceeded && ru.completedInTime(p.Status.StartTime.Time) {
+		ru.breaks("the pod is reported as %s, but it had completed before its deadline", p.Status.Reason)
+	}
 	if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 		ru.breaks("the pod is reported as %s while %s runs", p.Status.Phase, c.ID)
 	}
@@ -77,6 +80,21 @@ func (ru *rules) statusTrue(w *world, p *Plan) {
 			ru.breaks("the pod is reported as %s while %s is ready", p.Status.Phase, box.ID)
 		}
 	}
+}
+
+// completedInTime reports whether the pod had completed before its deadline, which counts from start.
+func (ru *rules) completedInTime(start time.Time) bool {
+	if own := ru.ownResult(); own != resultSucceeded && own != resultFailed {
+		return false
+	}
+	deadline := start.Add(time.Duration(*ru.l.desired.Pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	for name, role := range ru.roles {
+		c := podstate.Newest(ru.l.containers, name)
+		if (role == podutil.RoleInit || role == podutil.RoleApp) && c != nil && !c.FinishedAt.Before(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // saidTerminal reports whether a terminal phase was published before.

@@ -225,7 +225,7 @@ func (s *State) effectiveStop() *Stop {
 	if s.Desired.Stop != nil {
 		return s.Desired.Stop
 	}
-	if at := s.ActiveDeadline(); !at.IsZero() && !s.Now.Before(at) {
+	if at := s.ActiveDeadline(); !at.IsZero() && !s.Now.Before(at) && !s.completedBefore(at) {
 		stop := s.ownStop()
 		stop.Reason = podutil.ReasonDeadlineExceeded
 		stop.Message = "Pod was active on the node longer than the specified deadline"
@@ -284,4 +284,14 @@ func (s *State) Completed() bool {
 		}
 	}
 	return len(s.Pod.Spec.Containers) > 0
+}
+
+// completedBefore reports whether the pod has completed, and all its containers but sidecars are known to have ended
+// before a time.
+func (s *State) completedBefore(at time.Time) bool {
+	late := func(slot *Slot) bool {
+		decides := slot.Last != nil && (slot.Role == podutil.RoleInit || slot.Role == podutil.RoleApp)
+		return decides && (slot.Last.FinishedAt.IsZero() || !slot.Last.FinishedAt.Before(at))
+	}
+	return s.Completed() && !slices.ContainsFunc(s.Slots, late)
 }
