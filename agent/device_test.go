@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 const deviceName = "nodelet.test/fake"
@@ -153,4 +154,28 @@ func TestDevicesAfterReboot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCompletedPodNeedsNoDevices checks that a pod that had completed keeps its result if its devices do not come back
+// after a reboot.
+func TestCompletedPodNeedsNoDevices(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
+		w.amnesia = true // the API never hears of the end
+		pod := apiPod("job", withDevice, withRestart(corev1.RestartPolicyNever))
+		w.run(pod)
+		w.sleep(10 * time.Second)
+		w.end()
+		w.amnesia = false
+		w.give(pod)
+		w.runtime.Crash(true)
+		if err := w.runtime.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		w.begin()
+		w.sleep(time.Minute)
+		if st := w.status(pod); st.Phase != corev1.PodSucceeded || st.Reason != "" {
+			t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, corev1.PodSucceeded)
+		}
+	})
 }

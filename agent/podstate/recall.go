@@ -152,6 +152,15 @@ func (r Recall) Stopped(id string) (stop StopContainer, stopped bool) {
 	return stop, stopped
 }
 
+// endStop returns the stop of an instance that the agent has begun because the pod ends; c may be nil.
+func (r Recall) endStop(c *Container) (stop StopContainer, begun bool) {
+	if c == nil {
+		return stop, false
+	}
+	stop, begun = r.Stopped(c.ID)
+	return stop, begun && stop.Cause == CauseEnd
+}
+
 // PodSize returns the size of the pod's cgroup, if the pod has a cgroup and its size is known.
 func (r Recall) PodSize() (size Size, known bool) {
 	if p := r.memory().PodSize; p != nil {

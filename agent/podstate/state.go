@@ -206,8 +206,16 @@ func (s *State) Quiescent() bool {
 }
 
 // keepResult takes the reason from the stop of a pod that had ended by itself before it: the pod keeps the phase that
-// follows from its containers, and only what it still holds is released earlier.
+// follows from its containers, and only what it still holds is released earlier. Its rejection does not count either,
+// as when it did not get its devices back after a reboot: it needs none.
 func (s *State) keepResult() {
+	ending := func(slot *Slot) bool {
+		_, begun := s.Memory.endStop(slot.Last)
+		return begun && slot.Role != podutil.RoleSidecar
+	}
+	if s.Rejected != nil && s.Completed() && !slices.ContainsFunc(s.Slots, ending) {
+		s.Rejected = nil
+	}
 	if stop := s.Desired.Stop; stop != nil && stop.New && !s.StopBegun && s.Completed() {
 		s.Desired.Stop = &Stop{Cause: stop.Cause, Deadline: stop.Deadline}
 	}
@@ -242,11 +250,7 @@ func (s *State) effectiveStop() *Stop {
 func (s *State) ownStop() *Stop {
 	deadline := s.Now.Add(EndGrace(podutil.GracePeriod(s.Pod)))
 	for _, slot := range s.Slots {
-		if slot.Last == nil {
-			continue
-		}
-		stop, stopped := s.Memory.Stopped(slot.Last.ID)
-		if stopped && stop.Cause == CauseEnd && stop.Deadline.Before(deadline) {
+		if stop, begun := s.Memory.endStop(slot.Last); begun && stop.Deadline.Before(deadline) {
 			deadline = stop.Deadline
 		}
 	}
