@@ -233,6 +233,23 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
+// TestResetsBackOff checks that a container which fails at once and restarts all containers of its pod waits for the
+// usual back-off, and that one which runs for longer than that does not.
+func TestResetsBackOff(t *testing.T) {
+	for runsFor, want := range map[time.Duration]int{10 * time.Millisecond: 9, 310 * time.Second: 4} {
+		t.Run(runsFor.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Script("checker", fake.Script{RunsFor: runsFor, ExitCode: 42})
+				w.run(apiPod("web", withJudge, withRestart(corev1.RestartPolicyNever)))
+				w.sleep(940 * time.Second)
+				if n := w.runtime.Verbs()["CreateContainer"]; n != 2*want {
+					t.Errorf("got %d creations of two containers, want %d", n, 2*want)
+				}
+			})
+		})
+	}
+}
+
 // TestLivenessRestarts checks that a container whose liveness probe fails three times is stopped and restarted, with
 // events.
 func TestLivenessRestarts(t *testing.T) {

@@ -37,6 +37,7 @@
 //   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
 //   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long run or with
 //     a new spec.
+//   - resetWaits: that also holds for what a reset has removed, unless it ran for at least as long as its back-off.
 //   - unstartedWaits: the delays between starts that fail double from a second to a minute, if the runtime removes each
 //     instance that does not start.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -132,6 +133,19 @@ var mutants = map[string]mutant{
 	"a reset removes no containers": stepsDropped(func(s podstate.Step) bool {
 		r, is := s.(podstate.RemoveContainer)
 		return is && r.KeepLog
+	}),
+	"a reset ends every back-off": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		if m.Reported == nil {
+			return
+		}
+		m.Reported = m.Reported.DeepCopy()
+		for _, list := range [][]corev1.ContainerStatus{m.Reported.InitContainerStatuses, m.Reported.ContainerStatuses} {
+			for i := range list {
+				if end := list[i].LastTerminationState.Terminated; end != nil && end.Reason == podutil.ReasonRestartingAll {
+					end.FinishedAt = metav1.Time{}
+				}
+			}
+		}
 	}),
 	"a reset begins before its marker file exists": factsChanged(func(o *podstate.Observed) {
 		if last := o.Memory.Reported(); last != nil && podutil.IsTrue(last, corev1.AllContainersRestarting) {

@@ -64,6 +64,7 @@ type instanceFact struct {
 	attempt           uint32
 	ended             bool
 	endedAt           time.Duration
+	finishedAt        time.Time
 	code              int32
 	// starved: a process of the init container was killed for lack of memory, so it has failed, also with code 0.
 	starved bool
@@ -250,6 +251,7 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 	starved := ru.roles[c.Name] == podutil.RoleInit && c.Reason == "OOMKilled"
 	if f := ru.last[c.Name]; f != nil && f.id == c.ID {
 		f.ended, f.endedAt = true, ru.mono()
+		f.finishedAt = c.FinishedAt
 		f.code, f.starved = c.ExitCode, starved
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
@@ -531,6 +533,16 @@ func doubled(delay time.Duration) time.Duration {
 	return min(max(backoffFirst, 2*delay), backoffMax)
 }
 
+// resetWaits checks that a container which a reset has removed waits for its back-off, unless it ran for at least that
+// long. The times are those of the status, which have no fractions of a second. An end in the future does not count.
+func (ru *rules) resetWaits(s podstate.CreateContainer, last *instanceFact, delay time.Duration) {
+	waited := ru.l.now.Sub(last.finishedAt)
+	known := ru.owed[s.Name] && last.ended && s.Attempt == last.attempt+1
+	if known && waited >= 0 && max(waited, last.ranFor) < delay-time.Second {
+		ru.breaks("%s %s after %s has ended, which a reset has removed; its back-off is %s", s, waited, last.id, delay)
+	}
+}
+
 // backoffKept checks that the delays double from ten seconds to the limit, and start over after a long run or for a new
 // spec.
 func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, changed bool) {
@@ -541,6 +553,7 @@ func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, cha
 		ru.delays[this] = 0
 		return
 	case ru.forgotten[s.Name] || !last.ended:
+		ru.resetWaits(s, last, delay)
 		ru.delays[this] = s.Backoff
 		return
 	case last.long:

@@ -12,7 +12,7 @@ const BackoffReset = 10 * time.Minute
 // crashDelay returns the crash-loop back-off after the end of the newest instance. It starts over when the spec has
 // changed: with more memory, a container may not crash again.
 func (s *Slot) crashDelay() time.Duration {
-	if s.Changed() || s.remade() || s.stopped().Replaces() || s.Last.removedForReset() {
+	if s.Changed() || s.remade() || s.stopped().Replaces() {
 		return 0
 	}
 	last, node := s.Last, &s.state.Node
@@ -31,7 +31,7 @@ func (s *Slot) crashDelay() time.Duration {
 
 // RestartDelay returns how long after the end of the newest instance the next may be created. It is the crash delay,
 // or zero if the instance did not end by itself and ran for at least that long. An instance does not end by itself if
-// a probe has failed, or if its sandbox has ended, as in a reboot.
+// a probe has failed, if a reset has removed it, or if its sandbox has ended, as in a reboot.
 func (s *Slot) RestartDelay() time.Duration {
 	delay := s.crashDelay()
 	if (s.stopped().Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {

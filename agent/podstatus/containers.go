@@ -43,7 +43,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
 	switch {
 	case slot.Reset:
-		removedForReset(&st, slot.Reported)
+		removedForReset(&st, slot)
 	case slot.Last != nil && !slot.Lost:
 		b.seen(&st, slot)
 	case slot.Reported != nil:
@@ -274,18 +274,21 @@ func lastEnd(old *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// removedForReset fills in the status of a container whose instances were removed so that it can restart.
-func removedForReset(st *corev1.ContainerStatus, old *corev1.ContainerStatus) {
+// removedForReset fills in the status of a container whose instances were removed so that it can restart. Unlike the
+// kubelet's it has the times of the last instance: its back-off depends on them.
+func removedForReset(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 		Reason:  podutil.ReasonRestartingAll,
 		Message: podutil.MessageRestartingAll,
 	}}
 	st.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		Reason:   podutil.ReasonRestartingAll,
-		Message:  podutil.MessageRestartingAll,
-		ExitCode: podstate.ExitUnknown,
+		Reason:     podutil.ReasonRestartingAll,
+		Message:    podutil.MessageRestartingAll,
+		ExitCode:   podstate.ExitUnknown,
+		StartedAt:  seconds(slot.Last.StartedAt),
+		FinishedAt: seconds(slot.Last.FinishedAt),
 	}}
-	st.RestartCount = old.RestartCount + 1
+	st.RestartCount = slot.Reported.RestartCount + 1
 }
 
 // probed fills in the fields Started and Ready from the probe results, or from the end of an init container.

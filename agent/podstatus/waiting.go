@@ -46,7 +46,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 	reason, message = b.failure(slot)
 	switch {
 	case reason != "" || slot.Last == nil:
-	case backingOff(slot):
+	case backingOff(slot) && !slot.Lost:
 		return podutil.ReasonCrashLoopBackOff, slot.BackoffMessage()
 	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts() ||
 		slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0):
@@ -58,7 +58,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 
 // backingOff reports whether the next instance has, or had, to wait for a crash-loop back-off.
 func backingOff(slot *podstate.Slot) bool {
-	return slot.Last.State == podstate.ContainerExited && !slot.Lost && slot.RestartDelay() > 0
+	return slot.Last.State == podstate.ContainerExited && slot.RestartDelay() > 0
 }
 
 func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
