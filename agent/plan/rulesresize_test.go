@@ -63,7 +63,7 @@ func (ru *rules) podHasRoom(w *world, s podstate.Step) {
 func (ru *rules) running(c *podstate.Container) bool {
 	boxes := ru.l.sandboxes
 	return c != nil && c.State == podstate.ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID &&
-		c.Size != nil
+		boxes[len(boxes)-1].Ready && c.Size != nil
 }
 
 // otherSize reports whether a container that was made with these resources gets others now.

@@ -74,15 +74,18 @@ func (ru *rules) stopBegins(s podstate.StopContainer) {
 // stoppingOne checks that sidecars stop after the app containers and in reverse order until their time has passed, and
 // that no container gets more time than the stop allows. A container that is being started counts: it may run next.
 func (ru *rules) stoppingOne(s podstate.StopContainer) {
-	stop := ru.l.desired.Stop
-	if stop == nil {
+	deadline, stop := s.Deadline, ru.l.desired.Stop
+	if stop == nil && s.Cause != podstate.CauseSandbox {
 		return
 	}
-	if s.Deadline.After(stop.Deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) &&
-		stop.Cause != podstate.StopEvicted {
-		ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(stop.Deadline))
+	if stop != nil {
+		deadline = stop.Deadline
+		if s.Deadline.After(deadline) && !podutil.IsTerminal(ru.l.desired.Pod.Status.Phase) &&
+			stop.Cause != podstate.StopEvicted {
+			ru.breaks("%s ends %s after the pod's stop", s, s.Deadline.Sub(deadline))
+		}
 	}
-	if ru.roles[s.Name] != podutil.RoleSidecar || !ru.l.now.Before(stop.Deadline) {
+	if ru.roles[s.Name] != podutil.RoleSidecar || !ru.l.now.Before(deadline) {
 		return
 	}
 	after := false

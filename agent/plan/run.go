@@ -30,14 +30,10 @@ func (p *planner) syncRunning() {
 // createSandbox plans a new sandbox. What ran in earlier ones must have ended, and their networks must be
 // released. The first mount of a volume does not hold the sandbox up: the two run at the same time.
 func (p *planner) createSandbox() {
-	held := p.stopUnknown()
-	for _, slot := range p.Slots {
-		if slot.Alive() {
-			p.stop(slot.Last, p.stopOf(slot.Last, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
-				"Pod sandbox changed, it will be killed and re-created."))
-			held = true
-		}
-	}
+	held := p.stopContainers(func(c *podstate.Container) podstate.StopContainer {
+		return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
+			"Pod sandbox changed, it will be killed and re-created.")
+	})
 	claimsReady := p.Memory.ClaimsPrepared() || !p.HasClaims()
 	if held || p.stopSandboxes(p.Sandboxes) || !p.Memory.Prepared() || !claimsReady || p.Memory.MountFails() {
 		return
@@ -150,6 +146,7 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 		p.create(slot, ready)
 	case last.State == podstate.ContainerCreated:
 		p.start(slot)
+	case !slot.InCurrentSandbox && p.Current == nil: // createSandbox stops it
 	case !slot.InCurrentSandbox:
 		p.end(last)
 	case last.State == podstate.ContainerUnknown:

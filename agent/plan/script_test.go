@@ -91,6 +91,7 @@ var commands = map[string]func(*script){
 	"exit":    (*script).exit,    // exit <container> <code> [<reason>]
 	"crio":    (*script).crio,    // the runtime removes an instance that fails to start, as CRI-O does
 	"die":     (*script).die,     // the sandbox ends, and all in it
+	"pause":   (*script).pause,   // the sandbox is not ready any more, and its containers go on
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
 	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
 	"probe":   (*script).probe,   // probe <container> startup|liveness|readiness=ok|fail
@@ -429,6 +430,11 @@ func (s *script) crio() {
 
 func (s *script) die() {
 	s.w.killSandbox(&s.w.sandboxes[len(s.w.sandboxes)-1])
+	s.turn()
+}
+
+func (s *script) pause() {
+	s.w.endPause(s.w.sandboxes[len(s.w.sandboxes)-1].ID)
 	s.turn()
 }
 

@@ -392,11 +392,17 @@ func (l *simRun) resumeStop() {
 	l.rules.result = resultOpen
 }
 
-// endsSlowly reports whether in this run all app containers have a preStop hook. The choice is as that of shortOfDisk.
+// endsSlowly reports whether in this run all app containers have a preStop hook, and containers can outlive their
+// sandbox. The choice is as that of shortOfDisk.
 func (l *simRun) endsSlowly() bool { return l.seed%17 == 12 || l.seed%17 == 13 }
 
 func (l *simRun) sandboxDies() {
 	if n := len(l.sandboxes); n > 0 {
+		if l.endsSlowly() && chance(l.r, 2) {
+			l.note("sandbox %s dies, and its containers run on", l.sandboxes[n-1].ID)
+			l.endPause(l.sandboxes[n-1].ID)
+			return
+		}
 		l.note("sandbox %s dies", l.sandboxes[n-1].ID)
 		l.killSandbox(&l.sandboxes[n-1])
 	}

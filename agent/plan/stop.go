@@ -13,7 +13,7 @@ import (
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
 	// busy exactly if a container is alive: without, Clearing has asked for the facts below
-	busy := p.stopContainers()
+	busy := p.stopContainers(p.endOf)
 	if busy {
 		p.renew()
 	}
@@ -104,10 +104,9 @@ func alive(all []podstate.Container, id string) bool {
 }
 
 // stopContainers stops app containers first, then sidecars, the last of them first. Init and ephemeral containers hold
-// up no sidecar. When the grace period has ended, no sidecar waits for others any more: one after the other, each would
+// up no sidecar. When its time has passed, a sidecar does not wait for others any more: one after the other, each would
 // take some seconds more. It reports whether any container is still alive.
-func (p *planner) stopContainers() (busy bool) {
-	inOrder := p.Now.Before(p.Stop.Deadline)
+func (p *planner) stopContainers(stopOf func(*podstate.Container) podstate.StopContainer) (busy bool) {
 	held := p.stopUnknown()
 	busy = held
 	for _, slot := range p.Slots {
@@ -116,7 +115,7 @@ func (p *planner) stopContainers() (busy bool) {
 			continue
 		}
 		if slot.Role != podutil.RoleSidecar {
-			p.end(slot.Last)
+			p.stop(slot.Last, stopOf(slot.Last))
 		}
 		busy = true
 		if slot.Spec.ReadinessProbe != nil {
@@ -124,15 +123,18 @@ func (p *planner) stopContainers() (busy bool) {
 		}
 	}
 	for _, slot := range slices.Backward(p.Slots) {
-		switch {
-		case slot.Role != podutil.RoleSidecar || !slot.Alive():
-		case held && inOrder:
-			p.preStop(slot.Last, p.endOf(slot.Last)) // all hooks run at once, and only the signals come in order
-			p.wakeAt(p.Stop.Deadline)
-		default:
-			p.end(slot.Last)
+		if slot.Role != podutil.RoleSidecar {
+			continue
 		}
-		held = held || slot.Role == podutil.RoleSidecar && mayRun(p.Memory, slot)
+		if slot.Alive() {
+			if s := stopOf(slot.Last); held && p.Now.Before(s.Deadline) {
+				p.preStop(slot.Last, s) // all hooks run at once, and only the signals come in order
+				p.wakeAt(s.Deadline)
+			} else {
+				p.stop(slot.Last, s)
+			}
+		}
+		held = held || mayRun(p.Memory, slot)
 	}
 	return busy
 }

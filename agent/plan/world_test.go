@@ -306,12 +306,17 @@ func (w *world) createSandbox(s podstate.CreateSandbox) *podstate.Problem {
 	return nil
 }
 
+// endPause ends the process that keeps a sandbox; what else runs in it goes on.
+func (w *world) endPause(id string) {
+	w.sandboxes = slices.Clone(w.sandboxes)
+	box := w.sandbox(id)
+	box.Ready, box.IPs = false, nil
+}
+
 // killSandbox ends a sandbox and all that runs in it.
 func (w *world) killSandbox(box *podstate.Sandbox) {
 	id := box.ID
-	w.sandboxes = slices.Clone(w.sandboxes)
-	box = w.sandbox(id)
-	box.Ready, box.IPs = false, nil
+	w.endPause(id)
 	for i := range w.containers {
 		if c := &w.containers[i]; c.SandboxID == id && c.Alive() {
 			w.exit(c.ID, 137)
