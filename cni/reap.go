@@ -186,8 +186,8 @@ func (d *Driver) isShared(n *Network) bool {
 // too; nerdctl calls its own NAMESPACE-ID.
 func isSandboxID(id string) bool { return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == "" }
 
-// isAttached reports whether a container has a namespace that still exists, according to the results of plugins that
-// libcni keeps for its users on this machine, such as runtimes and podman.
+// isAttached reports whether a container has a namespace in which a process runs, according to the results of plugins
+// that libcni keeps for its users on this machine, such as runtimes and podman.
 func (d *Driver) isAttached(network, id string) (bool, error) {
 	dir := filepath.Join(d.cache, "results")
 	files, err := os.ReadDir(dir)
@@ -211,9 +211,30 @@ func (d *Driver) isAttached(network, id string) (bool, error) {
 		}
 		_ = json.Unmarshal(text, &kept) // a damaged file names no namespace
 		for _, i := range kept.Result.Interfaces {
-			if isNamespace(i.Sandbox) {
-				return true, nil
+			if used, err := hasProcess(i.Sandbox); used || err != nil {
+				return used, err
 			}
+		}
+	}
+	return false, nil
+}
+
+// hasProcess reports whether a process runs, or may run, in a network namespace of a container. A runtime that was
+// killed leaves namespaces without one. The init process, which a security module may hide, runs in none.
+func hasProcess(netns string) (bool, error) {
+	wanted, err := os.Stat(netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	processes, listErr := os.ReadDir("/proc")
+	if err := errors.Join(err, listErr); err != nil {
+		return false, fmt.Errorf("look for the processes of other programs: %w", err)
+	}
+	for _, p := range processes {
+		its, err := os.Stat(filepath.Join("/proc", p.Name(), "ns/net"))
+		hidden := errors.Is(err, fs.ErrPermission) && p.Name() != "1"
+		if hidden || err == nil && os.SameFile(its, wanted) {
+			return true, nil
 		}
 	}
 	return false, nil

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,17 +145,38 @@ func TestReapWithoutFileDescriptors(t *testing.T) {
 // own network and for that of the runtime: those that were reserved for ten minutes without a sandbox, whatever the
 // time of their files, but not those of other programs.
 func TestReapSharedAddresses(t *testing.T) {
+	empty := emptyNamespace(t)
 	for name, alive := range map[string]func(*Network) Alive{
 		"own":     func(n *Network) Alive { return Alive{Own: n} },
 		"foreign": func(n *Network) Alive { return Alive{Foreign: n} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { reapShared(t, alive) })
+			synctest.Test(t, func(t *testing.T) { reapShared(t, alive, empty) })
 		})
 	}
 }
 
-func reapShared(t *testing.T, alive func(*Network) Alive) {
+// emptyNamespace returns a network namespace without a process, as a killed runtime leaves one, or, if this process may
+// not make one, a path where there is none.
+func emptyNamespace(t *testing.T) string {
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); errors.Is(err, fs.ErrPermission) {
+		return "/nowhere"
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { held.Close() })
+	return fmt.Sprintf("/proc/self/fd/%d", held.Fd())
+}
+
+func reapShared(t *testing.T, alive func(*Network) Alive, empty string) {
 	b := newBench(t)
 	n := b.network(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first","ipam":{
 		"type":"host-local","dataDir":%q}}]}`, b.dir))
@@ -181,11 +204,12 @@ func reapShared(t *testing.T, alive func(*Network) Alive) {
 		"10.9.0.6": "",                                // cut off by a loss of power
 		"10.9.0.7": id("f") + "\r\neth0",              // a container of podman
 		"10.9.0.8": id("0") + "\r\neth0",              // one of before the boot
+		"10.9.0.9": id("1") + "\r\neth0",              // a sandbox of a runtime that was killed during ADD
 	} {
 		write(file, content, 24*time.Hour) // or the clock was set forward
 	}
 	b.cache = t.TempDir()
-	for owner, netns := range map[string]string{id("f"): "/proc/self/ns/net", id("0"): "/nowhere"} {
+	for owner, netns := range map[string]string{id("f"): "/proc/self/ns/net", id("0"): "/nowhere", id("1"): empty} {
 		file := filepath.Join(b.cache, "results", "net-"+owner+"-eth0")
 		text := fmt.Sprintf(`{"kind":"cniCacheV1","containerId":%q,"ifName":"eth0","networkName":"net","result":{
 			"cniVersion":"0.4.0","interfaces":[{"name":"cni-podman0"},{"name":"eth0","sandbox":%q}]}}`, owner, netns)
@@ -193,7 +217,7 @@ func reapShared(t *testing.T, alive func(*Network) Alive) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6", "10.9.0.8"}} {
+	for _, want := range [][]string{nil, {"10.9.0.3", "10.9.0.6", "10.9.0.8", "10.9.0.9"}} {
 		a := alive(n)
 		a.List = listed(id("a"))
 		r, err := b.Reap(t.Context(), a)
