@@ -15,8 +15,8 @@ type allocation struct {
 	Containers map[string]corev1.ResourceRequirements `json:"containers"`
 	// Pod are the resources of the pod as a whole (KEP-2837); empty if it has none.
 	Pod corev1.ResourceRequirements `json:"pod,omitzero"`
-	// Before is what the containers might use before the first resize, with the pod's limits; nil if there was none. A
-	// kubelet's containers were created with it.
+	// Before is what each instance of a container might use before its first resize, with the pod's limits, by ID. An
+	// instance that a kubelet has created was created with it.
 	Before map[string]corev1.ResourceRequirements `json:"before,omitempty"`
 }
 

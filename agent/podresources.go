@@ -49,20 +49,16 @@ func (r *podResources) undecided() bool { return r.resizing && r.pending == nil 
 // resize allocates what the spec of the pod asks for.
 func (r *podResources) resize(pod *corev1.Pod) {
 	next := desiredResources(pod)
-	next.Before = r.allocated.Before
-	if next.Before == nil {
-		next.Before = effectiveResources(r.pod)
+	next.Before = map[string]corev1.ResourceRequirements{}
+	for st := range podutil.ContainerStatuses(&pod.Status) {
+		id := podutil.RuntimeID(st.ContainerID)
+		if before, known := r.allocated.Before[id]; known {
+			next.Before[id] = before
+		} else if _, c := podutil.Container(&r.pod.Spec, st.Name); c != nil {
+			next.Before[id] = spec.EffectiveResources(r.pod, c)
+		}
 	}
 	*r = podResources{allocated: next, pod: pod, demand: demandOf(pod)}
-}
-
-// effectiveResources returns the CPU and memory that the containers of a pod may use, by name.
-func effectiveResources(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
-	all := map[string]corev1.ResourceRequirements{}
-	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
-		all[c.Name] = spec.EffectiveResources(pod, c)
-	}
-	return all
 }
 
 // forPlan converts the allocation to what the planner needs to know.
@@ -70,20 +66,17 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 	g := &podstate.Allocation{
 		Generation: r.allocated.Generation,
 		Pending:    r.pending,
+		Before:     r.allocated.Before,
 		Pod:        spec.PodCgroup(r.pod, node).Size,
 		Containers: make(map[string]podstate.ContainerAllocation, len(r.pod.Spec.Containers)),
 		Requests:   resourcehelper.PodRequests(r.pod, resourcehelper.PodResourcesOptions{}),
 		Limits:     resourcehelper.PodLimits(r.pod, resourcehelper.PodResourcesOptions{}),
 	}
 	for _, c := range podutil.ContainersWithResources(&r.pod.Spec) {
-		one := podstate.ContainerAllocation{
+		g.Containers[c.Name] = podstate.ContainerAllocation{
 			Size:      spec.SizeOf(spec.ContainerResources(r.pod, c, node)),
 			Resources: spec.EffectiveResources(r.pod, c),
 		}
-		if before, ok := r.allocated.Before[c.Name]; ok {
-			one.Before = &before
-		}
-		g.Containers[c.Name] = one
 	}
 	return g
 }

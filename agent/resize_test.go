@@ -449,6 +449,27 @@ func TestResizePolicyAfterTakeover(t *testing.T) {
 	}
 }
 
+// TestResizePolicyAfterKubelet checks that a container that a kubelet has started after a resize restarts for the next
+// one if its policy requires it: what another instance had before the first resize does not count.
+func TestResizePolicyAfterKubelet(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"), restartsForMemory)
+		w.run(pod)
+		w.sleep(time.Second)
+		w.resize(pod, "1", "2Gi")
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#1")
+		w.end()
+		w.runtime.Unannotate(spec.AnnotationResources)
+		w.begin()
+		w.sleep(time.Minute)
+		w.resize(pod, "1", "1Gi")
+		w.sleep(time.Minute)
+		w.checkRunning("a/app#2")
+		w.checkSize(pod, 1000, "1Gi")
+	})
+}
+
 // TestResizeWithRestart checks that a resize with the policy RestartContainer replaces the container once.
 func TestResizeWithRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

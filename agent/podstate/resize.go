@@ -61,10 +61,10 @@ func (s *Slot) allocated() (ContainerAllocation, bool) {
 }
 
 // madeWith returns the resources with which an instance was created; nil if they are not known. The kubelet does not
-// record them, so its instances have what was allocated to them before the first resize.
-func (a ContainerAllocation) madeWith(c *Container, m Recall) *corev1.ResourceRequirements {
-	if c.Made == nil && !m.Started(c.ID) {
-		return a.Before
+// record them, so its instances have what was allocated to them before their first resize.
+func (a *Allocation) madeWith(c *Container) *corev1.ResourceRequirements {
+	if before, known := a.Before[c.ID]; known && c.Made == nil {
+		return &before
 	}
 	return c.Made
 }
@@ -75,7 +75,7 @@ func (s *Slot) remade() bool {
 		return false
 	}
 	g, known := s.state.Allocation.Containers[s.Spec.Name]
-	made := g.madeWith(s.Last, s.state.Memory)
+	made := s.state.Allocation.madeWith(s.Last)
 	return known && made != nil && !podutil.SameResources(*made, g.Resources)
 }
 
@@ -88,7 +88,7 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if g.shownBy(s) {
 		return &g.Resources
 	}
-	return g.madeWith(s.Last, s.state.Memory)
+	return s.state.Allocation.madeWith(s.Last)
 }
 
 // shownBy reports whether the status shows that the newest instance has the allocated resources. It does not show

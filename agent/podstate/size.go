@@ -27,6 +27,8 @@ type Allocation struct {
 	Requests, Limits corev1.ResourceList
 	// Pending is a later resize that is not allocated; nil if there is none.
 	Pending *PendingResize
+	// Before are the resources, like those in Containers, that instances had before their first resize, by ID.
+	Before map[string]corev1.ResourceRequirements
 }
 
 // ContainerAllocation holds the resources that are allocated to one container.
@@ -34,8 +36,6 @@ type ContainerAllocation struct {
 	Size Size
 	// Resources has only CPU and memory. If the container has no limit, the pod's limit takes its place.
 	Resources corev1.ResourceRequirements
-	// Before are those that were allocated before the first resize; nil if there was none.
-	Before *corev1.ResourceRequirements
 }
 
 // PendingResize is a resize that cannot be allocated now, with the reason.
