@@ -64,6 +64,25 @@ func showsDesired(pod *corev1.Pod) bool {
 		podutil.Condition(pod.Status.Conditions, corev1.PodResizePending) == nil
 }
 
+// outdated reports whether the status shows that a kubelet, which does not know the record, has resized the pod since
+// the allocation was recorded. While a resize is pending, the status still shows the allocated requests.
+func (a *allocation) outdated(pod *corev1.Pod) bool {
+	if pod.Status.ObservedGeneration <= a.Generation || pod.DeletionTimestamp != nil {
+		return false
+	}
+	if showsDesired(pod) {
+		return true
+	}
+	for st := range podutil.ContainerStatuses(&pod.Status) {
+		has, known := a.Containers[st.Name]
+		shown := corev1.ResourceRequirements{Requests: st.AllocatedResources, Limits: has.Limits}
+		if known && st.AllocatedResources != nil && !podutil.SameResources(shown, has) {
+			return true
+		}
+	}
+	return false
+}
+
 // only keeps CPU and memory.
 func only(r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: onlyList(r.Requests), Limits: onlyList(r.Limits)}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -95,21 +96,14 @@ func (a *allocations) update(e *entry, pod *corev1.Pod) {
 	e.resources.update(pod, pod.DeletionTimestamp == nil && !finished(pod) && e.rejected == nil)
 }
 
-// load returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it
-// may differ from the spec. Without a record the API shows it, if the spec has changed while no agent was running. The
-// API also shows whether a kubelet has resized the pod since the record.
+// load returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it may differ
+// from the spec. Without a record, or if a kubelet has resized the pod since, the API shows it.
 func (a *allocations) load(pod *corev1.Pod) *allocation {
-	content, err := a.files.ReadPodFile(pod.UID, allocationFile)
-	if err == nil {
-		held := &allocation{}
-		if err = json.Unmarshal(content, held); err == nil && len(held.Containers) > 0 {
-			if showsDesired(pod) && pod.Status.ObservedGeneration > held.Generation && pod.DeletionTimestamp == nil {
-				return desiredResources(pod)
-			}
-			return held
-		}
-	}
-	if !errors.Is(err, os.ErrNotExist) {
+	held, err := a.read(pod.UID)
+	switch {
+	case err == nil && !held.outdated(pod):
+		return held
+	case err != nil && !errors.Is(err, os.ErrNotExist):
 		a.log.Warn("cannot read the resources allocated to a pod, taking them from its status",
 			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
 	}
@@ -117,6 +111,18 @@ func (a *allocations) load(pod *corev1.Pod) *allocation {
 		return desiredResources(pod)
 	}
 	return allocationOf(pod)
+}
+
+func (a *allocations) read(uid types.UID) (*allocation, error) {
+	content, err := a.files.ReadPodFile(uid, allocationFile)
+	if err != nil {
+		return nil, err
+	}
+	held := &allocation{}
+	if err = json.Unmarshal(content, held); err == nil && len(held.Containers) == 0 {
+		err = errors.New(allocationFile + " names no container")
+	}
+	return held, err
 }
 
 // save records what a pod holds.

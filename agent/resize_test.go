@@ -291,26 +291,35 @@ func TestResizeWhileTheAgentIsAway(t *testing.T) {
 // TestOldAllocationRecord checks that the record of an allocation does not count if a kubelet has resized the pod
 // since: it leaves the file as it was, and says in the status what it has done.
 func TestOldAllocationRecord(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		pod := apiPod("a", wants("1", "1Gi"))
-		w.run(pod)
-		w.sleep(time.Second)
-		w.resize(pod, "2", "2Gi")
-		record := w.path("pods/uid-a/granted-resources")
-		old, err := os.ReadFile(record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.resize(pod, "3", "3Gi")
-		w.end()
-		if err := os.WriteFile(record, old, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		w.refusal.Store(&podstate.Rejection{Reason: "Evicted", Message: "The node had condition: [DiskPressure]. "})
-		w.begin()
-		w.sleep(time.Minute)
-		w.checkSize(pod, 3000, "3Gi")
-	})
+	for name, pending := range map[string]bool{"the last resize is done": false, "one is deferred": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pod := apiPod("a", wants("1", "1Gi"))
+				w.run(pod)
+				w.sleep(time.Second)
+				w.resize(pod, "2", "2Gi")
+				record := w.path("pods/uid-a/granted-resources")
+				old, err := os.ReadFile(record)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.resize(pod, "3", "3Gi")
+				w.refusal.Store(&podstate.Rejection{Reason: "Evicted", Message: "The node had condition: [DiskPressure]. "})
+				var conditions []string
+				if pending {
+					w.resize(pod, "4", "3Gi")
+					conditions = []string{"PodResizePending Deferred 4"}
+				}
+				w.end()
+				if err := os.WriteFile(record, old, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				w.begin()
+				w.sleep(time.Minute)
+				w.checkSize(pod, 3000, "3Gi", conditions...)
+			})
+		})
+	}
 }
 
 // TestPodResourcesAreAdded checks that resources of the pod as a whole, where it had none, go through admission.
