@@ -90,7 +90,12 @@ func NewServing(cfg ServingConfig) (*Serving, error) {
 	case cfg.CertFile != "":
 		return s, s.loadFiles()
 	}
-	return s, s.signSelf(time.Now())
+	err := s.signSelf(s.now())
+	if err != nil && s.pair.Load() != nil {
+		s.due = s.now() // for resign, which logs why
+		return s, nil
+	}
+	return s, err
 }
 
 // GetCertificate is for tls.Config. As in the kubelet, one from the user's files is served even if it has expired: an
@@ -295,17 +300,17 @@ func (s *Serving) signSelf(now time.Time) error {
 	crt, key := s.ownFiles()
 	pair, err := loadPair(crt, key)
 	foreign := s.foreign(crt)
-	if err == nil && (foreign || now.Before(renewAt(pair.Leaf))) {
-		if foreign {
-			s.takeFile(pair, crt)
-			s.due = now.Add(lookAgain)
-		} else {
-			s.take(pair)
-		}
-		return nil
-	}
-	if foreign {
+	switch {
+	case foreign && err != nil:
 		return fmt.Errorf("serving certificate of cert-dir, which another program has made: %w", err)
+	case foreign:
+		s.takeFile(pair, crt)
+		s.due = now.Add(lookAgain)
+		return nil
+	case err == nil:
+		if s.take(pair); now.Before(s.due) {
+			return nil
+		} // it serves until the next can be written
 	}
 	certText, keyText, err := selfSigned(s.cfg.Node, now)
 	if err == nil {

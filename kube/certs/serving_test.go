@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/waittest"
@@ -154,6 +155,30 @@ func TestResignTriesAgain(t *testing.T) {
 			t.Errorf("got %d failures before %s and %d after it, want 1 and 2", before, retryIn, after)
 		}
 	})
+}
+
+// TestOldCertificateOnFullDisk checks that the agent starts with a certificate that is due if it cannot write another.
+func TestOldCertificateOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
+	c, k, err := selfSigned("n1", time.Now().Add(-2*selfValidity))
+	err = errors.Join(err, os.WriteFile(key, k, 0o600), os.WriteFile(crt, c, 0o600))
+	for _, path := range []string{crt, key} { // no other content can be written
+		err = errors.Join(err, os.MkdirAll(filepath.Join(atomicfile.Leftover(path), "x"), 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServing(ServingConfig{Dir: dir, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair, err := s.GetCertificate(nil); err != nil || pair.Leaf.VerifyHostname("n1") != nil {
+		t.Errorf("got %v, %v, want the old certificate", pair, err)
+	}
+	if s.due.After(time.Now()) {
+		t.Errorf("the next attempt: got %s, want at once", s.due)
+	}
 }
 
 // TestExpiredServingFile checks that an expired certificate of the user is served: most API servers do not verify it.
