@@ -113,7 +113,11 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	rc, leaf, err := c.load(now)
 	if err == nil {
 		if err := c.importCert(rc, leaf, now); err != nil {
-			return nil, fmt.Errorf("store the certificate of kubeconfig %s: %w", cfg.Kubeconfig, err)
+			c.log.Error("cannot store the certificate of the kubeconfig, going on with it where it is",
+				"kubeconfig", cfg.Kubeconfig, "err", err)
+		}
+		if _, err := client.LoadConfig(cfg.Kubeconfig); err != nil {
+			c.writeKubeconfig(rc)
 		}
 		c.host = rc.Host
 		return c, c.use(rc, leaf, now)
@@ -149,9 +153,9 @@ func (c *Client) await(why string) {
 // cert-dir is used if that of the kubeconfig is not valid, or if it was written after the kubeconfig: a kubeconfig that
 // contains its certificate is not updated.
 func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
-	rc, err := client.LoadConfig(c.cfg.Kubeconfig)
-	if err != nil {
-		return nil, nil, err
+	rc, lost := c.cluster()
+	if rc == nil {
+		return nil, nil, lost
 	}
 	leaf, err := certificateOf(rc)
 	if pair, storeErr := c.store.load(); c.cfg.Rotate && storeErr == nil && c.prefers(pair.Leaf, leaf, now) {
@@ -162,10 +166,34 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	if err == nil && c.cfg.Bootstrap != "" {
 		err = checkValid(leaf, now)
 	}
-	if err != nil {
+	if err != nil && lost != nil {
+		return nil, nil, lost
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
 	}
 	return rc, leaf, nil
+}
+
+// cluster returns the kubeconfig. If it cannot be read, it returns the cluster of the bootstrap kubeconfig as well, as
+// long as the agent has no certificate: one in cert-dir may be valid there.
+func (c *Client) cluster() (*rest.Config, error) {
+	rc, err := client.LoadConfig(c.cfg.Kubeconfig)
+	if err == nil || c.cfg.Bootstrap == "" || !c.cfg.Rotate || c.leaf.Load() != nil {
+		return rc, err
+	}
+	boot, bootErr := client.LoadConfig(c.cfg.Bootstrap)
+	if bootErr != nil {
+		return nil, err
+	}
+	return rest.AnonymousClientConfig(boot), err
+}
+
+// writeKubeconfig writes a kubeconfig that names the certificate in cert-dir. The agent can go on without it.
+func (c *Client) writeKubeconfig(cluster *rest.Config) {
+	if err := writeKubeconfig(c.cfg.Kubeconfig, cluster, c.store.current()); err != nil {
+		c.log.Error("cannot write the kubeconfig, without which the next start needs the bootstrap kubeconfig: "+
+			"make its directory writable and restart nodelet", "err", err)
+	}
 }
 
 // Present returns the client certificate with which an agent would start now, also if it has expired; nil if the
@@ -388,9 +416,7 @@ func (c *Client) obtain(ctx context.Context) error {
 		return explain(err, with, c.now())
 	}
 	if c.pending {
-		if err := writeKubeconfig(c.cfg.Kubeconfig, rc, c.store.current()); err != nil {
-			return err
-		}
+		c.writeKubeconfig(rc)
 	}
 	if err := c.adopt(); err != nil {
 		return err

@@ -299,6 +299,28 @@ func TestCertificateOfKubeconfigIsStored(t *testing.T) {
 	}
 }
 
+// TestCertificateOfKubeconfigCannotBeStored checks that the agent starts with the certificate of the kubeconfig if it
+// cannot replace one that has expired.
+func TestCertificateOfKubeconfigCannotBeStored(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	now := time.Now()
+	old := c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-time.Hour))
+	text := slices.Concat(old.ClientCertificateData, old.ClientKeyData)
+	current := filepath.Join(cfg.Dir, "kubelet-client-current.pem")
+	if err := errors.Join(os.Mkdir(cfg.Dir, 0o755), os.WriteFile(current, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get(t, id.Config()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestExpiredInNewerKubeconfig checks that a kubeconfig which was written after the stored certificate, but whose own
 // has expired, does not replace it.
 func TestExpiredInNewerKubeconfig(t *testing.T) {
@@ -318,6 +340,62 @@ func TestExpiredInNewerKubeconfig(t *testing.T) {
 	again, err := NewClient(cfg)
 	if err != nil || !again.leaf.Load().Equal(id.leaf.Load()) {
 		t.Errorf("got a certificate that expires at %v, %v, want the stored one", again.Expires(), err)
+	}
+}
+
+// TestStoredCertificateOutlivesKubeconfig checks that a node whose kubeconfig is lost or damaged uses the certificate
+// that it has, and needs no token for that. The kubeconfig is written again if that is possible.
+func TestStoredCertificateOutlivesKubeconfig(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"junk":    func(path string) error { return os.WriteFile(path, []byte("\x00junk"), 0o600) },
+		"in the way": func(path string) error {
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o755))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			cfg := c.config()
+			now := time.Now()
+			c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+			if _, err := NewClient(cfg); err != nil { // stores the certificate
+				t.Fatal(err)
+			}
+			if err := damage(cfg.Kubeconfig); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("expired"), c.caPEM())
+			id, err := NewClient(cfg)
+			if err != nil || id.pending {
+				t.Fatalf("got an identity that is pending, %v, want the stored one", err)
+			}
+			if err := get(t, id.Config()); err != nil {
+				t.Error(err)
+			}
+			if _, err := client.LoadConfig(cfg.Kubeconfig); err != nil && name != "in the way" {
+				t.Errorf("kubeconfig: got %v, want it written again", err)
+			}
+		})
+	}
+}
+
+// TestKubeconfigCannotBeWritten checks that a node uses the certificate that it has got, once, also if it cannot write
+// the kubeconfig.
+func TestKubeconfigCannotBeWritten(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token(goodToken), c.caPEM())
+	if err := os.MkdirAll(filepath.Join(cfg.Kubeconfig, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, id)
+	if err := get(t, id.Config()); err != nil || len(c.requests()) != 1 {
+		t.Errorf("got %v after requests %v, want the certificate of one request", err, c.requests())
 	}
 }
 
