@@ -29,9 +29,10 @@ type directory struct {
 	// used says that a file owns a name that is also in another one.
 	used string
 	refs references
-	// synced is set when the path has been read once.
-	synced bool
-	last   *delivery
+	// synced is set when the path has been read once, and scanned is the time of the last scan.
+	synced  bool
+	scanned time.Time
+	last    *delivery
 }
 
 func newDirectory(cfg Config, running map[types.NamespacedName]Running) *directory {
@@ -60,6 +61,7 @@ func Check(cfg Config) []Problem {
 // A file that was valid and is invalid now counts with its last valid content. The objects of a file that was removed
 // are removed.
 func (d *directory) scan(now time.Time) (state delivery, again bool) {
+	d.scanned = now
 	state = delivery{source: SourceFile, synced: d.synced}
 	paths, problems, err := listFiles(d.cfg.Manifests)
 	if err != nil {
@@ -216,7 +218,8 @@ const (
 	sameUID
 )
 
-// evidence returns what says that the running pod of the name of p comes from p, which is in f.
+// evidence returns what says that the running pod of the name of p comes from p, which is in f. If it was first seen in
+// the future, the clock was set back since, and the file may have changed later at an earlier time of day.
 func (d *directory) evidence(f *file, p manifest.Pod) evidence {
 	r, runs := d.running[nameOf(p.Pod)]
 	switch {
@@ -224,7 +227,7 @@ func (d *directory) evidence(f *file, p manifest.Pod) evidence {
 		return noEvidence
 	case p.Gets(r.UID):
 		return sameUID
-	case !f.changed.IsZero() && f.changed.Before(r.Seen):
+	case !f.changed.IsZero() && f.changed.Before(r.Seen) && !r.Seen.After(d.scanned):
 		return olderFile
 	}
 	return noEvidence

@@ -264,10 +264,10 @@ func TestDuplicateOfRunningPod(t *testing.T) {
 		used    string
 		adopted bool
 	}{
-		{"from the first file", "a-copy.yaml", time.Hour, "", "a-copy.yaml", true},
-		{"from the last file", "a.yaml", time.Hour, "", "a.yaml", true},
-		{"from a kubelet of an unknown version", "", time.Hour, "", "a.yaml", true},
-		{"a copy that was added since", "", time.Hour, "a.yaml", "a-copy.yaml", true},
+		{"from the first file", "a-copy.yaml", time.Minute, "", "a-copy.yaml", true},
+		{"from the last file", "a.yaml", time.Minute, "", "a.yaml", true},
+		{"from a kubelet of an unknown version", "", time.Minute, "", "a.yaml", true},
+		{"a copy that was added since", "", time.Minute, "a.yaml", "a-copy.yaml", true},
 		{"both have changed since", "", -time.Hour, "", "a.yaml", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -493,10 +493,11 @@ func TestAdopt(t *testing.T) {
 		uid     types.UID
 		adopted bool
 	}{
-		{"unchanged since", time.Hour, false, "0123abcd", true},
+		{"unchanged since", time.Minute, false, "0123abcd", true},
+		{"seen in the future: the clock was set back since", 3 * time.Hour, false, "0123abcd", false},
 		{"changed since", -time.Hour, false, "0123abcd", false},
-		{"behind a link", time.Hour, true, "0123abcd", false},
-		{"dangerous UID", time.Hour, false, "../x", false},
+		{"behind a link", time.Minute, true, "0123abcd", false},
+		{"dangerous UID", time.Minute, false, "../x", false},
 		{"the UID of the kubelet 1.36, behind a link", -time.Hour, true, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
