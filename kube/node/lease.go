@@ -31,6 +31,7 @@ type lease struct {
 	node     func() *corev1.Node // returns the newest Node object, the lease's owner; nil while there is none
 	deleted  func() bool         // whether that object has been deleted
 	appeared <-chan struct{}     // closed when there is a Node object
+	setBack  func()              // called after a renewal with an earlier time than the one before
 	log      *slog.Logger
 	sent     acceptance // of leases; only run writes it
 
@@ -151,12 +152,16 @@ func (l *lease) update(ctx context.Context) error {
 
 // write sends a lease with the fields that this agent owns.
 func (l *lease) write(ctx context.Context, verb string, r *rest.Request, next *coordinationv1.Lease) error {
+	last := next.Spec.RenewTime
 	l.fill(next)
 	got := &coordinationv1.Lease{}
 	if err := l.request(r).Body(next).Do(ctx).Into(got); err != nil {
 		return fmt.Errorf("%s lease: %w", verb, err)
 	}
 	l.held = got
+	if next.Spec.RenewTime.Before(last) {
+		l.setBack()
+	}
 	return nil
 }
 

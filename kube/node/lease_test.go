@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 )
@@ -52,6 +53,30 @@ func TestLeaseChangedByOthers(t *testing.T) {
 		settle(11 * time.Second)
 		if l := b.api.getLease(); l == nil || len(l.OwnerReferences) != 1 {
 			t.Errorf("after a deletion: got %v, want a new lease with an owner", l)
+		}
+	})
+}
+
+// TestClockSetBack checks that the status is sent once, without a change, when the time of the lease goes back: the
+// control plane takes no such renewal as a sign of life.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, &fakeAPI{}, nil)
+		b.setRuntime(readyRuntime)
+		settle(time.Minute)
+		sent := func() int {
+			b.api.mu.Lock()
+			defer b.api.mu.Unlock()
+			return len(b.api.patches)
+		}
+		before := sent()
+		b.api.mu.Lock()
+		b.api.lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(time.Hour)}
+		b.api.lease.ResourceVersion = "99999"
+		b.api.mu.Unlock()
+		settle(time.Minute)
+		if got := sent() - before; got != 1 {
+			t.Errorf("within a minute after the clock was set back: got %d statuses, want 1", got)
 		}
 	})
 }

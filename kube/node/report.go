@@ -172,6 +172,10 @@ func (r *Reporter) sync(ctx context.Context, now time.Time) {
 	if now.Before(r.state.retryAt) {
 		return
 	}
+	if r.setBack.Swap(false) {
+		// The node controller takes no lease with an earlier time as a sign of life, before it sees another status.
+		r.state.nextReport = time.Time{}
+	}
 	old := r.newest.Load()
 	object := *old // fields are replaced below, what they point to is never changed
 	wanted := &object

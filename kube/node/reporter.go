@@ -100,6 +100,7 @@ type Reporter struct {
 	sent     acceptance                  // of statuses; only report writes it
 	local    atomic.Pointer[corev1.Node] // the object to register; only report writes it
 	machine  atomic.Pointer[machineFacts]
+	setBack  atomic.Bool   // the clock was set back since the last report
 	appeared chan struct{} // closed with the first version; without an API server closed from the start
 	seen     latest.Value[*corev1.Node]
 	gone     latest.Signal
@@ -157,6 +158,7 @@ func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() 
 		node:     r.newest.Load,
 		deleted:  r.deleted.Load,
 		appeared: r.appeared,
+		setBack:  func() { r.setBack.Store(true); r.wake.Set() },
 		log:      cfg.Log,
 	}
 	return r, nil
