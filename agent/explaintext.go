@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// WriteExplanations prints explanations as text. Parts of it come from containers and registries, so that characters
+// that a terminal would act on are escaped.
+func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
+	line := func(format string, parts ...any) { fmt.Fprintln(w, printable(fmt.Sprintf(format, parts...))) }
+	for _, e := range all {
+		state := string(e.Phase)
+		switch {
+		case e.Stopping != "":
+			state = "stopping, " + e.Stopping
+		case e.Ready:
+			state += ", ready"
+		case e.Reason != "":
+			state += ", " + e.Reason + ": " + e.Message
+		}
+		line("%s  %s", e.Pod, state)
+		for _, wait := range e.Waits {
+			line("    waits for: %s: %s%s", wait.For, wait.Why, again(wait.Next, now))
+		}
+		for _, end := range e.Ends {
+			line("    %s", end)
+		}
+	}
+}
+
+// String returns, for example, "container web ended at 2026-03-01T10:00:00Z: exit code 137, OOMKilled".
+func (e End) String() string {
+	text := fmt.Sprintf("container %s ended", e.Container)
+	if !e.At.IsZero() {
+		text += " at " + e.At.Format(time.RFC3339)
+	}
+	text += fmt.Sprintf(": exit code %d", e.ExitCode)
+	for _, more := range []string{e.Reason, e.Error} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	if e.Message != "" {
+		text += fmt.Sprintf(", message %q", strings.TrimSpace(e.Message))
+	}
+	if e.Stopped != "" {
+		text += "; nodelet stopped it: " + e.Stopped
+	}
+	return text
+}
+
+// printable escapes all characters that are not printable.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}
+
+func again(next *time.Time, now time.Time) string {
+	if next == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (again in %s)", max(0, next.Sub(now)).Round(time.Second))
+}
