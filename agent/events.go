@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -14,11 +15,14 @@ func (w *worker) lastStatus() *corev1.PodStatus {
 	return cmp.Or(w.memory.Reported, &w.order.Pod.Status)
 }
 
-// deadlineEvent records that the pod has ended at its active deadline.
-func (w *worker) deadlineEvent(st *corev1.PodStatus) {
-	if st.Reason == podutil.ReasonDeadlineExceeded && w.lastStatus().Reason != st.Reason {
-		w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, st.Reason, st.Message)
+// deadlineEvent records, once, that the pod has to end because its active deadline has passed. The status says that only
+// when the pod has ended.
+func (w *worker) deadlineEvent(stop *podstate.Stop) {
+	if w.reported.deadline || stop == nil || stop.Reason != podutil.ReasonDeadlineExceeded {
+		return
 	}
+	w.reported.deadline = true
+	w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, stop.Reason, stop.Message)
 }
 
 // imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume

@@ -18,12 +18,13 @@ type Explanation struct {
 	Pod   string          `json:"pod"`
 	UID   string          `json:"uid"`
 	Phase corev1.PodPhase `json:"phase"`
-	// Reason and Message say why the pod has failed, if that is not the end of a container.
+	// Reason and Message say why the pod has failed or is being stopped, if that is not the end of a container.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Ready repeats the Ready condition.
 	Ready bool `json:"ready"`
-	// Stopping is why the pod is being stopped; empty if it is not.
+	// Stopping is why the pod is being stopped: deleted, orphaned, completed, or the reason of the node, such as Evicted.
+	// It is empty if the pod need not end, or has ended and only its object is left.
 	Stopping string `json:"stopping,omitempty"`
 	// Waits are what keeps the pod from its desired state, the most important first.
 	Waits []Wait `json:"waits,omitempty"`
@@ -35,9 +36,9 @@ type Explanation struct {
 
 type unready struct{ container, id, probe string }
 
-// NeedsNothing reports whether the pod is ready, or has succeeded and holds nothing any more.
+// NeedsNothing reports whether the pod is ready and need not end, or has succeeded and holds nothing any more.
 func (e *Explanation) NeedsNothing() bool {
-	return e.Ready || e.Phase == corev1.PodSucceeded && e.Stopping == "" && len(e.Waits) == 0
+	return e.Stopping == "" && (e.Ready || e.Phase == corev1.PodSucceeded && len(e.Waits) == 0)
 }
 
 // Wait is one thing that a pod waits for.
@@ -73,6 +74,7 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 	e := o.explanation()
 	e.Phase = p.Status.Phase
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
+	e.stops(p.Ending, p.Released)
 	e.Ends = ends(p.Status, memory)
 	for _, c := range p.Status.Conditions {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
@@ -87,7 +89,7 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		}
 		e.Waits = append(e.Waits, next)
 	}
-	if o.Stop == nil && p.Status.Phase == corev1.PodRunning {
+	if p.Ending == nil {
 		e.explainUnready(o.Pod, p.Status)
 		if resize := podutil.Condition(p.Status.Conditions, corev1.PodResizePending); resize != nil {
 			e.Waits = append(e.Waits, Wait{For: "resize", Why: resize.Reason + ": " + resize.Message})
@@ -156,13 +158,25 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 	return all
 }
 
-// explanation names the pod and why it is being ended.
+// explanation names the pod.
 func (o *order) explanation() *Explanation {
-	e := &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
-	if o.Stop != nil {
-		e.Stopping = o.Stop.Cause.String()
+	return &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
+}
+
+// stops adds why the pod must not run any more. If it has released all that it held, an object that stays is not being
+// stopped.
+func (e *Explanation) stops(stop *podstate.Stop, released bool) {
+	switch {
+	case stop == nil, stop.Is(podstate.StopEvicted) && released:
+		return
+	case stop.Is(podstate.StopEvicted):
+		e.Stopping = cmp.Or(stop.Reason, e.Reason, "completed")
+	default:
+		e.Stopping = stop.Cause.String()
 	}
-	return e
+	if e.Reason == "" {
+		e.Reason, e.Message = stop.Reason, stop.Message
+	}
 }
 
 func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
@@ -173,10 +187,10 @@ func (w *worker) explainObserving(err error) {
 	e := w.order.explanation()
 	e.Phase = cmp.Or(w.order.Pod.Status.Phase, corev1.PodPending)
 	if before := w.explained.Load(); before != nil {
-		e.Phase, e.Ready = before.Phase, before.Ready
-		e.Reason, e.Message = before.Reason, before.Message
-		e.Ends = before.Ends
+		*e = *before
+		e.Waits, e.unready = nil, nil
 	}
+	e.stops(w.order.Stop, w.isReleased())
 	observing := inProgress("read the state of the pod from the container runtime")
 	if err != nil {
 		observing.Why, observing.Next = err.Error(), new(time.Now().Add(observeRetry))

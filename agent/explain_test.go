@@ -227,8 +227,13 @@ func TestExplainNeedsNothing(t *testing.T) {
 				pod.Spec.Containers[0].Name = name
 			})
 		}
-		w.run(once("done", 0), once("failed", 1), apiPod("web"), apiPod("waits", withConfigMap("settings")))
+		w.runtime.Script("slow", fake.Script{IgnoresTerm: true})
+		slow := apiPod("slow")
+		slow.Spec.Containers[0].Name = "slow"
+		w.run(once("done", 0), once("failed", 1), apiPod("web"), apiPod("waits", withConfigMap("settings")), slow)
 		w.sleep(time.Minute)
+		w.delete(slow, 30*time.Second)
+		w.sleep(time.Second)
 		all, err := w.agent.Explain(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -239,6 +244,7 @@ func TestExplainNeedsNothing(t *testing.T) {
 		}
 		want := map[string]bool{
 			"default/done": true, "default/failed": false, "default/web": true, "default/waits": false,
+			"default/slow": false, // its containers are still ready
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)

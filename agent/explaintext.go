@@ -14,16 +14,7 @@ import (
 func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 	line := func(format string, parts ...any) { fmt.Fprintln(w, printable(fmt.Sprintf(format, parts...))) }
 	for _, e := range all {
-		state := string(e.Phase)
-		switch {
-		case e.Stopping != "":
-			state = "stopping, " + e.Stopping
-		case e.Ready:
-			state += ", ready"
-		case e.Reason != "":
-			state += ", " + e.Reason + ": " + e.Message
-		}
-		line("%s  %s", e.Pod, state)
+		line("%s  %s", e.Pod, e.state())
 		for _, wait := range e.Waits {
 			line("    waits for: %s: %s%s", wait.For, wait.Why, again(wait.Next, now))
 		}
@@ -31,6 +22,27 @@ func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 			line("    %s", end)
 		}
 	}
+}
+
+// state returns, for example, "Running, ready" or "stopping, Evicted: The node was low on resource: memory.".
+func (e *Explanation) state() string {
+	reason := e.Reason
+	if e.Message != "" {
+		reason += ": " + e.Message
+	}
+	switch {
+	case e.Stopping != "" && e.Stopping == e.Reason:
+		return "stopping, " + reason
+	case e.Stopping != "" && e.Reason != "":
+		return "stopping, " + e.Stopping + ", " + reason
+	case e.Stopping != "":
+		return "stopping, " + e.Stopping
+	case e.Ready:
+		return string(e.Phase) + ", ready"
+	case e.Reason != "":
+		return string(e.Phase) + ", " + reason
+	}
+	return string(e.Phase)
 }
 
 // String returns, for example, "container web ended at 2026-03-01T10:00:00Z: exit code 137, OOMKilled".

@@ -27,6 +27,8 @@ type reported struct {
 	backoffs map[string]string
 	// stop has been recorded in stopFile, or could not or need not be.
 	stop stopRecord
+	// deadline: there was an event about the pod's active deadline.
+	deadline bool
 }
 
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
@@ -34,6 +36,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(p.Status)
 	w.resizeEvents(p.Status)
+	w.deadlineEvent(p.Ending)
 	if publish := w.order.Publish; publish != nil && !w.order.Stop.Is(podstate.StopOrphaned) {
 		w.forget(publish.UID)
 		if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
@@ -60,7 +63,6 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
 	}
-	w.deadlineEvent(p.Status)
 	w.containersEnded(p.Status)
 	w.ran(p.Status)
 	if p.Done {

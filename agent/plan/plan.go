@@ -27,6 +27,8 @@ type Plan struct {
 	Wake time.Time
 	// Stop is Desired.Stop, without its reason if the pod had ended by itself before.
 	Stop *podstate.Stop
+	// Ending is why the pod must not run any more, as podstate.State has it; nil while it should run.
+	Ending *podstate.Stop
 	// Released: nothing of the pod runs any more and all it held is released, so the API object may be deleted.
 	Released bool
 	// Reclaimed: the runtime keeps nothing of the ended pod any more, as Desired.Reclaim asks.
@@ -77,7 +79,7 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 	} else {
 		p.syncRunning()
 	}
-	p.plan.Stop = p.Desired.Stop
+	p.plan.Stop, p.plan.Ending = p.Desired.Stop, p.Stop
 	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
 	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
 		Cancelling: slices.ContainsFunc(p.plan.Cancel, mayStart),

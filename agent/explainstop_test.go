@@ -1,0 +1,120 @@
+package agent_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/test/cri/fake"
+)
+
+// explained returns what `nodelet explain` prints now.
+func (w *world) explained() string {
+	w.t.Helper()
+	all, err := w.agent.Explain(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out strings.Builder
+	agent.WriteExplanations(&out, all, time.Now())
+	return regexp.MustCompile("c0de[0-9a-f]+").ReplaceAllString(out.String(), "ID")
+}
+
+// checkExplained checks that what `nodelet explain` prints now begins with a text.
+func (w *world) checkExplained(want string) {
+	w.t.Helper()
+	if got := w.explained(); !strings.HasPrefix(got, want) {
+		w.t.Errorf("got:\n%s\nwant it to begin with:\n%s", got, want)
+	}
+}
+
+// stubborn makes the containers of a pod ignore SIGTERM, and the pod end within a minute.
+func (w *world) stubborn(pod *corev1.Pod) *corev1.Pod {
+	w.runtime.Script("app", fake.Script{IgnoresTerm: true})
+	pod.Spec.TerminationGracePeriodSeconds = ptr(int64(60))
+	return pod
+}
+
+// TestExplainEvictedPod checks that the reason of an eviction is shown while the pod ends, and its result after that:
+// the same as after a restart of the agent.
+func TestExplainEvictedPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := w.stubborn(apiPod("web"))
+		w.run(pod)
+		w.sleep(20 * time.Second)
+		const message = "The node was low on resource: memory."
+		w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: message, Grace: time.Minute})
+		w.sleep(time.Second)
+		w.checkExplained("default/web  stopping, Evicted: " + message + "\n    waits for: stop container app (ID)")
+		w.sleep(2 * time.Minute)
+		w.checkExplained("default/web  Failed, Evicted: " + message + "\n")
+		w.restart()
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/web  Failed, Evicted: " + message + "\n")
+	})
+}
+
+// TestExplainEvictedThenDeleted checks that the text names both why a pod is deleted and why it was evicted before.
+func TestExplainEvictedThenDeleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := w.stubborn(apiPod("web"))
+		w.run(pod)
+		w.sleep(20 * time.Second)
+		w.agent.Evict(t.Context(), pod.UID, agent.Eviction{Reason: "Evicted", Message: "disk", Grace: time.Minute})
+		w.delete(pod, time.Minute)
+		w.sleep(time.Second)
+		w.checkExplained("default/web  stopping, deleted, Evicted: disk\n")
+	})
+}
+
+// TestExplainDeadline checks that a pod that ends at its deadline is not shown as a healthy one, and that the event is
+// recorded then, not only after the end.
+func TestExplainDeadline(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(w.stubborn(apiPod("job", func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(5)) })))
+		w.sleep(10 * time.Second)
+		const message = "Pod was active on the node longer than the specified deadline"
+		w.checkExplained("default/job  stopping, DeadlineExceeded: " + message + "\n    waits for: stop container app (ID)")
+		for _, after := range []time.Duration{0, 2 * time.Minute} {
+			w.sleep(after)
+			if n := len(w.eventsWith("DeadlineExceeded " + message)); n != 1 {
+				t.Errorf("%v later: got %d events about the deadline, want 1", after, n)
+			}
+		}
+		w.checkExplained("default/job  Failed, DeadlineExceeded: " + message + "\n")
+	})
+}
+
+// TestExplainCompleted checks what is shown of a pod whose sidecar still ends.
+func TestExplainCompleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
+		w.runtime.Script("mesh", fake.Script{IgnoresTerm: true})
+		w.run(apiPod("job", withSidecar("mesh"), withRestart(corev1.RestartPolicyNever)))
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/job  stopping, completed\n    waits for: stop container mesh (ID)")
+		w.sleep(time.Minute)
+		w.checkExplained("default/job  Succeeded\n")
+	})
+}
+
+// TestExplainSidecar checks that the result of a startup probe is shown also during the initialization of a pod.
+func TestExplainSidecar(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1, Stdout: "no database"})
+		w.run(apiPod("web", withSidecar("mesh"), func(pod *corev1.Pod) {
+			p := execProbe("healthy")
+			p.FailureThreshold = 1000
+			pod.Spec.InitContainers[0].StartupProbe = p
+		}))
+		w.sleep(20 * time.Second)
+		w.checkExplained(`default/web  Pending
+    waits for: container mesh: runs; the containers after it wait until it has started
+    waits for: container mesh: Startup probe failed: no database
+`)
+	})
+}
