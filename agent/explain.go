@@ -80,7 +80,7 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
 	for _, s := range p.Steps {
-		e.Waits = append(e.Waits, inProgress(s.String()))
+		e.Waits = append(e.Waits, Wait{For: s.String(), Why: memory.Progress(s)})
 	}
 	for _, w := range p.Waits {
 		next := Wait{For: w.For.String(), Why: w.Why}
@@ -179,8 +179,6 @@ func (e *Explanation) stops(stop *podstate.Stop, released bool) {
 	}
 }
 
-func inProgress(what string) Wait { return Wait{For: what, Why: "in progress"} }
-
 // explainObserving publishes that the worker asks the runtime about the pod, which may take long, and the steps in
 // progress. err is the error of the last attempt, or nil.
 func (w *worker) explainObserving(err error) {
@@ -191,13 +189,14 @@ func (w *worker) explainObserving(err error) {
 		e.Waits, e.unready = nil, nil
 	}
 	e.stops(w.order.Stop, w.isReleased())
-	observing := inProgress("read the state of the pod from the container runtime")
+	observing := Wait{For: "read the state of the pod from the container runtime", Why: "in progress"}
 	if err != nil {
 		observing.Why, observing.Next = err.Error(), new(time.Now().Add(observeRetry))
 	}
 	e.Waits = append(e.Waits, observing)
-	for _, step := range w.memory.Recall().Running() {
-		e.Waits = append(e.Waits, inProgress(step.String()))
+	memory := w.memory.Recall()
+	for _, step := range memory.Running() {
+		e.Waits = append(e.Waits, Wait{For: step.String(), Why: memory.Progress(step)})
 	}
 	w.explained.Store(e)
 }

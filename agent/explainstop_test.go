@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,5 +117,19 @@ func TestExplainSidecar(t *testing.T) {
     waits for: container mesh: runs; the containers after it wait until it has started
     waits for: container mesh: Startup probe failed: no database
 `)
+	})
+}
+
+// TestExplainRepeated checks that the error of the last attempt is shown also while the step is tried again.
+func TestExplainRepeated(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Times: 1, Err: errors.New("no address left")})
+		w.run(apiPod("web"))
+		w.sleep(500 * time.Millisecond)
+		w.runtime.Inject(&fake.Fault{Verb: "RunPodSandbox", Hang: true})
+		w.sleep(10 * time.Second)
+		w.checkExplained("default/web  Pending\n" +
+			"    waits for: create sandbox attempt 0: in progress; the last attempt failed: rpc error: code = Unknown " +
+			"desc = no address left\n")
 	})
 }

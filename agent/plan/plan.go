@@ -138,7 +138,7 @@ func (p *planner) later(s podstate.Step, why string, until time.Time) {
 	p.wait(Wait{For: s, Why: why, Until: until})
 }
 
-func (p *planner) inProgress(s podstate.Step) { p.wait(Wait{For: s, Why: "in progress"}) }
+func (p *planner) inProgress(s podstate.Step) { p.wait(Wait{For: s, Why: p.Memory.Progress(s)}) }
 
 // cancel gives up a step in flight; its outcome must be seen first.
 func (p *planner) cancel(s podstate.Step) {

@@ -55,6 +55,14 @@ func (r Recall) Running() []Step {
 	return all
 }
 
+// Progress says of a step in flight that it is, with the error of the last attempt if that failed.
+func (r Recall) Progress(s Step) string {
+	if f, failed := r.Failure(s.Key()); failed && f.Holds(s) {
+		return "in progress; the last attempt failed: " + f.Message
+	}
+	return "in progress"
+}
+
 // Runs reports whether a step of a kind is in flight.
 func (r Recall) Runs(kind Kind) bool {
 	for key := range r.memory().InFlight {
