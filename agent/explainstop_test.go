@@ -133,3 +133,26 @@ func TestExplainRepeated(t *testing.T) {
 			"desc = no address left\n")
 	})
 }
+
+// TestExplainProbeCannotRun checks that the error of a probe that cannot be run is shown, also in the place of an older
+// result.
+func TestExplainProbeCannotRun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1, Stdout: "no database"})
+		w.run(apiPod("web", func(pod *corev1.Pod) {
+			c := &pod.Spec.Containers[0]
+			c.LivenessProbe, c.ReadinessProbe = nil, execProbe("healthy")
+		}))
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/web  Running\n    waits for: container app: Readiness probe failed: no database\n")
+		fault := w.runtime.Inject(&fake.Fault{Verb: "ExecSync", Err: errors.New("executable file not found")})
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/web  Running\n    waits for: container app: " +
+			"Readiness probe errored and resulted in unknown state: " +
+			"rpc error: code = Unknown desc = executable file not found\n")
+		if waits := w.waits(apiPod("web")); len(waits) != 1 || !waits[0].Probe {
+			t.Errorf("got waits %+v, want one that is the result of a probe", waits)
+		}
+		w.runtime.Release(fault)
+	})
+}

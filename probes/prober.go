@@ -74,7 +74,8 @@ type Status struct {
 	ContainerID string
 	Kind        Kind
 	Result      Result
-	// Message is that of the last attempt that counted; empty before the first.
+	// Message is that of the last attempt, also of one that counts for nothing because it could not be run; empty before
+	// the first.
 	Message string
 }
 

@@ -186,6 +186,8 @@ func (p *Prober) beginSiblings(startup *probe, now time.Time) {
 
 // learn updates the status and reports whether its result changed.
 func (p *Prober) learn(pr *probe, a Attempt) bool {
+	v := &pr.status
+	v.Message = a.Message
 	var found Result
 	switch a.Outcome {
 	case Succeeded, Warned:
@@ -195,8 +197,6 @@ func (p *Prober) learn(pr *probe, a Attempt) bool {
 	default:
 		return false
 	}
-	v := &pr.status
-	v.Message = a.Message
 	result := pr.count.add(pr.target.Kind, pr.target.Probe, v.Result, found)
 	if result == v.Result {
 		return false
