@@ -89,15 +89,35 @@ func (w *worker) synced(began time.Time) {
 	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
-// containersEnded counts the containers that have ended since the last status.
+// containersEnded counts the containers that have ended since the last status. As with the kubelet, the ends by which
+// the agent restarts a container do not count.
 func (w *worker) containersEnded(now *corev1.PodStatus) {
 	before := w.lastStatus()
 	for c := range podutil.ContainerStatuses(now) {
-		old := podutil.ContainerStatus(before, c.Name)
-		if c.State.Terminated != nil && (old == nil || old.State.Terminated == nil) {
-			w.cfg.Metrics.Ended(w.order.Pod, c.Name, c.State.Terminated)
+		end, restarted := c.State.Terminated, false
+		if end == nil && c.State.Waiting != nil && c.State.Waiting.Reason == podutil.ReasonCrashLoopBackOff {
+			end = c.LastTerminationState.Terminated
+			restarted = end != nil && w.stoppedInstance(end.ContainerID)
+		}
+		if end != nil && !restarted && !shows(podutil.ContainerStatus(before, c.Name), end) {
+			w.cfg.Metrics.Ended(w.order.Pod, c.Name, end)
 		}
 	}
+}
+
+// stoppedInstance reports whether the agent has stopped an instance that has ended.
+func (w *worker) stoppedInstance(containerID string) bool {
+	_, stopped := w.memory.Recall().Stopped(podutil.RuntimeID(containerID))
+	return stopped
+}
+
+// shows reports whether a status has the end of an instance; st may be nil.
+func shows(st *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
+	if st == nil {
+		return false
+	}
+	same := func(t *corev1.ContainerStateTerminated) bool { return t != nil && t.ContainerID == end.ContainerID }
+	return same(st.State.Terminated) || same(st.LastTerminationState.Terminated)
 }
 
 // ran counts the first time that the pod runs, unless it has failed before.

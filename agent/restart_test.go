@@ -438,3 +438,35 @@ func TestTerminationMessage(t *testing.T) {
 		}
 	})
 }
+
+// TestEndsAreCounted checks that each end of a container that crashes again and again is counted once, also in a
+// back-off.
+func TestEndsAreCounted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 3})
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(2*time.Minute + 500*time.Millisecond)
+		want := int64(w.status(pod).ContainerStatuses[0].RestartCount + 1)
+		if got := w.ends.Load(); got != want || got < 4 {
+			t.Errorf("got %d ends, want %d and at least 4", got, want)
+		}
+		w.delete(pod, time.Second)
+		w.sleep(time.Minute)
+		if got := w.ends.Load(); got != want {
+			t.Errorf("after the end of the pod: got %d ends, want still %d", got, want)
+		}
+	})
+}
+
+// TestRestartsAreNotCounted checks that the ends by which a failed probe restarts a container do not count.
+func TestRestartsAreNotCounted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1})
+		w.run(apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].LivenessProbe = execProbe("healthy") }))
+		w.sleep(5 * time.Minute)
+		if got := w.ends.Load(); got != 0 {
+			t.Errorf("a failed probe: got %d ends, want none", got)
+		}
+	})
+}

@@ -107,6 +107,8 @@ type world struct {
 	ids userns.Range
 	// delayed is how long pulls and init containers have delayed the pod that has started last.
 	delayed atomic.Int64
+	// ends is how many ends of containers were counted.
+	ends atomic.Int64
 	// probedAt is the address at which a pod was to be probed last.
 	probedAt atomic.Pointer[string]
 }
@@ -122,10 +124,15 @@ func (l *probeLog) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarg
 	l.Probes.Set(pod, address, targets)
 }
 
-// startLog notes what has delayed the start of pods.
+// startLog notes what has delayed the start of pods, and counts the ends of containers.
 type startLog struct {
 	*instruments.Metrics
 	w *world
+}
+
+func (l startLog) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
+	l.w.ends.Add(1)
+	l.Metrics.Ended(pod, container, end)
 }
 
 func (l startLog) Running(_ *corev1.Pod, _ time.Time, delayed time.Duration) {
