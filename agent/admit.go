@@ -144,8 +144,8 @@ func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
 func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, rest *preparation) {
 	for _, pod := range v.Preempt {
 		victim := a.table.workers[pod.UID]
-		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID,
-			"resource", v.Short, "for", e.source.Namespace+"/"+e.source.Name)
+		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", nameOf(pod), "podUID", pod.UID,
+			"resource", v.Short, "for", nameOf(e.source))
 		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podutil.ReasonPreempting, podutil.MessagePreempted)
 		a.cfg.Metrics.Preempted(string(v.Short))
@@ -217,7 +217,7 @@ func (a *admitter) discardFitting() {
 		}
 		if a.fits(e.pod()) {
 			a.cfg.Log.Info("refused static pod fits now, admitting it",
-				"pod", e.source.Namespace+"/"+e.source.Name, "podUID", uid)
+				"pod", nameOf(e.source), "podUID", uid)
 			e.retryAt = time.Time{}
 			e.discard()
 		}

@@ -102,8 +102,12 @@ func (r *Recorder) record(ref Ref, eventType, reason, message string, annotation
 	}
 }
 
-// PodEvent records that something happened to a pod, or to one of its containers if container is not empty.
+// PodEvent records that something happened to a pod, or to one of its containers if container is not empty. Of a pod
+// that is known by its UID alone nothing is recorded: the API server refuses an event about an object without a name.
 func (r *Recorder) PodEvent(pod *corev1.Pod, container, eventType, reason, message string) {
+	if pod.Name == "" {
+		return
+	}
 	r.Event(refOf(pod, container), eventType, reason, message)
 }
 

@@ -131,6 +131,19 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
+// TestEventsOfNamelessPods checks that there are no events about a pod that is known by its UID alone.
+func TestEventsOfNamelessPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		r.PodEvent(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "0123"}}, "", "Warning", "FailedKillPod", "no")
+		written()
+		if list := api.eventList(); len(list) > 0 {
+			t.Errorf("got events %+v, want none", list)
+		}
+	})
+}
+
 // TestClaimEvents checks that events about a claim are in its namespace and have its UID.
 func TestClaimEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ type report struct {
 func Command() *command.Command {
 	return &command.Command{
 		Name:    "explain",
-		Args:    "[NAMESPACE/POD | POD]...",
+		Args:    "[NAMESPACE/POD | POD | UID]...",
 		MaxArgs: -1,
 		Short:   "show what each pod on this node is doing, what it waits for, and how its containers ended",
 		Long: `With -o json it prints {"pods": [...], "error": "..."}; error is set if the agent cannot answer, for example
@@ -148,12 +148,13 @@ func (o options) once(c command.Call, client *podapi.Client) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// chosen returns the explanations that the flags and names choose; a name may be without its namespace.
+// chosen returns the explanations that the flags and names choose; a name may be without its namespace, or a UID.
 func (o options) chosen(all []*agent.Explanation, names []string) []*agent.Explanation {
 	kept := []*agent.Explanation{}
 	for _, e := range all {
 		namespace, short, _ := strings.Cut(e.Pod, "/")
-		named := len(names) == 0 || slices.Contains(names, e.Pod) || slices.Contains(names, short)
+		named := len(names) == 0 || slices.Contains(names, e.Pod) || slices.Contains(names, short) ||
+			slices.Contains(names, e.UID)
 		if named && (*o.namespace == "" || *o.namespace == namespace) {
 			kept = append(kept, e)
 		}
@@ -165,8 +166,9 @@ func (o options) chosen(all []*agent.Explanation, names []string) []*agent.Expla
 func names(all []*agent.Explanation) []string {
 	var known []string
 	for _, e := range all {
-		_, name, _ := strings.Cut(e.Pod, "/")
-		known = append(known, name)
+		if _, name, named := strings.Cut(e.Pod, "/"); named {
+			known = append(known, name)
+		}
 	}
 	return known
 }

@@ -1,0 +1,24 @@
+package explain
+
+import (
+	"testing"
+
+	"github.com/nodelet/nodelet/agent"
+)
+
+// TestChosen checks that pods can be chosen by name, with or without namespace, and by UID, which is all that is known
+// of some.
+func TestChosen(t *testing.T) {
+	all := []*agent.Explanation{
+		{Pod: "default/web", UID: "1"}, {Pod: "default/db", UID: "2"}, {Pod: "pod with UID 3", UID: "3"},
+	}
+	o := options{namespace: new("")}
+	for name, want := range map[string]string{"web": "1", "default/web": "1", "2": "2", "3": "3"} {
+		if got := o.chosen(all, []string{name}); len(got) != 1 || got[0].UID != want {
+			t.Errorf("%s: got %d pods, want the one with UID %s", name, len(got), want)
+		}
+	}
+	if got := names(all); len(got) != 2 {
+		t.Errorf("got names %q, want those of two pods", got)
+	}
+}
