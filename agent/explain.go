@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 
 // Explanation is what a pod is doing, what it waits for, and how its containers ended.
 type Explanation struct {
+	// Pod is "NAMESPACE/NAME", or "pod with UID UID" if its traces on the node have nothing but that.
 	Pod   string          `json:"pod"`
 	UID   string          `json:"uid"`
 	Phase corev1.PodPhase `json:"phase"`
@@ -89,6 +91,9 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		}
 		e.Waits = append(e.Waits, next)
 	}
+	if o.Stop.Is(podstate.StopDeleted) && p.Released {
+		e.Waits = append(e.Waits, keeps(o.Pod))
+	}
 	if p.Ending == nil {
 		e.explainUnready(o.Pod, p.Status)
 		if resize := podutil.Condition(p.Status.Conditions, corev1.PodResizePending); resize != nil {
@@ -96,6 +101,14 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		}
 	}
 	return e
+}
+
+// keeps returns what keeps the object of a deleted pod that has ended.
+func keeps(pod *corev1.Pod) Wait {
+	if len(pod.Finalizers) > 0 {
+		return Wait{For: "its finalizers", Why: strings.Join(pod.Finalizers, ", ")}
+	}
+	return Wait{For: "its removal", Why: "the API server still has the pod"}
 }
 
 // explainUnready finds the running containers that are not ready, and adds the readiness gates that are not True.
@@ -141,7 +154,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 	var all []End
 	for c := range podutil.ContainerStatuses(st) {
 		last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
-		if last == nil || last == c.State.Terminated && last.ExitCode == 0 {
+		if last == nil || last == c.State.Terminated && !podutil.InitFailed(last.ExitCode, last.Reason) {
 			continue
 		}
 		end := End{Container: c.Name, At: last.FinishedAt.UTC(), ExitCode: last.ExitCode, Reason: last.Reason}
@@ -160,7 +173,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 
 // explanation names the pod.
 func (o *order) explanation() *Explanation {
-	return &Explanation{Pod: o.Pod.Namespace + "/" + o.Pod.Name, UID: string(o.Pod.UID)}
+	return &Explanation{Pod: nameOf(o.Pod), UID: string(o.Pod.UID)}
 }
 
 // stops adds why the pod must not run any more. If it has released all that it held, an object that stays is not being
@@ -190,8 +203,8 @@ func (w *worker) explainObserving(err error) {
 	}
 	e.stops(w.order.Stop, w.isReleased())
 	observing := Wait{For: "read the state of the pod from the container runtime", Why: "in progress"}
-	if err != nil {
-		observing.Why, observing.Next = err.Error(), new(time.Now().Add(observeRetry))
+	if err != nil { // it may come from the disk, too
+		observing = Wait{"read the state of the pod", err.Error(), false, new(time.Now().Add(observeRetry))}
 	}
 	e.Waits = append(e.Waits, observing)
 	memory := w.memory.Recall()

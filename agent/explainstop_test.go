@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"os"
 	"errors"
 	"regexp"
 	"strings"
@@ -154,5 +155,66 @@ func TestExplainProbeCannotRun(t *testing.T) {
 			t.Errorf("got waits %+v, want one that is the result of a probe", waits)
 		}
 		w.runtime.Release(fault)
+	})
+}
+
+// TestExplainTraces checks that a pod of which only its UID is known is called by it, also in the log.
+func TestExplainTraces(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		err := errors.Join(os.MkdirAll(w.path("pods/0123"), 0o755), os.WriteFile(w.path("pods/0123/volumes"), nil, 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(2 * time.Minute)
+		w.checkExplained("pod with UID 0123  stopping, orphaned\n    waits for: read the state of the pod")
+		if got := w.everythingLogged(); strings.Contains(got, "pod=/ ") || !strings.Contains(got, "cannot observe the pod") {
+			t.Errorf("got log\n%s\nwant the pod that cannot be observed by its UID", got)
+		}
+	})
+}
+
+// TestExplainDiskError checks that an error of the disk is not shown as one of the container runtime.
+func TestExplainDiskError(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(20 * time.Second)
+		volumes := w.path("pods/uid-web/volumes")
+		if err := errors.Join(os.RemoveAll(volumes), os.WriteFile(volumes, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		w.delete(pod, 30*time.Second)
+		w.sleep(time.Minute)
+		w.checkExplained("default/web  stopping, deleted\n    waits for: read the state of the pod: ")
+		if got := w.explained(); strings.Contains(got, "container runtime") {
+			t.Errorf("got\n%s\nwant nothing about the container runtime", got)
+		}
+	})
+}
+
+// TestExplainKeptPod checks that a pod that was deleted and has ended is shown with what keeps its object.
+func TestExplainKeptPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := deleted(apiPod("web"), time.Second)
+		w.run(pod)
+		w.lostDeletes = 1000
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/web  stopping, deleted\n" +
+			"    waits for: its removal: the API server still has the pod\n")
+		next := *pod
+		next.Finalizers = []string{"example.com/a", "example.com/b"}
+		w.run(&next)
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/web  stopping, deleted\n    waits for: its finalizers: example.com/a, example.com/b\n")
+	})
+}
+
+// TestExplainInitKilled checks that the end of an init container that has failed although its exit code is 0 is shown.
+func TestExplainInitKilled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("setup", fake.Script{RunsFor: time.Second, OOM: true})
+		w.run(apiPod("job", withInit("setup"), withRestart(corev1.RestartPolicyNever)))
+		w.sleep(20 * time.Second)
+		w.checkExplained("default/job  Failed\n    container setup ended at 2000-01-01T00:00:01Z: exit code 0, OOMKilled\n")
 	})
 }
