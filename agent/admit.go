@@ -115,8 +115,14 @@ func (a *admitter) reject(e *entry, r *podstate.Rejection) {
 	if podutil.IsStatic(e.source) {
 		e.retryAt = time.Now()
 	}
-	a.cfg.Metrics.Rejected(r.Reason)
-	a.cfg.Events.PodEvent(e.pod(), "", corev1.EventTypeWarning, r.Reason, r.Message)
+	a.cfg.refused(e.pod(), r.Reason, r.Message)
+}
+
+// refused counts and logs that a pod was refused, and records an event about it.
+func (c *Config) refused(pod *corev1.Pod, reason, message string) {
+	c.Metrics.Rejected(reason)
+	c.Log.Info("pod refused", "pod", nameOf(pod), "podUID", pod.UID, "reason", reason, "message", message)
+	c.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
 }
 
 // evaluate decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
@@ -170,6 +176,11 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, 
 		if rest == nil {
 			return nil
 		}
+		a.loop.post(func() {
+			if ctx.Err() == nil {
+				e.awaited = rest.awaited
+			}
+		})
 		return rest.run(ctx) // also if ctx has ended: it takes back what was reserved
 	}})
 }

@@ -1,9 +1,14 @@
 package agent_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -38,4 +43,51 @@ func TestEventsAfterRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStopOfOneContainerFails checks that the event about a stop that fails does not say that the pod is being killed,
+// if the container only restarts.
+func TestStopOfOneContainerFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.commandsEnd(fake.ExecOutcome{ExitCode: 1})
+		w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Err: errors.New("no shim")})
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].LivenessProbe = execProbe("healthy") })
+		w.run(pod)
+		w.sleep(time.Minute)
+		if n := len(w.eventsWith("FailedKillPod")); n != 0 {
+			t.Errorf("got %d events FailedKillPod, want none", n)
+		}
+		if n := len(w.eventsWith("Failed Error: cannot stop the container: ")); n == 0 {
+			t.Error("got no event about the container that cannot be stopped")
+		}
+		w.delete(pod, time.Second)
+		w.sleep(time.Minute)
+		if n := len(w.eventsWith("FailedKillPod")); n == 0 {
+			t.Error("at the end of the pod: got no event FailedKillPod")
+		}
+	})
+}
+
+// TestRefusalIsLogged checks that the log has why a pod was refused.
+func TestRefusalIsLogged(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.refusal.Store(&podstate.Rejection{Reason: "OutOfpods", Message: "no more pods"})
+		pod := apiPod("web")
+		w.run(pod, staticPod("db", "0123"))
+		w.sleep(anHour)
+		w.refusal.Store(nil)
+		w.run(apiPod("other"))
+		w.sleep(time.Second)
+		w.agent.RejectVolumes(t.Context(), apiPod("other"), "no more volumes")
+		log := w.everythingLogged()
+		for _, want := range []string{
+			"pod=default/web\npodUID=uid-web\nreason=OutOfpods\nmessage=no more pods\n",
+			"pod=default/db\npodUID=0123\nreason=OutOfpods\nmessage=no more pods\n",
+			"pod=default/other\npodUID=uid-other\nreason=VolumeAttachmentLimitExceeded\nmessage=no more volumes\n",
+		} {
+			if n := strings.Count(log, "pod refused\n"+want); n != 1 {
+				t.Errorf("got %d records %q, want one", n, want)
+			}
+		}
+	})
 }

@@ -52,8 +52,7 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 // controller replaces it on another node.
 func (s *Supervisor) RejectVolumes(ctx context.Context, pod *corev1.Pod, message string) {
 	const reason = "VolumeAttachmentLimitExceeded"
-	s.cfg.Metrics.Rejected(reason)
-	s.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
+	s.cfg.refused(pod, reason, message)
 	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: "Pod was rejected: " + message, Own: true})
 }
 

@@ -1,8 +1,8 @@
 package agent_test
 
 import (
-	"os"
 	"errors"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -167,7 +167,7 @@ func TestExplainTraces(t *testing.T) {
 		}
 		w.sleep(2 * time.Minute)
 		w.checkExplained("pod with UID 0123  stopping, orphaned\n    waits for: read the state of the pod")
-		if got := w.everythingLogged(); strings.Contains(got, "pod=/ ") || !strings.Contains(got, "cannot observe the pod") {
+		if got := w.everythingLogged(); strings.Contains(got, "pod=/\n") || !strings.Contains(got, "cannot observe the pod") {
 			t.Errorf("got log\n%s\nwant the pod that cannot be observed by its UID", got)
 		}
 	})

@@ -3,8 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -38,11 +42,24 @@ func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
 	if record == nil && allocate == nil {
 		return nil, true
 	}
-	wait := Wait{For: "its devices", Why: "device plugins are preparing them"}
+	wait := Wait{For: "its devices", Why: "device plugins are preparing " + extended(e.source)}
 	if allocate == nil {
 		wait = Wait{For: "its CPUs and memory", Why: "they are being recorded"}
 	}
 	return &preparation{wait, func(ctx context.Context) error { return recordAndAllocate(ctx, record, allocate) }}, true
+}
+
+// extended returns the names of the resources that a pod requests and that device plugins provide.
+func extended(pod *corev1.Pod) string {
+	names := map[string]bool{}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		for name := range c.Resources.Limits {
+			if strings.Contains(string(name), "/") {
+				names[string(name)] = true
+			}
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
 // recordAndAllocate calls both functions; either may be nil. allocate has to be called also after an error, because it
@@ -102,7 +119,8 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 		return
 	}
 	if wait := a.cfg.Devices.Resume(pod); wait != nil {
-		awaited := Wait{For: "its devices", Why: "their device plugins have not registered again"}
+		awaited := Wait{For: "its devices", Why: "the device plugins of " + extended(pod) +
+			" have not registered again, or report devices of the pod as unhealthy"}
 		a.prepare(ctx, e, &preparation{awaited, wait})
 	}
 }

@@ -135,6 +135,22 @@ func TestDevicesOfDeletedPreemptor(t *testing.T) {
 	})
 }
 
+// TestPreemptorWaitsForDevices checks that a critical pod says that it waits for a device plugin once the pods that end
+// for it have ended.
+func TestPreemptorWaitsForDevices(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.devices = &slowDevices{answers: make(chan error)}
+		w.restart()
+		w.run(apiPod("low", withCPU("3")))
+		w.sleep(time.Second)
+		critical := apiPod("critical", withCPU("3"), withDevice, withPriority(systemCritical))
+		w.run(critical)
+		w.sleep(time.Minute)
+		w.checkWaits(critical, "its devices", "device plugins are preparing nodelet.test/fake")
+		w.delete(critical, 0)
+	})
+}
+
 // TestSlowDevicePlugin checks that a pod waits for its device plugin and says so; no other pod waits. When the plugin
 // answers, the pod runs or is refused as by the kubelet; if the pod is to end, or the agent, the answer is not
 // awaited.
@@ -201,7 +217,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 				w.run(apiPod("other"))
 				w.sleep(time.Second)
 				w.checkRunning("other/app#0")
-				w.checkWaits(pod, "its devices", "device plugins are preparing")
+				w.checkWaits(pod, "its devices", "device plugins are preparing nodelet.test/fake")
 				changed := *pod
 				changed.Labels = map[string]string{"changed": "yes"} // which does not let it in
 				w.run(&changed)

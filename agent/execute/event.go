@@ -40,6 +40,11 @@ func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 	warn := func(container, reason, message string) {
 		x.backends.Events.PodEvent(t.Pod, container, corev1.EventTypeWarning, reason, message)
 	}
+	stop, stops := t.Step.(podstate.StopContainer)
+	if stops && stop.Cause != podstate.CauseEnd { // the pod is not being killed: the container restarts
+		warn(stop.Name, "Failed", "Error: cannot stop the container: "+p.Message)
+		return
+	}
 	switch s := t.Step.(type) {
 	case podstate.Prepare:
 		warn("", "FailedCreatePodContainer", "unable to ensure pod container exists: "+p.Message)
