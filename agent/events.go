@@ -15,8 +15,8 @@ func (w *worker) lastStatus() *corev1.PodStatus {
 	return cmp.Or(w.memory.Reported, &w.order.Pod.Status)
 }
 
-// deadlineEvent records, once, that the pod has to end because its active deadline has passed. The status says that only
-// when the pod has ended.
+// deadlineEvent records, once, that the pod has to end because its active deadline has passed. The status says that
+// only when the pod has ended.
 func (w *worker) deadlineEvent(stop *podstate.Stop) {
 	if w.reported.deadline || stop == nil || stop.Reason != podutil.ReasonDeadlineExceeded {
 		return

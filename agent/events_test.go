@@ -91,3 +91,21 @@ func TestRefusalIsLogged(t *testing.T) {
 		}
 	})
 }
+
+// TestUnavailableRegistry checks that the event about a pull has what the runtime has said, as with the kubelet, and
+// the status the kubelet's text for it.
+func TestUnavailableRegistry(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Inject(&fake.Fault{Verb: "PullImage", Err: errors.New("RegistryUnavailable: try later")})
+		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "fresh:1" })
+		w.run(pod)
+		w.sleep(time.Second)
+		if n := len(w.eventsWith(`Failed to pull image "fresh:1": RegistryUnavailable: try later`)); n != 1 {
+			t.Errorf("got %d events with the text of the runtime, want 1", n)
+		}
+		const want = "image pull failed for fresh:1 because the registry is unavailable: try later"
+		if got := w.status(pod).ContainerStatuses[0].State.Waiting; got == nil || got.Message != want {
+			t.Errorf("got waiting state %+v, want message %q", got, want)
+		}
+	})
+}

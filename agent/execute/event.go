@@ -76,5 +76,5 @@ func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message 
 	case podutil.ReasonInvalidImageName, podutil.ReasonImageInspect:
 		return "InspectFailed", p.Message
 	}
-	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, p.Message)
+	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, cmp.Or(p.Event, p.Message))
 }

@@ -117,7 +117,7 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	if config, ok := errors.AsType[*spec.Reason](err); ok {
 		p.Reason = config.Reason
 	} else if image, ok := errors.AsType[*images.Reason](err); ok {
-		p.Reason = image.Reason
+		p.Reason, p.Event = image.Reason, image.Event
 	}
 	return p
 }

@@ -102,6 +102,8 @@ type Result struct {
 type Problem struct {
 	Reason  string
 	Message string
+	// Event is the text of the event, if that is not Message.
+	Event string
 	// Cancelled: the worker itself cancelled the step; it does not count as a failure.
 	Cancelled bool
 }

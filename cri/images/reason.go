@@ -14,6 +14,8 @@ import (
 // Reason is why there is no image. Reason and Message become the waiting state of the container.
 type Reason struct {
 	Reason, Message string
+	// Event is the text of the event, if that is not Message: what the runtime has said of the pull.
+	Event string
 	// Err is the error of the runtime; nil if it was not called.
 	Err error
 }
@@ -77,7 +79,7 @@ func classify(image string, err error) error {
 	} {
 		if detail, ok := strings.CutPrefix(text, reason); ok {
 			message := fmt.Sprintf("image pull failed for %s because %s%s", image, why, detail)
-			return &Reason{Reason: reason, Message: message, Err: err}
+			return &Reason{Reason: reason, Message: message, Event: pullText(err), Err: err}
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ because the container runtime does not answer.`,
 			o := options{
 				rootDir:   command.RootDirFlag(flags),
 				namespace: flags.StringP("namespace", "n", "", "only pods of this `NAMESPACE`"),
-				notReady:  flags.Bool("not-ready", false, "only pods that are neither ready nor succeeded, or that are being stopped"),
+				notReady:  flags.Bool("not-ready", false, "only pods that are being stopped, or neither ready nor succeeded"),
 				watch:     flags.BoolP("watch", "w", false, "print each change, until interrupted"),
 				output:    command.OutputFlag(flags),
 			}
