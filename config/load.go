@@ -1,7 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"os"
 
 	"github.com/nodelet/nodelet/internal/strict"
 )
@@ -53,6 +56,25 @@ func Load(args []string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// LoadHealthz is Load for the address of the health checks alone: it ignores all other settings and the drop-in files,
+// so that it also reads a configuration that only the kubelet accepts.
+func LoadHealthz(args []string) (*Config, error) {
+	flags, err := parseFlags(args)
+	if err != nil {
+		return Load(nil)
+	}
+	text, _ := os.ReadFile(flags.text("config")) // without the file the flags count
+	tree, _ := strict.Parse(text, KubeletConfiguration{}, Kind, APIVersion)
+	fields := map[string]string{"healthz-port": "healthzPort", "healthz-bind-address": "healthzBindAddress"}
+	var kept []string
+	for flag, field := range fields {
+		if value := cmp.Or(flags[flag], tree[field]); value != nil {
+			kept = append(kept, fmt.Sprintf("--%s=%v", flag, value))
+		}
+	}
+	return Load(kept)
 }
 
 // addFlags sets what the flags without a field say.

@@ -279,8 +279,8 @@ func uninstall() *command.Command {
 }
 
 // kubeletWaits returns why the kubelet does not work; empty if it does, or has no health checks. Its unit is active as
-// soon as it has a process. If its flags cannot be read, as in that process before it has become the kubelet, or have
-// settings that only the kubelet takes, the kubelet is asked at its default port.
+// soon as it has a process. If the flags cannot be read, as in that process before it has become the kubelet, the
+// kubelet is asked at its default port.
 func kubeletWaits(ctx context.Context, i *systemd.Installer) string {
 	agent, err := i.Running(ctx, "kubelet.service")
 	switch {
@@ -291,7 +291,7 @@ func kubeletWaits(ctx context.Context, i *systemd.Installer) string {
 	}
 	cfg, err := config.Load(agent.Args)
 	if err != nil {
-		cfg, err = config.Load(nil)
+		cfg, err = config.LoadHealthz(agent.Args)
 	}
 	switch {
 	case err != nil:

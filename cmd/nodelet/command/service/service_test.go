@@ -49,8 +49,8 @@ func TestAsk(t *testing.T) {
 }
 
 // TestUninstallOfABrokenKubelet checks that a kubelet that does not work is not reported as the agent of the node: its
-// unit is active as soon as its process runs. A kubelet without health checks is not asked. Before, nodelet ends again
-// and again, so that no process has the flags.
+// unit is active as soon as its process runs. A kubelet without health checks is not asked, also if its file has a field
+// that only the kubelet accepts. Before, nodelet ends again and again, so that no process has the flags.
 func TestUninstallOfABrokenKubelet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may uninstall")
@@ -58,8 +58,15 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(closed.URL, "http://"), ":")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	const text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nunknown: 1\nhealthzPort: 0\n"
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service"} {
-		for flag, want := range map[string]string{"--healthz-port=" + port: "refused", "--healthz-port=0": ""} {
+		for flag, want := range map[string]string{
+			"--healthz-port=" + port: "refused", "--healthz-port=0": "", "--config=" + config: "",
+		} {
 			err := uninstallFor(t, file, flag)
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %s: got error %v, want %q", file, flag, err, want)
