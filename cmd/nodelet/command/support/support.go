@@ -174,9 +174,18 @@ const secretNames = `(?:auth|authorization|` +
 	`(?:token|password|passwd|passphrase|secret|credential|dockercfg|dockerconfigjson|key[-_]?data|` +
 	`(?:api|access|private|secret)[-_]?key)s?(?:[-_]?\d+)?)`
 
+// commands matches what comes before the command of a hook or a probe, or before its output, in a log.
+const commands = `exec lifecycle hook \(|execCommand"?[=:]|\bcmd\\*"?[=:]\\*[\["]|command timed out: ` +
+	`|exec(?:sync)? for \S+ with command |exec probe response: |"probe (?:failed|succeeded)[^\n]*?\boutput"?[=:]` +
+	`|(?:liveness|readiness|startup) probe (?:failed|warning|errored and resulted in \w+ state): `
+
+// wholeText matches the rest of a line and the lines that continue a text in it, which klog indents by a tab.
+// journalctl shows that as eight spaces.
+const wholeText = `.*(?:\n.*(?:\t| {8}).*)*`
+
 // secrets matches what looks like a secret in the log of another program: what follows the name of one, and the
-// environment of containers, which runtimes log at level debug, and commands of hooks and probes with what they have
-// said. The agent, which is the same program, needs it never.
+// environment of containers, which runtimes log at level debug, and the command or the output of a hook or a probe. The
+// agent, which is the same program, never needs it.
 var secrets = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)` +
 		`(` + secretNames + `(?:\\?["'])?\s*[:=]\s*)` +
@@ -185,7 +194,7 @@ var secrets = sync.OnceValue(func() *regexp.Regexp {
 		`|(manifest-url-header[= ]["']?)[^\s"']+(?: [^-\s"'][^\s"']*)*|(://[^\s/@:]*:)[^\s/@]+(@)` +
 		`|(key:\s*\\?"[^"\\\n]*\\?"\s+value:\s*)(?:` + inQuotes + `)` +
 		`|(KeyValue\{Key:[^,\n]*,\s*Value:).*?(,\})` +
-		`|(exec lifecycle hook \(|execCommand=|command timed out: ).*`)
+		`|(` + commands + `)` + wholeText)
 })
 
 // redact replaces what looks like a secret.

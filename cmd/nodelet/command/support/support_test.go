@@ -156,6 +156,19 @@ func TestLogsAreRedacted(t *testing.T) {
 		`err="exec lifecycle hook ([\"cli\" \"-a\" \"` + canary + `\"]) for container \"app\": message: \"` + canary + `\""`,
 		`"Exec lifecycle hook failed" execCommand=["cli","-a","` + canary + `"] message="` + canary + `"`,
 		`"Probe failed" output="command timed out: \"cli -a ` + canary + `\" timed out after 1s"`,
+		`{"msg":"Exec lifecycle hook failed","execCommand":["cli","-a","` + canary + `"],"message":"` + canary + `"}`,
+		`{"msg":"Probe failed","pod":{"name":"web"},"output":"` + canary + `"}`,
+		`"Probe failed" probeType="Liveness" pod="default/web" output="` + canary + `"`,
+		`"Event occurred" object="default/web" message="Readiness probe failed: ` + canary + `"`,
+		`"Event occurred" message="Startup probe errored and resulted in unknown state: ` + canary + `"`,
+		`"ExecSync cmd from runtime service failed" err="timeout" containerID="c" cmd=["cli","-a","` + canary + `"]`,
+		`{"msg":"ExecSync cmd from runtime service failed","cmd":["cli","-a","` + canary + `"]}`,
+		`level=debug msg="ExecSync for \"c\" with command [cli -a ` + canary + `] and timeout 1 (s)"`,
+		`level=debug msg="Exec for \"c\" with command [cli -a ` + canary + `], tty false and stdin false"`,
+		`msg="Request: &ExecSyncRequest{ContainerId:c,Cmd:[cli -a ` + canary + `],Timeout:1,}"`,
+		`Exec probe response: "` + canary + `"`,
+		"\"Probe failed\" output=<\n\t" + canary + "\n\t" + canary + "\n >",
+		"message=<\nkubelet[1]:         Startup probe failed: a\nkubelet[1]:         " + canary + "\nkubelet[1]:  >",
 		plain,
 	} {
 		a.text("journal.txt", line+"\n")
@@ -165,8 +178,8 @@ func TestLogsAreRedacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := unpack(t, &out)
-	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 33 {
-		t.Errorf("got %s, want no %s and 33 times [redacted]", text, canary)
+	if strings.Contains(text, canary) || strings.Count(text, "[redacted]") != 46 {
+		t.Errorf("got %s, want no %s and 46 times [redacted]", text, canary)
 	}
 	for _, want := range []string{"--v=2", "after", `image:"a"`, plain} {
 		if !strings.Contains(text, want) {
