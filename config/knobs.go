@@ -85,7 +85,7 @@ var knobs = slices.Concat([]knob{
 		"renew the client certificate before it expires", ""},
 
 	// Pods.
-	{"staticPodPath", "pod-manifest-path", kDir, acts, gPods, "manifests of static pods (also --manifests)", ""},
+	{"staticPodPath", "pod-manifest-path", kDir, acts, gPods, "static pods: a directory or a file (also --manifests)", ""},
 	{"staticPodURL", "manifest-url", kURL, acts, gPods, "static pods: a URL to ask for manifests", ""},
 	{"staticPodURLHeader", "manifest-url-header", kHeaders, acts, gHidden,
 		"headers of the requests to --manifest-url", ""},
