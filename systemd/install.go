@@ -119,23 +119,26 @@ func (i *Installer) Check(ctx context.Context, separate bool, flags []string) er
 	return err
 }
 
-// Arguments returns the arguments of the agent that Install would start; nil if they are not known, because the kubelet
-// that it would replace does not run. An error says why Install would refuse.
-func (i *Installer) Arguments(ctx context.Context, separate bool, flags []string) ([]string, error) {
+// Arguments returns the arguments of the agent that Install would start, and whether it would take them from a kubelet;
+// nil if they are not known, because the kubelet does not run. An error says why Install would refuse.
+func (i *Installer) Arguments(ctx context.Context, separate bool, flags []string) (
+	args []string, taken bool, err error,
+) {
 	kubelet, err := i.replaces(ctx, separate, flags)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case kubelet == nil && len(flags) > 0:
-		return flags, nil
+		return flags, false, nil
 	case kubelet == nil:
-		return i.presentFlags()
+		args, err = i.presentFlags()
+		return args, false, err
 	}
 	agent, err := i.Running(ctx, kubeletUnit)
 	if err != nil || agent == nil {
-		return nil, err
+		return nil, true, err
 	}
-	return agent.Args, nil
+	return agent.Args, true, nil
 }
 
 // replaces returns the kubelet that Install would replace; nil if it would write nodelet.service. An error says why

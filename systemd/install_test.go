@@ -462,18 +462,21 @@ func TestArguments(t *testing.T) {
 		if err := os.WriteFile(m.envFile(), []byte(env), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := m.Arguments(t.Context(), true, nil); err != nil || got == nil || !slices.Equal(got, want) {
+		got, taken, err := m.Arguments(t.Context(), true, nil)
+		if err != nil || taken || got == nil || !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, %v, want %q", env, got, err, want)
 		}
 	}
-	if got, err := m.Arguments(t.Context(), true, []string{"--v=2"}); err != nil || !slices.Equal(got, []string{"--v=2"}) {
-		t.Errorf("flags: got %q, %v, want them", got, err)
+	flags := []string{"--v=2"}
+	if got, taken, err := m.Arguments(t.Context(), true, flags); err != nil || taken || !slices.Equal(got, flags) {
+		t.Errorf("flags: got %q, %v, %v, want them", got, taken, err)
 	}
-	if got, err := m.Arguments(t.Context(), false, nil); err != nil || got != nil {
+	if got, _, err := m.Arguments(t.Context(), false, nil); err != nil || got != nil {
 		t.Errorf("no kubelet runs: got %q, %v, want nil", got, err)
 	}
 	m.states(kubeletUnit, fmt.Sprintf("active,MainPID=%d", os.Getpid()))
-	if got, err := m.Arguments(t.Context(), false, nil); err != nil || !slices.Equal(got, os.Args[1:]) {
-		t.Errorf("kubelet: got %q, %v, want %q", got, err, os.Args[1:])
+	want := os.Args[1:]
+	if got, taken, err := m.Arguments(t.Context(), false, nil); err != nil || !taken || !slices.Equal(got, want) {
+		t.Errorf("kubelet: got %q, %v, %v, want %q", got, taken, err, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,7 +111,7 @@ func (o installOptions) run(c command.Call) error {
 
 // configuration returns the configuration with which nodelet will run, or nil if it is not known.
 func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*config.Config, error) {
-	args, err := i.Arguments(c.Context, *o.separate, c.Args)
+	args, taken, err := i.Arguments(c.Context, *o.separate, c.Args)
 	if err != nil {
 		return nil, fmt.Errorf("install nodelet: %w", err)
 	}
@@ -122,7 +123,10 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of the node: %w", err)
 	}
-	return cfg, nil
+	if !taken {
+		err = absolutePaths(cfg)
+	}
+	return cfg, err
 }
 
 // running returns the configuration of the agent that runs now, and its unit; nil if none does, or if nodelet cannot
@@ -234,28 +238,39 @@ func waitsFor(ctx context.Context, client *podapi.Client) string {
 	return "the node has no status yet"
 }
 
-// checkFlags refuses flags that nodelet does not know, because the service would never start with them, and relative
-// paths, because the service runs in another directory.
+// checkFlags refuses flags that nodelet does not know, because the service would never start with them.
 func checkFlags(args []string) error {
-	c, err := config.Load(args)
+	_, err := config.Load(args)
 	if wrong, ok := errors.AsType[*config.UsageError](err); ok {
 		return command.Usagef("systemd install: %w", wrong)
 	}
 	if _, ok := errors.AsType[*config.TextRequest](err); ok {
 		return command.Usagef("systemd install: %s is not for a service", strings.Join(args, " "))
 	}
-	if err != nil {
-		return nil // in a file, which is read again when it is known whether nodelet replaces a kubelet
-	}
+	return nil // the files are read again when it is known whether nodelet replaces a kubelet
+}
+
+// absolutePaths refuses relative paths in flags of nodelet.service, because it runs in another directory.
+func absolutePaths(c *config.Config) error {
 	for _, s := range config.Settings() {
-		path := c.Flags[s.Flag]
-		if (s.Value == "FILE" || s.Value == "DIR") && path != "" && !filepath.IsAbs(path) {
-			absolute, err := filepath.Abs(path)
-			if err != nil {
+		var paths []string
+		switch {
+		case s.Flag == "cni-bin-dir":
+			paths = c.Network.BinDirs
+		case (s.Value == "FILE" || s.Value == "DIR") && c.Flags[s.Flag] != "":
+			paths = []string{c.Flags[s.Flag]}
+		}
+		absolute := make([]string, len(paths))
+		for i, path := range paths {
+			var err error
+			if absolute[i], err = filepath.Abs(path); err != nil {
 				return err
 			}
+		}
+		relative := slices.IndexFunc(paths, func(path string) bool { return !filepath.IsAbs(path) })
+		if relative >= 0 {
 			return command.Usagef("systemd install: --%s: %q is not an absolute path, and the service runs in /: "+
-				"write --%[1]s=%[3]s", s.Flag, path, absolute)
+				"write --%[1]s=%[3]s", s.Flag, paths[relative], strings.Join(absolute, ","))
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
+	"github.com/nodelet/nodelet/config"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -49,8 +50,8 @@ func TestAsk(t *testing.T) {
 }
 
 // TestUninstallOfABrokenKubelet checks that a kubelet that does not work is not reported as the agent of the node: its
-// unit is active as soon as its process runs. A kubelet without health checks is not asked, also if its file has a field
-// that only the kubelet accepts. Before, nodelet ends again and again, so that no process has the flags.
+// unit is active as soon as its process runs. A kubelet without health checks is not asked, also if its file has a
+// field that only the kubelet accepts. Before, nodelet ends again and again, so that no process has the flags.
 func TestUninstallOfABrokenKubelet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may uninstall")
@@ -58,18 +59,18 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(closed.URL, "http://"), ":")
-	config := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(t.TempDir(), "config.yaml")
 	const text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nunknown: 1\nhealthzPort: 0\n"
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service"} {
+	for _, unit := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service"} {
 		for flag, want := range map[string]string{
-			"--healthz-port=" + port: "refused", "--healthz-port=0": "", "--config=" + config: "",
+			"--healthz-port=" + port: "refused", "--healthz-port=0": "", "--config=" + file: "",
 		} {
-			err := uninstallFor(t, file, flag)
+			err := uninstallFor(t, unit, flag)
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: got error %v, want %q", file, flag, err, want)
+				t.Errorf("%s, %s: got error %v, want %q", unit, flag, err, want)
 			}
 		}
 	}
@@ -114,13 +115,48 @@ func TestRelativePath(t *testing.T) {
 		"--config=config.yaml":    "write --config=" + absolute,
 		"--kubeconfig=k":          "write --kubeconfig=" + filepath.Join(filepath.Dir(absolute), "k"),
 		"--manifests=../m":        "write --pod-manifest-path=" + filepath.Join(filepath.Dir(filepath.Dir(absolute)), "m"),
+		"--cni-bin-dir=bin,/b":    "write --cni-bin-dir=" + filepath.Join(filepath.Dir(absolute), "bin") + ",/b",
+		"--cni-bin-dir=/a,/b":     "",
 		"--config=" + absolute:    "",
 		"--hostname-override=h.x": "",
 	} {
-		err := checkFlags([]string{flag})
+		c, err := config.Load([]string{flag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = absolutePaths(c)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q in it", flag, err, want)
 		}
+	}
+}
+
+// TestRelativePathInFile checks that a relative path in the file with the flags is refused, too, also if it exists in
+// the directory of the command.
+func TestRelativePathInFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must belong to root")
+	}
+	t.Chdir(t.TempDir())
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"run/systemd/system/x": "", "usr/bin/nodelet": "", "etc/default/nodelet": "NODELET_ARGS=--kubeconfig=k\n",
+	} {
+		path = filepath.Join(root, path)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	runKubelet(t, "--kubeconfig=k") // a kubelet that nodelet does not replace
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	run := install().Setup(set)
+	if err := set.Parse([]string{"--own-unit", "--dry-run"}); err != nil {
+		t.Fatal(err)
+	}
+	err := run(command.Call{Context: t.Context(), Out: io.Discard, Root: root, Program: "/usr/bin/nodelet"})
+	if err == nil || !strings.Contains(err.Error(), "write --kubeconfig=") {
+		t.Errorf("got error %v, want the absolute path in it", err)
 	}
 }
 
