@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -128,7 +129,7 @@ func (b *bench) record(id string) *Record {
 		Boot:    bootID(),
 		Runtime: processOf(os.Getpid()),
 		Began:   time.Now(),
-		Uptime:  uptime(),
+		Uptime:  machine.Uptime(),
 		Pod:     Pod{Namespace: "default", Name: "p", UID: "uid-" + id},
 	}
 }

@@ -26,7 +26,7 @@ type Record struct {
 	Boot string `json:"boot"`
 	// Runtime is the process that requested ADD.
 	Runtime Process `json:"runtime"`
-	// Began is when ADD began, and Uptime how long the machine had been up then.
+	// Began is when ADD began, and Uptime how long the machine had run then; see machine.Uptime.
 	Began  time.Time     `json:"began"`
 	Uptime time.Duration `json:"uptime"` // ns
 	// Whole is set after all networks were attached.
@@ -216,16 +216,9 @@ func (r *Record) ofOtherBoot() bool {
 	return r.Boot != now && r.Boot != "" && now != ""
 }
 
-// uptime returns how long the machine has been up. That clock cannot be set.
-func uptime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // cannot fail for this clock
-	return time.Duration(t.Nano())
-}
-
 // age returns how long ago the ADD of this boot began. The shorter time counts: the time of day may have been set
-// forward meanwhile.
-func (r *Record) age() time.Duration { return min(time.Since(r.Began), uptime()-r.Uptime) }
+// forward meanwhile, and it goes on while the machine is suspended, but ADD does not.
+func (r *Record) age() time.Duration { return min(time.Since(r.Began), machine.Uptime()-r.Uptime) }
 
 // processOf identifies a running process; it is the zero value if there is none, or if it cannot be read.
 func processOf(pid int) Process {

@@ -21,6 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/nodelet/nodelet/cni/shim"
+	"github.com/nodelet/nodelet/host/machine"
 	"github.com/nodelet/nodelet/internal/listener"
 )
 
@@ -344,7 +345,7 @@ func newRecord(r *shim.Request) *Record {
 		Boot:    bootID(),
 		Runtime: processOf(atoi(r.Parent)),
 		Began:   time.Now(),
-		Uptime:  uptime(),
+		Uptime:  machine.Uptime(),
 	}
 	for pair := range strings.SplitSeq(r.Args, ";") {
 		k, v, ok := strings.Cut(pair, "=")
