@@ -105,7 +105,7 @@ internal/listener: internal/backoff
 probes: internal/backoff internal/release internal/latest kube/pod
 config: agent/eviction/policy host/topology internal/release internal/strict internal/suggest
 internal/strict: internal/suggest
-systemd: internal/backoff
+systemd: host/atomicfile internal/backoff
 volumes: csi host/mounts kube/pluginname kube/pod kube/poddir kube/storage metrics/usage plugins internal/keylock
 volumes/block: host/filelock host/program
 volumes/iscsi: volumes/block internal/keylock host/atomicfile host/mounts

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
 const (
@@ -76,10 +78,7 @@ func (i *Installer) write(path, text string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("make the directory of %s: %w", path, err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
-		}
-		return nil
+		return atomicfile.WriteSynced(path, []byte(text), 0o644) // an empty unit file masks the unit
 	}, "write %s", path)
 	if i.DryRun {
 		fmt.Fprint(i.Out, indent(text))

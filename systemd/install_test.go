@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // machine is a file system and a systemctl that records its calls.
@@ -226,6 +228,32 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("got %q, want the file and %q", got, want)
 	}
 	m.check(m.dropIn(), "")
+}
+
+// TestInstallOnFullDisk checks that an installation that cannot write a file leaves the one that is there, and no new
+// one.
+func TestInstallOnFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a file system")
+	}
+	m := newMachine(t, true, "[Service]\nExecStart=/usr/bin/kubelet --v=2")
+	etc := m.path("/etc/systemd/system")
+	if err := unix.Mount("tmpfs", etc, "tmpfs", 0, "size=8k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(etc, unix.MNT_DETACH) })
+	err := os.WriteFile(m.ownUnitFile(), []byte(ownComment+"# earlier\n"), 0o644)
+	if err = errors.Join(err, os.WriteFile(filepath.Join(etc, "filler"), make([]byte, 4096), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Install(t.Context(), false, nil); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("install: got %v, want that there is no space", err)
+	}
+	m.check(m.dropIn(), "")
+	if err := m.Install(t.Context(), true, []string{"--v=4"}); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("install --own-unit: got %v, want that there is no space", err)
+	}
+	m.check(m.ownUnitFile(), "# earlier")
 }
 
 // TestProgramMustBeInstalled checks that no unit starts a program that may vanish or that others can change.
