@@ -117,6 +117,26 @@ func TestResize(t *testing.T) {
 	})
 }
 
+// TestResizeWithoutMemoryLimit checks that the CPU of a container without a memory limit can change also on a runtime
+// that removes no memory limit.
+func TestResizeWithoutMemoryLimit(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cpu := func(amount string) func(*corev1.Pod) {
+			return func(pod *corev1.Pod) {
+				list := corev1.ResourceList{"cpu": resource.MustParse(amount)}
+				pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+			}
+		}
+		pod := apiPod("a", cpu("1"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.changeSpec(pod, cpu("2"))
+		w.sleep(time.Second)
+		w.checkSize(pod, 2000, "0")
+		w.checkRunning("a/app#0")
+	})
+}
+
 // TestResizeReachesVolumes checks that a volume of the downward API follows the resources of a container.
 func TestResizeReachesVolumes(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -36,17 +36,23 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 			return now, err
 		}
 	}
-	if r.MemoryLimitInBytes == 0 {
-		r.MemoryLimitInBytes = noBound
+	has := mayHave(t.instance(s.ID))
+	if r.MemoryLimitInBytes == 0 && has.Memory > 0 {
+		r.MemoryLimitInBytes = noBound // CRI-O removes no memory limit, and refuses the whole call
 	}
-	if r.CpuQuota == 0 && (x.Node().CPUCFSQuota || hasQuota(t.instance(s.ID))) {
+	if r.CpuQuota == 0 && (x.Node().CPUCFSQuota || has.Quota > 0) {
 		r.CpuQuota = noBound // else a kernel without CFS bandwidth control may have no file for it
 	}
 	return spec.EffectiveResources(t.Pod, c), x.Runtime.UpdateContainerResources(ctx, s.ID, r)
 }
 
-// hasQuota reports whether an instance may have a CPU quota.
-func hasQuota(c *podstate.Container) bool { return c == nil || c.Size == nil || c.Size.Quota > 0 }
+// mayHave returns the limits that an instance has, or any if they are not known.
+func mayHave(c *podstate.Container) podstate.Size {
+	if c == nil || c.Size == nil {
+		return podstate.Size{Quota: 1, Memory: 1}
+	}
+	return *c.Size
+}
 
 // pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
 func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error {

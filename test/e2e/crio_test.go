@@ -31,6 +31,8 @@ func TestLongCRIO(t *testing.T) {
 	t.Run("image volume", imageVolumeOnCRIO)
 	t.Run("usage", usageOnCRIO)
 	t.Run("pull", pullOnCRIO)
+	t.Run("resize", TestLongResize)
+	t.Run("resize of CPU", TestLongResizeOfCPU)
 	t.Run("restarts", restartsOnCRIO)
 	t.Run("with events", func(t *testing.T) {
 		sendEvents(t)

@@ -76,6 +76,27 @@ func TestLongResize(t *testing.T) {
 	})
 }
 
+// noMemoryPod is a pod whose container a has no memory limit.
+const noMemoryPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: resize}
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: a, image: %[2]q, command: [sleep, "3600"], resources: {requests: {cpu: 100m}, limits: {cpu: 200m}}}
+`
+
+// TestLongResizeOfCPU resizes a container without a memory limit.
+func TestLongResizeOfCPU(t *testing.T) {
+	clean(t)
+	apply(t, fmt.Sprintf(noMemoryPod, node().Name, testbed.BusyboxImage))
+	waitReady(t, "resize")
+	patchResources(t, `{"containers":[{"name":"a","resources":{"requests":{"cpu":"200m"},"limits":{"cpu":"500m"}}}]}`)
+	resized(t, "a", "500m", "0")
+}
+
 // waitingPod is a pod whose init container ends when it finds a file.
 const waitingPod = `
 apiVersion: v1

@@ -306,7 +306,7 @@ func (r *Runtime) ContainerStatus(_ context.Context,
 	return &pb.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
 }
 
-// UpdateContainerResources replaces the resources of a container.
+// UpdateContainerResources replaces the resources of a container. Like CRI-O, it refuses to remove a memory limit.
 func (r *Runtime) UpdateContainerResources(_ context.Context,
 	req *pb.UpdateContainerResourcesRequest) (*pb.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()
@@ -314,6 +314,9 @@ func (r *Runtime) UpdateContainerResources(_ context.Context,
 	c, err := r.find(req.ContainerId)
 	if err != nil {
 		return nil, err
+	}
+	if limit := req.GetLinux().GetMemoryLimitInBytes(); limit < 0 {
+		return nil, fmt.Errorf("invalid memory limit: %d bytes (cannot be negative)", limit)
 	}
 	c.status.Resources = &pb.ContainerResources{Linux: req.Linux}
 	return &pb.UpdateContainerResourcesResponse{}, nil
