@@ -96,6 +96,7 @@ type Logs interface {
 type Cgroups interface {
 	Prepare(pod *corev1.Pod) (*podstate.Size, error)
 	Resize(pod *corev1.Pod, to podstate.Size) error
+	MemoryUsage(pod *corev1.Pod) (bytes uint64, err error)
 	Remove(ctx context.Context, pod *corev1.Pod) error
 }
 

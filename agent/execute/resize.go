@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -31,8 +32,8 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	}
 	r := spec.ContainerResources(t.Pod, c, x.Node())
 	if s.LowersMemory {
-		what := fmt.Sprintf("container %q", s.Name)
-		if err := x.memoryFits(ctx, t.Sandbox, s.ID, what, r.MemoryLimitInBytes); err != nil {
+		used := func() (uint64, error) { return x.containerUsage(ctx, t.Sandbox, s) }
+		if err := fits(fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes, used); err != nil {
 			return now, err
 		}
 	}
@@ -57,7 +58,8 @@ func mayHave(c *podstate.Container) podstate.Size {
 // pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
 func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error {
 	if s.LowersMemory {
-		if err := x.memoryFits(ctx, t.Sandbox, "", "pod", s.To.Memory); err != nil {
+		used := func() (uint64, error) { return x.Cgroups.MemoryUsage(t.Pod) }
+		if err := fits("pod", s.To.Memory, used); err != nil {
 			return err
 		}
 	}
@@ -72,31 +74,35 @@ func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error 
 	return x.Cgroups.Resize(t.Pod, s.To)
 }
 
-// memoryFits returns an error unless a container, or the pod if id is empty, uses less memory than its new limit:
-// otherwise the kernel would kill processes.
-func (x *resizes) memoryFits(ctx context.Context, sandbox *podstate.Sandbox, id, what string, limit int64) error {
-	if sandbox == nil || limit <= 0 {
+// fits returns an error unless less memory is used than a new limit: otherwise the kernel would kill processes.
+func fits(what string, limit int64, used func() (uint64, error)) error {
+	if limit <= 0 {
 		return nil
+	}
+	usage, err := used()
+	if err != nil {
+		return fmt.Errorf("cannot decrease memory limits: read memory usage of %s: %w", what, err)
+	}
+	if usage >= uint64(limit) {
+		return fmt.Errorf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
+			what, limit, usage)
+	}
+	return nil
+}
+
+// containerUsage returns how much memory a container uses.
+func (x *resizes) containerUsage(ctx context.Context, sandbox *podstate.Sandbox, s podstate.Resize) (uint64, error) {
+	if sandbox == nil {
+		return 0, nil
 	}
 	stats, err := x.Runtime.PodSandboxStats(ctx, sandbox.ID)
 	if err != nil {
-		return fmt.Errorf("cannot decrease memory limits: read memory usage: %w", err)
+		return 0, err
 	}
-	usage := stats.GetLinux().GetMemory().GetUsageBytes()
-	if id != "" {
-		usage = nil
-		for _, c := range stats.GetLinux().GetContainers() {
-			if c.GetAttributes().GetId() == id {
-				usage = c.GetMemory().GetUsageBytes()
-			}
+	for _, c := range stats.GetLinux().GetContainers() {
+		if usage := c.GetMemory().GetUsageBytes(); c.GetAttributes().GetId() == s.ID && usage != nil {
+			return usage.Value, nil
 		}
 	}
-	if usage == nil {
-		return fmt.Errorf("cannot decrease memory limits: missing %s memory usage", what)
-	}
-	if usage.Value >= uint64(limit) {
-		return fmt.Errorf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
-			what, limit, usage.Value)
-	}
-	return nil
+	return 0, errors.New("the runtime does not report it")
 }

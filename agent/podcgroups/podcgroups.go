@@ -94,6 +94,11 @@ func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	return c.tree.UpdatePod(nameOf(pod), r)
 }
 
+// MemoryUsage returns how much memory the pod uses, by its cgroup.
+func (c *Cgroups) MemoryUsage(pod *corev1.Pod) (bytes uint64, err error) {
+	return c.tree.PodMemoryUsage(nameOf(pod))
+}
+
 // Remove removes the cgroup of the pod and kills what still runs in it.
 func (c *Cgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
 	defer c.count("destroy", time.Now())
@@ -154,6 +159,11 @@ func (None) Prepare(*corev1.Pod) (*podstate.Size, error) { return nil, nil }
 
 // Resize does nothing.
 func (None) Resize(*corev1.Pod, podstate.Size) error { return nil }
+
+// MemoryUsage returns an error: there is no cgroup.
+func (None) MemoryUsage(*corev1.Pod) (uint64, error) {
+	return 0, errors.New("pods have no cgroups of their own")
+}
 
 // Remove does nothing.
 func (None) Remove(context.Context, *corev1.Pod) error { return nil }

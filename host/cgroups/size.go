@@ -105,6 +105,23 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 	return r, err
 }
 
+// PodMemoryUsage returns how many bytes of memory a pod's cgroup uses.
+func (t *Tree) PodMemoryUsage(p Pod) (uint64, error) {
+	n, err := t.pods.Pod(p.UID, p.QOS)
+	if err != nil {
+		return 0, err
+	}
+	controller, file := "memory", "memory.usage_in_bytes"
+	if t.v2 {
+		controller, file = "", "memory.current"
+	}
+	text, err := os.ReadFile(filepath.Join(t.dirs(n)[controller], file))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+}
+
 // leastShares returns the smallest number of shares that has the given weight.
 func leastShares(w uint64) uint64 {
 	if w <= 1 {

@@ -202,6 +202,9 @@ func testCreateUpdateRemovePod(t *testing.T, tree *Tree) {
 	if ok, err := tree.PodExists(p); !ok || err != nil {
 		t.Errorf("PodExists: got %v, %v, want true", ok, err)
 	}
+	if used, err := tree.PodMemoryUsage(p); used > 64<<20 || err != nil {
+		t.Errorf("PodMemoryUsage without a process: got %d, %v, want less than 64 MiB", used, err)
+	}
 	for range 2 {
 		if err := tree.RemovePod(t.Context(), p); err != nil {
 			t.Fatal(err)
