@@ -64,7 +64,7 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 			all = append(all, group{labels: label("", p.Cgroup, "", "", p.Namespace, p.Name), use: p.use, born: p.Started})
 		}
 		if s := p.sandbox; s != nil {
-			g := group{labels: label("", s.cgroup, s.image, s.id, p.Namespace, p.Name), use: s.use, born: s.created}
+			g := group{labels: label("", s.cgroup, s.image, s.id, p.Namespace, p.Name), use: leaf(s.use), born: s.created}
 			if pid := c.process(p); pid != 0 {
 				g.network = interfacesOf(pid)
 			}
@@ -75,7 +75,7 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 			one := &p.containers[j]
 			all = append(all, group{
 				labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name),
-				use:    one.use,
+				use:    leaf(one.use),
 				born:   one.created,
 				open:   h.openFiles(one.cgroup, maxOpenFiles),
 			})
@@ -83,6 +83,13 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 	}
 	nameDevices(all, devices)
 	return all
+}
+
+// leaf returns the usage of a cgroup of which none below has samples of its own: it counts what the kernel kills there,
+// too. crun runs a container in such a cgroup. In all other samples, the sum over them would be too large.
+func leaf(u Usage) Usage {
+	u.OOMKills = max(u.OOMKills, u.Events.TreeOOMKills)
+	return u
 }
 
 // machineGroup returns the root cgroup, with all processes of the machine.

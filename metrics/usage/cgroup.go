@@ -54,10 +54,11 @@ type MemoryUsage struct {
 // Limited reports whether the cgroup has a memory limit.
 func (u *MemoryUsage) Limited() bool { return u.HasMemory && u.MemoryLimit < unlimited }
 
-// MemoryEvents counts how often memory.high and memory.max were reached; always 0 on cgroup v1.
+// MemoryEvents counts how often memory.high and memory.max were reached, and the OOM kills of the cgroup and those
+// below it; always 0 on cgroup v1.
 type MemoryEvents struct {
-	High, Max uint64
-	Reclaim   MemoryReclaim
+	High, Max, TreeOOMKills uint64
+	Reclaim                 MemoryReclaim
 }
 
 // MemoryReclaim has what memory.stat says of the file cache that is on its way to the disk, in bytes, and of reclaimed

@@ -76,10 +76,10 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 	u.MaxMemory, _ = readUint(filepath.Join(dir, "memory.peak"))
 	u.Reservation, _ = readUint(filepath.Join(dir, "memory.min"))
 	readKeyed(filepath.Join(dir, "memory.events"), map[string]*uint64{
-		"high": &u.Events.High,
-		"max":  &u.Events.Max,
+		"high":     &u.Events.High,
+		"max":      &u.Events.Max,
+		"oom_kill": &u.Events.TreeOOMKills,
 	})
-	// memory.events counts those of the cgroups below, too: the sum over all cgroups would be too large.
 	readKeyed(filepath.Join(dir, "memory.events.local"), map[string]*uint64{"oom_kill": &u.OOMKills})
 }
 

@@ -291,6 +291,7 @@ func TestCadvisor(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		text := w.text(w.WriteCadvisor)
 		const pod = `namespace="default",pod="web"`
+		kills := map[bool]string{true: "3", false: "1"}[v2] // with the cgroups below it
 		app := `container="app",id="/kubepods/pod1/` + appID + `",image="example.com/app:1",name="` + appID + `",` + pod
 		pause := `container="",id="/kubepods/pod1/` + sandboxID + `",image="example.com/pause:1",name="` + sandboxID +
 			`",` + pod
@@ -303,7 +304,8 @@ func TestCadvisor(t *testing.T) {
 			`container_memory_cache{`+app+`} 600000`,
 			`container_memory_swap{`+app+`} 7`,
 			`container_memory_failures_total{`+app+`,failure_type="pgmajfault",scope="hierarchy"} 1`,
-			`container_oom_events_total{`+app+`} 1`,
+			`container_oom_events_total{`+app+`} `+kills,
+			`container_oom_events_total{container="",id="/kubepods/pod1",image="",name="",`+pod+`} 1`,
 			`container_oom_events_total{container="",id="/",image="",name="",namespace="",pod=""} 2`,
 			`container_processes{`+app+`} 2`,
 			`container_threads_max{`+app+`} 0`,
