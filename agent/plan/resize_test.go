@@ -59,14 +59,22 @@ func newResized(t *testing.T, a, b [2]int64) *resized {
 	return r
 }
 
+// restart forgets what only a running agent knows.
+func (r *resized) restart() {
+	r.memory = podstate.NewMemory()
+	r.memory.Prepared, r.memory.PodSize = true, ptr(sizeFor(200, 200))
+}
+
 func (r *resized) allocate(generation int64, a, b [2]int64) {
 	next := *r.d.Pod
 	next.Generation, next.Spec.Containers = generation, slices.Clone(next.Spec.Containers)
 	r.d.Pod = &next
 	r.d.Pod.Spec.Containers[0].Resources, r.d.Pod.Spec.Containers[1].Resources = sized(a[0], a[1]), sized(b[0], b[1])
 	both := sized(a[0]+b[0], a[1]+b[1])
+	before := beforeResize(r.d.Allocation, r.o.Containers)
 	r.d.Allocation = &podstate.Allocation{
 		Generation: generation,
+		Before:     before,
 		Pod:        sizeFor(a[0]+b[0], a[1]+b[1]),
 		Requests:   both.Requests,
 		Limits:     both.Limits,
@@ -317,6 +325,8 @@ func TestResizeAfterRestart(t *testing.T) {
 		r.o.Containers[i].Size.Memory = 100 << 20
 	}
 	r.check(t)
+	r.restart()
+	r.d.Pod.Generation++ // resized since the status
 	r.o.Containers[0].Size.Quota = 5000
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
 	r.o.Containers[0].Size = nil
@@ -328,6 +338,27 @@ func TestResizeAfterRestart(t *testing.T) {
 			t.Errorf("a pod that ends: got step %s, want no resize", s)
 		}
 	}
+}
+
+// TestSizeOfRuntimePlugin checks that what a plugin of the runtime has chosen for a container is no resize: neither in
+// the run of the agent that has made the container, nor in a later one, nor if a kubelet has made it and shows it so.
+func TestSizeOfRuntimePlugin(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	r.o.Containers[0].Size = &podstate.Size{Shares: 512, Quota: 50000, Period: 100000, Memory: 100 << 20}
+	r.d.Pod.Status = *r.check(t).Status
+	r.restart()
+	r.check(t)
+	r.o.Containers[0].Made = nil
+	r.check(t)
+	r.restart()
+	r.d.Pod.Status.ContainerStatuses[0].Resources = ptr(sized(500, 100))
+	p := r.check(t)
+	if c := podutil.Condition(p.Status.Conditions, corev1.PodResizeInProgress); c != nil {
+		t.Errorf("got condition %v, want none", c)
+	}
+	r.restart()
+	r.d.Pod.Generation++ // a kubelet may have begun a resize
+	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
 }
 
 // TestResizeBeforeRestart checks that after a restart of the agent a resize is repeated, with its condition and event,
@@ -353,8 +384,7 @@ func TestResizeBeforeRestart(t *testing.T) {
 		if r.check(t); !reported {
 			r.d.Pod.Status = *before.Status
 		}
-		r.memory = podstate.NewMemory()
-		r.memory.Prepared, r.memory.PodSize = true, ptr(sizeFor(200, 200))
+		r.restart()
 		if reported {
 			r.check(t)
 		} else {

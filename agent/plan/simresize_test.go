@@ -52,11 +52,32 @@ func (l *simRun) requestResize() {
 	l.allocate(next.Generation)
 }
 
+// beforeResize returns what instances had before their first resize, if another allocation follows this one.
+func beforeResize(g *podstate.Allocation, all []podstate.Container) map[string]corev1.ResourceRequirements {
+	if g == nil {
+		return nil
+	}
+	before := map[string]corev1.ResourceRequirements{}
+	for i := range all {
+		c := &all[i]
+		had, known := g.Before[c.ID]
+		if !known {
+			had = g.Containers[c.Name].Resources
+		}
+		before[c.ID] = had
+	}
+	return before
+}
+
 // allocate allocates new resources to the pod, also in its spec.
 func (l *simRun) allocate(generation int64) {
 	pod := *l.desired.Pod
 	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
-	g := &podstate.Allocation{Generation: generation, Containers: map[string]podstate.ContainerAllocation{}}
+	g := &podstate.Allocation{
+		Generation: generation,
+		Before:     beforeResize(l.desired.Allocation, l.containers),
+		Containers: map[string]podstate.ContainerAllocation{},
+	}
 	limited := true
 	var cpu, memory int64
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

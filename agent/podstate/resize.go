@@ -129,10 +129,25 @@ func (s *Slot) ResizesInPlace() bool {
 	if r, changes := s.state.Memory.InFlight(Resize{ID: s.Last.ID}.Key()).(Resize); changes && r.To != g.Size {
 		return true // it may have had its effect already
 	}
-	// After a resize the numbers of the runtime no longer count: it may round them, and the resize would repeat
-	// forever.
-	_, set := s.state.Memory.Resized(s.Last.ID)
-	return !set && s.Last.Size != nil && s.Last.Size.Normal() != g.Size.Normal()
+	return s.state.Allocation.sizeCounts(s) && s.Last.Size.Normal() != g.Size.Normal()
+}
+
+// sizeCounts reports whether the numbers of the runtime decide if an instance is resized. They do only if an earlier
+// agent may have resized it without a sign of that: the runtime may round numbers, and its plugins may have chosen
+// others on purpose.
+func (a *Allocation) sizeCounts(s *Slot) bool {
+	if _, set := s.state.Memory.Resized(s.Last.ID); set || s.Last.Size == nil {
+		return false
+	}
+	_, resized := a.Before[s.Last.ID]
+	return resized || s.Last.Made == nil && !shownDone(s)
+}
+
+// shownDone reports whether the status shows the newest instance with the pod's newest spec and no resize in progress.
+func shownDone(s *Slot) bool {
+	pod := s.state.Pod
+	return shows(s.Reported, s.Last.ID) && pod.Status.ObservedGeneration >= pod.Generation &&
+		podutil.Condition(pod.Status.Conditions, corev1.PodResizeInProgress) == nil
 }
 
 // ReportedResources returns the resources of an instance for the status: the allocated ones or, until the instance has
