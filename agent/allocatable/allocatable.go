@@ -33,8 +33,8 @@ const retryInterval = time.Minute
 
 // Tree is what the package needs of the cgroups; *cgroups.Tree is one.
 type Tree interface {
-	// Ensure makes the cgroups of all pods with these limits.
-	Ensure(cgroups.Resources) error
+	// Ensure makes the cgroups of all pods.
+	Ensure() error
 	// Limit changes the limits of the cgroup of all pods.
 	Limit(cgroups.Resources) error
 	// Enforce sets the limits of any other cgroup.
@@ -50,6 +50,8 @@ func Settings(c *config.Config) Config {
 		System:    Reservation{Resources: r.System, Cgroup: k.SystemReservedCgroup},
 		Kube:      Reservation{Resources: r.Kube, Cgroup: k.KubeReservedCgroup},
 		MemoryQoS: c.Gate("MemoryQoS"),
+
+		ExclusiveCPUs: k.CPUManagerPolicy == config.CPUPolicyStatic,
 	}
 }
 
@@ -70,6 +72,9 @@ type Config struct {
 	System, Kube Reservation
 	// MemoryQoS: the kernel never takes reserved memory from the reserved cgroups (KEP-2570, cgroup v2 only).
 	MemoryQoS bool
+	// ExclusiveCPUs: containers may have CPUs for themselves (cpuManagerPolicy: static). The cgroup of all pods then gets
+	// no CPUs by name: the operator may have others in a partition of their own.
+	ExclusiveCPUs bool
 	// Capacity returns the resources of the machine.
 	Capacity func() corev1.ResourceList
 	// Systemd reports whether systemd is the cgroup driver.
@@ -80,19 +85,27 @@ type Config struct {
 }
 
 // Enforcer enforces Node Allocatable. Create it with New.
-type Enforcer struct{ cfg Config }
+type Enforcer struct {
+	cfg Config
+	// refused is the last error of a limit of all pods; empty if there was none. Only Run uses it.
+	refused string
+}
 
 // New returns an Enforcer.
-func New(c Config) *Enforcer { return &Enforcer{c} }
+func New(c Config) *Enforcer { return &Enforcer{cfg: c} }
 
-// Setup makes the cgroups that pods live in and limits the reserved cgroups. It sets no memory limit for all pods,
-// because the kernel may refuse one while they use more: Run does that.
+// Setup makes the cgroups that pods live in and limits them and the reserved cgroups. It sets no memory limit for all
+// pods, because the kernel may refuse one while they use more: Run does that. Run also tries again what the kernel or
+// systemd refuses now: pods run without it.
 func (e *Enforcer) Setup() error {
 	if e.cfg.PerQOS {
+		if err := e.cfg.Tree.Ensure(); err != nil {
+			return fmt.Errorf("make the cgroups of pods: %w", err)
+		}
 		limits := e.podLimits()
 		limits.Memory = 0
-		if err := e.cfg.Tree.Ensure(limits); err != nil {
-			return fmt.Errorf("make the cgroups of pods: %w", err)
+		if err := e.cfg.Tree.Limit(limits); err != nil {
+			e.cfg.Log.Debug("cannot limit the resources of all pods yet", "err", err)
 		}
 	}
 	if err := e.limit("system", e.cfg.System); err != nil {
@@ -149,9 +162,13 @@ func (e *Enforcer) Run(ctx context.Context) {
 func (e *Enforcer) limitPods(limits cgroups.Resources) bool {
 	if err := e.cfg.Tree.Limit(limits); err != nil {
 		e.failed(err)
-		e.cfg.Log.Warn("cannot limit the resources of all pods", "err", err, "retryIn", retryInterval)
+		if e.refused != err.Error() {
+			e.refused = err.Error()
+			e.cfg.Log.Warn("cannot limit the resources of all pods", "err", err, "retryEvery", retryInterval)
+		}
 		return false
 	}
+	e.refused = ""
 	e.enforced("Updated Node Allocatable limit across pods")
 	return true
 }
@@ -184,7 +201,7 @@ func (e *Enforcer) podLimits() cgroups.Resources {
 		}
 	}
 	limits := limitsFor(list)
-	if e.cfg.Systemd() {
+	if e.cfg.Systemd() && !e.cfg.ExclusiveCPUs {
 		online, _ := topology.Online(os.DirFS("/")) // empty if the kernel does not say: no limit
 		limits.CPUSet = online.String()
 	}

@@ -1,11 +1,13 @@
 package allocatable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,8 +35,8 @@ func (t *tree) record(verb string, r cgroups.Resources) {
 	t.calls = append(t.calls, call)
 }
 
-func (t *tree) Ensure(r cgroups.Resources) error {
-	t.record("ensure", r)
+func (t *tree) Ensure() error {
+	t.calls = append(t.calls, "ensure")
 	return nil
 }
 
@@ -86,10 +88,11 @@ func TestSetup(t *testing.T) {
 		enforce []string
 		want    []string
 	}{
-		{nil, []string{"ensure memory=0 shares=4096 hugepages=map[2097152:4194304]"}},
-		{[]string{"pods"}, []string{"ensure memory=0 shares=3328 hugepages=map[2097152:4194304]"}},
+		{nil, []string{"ensure", "limit memory=0 shares=4096 hugepages=map[2097152:4194304]"}},
+		{[]string{"pods"}, []string{"ensure", "limit memory=0 shares=3328 hugepages=map[2097152:4194304]"}},
 		{[]string{"pods", "system-reserved", "kube-reserved-compressible"}, []string{
-			"ensure memory=0 shares=3328 hugepages=map[2097152:4194304]",
+			"ensure",
+			"limit memory=0 shares=3328 hugepages=map[2097152:4194304]",
 			"enforce /system memory=1000 shares=512 hugepages=map[]",
 			"enforce /kube memory=0 shares=256 hugepages=map[]",
 		}},
@@ -100,6 +103,37 @@ func TestSetup(t *testing.T) {
 		}
 		if !slices.Equal(tree.calls, c.want) {
 			t.Errorf("%v: got %q, want %q", c.enforce, tree.calls, c.want)
+		}
+	}
+}
+
+// TestRefusedLimits checks that the agent starts although the kernel refuses a limit of all pods, tries it again, and
+// logs that once.
+func TestRefusedLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tree, out := &tree{refuse: 10}, &bytes.Buffer{}
+		var events []string
+		e := tree.enforcer(slog.New(slog.NewTextHandler(out, nil)), &events, "pods")
+		if err := e.Setup(); err != nil {
+			t.Errorf("got error %v, want none", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		e.Run(ctx)
+		if got := strings.Count(out.String(), "level=WARN"); got != 1 || tree.refuse > 0 {
+			t.Errorf("got %d warnings and %d refusals left, want 1 and none:\n%s", got, tree.refuse, out)
+		}
+	})
+}
+
+// TestExclusiveCPUs checks that all pods are given the CPUs of the machine for systemd, but not where containers may
+// have CPUs for themselves: it would break up a partition of CPUs beside the pods.
+func TestExclusiveCPUs(t *testing.T) {
+	for _, exclusive := range []bool{false, true} {
+		e := (&tree{}).enforcer(slog.New(slog.DiscardHandler), nil)
+		e.cfg.Systemd, e.cfg.ExclusiveCPUs = func() bool { return true }, exclusive
+		if got := e.podLimits().CPUSet; (got == "") != exclusive {
+			t.Errorf("exclusive CPUs %t: got the CPUs %q", exclusive, got)
 		}
 	}
 }
@@ -167,7 +201,7 @@ func TestReservedMemory(t *testing.T) {
 		"enforce /system memory=1000 shares=512 hugepages=map[] unified=map[memory.min:1000]",
 		"enforce /kube memory=0 shares=256 hugepages=map[]",
 	}
-	if got := tree.calls[1:]; !slices.Equal(got, want) {
+	if got := tree.calls[2:]; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -36,7 +36,7 @@ func TestPidsAfterRemoval(t *testing.T) {
 	for _, mount := range mounts {
 		t.Cleanup(func() { removeCgroups(t, filepath.Join(mount, root)) })
 	}
-	if err := tree.Ensure(cgroups.Resources{CPUShares: 1024}); err != nil {
+	if err := tree.Ensure(); err != nil {
 		t.Fatal(err)
 	}
 	var operations []string

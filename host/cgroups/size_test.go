@@ -9,7 +9,7 @@ import (
 // TestPodSize checks that PodSize returns exactly the values that CreatePod and UpdatePod have set.
 func TestPodSize(t *testing.T) {
 	onEachDriver(t, func(t *testing.T, tree *Tree) {
-		if err := tree.Ensure(Resources{CPUShares: 1024}); err != nil {
+		if err := tree.Ensure(); err != nil {
 			t.Fatal(err)
 		}
 		pod := Pod{UID: "1-2", QOS: corev1.PodQOSBurstable}

@@ -160,15 +160,12 @@ func (t *Tree) Version() int {
 	return 1
 }
 
-// Ensure creates kubepods with the given limits (the part of the node that pods may use: shares, memory, pids, huge
-// pages) and the two classes below it with the fewest shares, both without a limit for huge pages. An existing
-// burstable class keeps its shares: a restart of the agent must not disturb its pods. Without Config.Protect no memory
-// is protected. Ensure may be called again when the limits change. Lowering memory below the current usage fails on
-// cgroup v1; the caller retries when evictions have freed memory.
-func (t *Tree) Ensure(limits Resources) error {
-	var unprotected map[string]string
-	limits.Unified, unprotected = t.unprotected()
-	if err := t.create(t.pods, limits); err != nil {
+// Ensure creates kubepods and the two classes below it with the fewest shares, both without a limit for huge pages. An
+// existing kubepods keeps its limits, which Limit sets, and an existing burstable class its shares: a restart of the
+// agent must not disturb its pods. Without Config.Protect no memory is protected.
+func (t *Tree) Ensure() error {
+	protected, unprotected := t.unprotected()
+	if err := t.create(t.pods, Resources{Unified: protected}); err != nil {
 		return fmt.Errorf("set up cgroup %s: %w", t.spell(t.pods), err)
 	}
 	burstable := uint64(cpu.MinShares)
@@ -189,8 +186,9 @@ func (t *Tree) Ensure(limits Resources) error {
 	return nil
 }
 
-// Limit changes limits of kubepods; zero fields change nothing. Like Ensure it fails on cgroup v1 if the memory limit
-// is below the current usage.
+// Limit changes limits of kubepods (the part of the node that pods may use: shares, memory, pids, huge pages); zero
+// fields change nothing. Lowering memory below the current usage fails on cgroup v1; the caller retries when evictions
+// have freed memory.
 func (t *Tree) Limit(limits Resources) error {
 	if err := t.set(t.pods, limits); err != nil {
 		return fmt.Errorf("limit cgroup %s: %w", t.spell(t.pods), err)

@@ -86,7 +86,7 @@ func destroyOne(t testing.TB, tree *Tree, n names.Name) {
 func ensure(t testing.TB, tree *Tree) {
 	t.Helper()
 	limits := Resources{CPUShares: 2048, Memory: 1 << 30, Pids: 1000, HugePages: map[int64]int64{}}
-	if err := tree.Ensure(limits); err != nil {
+	if err := errors.Join(tree.Ensure(), tree.Limit(limits)); err != nil {
 		t.Fatal(err)
 	}
 }
