@@ -39,11 +39,12 @@ const lookAnyway = 10 * time.Second
 type Source struct {
 	SourceConfig
 
-	mu     sync.Mutex
-	ranges []netip.Prefix
-	bridge string // of the generated network
-	now    *Network
-	err    error
+	mu       sync.Mutex
+	ranges   []netip.Prefix
+	unstored error  // why ranges could not be stored
+	bridge   string // of the generated network
+	now      *Network
+	err      error
 	// ignored says which files are ignored beside now, so that it is logged once.
 	ignored string
 }
@@ -89,15 +90,14 @@ func (s *Source) SetRanges(ranges []netip.Prefix) {
 	same := len(ranges) == 0 || slices.Equal(s.ranges, ranges)
 	if !same {
 		s.ranges = slices.Clone(ranges)
+		if s.unstored = s.keepRanges(ranges); s.unstored != nil {
+			s.Log.Warn("cannot store the node's pod CIDRs for a start without the API server, retrying", "err", s.unstored)
+		}
 	}
 	s.mu.Unlock()
-	if same {
-		return
+	if !same {
+		s.refresh()
 	}
-	if err := s.keepRanges(ranges); err != nil {
-		s.Log.Warn("cannot store the node's pod CIDRs for a start without the API server", "err", err)
-	}
-	s.refresh()
 }
 
 // Ranges returns the node's pod CIDRs, or nil.
@@ -162,6 +162,9 @@ func (s *Source) Run(ctx context.Context) {
 // refresh reads the configuration again.
 func (s *Source) refresh() {
 	s.mu.Lock()
+	if s.unstored != nil {
+		s.unstored = s.keepRanges(s.ranges)
+	}
 	n, err := s.look(s.generate)
 	ignored, ignoredBefore := "", s.ignored
 	if n != nil && err != nil {

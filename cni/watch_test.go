@@ -133,6 +133,24 @@ func TestIgnoredFileIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestRangesAreKeptLater checks that pod CIDRs that could not be stored are stored as soon as that is possible.
+func TestRangesAreKeptLater(t *testing.T) {
+	c := SourceConfig{Dir: filepath.Join(t.TempDir(), "state"), Log: discard(), Changed: func() {}}
+	if err := os.WriteFile(c.Dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.55.0.0/24")}
+	s := NewSource(c)
+	s.SetRanges(ranges)
+	if err := os.Remove(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	if got := NewSource(c).Ranges(); !slices.Equal(got, ranges) {
+		t.Errorf("after a start: got the ranges %v, want %v", got, ranges)
+	}
+}
+
 // TestSourceKeepsRanges checks that a node that starts without its API server goes on with the pod CIDRs of before.
 func TestSourceKeepsRanges(t *testing.T) {
 	b := newBench(t)
