@@ -284,22 +284,30 @@ func TestHookIsOverBeforeAShorterStop(t *testing.T) {
 	})
 }
 
-// TestPreStopRunsOnce checks that a preStop hook that has ended does not run again, whatever becomes of the stop.
+// TestPreStopRunsOnce checks that a preStop hook that has ended does not run again, whatever becomes of the stop, and
+// that there is an event for each reason of the stop.
 func TestPreStopRunsOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(w *world, pod *corev1.Pod)
 		took time.Duration
+		// killing are the beginnings of the messages of the Killing events.
+		killing []string
 	}{
 		{"shorter stop", func(w *world, pod *corev1.Pod) {
 			w.delete(pod, 600*time.Second)
 			w.sleep(10 * time.Second)
 			w.delete(pod, 30*time.Second)
-		}, 30 * time.Second},
+		}, 30 * time.Second, []string{"Stopping"}},
 		{"failed stop", func(w *world, pod *corev1.Pod) {
 			w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Times: 1, Delay: time.Second, Err: errors.New("not now")})
 			w.delete(pod, 30*time.Second)
-		}, 30 * time.Second},
+		}, 30 * time.Second, []string{"Stopping"}},
+		{"another reason", func(w *world, pod *corev1.Pod) {
+			w.changeSpec(pod, func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "other:1" })
+			w.sleep(time.Second)
+			w.delete(pod, 20*time.Second)
+		}, 20 * time.Second, []string{"Container app definition changed", "Stopping"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -315,8 +323,9 @@ func TestPreStopRunsOnce(t *testing.T) {
 				if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
 					t.Errorf("the preStop hook ran %d times, want once", n)
 				}
-				if all := w.eventsWith("Killing"); len(all) != 1 {
-					t.Errorf("got the events %q, want one", all)
+				same := func(e, want string) bool { return strings.Contains(e, "Killing "+want) }
+				if all := w.eventsWith("Killing"); !slices.EqualFunc(all, tt.killing, same) {
+					t.Errorf("got the events %q, want %q", all, tt.killing)
 				}
 			})
 		})

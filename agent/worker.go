@@ -285,7 +285,7 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 	case podstate.PreStop:
 		t.Made = w.facts.made(s.ID)
 	case podstate.StopContainer:
-		t.PreStopped = w.memory.PreStopped[s.ID]
+		t.Stopping = w.memory.Stopped[s.ID].Reason
 	case podstate.Mount:
 		_, t.Refresh = w.memory.Volumes[s.Volume]
 	}

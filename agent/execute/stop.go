@@ -47,8 +47,7 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 	return err
 }
 
-// preStop runs the preStop hook of a container that is being stopped: from the spec, or from the runtime's annotations
-// if the spec does not have the container.
+// preStop runs the preStop hook with which a container was created, also if the spec no longer has the container.
 func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) {
 	x.killing(t, podstate.StopContainer(s))
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
@@ -63,13 +62,13 @@ func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) {
 
 // stop stops a container. Even without a grace period a process gets the time that it needs to handle the signal.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
-	if !t.PreStopped {
+	if s.Reason != t.Stopping {
 		x.killing(t, s)
 	}
 	return x.Runtime.StopContainer(ctx, s.ID, max(time.Until(s.Deadline), minStop))
 }
 
-// killing records the event about the stop of a container, when it begins.
+// killing records the event about the stop of a container, when it begins, and when it goes on for another reason.
 func (x *hooks) killing(t *Task, s podstate.StopContainer) {
 	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 }

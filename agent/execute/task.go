@@ -29,8 +29,8 @@ type Task struct {
 	Instances []podstate.Container
 	// Made is how the container was created, for PreStop.
 	Made spec.ContainerFacts
-	// PreStopped: the preStop hook has begun, for StopContainer.
-	PreStopped bool
+	// Stopping is the reason of the stop that has begun before, such as with the preStop hook, for StopContainer.
+	Stopping string
 	// Refresh: the volume is mounted already, for Mount.
 	Refresh bool
 
