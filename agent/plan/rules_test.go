@@ -533,8 +533,9 @@ func doubled(delay time.Duration) time.Duration {
 	return min(max(backoffFirst, 2*delay), backoffMax)
 }
 
-// resetWaits checks that a container which a reset has removed waits for its back-off, unless it ran for at least that
-// long. The times are those of the status, which have no fractions of a second. An end in the future does not count.
+// resetWaits checks that a container which a reset has removed waits for its back-off, unless it ran for at least
+// that long. The times are those of the status, which have no fractions of a second. An end in the future does not
+// count, nor one that the agent may not have seen, because the runtime lost the instance.
 func (ru *rules) resetWaits(s podstate.CreateContainer, last *instanceFact, delay time.Duration) {
 	waited := ru.l.now.Sub(last.finishedAt)
 	known := ru.owed[s.Name] && last.ended && s.Attempt == last.attempt+1

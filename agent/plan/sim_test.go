@@ -80,6 +80,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		seed  uint64
 		every time.Duration
 	}{
+		"end of an instance lost during a reset":         {35000107870, denseFaults},
 		"status without the ID of a lost instance":       {27192, wideFaults},
 		"lost instance whose start had no answer":        {32000089030, wideFaults},
 		"creation fails after an instance never started": {33000169241, denseFaults},

@@ -131,6 +131,9 @@ func (l *simRun) removesUnseen(s podstate.RemoveContainer) {
 // lost notes that the runtime has no record of an instance any more.
 func (l *simRun) lost(name string) {
 	l.forgotten[name] = true
+	if last := l.last[name]; last != nil {
+		last.finishedAt = time.Time{}
+	}
 	if l.now.Before(l.down) {
 		l.traceless()
 	}
