@@ -535,7 +535,8 @@ func doubled(delay time.Duration) time.Duration {
 
 // resetWaits checks that a container which a reset has removed waits for its back-off, unless it ran for at least
 // that long. The times are those of the status, which have no fractions of a second. An end in the future does not
-// count, nor one that the agent may not have seen, because the runtime lost the instance.
+// count, nor one that the agent may not have seen, because the runtime lost the instance, or does not see any more in
+// the status of a mirror pod that came late.
 func (ru *rules) resetWaits(s podstate.CreateContainer, last *instanceFact, delay time.Duration) {
 	waited := ru.l.now.Sub(last.finishedAt)
 	known := ru.owed[s.Name] && last.ended && s.Attempt == last.attempt+1

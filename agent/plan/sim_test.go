@@ -81,6 +81,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		every time.Duration
 	}{
 		"end of an instance lost during a reset":         {35000107870, denseFaults},
+		"mirror pod comes late, after a reset":           {36000475688, wideFaults},
 		"status without the ID of a lost instance":       {27192, wideFaults},
 		"lost instance whose start had no answer":        {32000089030, wideFaults},
 		"creation fails after an instance never started": {33000169241, denseFaults},

@@ -79,6 +79,9 @@ func (l *simRun) mirrorComes() {
 		m.logged = nil
 	}
 	l.setStatus(&m.status)
+	for _, last := range l.last {
+		last.finishedAt = time.Time{} // the status no longer shows it
+	}
 	for name := range l.specs { // the end that the mirror pod shows counts where there is no instance yet
 		shown := podutil.ContainerStatus(&m.status, name)
 		if shown != nil && shown.State.Terminated != nil && podstate.Newest(l.containers, name) == nil {
