@@ -114,6 +114,9 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.ephemeralContainers": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.EphemeralContainers = make([]corev1.EphemeralContainer, 1)
 		},
+		"spec.resourceClaims": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.ResourceClaims = make([]corev1.PodResourceClaim, 1)
+		},
 		"spec.schedulingGates": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
 			s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}}
 		},
