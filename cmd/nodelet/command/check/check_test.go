@@ -492,8 +492,9 @@ func kubeconfig(t *testing.T, days int) string {
 
 // TestSettings checks that settings on which pods rely are problems.
 func TestSettings(t *testing.T) {
-	m := newMachine(t, nil, "--qos-reserved=memory=50%", "--lock-file=/x")
-	want(t, "settings", settings(m.Config), "problem --qos-reserved", "warning --lock-file")
+	m := newMachine(t, nil, "--qos-reserved=memory=50%", "--feature-gates=QOSReserved=true", "--lock-file=/x")
+	want(t, "settings", settings(m.Config), "problem --qos-reserved", "warning --lock-file",
+		"warning featureGates.QOSReserved")
 	want(t, "none", settings(newMachine(t, nil).Config), "ok all settings")
 	if got := worst(settings(m.Config)); got != Problem {
 		t.Errorf("worst: got %s, want problem", got)
