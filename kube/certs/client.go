@@ -91,6 +91,7 @@ type Client struct {
 
 	pending bool // there is no identity yet, only the bootstrap credentials
 	used    [32]byte
+	current *rest.Config // in use; nil while pending
 }
 
 // NewClient reads the files and determines whether the node has an identity or must request one. It sends nothing:
@@ -243,6 +244,7 @@ func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) err
 		return err
 	}
 	c.pending, c.used = false, digest(c.files())
+	c.current = rc
 	c.leaf.Store(leaf)
 	c.due = time.Time{}
 	switch {
@@ -431,10 +433,15 @@ func (c *Client) obtain(ctx context.Context) error {
 func (c *Client) adopt() error {
 	now := c.now()
 	rc, leaf, err := c.load(now)
-	if err != nil {
+	if err != nil && c.current == nil {
 		return err
+	} else if err != nil {
+		rc = rest.AnonymousClientConfig(c.current) // the kubeconfig has gone; the API server is the same
 	}
-	if pair, err := c.store.load(); err == nil { // also if the kubeconfig names a newer one
+	pair, storeErr := c.store.load()
+	if storeErr != nil && err != nil {
+		return errors.Join(err, storeErr)
+	} else if storeErr == nil { // also if the kubeconfig names a newer one
 		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
 		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
 		leaf = pair.Leaf

@@ -344,7 +344,7 @@ func TestExpiredInNewerKubeconfig(t *testing.T) {
 }
 
 // TestStoredCertificateOutlivesKubeconfig checks that a node whose kubeconfig is lost or damaged uses the certificate
-// that it has, and needs no token for that. The kubeconfig is written again if that is possible.
+// that it has, needs no token for that, and renews it. The kubeconfig is written again if that is possible.
 func TestStoredCertificateOutlivesKubeconfig(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"missing": os.Remove,
@@ -375,6 +375,10 @@ func TestStoredCertificateOutlivesKubeconfig(t *testing.T) {
 			}
 			if _, err := client.LoadConfig(cfg.Kubeconfig); err != nil && name != "in the way" {
 				t.Errorf("kubeconfig: got %v, want it written again", err)
+			}
+			before := id.leaf.Load()
+			if err := id.obtain(t.Context()); err != nil || id.leaf.Load() == before {
+				t.Errorf("renewal: got %v, want the new certificate in use", err)
 			}
 		})
 	}
