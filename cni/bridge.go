@@ -105,8 +105,8 @@ func chooseBridge(ranges []netip.Prefix, current string) (string, error) {
 	free := ""
 	for _, name := range bridgeNames() {
 		b, exists := all[name]
-		if exists && b.serves(ranges) {
-			return name, nil
+		if exists && (b.serves(ranges) || name == current && len(b.ranges) == 0) {
+			return name, nil // without an address: the first ADD is under way
 		}
 		if !b.used && (free == "" || name == current) {
 			free = name

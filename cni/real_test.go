@@ -169,6 +169,13 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 			t.Fatalf("sandbox %s: got %v, want a network", id, err)
 		}
 	}
+	sh(t, "ip", "link", "add", ownBridge+"3", "type", "bridge")
+	sh(t, "ip", "link", "add", "port", "master", ownBridge+"3", "type", "veth", "peer", "name", "other")
+	if got, err := chooseBridge([]netip.Prefix{netip.MustParsePrefix("10.58.0.0/24")}, ownBridge+"3"); got != ownBridge+"3" {
+		t.Errorf("while the first ADD is under way: got bridge %q, %v, want the same", got, err)
+	}
+	sh(t, "ip", "link", "delete", "port")
+	sh(t, "ip", "link", "delete", ownBridge+"3")
 	attach("before", "10.56.0.0/24")
 	attach("after", "10.57.0.0/24")
 	attach("later", "10.57.0.0/24")
