@@ -110,7 +110,11 @@ func (a *allocations) load(pod *corev1.Pod) *allocation {
 	if pod.Status.StartTime == nil {
 		return desiredResources(pod)
 	}
-	return allocationOf(pod)
+	shown := allocationOf(pod)
+	if err == nil {
+		shown.Before = held.Before // these instances have been resized, by whichever agent
+	}
+	return shown
 }
 
 func (a *allocations) read(uid types.UID) (*allocation, error) {

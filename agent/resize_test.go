@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -340,6 +341,26 @@ func TestOldAllocationRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestResizeBackOutlivesRestart checks that a resize to the size at creation, which the runtime has refused so far, goes
+// on if another part of the spec has changed and the agent restarts.
+func TestResizeBackOutlivesRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.resize(pod, "2", "2Gi")
+		fault := w.runtime.Inject(&fake.Fault{Verb: "UpdateContainerResources", Err: errors.New("busy")})
+		w.resize(pod, "1", "1Gi")
+		w.changeSpec(pod, func(next *corev1.Pod) { next.Spec.Tolerations = []corev1.Toleration{{Key: "a"}} })
+		w.sleep(time.Second)
+		w.end()
+		w.runtime.Release(fault)
+		w.begin()
+		w.sleep(time.Minute)
+		w.checkSize(pod, 1000, "1Gi")
+	})
 }
 
 // TestPodResourcesAreAdded checks that resources of the pod as a whole, where it had none, go through admission.
