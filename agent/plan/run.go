@@ -250,8 +250,6 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 	hook, _ := p.Memory.Hook(slot.Last.ID)
 	begun, _ := p.Memory.Stopped(slot.Last.ID)
 	switch {
-	case begun.OfContainer() && p.Memory.PreStopped(slot.Last.ID): // the hook may have drained it
-		p.replace(slot, begun.Cause, begun.Reason, nil)
 	case slot.Outdated():
 		p.replace(slot, podstate.CauseSpec, endMessage(slot, "definition changed", true), nil)
 	case slot.ResizeRestarts():
@@ -262,6 +260,8 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "startup"), slot.Spec.StartupProbe)
 	case probes.Liveness == podstate.ProbeFailure:
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
+	case begun.OfContainer() && p.Memory.PreStopped(slot.Last.ID): // the cause has gone, but the hook may have drained it
+		p.replace(slot, begun.Cause, begun.Reason, nil)
 	case slot.HookDue():
 		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})
 	}

@@ -165,12 +165,14 @@ func (p *planner) endOf(c *podstate.Container) podstate.StopContainer {
 }
 
 // stopOf returns the stop of an instance. In a pod that ends, all share the grace period of the pod. Else the instance
-// gets a time of its own, or what is left of it: it begins with the preStop hook.
+// gets a time of its own, or what is left of it: it begins with the preStop hook, and ends if the runtime fails to stop
+// the instance.
 func (p *planner) stopOf(c *podstate.Container, grace time.Duration, cause podstate.Cause, reason string,
 ) podstate.StopContainer {
 	s := podstate.StopContainer{ID: c.ID, Name: c.Name, Deadline: p.Now.Add(grace), Cause: cause, Reason: reason}
 	begun, _ := p.Memory.Stopped(c.ID)
-	going := p.Now.Before(begun.Deadline) || p.Memory.InFlight(podstate.PreStop(s).Key()) != nil
+	_, failed := p.Memory.Failure(s.Key())
+	going := p.Now.Before(begun.Deadline) || p.Memory.PreStopped(c.ID) && !failed
 	switch {
 	case p.Stop != nil:
 		s.Deadline = p.Stop.Deadline
