@@ -343,8 +343,8 @@ func TestOldAllocationRecord(t *testing.T) {
 	}
 }
 
-// TestResizeBackOutlivesRestart checks that a resize to the size at creation, which the runtime has refused so far, goes
-// on if another part of the spec has changed and the agent restarts.
+// TestResizeBackOutlivesRestart checks that a resize to the size at creation, which the runtime has refused so far,
+// goes on if another part of the spec has changed and the agent restarts.
 func TestResizeBackOutlivesRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("a", wants("1", "1Gi"))

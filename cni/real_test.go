@@ -171,7 +171,8 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 	}
 	sh(t, "ip", "link", "add", ownBridge+"3", "type", "bridge")
 	sh(t, "ip", "link", "add", "port", "master", ownBridge+"3", "type", "veth", "peer", "name", "other")
-	if got, err := chooseBridge([]netip.Prefix{netip.MustParsePrefix("10.58.0.0/24")}, ownBridge+"3"); got != ownBridge+"3" {
+	first := []netip.Prefix{netip.MustParsePrefix("10.58.0.0/24")}
+	if got, err := chooseBridge(first, ownBridge+"3"); got != ownBridge+"3" {
 		t.Errorf("while the first ADD is under way: got bridge %q, %v, want the same", got, err)
 	}
 	sh(t, "ip", "link", "delete", "port")
