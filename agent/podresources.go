@@ -105,7 +105,7 @@ func (a *allocations) load(pod *corev1.Pod) *allocation {
 		return held
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		a.log.Warn("cannot read the resources allocated to a pod, taking them from its status",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+			"pod", nameOf(pod), "podUID", pod.UID, "err", err)
 	}
 	if pod.Status.StartTime == nil {
 		return desiredResources(pod)
@@ -137,6 +137,6 @@ func (a *allocations) save(pod *corev1.Pod, held *allocation) {
 	}
 	if err != nil {
 		a.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+			"pod", nameOf(pod), "podUID", pod.UID, "err", err)
 	}
 }
