@@ -70,6 +70,46 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestFilesBelowMountsStay checks that files that a pod wrote to the directory of a volume while its mount was gone are
+// not removed: they may be the only copy. The end of the pod waits until somebody has moved them away.
+func TestFilesBelowMountsStay(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	if _, err := v.MountPersistent(t.Context(), persistent(pod, localOf(t.TempDir(), nil))); err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range []OnDisk{{pluginname.Local, "pv"}, {pluginname.NFS, "share"}, {pluginname.ISCSI, "lun"}} {
+		dir := v.hostPath(pod.UID, on)
+		if on.Plugin == pluginname.Local {
+			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.MkdirAll(dir, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		file, saved := filepath.Join(dir, "written"), filepath.Join(t.TempDir(), "saved")
+		if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bindMount(t, t.TempDir(), dir) // the volume came back
+		want := dir + " is not empty although its volume is gone"
+		for range 2 {
+			if err := v.Unmount(t.Context(), pod.UID, on); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want that %s", on.Plugin, err, want)
+			}
+		}
+		if err := os.Rename(file, saved); err != nil {
+			t.Errorf("%s: got %v, want the file still there", on.Plugin, err)
+		}
+		if err := v.Unmount(t.Context(), pod.UID, on); err != nil {
+			t.Errorf("%s, after its files were moved away: %v", on.Plugin, err)
+		}
+	}
+	if found, err := v.List(pod.UID); err != nil || len(found) > 0 {
+		t.Errorf("got volumes %+v, %v, want none", found, err)
+	}
+}
+
 // TestPersistentRefused checks that what cannot be set up is refused in words that say why.
 func TestPersistentRefused(t *testing.T) {
 	t.Parallel()

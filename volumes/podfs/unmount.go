@@ -17,8 +17,8 @@ import (
 )
 
 // Unmount removes a volume that List has returned: first the bind mounts of its subPaths, then what is mounted on it,
-// then its content. It deletes nothing that lies on a mount below the volume; the error names such a mount. The
-// containers of the pod must have ended.
+// then its content, unless it outlives the pod. It deletes nothing that lies on a mount below the volume; the error
+// names such a mount. The containers of the pod must have ended.
 func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	if err := v.unmount(ctx, uid, on); err != nil {
 		return fmt.Errorf("unmount volume %q: %w", on.Name, err)
@@ -61,7 +61,7 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 			if err != nil {
 				return err
 			}
-			return removeTree(ctx, plugin, on.Name)
+			return removeVolume(ctx, plugin, on)
 		})
 		if err != nil {
 			return err
@@ -69,6 +69,22 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 		// Its marks go last: List may know the volume by them alone.
 		return inDir(pod, filepath.Dir(on.marksDir()), func(marks *os.File) error { return removeTree(ctx, marks, on.Name) })
 	})
+}
+
+// removeVolume removes the directory of a volume on which nothing is mounted any more. If the volume outlives its pod,
+// the directory must be empty: a file in it was written while the mount was gone, and may be the only copy.
+func removeVolume(ctx context.Context, plugin *os.File, on OnDisk) error {
+	switch on.Plugin {
+	case pluginname.Local, pluginname.NFS, pluginname.ISCSI:
+	default:
+		return removeTree(ctx, plugin, on.Name)
+	}
+	err := unlink(plugin, on.Name)
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("%s is not empty although its volume is gone: check what is in it and remove it",
+			filepath.Join(plugin.Name(), on.Name))
+	}
+	return err
 }
 
 // unmountShare unmounts a share. The kernel first takes it from the tree, and then writes to the server what has not
