@@ -206,6 +206,7 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 		return nil, err
 	}
 	r.need[name] -= len(chosen) - passed
+	d.assumeOthers(r, name, chosen)
 	return a, nil
 }
 

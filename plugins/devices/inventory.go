@@ -93,9 +93,7 @@ func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 		return nil, err
 	}
 	r := &reservation{pod: pod, near: near, need: need}
-	if near != nil {
-		v.assume(r)
-	}
+	v.assume(r)
 	v.reserved[pod.UID] = r
 	return r, nil
 }

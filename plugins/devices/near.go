@@ -80,16 +80,20 @@ func (v *inventory) assumed(pod *corev1.Pod, name string) set {
 	return all
 }
 
-// assume selects devices for the containers of a pod whose plugins have not been asked yet, so that pods which are
-// admitted meanwhile do not count on them. mu is held.
+// assume selects devices for the containers of a pod whose plugins have not chosen yet, so that pods which are admitted
+// meanwhile do not count on them. mu is held.
 func (v *inventory) assume(r *reservation) {
 	r.assumed = map[string]set{}
+	if r.near == nil {
+		return
+	}
 	passed := map[string]int{}
 	for role, c := range podutil.ContainersWithResources(&r.pod.Spec) {
 		for _, name := range v.wanted(r.pod, c) {
-			n := wants(c, name)
+			fresh := max(0, wants(c, name)-passed[name])
+			passOn(passed, role, name, wants(c, name))
 			free, err := v.unused(name)
-			if err != nil {
+			if err != nil || v.given[slot{r.pod.UID, c.Name, name}] != nil {
 				continue
 			}
 			others := v.assumed(r.pod, name)
@@ -98,10 +102,20 @@ func (v *inventory) assume(r *reservation) {
 			if r.assumed[name] == nil {
 				r.assumed[name] = set{}
 			}
-			for _, id := range free[:min(len(free), max(0, n-passed[name]))] {
+			for _, id := range free[:min(len(free), fresh)] {
 				r.assumed[name][id] = true
 			}
-			passOn(passed, role, name, n)
+		}
+	}
+}
+
+// assumeOthers has a pod for which devices were chosen, and then those that were assumed to get these, count on others.
+// mu is held.
+func (v *inventory) assumeOthers(chooser *reservation, name string, chosen []string) {
+	v.assume(chooser)
+	for _, r := range v.reserved {
+		if slices.ContainsFunc(chosen, func(id string) bool { return r.assumed[name][id] }) {
+			v.assume(r)
 		}
 	}
 }

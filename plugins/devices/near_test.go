@@ -4,7 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 )
 
 // TestNearDevices checks that pods that are admitted while plugins are still asked do not count on the devices that
@@ -38,6 +41,50 @@ func TestNearDevices(t *testing.T) {
 	w.has(two, "app", "d2")
 	if got := w.devices.Views(pod("three"), noneEnded); got != nil {
 		t.Errorf("a pod without devices: got %v, want none", got)
+	}
+}
+
+// TestNearDevicesOfPlugin checks that, as soon as a plugin has chosen devices, new pods can count on those that they
+// were assumed to be, but not on those that other pods need now.
+func TestNearDevicesOfPlugin(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		two  *corev1.Pod // assumed to get the devices after d1 and d2
+		want []string
+	}{
+		"alone":                   {pod("two"), []string{"d2", "d3"}},
+		"its device not chosen":   {pod("two", "app 1"), []string{"d2"}},
+		"one of its devices gone": {pod("two", "app 2"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.plugin(func(c *fake.Config) { c.Prefer = true })
+			far := func(string, int64) bool { return false }
+			prefers, choose := p.Hold()
+			defer choose()
+			allocate, err := w.devices.Reserve(pod("one", "app 1", "other 1"), far, noneEnded)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.devices.Reserve(c.two, far, noneEnded); err != nil {
+				t.Fatal(err)
+			}
+			answer := make(chan error, 1)
+			go func() { answer <- allocate(t.Context()) }()
+			<-prefers
+			allocates, release := p.Hold()
+			defer release()
+			choose() // d4
+			<-allocates
+			if got := w.devices.Views(pod("three", "app 1"), noneEnded)[resourceName].Free; !slices.Equal(got, c.want) {
+				t.Errorf("free for another pod: got %v, want %v", got, c.want)
+			}
+			release()
+			if err := <-answer; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

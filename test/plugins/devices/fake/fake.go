@@ -124,7 +124,7 @@ func (p *Plugin) Fail(err error) {
 }
 
 // Hold has all calls that choose or act wait from now on, each after its name was sent to waiting, until release: like
-// many plugins, this one does not notice that its caller has gone.
+// many plugins, this one does not notice that its caller has gone. A call waits for the Hold before it that was last.
 func (p *Plugin) Hold() (waiting <-chan string, release func()) {
 	h := &hold{waiting: make(chan string, 100), released: make(chan struct{})}
 	p.mu.Lock()
@@ -133,7 +133,9 @@ func (p *Plugin) Hold() (waiting <-chan string, release func()) {
 	return h.waiting, sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.held = nil
+		if p.held == h {
+			p.held = nil
+		}
 		close(h.released)
 	})
 }
