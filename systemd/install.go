@@ -78,7 +78,7 @@ func (i *Installer) write(path, text string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("make the directory of %s: %w", path, err)
 		}
-		return atomicfile.WriteSynced(path, []byte(text), 0o644) // an empty unit file masks the unit
+		return atomicfile.WriteLinked(path, []byte(text), 0o644) // an empty unit file masks the unit
 	}, "write %s", path)
 	if i.DryRun {
 		fmt.Fprint(i.Out, indent(text))

@@ -230,6 +230,29 @@ func TestDryRun(t *testing.T) {
 	m.check(m.dropIn(), "")
 }
 
+// TestLinkedFiles checks that files which an administrator keeps elsewhere, by links, are written there.
+func TestLinkedFiles(t *testing.T) {
+	m := newMachine(t, true, "")
+	elsewhere := t.TempDir()
+	unit, flags := filepath.Join(elsewhere, ownUnit), filepath.Join(elsewhere, "flags")
+	limit := filepath.Join(elsewhere, "limit.conf")
+	err := errors.Join(os.WriteFile(unit, []byte(ownComment+"# earlier\n"), 0o644),
+		os.Symlink(unit, m.ownUnitFile()), os.Symlink(flags, m.envFile()),
+		os.Symlink(limit, m.path("/etc/"+logindConfFile)),
+		m.Install(t.Context(), true, []string{"--v=4"}), writeDelay(m.path("/etc"), time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{unit: "ExecStart=", flags: "NODELET_ARGS=--v=4\n", limit: "=60\n"} {
+		m.check(path, text)
+	}
+	for _, path := range []string{m.ownUnitFile(), m.envFile(), m.path("/etc/" + logindConfFile)} {
+		if _, err := os.Readlink(path); err != nil {
+			t.Errorf("the link is gone: %v", err)
+		}
+	}
+}
+
 // TestInstallOnFullDisk checks that an installation that cannot write a file leaves the one that is there, and no new
 // one.
 func TestInstallOnFullDisk(t *testing.T) {

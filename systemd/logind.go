@@ -150,7 +150,7 @@ func writeDelay(dir string, d time.Duration) error {
 		return err
 	}
 	text := fmt.Sprintf(logindConfWords, int64((d+time.Second-1)/time.Second))
-	return atomicfile.WriteSynced(filepath.Join(dir, logindConfFile), []byte(text), 0o644)
+	return atomicfile.WriteLinked(filepath.Join(dir, logindConfFile), []byte(text), 0o644)
 }
 
 // Delay takes the lock that delays a shutdown until Release, and stores a copy of it with systemd, so that the shutdown

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Durability is what a replaced file survives in addition to a crash of the agent.
@@ -34,6 +36,41 @@ func Write(path string, content []byte, mode fs.FileMode) error {
 // WriteSynced replaces the file at a path. It is Durable.
 func WriteSynced(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, Durable)
+}
+
+// WriteLinked is WriteSynced for a file of the administrator: a symbolic link to a file, or to where there is none yet,
+// stays, and what it leads to is replaced. No pod may be able to write to a directory on the way.
+func WriteLinked(path string, content []byte, mode fs.FileMode) error {
+	target, err := follow(path)
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	return WriteSynced(target, content, mode)
+}
+
+// maxLinks is how many links the kernel follows as well.
+const maxLinks = 40
+
+// follow returns where the links at path lead to. A link to anything but a file, such as /dev/null, is not followed.
+func follow(path string) (string, error) {
+	if at, err := os.Stat(path); err == nil && !at.Mode().IsRegular() {
+		return path, nil
+	}
+	for range maxLinks {
+		link, err := os.Readlink(path)
+		if err != nil { // not a link, or nothing there
+			return path, nil
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Dir(path) + "/" + link
+		}
+		dir, name := filepath.Split(link)
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, name)
+	}
+	return "", unix.ELOOP
 }
 
 func write(path string, content []byte, mode fs.FileMode, d Durability) error {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodelet/nodelet/host/atomicfile"
 )
 
@@ -66,6 +68,55 @@ func TestReplaces(t *testing.T) {
 		alone(t, path, "new", 0o600)
 		alone(t, other, "other", 0o600)
 	})
+}
+
+// TestWriteLinked checks that links of an administrator stay, and that the file at their end is replaced, also if there
+// is none yet.
+func TestWriteLinked(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"etc", "var", "var/deep", "target"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(to, name string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.Symlink(to, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	link("var/deep", "alias")
+	link(filepath.Join(dir, "target", "file"), "var/second") // absolute
+	path := link("../alias/../second", "etc/file")           // relative: the parent of what alias leads to
+	for _, content := range []string{"first", "second"} {
+		if err := atomicfile.WriteLinked(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		alone(t, filepath.Join(dir, "target", "file"), content, 0o600)
+		alone(t, path, content, 0o600)
+	}
+	for _, name := range []string{"etc/file", "var/second"} {
+		if _, err := os.Readlink(filepath.Join(dir, name)); err != nil {
+			t.Errorf("the link is gone: %v", err)
+		}
+	}
+	loop := link("loop", "loop")
+	nowhere := link("nowhere/file", "dangling")
+	if err := atomicfile.WriteLinked(loop, nil, 0o600); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a link to itself: got %v, want that there are too many links", err)
+	}
+	if err := atomicfile.WriteLinked(nowhere, nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link into no directory: got %v, want that there is none", err)
+	}
+	masked := link(os.DevNull, "masked")
+	if err := atomicfile.WriteLinked(masked, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := os.Lstat(masked); err != nil || !at.Mode().IsRegular() {
+		t.Errorf("a link to a device: got %v, %v, want it replaced by the file", at, err)
+	}
 }
 
 // TestAfterACrash checks that the file which a crash leaves in the middle of a write does not disturb the next write:

@@ -403,6 +403,31 @@ func TestKubeconfigCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestLinkedKubeconfig checks that a kubeconfig which an administrator keeps elsewhere, by a link, is written there.
+func TestLinkedKubeconfig(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token(goodToken), c.caPEM())
+	elsewhere := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.Symlink(elsewhere, cfg.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, id)
+	if err := get(t, id.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := os.Readlink(cfg.Kubeconfig); err != nil || at != elsewhere {
+		t.Errorf("the link: got %q, %v, want that it stays", at, err)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Errorf("the kubeconfig: %v", err)
+	}
+}
+
 // TestReload checks that existing clients use a kubeconfig that another program writes.
 func TestReload(t *testing.T) {
 	c := newCluster(t)

@@ -46,7 +46,7 @@ func writeKubeconfig(path string, from *rest.Config, pem string) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = atomicfile.WriteSynced(path, text, 0o600)
+		err = atomicfile.WriteLinked(path, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", path, err)

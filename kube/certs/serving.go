@@ -317,10 +317,10 @@ func (s *Serving) signSelf(now time.Time) error {
 		err = os.MkdirAll(s.cfg.Dir, 0o755)
 	}
 	if err == nil {
-		err = atomicfile.WriteSynced(key, keyText, 0o600)
+		err = atomicfile.WriteLinked(key, keyText, 0o600)
 	}
 	if err == nil {
-		err = atomicfile.WriteSynced(crt, certText, 0o644)
+		err = atomicfile.WriteLinked(crt, certText, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("create the node's own serving certificate: %w", err)

@@ -124,6 +124,27 @@ func TestOwnFilesAreReplaced(t *testing.T) {
 	})
 }
 
+// TestLinkedOwnFiles checks that the node's own pair is written where an administrator keeps it, by links.
+func TestLinkedOwnFiles(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	files := []string{"kubelet.crt", "kubelet.key"}
+	for _, name := range files {
+		if err := os.Symlink(filepath.Join(elsewhere, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := NewServing(ServingConfig{Dir: dir, Node: "one", Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		at, err := os.Readlink(filepath.Join(dir, name))
+		_, statErr := os.Stat(filepath.Join(elsewhere, name))
+		if err != nil || statErr != nil || at != filepath.Join(elsewhere, name) {
+			t.Errorf("%s: got a link to %q, %v, %v, want the link and the file", name, at, err, statErr)
+		}
+	}
+}
+
 // TestResignTriesAgain checks that a certificate which cannot be written is tried again when the log says so.
 func TestResignTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
