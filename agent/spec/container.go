@@ -162,17 +162,6 @@ func (in *ContainerInput) podIPs() []string {
 	return ips
 }
 
-// target returns the ID of the container whose processes an ephemeral container shares; empty for all other containers.
-func (in *ContainerInput) target() (string, error) {
-	switch target := podutil.Target(&in.Pod.Spec, in.Container.Name); {
-	case target == "":
-		return "", nil
-	case in.TargetID == "":
-		return "", fmt.Errorf("unable to find target container %v", target)
-	}
-	return in.TargetID, nil
-}
-
 // commandLine returns the command and the arguments of the container.
 func commandLine(in *ContainerInput, lookup func(string) (string, bool)) (command, args []string, err error) {
 	if command, err = expandAll(in.Container.Command, in.limit(), lookup); err != nil {

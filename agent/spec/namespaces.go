@@ -39,20 +39,17 @@ func namespaces(pod *corev1.Pod, mappings []*runtimeapi.IDMapping) (*runtimeapi.
 }
 
 // containerNamespaces returns the namespaces of a container. An ephemeral container joins the process namespace of its
-// target, unless all containers of the pod share one anyway.
+// target, unless all containers of the pod share one anyway. Then it does not matter whether the target runs.
 func containerNamespaces(in *ContainerInput) (*runtimeapi.NamespaceOption, error) {
-	target, err := in.target()
-	if err != nil {
-		return nil, err
-	}
 	out, err := namespaces(in.Pod, in.UserNS)
-	if err != nil {
-		return nil, err
+	target := podutil.Target(&in.Pod.Spec, in.Container.Name)
+	if err != nil || target == "" || out.Pid != runtimeapi.NamespaceMode_CONTAINER {
+		return out, err
 	}
-	if target != "" && out.Pid == runtimeapi.NamespaceMode_CONTAINER {
-		out.Pid = runtimeapi.NamespaceMode_TARGET
-		out.TargetId = target
+	if in.TargetID == "" {
+		return nil, fmt.Errorf("unable to find target container %v", target)
 	}
+	out.Pid, out.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
 	return out, nil
 }
 

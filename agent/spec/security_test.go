@@ -354,16 +354,21 @@ func TestNamespaces(t *testing.T) {
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
 		}}
 		_, in.Container = podutil.Container(&in.Pod.Spec, "debug")
-		_, err = Container(in)
-		wantReason(t, name+": target not running", err, "CreateContainerConfigError", "unable to find target container c")
-		in.TargetID = "id"
-		config, err = Container(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n = config.Linux.SecurityContext.NamespaceOptions
-		if n.Pid != c.debug || (n.TargetId == "id") != (c.debug == target) {
-			t.Errorf("%s: debug container: got %v", name, n)
+		for _, id := range []string{"", "id"} {
+			in.TargetID = id
+			config, err = Container(in)
+			if id == "" && c.debug == target {
+				wantReason(t, name+": target not running", err, "CreateContainerConfigError", "unable to find target container c")
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: debug container: %v", name, err)
+				continue
+			}
+			n = config.Linux.SecurityContext.NamespaceOptions
+			if n.Pid != c.debug || (n.TargetId == "id") != (c.debug == target) {
+				t.Errorf("%s: debug container: got %v", name, n)
+			}
 		}
 	}
 }
