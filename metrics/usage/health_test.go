@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/metrics"
 )
 
 // sick replaces the volume by one whose driver reports abnormal, with or without figures.
@@ -84,6 +86,32 @@ func TestNoFiguresAreNoHurry(t *testing.T) {
 		synctest.Wait()
 		if asked != 2 {
 			t.Errorf("a minute later: got %d calls of the driver, want 2", asked)
+		}
+	})
+}
+
+// TestSharedClaim checks that a claim that several pods use is exposed once, in each order of the pods, although the
+// driver has figures of it in one pod only, or reports it as unhealthy in one pod only.
+func TestSharedClaim(t *testing.T) {
+	const labels = `{namespace="",persistentvolumeclaim="c"} `
+	yes, no := true, false
+	using := func(path string, f Figures, ok bool) (p podUse) {
+		p.Pod.Pod = &corev1.Pod{}
+		p.Volumes = map[string]Volume{"data": {
+			Path:  path,
+			Claim: "c",
+			Ask:   func(context.Context) (Figures, bool) { return f, ok },
+		}}
+		return p
+	}
+	ill := using("/a", Figures{Abnormal: &yes}, false)
+	good := using("/b", Figures{Capacity: 10, Abnormal: &no}, true)
+	synctest.Test(t, func(t *testing.T) {
+		for _, pods := range [][]podUse{{ill, good}, {good, ill}} {
+			w := newWorld(t, true)
+			text := w.text(func(_ context.Context, t *metrics.Text) { w.writeClaims(t, pods) })
+			wantLines(t, text, "kubelet_volume_stats_capacity_bytes"+labels+"10",
+				"kubelet_volume_stats_health_status_abnormal"+labels+"1")
 		}
 	})
 }

@@ -120,7 +120,7 @@ func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
 }
 
 // writeClaims writes the usage of the PersistentVolumeClaims of the pods. A claim that several pods share is written
-// once.
+// once, with what is known of it in any of them.
 func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	type claim struct {
 		labels string
@@ -128,15 +128,20 @@ func (c *Collector) writeClaims(t *metrics.Text, pods []podUse) {
 	}
 	c.refreshVolumes(pods)
 	var all []claim
-	seen := map[string]bool{}
+	index := map[string]int{}
 	for i := range pods {
 		for _, v := range pods[i].Volumes {
-			labels := metrics.Labels("namespace", pods[i].Namespace, "persistentvolumeclaim", v.Claim)
-			if v.Claim == "" || seen[labels] {
+			if v.Claim == "" {
 				continue
 			}
-			seen[labels] = true
-			all = append(all, claim{labels, c.far.read(v)})
+			labels := metrics.Labels("namespace", pods[i].Namespace, "persistentvolumeclaim", v.Claim)
+			at, seen := index[labels]
+			if !seen {
+				at = len(all)
+				index[labels] = at
+				all = append(all, claim{labels: labels})
+			}
+			all[at].merge(c.far.read(v))
 		}
 	}
 	for _, f := range []struct {

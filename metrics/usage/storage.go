@@ -63,6 +63,18 @@ func (f fileSystem) holding(a Amount) fileSystem {
 	return f
 }
 
+// merge adds what another pod sees of the same file system: the newer figures count, and an unhealthy state.
+func (f *fileSystem) merge(other fileSystem) {
+	abnormal := f.Abnormal
+	if abnormal == nil || other.Abnormal != nil && *other.Abnormal {
+		abnormal = other.Abnormal
+	}
+	if other.at.After(f.at) {
+		*f = other
+	}
+	f.Abnormal = abnormal
+}
+
 func (f fileSystem) stats() *api.FsStats {
 	if !f.known {
 		return nil
