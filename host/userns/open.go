@@ -32,7 +32,8 @@ func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Tab
 		Files:     files,
 	}, pods)
 	for _, err := range bad {
-		log.Warn("cannot read a pod's user namespace; its containers keep running, but no new ones start", "err", err)
+		log.Warn("cannot read a pod's user namespace; its containers keep running, but until it has ended "+
+			"no pod gets a new one", "err", err)
 	}
 	return table, err
 }

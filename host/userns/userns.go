@@ -47,13 +47,16 @@ type Table struct {
 	mu sync.Mutex
 	// ranges has the ranges of pods, including those outside the pool.
 	ranges map[types.UID]Range
-	next   uint32
+	// unknown has the pods whose file cannot be used. Their containers may run, with any range.
+	unknown map[types.UID]bool
+	next    uint32
 }
 
 // New checks the pool and reads the ranges of the pods on the disk. For each file that cannot be used New returns an
-// error beside the table; only the pod of that file is affected: Of returns the error again.
+// error beside the table. Of returns it again for that pod, and for each pod without a range, until the file can be
+// used or the pod has ended.
 func New(cfg Config, pods []types.UID) (*Table, []error, error) {
-	t := &Table{cfg: cfg, ranges: map[types.UID]Range{}}
+	t := &Table{cfg: cfg, ranges: map[types.UID]Range{}, unknown: map[types.UID]bool{}}
 	if err := t.setPool(); err != nil {
 		return nil, nil, err
 	}
@@ -105,6 +108,12 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
+	for other := range t.unknown {
+		if _, err := t.read(other); t.unknown[other] {
+			return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: those of another pod are not known, "+
+				"delete it: %w", pod, err)
+		}
+	}
 	r, ok := t.free()
 	if !ok {
 		return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: all %d ranges are in use", pod, t.size)
@@ -139,29 +148,34 @@ func (t *Table) free() (Range, bool) {
 func (t *Table) Release(pod types.UID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.ranges[pod]; !known {
+	if _, known := t.ranges[pod]; !known && !t.unknown[pod] {
 		return nil
 	}
 	if err := t.cfg.Files.RemovePodFile(pod, File); err != nil {
 		return fmt.Errorf("free the user namespace of pod %s: %w", pod, err)
 	}
 	delete(t.ranges, pod)
+	delete(t.unknown, pod)
 	return nil
 }
 
 // read adds the range in the file of a pod to the table.
 func (t *Table) read(pod types.UID) (Range, error) {
+	delete(t.unknown, pod)
 	content, err := t.cfg.Files.ReadPodFile(pod, File)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return Range{}, err
 	}
-	r, err := parse(content)
-	if err != nil {
-		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: %w", pod, File, err)
+	var r Range
+	if err == nil {
+		r, err = parse(content)
 	}
 	if other, taken := t.holder(r); taken && other != pod {
-		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: pod %s already has the IDs from %d",
-			pod, File, other, t.ranges[other].First)
+		err = fmt.Errorf("pod %s already has the IDs from %d", other, t.ranges[other].First)
+	}
+	if err != nil {
+		t.unknown[pod] = true
+		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: %w", pod, File, err)
 	}
 	t.ranges[pod] = r
 	return r, nil

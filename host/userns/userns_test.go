@@ -212,7 +212,7 @@ func TestLastRange(t *testing.T) {
 }
 
 // TestBadFiles checks that a damaged file neither stops the agent nor lets its pod run with the IDs of another pod or
-// of the host.
+// of the host. No other pod gets IDs that may be those of its containers, until these have ended.
 func TestBadFiles(t *testing.T) {
 	other := fileText(`{"hostId":131072,"containerId":0,"length":65536}`)
 	for _, text := range []string{
@@ -234,6 +234,34 @@ func TestBadFiles(t *testing.T) {
 		if r, err := table.Of("bad"); err == nil {
 			t.Errorf("%s: got %v, want an error", text, r)
 		}
+		if r, err := table.Of("new"); err == nil || !strings.Contains(err.Error(), "pod bad") {
+			t.Errorf("%s: another pod got %v, %v, want an error about the pod whose IDs are not known", text, r, err)
+		}
+		if err := table.Release("bad"); err != nil {
+			t.Error(err)
+		}
+		if _, err := table.Of("new"); err != nil {
+			t.Errorf("%s: after the pod has ended: %v", text, err)
+		}
+	}
+}
+
+// TestFileIsReadLater checks that a file that could not be read at the start counts as soon as it can be read, or is
+// gone.
+func TestFileIsReadLater(t *testing.T) {
+	first := fileText(`{"hostId":65536,"containerId":0,"length":65536}`)
+	d := disk{"bad": "", "worse": ""}
+	table, _, err := New(d.config(Config{IDsPerPod: Unit}), []types.UID{"bad", "worse"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d["bad"] = first
+	delete(d, "worse")
+	if r, err := table.Of("new"); err != nil || r.First == Unit {
+		t.Errorf("new: got %v, %v, want another range than that of bad", r, err)
+	}
+	if r, err := table.Of("bad"); err != nil || r.First != Unit {
+		t.Errorf("bad: got %v, %v, want the range of its file", r, err)
 	}
 }
 
