@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os/exec"
 	"regexp"
 	"slices"
 	"time"
@@ -24,17 +23,14 @@ import (
 // contains the network and the sandbox.
 var hostPortRule = regexp.MustCompile(`--comment "dnat name: \\"([^"\\]+)\\" id: \\"([^"\\]+)\\"" .*-j CNI-DN-`)
 
-// hostPorts returns the sandboxes for which portmap has rules, with their networks. If the rules of an address family
-// cannot be listed for lack of iptables, portmap cannot have made any.
+// hostPorts returns the sandboxes for which portmap has rules, with their networks. An error says that the rules of an
+// address family could not be listed.
 func hostPorts(ctx context.Context) (found [][2]string, err error) {
 	var errs []error
 	for _, tool := range []iptables.Tool{iptables.IPv4, iptables.IPv6} {
-		out, err := tool.Run(ctx, "nat", "-S")
+		out, _, err := tool.Look(ctx, "nat", "-S")
 		if err != nil {
-			if !errors.Is(err, exec.ErrNotFound) {
-				errs = append(errs, fmt.Errorf("list rules of host ports: %w", err))
-			}
-			continue
+			errs = append(errs, fmt.Errorf("list rules of host ports: %w", err))
 		}
 		for _, m := range hostPortRule.FindAllStringSubmatch(out, -1) {
 			if pair := [2]string{m[1], m[2]}; !slices.Contains(found, pair) {
@@ -42,10 +38,7 @@ func hostPorts(ctx context.Context) (found [][2]string, err error) {
 			}
 		}
 	}
-	if len(errs) < 2 {
-		return found, nil
-	}
-	return nil, errors.Join(errs...)
+	return found, errors.Join(errs...)
 }
 
 // reapHostPorts detaches sandboxes that are gone but still have host ports in one of the networks.

@@ -47,8 +47,8 @@ func (c filterChain) set(ctx context.Context, tool iptables.Tool, rules []string
 
 // remove removes the chain and the rule that leads to it, if it exists.
 func (c filterChain) remove(ctx context.Context, tool iptables.Tool) error {
-	rules, err := listRules(ctx, tool, c.table, c.name)
-	if err != nil || rules == "" {
+	_, found, err := tool.Look(ctx, c.table, "-S", c.name)
+	if err != nil || !found {
 		return err
 	}
 	_, _ = tool.Run(ctx, c.table, append([]string{"-D"}, c.jump()...)...) // if it is still there, -X fails
@@ -57,19 +57,6 @@ func (c filterChain) remove(ctx context.Context, tool iptables.Tool) error {
 		_, err = tool.Run(ctx, c.table, "-X", c.name)
 	}
 	return err
-}
-
-// resourceProblem is the exit code of iptables for what may work later, most of all if another program has its lock.
-const resourceProblem = 4
-
-// listRules returns what iptables -S prints of a chain: nothing if there is no such chain, table or program.
-func listRules(ctx context.Context, tool iptables.Tool, table, chain string) (string, error) {
-	rules, err := tool.Run(ctx, table, "-S", chain)
-	exit, exited := errors.AsType[*exec.ExitError](err)
-	if errors.Is(err, exec.ErrNotFound) || exited && exit.Exited() && exit.ExitCode() != resourceProblem {
-		return "", nil
-	}
-	return rules, err
 }
 
 // Private are the ranges in which pod addresses are usually routable: RFC 1918, 6598, 3927, 4193 and 4291.
@@ -141,7 +128,7 @@ func eachFamily(ranges []netip.Prefix, do func(iptables.Tool, []netip.Prefix) er
 
 // dropsForwarded reports whether the node's firewall drops forwarded packets by default.
 func dropsForwarded(ctx context.Context, tool iptables.Tool) (bool, error) {
-	rules, err := listRules(ctx, tool, "filter", "FORWARD")
+	rules, _, err := tool.Look(ctx, "filter", "-S", "FORWARD")
 	return strings.HasPrefix(rules, "-P FORWARD DROP"), err
 }
 

@@ -1,9 +1,11 @@
 package cni
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -30,6 +32,23 @@ func TestBusyFirewall(t *testing.T) {
 			if (err != nil) != busy {
 				t.Errorf("%s, busy %v: got %v, want an error only then", what, busy, err)
 			}
+		}
+	}
+}
+
+// TestHostPortsOfBusyFirewall checks that host ports that cannot be listed do not count as none, and that those of the
+// other address family are still found.
+func TestHostPortsOfBusyFirewall(t *testing.T) {
+	for code, want := range map[int]bool{3: false, 4: true} { // 3: no such table
+		bin := t.TempDir()
+		writeProgram(t, filepath.Join(bin, "iptables"), fmt.Sprintf("#!/bin/sh\nexit %d\n", code))
+		writeProgram(t, filepath.Join(bin, "ip6tables"), `#!/bin/sh
+echo '-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net\" id: \"lost\"" -m multiport -j CNI-DN-0'
+`)
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		found, err := hostPorts(t.Context())
+		if (err != nil) != want || !slices.Equal(found, [][2]string{{"net", "lost"}}) {
+			t.Errorf("exit code %d: got %q, %v, want those of IPv6, and an error: %v", code, found, err, want)
 		}
 	}
 }

@@ -102,8 +102,8 @@ func (f *family) ensure(ctx context.Context, chains bool) (made bool, err error)
 }
 
 func (f *family) ensureChain(ctx context.Context, table, chain string) error {
-	_, err := f.Run(ctx, table, "-S", chain)
-	if err != nil {
+	_, found, err := f.Look(ctx, table, "-S", chain)
+	if err == nil && !found {
 		_, err = f.Run(ctx, table, "-N", chain)
 	}
 	return err
@@ -119,8 +119,8 @@ var localnet = []string{
 
 // firewall makes the rule localnet, and those that lead to it, unless it exists. It reports whether it had to.
 func (f *family) firewall(ctx context.Context) (made bool, err error) {
-	if _, err := f.Run(ctx, "filter", append([]string{"-C"}, localnet...)...); err == nil {
-		return false, nil
+	if _, found, err := f.Look(ctx, "filter", append([]string{"-C"}, localnet...)...); err != nil || found {
+		return false, err
 	}
 	if err := f.ensureChain(ctx, "filter", firewallChain); err != nil {
 		return true, err

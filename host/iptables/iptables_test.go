@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -36,7 +37,7 @@ func TestRun(t *testing.T) {
 			case args[4] == "-N":
 				hint[program] = true
 			case args[4] == "-C", args[4] == "-S" && !hint[program]:
-				return "", errors.New("does not exist")
+				return "", exits(t, 1)
 			}
 			return "", nil
 		}
@@ -83,7 +84,7 @@ func TestLooks(t *testing.T) {
 					chains.Add(1)
 				}
 				if flushed.Load() && (args[4] == "-C" || args[4] == "-S") {
-					return "", errors.New("does not exist")
+					return "", exits(t, 1)
 				}
 				return "", nil
 			}
@@ -114,6 +115,41 @@ func TestLooks(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestBusy checks that while another program holds the lock of iptables nothing counts as missing and is made again.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	for _, look := range []string{"-C", "-S"} {
+		busy := exits(t, 4)
+		var changes []string
+		f := &family{Tool: IPv4, v4: true}
+		f.call = func(_ context.Context, _, _ string, args ...string) (string, error) {
+			switch {
+			case args[4] == look:
+				return "", busy
+			case args[4] != "-C" && args[4] != "-S":
+				changes = append(changes, strings.Join(args[4:], " "))
+			}
+			return "", nil
+		}
+		if _, err := f.ensure(t.Context(), true); !errors.Is(err, busy) || len(changes) > 0 {
+			t.Errorf("%s is busy: got %q and %v, want that error and no change", look, changes, err)
+		}
+		if err := f.Ensure(t.Context(), "nat", "-A", "OUTPUT"); look == "-C" && !errors.Is(err, busy) || len(changes) > 0 {
+			t.Errorf("%s of a rule is busy: got %q and %v, want that error and no rule", look, changes, err)
+		}
+	}
+}
+
+// exits returns the error of a program that ends with this exit code.
+func exits(t *testing.T, code int) error {
+	t.Helper()
+	err := exec.Command("sh", "-c", fmt.Sprint("exit ", code)).Run()
+	if err == nil {
+		t.Fatal("the shell has ended without an error")
+	}
+	return err
 }
 
 // insideEnv marks the process that runs in a network namespace of its own.

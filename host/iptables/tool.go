@@ -2,7 +2,9 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -45,12 +47,27 @@ func (t Tool) Run(ctx context.Context, table string, args ...string) (string, er
 	return t.call(ctx, "", t.program, append([]string{"-w", lockWait, "-t", table}, args...)...)
 }
 
+// resourceProblem is the exit code for what may work later, most of all if another program has the lock of iptables.
+const resourceProblem = 4
+
+// Look runs -C or -S, and returns what it prints and whether the table has such a rule or chain. A machine without the
+// program or the table has none. An error says that this could not be found out.
+func (t Tool) Look(ctx context.Context, table string, args ...string) (stdout string, found bool, err error) {
+	stdout, err = t.Run(ctx, table, args...)
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	if errors.Is(err, exec.ErrNotFound) || exited && exit.Exited() && exit.ExitCode() != resourceProblem {
+		return "", false, nil
+	}
+	return stdout, err == nil, err
+}
+
 // Ensure adds a rule, by -A or -I, unless the table has it.
 func (t Tool) Ensure(ctx context.Context, table, add string, rule ...string) error {
-	if _, err := t.Run(ctx, table, append([]string{"-C"}, rule...)...); err == nil {
-		return nil
+	_, found, err := t.Look(ctx, table, append([]string{"-C"}, rule...)...)
+	if err != nil || found {
+		return err
 	}
-	_, err := t.Run(ctx, table, append([]string{add}, rule...)...)
+	_, err = t.Run(ctx, table, append([]string{add}, rule...)...)
 	return err
 }
 
