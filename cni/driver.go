@@ -16,6 +16,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 )
 
 // undoLimit bounds the undoing of a failed ADD.
@@ -186,6 +187,9 @@ func (d *Driver) undo(ctx context.Context, rec *Record, cause error) error {
 // an error.
 func (d *Driver) Detach(ctx context.Context, sandbox, netns string, otherwise *Record) error {
 	rec, unlock, err := d.store.open(sandbox)
+	if errors.Is(err, unix.ENOSPC) { // it has no directory, so it has no record, and another call cannot attach it
+		unlock, err = func() {}, nil
+	}
 	if err != nil {
 		return err
 	}

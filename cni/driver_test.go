@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -295,6 +297,41 @@ func TestDetachWithoutRecord(t *testing.T) {
 				t.Errorf("still on record: got %q, want none", got)
 			}
 		})
+	}
+}
+
+// TestDetachOnFullDisk checks that a sandbox which could not be attached because the disk was full can be detached: it
+// has no directory, and none can be made.
+func TestDetachOnFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a file system")
+	}
+	b := newBench(t)
+	b.plugin("first", answer)
+	n := b.network(chain("first"))
+	if err := os.MkdirAll(b.store.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", b.store.dir, "tmpfs", 0, "nr_inodes=1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(b.store.dir, unix.MNT_DETACH) })
+	if err := b.attach("s1", n); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("attach: got %v, want that there is no space", err)
+	}
+	otherwise := b.record("s1")
+	otherwise.Attachments = []Attachment{{Network: "net", IfName: "eth0", Config: []byte(chain("first"))}}
+	for _, otherwise := range []*Record{nil, otherwise} {
+		if err := b.Detach(t.Context(), "s1", "", otherwise); err != nil {
+			t.Errorf("detach: %v", err)
+		}
+	}
+	if got := b.calls(); !slices.Equal(got, []string{"DEL first s1 eth0"}) {
+		t.Errorf("calls: got %q, want one DEL", got)
+	}
+	b.plugin("first", "exit 1")
+	if err := b.Detach(t.Context(), "s1", "", otherwise); err == nil {
+		t.Error("detach with a plugin that fails: got no error, want one, so that the runtime repeats it")
 	}
 }
 
