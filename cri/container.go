@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 var (
@@ -148,6 +150,7 @@ func (c *Client) containerStatus(ctx context.Context, id string) (*runtimeapi.Co
 		return nil, err
 	}
 	c.mounted.Store(id, imageVolumes(resp.Status))
+	resp.Status.Message = podutil.Shorten(resp.Status.Message, podutil.MaxMessage) // a snapshot keeps it
 	return resp.Status, nil
 }
 

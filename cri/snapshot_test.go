@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
@@ -233,6 +234,25 @@ func TestWithout(t *testing.T) {
 			t.Errorf("without %+v: got %q of %+v, want %s", removed, got, s, want)
 		}
 	}
+}
+
+// TestLongMessageIsCut checks that a snapshot keeps only a part of what the runtime says of a container: the error of a
+// start may repeat the whole command.
+func TestLongMessageIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		app := createContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		rt.Script("app", fake.Script{StartErr: strings.Repeat("x", 1<<20) + ": file name too long"})
+		if err := c.StartContainer(t.Context(), app); err == nil {
+			t.Error("the start of a container: got no error, want that of its script")
+		}
+		s, err := c.Snapshot(t.Context(), "uid-web", nil)
+		check(t, err)
+		message := find(s, app).Message
+		if len(message) > podutil.MaxMessage || !strings.HasSuffix(message, ": file name too long") {
+			t.Errorf("got %d bytes, want at most %d with their end", len(message), podutil.MaxMessage)
+		}
+	})
 }
 
 // TestSnapshotLateAddress checks that a ready sandbox without an address is asked again, unless it is on the host's

@@ -108,7 +108,8 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	return out
 }
 
-// problem converts an error for statuses and events. The reason depends on the step if the error has none.
+// problem converts an error for statuses and events. The reason depends on the step if the error has none. Of a long
+// text a part is kept: it may repeat a command, the name of an image, or all that a registry has answered.
 func problem(ctx context.Context, step podstate.Step, err error) *podstate.Problem {
 	if err == nil {
 		return nil
@@ -119,6 +120,7 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	} else if image, ok := errors.AsType[*images.Reason](err); ok {
 		p.Reason, p.Event = image.Reason, image.Event
 	}
+	p.Message, p.Event = podutil.Shorten(p.Message, podutil.MaxMessage), podutil.Shorten(p.Event, podutil.MaxMessage)
 	return p
 }
 

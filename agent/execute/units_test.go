@@ -23,7 +23,9 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/internal/limiter"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -224,6 +226,24 @@ func TestProblemMessage(t *testing.T) {
 		}
 		if got := problem(t.Context(), step, silent).Message; got != silent.Error() {
 			t.Errorf("%T without an answer: got %q, want %q", step, got, silent)
+		}
+	}
+}
+
+// TestLongMessageIsCut checks that only a part of an error is kept, in the status and in the event: it may repeat a
+// command, the name of an image, or the answer of a registry.
+func TestLongMessageIsCut(t *testing.T) {
+	long := strings.Repeat("x", 1<<20) + ": too long"
+	for step, err := range map[podstate.Step]error{
+		podstate.StartContainer{}: &cri.Error{Err: status.Error(codes.Unknown, long)},
+		podstate.EnsureImage{}:    &images.Reason{Message: long, Event: long},
+		podstate.Mount{}:          errors.New(long),
+	} {
+		p := problem(t.Context(), step, err)
+		if len(p.Message) > podutil.MaxMessage || len(p.Event) > podutil.MaxMessage ||
+			!strings.HasSuffix(p.Message, ": too long") {
+			t.Errorf("%T: got a message of %d bytes and an event of %d, want at most %d with their end", step,
+				len(p.Message), len(p.Event), podutil.MaxMessage)
 		}
 	}
 }

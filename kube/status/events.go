@@ -35,6 +35,8 @@ const (
 	// eventLast bounds the writing of the held events when the agent ends.
 	eventLast     = 2 * time.Second
 	eventLifetime = time.Hour // as in the API server; an older event is of no use
+	// eventMessage is how much of a message is recorded, in bytes. That of a probe may have 10 KiB, as in the kubelet.
+	eventMessage = 16 << 10
 )
 
 // Ref names the object an event is about.
@@ -87,6 +89,7 @@ func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 }
 
 func (r *Recorder) record(ref Ref, eventType, reason, message string, annotations map[string]string) {
+	message = podutil.Shorten(message, eventMessage)
 	r.cfg.Log.Log(context.Background(), r.level, "event", "object", ref.Kind+" "+ref.Namespace+"/"+ref.Name,
 		"part", ref.FieldPath, "type", eventType, "reason", reason, "message", message)
 	select {

@@ -93,6 +93,21 @@ func TestEventAnnotations(t *testing.T) {
 	})
 }
 
+// TestLongEventIsCut checks that an event has at most eventMessage bytes: the name of an image may be as long as a pod
+// can be, and many events may wait.
+func TestLongEventIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		r := runRecorder(t, api)
+		r.Event(podRef, "Normal", "Pulling", "Pulling image "+strings.Repeat("x", 1<<20))
+		written()
+		if list := api.eventList(); len(list) != 1 || len(list[0].Message) > eventMessage {
+			t.Errorf("got %d events, the first of %d bytes, want one of at most %d", len(list), len(list[0].Message),
+				eventMessage)
+		}
+	})
+}
+
 func TestExpiredEventIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
