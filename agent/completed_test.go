@@ -2,6 +2,8 @@ package agent_test
 
 import (
 	"fmt"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,4 +165,29 @@ func TestEvictedPodEndsWithZero(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProbesOfEndedPod checks that the probes of a pod are counted while it runs, and not any more after it has ended,
+// although its object stays.
+func TestProbesOfEndedPod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: 30 * time.Second})
+		w.run(apiPod("job", withRestart(corev1.RestartPolicyNever), func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].ReadinessProbe = execProbe("ready")
+		}))
+		for _, counted := range []bool{true, false} {
+			w.sleep(20 * time.Second)
+			text := httptest.NewRecorder()
+			for _, m := range w.agent.exporter.Mounts() {
+				if m.Path == "/metrics/probes" {
+					m.Handler.ServeHTTP(text, httptest.NewRequest("GET", m.Path, nil))
+				}
+			}
+			for _, family := range []string{"prober_probe_total{", "prober_probe_duration_seconds_count{"} {
+				if got := strings.Contains(text.Body.String(), "\n"+family); got != counted {
+					t.Errorf("the pod runs: %v: got %s: %v in\n%s", counted, family, got, text.Body)
+				}
+			}
+		}
+	})
 }

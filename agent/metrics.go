@@ -32,8 +32,8 @@ type Metrics interface {
 	Rejected(reason string)
 	// Preempted counts a pod that ends to free a resource for a critical one.
 	Preempted(resource string)
-	// Gone is called when nothing is left of a pod.
-	Gone(pod *corev1.Pod)
+	// Released is called when a pod has given back all that it held, so that nothing of it is measured any more.
+	Released(pod *corev1.Pod)
 }
 
 // startup is what a worker remembers to measure how long the start of its pod took.

@@ -56,6 +56,7 @@ func (w *worker) publish(p plan.Plan) {
 		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
 		}
+		w.cfg.Metrics.Released(w.order.Pod)
 		close(w.released)
 		w.logEnd(p.Status.Phase)
 		w.onRelease()
@@ -89,7 +90,6 @@ func (w *worker) leave() {
 	w.cfg.Probes.Set(w.order.Pod, "", nil)
 	w.cfg.Objects(w.order.Pod).Drop(w.order.Pod.UID)
 	w.forget("")
-	w.cfg.Metrics.Gone(w.order.Pod)
 }
 
 // forget drops the status of the object that was published before, if next is another one: a mirror pod may be

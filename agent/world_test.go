@@ -159,6 +159,8 @@ type agentRun struct {
 	runtime *cri.Client
 	status  *statuses
 	objects *objects.Local
+	// exporter serves its metrics.
+	exporter *exporter.Exporter
 }
 
 // inWorld runs a test on a node whose agent has just started.
@@ -270,11 +272,13 @@ func (w *world) begin() {
 			w.t.Fatal(err)
 		}
 	}
-	metrics := instruments.New(exporter.New("node"))
+	l.exporter = exporter.New("node")
+	metrics := instruments.New(l.exporter)
 	prober := probes.New(probes.Config{
 		Exec:    client.Output,
 		Changed: func(pod types.UID, _ probes.Status) { l.ProbeChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
+			l.exporter.ProbeAttempted(pod, a)
 			if a.Reason != "" {
 				l.ProbeFailed(pod, a.Container, a.Reason, a.Message)
 			}

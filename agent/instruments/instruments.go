@@ -255,7 +255,7 @@ func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode strin
 	}
 }
 
-// Gone implements agent.Metrics.
-func (m *Metrics) Gone(pod *corev1.Pod) {
+// Released implements agent.Metrics.
+func (m *Metrics) Released(pod *corev1.Pod) {
 	m.exporter.ForgetProbes(pod.Namespace, pod.Name, pod.UID)
 }

@@ -68,7 +68,7 @@ func (e *Exporter) AddFamilies(write func(context.Context, *metrics.Text)) { e.m
 // AddManagers adds the instruments of the CPU, memory and topology managers. Call it once.
 func (e *Exporter) AddManagers() *metrics.Managers { return metrics.NewManagers(&e.main) }
 
-// ForgetProbes drops the counts of the probes of a pod that is gone.
+// ForgetProbes drops the counts of the probes of a pod that has ended.
 func (e *Exporter) ForgetProbes(namespace, name string, pod types.UID) {
 	e.probed.Forget(func(v []string) bool { return v[3] == string(pod) })
 	e.probeTook.Forget(func(v []string) bool { return v[1] == namespace && v[2] == name })
