@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -169,14 +170,7 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 			t.Fatalf("sandbox %s: got %v, want a network", id, err)
 		}
 	}
-	sh(t, "ip", "link", "add", ownBridge+"3", "type", "bridge")
-	sh(t, "ip", "link", "add", "port", "master", ownBridge+"3", "type", "veth", "peer", "name", "other")
-	first := []netip.Prefix{netip.MustParsePrefix("10.58.0.0/24")}
-	if got, err := chooseBridge(first, ownBridge+"3"); got != ownBridge+"3" {
-		t.Errorf("while the first ADD is under way: got bridge %q, %v, want the same", got, err)
-	}
-	sh(t, "ip", "link", "delete", "port")
-	sh(t, "ip", "link", "delete", ownBridge+"3")
+	bridgeWithoutAddress(t)
 	attach("before", "10.56.0.0/24")
 	attach("after", "10.57.0.0/24")
 	attach("later", "10.57.0.0/24")
@@ -195,6 +189,26 @@ func otherRanges(t *testing.T, d *Driver, dir string) {
 	if left := sh(t, "ip", "route"); strings.Contains(left, "10.56.0.0/24") || !strings.Contains(left, "10.57.0.0/24") {
 		t.Errorf("routes: got\n%s\nwant only that of the new range", left)
 	}
+}
+
+// bridgeWithoutAddress checks that a bridge with a sandbox but without an address stays that of the network, also for
+// another process: the first ADD is under way, or another program has removed the address.
+func bridgeWithoutAddress(t *testing.T) {
+	t.Helper()
+	c := SourceConfig{Dir: t.TempDir(), BinDirs: []string{os.Getenv(pluginsEnv)}, Changed: func() {},
+		Fallback: []netip.Prefix{netip.MustParsePrefix("10.58.0.0/24")}, Log: slog.New(slog.DiscardHandler)}
+	s := NewSource(c)
+	want := s.bridge
+	sh(t, "ip", "link", "add", want, "type", "bridge")
+	sh(t, "ip", "link", "add", "port", "master", want, "type", "veth", "peer", "name", "other")
+	s.refresh()
+	for process, s := range map[string]*Source{"same": s, "next": NewSource(c)} {
+		if s.bridge != want {
+			t.Errorf("in the %s process: got bridge %q, want %q, which has a sandbox", process, s.bridge, want)
+		}
+	}
+	sh(t, "ip", "link", "delete", "port")
+	sh(t, "ip", "link", "delete", want)
 }
 
 func masqueradeTwice(t *testing.T, ranges []netip.Prefix) {

@@ -20,7 +20,7 @@ import (
 	"github.com/nodelet/nodelet/internal/periodic"
 )
 
-// ownFile contains the node's own network, for a DEL without the agent.
+// ownFile contains the node's own network, for a DEL without the agent, and for its bridge in the next process.
 const ownFile = "own.conflist"
 
 // rangesFile contains the node's pod CIDRs as a JSON list. Without it, a node that starts while its API server is away
@@ -233,7 +233,11 @@ func (c SourceConfig) look(generate func() (*Network, error)) (n *Network, err e
 
 // generate returns the network for the pod CIDRs.
 func (s *Source) generate() (*Network, error) {
-	bridge, err := chooseBridge(s.ranges, s.bridge)
+	current := s.bridge
+	if current == "" {
+		current = s.keptBridge()
+	}
+	bridge, err := chooseBridge(s.ranges, current)
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +247,17 @@ func (s *Source) generate() (*Network, error) {
 	}
 	s.bridge = bridge
 	return parseNetwork(text)
+}
+
+// keptBridge returns the bridge of the network that an earlier process has stored, or "".
+func (s *Source) keptBridge() string {
+	var kept struct {
+		Bridge string `json:"bridge"`
+	}
+	if n, err := readNetwork(filepath.Join(s.Dir, ownFile)); err == nil {
+		_ = json.Unmarshal(n.Plugins[0].Bytes, &kept) // that of a user may have another type
+	}
+	return kept.Bridge
 }
 
 // keep stores the network for plugins that work without the agent.
