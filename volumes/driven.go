@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
@@ -46,7 +47,8 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	if err != nil {
 		return mounted, p, err
 	}
-	mounted = Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, Changed: p.Changed, Name: v.Name}
+	mounted = Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, Changed: p.Changed, Name: v.Name,
+		MountPoint: mounts.At(p.Path)}
 	if mounted.SELinuxRelabel, err = d.mayRelabel(p); err != nil {
 		return mounted, p, fmt.Errorf("volume %q: cannot see whether its file system keeps SELinux labels: %w", v.Name, err)
 	}

@@ -81,13 +81,15 @@ func (x *inputs) lookAtVolumes(ctx context.Context, t *Task, c *corev1.Container
 
 // mayHaveChanged reports whether a mounted volume has to be looked at before a container starts. The path of a hostPath
 // volume may not be of its type any more: the runtime makes a directory of a path that has gone, and a socket could not
-// come back there. The daemon that serves the file system of a CSI driver may have restarted.
+// come back there. The mount of another volume may have gone, or the daemon that serves the file system of a CSI driver
+// may have restarted. A server that does not answer is not waited for: it may only be slow.
 func (x *inputs) mayHaveChanged(ctx context.Context, t *Task, v *corev1.Volume) bool {
 	if v.HostPath != nil {
 		return ptr.Deref(v.HostPath.Type, corev1.HostPathUnset) != corev1.HostPathUnset
 	}
-	path := t.mounts[v.Name].HostPath
-	return volumes.External(v) && path != "" && x.probe.Broken(ctx, path)
+	m := t.mounts[v.Name]
+	return m.MountPoint && !hostmounts.At(m.HostPath) ||
+		volumes.External(v) && m.HostPath != "" && x.probe.Broken(ctx, m.HostPath)
 }
 
 // environment reads the objects that the environment of a container refers to, each once and side by side: an API

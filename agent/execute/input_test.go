@@ -465,29 +465,49 @@ func TestHostPathIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestBrokenVolumeIsMountedAgain checks that a CSI volume is mounted again before a container starts, if the daemon
-// that serves it has gone, and only then.
+// TestBrokenVolumeIsMountedAgain checks that a volume is mounted again before a container starts, if its mount or the
+// daemon that serves it has gone, and only then.
 func TestBrokenVolumeIsMountedAgain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")
 	}
-	task, x, app := envTask(t, []string{"all"}, []string{"one"})
-	x.Volumes = changedNode{}
-	task.Pod.Spec.Volumes = append(task.Pod.Spec.Volumes, corev1.Volume{Name: "bucket", VolumeSource: corev1.VolumeSource{
-		CSI: &corev1.CSIVolumeSource{Driver: "bucket.csi.example.com"},
-	}})
-	app.VolumeMounts = []corev1.VolumeMount{{Name: "bucket", MountPath: "/x"}}
-	dir := t.TempDir()
-	task.mounts["bucket"] = volumes.Mounted{HostPath: dir}
-	collect := func() error {
+	share := corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}}
+	bucket := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "bucket.csi.example.com"}}
+	nothing, unmounted := func(string) {}, func(dir string) {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		volume  corev1.VolumeSource
+		mounted bool
+		then    func(dir string)
+		again   bool
+	}{
+		"a mount that works":        {bucket, true, nothing, false},
+		"a mount that has gone":     {bucket, true, unmounted, true},
+		"a share":                   {share, true, nothing, false},
+		"a share that has gone":     {share, true, unmounted, true},
+		"a share without an answer": {share, true, func(dir string) { ownmounts.FUSE(t, dir) }, false},
+		"a driver that mounts none": {bucket, false, nothing, false},
+		"a mount without a daemon":  {bucket, false, func(dir string) { ownmounts.FUSE(t, dir).End() }, true},
+	} {
+		task, x, app := envTask(t, []string{"all"}, []string{"one"})
+		x.Volumes = changedNode{}
+		task.Pod.Spec.Volumes = append(task.Pod.Spec.Volumes, corev1.Volume{Name: "outer", VolumeSource: c.volume})
+		app.VolumeMounts = []corev1.VolumeMount{{Name: "outer", MountPath: "/x"}}
+		dir := t.TempDir()
+		task.mounts["outer"] = volumes.Mounted{HostPath: dir, MountPoint: c.mounted}
+		if c.mounted {
+			if err := unix.Mount("outer", dir, "tmpfs", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		}
+		c.then(dir)
 		_, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
-		return err
-	}
-	if err := collect(); err != nil {
-		t.Errorf("a mount that works: got %v, want that it is not mounted again", err)
-	}
-	ownmounts.FUSE(t, dir).End()
-	if err := collect(); err == nil {
-		t.Error("a mount whose daemon has gone: got no error, want that of the next mount")
+		if again := err != nil; again != c.again {
+			t.Errorf("%s: got error %v, want that of another mount: %t", name, err, c.again)
+		}
 	}
 }

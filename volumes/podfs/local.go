@@ -71,7 +71,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	changed, err := makePoint(pod, on, func(dir *os.File) error {
+	changed, err := v.makePoint(ctx, pod, on, func(dir *os.File) error {
 		if first && !p.ReadOnly && v.ownerOf(p.Pod, false).gid != nil {
 			if err := setMark(pod, on, groupMark); err != nil {
 				return err
@@ -82,7 +82,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil {
 		return Mounted{}, err
 	}
-	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), SELinuxRelabel: true, Changed: changed}
+	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), MountPoint: true, SELinuxRelabel: true, Changed: changed}
 	pending, err := hasMark(pod, on, groupMark)
 	if err != nil || !pending {
 		return m, err

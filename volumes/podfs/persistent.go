@@ -101,9 +101,16 @@ func (v *FS) localDevice(ctx context.Context, path string) (Mounted, error) {
 	return Mounted{Device: path}, err
 }
 
-// makePoint makes a volume's directory, and calls mount if nothing is mounted on it. It does not open what is mounted:
-// that does not return if its server is gone.
-func makePoint(pod *os.File, on OnDisk, mount func(dir *os.File) error) (changed bool, err error) {
+// makePoint makes a volume's directory, and calls mount if nothing is mounted on it: once, also if several containers
+// of the pod need the volume at the same moment. It does not open what is mounted: that does not return if its server
+// is gone.
+func (v *FS) makePoint(ctx context.Context, pod *os.File, on OnDisk, mount func(dir *os.File) error) (
+	changed bool, err error) {
+	unlock, err := v.mounting.Lock(ctx, filepath.Join(pod.Name(), on.path()))
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	plugin, err := makeDir(pod, filepath.Dir(on.path()), privateDir)
 	if err != nil {
 		return false, err
@@ -131,7 +138,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	defer pod.Close()
 	on := OnDisk{pluginname.NFS, name}
 	path := v.hostPath(owner.UID, on)
-	changed, err := makePoint(pod, on, func(*os.File) error {
+	changed, err := v.makePoint(ctx, pod, on, func(*os.File) error {
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
@@ -140,7 +147,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	if err != nil {
 		return Mounted{}, err
 	}
-	return Mounted{HostPath: path, ReadOnly: readOnly, Changed: changed}, nil
+	return Mounted{HostPath: path, MountPoint: true, ReadOnly: readOnly, Changed: changed}, nil
 }
 
 // needsHelper adds advice to the error of mount for a missing helper for nfs, which is hard to understand.

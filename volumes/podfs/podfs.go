@@ -35,7 +35,8 @@ type FS struct {
 	memory  int64 // bounds what pods with much in memory have there together
 	writers chan struct{}
 	onDisk  diskUse
-	filling keylock.Keyed // of pods whose volumes in memory are filled, by UID
+	// filling are locks of pods whose volumes in memory are filled, by UID, and mounting those of mount points, by path.
+	filling, mounting keylock.Keyed
 	// reserving is held while a pod reserves a local volume.
 	reserving sync.Mutex
 	// serverTimeout is how long an unmount waits for a server of NFS.
@@ -109,6 +110,8 @@ type Mounted struct {
 	ExtraGroup *int64
 	// ReadOnly: containers get no write access, whatever their volumeMount says.
 	ReadOnly bool
+	// MountPoint: something is mounted on HostPath or Device. A container without that would write to the node's disk.
+	MountPoint bool
 	// SELinuxRelabel: the runtime may relabel the content.
 	SELinuxRelabel bool
 	// RefreshAt is when to call Mount again, because a token or certificate is due for renewal; zero: never.
