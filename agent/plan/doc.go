@@ -40,7 +40,8 @@
 //   - resetWaits: that also holds for what a reset has removed, unless it ran for at least as long as its back-off.
 //   - unstartedWaits: the delays between starts that fail double from a second to a minute, if the runtime removes each
 //     instance that does not start.
-//   - resetting: containers are removed for a reset only after an exit code has asked for one.
+//   - resetting: containers are removed for a reset only after an exit code has asked for one, not that of a container
+//     which the agent has stopped to restart it.
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.
 //   - stoppingOne: until the grace period ends, sidecars outlive the app containers, also those that are being started,
 //     and stop in reverse order; no container gets more time than the pod's stop allows.

@@ -147,6 +147,14 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
+	"a container that the agent stops requests a reset": forgotten(func(o *podstate.Observed, m *podstate.Memory) {
+		m.Stopped = maps.Clone(m.Stopped)
+		for _, c := range o.Containers {
+			if c.ExitCode == 1 || c.ExitCode == 2 { // with another code it requests none
+				delete(m.Stopped, c.ID)
+			}
+		}
+	}),
 	"a reset begins before its marker file exists": factsChanged(func(o *podstate.Observed) {
 		if last := o.Memory.Reported(); last != nil && podutil.IsTrue(last, corev1.AllContainersRestarting) {
 			o.ResetMark = podstate.ResetRemoving
@@ -438,10 +446,7 @@ var mutants = map[string]mutant{
 
 // asksForReset reports whether an existing instance has requested a reset.
 func asksForReset(d podstate.Desired, o podstate.Observed) bool {
-	specs := containersOf(d.Pod)
-	return slices.ContainsFunc(o.Containers, func(c podstate.Container) bool {
-		return specs[c.Name] != nil && podstate.AsksForReset(specs[c.Name], &c)
-	})
+	return slices.ContainsFunc(podstate.New(d, o).Slots, podstate.AsksForReset)
 }
 
 func stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }

@@ -52,6 +52,9 @@ type rules struct {
 	preStopped map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
+	// resetByStop: the agent has stopped a container to restart it, and its exit code requests a reset for an agent that
+	// does not know that.
+	resetByStop bool
 	// result is what is known of the end of a pod whose stop has a reason.
 	result result
 	// owed are the containers that were removed for a reset and must start again, even if the agent is killed and the
@@ -147,6 +150,7 @@ func (ru *rules) agentKilled() {
 	clear(ru.replaced)
 	clear(ru.unhealthy)
 	clear(ru.preStopped)
+	ru.resetAsked = ru.resetAsked || ru.resetByStop
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -256,15 +260,25 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
 	}
-	if spec := ru.specs[c.Name]; spec != nil {
-		for _, rule := range spec.RestartPolicyRules {
-			ru.resetAsked = ru.resetAsked || rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers &&
-				slices.Contains(rule.ExitCodes.Values, c.ExitCode)
-		}
+	if slices.Contains(ru.resetCodes(c.Name), c.ExitCode) {
+		byStop := ru.replaced[c.ID] || ru.unhealthy[c.ID] && ru.policy(c.Name) != corev1.RestartPolicyNever
+		ru.resetAsked, ru.resetByStop = ru.resetAsked || !byStop, ru.resetByStop || byStop
 	}
 	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 && !starved {
 		ru.initDone[c.SandboxID+"/"+c.Name] = true
 	}
+}
+
+// resetCodes returns the exit codes with which a container requests a reset. In the simulation such a rule lists them.
+func (ru *rules) resetCodes(name string) (codes []int32) {
+	if spec := ru.specs[name]; spec != nil {
+		for _, rule := range spec.RestartPolicyRules {
+			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				codes = append(codes, rule.ExitCodes.Values...)
+			}
+		}
+	}
+	return codes
 }
 
 // answered records that the answer of a call has reached the agent.

@@ -101,8 +101,9 @@ func (l *simRun) stopFate(c *call, stop podstate.StopContainer) {
 // act applies the effect of a call.
 func (l *simRun) act(c *call) {
 	if s, stop := c.step.(podstate.StopContainer); stop {
-		l.note("%s stops", s.ID)
-		l.exit(s.ID, pick[int32](l.r, 0, 143))
+		code := l.stopCode(s.Name, pick[int32](l.r, 0, 143))
+		l.note("%s stops with %d", s.ID, code)
+		l.exit(s.ID, code)
 	}
 	if remove, ok := c.step.(podstate.RemoveContainer); ok && c.unstarted {
 		l.removesUnseen(remove)
@@ -118,6 +119,15 @@ func (l *simRun) act(c *call) {
 		l.note("late: %s: %v", c.step, problem)
 		c.endAt = l.now
 	}
+}
+
+// stopCode returns the exit code of a container that is stopped, which is code in most runs. In one of four it is one
+// that requests a reset, if the container has such a rule. The choice is as that of shortOfDisk.
+func (l *simRun) stopCode(name string, code int32) int32 {
+	if codes := l.resetCodes(name); len(codes) > 0 && code != 0 && l.seed%4 == 1 {
+		return codes[0]
+	}
+	return code
 }
 
 // removesUnseen notes the removal of a container that was started, for an agent that was killed before, and has ended
@@ -279,8 +289,8 @@ func (l *simRun) fault() {
 // troubleInReset makes a container exit with a reset while the API is not reachable and the agent is killed soon. By
 // chance alone this combination would occur in too few runs.
 func (l *simRun) troubleInReset(c *podstate.Container) {
-	spec := l.specs[c.Name]
-	if l.stage == stageFaults && spec != nil && podstate.AsksForReset(spec, c) && chance(l.r, 2) {
+	asks := slices.Contains(l.resetCodes(c.Name), c.ExitCode)
+	if l.stage == stageFaults && asks && chance(l.r, 2) {
 		l.note("API behind")
 		l.apiBehind, l.killNext = true, true
 		l.faultAt = l.now.Add(l.within(2 * time.Second))

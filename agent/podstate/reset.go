@@ -28,13 +28,16 @@ func ParseResetMark(content string) ResetMark {
 	return ResetRemoved
 }
 
-// AsksForReset reports whether the exit of an instance requests a reset by its container's restart rules. In a reset
-// all containers of the pod restart (RestartAllContainers, KEP-5532).
-func AsksForReset(spec *corev1.Container, c *Container) bool {
-	if c == nil || c.State != ContainerExited || c.removedForReset() {
+// AsksForReset reports whether the exit of the newest instance requests a reset by the container's restart rules. In a
+// reset all containers of the pod restart (RestartAllContainers, KEP-5532). An instance that the agent itself has
+// stopped so that another follows requests none.
+func AsksForReset(s *Slot) bool {
+	c := s.Last
+	if s.Role == podutil.RoleEphemeral || c == nil || c.State != ContainerExited || c.removedForReset() ||
+		s.StoppedToRestart() {
 		return false
 	}
-	rule := podutil.RestartRule(spec, c.ExitCode)
+	rule := podutil.RestartRule(s.Spec, c.ExitCode)
 	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
@@ -53,7 +56,7 @@ func (s *State) findReset() {
 	s.resetAsked = s.ResetMark == ResetRemoving
 	due := s.resetAsked || s.ResetMark == ResetUnmarked && podutil.IsTrue(s.Reported, corev1.AllContainersRestarting)
 	for _, slot := range s.Slots {
-		if slot.Role != podutil.RoleEphemeral && AsksForReset(slot.Spec, slot.Last) {
+		if AsksForReset(slot) {
 			due, s.resetAsked = true, s.resetAsked || !slot.Lost
 		}
 	}
