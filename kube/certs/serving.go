@@ -313,24 +313,35 @@ func (s *Serving) signSelf(now time.Time) error {
 		} // it serves until the next can be written
 	}
 	certText, keyText, err := selfSigned(s.cfg.Node, now)
-	if err == nil {
-		err = os.MkdirAll(s.cfg.Dir, 0o755)
+	if err != nil {
+		return err
 	}
+	next, err := tls.X509KeyPair(certText, keyText)
+	if err != nil {
+		return err
+	}
+	if s.pair.Load() == nil { // better than none, if it cannot be written
+		s.take(&next)
+	}
+	if err := s.write(certText, keyText); err != nil {
+		return fmt.Errorf("create the node's own serving certificate: %w", err)
+	}
+	s.take(&next)
+	s.log.Info("self-signed serving certificate created", "file", crt, "expires", stamp(next.Leaf.NotAfter))
+	return nil
+}
+
+// write writes the node's own pair.
+func (s *Serving) write(certText, keyText []byte) error {
+	crt, key := s.ownFiles()
+	err := os.MkdirAll(s.cfg.Dir, 0o755)
 	if err == nil {
 		err = atomicfile.WriteLinked(key, keyText, 0o600)
 	}
 	if err == nil {
 		err = atomicfile.WriteLinked(crt, certText, 0o644)
 	}
-	if err != nil {
-		return fmt.Errorf("create the node's own serving certificate: %w", err)
-	}
-	if pair, err = loadPair(crt, key); err != nil {
-		return err
-	}
-	s.take(pair)
-	s.log.Info("self-signed serving certificate created", "file", crt, "expires", stamp(pair.Leaf.NotAfter))
-	return nil
+	return err
 }
 
 // foreign reports whether a certificate was not made by the node itself. The kubelet signs with a key of its own, which

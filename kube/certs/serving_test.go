@@ -178,27 +178,45 @@ func TestResignTriesAgain(t *testing.T) {
 	})
 }
 
-// TestOldCertificateOnFullDisk checks that the agent starts with a certificate that is due if it cannot write another.
-func TestOldCertificateOnFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	crt, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
-	c, k, err := selfSigned("n1", time.Now().Add(-2*selfValidity))
-	err = errors.Join(err, os.WriteFile(key, k, 0o600), os.WriteFile(crt, c, 0o600))
-	for _, path := range []string{crt, key} { // no other content can be written
-		err = errors.Join(err, os.MkdirAll(filepath.Join(atomicfile.Leftover(path), "x"), 0o755))
-	}
-	if err != nil {
+// TestOwnCertificateOnFullDisk checks that the agent starts if it cannot write a certificate: with one that is due, or
+// with one of its own that it cannot keep.
+func TestOwnCertificateOnFullDisk(t *testing.T) {
+	old := time.Now().Add(-2 * selfValidity)
+	c, k, err := selfSigned("n1", old)
+	_, newKey, keyErr := selfSigned("n1", old)
+	if err := errors.Join(err, keyErr); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewServing(ServingConfig{Dir: dir, Node: "n1", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pair, err := s.GetCertificate(nil); err != nil || pair.Leaf.VerifyHostname("n1") != nil {
-		t.Errorf("got %v, %v, want the old certificate", pair, err)
-	}
-	if s.due.After(time.Now()) {
-		t.Errorf("the next attempt: got %s, want at once", s.due)
+	for name, stored := range map[string]map[string][]byte{
+		"due":     {"kubelet.crt": c, "kubelet.key": k},
+		"half":    {"kubelet.crt": c, "kubelet.key": newKey}, // the space was enough for the key alone
+		"none":    {},
+		"damaged": {"kubelet.crt": nil, "kubelet.key": nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var err error
+			for name, text := range stored {
+				err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+			}
+			for _, name := range []string{"kubelet.crt", "kubelet.key"} { // no other content can be written
+				err = errors.Join(err, os.MkdirAll(filepath.Join(atomicfile.Leftover(filepath.Join(dir, name)), "x"), 0o755))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := NewServing(ServingConfig{Dir: dir, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair, err := s.GetCertificate(nil)
+			if err != nil || pair.Leaf.VerifyHostname("n1") != nil || pair.Leaf.NotAfter.Before(time.Now()) != (name == "due") {
+				t.Errorf("got %v, %v, want the old certificate only if it can be used", pair, err)
+			}
+			if s.due.After(time.Now()) {
+				t.Errorf("the next attempt: got %s, want at once", s.due)
+			}
+		})
 	}
 }
 
