@@ -146,7 +146,8 @@ func TestExpandInUse(t *testing.T) {
 }
 
 // TestRefusedExpansion checks that a driver that cannot expand a volume in use is not asked again and again for the
-// same size, but for another pod, and if the claim asks for another size: its control plane waits for that.
+// same size, but for another pod, and if the claim asks for another size: its control plane waits for that. That its
+// storage rounds the size up is no other size.
 func TestRefusedExpansion(t *testing.T) {
 	m := newMigration(t)
 	m.askToGrow()
@@ -155,20 +156,22 @@ func TestRefusedExpansion(t *testing.T) {
 	}
 	pvc := m.claim.PVC
 	for _, c := range []struct {
-		what, asked, size string
-		pod               types.UID
-		refresh           bool
-		calls             int
+		what, asked, allocated, size string
+		pod                          types.UID
+		refresh                      bool
+		calls                        int
 	}{
-		{"mount", "2Gi", "2Gi", "uid", false, 1},
-		{"refresh", "2Gi", "2Gi", "uid", true, 1},
-		{"mount for another pod", "2Gi", "2Gi", "uid-2", false, 2},
-		{"refresh for another pod", "2Gi", "2Gi", "uid-2", true, 2},
-		{"the claim asks for another size", "3Gi", "2Gi", "uid", true, 3},
-		{"the volume has another size", "3Gi", "3Gi", "uid", true, 4},
-		{"refresh with that size", "3Gi", "3Gi", "uid", true, 4},
+		{"mount", "2Gi", "2Gi", "2Gi", "uid", false, 1},
+		{"refresh", "2Gi", "2Gi", "2Gi", "uid", true, 1},
+		{"refresh, with what the storage has made of 2G", "2G", "2G", "2Gi", "uid", true, 1},
+		{"mount for another pod", "2Gi", "2Gi", "2Gi", "uid-2", false, 2},
+		{"refresh for another pod", "2Gi", "2Gi", "2Gi", "uid-2", true, 2},
+		{"the claim asks for another size", "3Gi", "2Gi", "2Gi", "uid", true, 3},
+		{"the volume has another size", "3Gi", "3Gi", "3Gi", "uid", true, 4},
+		{"refresh with that size", "3Gi", "3Gi", "3Gi", "uid", true, 4},
 	} {
 		pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.asked)}
+		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.allocated)}
 		m.claim.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.size)}
 		r := lunRequest(claimVolume)
 		r.Pod.UID, r.Refresh = c.pod, c.refresh

@@ -116,9 +116,11 @@ func (c *Claim) failed(cause error) bool {
 	})
 }
 
-// Overtaken reports whether the claim requests another size than the one of the expansion in progress.
+// Overtaken reports whether the claim requests another size than the one for which its volume is being expanded. The
+// size of the PersistentVolume says nothing about that: the storage may have rounded it up.
 func (c *Claim) Overtaken() bool {
-	return !c.PVC.Spec.Resources.Requests[corev1.ResourceStorage].Equal(c.PV.Spec.Capacity[corev1.ResourceStorage])
+	size, known := c.PVC.Status.AllocatedResources[corev1.ResourceStorage]
+	return known && !size.Equal(c.PVC.Spec.Resources.Requests[corev1.ResourceStorage])
 }
 
 func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]any) error {

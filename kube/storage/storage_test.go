@@ -706,8 +706,9 @@ func TestGrowthOfOldResizer(t *testing.T) {
 	})
 }
 
-// TestNotGrown checks that a failed expansion is retried as long as the claim requests that size; when it requests
-// another one, the node marks the expansion infeasible, so that the control plane can start the new one.
+// TestNotGrown checks that a failed expansion is retried as long as the claim requests that size, which the storage may
+// round up; when it requests another one, the node marks the expansion infeasible, so that the control plane can start
+// the new one.
 func TestNotGrown(t *testing.T) {
 	for _, c := range []struct {
 		asked   string
@@ -716,7 +717,8 @@ func TestNotGrown(t *testing.T) {
 	}{{"9Gi", false, false}, {"5Gi", false, true}, {"12Gi", false, true}, {"9Gi", true, true}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			pvc, pv := bound()
-			pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("9Gi")}
+			pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("10Gi")}
+			pvc.Status.AllocatedResources = corev1.ResourceList{"storage": resource.MustParse("9Gi")}
 			pvc.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse(c.asked)}
 			pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
 				"storage": corev1.PersistentVolumeClaimNodeResizeInProgress,
