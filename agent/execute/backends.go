@@ -95,6 +95,7 @@ type Logs interface {
 // Cgroups is the cgroups of pods: *podcgroups.Cgroups.
 type Cgroups interface {
 	Prepare(pod *corev1.Pod) (*podstate.Size, error)
+	Restore(pod *corev1.Pod) error
 	Resize(pod *corev1.Pod, to podstate.Size) error
 	MemoryUsage(pod *corev1.Pod) (bytes uint64, err error)
 	Remove(ctx context.Context, pod *corev1.Pod) error

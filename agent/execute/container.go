@@ -67,6 +67,9 @@ func (x *containers) createFrom(
 	if err := x.makeFiles(t, s); err != nil {
 		return "", err
 	}
+	if err := x.Cgroups.Restore(t.Pod); err != nil {
+		return "", err
+	}
 	id, err = x.Runtime.CreateContainer(ctx, s.SandboxID, cfg, sandbox)
 	if err != nil {
 		return "", err

@@ -67,6 +67,7 @@ func largeTask(t *testing.T) (*Task, *inputs) {
 	task.Pod.Spec.DNSPolicy = corev1.DNSDefault
 	node := &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}, NodeDNS: spec.NodeDNS{NoResolvConf: true}}
 	x.Node = func() *spec.Node { return node }
+	x.Cgroups = presentCgroups{}
 	return task, x
 }
 

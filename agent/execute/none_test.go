@@ -29,3 +29,8 @@ func (noClaims) Prepare(context.Context, *corev1.Pod) error {
 func (noClaims) Unprepare(context.Context, types.UID) error { return nil }
 
 func (noClaims) Devices(*corev1.Pod, *corev1.Container) ([]string, error) { return nil, nil }
+
+// presentCgroups are the cgroups of pods that nobody has removed.
+type presentCgroups struct{ Cgroups }
+
+func (presentCgroups) Restore(*corev1.Pod) error { return nil }

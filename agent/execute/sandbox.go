@@ -41,6 +41,9 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	if err := x.Logs.Make(cfg.LogDirectory); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
+	if err := x.Cgroups.Restore(t.Pod); err != nil {
+		return "", err
+	}
 	if s.Attempt > 0 { // there was another one before
 		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
 			"Pod sandbox changed, it will be killed and re-created.")

@@ -105,6 +105,60 @@ func TestLostAnswerOfCreation(t *testing.T) {
 	}
 }
 
+// lostCgroups are the cgroups of pods in which nothing may be created before they are restored, which fails at first.
+type lostCgroups struct {
+	countedSandboxes
+	Cgroups
+	restored int
+	early    bool
+}
+
+func (c *lostCgroups) Restore(*corev1.Pod) error {
+	if c.restored++; c.restored == 1 {
+		return errors.New("systemd does not answer")
+	}
+	return nil
+}
+
+func (c *lostCgroups) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+	c.early = c.early || c.restored != 2
+	return "id", nil
+}
+
+func (c *lostCgroups) CreateContainer(context.Context, string, *runtimeapi.ContainerConfig,
+	*runtimeapi.PodSandboxConfig) (string, error) {
+	c.early = c.early || c.restored != 2
+	return "id", nil
+}
+
+// TestCgroupIsRestored checks that the cgroup of a pod is there before the runtime creates a sandbox or a container in
+// it: the runtime would make one without limits.
+func TestCgroupIsRestored(t *testing.T) {
+	task, x := largeTask(t)
+	files := &busyRuntime{}
+	x.PodFiles, x.Logs = files, files
+	x.Events = files
+	x.FreshNode = func() (*spec.Node, error) { return x.Node(), nil }
+	for kind, create := range map[string]func() error{
+		"container": func() error { return createApp(t.Context(), x, task) },
+		"sandbox": func() error {
+			_, err := x.sandboxes.create(t.Context(), task, podstate.CreateSandbox{})
+			return err
+		},
+	} {
+		c := &lostCgroups{}
+		x.Runtime, x.Cgroups = c, c
+		x.Metrics = c
+		if err := create(); err == nil {
+			t.Errorf("%s: got no error while the cgroup cannot be made, want one", kind)
+		}
+		if err := create(); err != nil || c.restored != 2 || c.early {
+			t.Errorf("%s: got %v and the cgroup restored %d times, want twice, before the runtime is called", kind, err,
+				c.restored)
+		}
+	}
+}
+
 // countedSandboxes has the class gvisor, whose handler is runsc. It records which calls of a handler are counted.
 type countedSandboxes struct {
 	Runtime
@@ -142,6 +196,7 @@ func TestSandboxesAreCounted(t *testing.T) {
 			Runtime:   c,
 			Logs:      c,
 			Metrics:   c,
+			Cgroups:   presentCgroups{},
 			Objects:   func(*corev1.Pod) Objects { return c },
 			FreshNode: func() (*spec.Node, error) { return &spec.Node{NodeDNS: spec.NodeDNS{NoResolvConf: true}}, nil },
 		}).sandboxes

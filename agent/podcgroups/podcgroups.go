@@ -71,6 +71,16 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	return size, c.tree.UpdatePod(nameOf(pod), rest)
 }
 
+// Restore creates the cgroup of a prepared pod again if somebody has removed it, as with systemctl stop. A runtime
+// would create it without limits.
+func (c *Cgroups) Restore(pod *corev1.Pod) error {
+	there, err := c.Exists(pod)
+	if !there && err == nil {
+		_, err = c.Prepare(pod)
+	}
+	return err
+}
+
 // Resize gives the pod's cgroup another size.
 func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	defer c.count("update", time.Now())
@@ -156,6 +166,9 @@ type None struct{}
 
 // Prepare does nothing. There is no size to compare later ones with.
 func (None) Prepare(*corev1.Pod) (*podstate.Size, error) { return nil, nil }
+
+// Restore does nothing.
+func (None) Restore(*corev1.Pod) error { return nil }
 
 // Resize does nothing.
 func (None) Resize(*corev1.Pod, podstate.Size) error { return nil }

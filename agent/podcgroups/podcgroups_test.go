@@ -21,24 +21,7 @@ import (
 // TestPidsAfterRemoval checks that a pod may start processes although the removal of the cgroup of an earlier one with
 // its UID, such as a static pod, has forbidden that and was not completed.
 func TestPidsAfterRemoval(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes cgroups")
-	}
-	root := fmt.Sprintf("/nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano())
-	tree, err := cgroups.New(cgroups.Config{Root: root, Driver: cgroups.DriverCgroupfs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mounts := tree.Mounts()
-	if tree.Version() == 2 {
-		mounts = map[string]string{"pids": "/sys/fs/cgroup"}
-	}
-	for _, mount := range mounts {
-		t.Cleanup(func() { removeCgroups(t, filepath.Join(mount, root)) })
-	}
-	if err := tree.Ensure(); err != nil {
-		t.Fatal(err)
-	}
+	tree, mounts := newTree(t)
 	var operations []string
 	c := New(tree, func() *spec.Node { return &spec.Node{} },
 		func(operation string, _ time.Duration) { operations = append(operations, operation) })
@@ -67,6 +50,66 @@ func TestPidsAfterRemoval(t *testing.T) {
 	}
 	if want := []string{"create", "update", "destroy"}; !slices.Equal(operations, want) {
 		t.Errorf("counted %q, want %q", operations, want)
+	}
+}
+
+// newTree makes a hierarchy of its own, and returns where its controllers are mounted.
+func newTree(t *testing.T) (tree *cgroups.Tree, mounts map[string]string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups")
+	}
+	root := fmt.Sprintf("/nodelet-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+	tree, err := cgroups.New(cgroups.Config{Root: root, Driver: cgroups.DriverCgroupfs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts = tree.Mounts()
+	if tree.Version() == 2 {
+		mounts = map[string]string{"pids": "/sys/fs/cgroup"}
+	}
+	for _, mount := range mounts {
+		t.Cleanup(func() { removeCgroups(t, filepath.Join(mount, root)) })
+	}
+	if err := tree.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	return tree, mounts
+}
+
+// TestRestore checks that the cgroup of a pod that somebody has removed gets its limits again, and that one which is
+// there keeps those that it has.
+func TestRestore(t *testing.T) {
+	tree, mounts := newTree(t)
+	node := &spec.Node{Limits: spec.Limits{PodPidsLimit: 100}}
+	c := New(tree, func() *spec.Node { return node }, func(string, time.Duration) {})
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "removed"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+	}
+	limit := filepath.Join(mounts["pids"], c.Path(pod), "pids.max")
+	check := func(want string) {
+		t.Helper()
+		if err := c.Restore(pod); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(limit); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s: got %q, %v, want %s", limit, got, err, want)
+		}
+	}
+	if _, err := c.Prepare(pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.RemovePod(t.Context(), nameOf(pod)); err != nil {
+		t.Fatal(err)
+	}
+	check("100")
+	if err := os.WriteFile(limit, []byte("7"), 0); err != nil {
+		t.Fatal(err)
+	}
+	check("7")
+	if err := c.Remove(t.Context(), pod); err != nil {
+		t.Error(err)
 	}
 }
 
