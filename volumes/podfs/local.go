@@ -121,9 +121,9 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	case device == nil && len(options) > 0:
 		mount = func(*os.File) error { return bindWith(ctx, s.Path, target, options) }
 	case device == nil:
-		mount = func(dir *os.File) error { return bindDir(s.Path, dir, false) }
+		mount = func(dir *os.File) error { return bindDir(s.Path, dir, anySource) }
 	case other != "": // a mounted device is neither formatted nor repaired
-		mount = func(dir *os.File) error { return bindDir(other, dir, true) }
+		mount = func(dir *os.File) error { return bindDir(other, dir, sharedMount(p.ReadOnly)) }
 	default:
 		fs := block.FileSystem{Options: options, ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
@@ -164,25 +164,46 @@ func bindWith(ctx context.Context, path, target string, options []string) error 
 	return err
 }
 
-// bindDir binds a directory of the node. If it is to be a mount, it must still be one: else the directory below the
-// mount would be bound in its place. An open one cannot be unmounted meanwhile.
-func bindDir(path string, dir *os.File, isMount bool) error {
+// bindDir binds a directory of the node if check finds nothing against it. What is mounted on an open directory cannot
+// be unmounted meanwhile.
+func bindDir(path string, dir *os.File, check func(source *os.File) error) error {
 	source, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	st, err := stat(source)
-	if err != nil {
-		return err
-	}
-	if isMount && !mounts.IsRoot(&st) {
-		return fmt.Errorf("bind mount %s: it has just been unmounted for another pod", path)
+	if err := check(source); err != nil {
+		return fmt.Errorf("bind mount %s: %w", path, err)
 	}
 	if err := unix.Mount(fdPath(source), fdPath(dir), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind mount %s: %w", path, err)
 	}
 	return nil
+}
+
+func anySource(*os.File) error { return nil }
+
+// sharedMount checks a mount of another pod. It must still be one: else the directory below it would be bound in its
+// place. And a pod that writes cannot share a read-only one.
+func sharedMount(readOnly bool) func(source *os.File) error {
+	return func(source *os.File) error {
+		st, err := stat(source)
+		if err != nil {
+			return err
+		}
+		if !mounts.IsRoot(&st) {
+			return errors.New("it has just been unmounted for another pod")
+		}
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(int(source.Fd()), &fs); err != nil {
+			return pathError("statfs", source, "", err)
+		}
+		if fs.Flags&unix.ST_RDONLY != 0 && !readOnly {
+			return errors.New("the device is mounted read-only on this node for another pod: " +
+				"it can be mounted for writing when that pod has terminated")
+		}
+		return nil
+	}
 }
 
 // leaveDevice unmounts a local device where a kubelet has mounted it once for all pods, if no other pod uses it. This

@@ -224,6 +224,46 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 	unmountLocal(t, v, two.UID)
 }
 
+// TestReadOnlyDevice checks that a pod that writes to a device does not get the read-only mount of another pod, but its
+// own mount when that pod has ended. A pod that only reads gets either.
+func TestReadOnlyDevice(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	source := localOf(loopDevice(t), nil)
+	use := func(pod types.UID, readOnly bool) (Mounted, error) {
+		p := persistent(testPod(), source)
+		p.Pod.UID, p.ReadOnly = pod, readOnly
+		return mountDevice(t, v, p)
+	}
+	if _, err := use("formats", false); err != nil {
+		t.Fatal(err)
+	}
+	unmountLocal(t, v, "formats")
+	for _, reader := range []types.UID{"reader", "reader-2"} {
+		if _, err := use(reader, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "mounted read-only on this node for another pod"
+	if m, err := use("writer", false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("beside readers: got %+v, %v, want that the device is %s", m, err, want)
+	}
+	unmountLocal(t, v, "reader")
+	unmountLocal(t, v, "reader-2")
+	m, err := use("writer", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.HostPath, "data"), nil, 0o600); err != nil {
+		t.Errorf("after the readers: %v", err)
+	}
+	if _, err := use("reader", true); err != nil {
+		t.Errorf("a reader beside the writer: %v", err)
+	}
+	unmountLocal(t, v, "reader")
+	unmountLocal(t, v, "writer")
+}
+
 // TestLocalDeviceReplaced checks a volume that has been deleted and created again with another device while a pod has
 // the first one mounted: the next pod gets the device that the volume names now.
 func TestLocalDeviceReplaced(t *testing.T) {
