@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent"
@@ -284,13 +286,15 @@ func TestHookIsOverBeforeAShorterStop(t *testing.T) {
 	})
 }
 
-// TestPreStopRunsOnce checks that a preStop hook that has ended does not run again, whatever becomes of the stop, and
-// that there is an event for each reason of the stop.
+// TestPreStopRunsOnce checks that a preStop hook that has ended does not run again, whatever becomes of the stop, that
+// one which the runtime could not run is tried again, and that there is an event for each reason of the stop.
 func TestPreStopRunsOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(w *world, pod *corev1.Pod)
 		took time.Duration
+		// asked is how often the runtime is asked to run the hook.
+		asked int
 		// killing are the beginnings of the messages of the Killing events.
 		killing []string
 	}{
@@ -298,16 +302,24 @@ func TestPreStopRunsOnce(t *testing.T) {
 			w.delete(pod, 600*time.Second)
 			w.sleep(10 * time.Second)
 			w.delete(pod, 30*time.Second)
-		}, 30 * time.Second, []string{"Stopping"}},
+		}, 30 * time.Second, 1, []string{"Stopping"}},
 		{"failed stop", func(w *world, pod *corev1.Pod) {
 			w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Times: 1, Delay: time.Second, Err: errors.New("not now")})
 			w.delete(pod, 30*time.Second)
-		}, 30 * time.Second, []string{"Stopping"}},
+		}, 30 * time.Second, 1, []string{"Stopping"}},
+		{"runtime is away", func(w *world, pod *corev1.Pod) {
+			w.runtime.Inject(&fake.Fault{Verb: "ExecSync", Times: 2, Err: status.Error(codes.Unavailable, "no server")})
+			w.delete(pod, 30*time.Second)
+		}, 30 * time.Second, 3, []string{"Stopping"}},
+		{"runtime is away for long", func(w *world, pod *corev1.Pod) {
+			w.runtime.Inject(&fake.Fault{Verb: "ExecSync", Err: status.Error(codes.Unavailable, "no server")})
+			w.delete(pod, 10*time.Second)
+		}, 12 * time.Second, 4, []string{"Stopping"}},
 		{"another reason", func(w *world, pod *corev1.Pod) {
 			w.changeSpec(pod, func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "other:1" })
 			w.sleep(time.Second)
 			w.delete(pod, 20*time.Second)
-		}, 20 * time.Second, []string{"Container app definition changed", "Stopping"}},
+		}, 20 * time.Second, 1, []string{"Container app definition changed", "Stopping"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -320,8 +332,8 @@ func TestPreStopRunsOnce(t *testing.T) {
 				if took := w.gone(pod); took != tt.took {
 					t.Errorf("the pod went after %v, want %v", took, tt.took)
 				}
-				if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
-					t.Errorf("the preStop hook ran %d times, want once", n)
+				if n := w.runtime.Verbs()["ExecSync"]; n != tt.asked {
+					t.Errorf("the runtime was asked to run the preStop hook %d times, want %d", n, tt.asked)
 				}
 				same := func(e, want string) bool { return strings.Contains(e, "Killing "+want) }
 				if all := w.eventsWith("Killing"); !slices.EqualFunc(all, tt.killing, same) {

@@ -283,7 +283,7 @@ func (w *worker) task(step podstate.Step) *execute.Task {
 	}
 	switch s := step.(type) {
 	case podstate.PreStop:
-		t.Made = w.facts.made(s.ID)
+		t.Made, t.Stopping = w.facts.made(s.ID), w.memory.Stopped[s.ID].Reason
 	case podstate.StopContainer:
 		t.Stopping = w.memory.Stopped[s.ID].Reason
 	case podstate.Mount:

@@ -80,7 +80,7 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	case podstate.PostStart:
 		err = x.hooks.postStart(ctx, t, s)
 	case podstate.PreStop:
-		x.hooks.preStop(ctx, t, s)
+		err = x.hooks.preStop(ctx, t, s)
 	case podstate.StopContainer:
 		err = x.hooks.stop(ctx, t, s)
 	case podstate.RemoveContainer:

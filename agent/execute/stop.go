@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/probes"
 )
@@ -47,28 +48,35 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 	return err
 }
 
-// preStop runs the preStop hook with which a container was created, also if the spec no longer has the container.
-func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) {
+// preStop runs the preStop hook with which a container was created, also if the spec no longer has the container. It
+// fails only if the runtime could not be asked, or was lost while the hook ran.
+func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) error {
 	x.killing(t, podstate.StopContainer(s))
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil {
 		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
 	}
-	if err := x.run(ctx, t, s.ID, c, t.Made.PreStop); err != nil {
-		t.Log.Warn("preStop hook failed", "container", c.Name, "err", err)
-		x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	err := x.run(ctx, t, s.ID, c, t.Made.PreStop)
+	if err == nil {
+		return nil
 	}
+	x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	if cri.IsUnavailable(err) {
+		return err
+	}
+	t.Log.Warn("preStop hook failed", "container", c.Name, "err", err)
+	return nil
 }
 
 // stop stops a container. Even without a grace period a process gets the time that it needs to handle the signal.
 func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) error {
-	if s.Reason != t.Stopping {
-		x.killing(t, s)
-	}
+	x.killing(t, s)
 	return x.Runtime.StopContainer(ctx, s.ID, max(time.Until(s.Deadline), minStop))
 }
 
 // killing records the event about the stop of a container, when it begins, and when it goes on for another reason.
 func (x *hooks) killing(t *Task, s podstate.StopContainer) {
-	x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
+	if s.Reason != t.Stopping {
+		x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
+	}
 }

@@ -29,7 +29,7 @@ type Task struct {
 	Instances []podstate.Container
 	// Made is how the container was created, for PreStop.
 	Made spec.ContainerFacts
-	// Stopping is the reason of the stop that has begun before, such as with the preStop hook, for StopContainer.
+	// Stopping is the reason of the stop that has begun before, for PreStop and StopContainer.
 	Stopping string
 	// Refresh: the volume is mounted already, for Mount.
 	Refresh bool

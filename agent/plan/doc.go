@@ -46,7 +46,8 @@
 //   - stoppingOne: until the grace period ends, sidecars outlive the app containers, also those that are being started,
 //     and stop in reverse order; no container gets more time than the pod's stop allows.
 //   - preStopping, hookFirst: in one run of the agent, the preStop hook of a container runs once, before the container
-//     is stopped. Only if the time of the stop has passed, no hook runs any more.
+//     is stopped; if the runtime fails to run it, it is tried again. Only if the time of the stop has passed, no hook
+//     runs any more.
 //   - undisturbed: the newest instance of a container, which runs in the current sandbox, is stopped only for a reason
 //     of its own, whatever a mirror pod shows that comes late.
 //   - unlogged: the numbers of a static pod's instances go on after those that have left logs.

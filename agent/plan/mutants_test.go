@@ -179,6 +179,12 @@ var mutants = map[string]mutant{
 		return s
 	}),
 	"a preStop hook runs twice": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.PreStopped = nil }),
+	"a preStop hook that failed is not tried again": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Failures = maps.Clone(m.Failures)
+		maps.DeleteFunc(m.Failures, func(key podstate.Key, _ podstate.Failure) bool {
+			return key.Kind == podstate.KindPreStop
+		})
+	}),
 	"preStop hooks do not run": factsChanged(func(o *podstate.Observed) {
 		o.Containers = slices.Clone(o.Containers)
 		for i := range o.Containers {

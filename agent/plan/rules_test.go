@@ -48,8 +48,9 @@ type rules struct {
 	replaced map[string]bool
 	// unhealthy are the containers, by ID, that this run of the agent has stopped because a probe failed.
 	unhealthy map[string]bool
-	// preStopped are the containers, by ID, whose preStop hook this run of the agent has begun.
-	preStopped map[string]bool
+	// preStopped are the containers, by ID, whose preStop hook this run of the agent has begun, and hookFailed those for
+	// which the runtime failed to run it last.
+	preStopped, hookFailed map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
 	// resetByStop: the agent has stopped a container to restart it, and its exit code requests a reset for an agent that
@@ -106,6 +107,7 @@ func newRules(l *simRun) *rules {
 		unhealthy:  map[string]bool{},
 		owed:       map[string]bool{},
 		preStopped: map[string]bool{},
+		hookFailed: map[string]bool{},
 	}
 	ru.knowPod(l.desired.Pod)
 	return ru
@@ -150,6 +152,7 @@ func (ru *rules) agentKilled() {
 	clear(ru.replaced)
 	clear(ru.unhealthy)
 	clear(ru.preStopped)
+	clear(ru.hookFailed)
 	ru.resetAsked = ru.resetAsked || ru.resetByStop
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
@@ -286,8 +289,13 @@ func (ru *rules) answered(c *call) {
 	ru.imageAnswered(c)
 	ru.startAnswered(c)
 	key := c.step.Key()
-	if s, ok := c.step.(podstate.Mount); ok && c.problem == nil {
-		ru.unmounted[s.Volume] = !ru.l.volumes[s.Volume]
+	switch s := c.step.(type) {
+	case podstate.Mount:
+		if c.problem == nil {
+			ru.unmounted[s.Volume] = !ru.l.volumes[s.Volume]
+		}
+	case podstate.PreStop:
+		ru.hookFailed[s.ID] = c.problem != nil && !c.problem.Cancelled
 	}
 	if c.problem == nil || c.problem.Cancelled {
 		delete(ru.failed, key)

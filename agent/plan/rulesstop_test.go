@@ -10,16 +10,16 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// preStopping checks a preStop hook: it runs once, before the stop of its container.
+// preStopping checks a preStop hook: it runs once, before the stop of its container. One that failed is tried again.
 func (ru *rules) preStopping(s podstate.PreStop) {
-	if ru.preStopped[s.ID] {
+	if ru.preStopped[s.ID] && !ru.hookFailed[s.ID] {
 		ru.breaks("%s for the second time", s)
 	}
 	if running, stops := ru.l.memory.InFlight[podstate.StopContainer{ID: s.ID}.Key()]; stops {
 		ru.breaks("%s beside %s", s, running)
 	}
 	ru.stopBegins(podstate.StopContainer(s))
-	ru.preStopped[s.ID] = true
+	ru.preStopped[s.ID], ru.hookFailed[s.ID] = true, false
 }
 
 // hookFirst checks that a running container is stopped after its preStop hook, unless no time is left.
@@ -31,7 +31,7 @@ func (ru *rules) hookFirst(s podstate.StopContainer) {
 	case runs && timeLeft && ru.l.now.Before(hook.Deadline):
 		ru.breaks("%s while %s is in progress", s, hook)
 	case i < 0 || ru.l.containers[i].State != podstate.ContainerRunning || !ru.l.containers[i].PreStop:
-	case timeLeft && !stops && !ru.preStopped[s.ID]:
+	case timeLeft && !stops && (!ru.preStopped[s.ID] || ru.hookFailed[s.ID]):
 		ru.breaks("%s before its preStop hook", s)
 	}
 }

@@ -189,7 +189,7 @@ func (p *planner) stop(c *podstate.Container, s podstate.StopContainer) {
 	}
 }
 
-// preStop plans the preStop hook of an instance unless it has begun before, and reports whether the stop waits for it:
+// preStop plans the preStop hook of an instance unless it has run before, and reports whether the stop waits for it:
 // not longer than until its deadline. From then on the hook has as long as its container.
 func (p *planner) preStop(c *podstate.Container, s podstate.StopContainer) (waits bool) {
 	hook := podstate.PreStop(s)
@@ -202,8 +202,9 @@ func (p *planner) preStop(c *podstate.Container, s podstate.StopContainer) (wait
 		p.wakeAt(s.Deadline)
 		return true
 	}
+	_, failed := p.Memory.Failure(hook.Key())
 	if !c.PreStop || c.State != podstate.ContainerRunning || !p.Now.Before(s.Deadline) ||
-		p.Memory.PreStopped(c.ID) || p.Memory.InFlight(s.Key()) != nil {
+		p.Memory.PreStopped(c.ID) && !failed || p.Memory.InFlight(s.Key()) != nil {
 		return false
 	}
 	p.step(hook)

@@ -32,7 +32,7 @@ type Memory struct {
 	Started map[string]bool
 	// Hooks holds the outcome of finished postStart hooks by container ID.
 	Hooks map[string]Hook
-	// PreStopped marks the containers, by ID, whose preStop hook has begun: it runs once.
+	// PreStopped marks the containers, by ID, whose preStop hook has begun.
 	PreStopped map[string]bool
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
@@ -311,7 +311,7 @@ func (m *Memory) RuntimeReady() {
 	for key, f := range m.Failures {
 		switch key.Kind {
 		case KindCreateSandbox, KindStopSandbox, KindRemoveSandbox,
-			KindCreateContainer, KindStopContainer, KindRemoveContainer:
+			KindCreateContainer, KindPreStop, KindStopContainer, KindRemoveContainer:
 			f.Delay = 0
 			m.Failures[key] = f
 		}
