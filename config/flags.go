@@ -95,16 +95,22 @@ func parseFlags(args []string) (flagValues, error) {
 			return nil, request
 		}
 	}
+	values := given(fs)
+	if asked, _ := values["version"].(bool); asked {
+		return nil, &TextRequest{Text: VersionText()}
+	}
+	return values, nil
+}
+
+// given returns the values of the flags that were parsed.
+func given(fs *pflag.FlagSet) flagValues {
 	values := flagValues{}
 	fs.Visit(func(f *pflag.Flag) {
 		if raw, ok := f.Value.(*rawFlag); ok && raw.val != nil {
 			values[f.Name] = raw.val
 		}
 	})
-	if asked, _ := values["version"].(bool); asked {
-		return nil, &TextRequest{Text: VersionText()}
-	}
-	return values, nil
+	return values
 }
 
 // explainFlagError converts errors of pflag about the agent's flags to errors that say what to do.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
 	"github.com/nodelet/nodelet/internal/strict"
 )
 
@@ -59,14 +62,16 @@ func Load(args []string) (*Config, error) {
 }
 
 // LoadHealthz is Load for the address of the health checks alone: it ignores all other settings and the drop-in files,
-// so that it also reads a configuration that only the kubelet accepts.
+// so that it also reads a configuration that only the kubelet accepts. As there, the last of equal fields and the first
+// document count.
 func LoadHealthz(args []string) (*Config, error) {
-	flags, err := parseFlags(args)
-	if err != nil {
-		return Load(nil)
-	}
+	fs := newFlagSet()
+	fs.ParseErrorsAllowlist.UnknownFlagsHandling = pflag.IgnoreUnknownFlag
+	_ = fs.Parse(args) // what comes before a wrong value counts
+	flags := given(fs)
 	text, _ := os.ReadFile(flags.text("config")) // without the file the flags count
-	tree, _ := strict.Parse(text, KubeletConfiguration{}, Kind, APIVersion)
+	var tree map[string]any
+	_ = yaml.Unmarshal(text, &tree)
 	fields := map[string]string{"healthz-port": "healthzPort", "healthz-bind-address": "healthzBindAddress"}
 	var kept []string
 	for flag, field := range fields {

@@ -36,7 +36,7 @@ func documents(text []byte) (n int) {
 }
 
 // Parse decodes a file with one object of a kind, in one of the versions. The fields of the object fit the type of
-// example, and its numbers are json.Number. If only fields are wrong, it returns the object beside the error.
+// example, and its numbers are json.Number.
 func Parse(text []byte, example any, kind string, versions ...string) (map[string]any, error) {
 	switch {
 	case len(text) > MaxSize:

@@ -50,8 +50,8 @@ func TestAsk(t *testing.T) {
 }
 
 // TestUninstallOfABrokenKubelet checks that a kubelet that does not work is not reported as the agent of the node: its
-// unit is active as soon as its process runs. A kubelet without health checks is not asked, also if its file has a
-// field that only the kubelet accepts. Before, nodelet ends again and again, so that no process has the flags.
+// unit is active as soon as its process runs. A kubelet without health checks is not asked, also if its file or its
+// flags are such as only the kubelet accepts. Before, nodelet ends again and again, so that no process has the flags.
 func TestUninstallOfABrokenKubelet(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may uninstall")
@@ -59,25 +59,35 @@ func TestUninstallOfABrokenKubelet(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(closed.URL, "http://"), ":")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	const text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nunknown: 1\nhealthzPort: 0\n"
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	const closedPort = "a port without a kubelet"
+	runs := map[string][]string{
+		closedPort:                  {"--healthz-port=" + port},
+		"no health checks":          {"--healthz-port=0"},
+		"flags of other Kubernetes": {"--network-plugin=cni", "--unknown", "value", "--healthz_port=0"},
+	}
+	for i, fields := range []string{
+		"unknown: 1\nhealthzPort: 0\n", "maxPods: 1\nmaxPods: 2\nhealthzPort: 0\n", "healthzPort: 1\nhealthzPort: 0\n",
+		"healthzPort: 0\n---\nhealthzPort: 1\n",
+	} {
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		runs[fmt.Sprintf("file %d", i)] = []string{"--config=" + file}
 	}
 	for _, unit := range []string{"kubelet.service.d/90-nodelet.conf", "nodelet.service"} {
-		for flag, want := range map[string]string{
-			"--healthz-port=" + port: "refused", "--healthz-port=0": "", "--config=" + file: "",
-		} {
-			err := uninstallFor(t, unit, flag)
-			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: got error %v, want %q", unit, flag, err, want)
+		for name, flags := range runs {
+			err, want := uninstallFor(t, unit, flags...), name == closedPort
+			if (err != nil) != want || want && !strings.Contains(err.Error(), "refused") {
+				t.Errorf("%s, %s: got error %v, want one that it is refused: %v", unit, name, err, want)
 			}
 		}
 	}
 }
 
-// uninstallFor removes a file of an installation whose nodelet does not run, so that a kubelet with a flag runs.
-func uninstallFor(t *testing.T, file, flag string) error {
+// uninstallFor removes a file of an installation whose nodelet does not run, so that a kubelet with flags runs.
+func uninstallFor(t *testing.T, file string, kubelet ...string) error {
 	t.Helper()
 	const written = `# Written by "nodelet systemd install"; "nodelet systemd uninstall" removes it`
 	root := t.TempDir()
@@ -89,7 +99,7 @@ func uninstallFor(t *testing.T, file, flag string) error {
 		}
 	}
 	const crashes = "LoadState=loaded\nUnitFileState=enabled\nActiveState=activating\nMainPID=0\n"
-	if err := os.WriteFile(filepath.Join(runKubelet(t, flag), "before"), []byte(crashes), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(runKubelet(t, kubelet...), "before"), []byte(crashes), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
