@@ -114,10 +114,8 @@ func (w *worker) use() {
 	w.cfg.Objects(pod).UsePod(pod, lacking)
 }
 
-// probe sets the probe targets and their address, if they have changed. shown is the address of the pod in its status.
-// On the host network that never changes, so the present one of the node comes first, if it is known.
-func (w *worker) probe(targets []plan.ProbeTarget, shown string) {
-	address := cmp.Or(w.cfg.Node().PodAddress(w.order.Pod, []string{shown}), shown)
+// probe sets the probe targets and their address, which is that in the status, if they have changed.
+func (w *worker) probe(targets []plan.ProbeTarget, address string) {
 	probed := make([]string, len(targets))
 	for i, t := range targets {
 		probed[i] = t.ContainerID + " at " + address

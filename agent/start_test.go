@@ -125,19 +125,31 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
-// TestNodeMoves checks that the status of a pod at rest follows the addresses of its node.
+// TestNodeMoves checks that the status of a pod at rest follows the addresses of its node, also one that has changed
+// while no agent ran.
 func TestNodeMoves(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web")
-		w.run(pod)
+		onHost := apiPod("proxy", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })
+		w.run(pod, onHost)
 		w.sleep(time.Minute)
-		moved := []string{"192.0.2.2"}
-		w.hostIPs.Store(&moved)
+		check := func(want string) {
+			t.Helper()
+			if got := w.status(pod); got.HostIP != want || len(got.HostIPs) != 1 || got.HostIPs[0].IP != want {
+				t.Errorf("got host IP %s, %v, want %s", got.HostIP, got.HostIPs, want)
+			}
+			if got := w.status(onHost); got.PodIP != want || len(got.PodIPs) != 1 || got.PodIPs[0].IP != want {
+				t.Errorf("on the host network: got pod IP %s, %v, want %s", got.PodIP, got.PodIPs, want)
+			}
+		}
+		w.hostIPs.Store(&[]string{"192.0.2.2"})
 		w.agent.NodeMoved()
 		w.sleep(time.Second)
-		if got := w.status(pod); got.HostIP != moved[0] || len(got.HostIPs) != 1 || got.HostIPs[0].IP != moved[0] {
-			t.Errorf("got host IP %s, %v, want %s", got.HostIP, got.HostIPs, moved[0])
-		}
+		check("192.0.2.2")
+		w.hostIPs.Store(&[]string{"192.0.2.3"})
+		w.restart()
+		w.sleep(time.Second)
+		check("192.0.2.3")
 	})
 }
 

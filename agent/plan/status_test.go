@@ -555,9 +555,22 @@ func TestAddresses(t *testing.T) {
 			want:    "192.0.2.1 2001:db8::1",
 		},
 		{
-			name:  "host's network, immutable",
+			name:  "host's network, the node has another address",
 			pod:   `{spec: {hostNetwork: true}}`,
 			node:  []string{"192.0.2.2"},
+			shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`,
+			want:  "192.0.2.2",
+		},
+		{
+			name:  "host's network, the node is no longer dual-stack",
+			pod:   `{spec: {hostNetwork: true}}`,
+			node:  []string{"192.0.2.1"},
+			shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}, {ip: "2001:db8::1"}]}`,
+			want:  "192.0.2.1",
+		},
+		{
+			name:  "host's network, the node's addresses are not known yet",
+			pod:   `{spec: {hostNetwork: true}}`,
 			shown: `{podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}]}`,
 			want:  "192.0.2.1",
 		},

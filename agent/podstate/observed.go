@@ -50,7 +50,7 @@ type Node struct {
 	RuntimeName string
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	// HostIPs are the node's addresses, the primary one first.
+	// HostIPs are the node's addresses, at most one of each IP family, the primary one first.
 	HostIPs []string
 	// IPv6First: pods show their IPv6 address first.
 	IPv6First bool

@@ -8,19 +8,20 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// addresses fills in the addresses of the pod and its node. A pod without a ready sandbox keeps the address it had.
+// addresses fills in the addresses of the pod and its node. A pod on the host network has those of the node. They stay
+// as they were while the node's are not known, and those of other pods while there is no ready sandbox.
 func (b *builder) addresses() {
 	st, old := b.st, b.Reported
 	st.HostIP, st.HostIPs = old.HostIP, old.HostIPs
-	if ips := b.Node.HostIPs; len(ips) > 0 {
-		st.HostIP, st.HostIPs = ips[0], listed(old.HostIPs, ips[:min(2, len(ips))])
-	}
-	if b.Pod.Spec.HostNetwork {
-		b.hostAddresses()
-		return
-	}
 	st.PodIPs = old.PodIPs
-	if len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready {
+	ips := b.Node.HostIPs
+	if len(ips) > 0 {
+		st.HostIP, st.HostIPs = ips[0], listed(old.HostIPs, ips)
+	}
+	switch onHost := b.Pod.Spec.HostNetwork; {
+	case onHost && len(ips) > 0:
+		st.PodIPs = listed(old.PodIPs, ips)
+	case !onHost && len(b.Sandboxes) > 0 && b.Sandboxes[0].Ready:
 		st.PodIPs = listed(old.PodIPs, podutil.SortIPs(b.Sandboxes[0].IPs, b.Node.IPv6First))
 	}
 	if len(st.PodIPs) > 0 {
@@ -38,18 +39,4 @@ func listed[T corev1.PodIP | corev1.HostIP](old []T, ips []string) []T {
 		all = append(all, T(corev1.PodIP{IP: ip}))
 	}
 	return all
-}
-
-// hostAddresses fills in the node's addresses for a pod on the host network. The first address does not change once
-// it is set; the second one may be added later.
-func (b *builder) hostAddresses() {
-	st := b.st
-	st.PodIP, st.PodIPs = b.Reported.PodIP, b.Reported.PodIPs
-	ips := b.Node.HostIPs
-	if st.PodIP == "" && len(ips) > 0 {
-		st.PodIP, st.PodIPs = ips[0], []corev1.PodIP{{IP: ips[0]}}
-	}
-	if len(ips) == 2 && len(st.PodIPs) == 1 && podutil.IsIPv6(st.PodIPs[0].IP) != podutil.IsIPv6(ips[1]) {
-		st.PodIPs = append(slices.Clip(st.PodIPs), corev1.PodIP{IP: ips[1]})
-	}
 }

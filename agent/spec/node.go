@@ -115,8 +115,8 @@ type MemoryQoS struct {
 // PodDir returns the pod's own directory.
 func (n *Node) PodDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
 
-// PodAddress returns the address at which probes and hooks reach the containers of a pod, whose own addresses are
-// podIPs. It is empty if the address is not known yet.
+// PodAddress returns the address at which hooks reach the containers of a pod, whose own addresses are podIPs. It is
+// empty if the address is not known yet.
 func (n *Node) PodAddress(pod *corev1.Pod, podIPs []string) string {
 	if pod.Spec.HostNetwork {
 		podIPs = n.HostIPs
