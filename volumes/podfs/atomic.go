@@ -36,8 +36,8 @@ const (
 type atomicDir struct {
 	dir  *os.File // for the calls os.Root does not have
 	root *os.Root // the same directory
-	// check returns an error if the volume may not have this new content; nil: it may have any.
-	check func(want payload) error
+	// check returns an error if the volume may not have what is about to be made.
+	check func() error
 }
 
 func openAtomic(dir *os.File) (atomicDir, error) {
@@ -45,7 +45,7 @@ func openAtomic(dir *os.File) (atomicDir, error) {
 	if err != nil {
 		return atomicDir{}, fmt.Errorf("open volume directory: %w", err)
 	}
-	return atomicDir{dir: dir, root: root}, nil
+	return atomicDir{dir: dir, root: root, check: func() error { return nil }}, nil
 }
 
 // write sets the content of the volume to want, and reports whether that changed it. own sets the owner of the files
@@ -147,10 +147,8 @@ func countSameAt(dir *os.File, name, path string, want payload) (int, error) {
 func (a atomicDir) publish(
 	ctx context.Context, want payload, now time.Time, own func() error,
 ) (stamp string, err error) {
-	if a.check != nil {
-		if err := a.check(want); err != nil {
-			return "", err
-		}
+	if err := a.check(); err != nil {
+		return "", err
 	}
 	stamp = now.UTC().Format(stampLayout) + fmt.Sprintf("%09d", rand.Uint32N(1e9))
 	dir, err := makeDir(a.dir, stamp, contentDir)

@@ -59,11 +59,11 @@ func (v *FS) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// openContent opens the directory of a volume. check returns an error if the volume may not have this new content.
-func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(payload) error, err error) {
+// openContent opens the directory of a volume. check returns an error if the volume may not have so much.
+func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, check func(size int64) error, err error) {
 	if slices.Contains(pluginname.InMemory, on.Plugin) {
 		dir, _, err := makeMounted(pod, on.path(), *v.tmpfs(memorySize(r.Pod, r.Allocatable, nil)))
-		return dir, func(want payload) error { return v.checkMemory(pod, r.Pod.UID, on, want) }, err
+		return dir, func(size int64) error { return v.checkMemory(pod, r.Pod.UID, on, size) }, err
 	}
 	dir, err = makeDir(pod, on.path(), privateDir)
 	if err != nil {
@@ -73,25 +73,21 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, chec
 		dir.Close()
 		return nil, nil, err
 	}
-	return dir, func(want payload) error { return v.onDisk.set(r.Pod.UID, on.Name, want.size()) }, nil
+	return dir, func(size int64) error { return v.onDisk.set(r.Pod.UID, on.Name, size) }, nil
 }
 
 func (v *FS) fill(
-	ctx context.Context, r Request, dir *os.File, files payload, nested []string, check func(payload) error,
+	ctx context.Context, r Request, dir *os.File, files payload, nested []string, check func(size int64) error,
 ) (changed bool, err error) {
 	a, err := openAtomic(dir)
 	if err != nil {
 		return false, err
 	}
 	defer a.root.Close()
-	a.check = check
-	for _, path := range nested {
-		if _, err := a.root.Stat(path); err == nil {
-			continue
-		}
-		if err := a.root.MkdirAll(path, 0o755); err != nil {
-			return false, fmt.Errorf("make mount point for another volume: %w", err)
-		}
+	size := files.size() + sizeOfMountPoints(nested)
+	a.check = func() error { return check(size) }
+	if err := a.makeMountPoints(ctx, nested); err != nil {
+		return false, err
 	}
 	own := func() error {
 		again, err := openDir(dir, ".") // a directory can be listed once

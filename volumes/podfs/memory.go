@@ -28,21 +28,21 @@ const (
 	updateShare = 4
 )
 
-// checkMemory returns an error if the volumes of a pod that are in memory would have too much with the new content of
-// one of them. Content that is being written for other pods does not count yet.
-func (v *FS) checkMemory(pod *os.File, uid types.UID, on OnDisk, want payload) error {
+// checkMemory returns an error if the volumes of a pod that are in memory would have too much if one of them had so
+// much. Content that is being written for other pods does not count yet.
+func (v *FS) checkMemory(pod *os.File, uid types.UID, on OnDisk, want int64) error {
 	before, used, err := inMemory(pod, on)
 	if err != nil {
 		return err
 	}
-	used += want.size()
+	used += want
 	size := func(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 	const advice = "use a configMap volume, which is on disk, or an image or a PersistentVolumeClaim"
 	switch {
 	case used > maxInMemory:
 		return fmt.Errorf("the secret, projected and downwardAPI volumes of the pod would have %s with it, in memory, "+
 			"and may have %s: "+advice, size(used), size(maxInMemory))
-	case used <= littleMemory, want.size() <= before: // such as a new token in the place of an old one
+	case used <= littleMemory, want <= before: // such as a new token in the place of an old one
 		return nil
 	}
 	all := v.memory
@@ -107,7 +107,7 @@ func (c *content) checkMade() error {
 		return err
 	}
 	defer pod.Close()
-	return c.checkMemory(pod, c.Pod.UID, OnDisk{Plugin: pluginname.Projected, Name: c.Volume.Name}, c.made)
+	return c.checkMemory(pod, c.Pod.UID, OnDisk{Plugin: pluginname.Projected, Name: c.Volume.Name}, c.made.size())
 }
 
 // usedMemory returns what a volume has in memory: nothing if no tmpfs is mounted on it.

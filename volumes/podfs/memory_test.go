@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -145,6 +146,61 @@ func TestDiskIsBounded(t *testing.T) {
 	}
 	if err := mount("others", 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMountPointsAreBounded checks that directories on which other volumes are mounted count like files, in memory and
+// on disk, and that a path which no container could open makes none.
+func TestMountPointsAreBounded(t *testing.T) {
+	t.Parallel()
+	o, _ := repeated(1, 0)
+	mount := func(source corev1.VolumeSource, paths []string) (entries int, err error) {
+		v, pod := newVolumes(t), testPod()
+		mounts := []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		for _, path := range paths {
+			mounts = append(mounts, corev1.VolumeMount{Name: "other", MountPath: "/v/" + path})
+		}
+		for _, name := range []string{"one", "two"} { // what both mount counts once
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name, VolumeMounts: mounts})
+		}
+		m, err := v.Mount(t.Context(), request(pod, "v", source), o)
+		if err == nil {
+			m, err = v.Mount(t.Context(), request(pod, "v", source), o)
+			if m.Changed {
+				t.Error("the same again: got that it changed, want that it did not")
+			}
+		}
+		for _, plugin := range []string{"secret", "configmap"} {
+			left, _ := os.ReadDir(filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~"+plugin, "v"))
+			entries += len(left)
+		}
+		return entries, err
+	}
+	deep := func(n, levels int) (paths []string) {
+		for i := range n {
+			paths = append(paths, fmt.Sprintf("%d%s", i, strings.Repeat("/d", levels-1)))
+		}
+		return paths
+	}
+	for _, c := range []struct {
+		name     string
+		source   corev1.VolumeSource
+		tooMany  int
+		complain string
+	}{
+		{"in memory", secretItems(nil), 9, "may have 32Mi"},
+		{"on disk", configMapItems(nil), 66, "may have 256Mi"},
+	} {
+		if n, err := mount(c.source, deep(1, 1000)); n != 4 || err != nil {
+			t.Fatalf("%s, 1000 directories: got %d entries and error %v, want 4 entries", c.name, n, err)
+		}
+		n, err := mount(c.source, deep(c.tooMany, 1000))
+		if n != 0 || err == nil || !strings.Contains(err.Error(), c.complain) {
+			t.Fatalf("%s, %d000 directories: got %d entries and error %v, want %s", c.name, c.tooMany, n, err, c.complain)
+		}
+		if n, err = mount(c.source, deep(1, 4000)); n != 0 || !errors.Is(err, unix.ENAMETOOLONG) {
+			t.Fatalf("%s, a path that is too long: got %d entries and error %v, want ENAMETOOLONG", c.name, n, err)
+		}
 	}
 }
 
