@@ -106,7 +106,7 @@ func (m *Machine) WatchMemory(ctx context.Context, short func()) error {
 // DiskLevels implements Node.
 func (m *Machine) DiskLevels(ctx context.Context) (_ map[string]policy.Level, complete bool) {
 	all := levels{m, map[string]policy.Level{}}
-	bytes, inodes, _, err := pressure.Disk(m.cfg.RootDir)
+	bytes, inodes, node, err := pressure.Disk(m.cfg.RootDir)
 	all.put(policy.NodeFSAvailable, bytes, err)
 	all.put(policy.NodeFSInodes, inodes, err)
 	at, err := m.storesAt(ctx)
@@ -114,13 +114,17 @@ func (m *Machine) DiskLevels(ctx context.Context) (_ map[string]policy.Level, co
 	if at.images == "" && complete {
 		return all.all, true // the runtime has no file system to speak of
 	}
+	var images, layers uint64
 	if complete {
-		bytes, inodes, _, err = pressure.Disk(at.images)
+		bytes, inodes, images, err = pressure.Disk(at.images)
 	}
 	all.put(policy.ImageFSAvailable, bytes, err)
 	all.put(policy.ImageFSInodes, inodes, err)
-	if err == nil && at.layers != at.images {
-		bytes, inodes, _, err = pressure.Disk(at.layers)
+	if err == nil {
+		bytes, inodes, layers, err = pressure.Disk(at.layers)
+	}
+	if layers == node || layers == images { // one of the levels above is theirs
+		bytes, inodes = pressure.Level{}, pressure.Level{}
 	}
 	all.put(policy.ContainerFSAvailable, bytes, err)
 	all.put(policy.ContainerFSInodes, inodes, err)

@@ -248,7 +248,7 @@ func TestRuntimeKeepsFilesElsewhere(t *testing.T) {
 }
 
 // TestLayouts checks, for each way in which the node, images and layers can share file systems, what a pod takes of the
-// file system of each signal, whether the removal of images helps, and where containerfs is measured.
+// file system of each signal, whether the removal of images helps, and that containerfs is measured if nothing else is.
 func TestLayouts(t *testing.T) {
 	const elsewhere, mib = "/dev/shm", 1 << 20
 	root := t.TempDir()
@@ -272,10 +272,10 @@ func TestLayouts(t *testing.T) {
 		frees bool
 	}
 	for name, c := range map[string]struct {
-		runtime                     runtimeStub
-		node, images, layers        of
-		containers                  int64 // what limits of containers count, in MiB
-		layersElsewhere, imagesAway bool
+		runtime                 runtimeStub
+		node, images, layers    of
+		containers              int64 // what limits of containers count, in MiB
+		layersAlone, imagesAway bool
 	}{
 		"one file system": {
 			runtime: runtimeStub{dir: root},
@@ -283,11 +283,15 @@ func TestLayouts(t *testing.T) {
 		},
 		"images and layers apart": {
 			runtime: runtimeStub{dir: elsewhere},
-			node:    of{2, false}, images: of{5, true}, layers: of{5, true}, layersElsewhere: true, imagesAway: true,
+			node:    of{2, false}, images: of{5, true}, layers: of{5, true}, imagesAway: true,
 		},
 		"images apart": {
 			runtime: runtimeStub{dir: elsewhere, layers: root},
 			node:    of{7, false}, images: of{0, true}, layers: of{7, false}, containers: 5, imagesAway: true,
+		},
+		"layers apart": {
+			runtime: runtimeStub{dir: root, layers: elsewhere},
+			node:    of{2, true}, images: of{2, true}, layers: of{5, false}, layersAlone: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -307,8 +311,9 @@ func TestLayouts(t *testing.T) {
 				}
 			}
 			levels, _ := m.DiskLevels(t.Context())
-			if got := levels[policy.ContainerFSAvailable].Capacity == other.Capacity; got != c.layersElsewhere {
-				t.Errorf("containerfs is measured elsewhere: got %t, want %t", got, c.layersElsewhere)
+			got, measured := levels[policy.ContainerFSAvailable]
+			if measured != c.layersAlone || measured && got.Capacity != other.Capacity {
+				t.Errorf("containerfs: got %+v, want it measured only if layers are alone: %t", got, c.layersAlone)
 			}
 			if got := levels[policy.ImageFSAvailable].Capacity == other.Capacity; got != c.imagesAway {
 				t.Errorf("imagefs is measured elsewhere: got %t, want %t", got, c.imagesAway)

@@ -10,7 +10,7 @@ import (
 
 // Settings returns what an Evictor needs of the configuration. The caller adds the rest.
 func Settings(c *config.Config) Config {
-	k, thresholds := &c.Kubelet, c.Thresholds()
+	k, thresholds := &c.Kubelet, policy.WithContainerFS(c.Thresholds())
 	if slices.Contains(k.EnforceNodeAllocatable, "pods") {
 		thresholds = policy.WithAllocatable(thresholds)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -269,6 +270,32 @@ func TestExplain(t *testing.T) {
 			a["offending_pod"], a["offending_pod_usage"]}, "|")
 		if got != c.annotations {
 			t.Errorf("%s: got annotations %q, want %q", c.t.Signal, got, c.annotations)
+		}
+	}
+}
+
+// TestThresholdsOfContainerFS checks that the file system of the writable layers has the thresholds of the node's, of
+// each kind, unless it has some of its own.
+func TestThresholdsOfContainerFS(t *testing.T) {
+	hard := Threshold{Signal: NodeFSAvailable, Value: Amount{Percentage: 10}}
+	soft := Threshold{Signal: NodeFSAvailable, Value: Amount{Percentage: 20}, Grace: time.Minute}
+	inodes := Threshold{Signal: NodeFSInodes, Value: Amount{Percentage: 5}, Reclaim: Amount{Percentage: 1}}
+	own := Threshold{Signal: ContainerFSAvailable, Value: Amount{Percentage: 3}}
+	as := func(signal string, t Threshold) Threshold {
+		t.Signal = signal
+		return t
+	}
+	images := Threshold{Signal: ImageFSAvailable, Value: Amount{Percentage: 15}}
+	for _, c := range []struct{ all, added []Threshold }{
+		{[]Threshold{images}, nil},
+		{[]Threshold{hard, soft, inodes, images}, []Threshold{
+			as(ContainerFSAvailable, hard), as(ContainerFSAvailable, soft), as(ContainerFSInodes, inodes),
+		}},
+		{[]Threshold{own, hard, soft, inodes}, []Threshold{as(ContainerFSInodes, inodes)}},
+	} {
+		want := slices.Concat(c.all, c.added)
+		if got := WithContainerFS(c.all); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,22 @@ func WithAllocatable(all []Threshold) []Threshold {
 			t.Signal = AllocatableAvailable
 			all = append(all, t)
 		}
+	}
+	return all
+}
+
+// WithContainerFS gives the file system of the writable layers the thresholds of the node's, if it has none of its own.
+// They hold where it is neither the node's nor that of images: the level of containerfs is known only there.
+func WithContainerFS(all []Threshold) []Threshold {
+	same := map[string]string{NodeFSAvailable: ContainerFSAvailable, NodeFSInodes: ContainerFSInodes}
+	given := all
+	for _, t := range given {
+		signal, onNode := same[t.Signal]
+		if !onNode || slices.ContainsFunc(given, func(own Threshold) bool { return own.Signal == signal }) {
+			continue
+		}
+		t.Signal = signal
+		all = append(all, t)
 	}
 	return all
 }
