@@ -39,7 +39,7 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 			Images:   map[string]string{},
 			Volumes:  volumes.Usage(s.Pod, s.Mounted),
 		}
-		for _, c := range s.Runtime.Containers {
+		for _, c := range s.Running() {
 			p.Images[c.Id] = c.GetImage().GetImage()
 		}
 		if s.Status.StartTime != nil {

@@ -21,14 +21,22 @@ func (bare) Plugin(_ *corev1.Pod, v *corev1.Volume, _ string) string { return pl
 
 func (bare) Usage(*corev1.Pod, map[string]string) map[string]usage.Volume { return nil }
 
-// TestUsagePods checks that pods with a sandbox are measured, with the names that the runtime gives their images.
+// TestUsagePods checks that pods with a sandbox are measured, with the names that the runtime gives the images of their
+// running containers.
 func TestUsagePods(t *testing.T) {
+	container := func(id string, state runtimeapi.ContainerState) cri.Container {
+		return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+			Id:    id,
+			State: state,
+			Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:latest"},
+		}}
+	}
 	runs := &cri.Snapshot{
 		Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: "s"}}, // it is ready
-		Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{
-			Id:    "c",
-			Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:latest"},
-		}}},
+		Containers: []cri.Container{
+			container("c", runtimeapi.ContainerState_CONTAINER_RUNNING),
+			container("ended", runtimeapi.ContainerState_CONTAINER_EXITED),
+		},
 	}
 	named := func(uid types.UID) *corev1.Pod {
 		pod := &corev1.Pod{}
@@ -43,7 +51,8 @@ func TestUsagePods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 1 || all[0].UID != "runs" || all[0].Images["c"] != "docker.io/library/app:latest" {
-		t.Errorf("got %+v, want the pod that runs, with the image of its container", all)
+	if len(all) != 1 || all[0].UID != "runs" ||
+		len(all[0].Images) != 1 || all[0].Images["c"] != "docker.io/library/app:latest" {
+		t.Errorf("got %+v, want the pod that runs, with the image of the container that runs", all)
 	}
 }

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -43,7 +44,8 @@ type Pod struct {
 	Started time.Time
 	// Orphaned: no source knows the pod any more, so that another may have its name.
 	Orphaned bool
-	// Images has the images of the containers as the runtime names them, by container ID. It may name one by its digest.
+	// Images has the images of the running containers as the runtime names them, by container ID. It may name one by its
+	// digest.
 	Images map[string]string
 	// Volumes has the volumes that are separate file systems or devices, by their names in the spec.
 	Volumes map[string]Volume
@@ -133,6 +135,7 @@ type podUse struct {
 // containerUse is a running container, or a sandbox, with its current usage.
 type containerUse struct {
 	identity
+	// cgroup is its cgroup. For a container without one it is the container's ID, which names none.
 	cgroup string
 	use    Usage
 }
@@ -181,6 +184,7 @@ func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse 
 		for _, dir := range dirs[i] {
 			ids = append(ids, containerID(dir))
 		}
+		ids = slices.AppendSeq(ids, maps.Keys(pods[i].Images))
 	}
 	known, err := c.book.identify(ctx, c.cfg.Runtime, ids)
 	if err != nil {
@@ -213,6 +217,7 @@ func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse 
 		}
 		all = append(all, p)
 	}
+	c.addGuests(ctx, all, known, d)
 	return all
 }
 

@@ -51,6 +51,8 @@ type fakeRuntime struct {
 	late      int
 	// imageErr is why the image of a sandbox is not known.
 	imageErr error
+	// stats replaces appStats, if it is set.
+	stats []*runtimeapi.ContainerStats
 	// more are containers besides those of the pod.
 	more []*runtimeapi.Container
 }
@@ -105,6 +107,9 @@ func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.Con
 	if r.noStats {
 		return nil, errors.New("no statistics")
 	}
+	if r.stats != nil {
+		return r.stats, r.answer(ctx)
+	}
 	return appStats, r.answer(ctx)
 }
 
@@ -118,6 +123,9 @@ func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*run
 	}
 	if pod != "u1" {
 		return nil, r.answer(ctx)
+	}
+	if r.stats != nil {
+		return r.stats, r.answer(ctx)
 	}
 	return appStats, r.answer(ctx)
 }
