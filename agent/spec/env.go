@@ -33,6 +33,10 @@ type environment struct {
 	size, limit int
 }
 
+func newEnvironment(limit int) *environment {
+	return &environment{values: map[string]string{}, limit: limit}
+}
+
 // set sets a variable. It is an error if the environment is larger than its limit then.
 func (e *environment) set(name, value string) error {
 	before, ok := e.values[name]
@@ -51,8 +55,11 @@ func (e *environment) set(name, value string) error {
 // the service variables that no other source has set. Within one source the order is that of the spec; maps are
 // sorted by key.
 func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
-	links := serviceVariables(in.Pod, in.Objects.Services)
-	env := &environment{values: map[string]string{}, limit: in.limit()}
+	links, err := serviceVariables(in.Pod, in.Objects.Services, in.limit())
+	if err != nil {
+		return nil, err
+	}
+	env := newEnvironment(in.limit())
 	if err := addFrom(env, in); err != nil {
 		return nil, err
 	}
@@ -73,15 +80,16 @@ func variables(in *ContainerInput) ([]*runtimeapi.KeyValue, error) {
 			return nil, err
 		}
 	}
-	out := make([]*runtimeapi.KeyValue, 0, len(in.Devices.Envs)+len(env.names)+len(links))
-	out = append(out, in.Devices.Envs...)
+	maps.DeleteFunc(links, func(name, _ string) bool {
+		_, ok := env.values[name]
+		return ok
+	})
+	if err := setAll(env, "", links); err != nil {
+		return nil, err
+	}
+	out := slices.Clone(in.Devices.Envs)
 	for _, name := range env.names {
 		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(env.values[name])})
-	}
-	for _, name := range slices.Sorted(maps.Keys(links)) {
-		if _, ok := env.values[name]; !ok {
-			out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(links[name])})
-		}
 	}
 	return out, checkVariables(out)
 }

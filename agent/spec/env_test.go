@@ -45,8 +45,19 @@ func wantReason(t *testing.T, name string, err error, reason, text string) {
 
 func env(in *ContainerInput, vars ...corev1.EnvVar) { in.Container.Env = vars }
 
+// servicePorts returns a service of the pod's namespace with so many ports, and the longest name.
+func servicePorts(n int) []*corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: testPod().Namespace, Name: strings.Repeat("s", 63)},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
+	for i := range n {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: int32(i + 1), Name: fmt.Sprintf("p%d", i)})
+	}
+	return []*corev1.Service{s}
+}
+
 // TestArgumentsAreBounded checks that a few references to values that have references again do not fill the memory of
-// the agent: neither in the environment, nor in the command and its arguments, nor in a subPath.
+// the agent: neither in the environment, nor in the command and its arguments, nor in a subPath. Nor do the ports of a
+// service.
 func TestArgumentsAreBounded(t *testing.T) {
 	large := corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "large"}}
 	for name, set := range map[string]func(c *corev1.Container){
@@ -81,6 +92,10 @@ func TestArgumentsAreBounded(t *testing.T) {
 		_, err := Container(in)
 		wantReason(t, name, err, podutil.ReasonCreateContainerConfig, "bytes")
 	}
+	in := testInput()
+	in.Objects.Services = servicePorts(30_000)
+	_, err := Container(in)
+	wantReason(t, "service", err, podutil.ReasonCreateContainerConfig, "bytes")
 }
 
 func TestEnvironmentErrors(t *testing.T) {
@@ -284,8 +299,8 @@ func TestServiceVariables(t *testing.T) {
 	} {
 		pod := testPod()
 		pod.Spec.EnableServiceLinks = c.links
-		if got := serviceVariables(pod, c.services); !maps.Equal(got, c.want) {
-			t.Errorf("%s: got %v", name, got)
+		if got, err := serviceVariables(pod, c.services, maxArguments); err != nil || !maps.Equal(got, c.want) {
+			t.Errorf("%s: got %v, %v", name, got, err)
 		}
 	}
 }

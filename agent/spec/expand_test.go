@@ -65,19 +65,20 @@ func TestExpandIsBounded(t *testing.T) {
 func TestLarge(t *testing.T) {
 	value := strings.Repeat("v", 1<<10)
 	words := strings.Fields(strings.Repeat("$(V) ", 65))
-	for name, change := range map[string]func(c *corev1.Container){
-		"environment": func(c *corev1.Container) {
-			c.Env = append(c.Env, corev1.EnvVar{Name: "W", Value: strings.Join(words, "")})
+	for name, change := range map[string]func(in *ContainerInput){
+		"environment": func(in *ContainerInput) {
+			in.Container.Env = append(in.Container.Env, corev1.EnvVar{Name: "W", Value: strings.Join(words, "")})
 		},
-		"command":   func(c *corev1.Container) { c.Command = words },
-		"arguments": func(c *corev1.Container) { c.Args = words },
+		"command":   func(in *ContainerInput) { in.Container.Command = words },
+		"arguments": func(in *ContainerInput) { in.Container.Args = words },
+		"service":   func(in *ContainerInput) { in.Objects.Services = servicePorts(2000) },
 	} {
 		in := testInput()
 		env(in, corev1.EnvVar{Name: "V", Value: value})
 		if Large(in) {
 			t.Errorf("without a large %s: got large", name)
 		}
-		change(in.Container)
+		change(in)
 		if !Large(in) {
 			t.Errorf("with a large %s: got not large", name)
 		}

@@ -10,8 +10,8 @@ import (
 
 // serviceVariables returns the variables with the addresses of services: always that of default/kubernetes, and those
 // of the pod's namespace unless spec.enableServiceLinks is false. A service named kubernetes in the pod's own
-// namespace overrides the one in namespace default.
-func serviceVariables(pod *corev1.Pod, services []*corev1.Service) map[string]string {
+// namespace overrides the one in namespace default. It is an error if they have more than limit bytes.
+func serviceVariables(pod *corev1.Pod, services []*corev1.Service, limit int) (map[string]string, error) {
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	seen := map[string]*corev1.Service{}
 	for _, s := range services {
@@ -29,18 +29,22 @@ func serviceVariables(pod *corev1.Pod, services []*corev1.Service) map[string]st
 		sorted = append(sorted, s)
 	}
 	slices.SortFunc(sorted, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
-	vars := map[string]string{}
+	vars := newEnvironment(limit)
 	for _, s := range sorted {
-		addService(vars, s)
+		if err := addService(vars, s); err != nil {
+			return nil, err
+		}
 	}
-	return vars
+	return vars.values, nil
 }
 
 // addService sets NAME_SERVICE_HOST, NAME_SERVICE_PORT and one NAME_SERVICE_PORT_X for each named port, and the older
 // variables of Docker links: NAME_PORT, and NAME_PORT_80_TCP with its parts for each port.
-func addService(vars map[string]string, s *corev1.Service) {
+func addService(vars *environment, s *corev1.Service) error {
 	name, ip := variableName(s.Name), s.Spec.ClusterIP
-	vars[name+"_SERVICE_HOST"] = ip
+	if err := vars.set(name+"_SERVICE_HOST", ip); err != nil {
+		return err
+	}
 	for i, p := range s.Spec.Ports {
 		number := strconv.Itoa(int(p.Port))
 		protocol := strings.ToLower(string(p.Protocol))
@@ -48,19 +52,19 @@ func addService(vars map[string]string, s *corev1.Service) {
 			protocol = "tcp"
 		}
 		url := protocol + "://" + hostPort(ip, number)
+		prefix := "_PORT_" + number + "_" + strings.ToUpper(protocol)
+		port := map[string]string{prefix: url, prefix + "_PROTO": protocol, prefix + "_PORT": number, prefix + "_ADDR": ip}
 		if i == 0 {
-			vars[name+"_SERVICE_PORT"] = number
-			vars[name+"_PORT"] = url
+			port["_SERVICE_PORT"], port["_PORT"] = number, url
 		}
 		if p.Name != "" {
-			vars[name+"_SERVICE_PORT_"+variableName(p.Name)] = number
+			port["_SERVICE_PORT_"+variableName(p.Name)] = number
 		}
-		prefix := name + "_PORT_" + number + "_" + strings.ToUpper(protocol)
-		vars[prefix] = url
-		vars[prefix+"_PROTO"] = protocol
-		vars[prefix+"_PORT"] = number
-		vars[prefix+"_ADDR"] = ip
+		if err := setAll(vars, name, port); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func variableName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
