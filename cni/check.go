@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,23 +57,24 @@ func NewChecker(c CheckerConfig) *Checker {
 // Soon makes Run check all sandboxes soon, after a change of the node's network.
 func (c *Checker) Soon() { c.soon.Set() }
 
-// Run checks until ctx ends.
+// Run checks until ctx ends. A change brings the next check forward, and never puts it off beyond the period.
 func (c *Checker) Run(ctx context.Context) {
 	if c.Period <= 0 {
 		return
 	}
-	next := time.NewTimer(c.Period)
+	next, due := time.NewTimer(c.Period), time.Now().Add(c.Period)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.soon:
-			next.Reset(quietTime)
+			next.Reset(min(quietTime, time.Until(due)))
 			continue
 		case <-next.C:
 		}
 		c.round(ctx)
 		next.Reset(c.Period)
+		due = time.Now().Add(c.Period)
 	}
 }
 
@@ -145,19 +147,11 @@ func WatchTrouble(ctx context.Context, log *slog.Logger, trouble func()) {
 
 // watchAddresses is WatchTrouble until an error.
 func watchAddresses(ctx context.Context, trouble func()) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	socket, err := openAddresses()
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
-	socket := os.NewFile(uintptr(fd), "rtnetlink")
 	defer socket.Close()
-	err = unix.Bind(fd, &unix.SockaddrNetlink{
-		Family: unix.AF_NETLINK,
-		Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
-	})
-	if err != nil {
-		return fmt.Errorf("open a netlink socket: %w", err)
-	}
 	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
 	buffer := make([]byte, 16<<10)
 	for {
@@ -171,8 +165,30 @@ func watchAddresses(ctx context.Context, trouble func()) error {
 	}
 }
 
-// lostAddress reports whether netlink messages contain RTM_DELADDR.
+// openAddresses returns a socket that gets the kernel's messages about changes of addresses.
+func openAddresses() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{
+		Family: unix.AF_NETLINK,
+		Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
+	})
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "rtnetlink"), nil
+}
+
+// lostAddress reports whether netlink messages say that an address has gone. Those with the scope of a link do not
+// count: the kernel gives one to each interface, so the host's end of a pod has one, too.
 func lostAddress(b []byte) bool {
 	messages, _ := syscall.ParseNetlinkMessage(b) // the kernel writes no others
-	return slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool { return m.Header.Type == unix.RTM_DELADDR })
+	return slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool {
+		var address unix.IfAddrmsg
+		_, err := binary.Decode(m.Data, binary.NativeEndian, &address)
+		return err == nil && m.Header.Type == unix.RTM_DELADDR && address.Scope != unix.RT_SCOPE_LINK
+	})
 }

@@ -1,10 +1,93 @@
 package cni
 
 import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
+
+// TestLostAddress checks, with messages of the kernel, that a lost address counts as trouble, but not that which the
+// kernel itself gave to an interface. Each pod that ends takes one with it.
+func TestLostAddress(t *testing.T) {
+	testbed.NeedPrograms(t, map[string]string{"ip": "iproute2"})
+	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("needs IPv6")
+	}
+	runtime.LockOSThread() // for good: the thread and its network end with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := openAddresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	// next reads messages until the next one of a type, and returns it.
+	next := func(kind uint16) []byte {
+		for b := make([]byte, 16<<10); ; {
+			n, err := socket.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if messages, err := syscall.ParseNetlinkMessage(b[:n]); err != nil || messages[0].Header.Type == kind {
+				return b[:n]
+			}
+		}
+	}
+	sh(t, "ip", "link", "add", "host", "type", "veth", "peer", "name", "pod")
+	sh(t, "ip", "link", "set", "host", "up")
+	sh(t, "ip", "link", "set", "pod", "up")
+	next(unix.RTM_NEWADDR)
+	sh(t, "ip", "link", "del", "pod")
+	if lostAddress(next(unix.RTM_DELADDR)) {
+		t.Error("the interface of a pod has gone: got a lost address, want none")
+	}
+	sh(t, "ip", "link", "add", "bridge", "type", "bridge")
+	sh(t, "ip", "addr", "add", "10.9.0.1/24", "dev", "bridge")
+	next(unix.RTM_NEWADDR)
+	sh(t, "ip", "link", "del", "bridge")
+	if !lostAddress(next(unix.RTM_DELADDR)) {
+		t.Error("the bridge has gone with its address: got no lost address, want one")
+	}
+}
+
+// TestTroubleWithoutEnd checks that the periodic check does not wait for the end of changes.
+func TestTroubleWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.plugin("first", strings.TrimSuffix(answer, "exit 0\n")+`[ "$CNI_COMMAND" != CHECK ]`)
+		if err := b.attach("s1", b.network(chain("first"))); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		begun, found := time.Now(), time.Duration(0)
+		c := NewChecker(CheckerConfig{Driver: b.Driver, Log: discard(), Period: 10 * time.Minute, Found: func(Pod, error) {
+			found = time.Since(begun)
+		}})
+		go c.Run(ctx)
+		for range 11 * 60 {
+			time.Sleep(time.Second)
+			c.Soon()
+		}
+		synctest.Wait()
+		if found != c.Period {
+			t.Errorf("got the first check after %v, want it after %v", found, c.Period)
+		}
+	})
+}
 
 // TestCheckOfNextSandbox checks that the problem of a pod ends with the check of its next sandbox, and that this is
 // reported.
