@@ -94,7 +94,7 @@ host/oom: internal/backoff
 host/pressure: host/machine
 host/self: host/filelock internal/backoff internal/periodic
 metrics: host/machine
-metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts internal/backoff
+metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts host/topology internal/backoff
 metrics/usage: kube/pluginname kube/poddir
 metrics/exporter: cni config kube/objects kube/server metrics probes
 plugins: host/inotify host/kernel internal/backoff internal/latest

@@ -36,7 +36,7 @@ func Read(root fs.FS) (*Machine, error) {
 		}
 	}
 	if len(ids) == 0 {
-		if err := r.withoutNUMA(m, online); err != nil {
+		if err := r.withoutNUMA(m); err != nil {
 			return nil, err
 		}
 	}
@@ -62,6 +62,21 @@ func Online(root fs.FS) (cpuset.CPUSet, error) {
 	}
 	ids, err := r.numbered(cpuDir, "cpu")
 	return cpuset.New(ids...), err
+}
+
+// CPUs returns the CPUs that are online with their cores and sockets, without NUMA nodes and caches. One of which the
+// kernel says neither is left out.
+func CPUs(root fs.FS) ([]CPU, error) {
+	online, err := Online(root)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{root}
+	ids, err := r.numbered(cpuDir, "cpu")
+	if err != nil {
+		return nil, err
+	}
+	return r.cpus(ids, online)
 }
 
 // node adds a NUMA node and its CPUs to the machine.
@@ -97,12 +112,8 @@ func (r reader) node(m *Machine, id int, online cpuset.CPUSet) error {
 
 // withoutNUMA adds the CPUs of a kernel without NUMA. As with the kubelet, each socket counts as a NUMA node whose
 // memory is not known.
-func (r reader) withoutNUMA(m *Machine, online cpuset.CPUSet) error {
-	ids, err := r.numbered(cpuDir, "cpu")
-	if err != nil {
-		return err
-	}
-	cpus, err := r.cpus(ids, online)
+func (r reader) withoutNUMA(m *Machine) error {
+	cpus, err := CPUs(r.root)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/nodelet/nodelet/host/machine"
@@ -143,8 +144,7 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 		"A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & "+
 			"cadvisor revision.", 1, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
 		"kernelVersion", id.Kernel, "osVersion", id.OSImage)
-	var processors cpus
-	_ = withFile("/proc/cpuinfo", func(text []byte) { processors = parseCPUInfo(string(text)) })
+	processors := countCPUs(os.DirFS("/"))
 	var m memory
 	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
 	identity := []string{"boot_id", id.BootID, "machine_id", id.MachineID, "system_uuid", id.SystemUUID}

@@ -1,9 +1,10 @@
 package usage
 
 import (
-	"strings"
+	"io/fs"
 
 	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/host/topology"
 )
 
 // memory has values of /proc/meminfo, in bytes.
@@ -35,28 +36,19 @@ func (c *Collector) machineUse(d Detail) (Usage, memory) {
 	return u, m
 }
 
-// cpus has the numbers of logical processors, cores and sockets in /proc/cpuinfo.
+// cpus has the numbers of the logical processors that are online, and of their cores and sockets.
 type cpus struct{ logical, cores, sockets int }
 
-func parseCPUInfo(text string) (c cpus) {
-	cores, sockets := map[string]bool{}, map[string]bool{}
-	socket := ""
-	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch strings.TrimSpace(key) {
-		case "processor":
-			c.logical++
-			socket = ""
-		case "physical id":
-			socket = value
-			sockets[value] = true
-		case "core id":
-			cores[socket+"/"+value] = true
-		}
+// countCPUs counts the processors of the machine whose file system is root.
+func countCPUs(root fs.FS) cpus {
+	online, _ := topology.Online(root)
+	all, _ := topology.CPUs(root)
+	cores, sockets := map[int]bool{}, map[int]bool{}
+	for _, c := range all {
+		cores[c.Core], sockets[c.Socket] = true, true
 	}
-	c.cores, c.sockets = len(cores), len(sockets)
-	if c.cores == 0 { // this architecture does not list cores
+	c := cpus{logical: online.Size(), cores: len(cores), sockets: len(sockets)}
+	if c.cores == 0 { // the kernel does not say
 		c.cores, c.sockets = c.logical, 1
 	}
 	return c

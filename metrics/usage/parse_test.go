@@ -1,10 +1,13 @@
 package usage
 
 import (
+	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -143,30 +146,39 @@ func TestParseMachine(t *testing.T) {
 	if m != (memory{total: 24684084 << 10, hugePages: 6144 << 10}) {
 		t.Errorf("meminfo: got %+v", m)
 	}
-	c := parseCPUInfo(
-		"processor\t: 0\nphysical id\t: 0\ncore id\t: 0\n\n" +
-			"processor\t: 1\nphysical id\t: 0\ncore id\t: 0\n\n" +
-			"processor\t: 2\nphysical id\t: 1\ncore id\t: 0\n",
-	)
-	if c != (cpus{logical: 3, cores: 2, sockets: 2}) {
-		t.Errorf("cpuinfo: got %+v, want %+v", c, (cpus{logical: 3, cores: 2, sockets: 2}))
+}
+
+// TestCountCPUs checks that cores and sockets are those that are online, also on an architecture whose /proc/cpuinfo
+// names none, and that each CPU is a core if the kernel does not say.
+func TestCountCPUs(t *testing.T) {
+	const dir = "sys/devices/system/cpu/"
+	root := fstest.MapFS{dir + "online": {Data: []byte("0-4\n")}}
+	for cpu := range 5 {
+		root[fmt.Sprintf("%scpu%d/online", dir, cpu)] = &fstest.MapFile{}
 	}
-	if c := parseCPUInfo("processor : 0\nprocessor : 1\n"); c != (cpus{2, 2, 1}) {
-		t.Errorf("cpuinfo without cores: got %+v, want %+v", c, (cpus{2, 2, 1}))
+	if c := countCPUs(root); c != (cpus{5, 5, 1}) {
+		t.Errorf("without cores: got %+v, want %+v", c, (cpus{5, 5, 1}))
+	}
+	for cpu, socket := range []int{0, 0, 0, 1, 1, 2} { // the last one is offline
+		at := fmt.Sprintf("%scpu%d/topology/", dir, cpu)
+		root[at+"physical_package_id"] = &fstest.MapFile{Data: []byte(strconv.Itoa(socket) + "\n")}
+		root[at+"core_id"] = &fstest.MapFile{Data: []byte(strconv.Itoa(cpu/2) + "\n")}
+	}
+	if c := countCPUs(root); c != (cpus{5, 4, 2}) {
+		t.Errorf("got %+v, want %+v", c, (cpus{5, 4, 2}))
 	}
 }
 
 func FuzzParsers(f *testing.F) {
 	for _, seed := range []string{"usage_usec 1\n", "8:0 rbytes=1\n", "8:0 Read 1\n", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12\n",
 		"8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", "27 1 8:0 / / rw - ext4 /dev/sda rw\n",
-		"some avg10=0 total=1\n", "MemTotal: 1 kB\n", "processor : 0\n"} {
+		"some avg10=0 total=1\n", "MemTotal: 1 kB\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		parseKeyed(text, map[string]*uint64{})
 		parsePressure(text)
 		parseMeminfo(text)
-		parseCPUInfo(string(text))
 		for _, i := range parseNetDev(text) {
 			if i.Name == "" {
 				t.Error("got an interface without a name, want one with a name")
