@@ -32,8 +32,9 @@
 //   - hooksBefore: no container is created or started while one before it is, or runs its postStart hook. Ephemeral
 //     containers do not wait.
 //   - workKept: an init container does not run again after a later container has started in its sandbox.
-//   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has changed, a failed
-//     probe has ended it, or its init work was lost with the sandbox.
+//   - policyKept: a container runs again only if its restart policy or rules ask for it, its spec has changed, its init
+//     work was lost with the sandbox, or the agent has stopped it for a failed probe, a lost sandbox or an unknown
+//     state.
 //   - notFinal: no container runs again after a status has shown an end that its restart policy makes final.
 //   - backoffKept: crash-loop back-offs double from the first to the longest, and begin again after a long run or with
 //     a new spec.
@@ -62,7 +63,7 @@
 //     that is to be reclaimed is.
 //   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes to rest.
 //   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for good, and a
-//     pod that has ended by itself had nothing left to do.
+//     pod that has ended by itself had nothing left to do. What the agent has stopped to restart it has not ended.
 //   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place where the
 //     policy allows, never while the pod's cgroup is too small for its containers, and no status reports it earlier.
 //     New instances do not wait for a cgroup that has failed to grow.

@@ -333,6 +333,8 @@ var mutants = map[string]mutant{
 			m.Stopped[id] = stop
 		}
 	}),
+	"what is stopped in a lost sandbox counts as done":   stopForgotten(podstate.CauseSandbox),
+	"what is stopped in an unknown state counts as done": stopForgotten(podstate.CauseUnknown),
 	"hooks are not run": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
 	"containers do not wait for the postStart hook of an earlier one": podChanged(func(d *podstate.Desired) {
 		slices.Reverse(d.Pod.Spec.Containers)
@@ -492,6 +494,14 @@ func factsChanged(change func(*podstate.Observed)) mutant {
 // forgotten plans with a changed memory.
 func forgotten(change func(*podstate.Observed, *podstate.Memory)) mutant {
 	return mutant{decide: Pod, bend: change}
+}
+
+// stopForgotten plans without the stops that have a cause.
+func stopForgotten(cause podstate.Cause) mutant {
+	return forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Stopped = maps.Clone(m.Stopped)
+		maps.DeleteFunc(m.Stopped, func(_ string, stop podstate.StopContainer) bool { return stop.Cause == cause })
+	})
 }
 
 func planChanged(change func(podstate.Desired, podstate.Observed, *Plan)) mutant {

@@ -43,19 +43,16 @@ type rules struct {
 	imaged map[string]podstate.Image
 	// unmounted are the volumes of which the agent cannot know that they are not mounted.
 	unmounted map[string]bool
-	// replaced are the containers, by ID, that this run of the agent has stopped to recreate them for a new spec or a
-	// resize.
-	replaced map[string]bool
-	// unhealthy are the containers, by ID, that this run of the agent has stopped because a probe failed.
-	unhealthy map[string]bool
+	// stopped is why this run of the agent has last stopped a container, by ID.
+	stopped map[string]podstate.Cause
 	// preStopped are the containers, by ID, whose preStop hook this run of the agent has begun, and hookFailed those for
 	// which the runtime failed to run it last.
 	preStopped, hookFailed map[string]bool
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
-	// resetByStop: the agent has stopped a container to restart it, and its exit code requests a reset for an agent that
-	// does not know that.
-	resetByStop bool
+	// byStop are the ends of containers that this run of the agent has stopped to restart them. For the next run, which
+	// does not know that, these containers have ended by themselves.
+	byStop []podstate.Container
 	// result is what is known of the end of a pod whose stop has a reason.
 	result result
 	// owed are the containers that were removed for a reset and must start again, even if the agent is killed and the
@@ -103,8 +100,7 @@ func newRules(l *simRun) *rules {
 		forgotten:  map[string]bool{},
 		imaged:     map[string]podstate.Image{},
 		unmounted:  map[string]bool{},
-		replaced:   map[string]bool{},
-		unhealthy:  map[string]bool{},
+		stopped:    map[string]podstate.Cause{},
 		owed:       map[string]bool{},
 		preStopped: map[string]bool{},
 		hookFailed: map[string]bool{},
@@ -149,11 +145,13 @@ func (ru *rules) agentKilled() {
 	clear(ru.failed)
 	clear(ru.unstarted)
 	clear(ru.imaged)
-	clear(ru.replaced)
-	clear(ru.unhealthy)
+	clear(ru.stopped)
 	clear(ru.preStopped)
 	clear(ru.hookFailed)
-	ru.resetAsked = ru.resetAsked || ru.resetByStop
+	for i := range ru.byStop {
+		ru.ownEnd(&ru.byStop[i])
+	}
+	ru.byStop = nil
 	for _, c := range ru.l.containers {
 		ru.unhooked[c.ID] = true
 	}
@@ -263,11 +261,17 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
 	}
-	if slices.Contains(ru.resetCodes(c.Name), c.ExitCode) {
-		byStop := ru.replaced[c.ID] || ru.unhealthy[c.ID] && ru.policy(c.Name) != corev1.RestartPolicyNever
-		ru.resetAsked, ru.resetByStop = ru.resetAsked || !byStop, ru.resetByStop || byStop
+	if ru.cutOff(c.Name, c.ID) {
+		ru.byStop = append(ru.byStop, *c)
+	} else {
+		ru.ownEnd(c)
 	}
-	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 && !starved {
+}
+
+// ownEnd records what follows from the exit code of a container that the agent has not stopped to restart it.
+func (ru *rules) ownEnd(c *podstate.Container) {
+	ru.resetAsked = ru.resetAsked || slices.Contains(ru.resetCodes(c.Name), c.ExitCode)
+	if ru.roles[c.Name] == podutil.RoleInit && c.ExitCode == 0 && c.Reason != "OOMKilled" {
 		ru.initDone[c.SandboxID+"/"+c.Name] = true
 	}
 }
@@ -495,7 +499,7 @@ func (ru *rules) creating(s podstate.CreateContainer) {
 		return
 	}
 	// A replaced container did not crash, even if its spec has changed back since.
-	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced[last.id] || ru.otherSize(s.Name, last.made)
+	changed := last.hash != ru.l.desired.Hashes[s.Name] || ru.replaced(last.id) || ru.otherSize(s.Name, last.made)
 	ru.workKept(s)
 	ru.policyKept(s, last)
 	if ru.roles[s.Name] != podutil.RoleEphemeral && spec != nil {
@@ -543,7 +547,7 @@ func (ru *rules) workKept(s podstate.CreateContainer) {
 // an init container whose sandbox was lost.
 func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	switch {
-	case !last.ended, ru.forgotten[s.Name], ru.replaced[last.id], ru.mustRunAgain(s.Name, last.id, last.code):
+	case !last.ended, ru.forgotten[s.Name], ru.mustRunAgain(s.Name, last.id, last.code):
 	case last.starved && ru.policy(s.Name) != corev1.RestartPolicyNever:
 	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && !last.starved && last.sandbox != s.SandboxID:
 	default:
@@ -588,7 +592,7 @@ func (ru *rules) backoffKept(s podstate.CreateContainer, last *instanceFact, cha
 			delay = 0
 		}
 	}
-	probed := ru.unhealthy[last.id]
+	probed := ru.stopped[last.id] == podstate.CauseProbe
 	outside := probed || last.sandbox != s.SandboxID // as far as is known, it did not end by itself
 	if waited := ru.mono() - last.endedAt; known && waited < delay && !(outside && last.ranFor >= delay) {
 		ru.breaks("%s %s after %s has ended; its back-off is %s", s, waited, last.id, delay)

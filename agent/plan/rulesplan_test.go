@@ -336,8 +336,23 @@ func (ru *rules) policy(name string) corev1.RestartPolicy {
 	return ru.l.desired.Pod.Spec.RestartPolicy
 }
 
-// mustRunAgain reports whether an instance that has exited with code is followed by another. After a failed probe it
-// is, whatever the exit code, unless the policy is Never.
+// mustRunAgain reports whether an instance that has exited with code is followed by another.
 func (ru *rules) mustRunAgain(name, id string, code int32) bool {
-	return ru.mayRunAgain(name, code) || ru.unhealthy[id] && ru.policy(name) != corev1.RestartPolicyNever
+	return ru.mayRunAgain(name, code) || ru.cutOff(name, id)
+}
+
+// replaced reports whether the agent has stopped an instance because of a new spec or a resize.
+func (ru *rules) replaced(id string) bool {
+	return ru.stopped[id] == podstate.CauseSpec || ru.stopped[id] == podstate.CauseResize
+}
+
+// cutOff reports whether the agent has stopped an instance whose work is not done, so that another follows whatever its
+// exit code: it was replaced, or, unless its restart policy is Never, a probe has failed, its sandbox was lost, or its
+// state was not known.
+func (ru *rules) cutOff(name, id string) bool {
+	switch ru.stopped[id] {
+	case podstate.CauseProbe, podstate.CauseSandbox, podstate.CauseUnknown:
+		return ru.roles[name] != podutil.RoleEphemeral && ru.policy(name) != corev1.RestartPolicyNever
+	}
+	return ru.replaced(id)
 }

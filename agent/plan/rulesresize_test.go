@@ -93,7 +93,7 @@ func (ru *rules) replacedForReason(s podstate.StopContainer) {
 		return
 	}
 	c := &ru.l.containers[i]
-	if c.Hash == ru.l.desired.Hashes[c.Name] && !ru.asksForRestart(c) && !(ru.preStopped[s.ID] && ru.replaced[s.ID]) {
+	if c.Hash == ru.l.desired.Hashes[c.Name] && !ru.asksForRestart(c) && !(ru.preStopped[s.ID] && ru.replaced(s.ID)) {
 		ru.breaks("%s to recreate it, although neither its spec nor a resize requires that", s)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,7 @@ func (ru *rules) resetting(s podstate.RemoveContainer) {
 	}
 	ru.marked(s)
 	ru.forgotten[s.Name], ru.owed[s.Name] = true, true
+	ru.byStop = slices.DeleteFunc(ru.byStop, func(c podstate.Container) bool { return c.ID == s.ID })
 	for _, done := range []map[string]bool{ru.initDone, ru.sidecarUp} {
 		maps.DeleteFunc(done, func(key string, _ bool) bool { return strings.HasSuffix(key, "/"+s.Name) })
 	}
@@ -61,10 +63,9 @@ func (ru *rules) stopBegins(s podstate.StopContainer) {
 	ru.undisturbed(s)
 	if s.Replaces() {
 		ru.replacedForReason(s)
-		ru.replaced[s.ID] = true
 	}
-	if s.Cause != podstate.CauseUnknown { // the cause of an earlier stop stays
-		ru.unhealthy[s.ID] = s.Unhealthy()
+	if _, before := ru.stopped[s.ID]; !before || s.Cause != podstate.CauseUnknown { // the cause of an earlier stop stays
+		ru.stopped[s.ID] = s.Cause
 	}
 	if s.Cause == podstate.CauseReset {
 		ru.marked(s)
@@ -168,7 +169,7 @@ func (ru *rules) ownResult() result {
 			role == podutil.RoleInit && ended && (c.ExitCode != 0 || c.Reason == "OOMKilled"):
 			return resultUnknown
 		case role == podutil.RoleInit:
-		case !ended || ru.replaced[c.ID] || ru.mustRunAgain(name, c.ID, c.ExitCode):
+		case !ended || ru.mustRunAgain(name, c.ID, c.ExitCode):
 			own = resultStopped
 		case c.ExitCode != 0 && own == resultSucceeded:
 			own = resultFailed

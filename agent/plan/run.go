@@ -30,10 +30,7 @@ func (p *planner) syncRunning() {
 // createSandbox plans a new sandbox. What ran in earlier ones must have ended, and their networks must be
 // released. The first mount of a volume does not hold the sandbox up: the two run at the same time.
 func (p *planner) createSandbox() {
-	held := p.stopContainers(func(c *podstate.Container) podstate.StopContainer {
-		return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
-			"Pod sandbox changed, it will be killed and re-created.")
-	})
+	held := p.stopContainers(p.sandboxChanged)
 	claimsReady := p.Memory.ClaimsPrepared() || !p.HasClaims()
 	if held || p.stopSandboxes(p.Sandboxes) || !p.Memory.Prepared() || !claimsReady || p.Memory.MountFails() {
 		return
@@ -43,6 +40,12 @@ func (p *planner) createSandbox() {
 		attempt = p.Sandboxes[0].Attempt + 1
 	}
 	p.step(podstate.CreateSandbox{Attempt: attempt})
+}
+
+// sandboxChanged returns the stop of an instance that is not in the current sandbox.
+func (p *planner) sandboxChanged(c *podstate.Container) podstate.StopContainer {
+	return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
+		"Pod sandbox changed, it will be killed and re-created.")
 }
 
 // removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more. It
@@ -63,7 +66,7 @@ func (p *planner) removeOld() {
 		switch {
 		case slot != nil && !tooLate(p.Memory, slot), p.KeepsPrevious(c):
 		case c.Alive():
-			p.end(c)
+			p.stop(c, p.endOf(c))
 		default:
 			p.remove(c)
 		}
@@ -148,7 +151,7 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 		p.start(slot)
 	case !slot.InCurrentSandbox && p.Current == nil: // createSandbox stops it
 	case !slot.InCurrentSandbox:
-		p.end(last)
+		p.stop(last, p.sandboxChanged(last))
 	case last.State == podstate.ContainerUnknown:
 		why := titleOf(slot) + ` is in "unknown" state, try killing it before restart`
 		p.stop(last, p.stopOf(last, podutil.GracePeriod(p.Pod), podstate.CauseUnknown, why))
@@ -237,7 +240,7 @@ func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
 // runsAgain reports whether the container may run after its newest instance has ended. In a new sandbox a
 // finished init container runs once more, since its work went with the old one.
 func runsAgain(slot *podstate.Slot) bool {
-	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !slot.Last.InitFailed() {
+	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !podstate.InitFailed(slot) {
 		return true
 	}
 	return slot.Restarts()

@@ -150,16 +150,14 @@ func mayRun(memory podstate.Recall, slot *podstate.Slot) bool {
 func (p *planner) stopUnknown() (busy bool) {
 	for i := range p.Containers {
 		if c := &p.Containers[i]; c.Alive() && p.SlotOf(c) == nil {
-			p.end(c)
+			p.stop(c, p.endOf(c))
 			busy = true
 		}
 	}
 	return busy
 }
 
-// end stops an instance of a pod that ends, or one that is not the instance that should run.
-func (p *planner) end(c *podstate.Container) { p.stop(c, p.endOf(c)) }
-
+// endOf returns the stop of an instance of a pod that ends, or of one that is not the instance that should run.
 func (p *planner) endOf(c *podstate.Container) podstate.StopContainer {
 	return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseEnd, "Stopping container "+c.Name)
 }

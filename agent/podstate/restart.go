@@ -2,8 +2,6 @@ package podstate
 
 import (
 	"time"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // BackoffReset is how long an instance must have run before the back-off of its container starts over.
@@ -73,9 +71,6 @@ func (c *Container) ran() time.Duration {
 
 // Alive reports whether the instance may have processes.
 func (c *Container) Alive() bool { return c.State == ContainerRunning || c.State == ContainerUnknown }
-
-// InitFailed reports whether an exited instance of an init container has failed.
-func (c *Container) InitFailed() bool { return podutil.InitFailed(c.ExitCode, c.Reason) }
 
 // BackoffMessage returns the kubelet's message for a container that waits for its crash-loop back-off.
 func (s *Slot) BackoffMessage() string {

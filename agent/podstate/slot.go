@@ -189,7 +189,7 @@ func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == Con
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
-		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !s.Last.InitFailed()
+		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !InitFailed(s)
 	case podutil.RoleSidecar:
 		return s.Passed || s.Running() && s.Started()
 	}
@@ -258,10 +258,15 @@ func (s *Slot) RestartsAfter(exitCode int32, reason string) bool {
 }
 
 // StoppedToRestart reports whether the agent has stopped the newest instance so that another follows, whatever its exit
-// code: to replace it, or, unless its restart policy is Never, because its startup or liveness probe has failed.
+// code: its work was not done.
 func (s *Slot) StoppedToRestart() bool {
 	stop := s.stopped()
-	return stop.Replaces() || stop.Unhealthy() && !s.NeverRestarts()
+	return stop.Replaces() || stop.Interrupts() && !s.NeverRestarts()
+}
+
+// InitFailed reports whether the newest instance of an init container, which has exited, has not done its work.
+func InitFailed(s *Slot) bool {
+	return podutil.InitFailed(s.Last.ExitCode, s.Last.Reason) || s.StoppedToRestart()
 }
 
 // NeverRestarts reports whether the restart policy of the container is Never.

@@ -278,7 +278,7 @@ func (s *State) Completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:
-			if slot.finished() && slot.Last.InitFailed() && !slot.Passed {
+			if slot.finished() && InitFailed(slot) && !slot.Passed {
 				return true
 			}
 		case podutil.RoleApp:

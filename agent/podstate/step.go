@@ -182,7 +182,7 @@ const (
 	CauseHook
 	// CauseUnknown: the runtime does not know the state of the instance.
 	CauseUnknown
-	// CauseSandbox: the instance runs in a sandbox that is not usable any more.
+	// CauseSandbox: the instance runs in a sandbox that is not usable any more, or not the newest one.
 	CauseSandbox
 	// CauseReset: all containers of the pod restart.
 	CauseReset
@@ -193,6 +193,12 @@ func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause 
 
 // Unhealthy reports whether a failed probe is the cause.
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
+
+// Interrupts reports whether the stop cuts off work that must be done again: a new instance follows, unless the restart
+// policy is Never.
+func (s StopContainer) Interrupts() bool {
+	return s.Unhealthy() || s.Cause == CauseSandbox || s.Cause == CauseUnknown
+}
 
 // OfContainer reports whether the cause is one of the container alone, in a pod that goes on.
 func (s StopContainer) OfContainer() bool {

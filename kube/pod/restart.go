@@ -9,9 +9,6 @@ import (
 // ShouldRestart reports whether a container that exited by itself with exitCode is to be run again: by the
 // first of its restart rules that matches (KEP-5307), else by the policy in force.
 func ShouldRestart(spec *corev1.PodSpec, c *corev1.Container, role Role, exitCode int32) bool {
-	if role == RoleEphemeral {
-		return false
-	}
 	if rule := RestartRule(c, exitCode); rule != nil {
 		switch rule.Action {
 		case corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers:
@@ -32,13 +29,17 @@ func ShouldRestart(spec *corev1.PodSpec, c *corev1.Container, role Role, exitCod
 func InitFailed(exitCode int32, reason string) bool { return exitCode != 0 || reason == "OOMKilled" }
 
 // RestartPolicy is the policy in force for one container: its own where it has one, else the pod's. An init
-// container that is no sidecar restarts on failure alone where the pod's policy is Always.
+// container that is no sidecar restarts on failure alone where the pod's policy is Always. An ephemeral container never
+// restarts.
 func RestartPolicy(spec *corev1.PodSpec, c *corev1.Container, role Role) corev1.RestartPolicy {
 	policy := spec.RestartPolicy
 	if c.RestartPolicy != nil {
 		policy = corev1.RestartPolicy(*c.RestartPolicy)
 	}
-	if role == RoleInit && policy == corev1.RestartPolicyAlways {
+	switch {
+	case role == RoleEphemeral:
+		return corev1.RestartPolicyNever
+	case role == RoleInit && policy == corev1.RestartPolicyAlways:
 		return corev1.RestartPolicyOnFailure
 	}
 	return policy
