@@ -115,7 +115,7 @@ func (c *Checker) Problem(uid string) string {
 
 // report stores the result of a check and calls Found if it differs from the result before.
 func (c *Checker) report(rec *Record, err error) {
-	if err != nil && !isNamespace(rec.NetNS) {
+	if errors.Is(err, errDetached) || err != nil && !isNamespace(rec.NetNS) {
 		return // the sandbox has been removed meanwhile
 	}
 	text := ""

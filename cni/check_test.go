@@ -117,3 +117,40 @@ func TestCheckOfNextSandbox(t *testing.T) {
 		t.Errorf("reported that the check passes: got %v, want %v", passed, want)
 	}
 }
+
+// TestCheckOfRemovedSandbox checks that it is no problem of a pod if a DEL comes between the list and its sandbox's
+// turn, whether the DEL ends or fails.
+func TestCheckOfRemovedSandbox(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", strings.TrimSuffix(answer, "exit 0\n")+
+		`case $CNI_COMMAND-$CNI_CONTAINERID in CHECK-* | DEL-s3) exit 1; esac; exit 0`)
+	for _, sandbox := range []string{"s1", "s2", "s3"} {
+		if err := b.attach(sandbox, b.network(chain("first"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	c := NewChecker(CheckerConfig{Driver: b.Driver, Log: discard(), Found: func(p Pod, _ error) {
+		if found = append(found, p.UID); len(found) > 1 {
+			return
+		}
+		if err := b.Detach(t.Context(), "s2", "", nil); err != nil {
+			t.Error(err)
+		}
+		if err := b.Detach(t.Context(), "s3", "", nil); err == nil {
+			t.Error("DEL of s3: got no error, want that of the plugin")
+		}
+	}})
+	c.round(t.Context())
+	if want := []string{"uid-s1"}; !slices.Equal(found, want) {
+		t.Errorf("got problems of %v, want %v", found, want)
+	}
+	for _, uid := range []string{"uid-s2", "uid-s3"} {
+		if got := c.Problem(uid); got != "" {
+			t.Errorf("pod %s: got %q, want no problem", uid, got)
+		}
+	}
+	if got, want := b.kept(), []string{"s1", "s3"}; !slices.Equal(got, want) {
+		t.Errorf("got the records %v, want %v", got, want)
+	}
+}

@@ -251,6 +251,9 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 	return d.store.remove(rec.Sandbox)
 }
 
+// errDetached says that no ADD of a sandbox has ended, or that a DEL has begun.
+var errDetached = errors.New("not attached to its networks")
+
 // Check runs CHECK of the plugins of a sandbox. It skips networks whose CNI version has no CHECK.
 func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	rec, unlock, err := d.store.open(sandbox)
@@ -260,7 +263,9 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 	defer unlock()
 	if rec == nil {
 		_ = d.store.remove(sandbox) // lock has created it
-		return fmt.Errorf("no record of sandbox %s", sandbox)
+	}
+	if rec == nil || !rec.Whole {
+		return fmt.Errorf("sandbox %s: %w", sandbox, errDetached)
 	}
 	var errs []error
 	for i := range rec.Attachments {

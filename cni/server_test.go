@@ -331,7 +331,7 @@ func TestRefusedCalls(t *testing.T) {
 		"sandbox":    {"ADD", "../../etc", nil, "invalid characters"},
 		"no sandbox": {"DEL", "", nil, "missing containerID"},
 		"verb":       {"DANCE", "s1", nil, `CNI_COMMAND "DANCE" is not known`},
-		"unrecorded": {"CHECK", "s1", nil, "no record of sandbox s1"},
+		"unrecorded": {"CHECK", "s1", nil, "sandbox s1: not attached"},
 		"annotation": {"ADD", "s1", annotated("a/b/c"), "is not a valid network"},
 		"unknown": {"ADD", "s1", annotated("blue"),
 			"annotation k8s.v1.cni.cncf.io/networks: network space/blue: there is no such network"},
