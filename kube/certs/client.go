@@ -160,8 +160,7 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	}
 	leaf, err := certificateOf(rc)
 	if pair, storeErr := c.store.load(); c.cfg.Rotate && storeErr == nil && c.prefers(pair.Leaf, leaf, now) {
-		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
-		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
+		c.nameStored(rc)
 		leaf, err = pair.Leaf, nil
 	}
 	if err == nil && c.cfg.Bootstrap != "" {
@@ -173,6 +172,12 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", c.cfg.Kubeconfig, err)
 	}
 	return rc, leaf, nil
+}
+
+// nameStored makes rc name the certificate in cert-dir.
+func (c *Client) nameStored(rc *rest.Config) {
+	rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
+	rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
 }
 
 // cluster returns the kubeconfig. If it cannot be read, it returns the cluster of the bootstrap kubeconfig as well, as
@@ -420,7 +425,7 @@ func (c *Client) obtain(ctx context.Context) error {
 	if c.pending {
 		c.writeKubeconfig(rc)
 	}
-	if err := c.adopt(); err != nil {
+	if err := c.adopt(pair.Leaf); err != nil {
 		return err
 	}
 	c.log.Info("client certificate issued", "expires", stamp(pair.Leaf.NotAfter))
@@ -429,24 +434,17 @@ func (c *Client) obtain(ctx context.Context) error {
 	return nil
 }
 
-// adopt starts to use the certificate that was just stored.
-func (c *Client) adopt() error {
+// adopt starts to use the certificate that was just stored, also if the kubeconfig names a newer one.
+func (c *Client) adopt(stored *x509.Certificate) error {
 	now := c.now()
-	rc, leaf, err := c.load(now)
+	rc, _, err := c.load(now)
 	if err != nil && c.current == nil {
 		return err
 	} else if err != nil {
 		rc = rest.AnonymousClientConfig(c.current) // the kubeconfig has gone; the API server is the same
 	}
-	pair, storeErr := c.store.load()
-	if storeErr != nil && err != nil {
-		return errors.Join(err, storeErr)
-	} else if storeErr == nil { // also if the kubeconfig names a newer one
-		rc.TLSClientConfig.CertData, rc.TLSClientConfig.KeyData = nil, nil
-		rc.TLSClientConfig.CertFile, rc.TLSClientConfig.KeyFile = c.store.current(), c.store.current()
-		leaf = pair.Leaf
-	}
-	return c.use(rc, leaf, now)
+	c.nameStored(rc)
+	return c.use(rc, stored, now)
 }
 
 func (c *Client) order() order {
