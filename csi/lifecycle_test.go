@@ -315,6 +315,37 @@ func TestNoStaging(t *testing.T) {
 	w.nothingLeft()
 }
 
+// TestBlockWithoutStaging checks that nothing stays of a block volume whose driver has no staging, nor of one whose
+// files an earlier version has left.
+func TestBlockWithoutStaging(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *fake.Config) { c.Loop, c.NoStage = true, true })
+	v := w.blockVolume("a")
+	w.publish("pod-1", v)
+	w.publish("pod-2", v)
+	devices := filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices")
+	data := filepath.Join(devices, v.Name, "data/vol_data.json")
+	left := read(t, data)
+	w.unpublish("pod-1", v)
+	if got := read(t, data); got != left {
+		t.Errorf("beside another pod: got the file %q, want %q", got, left)
+	}
+	w.unpublish("pod-2", v)
+	w.nothingLeft()
+	w.Kill()
+	for _, dir := range []string{filepath.Dir(data), filepath.Join(devices, "publish", v.Name)} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, data, left)
+	w.begin()
+	w.nothingLeft()
+	if w.calls("NodeUnstageVolume") != 0 {
+		t.Errorf("got the calls %q, want no staging", w.driver.Calls())
+	}
+}
+
 // TestPrepare checks that Prepare runs once, before the volume counts as published; a failure has it run again, and so
 // does a driver that is called again.
 func TestPrepare(t *testing.T) {

@@ -76,7 +76,12 @@ func (r *record) name(v *Volume) {
 	}
 }
 
+// empty reports whether the volume is neither used nor staged.
 func (r *record) empty() bool { return len(r.Uses) == 0 && r.Stage == none }
+
+// over reports whether nothing is left of the volume. The files about a block volume stay until it is taken down, also
+// if its driver does not stage.
+func (r *record) over() bool { return r.empty() && !r.Block }
 
 // attachedAgain reports whether the volume was detached from this node and attached again since it was staged in the
 // current boot.

@@ -209,10 +209,9 @@ func (r *recovery) findDevices() error {
 			continue
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
-		rec := r.record(d)
-		if rec.Stage == none && r.exists(csiLayout{}.staging(v)) {
-			rec.Stage = intent
-			rec.Staging, rec.Block = csiLayout{}.staging(v), true
+		rec, staging := r.record(d), csiLayout{}.staging(v)
+		if rec.Stage == none && (r.exists(staging) || len(rec.Uses) == 0) {
+			rec.Staging, rec.Block = staging, true
 		}
 		for _, pod := range pods {
 			if r.exists(deviceLink(pluginname.CSI, types.UID(pod), name)) {

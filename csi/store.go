@@ -65,8 +65,8 @@ func (s *store) target(pod types.UID, v *Volume) string {
 	return s.files.abs(s.get(v.key()).Uses[useID(pod, v.Name)].Target)
 }
 
-// update changes a record: first on disk, if it must survive anything, then in memory. A record without content is
-// removed.
+// update changes a record: first on disk, if it must survive anything, then in memory. The record of a volume of which
+// nothing is left is removed.
 func (s *store) update(k key, must durability, change func(*record)) error {
 	unlock, err := s.writing.Lock(context.Background(), k.String())
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 	}
 	s.mu.Lock()
 	v.rec, s.volumes[k] = next, v
-	if next.empty() {
+	if next.over() {
 		delete(s.volumes, k)
 	}
 	s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *store) setSize(k key, to func(has int64) int64) (int64, error) {
 // write puts a record on disk. Failures to persist a change that a power failure may lose are only logged: a stale
 // record makes the agent repeat an idempotent call, and a full disk must not keep pods from terminating.
 func (s *store) write(v *volume, next *record, must durability) (err error) {
-	if next.empty() {
+	if next.over() {
 		return s.files.forget(next.key())
 	}
 	if must == memoryOnly {

@@ -215,7 +215,10 @@ func (c *CSI) takeDown(ctx context.Context, lock *callLock, rec *record) error {
 	if err := c.files.removeStaging(rec); err != nil {
 		return err
 	}
-	return c.records.update(rec.key(), surviveCrash, func(r *record) { r.Stage = none })
+	return c.records.update(rec.key(), surviveCrash, func(r *record) {
+		r.Stage = none
+		r.Block = r.Block && len(r.Uses) > 0
+	})
 }
 
 func (c *CSI) unstageCall(ctx context.Context, lock *callLock, rec *record) error {
