@@ -46,7 +46,8 @@ type MemoryUsage struct {
 	// Faults and MajorFaults count the cgroup itself, Tree the same with the cgroups below it.
 	PageFaults
 	Tree PageFaults
-	// MemoryLimit and SwapLimit have the value unlimited if there is no limit. SwapLimit does not include memory.
+	// MemoryLimit and SwapLimit have the value unlimited if there is no limit. On cgroup v1, SwapLimit includes memory, as
+	// in the kubelet.
 	MemoryLimit, SwapLimit, Reservation uint64
 	MemoryPressure                      *api.PSIStats
 }

@@ -68,13 +68,11 @@ func readMemoryV1(dir string, d Detail, u *Usage) {
 		"total_pgmajfault":    &u.Tree.MajorFaults,
 	})
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
-	limit, ok := readUint(filepath.Join(dir, "memory.limit_in_bytes"))
-	if ok {
+	if limit, ok := readUint(filepath.Join(dir, "memory.limit_in_bytes")); ok {
 		u.MemoryLimit = limit
 	}
-	both, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")) // memory and swap together
-	if ok && both < unlimited && limit < unlimited {
-		u.SwapLimit = less(both, limit)
+	if limit, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")); ok {
+		u.SwapLimit = limit
 	}
 	if d != Full {
 		return

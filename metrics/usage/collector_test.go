@@ -191,11 +191,12 @@ func v1Files(dir string) map[string]string {
 		"memory/DIR/memory.stat": "total_cache 600000\ntotal_rss 300000\ntotal_mapped_file 5\ntotal_swap 7\n" +
 			"total_inactive_file 400000\ntotal_active_file 200000\n" +
 			"pgfault 11\npgmajfault 1\ntotal_pgfault 11\ntotal_pgmajfault 1\n",
-		"memory/DIR/memory.max_usage_in_bytes":  "1100000\n",
-		"memory/DIR/memory.failcnt":             "4\n",
-		"memory/DIR/memory.kmem.usage_in_bytes": "9\n",
-		"memory/DIR/memory.oom_control":         "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-		"memory/DIR/cgroup.procs":               "1\n2\n", "pids/DIR/pids.current": "3\n", "pids/DIR/pids.max": "max\n",
+		"memory/DIR/memory.max_usage_in_bytes":   "1100000\n",
+		"memory/DIR/memory.failcnt":              "4\n",
+		"memory/DIR/memory.memsw.limit_in_bytes": "2500000\n",
+		"memory/DIR/memory.kmem.usage_in_bytes":  "9\n",
+		"memory/DIR/memory.oom_control":          "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"memory/DIR/cgroup.procs":                "1\n2\n", "pids/DIR/pids.current": "3\n", "pids/DIR/pids.max": "max\n",
 		"blkio/DIR/blkio.throttle.io_service_bytes_recursive": "259:1 Read 100\n259:1 Write 200\nTotal 300\n",
 		"blkio/DIR/blkio.throttle.io_serviced_recursive":      "259:1 Read 3\n259:1 Write 4\nTotal 7\n",
 	} {
@@ -333,7 +334,10 @@ func TestCadvisor(t *testing.T) {
 				`container_memory_file_dirty_bytes{`+app+`} 12`, `container_memory_file_writeback_bytes{`+app+`} 13`,
 				`container_memory_pgscan_total{`+app+`} 14`, `container_memory_pgsteal_total{`+app+`} 15`,
 				`container_memory_workingset_refault_file_total{`+app+`} 16`,
-				`container_memory_workingset_refault_anon_total{`+app+`} 17`)
+				`container_memory_workingset_refault_anon_total{`+app+`} 17`,
+				`container_spec_memory_swap_limit_bytes{`+app+`} 0`)
+		} else {
+			wantLines(t, text, `container_spec_memory_swap_limit_bytes{`+app+`} 2500000`) // with memory
 		}
 		if strings.Contains(text, strayID) {
 			t.Error("got metrics of a cgroup that the runtime does not know")
@@ -416,8 +420,12 @@ func TestFileSystemsOfMachine(t *testing.T) {
 }
 
 func TestResource(t *testing.T) {
-	bothVersions(t, func(t *testing.T, w *world, _ bool) {
+	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		text := w.text(w.WriteResource)
+		const swap = `container_swap_limit_bytes{container="app",namespace="default",pod="web"} `
+		if strings.Contains(text, swap) == v2 || !v2 && !strings.Contains(text, swap+"2500000 ") {
+			t.Errorf("swap limit: want none on v2, and 2500000 with memory on v1, in:\n%s", text)
+		}
 		for _, want := range []string{
 			`container_cpu_usage_seconds_total{container="app",namespace="default",pod="web"} 2 1`,
 			`container_memory_working_set_bytes{container="app",namespace="default",pod="web"} 600000 1`,
