@@ -23,6 +23,8 @@ const (
 	maxOutput  = 10 << 10 // bytes of an answer or of a command's output that are read
 	maxHeaders = 64 << 10 // bytes of an answer's headers: in memory, short ones take many times their size
 	maxErrored = 3        // tries of a handler that cannot be run at all
+	// largeCommand is the size of a command in bytes, above which those of a pod take turns.
+	largeCommand = 16 << 10
 )
 
 // try runs the handler of t. A handler that could not be run is tried again at once, as the kubelet does.
@@ -76,10 +78,11 @@ func describe(kind Kind, outcome Outcome, why string) (reason, message string) {
 }
 
 func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (Outcome, string) {
-	cmd := t.Probe.Exec.Command
-	if t.Command != nil {
-		cmd = t.Command()
+	cmd, done, err := p.command(ctx, t)
+	if err != nil {
+		return Errored, err.Error()
 	}
+	defer done()
 	output, code, err := p.cfg.Exec(ctx, t.ContainerID, cmd, limit)
 	switch {
 	case isTimeout(err):
@@ -90,6 +93,29 @@ func (p *Prober) tryExec(ctx context.Context, t *Target, limit time.Duration) (O
 		return Failed, text(output)
 	}
 	return Succeeded, text(output)
+}
+
+// command returns the command of an exec probe. It is in memory until the attempt is done, which may take days. So the
+// large ones of a pod take turns.
+func (p *Prober) command(ctx context.Context, t *Target) (cmd []string, done func(), err error) {
+	if t.Command == nil {
+		return t.Probe.Exec.Command, func() {}, nil
+	}
+	if cmd = t.Command(); size(cmd) <= largeCommand {
+		return cmd, func() {}, nil
+	}
+	cmd = nil // not while it waits
+	if done, err = p.large.Lock(ctx, t.Namespace+"/"+t.Pod); err != nil {
+		return nil, nil, err
+	}
+	return t.Command(), done, nil
+}
+
+func size(cmd []string) (n int) {
+	for _, arg := range cmd {
+		n += len(arg)
+	}
+	return n
 }
 
 // execError returns the text of an error for an event. Of an error of the runtime it is what the runtime has answered,

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/internal/latest"
 )
 
@@ -53,7 +54,7 @@ type Exec func(ctx context.Context, containerID string, cmd []string,
 type Target struct {
 	ContainerID string
 	Container   *corev1.Container // for its name and the names of its ports
-	// Namespace and Pod name the container's pod, for Attempt alone.
+	// Namespace and Pod name the container's pod.
 	Namespace, Pod string
 	Kind           Kind
 	Probe          *corev1.Probe // with the API's defaults applied
@@ -121,6 +122,8 @@ type Config struct {
 type Prober struct {
 	cfg  Config
 	wake latest.Signal
+	// large is held for a pod while one of its large commands runs.
+	large keylock.Keyed
 
 	mu    sync.Mutex
 	pods  map[types.UID][]*probe

@@ -414,6 +414,39 @@ func TestExecOutcomes(t *testing.T) {
 	})
 }
 
+// TestLargeCommandsTakeTurns checks that of the commands of a pod which its references make large one is in memory, as
+// long as it runs. Other commands and other pods do not wait for it.
+func TestLargeCommandsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.answer = func(id string) (int32, error) {
+			if strings.HasPrefix(id, "slow") {
+				time.Sleep(time.Hour)
+			}
+			return 0, nil
+		}
+		target := func(id, pod string, size int) Target {
+			large := execTarget(id, Readiness, corev1.Probe{PeriodSeconds: 100_000})
+			large.Namespace, large.Pod = "default", pod
+			large.Command = func() []string { return []string{strings.Repeat("x", size)} }
+			return large
+		}
+		b.p.Set("a", []Target{target("slow1", "a", 1<<20), target("slow2", "a", 1<<20), target("small", "a", 1<<10)})
+		b.p.Set("b", []Target{target("fast", "b", 1<<20)})
+		tries := func(d time.Duration) (ids []string) {
+			for _, line := range b.after(d) {
+				if _, id, ok := strings.Cut(line, " try "); ok {
+					ids = append(ids, strings.TrimRight(id, "12"))
+				}
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		expect(t, tries(time.Minute), "fast", "slow", "small")
+		expect(t, tries(time.Hour), "slow")
+	})
+}
+
 // BenchmarkAtRest runs 10,000 exec probes with a period of 10 s, answered at once, and reports the CPU time that goes
 // into a second of it.
 func BenchmarkAtRest(b *testing.B) {
