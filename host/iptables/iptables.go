@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// every is how often the rule is looked for: another program may have removed all rules. The chains are looked for as
-	// well when it is gone, and otherwise each chainsEvery-th time: each look at a table runs a program.
-	every       = time.Minute
-	chainsEvery = 10
+	// every is how often the jump from INPUT is looked for: another program may have removed all rules. All else is looked
+	// for as well when it is gone, and otherwise each allEvery-th time: each look at a table runs a program.
+	every    = time.Minute
+	allEvery = 10
 
 	hintChain     = "KUBE-IPTABLES-HINT"
 	firewallChain = "KUBE-FIREWALL"
@@ -57,11 +57,11 @@ type family struct {
 // Run makes the chains and the rule, and makes them again when they are gone, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	for round := 0; ; round++ {
-		found, chains := false, round%chainsEvery == 0
+		found, all := false, round%allEvery == 0
 		for _, f := range k.families {
 			if k.find(f.program) {
 				found = true
-				chains = k.keep(ctx, f, chains) || chains
+				all = k.keep(ctx, f, all)
 			}
 		}
 		if !found {
@@ -74,9 +74,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// keep makes what is missing of one family, see ensure, and reports whether the rule was. An error is logged once.
-func (k *Keeper) keep(ctx context.Context, f *family, chains bool) (made bool) {
-	made, err := f.ensure(ctx, chains || f.failed != "")
+// keep makes what is missing of one family, and reports whether it looked for all; see ensure. An error is logged once.
+func (k *Keeper) keep(ctx context.Context, f *family, all bool) bool {
+	all, err := f.ensure(ctx, all || f.failed != "")
 	switch {
 	case err == nil || ctx.Err() != nil:
 		f.failed = ""
@@ -84,21 +84,28 @@ func (k *Keeper) keep(ctx context.Context, f *family, chains bool) (made bool) {
 		f.failed = err.Error()
 		k.log.Warn("cannot create the iptables chains that other programs expect, trying again", "err", err, "retryIn", every)
 	}
-	return made
+	return all
 }
 
-// ensure makes the rule if it is missing, and reports whether it was. Then, or if chains is set, it makes the chain,
-// too: another program may have removed the rules of one table only.
-func (f *family) ensure(ctx context.Context, chains bool) (made bool, err error) {
+// ensure makes all that is missing, if all is set or the jump from INPUT is missing: another program may have removed
+// the rules of one table or chain only. It reports whether one of the two was so, which holds for other families too.
+func (f *family) ensure(ctx context.Context, all bool) (bool, error) {
+	if f.v4 && !all {
+		_, found, err := f.Look(ctx, "filter", "-C", "INPUT", "-j", firewallChain)
+		if err != nil || found {
+			return false, err
+		}
+		all = true
+	}
+	if !all {
+		return false, nil
+	}
 	if f.v4 {
-		if made, err = f.firewall(ctx); err != nil {
-			return made, err
+		if err := f.firewall(ctx); err != nil {
+			return true, err
 		}
 	}
-	if made || chains {
-		err = f.ensureChain(ctx, "mangle", hintChain)
-	}
-	return made, err
+	return true, f.ensureChain(ctx, "mangle", hintChain)
 }
 
 func (f *family) ensureChain(ctx context.Context, table, chain string) error {
@@ -117,18 +124,19 @@ var localnet = []string{
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 }
 
-// firewall makes the rule localnet, and those that lead to it, unless it exists. It reports whether it had to.
-func (f *family) firewall(ctx context.Context) (made bool, err error) {
-	if _, found, err := f.Look(ctx, "filter", append([]string{"-C"}, localnet...)...); err != nil || found {
-		return false, err
-	}
+// firewall makes the rule localnet and those that lead to it, unless they exist. The jump from INPUT comes last: it
+// says that the others have been made.
+func (f *family) firewall(ctx context.Context) error {
 	if err := f.ensureChain(ctx, "filter", firewallChain); err != nil {
-		return true, err
+		return err
+	}
+	if err := f.Ensure(ctx, "filter", "-A", localnet...); err != nil {
+		return err
 	}
 	for _, from := range []string{"OUTPUT", "INPUT"} {
 		if err := f.Ensure(ctx, "filter", "-I", from, "-j", firewallChain); err != nil {
-			return true, err
+			return err
 		}
 	}
-	return true, f.Ensure(ctx, "filter", "-A", localnet...)
+	return nil
 }

@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestLooks checks that the rule is looked for each minute, and the chains each ten minutes and when the rule is gone.
+// TestLooks checks that a jump is looked for each minute, and all else each ten minutes and when the jump is gone.
 func TestLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, chains atomic.Int32
@@ -99,13 +99,13 @@ func TestLooks(t *testing.T) {
 				t.Errorf("%s: got %d calls, want %d", when, got, want)
 			}
 		}
-		check("at the start, one for the rule and two for the chains", 3)
-		time.Sleep((chainsEvery - 1) * every)
+		check("at the start, three for the rules and three for the chains", 6)
+		time.Sleep((allEvery - 1) * every)
 		synctest.Wait()
-		check("nothing has changed", 3+chainsEvery-1)
+		check("nothing has changed", 6+allEvery-1)
 		time.Sleep(every)
 		synctest.Wait()
-		check("after ten minutes", 3+chainsEvery-1+3)
+		check("after ten minutes", 6+allEvery-1+6)
 		flushed.Store(true)
 		time.Sleep(every)
 		synctest.Wait()
@@ -135,6 +135,9 @@ func TestBusy(t *testing.T) {
 		}
 		if _, err := f.ensure(t.Context(), true); !errors.Is(err, busy) || len(changes) > 0 {
 			t.Errorf("%s is busy: got %q and %v, want that error and no change", look, changes, err)
+		}
+		if _, err := f.ensure(t.Context(), false); look == "-C" && !errors.Is(err, busy) || len(changes) > 0 {
+			t.Errorf("%s of the jump is busy: got %q and %v, want that error and no change", look, changes, err)
 		}
 		if err := f.Ensure(t.Context(), "nat", "-A", "OUTPUT"); look == "-C" && !errors.Is(err, busy) || len(changes) > 0 {
 			t.Errorf("%s of a rule is busy: got %q and %v, want that error and no rule", look, changes, err)
@@ -177,10 +180,13 @@ func TestRealTables(t *testing.T) {
 	}
 	f := &family{Tool: IPv4, v4: true}
 	for _, round := range []string{"first", "again", "after the hint was removed", "after all was removed",
-		"after the filter table was flushed", "after a restore of another filter table"} {
+		"after the filter table was flushed", "after a restore of another filter table", "after INPUT was flushed",
+		"after OUTPUT was flushed", "after the chain was flushed"} {
+		all := false
 		switch round {
 		case "after the hint was removed":
 			show("-t", "mangle", "-X", hintChain)
+			all = true
 		case "after all was removed":
 			show("-F")
 			show("-X")
@@ -193,8 +199,16 @@ func TestRealTables(t *testing.T) {
 			if out, err := restore.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
+		case "after INPUT was flushed":
+			show("-F", "INPUT")
+		case "after OUTPUT was flushed":
+			show("-F", "OUTPUT")
+			all = true
+		case "after the chain was flushed":
+			show("-F", firewallChain)
+			all = true
 		}
-		if _, err := f.ensure(t.Context(), round == "after the hint was removed"); err != nil {
+		if _, err := f.ensure(t.Context(), all); err != nil {
 			t.Fatalf("%s: %v", round, err)
 		}
 		rules := show("-S")
