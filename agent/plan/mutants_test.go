@@ -321,6 +321,10 @@ var mutants = map[string]mutant{
 			slices.Reverse(d.Pod.Spec.InitContainers)
 		}
 	}),
+	"each sidecar of a lost sandbox has a time of its own": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Stopped = maps.Clone(m.Stopped)
+		maps.DeleteFunc(m.Stopped, func(_ string, s podstate.StopContainer) bool { return s.Cause == podstate.CauseSandbox })
+	}),
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
 	"what failed to start is created again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {

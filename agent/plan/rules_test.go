@@ -48,6 +48,9 @@ type rules struct {
 	// preStopped are the containers, by ID, whose preStop hook this run of the agent has begun, and hookFailed those for
 	// which the runtime failed to run it last.
 	preStopped, hookFailed map[string]bool
+	// lostUntil is when all containers of a lost sandbox must have ended, by its ID, since this run of the agent has
+	// begun to stop them.
+	lostUntil map[string]time.Duration
 	// resetAsked: the exit of a container has requested a reset, which restarts all containers.
 	resetAsked bool
 	// byStop are the ends of containers that this run of the agent has stopped to restart them. For the next run, which
@@ -104,6 +107,7 @@ func newRules(l *simRun) *rules {
 		owed:       map[string]bool{},
 		preStopped: map[string]bool{},
 		hookFailed: map[string]bool{},
+		lostUntil:  map[string]time.Duration{},
 	}
 	ru.knowPod(l.desired.Pod)
 	return ru
@@ -148,6 +152,7 @@ func (ru *rules) agentKilled() {
 	clear(ru.stopped)
 	clear(ru.preStopped)
 	clear(ru.hookFailed)
+	clear(ru.lostUntil)
 	for i := range ru.byStop {
 		ru.ownEnd(&ru.byStop[i])
 	}
@@ -292,6 +297,7 @@ func (ru *rules) resetCodes(name string) (codes []int32) {
 func (ru *rules) answered(c *call) {
 	ru.imageAnswered(c)
 	ru.startAnswered(c)
+	ru.stopAnswered(c)
 	key := c.step.Key()
 	switch s := c.step.(type) {
 	case podstate.Mount:

@@ -67,8 +67,37 @@ func (ru *rules) stopBegins(s podstate.StopContainer) {
 	if _, before := ru.stopped[s.ID]; !before || s.Cause != podstate.CauseUnknown { // the cause of an earlier stop stays
 		ru.stopped[s.ID] = s.Cause
 	}
-	if s.Cause == podstate.CauseReset {
+	switch s.Cause {
+	case podstate.CauseReset:
 		ru.marked(s)
+	case podstate.CauseSandbox:
+		ru.oneGrace(s)
+	}
+}
+
+// oneGrace checks that all containers of a lost sandbox end within one grace period, unless the runtime fails to stop
+// one of them. In a pod that ends they have what the pod has.
+func (ru *rules) oneGrace(s podstate.StopContainer) {
+	i := ru.l.index(s.ID)
+	if i < 0 {
+		return
+	}
+	box := ru.l.containers[i].SandboxID
+	until, known := ru.lostUntil[box]
+	if !known {
+		until = ru.mono() + podutil.GracePeriod(ru.l.desired.Pod)
+		ru.lostUntil[box] = until
+	}
+	if late := s.Deadline.Sub(ru.l.birth) - until; late > 0 {
+		ru.breaks("%s ends %s after the grace period of %s", s, late, box)
+	}
+}
+
+// stopAnswered records the answer to the stop of a container.
+func (ru *rules) stopAnswered(c *call) {
+	s, ok := c.step.(podstate.StopContainer)
+	if i := ru.l.index(s.ID); ok && c.problem != nil && i >= 0 {
+		delete(ru.lostUntil, ru.l.containers[i].SandboxID)
 	}
 }
 

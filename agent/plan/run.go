@@ -44,7 +44,7 @@ func (p *planner) createSandbox() {
 
 // sandboxChanged returns the stop of an instance that is not in the current sandbox.
 func (p *planner) sandboxChanged(c *podstate.Container) podstate.StopContainer {
-	return p.stopOf(c, podutil.GracePeriod(p.Pod), podstate.CauseSandbox,
+	return p.stopOf(c, p.GraceLeft(c.SandboxID), podstate.CauseSandbox,
 		"Pod sandbox changed, it will be killed and re-created.")
 }
 

@@ -168,13 +168,9 @@ func (p *planner) endOf(c *podstate.Container) podstate.StopContainer {
 func (p *planner) stopOf(c *podstate.Container, grace time.Duration, cause podstate.Cause, reason string,
 ) podstate.StopContainer {
 	s := podstate.StopContainer{ID: c.ID, Name: c.Name, Deadline: p.Now.Add(grace), Cause: cause, Reason: reason}
-	begun, _ := p.Memory.Stopped(c.ID)
-	_, failed := p.Memory.Failure(s.Key())
-	going := p.Now.Before(begun.Deadline) || p.Memory.PreStopped(c.ID) && !failed
-	switch {
-	case p.Stop != nil:
+	if p.Stop != nil {
 		s.Deadline = p.Stop.Deadline
-	case going && begun.Deadline.Before(s.Deadline):
+	} else if begun, goes := p.StopGoing(c); goes && begun.Deadline.Before(s.Deadline) {
 		s.Deadline = begun.Deadline
 	}
 	return s

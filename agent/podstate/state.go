@@ -257,6 +257,33 @@ func (s *State) ownStop() *Stop {
 	return &Stop{Cause: StopEvicted, Deadline: deadline}
 }
 
+// GraceLeft returns what is left of the grace period that the containers of a lost sandbox share. It begins with the
+// stop of the first of them.
+func (s *State) GraceLeft(sandbox string) time.Duration {
+	grace, until := podutil.GracePeriod(s.Pod), time.Time{}
+	for _, slot := range s.Slots {
+		if slot.Last == nil || slot.Last.SandboxID != sandbox {
+			continue
+		}
+		stop, goes := s.StopGoing(slot.Last)
+		if goes && stop.Cause == CauseSandbox && stop.Deadline.After(until) {
+			until = stop.Deadline
+		}
+	}
+	if until.IsZero() {
+		return grace
+	}
+	return min(grace, until.Sub(s.Now))
+}
+
+// StopGoing returns the stop of an instance that the agent has begun, and whether its time still counts. It does not if
+// it has passed and the runtime has failed to stop the instance.
+func (s *State) StopGoing(c *Container) (stop StopContainer, goes bool) {
+	stop, begun := s.Memory.Stopped(c.ID)
+	_, failed := s.Memory.Failure(stop.Key())
+	return stop, begun && (s.Now.Before(stop.Deadline) || !failed || !c.Alive())
+}
+
 // HasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the
 // scheduler has made a claim.
 func (s *State) HasClaims() bool {
