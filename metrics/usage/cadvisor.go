@@ -18,7 +18,7 @@ type group struct {
 	// devices are the block devices of the machine, fileSystems those on them; nil for all cgroups but the root.
 	devices     []blockDevice
 	fileSystems []mountedFS
-	// open are the open files of a sandbox or container; nil for other cgroups.
+	// open are the open files; nil for the root and for pods, which have no processes but in the cgroups below.
 	open *OpenFiles
 }
 
@@ -56,7 +56,10 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 	}
 	for _, cgroup := range append(cgroups, c.cfg.ClassCgroups...) {
 		if use, ok := h.read(cgroup, Full); ok {
-			all = append(all, group{labels: label("", cgroup, "", "", "", ""), use: use, born: h.born(cgroup)})
+			g := group{labels: label("", cgroup, "", "", "", ""), use: use, born: h.born(cgroup)}
+			g.open = h.openFiles(cgroup, maxOpenFiles)
+			g.open.HasSoft = false // the kubelet has the limit of containers alone
+			all = append(all, g)
 		}
 	}
 	for i := range pods {

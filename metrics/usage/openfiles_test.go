@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,24 @@ func TestOpenFiles(t *testing.T) {
 	}
 	if few := h.openFiles("/x", 2); !few.Sockets.unknown || !few.Files.unknown && few.Files.n <= 2 {
 		t.Errorf("got %+v with a look at two files, want no number of sockets, and none or all files", few)
+	}
+}
+
+// TestOpenFilesOfRuntime checks that the open files of the container runtime are exposed, without the limit of one of
+// its processes: the kubelet has that of the main process of a container alone.
+func TestOpenFilesOfRuntime(t *testing.T) {
+	w := newWorld(t, true)
+	w.cfg.RuntimeCgroup = "/system.slice/containerd.service"
+	tree(t, w.cfg.Hierarchy.unified, v2Files(w.cfg.RuntimeCgroup))
+	procs := map[string]string{w.cfg.RuntimeCgroup + "/cgroup.procs": strconv.Itoa(os.Getpid()) + "\n"}
+	tree(t, w.cfg.Hierarchy.unified, procs)
+	text := w.text(w.WriteCadvisor)
+	for family, want := range map[string]bool{
+		"container_file_descriptors": true, "container_sockets": true, "container_ulimits_soft": false,
+	} {
+		if got := strings.Contains(text, family+`{container="",id="`+w.cfg.RuntimeCgroup+`"`); got != want {
+			t.Errorf("got %s: %v, want %v in:\n%s", family, got, want, text)
+		}
 	}
 }
 
