@@ -37,18 +37,16 @@ const noOwnerSpinning = `sed -i '/^config \(MUTEX\|RWSEM\)_SPIN_ON_OWNER$/,/^$/`
 func umlKernel(ctx context.Context, dir string) (string, error) {
 	sum := sha256.Sum256([]byte(kernelSuite + "\n" + noOwnerSpinning + "\n" + kernelConfig))
 	kernel := filepath.Join(dir, fmt.Sprintf("linux-%x", sum[:6]))
-	if _, err := os.Stat(kernel); err == nil {
-		return kernel, nil
-	}
-	fmt.Println("building", kernel, "(about ten minutes on two cores)")
-	source := filepath.Join(dir, "linux-source")
-	if err := getKernelSource(ctx, dir, source); err != nil {
-		return "", fmt.Errorf("get the kernel source: %w", err)
-	}
-	if err := buildKernel(ctx, source, kernel); err != nil {
-		return "", fmt.Errorf("build the kernel: %w", err)
-	}
-	return kernel, os.RemoveAll(source)
+	return kernel, buildOnce(ctx, kernel, func(ctx context.Context) error {
+		source := filepath.Join(dir, "linux-source")
+		if err := getKernelSource(ctx, dir, source); err != nil {
+			return fmt.Errorf("get the kernel source: %w", err)
+		}
+		if err := buildKernel(ctx, source, kernel); err != nil {
+			return fmt.Errorf("build the kernel: %w", err)
+		}
+		return os.RemoveAll(source)
+	})
 }
 
 // getKernelSource unpacks the newest kernel source of the suite. An interrupted build goes on from the source it left.
