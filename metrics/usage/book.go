@@ -14,7 +14,8 @@ import (
 type identity struct {
 	id      string
 	sandbox bool
-	name    string // from its labels; empty for a sandbox
+	name    string // from its labels; POD for a sandbox of CRI-O, empty for other sandboxes
+	attempt uint32
 	image   string
 	created time.Time
 	// partly: the image is not known because the runtime gave no answer about it.
@@ -80,6 +81,8 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 		found[s.Id] = identity{
 			id:      s.Id,
 			sandbox: true,
+			name:    s.Labels[podutil.LabelContainerName],
+			attempt: s.GetMetadata().GetAttempt(),
 			image:   image,
 			created: time.Unix(0, s.CreatedAt),
 			partly:  failed,
@@ -92,6 +95,7 @@ func askRuntime(ctx context.Context, r Runtime, wanted map[string]bool) (map[str
 		found[c.Id] = identity{
 			id:      c.Id,
 			name:    c.Labels[podutil.LabelContainerName],
+			attempt: c.GetMetadata().GetAttempt(),
 			image:   cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 			created: time.Unix(0, c.CreatedAt),
 		}

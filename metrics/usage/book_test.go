@@ -2,6 +2,8 @@ package usage
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,4 +38,22 @@ func TestImageOfContainer(t *testing.T) {
 			t.Errorf("image %q of the runtime: got no %s in:\n%s", of, want, text)
 		}
 	}
+}
+
+// TestCadvisorOfCRIO checks that sandboxes and containers of CRI-O have the names that CRI-O gives them, as in the
+// kubelet, and that sandboxes are the container POD.
+func TestCadvisorOfCRIO(t *testing.T) {
+	w := newWorld(t, true)
+	w.runtime.crio = true
+	dir := filepath.Join(w.root, "cgroup/kubepods/pod1")
+	for id, to := range map[string]string{sandboxID: "crio-" + sandboxID, appID: "crio-" + appID + ".scope"} {
+		if err := os.Rename(filepath.Join(dir, id), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantLines(t, w.text(w.WriteCadvisor),
+		`container_memory_usage_bytes{container="POD",id="/kubepods/pod1/crio-`+sandboxID+
+			`",image="example.com/pause:1",name="k8s_POD_web_default_u1_2",namespace="default",pod="web"} 1000000`,
+		`container_memory_usage_bytes{container="app",id="/kubepods/pod1/crio-`+appID+
+			`.scope",image="example.com/app:1",name="k8s_app_web_default_u1_1",namespace="default",pod="web"} 1000000`)
 }

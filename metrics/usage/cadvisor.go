@@ -3,6 +3,9 @@ package usage
 import (
 	"context"
 	"os"
+	"path"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nodelet/nodelet/host/machine"
@@ -68,7 +71,11 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 			all = append(all, group{labels: label("", p.Cgroup, "", "", p.Namespace, p.Name), use: p.use, born: p.Started})
 		}
 		if s := p.sandbox; s != nil {
-			g := group{labels: label("", s.cgroup, s.image, s.id, p.Namespace, p.Name), use: leaf(s.use), born: s.created}
+			g := group{
+				labels: label(s.name, s.cgroup, s.image, s.nameIn(p), p.Namespace, p.Name),
+				use:    leaf(s.use),
+				born:   s.created,
+			}
 			if pid := c.process(p); pid != 0 {
 				g.network = interfacesOf(pid)
 			}
@@ -78,7 +85,7 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 		for j := range p.containers {
 			one := &p.containers[j]
 			all = append(all, group{
-				labels: label(one.name, one.cgroup, one.image, one.id, p.Namespace, p.Name),
+				labels: label(one.name, one.cgroup, one.image, one.nameIn(p), p.Namespace, p.Name),
 				use:    leaf(one.use),
 				born:   one.created,
 				open:   h.openFiles(one.cgroup, maxOpenFiles),
@@ -87,6 +94,16 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 	}
 	nameDevices(all, devices)
 	return all
+}
+
+// nameIn returns the name of a container or sandbox of the pod as cAdvisor has it: its ID, or the name that CRI-O gives
+// it. The names of cgroups tell which runtime it is.
+func (one *containerUse) nameIn(p *podUse) string {
+	if !strings.HasPrefix(path.Base(one.cgroup), "crio-") {
+		return one.id
+	}
+	attempt := strconv.FormatUint(uint64(one.attempt), 10)
+	return strings.Join([]string{"k8s", one.name, p.Name, p.Namespace, string(p.UID), attempt}, "_")
 }
 
 // leaf returns the usage of a cgroup of which none below has samples of its own: it counts what the kernel kills there,

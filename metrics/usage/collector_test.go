@@ -49,6 +49,8 @@ type fakeRuntime struct {
 	// silentFor are the UIDs of pods for whose containers it answers too late. late counts these calls.
 	silentFor []string
 	late      int
+	// crio: it labels sandboxes as CRI-O does.
+	crio bool
 	// imageErr is why the image of a sandbox is not known.
 	imageErr error
 	// stats replaces appStats, if it is set.
@@ -69,9 +71,14 @@ func (r *fakeRuntime) answer(ctx context.Context) error {
 func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	r.lists++
 	labels := map[string]string{podutil.LabelContainerName: "app"}
-	return []*runtimeapi.PodSandbox{{Id: sandboxID, Labels: labels, CreatedAt: 1e18}},
+	sandbox := &runtimeapi.PodSandbox{Id: sandboxID, CreatedAt: 1e18, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 2}}
+	if r.crio {
+		sandbox.Labels = map[string]string{podutil.LabelContainerName: "POD"}
+	}
+	return []*runtimeapi.PodSandbox{sandbox},
 		append([]*runtimeapi.Container{{
 			Id:        appID,
+			Metadata:  &runtimeapi.ContainerMetadata{Name: "app", Attempt: 1},
 			Labels:    labels,
 			CreatedAt: 1e18,
 			Image:     &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "example.com/app:1"},
