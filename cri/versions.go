@@ -2,6 +2,7 @@ package cri
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,6 +10,8 @@ import (
 // vulnerability is a known vulnerability of a runtime that the ordinary calls of a node agent reach.
 type vulnerability struct {
 	runtime, id, effect string
+	// from is the first bad version.
+	from version
 	// fixed are the first good versions, one for each release branch, ascending. Branches in between got no fix; branches
 	// above the last are good.
 	fixed []version
@@ -17,17 +20,43 @@ type vulnerability struct {
 // version is major, minor, patch. A pre-release counts as the patch before it, that is as not yet fixed.
 type version [3]int
 
+// june2026 are the versions that fixed several vulnerabilities at once. checkpoints is the first that starts containers
+// from checkpoint images.
+var (
+	june2026    = []version{{1, 7, 33}, {2, 0, 10}, {2, 1, 9}, {2, 2, 5}, {2, 3, 2}}
+	checkpoints = version{2, 1, 0}
+)
+
 var vulnerabilities = []vulnerability{
 	{"containerd", "CVE-2022-23648", "an image can read files of the host through its volumes",
-		[]version{{1, 4, 13}, {1, 5, 10}, {1, 6, 1}}},
+		version{}, []version{{1, 4, 13}, {1, 5, 10}, {1, 6, 1}}},
 	{"containerd", "CVE-2022-31030", "the output of exec probes and hooks can take all memory of the host",
-		[]version{{1, 5, 13}, {1, 6, 6}}},
+		version{}, []version{{1, 5, 13}, {1, 6, 6}}},
 	{"containerd", "CVE-2022-23471", "failed exec sessions with a terminal leak memory of the host",
-		[]version{{1, 5, 16}, {1, 6, 12}}},
+		version{}, []version{{1, 5, 16}, {1, 6, 12}}},
+	{"containerd", "CVE-2025-47290", "an image can change files of the host",
+		version{2, 1, 0}, []version{{2, 1, 1}}},
+	{"containerd", "CVE-2025-47291", "some limits of pods with user namespaces have no effect",
+		version{2, 0, 1}, []version{{2, 0, 5}}},
 	{"containerd", "CVE-2025-64329", "attach sessions leak memory of the host",
-		[]version{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}}},
+		version{}, []version{{1, 7, 29}, {2, 0, 7}, {2, 1, 5}, {2, 2, 0}}},
+	{"containerd", "CVE-2026-47262", "an image can take all memory of the host", version{}, june2026},
+	{"containerd", "CVE-2026-50195", "a checkpoint image can take the place of another image", checkpoints, june2026},
+	{"containerd", "CVE-2026-53488", "an image can run commands as root on the host", version{}, june2026},
+	{"containerd", "CVE-2026-53489", "a checkpoint image can read files of the host", checkpoints, june2026},
+	{"containerd", "CVE-2026-53492", "a checkpoint image can get devices and files of the host", checkpoints, june2026},
 	{"containerd", "CVE-2026-53495", "exec probes and hooks that leave a child behind leak memory of the host",
-		[]version{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}}},
+		version{}, []version{{1, 7, 35}, {2, 0, 12}, {2, 2, 8}, {2, 3, 5}}},
+	{"containerd", "CVE-2026-95837", "a checkpoint image runs without the security context of its container",
+		checkpoints, []version{{2, 2, 7}, {2, 3, 4}}},
+	{"containerd", "CVE-2026-95839", "an image can crash the runtime",
+		version{2, 2, 0}, []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}},
+	{"cri-o", "CVE-2022-0811", "a sysctl of a pod can set any other of the host",
+		version{1, 19, 0}, []version{{1, 19, 6}, {1, 20, 7}, {1, 21, 6}, {1, 22, 3}, {1, 23, 2}}},
+	{"cri-o", "CVE-2022-1708", "the output of exec probes and hooks can take all memory of the host",
+		version{}, []version{{1, 22, 5}, {1, 23, 3}, {1, 24, 1}}},
+	{"cri-o", "CVE-2024-3154", "an annotation of a pod can do anything on the host",
+		version{}, []version{{1, 27, 6}, {1, 28, 6}, {1, 29, 4}}},
 }
 
 // VersionWarnings lists, as texts for the log, the known vulnerabilities of a runtime by name and version as Version
@@ -50,7 +79,7 @@ func VersionWarnings(name, ver string) []string {
 
 // hits reports whether version v has the vulnerability, and returns the nearest version without it.
 func (known vulnerability) hits(name string, v version) (fix version, bad bool) {
-	if known.runtime != name {
+	if known.runtime != name || slices.Compare(v[:], known.from[:]) < 0 {
 		return version{}, false
 	}
 	for _, fix := range known.fixed {

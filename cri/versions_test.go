@@ -8,51 +8,69 @@ import (
 )
 
 func TestVersionWarnings(t *testing.T) {
-	const (
-		volumes = "CVE-2022-23648"
-		output  = "CVE-2022-31030"
-		resize  = "CVE-2022-23471"
-		attach  = "CVE-2025-64329"
-		drain   = "CVE-2026-53495"
-	)
-	for _, tc := range []struct {
-		name, version string
-		want          []string
-	}{
-		{"containerd", "v2.4.2", nil},
-		{"containerd", "v2.3.5", nil},
-		{"containerd", "v2.3.4", []string{drain}},
-		{"containerd", "2.2.8", nil},
-		{"containerd", "v2.2.0", []string{drain}},
-		{"containerd", "v2.2.0-rc.1", []string{attach, drain}},
-		{"containerd", "v2.1.5", []string{drain}},
-		{"containerd", "v2.1.4", []string{attach, drain}},
-		{"containerd", "v2.0.12", nil},
-		{"containerd", "v2.0.6", []string{attach, drain}},
-		{"containerd", "v1.7.35", nil},
-		{"containerd", "v1.7.29-k3s1", []string{drain}},
-		{"containerd", "1.6.20~ds1", []string{attach, drain}},
-		{"containerd", "1.6.12", []string{attach, drain}},
-		{"containerd", "1.6.11", []string{resize, attach, drain}},
-		{"containerd", "1.6.6", []string{resize, attach, drain}},
-		{"containerd", "1.6.1", []string{output, resize, attach, drain}},
-		{"containerd", "1.6.0", []string{volumes, output, resize, attach, drain}},
-		{"containerd", "1.3.0", []string{volumes, output, resize, attach, drain}},
-		{"containerd", "v3.0.0", nil},
-		{"containerd", "", nil},
-		{"containerd", "unknown", nil},
-		{"containerd", "1.6", nil},
-		{"containerd", "1..6", nil},
-		{"cri-o", "1.6.0", nil},
+	all := map[string]string{ // by a short name
+		"volumes": "CVE-2022-23648", "output": "CVE-2022-31030", "resize": "CVE-2022-23471", "unpack": "CVE-2025-47290",
+		"cgroup": "CVE-2025-47291", "attach": "CVE-2025-64329", "groups": "CVE-2026-47262", "tag": "CVE-2026-50195",
+		"label": "CVE-2026-53488", "link": "CVE-2026-53489", "devices": "CVE-2026-53492", "drain": "CVE-2026-53495",
+		"context": "CVE-2026-95837", "digest": "CVE-2026-95839",
+		"sysctl": "CVE-2022-0811", "crioOutput": "CVE-2022-1708", "annotation": "CVE-2024-3154",
+	}
+	for _, tc := range []struct{ name, version, want string }{
+		{"containerd", "v2.4.2", ""},
+		{"containerd", "v2.4.1", "digest"},
+		{"containerd", "v2.3.7", ""},
+		{"containerd", "v2.3.5", "digest"},
+		{"containerd", "v2.3.4", "drain digest"},
+		{"containerd", "v2.3.3", "drain context digest"},
+		{"containerd", "v2.3.2", "drain context digest"},
+		{"containerd", "v2.3.1", "groups tag label link devices drain context digest"},
+		{"containerd", "2.2.10", ""},
+		{"containerd", "2.2.8", "digest"},
+		{"containerd", "2.2.6", "drain context digest"},
+		{"containerd", "2.2.4", "groups tag label link devices drain context digest"},
+		{"containerd", "v2.2.0-rc.1", "attach groups tag label link devices drain context"},
+		{"containerd", "v2.1.9", "drain context"},
+		{"containerd", "v2.1.5", "groups tag label link devices drain context"},
+		{"containerd", "v2.1.4", "attach groups tag label link devices drain context"},
+		{"containerd", "v2.1.0", "unpack attach groups tag label link devices drain context"},
+		{"containerd", "v2.0.12", ""},
+		{"containerd", "v2.0.10", "drain"},
+		{"containerd", "v2.0.9", "groups label drain"},
+		{"containerd", "v2.0.5", "attach groups label drain"},
+		{"containerd", "v2.0.4", "cgroup attach groups label drain"},
+		{"containerd", "v2.0.0", "attach groups label drain"},
+		{"containerd", "v1.7.35", ""},
+		{"containerd", "v1.7.33", "drain"},
+		{"containerd", "v1.7.32", "groups label drain"},
+		{"containerd", "v1.7.29-k3s1", "groups label drain"},
+		{"containerd", "1.6.20~ds1", "attach groups label drain"},
+		{"containerd", "1.6.12", "attach groups label drain"},
+		{"containerd", "1.6.11", "resize attach groups label drain"},
+		{"containerd", "1.6.6", "resize attach groups label drain"},
+		{"containerd", "1.6.1", "output resize attach groups label drain"},
+		{"containerd", "1.6.0", "volumes output resize attach groups label drain"},
+		{"containerd", "1.3.0", "volumes output resize attach groups label drain"},
+		{"containerd", "v3.0.0", ""},
+		{"containerd", "", ""},
+		{"containerd", "unknown", ""},
+		{"containerd", "1.6", ""},
+		{"containerd", "1..6", ""},
+		{"cri-o", "1.35.2", ""},
+		{"cri-o", "1.29.4", ""},
+		{"cri-o", "1.29.3", "annotation"},
+		{"cri-o", "1.24.0", "crioOutput annotation"},
+		{"cri-o", "1.23.1", "sysctl crioOutput annotation"},
+		{"cri-o", "1.18.0", "crioOutput annotation"},
+		{"another", "1.6.0", ""},
 	} {
-		got := cri.VersionWarnings(tc.name, tc.version)
-		if len(got) != len(tc.want) {
-			t.Errorf("%s %s: got %q, want %v", tc.name, tc.version, got, tc.want)
+		got, want := cri.VersionWarnings(tc.name, tc.version), strings.Fields(tc.want)
+		if len(got) != len(want) {
+			t.Errorf("%s %s: got %q, want %q", tc.name, tc.version, got, want)
 			continue
 		}
-		for i, id := range tc.want {
-			if !strings.Contains(got[i], id) || !strings.Contains(got[i], "upgrade to ") {
-				t.Errorf("%s %s: got %q, want %s", tc.name, tc.version, got[i], id)
+		for i, short := range want {
+			if !strings.Contains(got[i], all[short]+" (") || !strings.Contains(got[i], "upgrade to ") {
+				t.Errorf("%s %s: got %q, want %s", tc.name, tc.version, got[i], all[short])
 			}
 		}
 	}
