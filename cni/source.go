@@ -291,21 +291,23 @@ func followDirs(ctx context.Context, dirs []string, interval time.Duration, look
 		return err
 	}
 	defer w.Close()
-	due := time.NewTimer(0) // what has happened since the last look
-	defer due.Stop()
+	timer, due := time.NewTimer(0), time.Now() // what has happened since the last look
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.Changes():
-			due.Reset(settle)
-		case <-due.C:
+			timer.Reset(min(settle, time.Until(due)))
+		case <-timer.C:
 			err := addDirs(w, dirs)
 			look()
 			if err != nil {
 				return err
 			}
-			due.Reset(periodic.Until(interval))
+			wait := periodic.Until(interval)
+			timer.Reset(wait)
+			due = time.Now().Add(wait)
 		}
 	}
 }

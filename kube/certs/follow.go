@@ -51,17 +51,19 @@ func watchFiles(ctx context.Context, files []string, interval time.Duration, com
 			return err
 		}
 	}
-	timer := time.NewTimer(0) // for changes before the watch
+	timer, due := time.NewTimer(0), time.Now() // for changes before the watch
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.Changes():
-			timer.Reset(settle)
+			timer.Reset(min(settle, time.Until(due)))
 		case <-timer.C:
 			compare()
-			timer.Reset(periodic.Until(interval))
+			wait := periodic.Until(interval)
+			timer.Reset(wait)
+			due = time.Now().Add(wait)
 		}
 	}
 }

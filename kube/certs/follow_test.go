@@ -75,3 +75,26 @@ func TestFollowThroughLink(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// TestFollowInBusyDirectory checks that a file is read also if something else in its directory changes all the time.
+func TestFollowInBusyDirectory(t *testing.T) {
+	ctx, cancel := context.WithCancel(waittest.Context(t))
+	dir, done := t.TempDir(), make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_ = os.WriteFile(filepath.Join(dir, "log"), []byte("x"), 0o600)
+		}
+	}()
+	reads := 0
+	_ = watchFiles(ctx, []string{filepath.Join(dir, "kubelet.crt")}, 10*time.Millisecond, func() {
+		if reads++; reads == 3 {
+			cancel()
+		}
+	})
+	if reads < 3 {
+		t.Errorf("got %d reads, want three", reads)
+	}
+	cancel()
+	<-done
+}
