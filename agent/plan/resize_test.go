@@ -361,6 +361,31 @@ func TestSizeOfRuntimePlugin(t *testing.T) {
 	r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
 }
 
+// TestResizeOfKubeletGoesOn checks that a resize back to the size at creation, which a kubelet has begun, goes on: the
+// agent that has made the container does not know that the kubelet had resized it. Only the status says so.
+func TestResizeOfKubeletGoesOn(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 100})
+	r.plan()
+	r.restart()
+	r.o.Containers[0].Size = ptr(sizeFor(100, 200))
+	r.d.Pod.Status.Conditions = append(r.d.Pod.Status.Conditions,
+		corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
+	r.check(t) // a plugin of the runtime has chosen that
+	r.restart()
+	r.d.Pod.Status.ContainerStatuses[0].Resources = ptr(sized(100, 200))
+	r.d.Pod.Status.Conditions = append(r.d.Pod.Status.Conditions,
+		corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
+	p := r.check(t, "resize container a (a.0) to shares 102, quota 10000/100000, memory 104857600")
+	shown := p.Status.ContainerStatuses[0].Resources
+	if condition(p.Status, corev1.PodResizeInProgress) == nil || !podutil.SameResources(*shown, sized(100, 200)) {
+		t.Errorf("got resources %v, conditions %v, want the larger ones and PodResizeInProgress", shown, p.Status.Conditions)
+	}
+	r.do(p)
+	if p = r.check(t); condition(p.Status, corev1.PodResizeInProgress) != nil {
+		t.Errorf("got conditions %v after the resize, want no PodResizeInProgress", p.Status.Conditions)
+	}
+}
+
 // TestResizeBeforeRestart checks that after a restart of the agent a resize is repeated, with its condition and event,
 // only if the status does not show that it was done. The runtime does not say what a container requests of memory, the
 // status does not say which limits are those of the pod.

@@ -133,14 +133,20 @@ func (s *Slot) ResizesInPlace() bool {
 }
 
 // sizeCounts reports whether the numbers of the runtime decide if an instance is resized. They do only if an earlier
-// agent may have resized it without a sign of that: the runtime may round numbers, and its plugins may have chosen
-// others on purpose.
+// agent has resized it, as its record or the status shows, or may have done so: the runtime may round numbers, and its
+// plugins may have chosen others on purpose.
 func (a *Allocation) sizeCounts(s *Slot) bool {
 	if _, set := s.state.Memory.Resized(s.Last.ID); set || s.Last.Size == nil {
 		return false
 	}
 	_, resized := a.Before[s.Last.ID]
-	return resized || s.Last.Made == nil && !shownDone(s)
+	return resized || !shownDone(s) && (s.Last.Made == nil || shownOther(s))
+}
+
+// shownOther reports whether the status shows the newest instance with other resources than the spec has.
+func shownOther(s *Slot) bool {
+	st := s.Reported
+	return shows(st, s.Last.ID) && st.Resources != nil && !podutil.SameResources(*st.Resources, s.Spec.Resources)
 }
 
 // shownDone reports whether the status shows the newest instance with the pod's newest spec and no resize in progress.
