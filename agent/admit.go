@@ -218,16 +218,16 @@ func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 	})
 }
 
-// discardFitting ends the workers of refused pods that are tried again and can be admitted now. Without a worker, they
-// go through admission again.
+// discardFitting ends the workers of static pods that are tried again: those that were refused and can be admitted now,
+// and those whose eviction was called off and that have ended. Without a worker, they go through admission again.
 func (a *admitter) discardFitting() {
 	for uid, e := range a.table.workers {
 		due := !e.retryAt.IsZero() && !time.Now().Before(e.retryAt)
-		if !due || e.stop != nil || a.table.set.Pods[uid] == nil {
+		if !due || a.table.set.Pods[uid] == nil {
 			continue
 		}
-		if a.fits(e.pod()) {
-			a.cfg.Log.Info("refused static pod fits now, admitting it",
+		if e.stop == nil && a.fits(e.pod()) || e.stop.Is(podstate.StopEvicted) && e.worker.isReleased() {
+			a.cfg.Log.Info("static pod that was refused or ended can run again, admitting it",
 				"pod", nameOf(e.source), "podUID", uid)
 			e.retryAt = time.Time{}
 			e.discard()

@@ -48,6 +48,19 @@ func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (rele
 	return released
 }
 
+// CallOff lets the static pods that were evicted for a reason start again when they have ended, because the reason is
+// gone: no controller replaces them.
+func (s *Supervisor) CallOff(ctx context.Context, reason string) {
+	s.loop.do(ctx, func() {
+		for _, e := range s.table.workers {
+			if podutil.IsStatic(e.source) && e.stop.Is(podstate.StopEvicted) && e.stop.Reason == reason {
+				e.retryAt = time.Now()
+			}
+		}
+		s.retry()
+	})
+}
+
 // RejectVolumes ends a pod that cannot have its volumes because the node has as many as a driver allows, so that its
 // controller replaces it on another node.
 func (s *Supervisor) RejectVolumes(ctx context.Context, pod *corev1.Pod, message string) {

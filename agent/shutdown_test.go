@@ -210,15 +210,21 @@ func TestShutdownGroups(t *testing.T) {
 	})
 }
 
-// TestShutdownCalledOff checks that pods are admitted again, and the lock is held for the next shutdown.
+// TestShutdownCalledOff checks that pods are admitted again, and the lock is held for the next shutdown. Static pods
+// start again, because no controller replaces them; other pods stay as they have ended.
 func TestShutdownCalledOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		w.run(staticPod("etcd", "0123"), apiPod("web"))
+		w.sleep(time.Second)
 		bus := newLogind()
 		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
 		defer end()
 		bus.signal(true)
-		w.sleep(2 * time.Second)
+		w.sleep(10 * time.Second)
+		w.checkRunning()
 		bus.signal(false)
+		w.sleep(2 * time.Second)
+		w.checkRunning("etcd/app#1")
 		if r := s.Admit(apiPod("web")); r != nil || !bus.isLocked() || s.reported() != nil {
 			t.Errorf("got refusal %+v, locked %v, reason %v", r, bus.isLocked(), s.reported())
 		}
@@ -229,6 +235,27 @@ func TestShutdownCalledOff(t *testing.T) {
 		if !slices.Equal(s.events, want) {
 			t.Errorf("events: got %q, want %q", s.events, want)
 		}
+	})
+}
+
+// TestShutdownCalledOffEarly checks that a static pod that still ends when a shutdown is called off starts again when
+// it has ended.
+func TestShutdownCalledOffEarly(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(staticPod("etcd", "0123"))
+		w.sleep(time.Second)
+		bus := newLogind()
+		_, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Second}})
+		defer end()
+		hung := w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Hang: true})
+		bus.signal(true)
+		w.sleep(5 * time.Second)
+		bus.signal(false)
+		w.sleep(5 * time.Second)
+		w.checkRunning("etcd/app#0")
+		w.runtime.Release(hung)
+		w.sleep(time.Minute)
+		w.checkRunning("etcd/app#1")
 	})
 }
 

@@ -33,6 +33,7 @@ type Pods interface {
 	AwaitPods(ctx context.Context) bool
 	Active(ctx context.Context) []*corev1.Pod
 	Evict(ctx context.Context, pod types.UID, e agent.Eviction) (released <-chan struct{})
+	CallOff(ctx context.Context, reason string)
 }
 
 // Bus is a connection to logind: *systemd.Logind, where each method is described.
@@ -178,7 +179,7 @@ func (s *Shutdown) follow(ctx context.Context) error {
 	defer func() { _ = bus.Release() }() // at an orderly end; a crash leaves the lock with systemd
 	down, err := bus.ShuttingDown(ctx)
 	for ; err == nil; down, err = bus.Next(ctx) {
-		s.see(down)
+		s.see(ctx, down)
 		if err := bus.Delay(ctx); err != nil && !down { // once a shutdown has begun, there is no new lock
 			return err
 		}
@@ -192,7 +193,7 @@ func (s *Shutdown) follow(ctx context.Context) error {
 }
 
 // see takes over whether the machine goes down, and reports a change.
-func (s *Shutdown) see(down bool) {
+func (s *Shutdown) see(ctx context.Context, down bool) {
 	if s.down.Swap(down) == down {
 		return
 	}
@@ -205,6 +206,7 @@ func (s *Shutdown) see(down bool) {
 	s.resumed.Store(false)
 	s.group.Store(-1)
 	s.cfg.Reporter.SetShutdown(nil)
+	s.cfg.Pods.CallOff(ctx, Reason)
 }
 
 func (s *Shutdown) report(message string) {
