@@ -16,8 +16,6 @@ import (
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/host/boundedfile"
 	"github.com/nodelet/nodelet/host/inotify"
-	"github.com/nodelet/nodelet/internal/backoff"
-	"github.com/nodelet/nodelet/internal/periodic"
 )
 
 // ownFile contains the node's own network, for a DEL without the agent, and for its bridge in the next process.
@@ -276,58 +274,7 @@ func (s *Source) keep(n *Network) {
 
 // watchDirs calls look at once, after each change in one of the directories or files, and at intervals, until ctx ends.
 func watchDirs(ctx context.Context, dirs []string, log *slog.Logger, look func()) {
-	backoff.Repeat(ctx, lookAnyway, func() error { return followDirs(ctx, dirs, lookAnyway, look) },
-		func(err error, retryIn time.Duration) {
-			log.Warn("cannot watch the network configuration and plugins, polling them",
-				"err", err, "retryIn", retryIn)
-		})
-}
-
-// followDirs is watchDirs until an error.
-func followDirs(ctx context.Context, dirs []string, interval time.Duration, look func()) error {
-	w, err := inotify.New()
-	if err != nil {
-		look()
-		return err
-	}
-	defer w.Close()
-	timer, due := time.NewTimer(0), time.Now() // what has happened since the last look
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.Changes():
-			timer.Reset(min(settle, time.Until(due)))
-		case <-timer.C:
-			err := addDirs(w, dirs)
-			look()
-			if err != nil {
-				return err
-			}
-			wait := periodic.Until(interval)
-			timer.Reset(wait)
-			due = time.Now().Add(wait)
-		}
-	}
-}
-
-// addDirs watches directories and files. For one that does not exist it watches the nearest existing directory above.
-func addDirs(w *inotify.Watcher, dirs []string) (err error) {
-	for _, d := range dirs {
-		if e := w.Add(nearest(d)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			err = e
-		}
-	}
-	return err
-}
-
-// nearest is the path itself, or the nearest directory above it that exists.
-func nearest(path string) string {
-	for {
-		if _, err := os.Stat(path); err == nil || path == "/" || path == "." {
-			return path
-		}
-		path = filepath.Dir(path)
-	}
+	inotify.Follow(ctx, dirs, settle, lookAnyway, look, func(err error, retryIn time.Duration) {
+		log.Warn("cannot watch the network configuration and plugins, polling them", "err", err, "retryIn", retryIn)
+	})
 }

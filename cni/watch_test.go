@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
 	"github.com/nodelet/nodelet/test/faulttest"
@@ -282,42 +281,4 @@ func TestInstall(t *testing.T) {
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestNotEachChangeIsReported checks that directories that are watched are looked at now and then, too: a change of a
-// permission, or a mount, is not reported.
-func TestNotEachChangeIsReported(t *testing.T) {
-	ctx, cancel := context.WithCancel(waittest.Context(t))
-	looks := 0
-	err := followDirs(ctx, []string{t.TempDir()}, 10*time.Millisecond, func() {
-		if looks++; looks == 3 {
-			cancel()
-		}
-	})
-	if looks < 3 {
-		t.Errorf("got %d looks without a change, %v, want three", looks, err)
-	}
-}
-
-// TestChangesWithoutEnd checks that a directory that changes all the time is looked at now and then.
-func TestChangesWithoutEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(waittest.Context(t))
-	dir, done := t.TempDir(), make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			_ = os.WriteFile(filepath.Join(dir, "log"), []byte("x"), 0o600)
-		}
-	}()
-	looks := 0
-	err := followDirs(ctx, []string{dir}, 10*time.Millisecond, func() {
-		if looks++; looks == 3 {
-			cancel()
-		}
-	})
-	if looks < 3 {
-		t.Errorf("got %d looks, %v, want three", looks, err)
-	}
-	cancel()
-	<-done
 }

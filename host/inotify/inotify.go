@@ -3,7 +3,7 @@
 // It owns the kernel's inotify instances and one goroutine per instance that reads it. The read buffer is small,
 // because there are few changes and the buffer is kept for the whole lifetime of the instance. The package never
 // decides what a change means: a change is a hint, and the reader must look at the file itself. Packages that watch
-// files call it: by path (Watcher), or by watch descriptor (Instance) where paths cannot be trusted or several
+// files call it: by path (Follow, Watcher), or by watch descriptor (Instance) where paths cannot be trusted or several
 // readers share an instance. A crash leaves nothing behind.
 package inotify
 
