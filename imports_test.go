@@ -77,7 +77,8 @@ cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
 csi: internal/keylock internal/waiting internal/latest
-kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest internal/waiting
+kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest
+kube: internal/periodic internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/keylock internal/latest

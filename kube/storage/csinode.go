@@ -13,11 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/internal/periodic"
 	"github.com/nodelet/nodelet/kube/client"
 )
 
@@ -26,6 +28,8 @@ const (
 	// registerTime bounds the writes for one registration: its driver waits for them.
 	registerTime = 20 * time.Second
 	writeTries   = 5
+	// checkInterval is how often the CSINode and the Node are compared with the registered drivers.
+	checkInterval = 5 * time.Minute
 )
 
 // migrated are the in-tree plugins that CSI drivers replace on this node.
@@ -42,9 +46,12 @@ type NodeDriver struct {
 }
 
 // Run creates the CSINode, owned by the current Node object, and again after the Node was replaced, with the drivers
-// that are registered, until ctx is done.
+// that are registered, until ctx is done. What the API server has lost of them it writes again: etcd may be restored
+// from a backup, and somebody may delete the CSINode.
 func (s *Storage) Run(ctx context.Context) {
 	var pause backoff.Backoff
+	check := time.NewTimer(periodic.Until(checkInterval))
+	defer check.Stop()
 	for owner := types.UID(""); ; {
 		seen := s.next()
 		if n := s.cfg.Node(); n.UID != "" && n.UID != owner {
@@ -65,7 +72,20 @@ func (s *Storage) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-seen:
+		case <-check.C:
+			check.Reset(periodic.Until(checkInterval))
+			if owner != "" {
+				s.check(ctx)
+			}
 		}
+	}
+}
+
+// check restores what is lost. After an error it waits for the next time: an API server may be away for long.
+func (s *Storage) check(ctx context.Context) {
+	if err := s.restore(ctx); err != nil && ctx.Err() == nil {
+		s.cfg.Log.Warn("cannot compare this node's CSINode with its CSI drivers, trying again",
+			"err", err, "retryIn", checkInterval)
 	}
 }
 
@@ -77,7 +97,7 @@ func (s *Storage) report(err error) {
 	s.cfg.Problem(err)
 }
 
-// restore writes the drivers that are registered into the Node and the CSINode: both may be new.
+// restore writes the drivers that are registered into the Node and the CSINode, which may lack them.
 func (s *Storage) restore(ctx context.Context) error {
 	var errs []error
 	for _, d := range s.nodeDrivers() {
@@ -110,13 +130,7 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	if err := s.labelNode(ctx, d); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
-	err := s.writeCSINode(ctx, d.addTo)
-	if apierrors.IsInvalid(err) { // of an entry, only the limit can change: it has an earlier node ID or topology
-		if err = s.removeEntry(ctx, d.Name); err == nil {
-			err = s.writeCSINode(ctx, d.addTo)
-		}
-	}
-	if err != nil {
+	if err := s.writeCSINode(ctx, d.addTo); err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	s.mu.Lock()
@@ -181,10 +195,28 @@ func (s *Storage) writeCSINode(ctx context.Context, change func(*storagev1.CSINo
 	var pause backoff.Backoff
 	for try := 1; ; try++ {
 		err := s.tryCSINode(ctx, change)
+		if apierrors.IsInvalid(err) { // of an entry, only the limit can change: it has an earlier node ID or topology
+			if err = s.tryCSINode(ctx, unchanged(change)); err == nil {
+				err = s.tryCSINode(ctx, change)
+			}
+		}
 		retry := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStaleOwner)
 		if err == nil || !retry || try == writeTries || !backoff.Sleep(ctx, pause.Next(0)) {
 			return err
 		}
+	}
+}
+
+// unchanged returns a change that removes the entries which another one would replace.
+func unchanged(change func(*storagev1.CSINode)) func(*storagev1.CSINode) {
+	return func(n *storagev1.CSINode) {
+		next := n.DeepCopy()
+		change(next)
+		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, func(old storagev1.CSINodeDriver) bool {
+			return !slices.ContainsFunc(next.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+				return equality.Semantic.DeepEqual(old, d)
+			})
+		})
 	}
 }
 

@@ -19,8 +19,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 )
@@ -513,6 +515,88 @@ func TestCSINode(t *testing.T) {
 	})
 }
 
+// TestCSINodeComesBack checks that what the API server loses of the drivers of this node is written again, as after
+// etcd was restored from a backup, and that nothing else is written.
+func TestCSINodeComesBack(t *testing.T) {
+	d := storage.NodeDriver{Name: driver, NodeID: "n-1", Topology: map[string]string{"rack": "7"}}
+	for name, lose := range map[string]func(w *world){
+		"the CSINode": func(w *world) { w.server.Delete("csinodes", "", "node") },
+		"its entry":   func(w *world) { w.changeCSINode(func(n *storagev1.CSINode) { n.Spec.Drivers = nil }) },
+		"its later entry": func(w *world) {
+			w.changeCSINode(func(n *storagev1.CSINode) { n.Spec.Drivers[0].NodeID = "n-0" })
+		},
+		"what the Node names": func(w *world) { w.server.Put(w.node.Load()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() { w.Run(ctx); close(ended) }()
+				synctest.Wait()
+				if err := w.SetDriver(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+				labelled := w.node.Load().DeepCopy() // the server records patches only
+				labelled.Labels["rack"] = "7"
+				labelled.Annotations = map[string]string{"csi.volume.kubernetes.io/nodeid": `{"d.example.com":"n-1"}`}
+				w.server.Put(labelled)
+				w.refuseChangedEntries(t)
+				written, patches := w.server.Get("csinodes", "", "node"), w.server.Patches()
+				time.Sleep(time.Hour)
+				now := w.server.Get("csinodes", "", "node")
+				if now.GetResourceVersion() != written.GetResourceVersion() || len(w.server.Patches()) != len(patches) {
+					t.Error("got something written again without a reason")
+				}
+				lose(w)
+				time.Sleep(10 * time.Minute)
+				n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode)
+				if n == nil || len(n.Spec.Drivers) != 1 || n.Spec.Drivers[0].NodeID != d.NodeID {
+					t.Errorf("got %+v, want the driver", n)
+				}
+				again := strings.Join(w.server.Patches()[len(patches):], "")
+				if name == "what the Node names" && !(strings.Contains(again, `"rack":"7"`) && strings.Contains(again, "n-1")) {
+					t.Errorf("got the patches %q, want the label and the node ID again", again)
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
+}
+
+// changeCSINode changes the CSINode behind the agent.
+func (w *world) changeCSINode(change func(*storagev1.CSINode)) {
+	n := w.server.Get("csinodes", "", "node").(*storagev1.CSINode)
+	change(n)
+	w.server.Put(n)
+}
+
+// refuseChangedEntries makes the API server refuse a change of the node ID of a driver in the CSINode, as it does.
+func (w *world) refuseChangedEntries(t *testing.T) {
+	w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "csinodes") {
+			return nil
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next := &storagev1.CSINode{}
+		if err := runtime.DecodeInto(client.Codecs.UniversalDeserializer(), body, next); err != nil {
+			t.Error(err)
+		}
+		for _, old := range w.server.Get("csinodes", "", "node").(*storagev1.CSINode).Spec.Drivers {
+			for _, d := range next.Spec.Drivers {
+				if d.Name == old.Name && d.NodeID != old.NodeID {
+					return apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("CSINode").GroupKind(), "node", nil)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // TestCSINodeProblem checks that the problem of the CSINode is known from the start until the CSINode exists, and that
 // a later one does not count.
 func TestCSINodeProblem(t *testing.T) {
@@ -598,22 +682,7 @@ func TestDriverChanges(t *testing.T) {
 		if err := w.SetDriver(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-		removed := false
-		w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "csinodes") {
-				return nil
-			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			has := bytes.Contains(body, []byte(driver))
-			if removed = removed || !has; !removed {
-				return apierrors.NewInvalid(storagev1.SchemeGroupVersion.WithKind("CSINode").GroupKind(), "node", nil)
-			}
-			return nil
-		})
+		w.refuseChangedEntries(t)
 		d.NodeID = "n-2"
 		if err := w.SetDriver(t.Context(), d); err != nil {
 			t.Errorf("got %v, want the driver registered", err)
