@@ -128,7 +128,6 @@ func TestTrustBundlesWhileAway(t *testing.T) {
 		b.server.CutWatches()
 		time.Sleep(time.Minute)
 		b.wantBundles(bySigner(&metav1.LabelSelector{}), "1")
-		b.server.Compact()
 		b.server.Intercept(nil)
 		time.Sleep(time.Minute)
 		b.wantChanges()

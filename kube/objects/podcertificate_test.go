@@ -329,7 +329,6 @@ func TestPodCertificateRequestDeleted(t *testing.T) {
 		b.server.Intercept(down)
 		b.server.CutWatches()
 		b.server.Delete("podcertificaterequests", "ns", second)
-		b.server.Compact()
 		time.Sleep(time.Minute)
 		b.wantError("cannot be watched")
 		b.server.Intercept(nil)

@@ -121,6 +121,8 @@ func follow(t *testing.T, setup func(*apitest.Server), test func(*testing.T, *ap
 
 func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
 
+func busy(*http.Request) *apierrors.StatusError { return apierrors.NewTooManyRequests("busy", 1) }
+
 func want(t *testing.T, st *state, names string) {
 	t.Helper()
 	synctest.Wait()
@@ -129,10 +131,19 @@ func want(t *testing.T, st *state, names string) {
 	}
 }
 
+// notWithThisEtcd refuses to stream the initial state, as an API server does whose etcd is too old for it.
+func notWithThisEtcd(r *http.Request) *apierrors.StatusError {
+	if r.URL.Query().Get("sendInitialEvents") == "" {
+		return nil
+	}
+	return apierrors.NewInternalError(errors.New("the required storage feature RequestWatchProgress is disabled"))
+}
+
 func TestFollow(t *testing.T) {
 	for name, setup := range map[string]func(*apitest.Server){
 		"streamed initial state": nil,
 		"listed initial state":   func(s *apitest.Server) { s.NoWatchList() },
+		"refused in the stream":  func(s *apitest.Server) { s.InterceptWatches(notWithThisEtcd) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			follow(t, setup, func(t *testing.T, server *apitest.Server, st *state) {
@@ -180,27 +191,39 @@ func TestFollowResumesAfterBrokenConnection(t *testing.T) {
 }
 
 // TestFollowReadsAllAfterExpiry checks that when the version has expired, the whole state is read once, and missed
-// deletions are noticed.
+// deletions are noticed. The API server says so in the stream; a proxy with a cache of its own may do it before.
 func TestFollowReadsAllAfterExpiry(t *testing.T) {
-	follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
-		time.Sleep(time.Minute)
-		server.Intercept(down)
-		server.CutWatches()
-		time.Sleep(time.Minute)
-		server.Delete("pods", "ns", "a")
-		server.Compact()
-		server.Put(pod("d", "n1"))
-		server.Requests()
-		server.Intercept(nil)
-		time.Sleep(time.Minute)
-		want(t, st, "b d")
-		if got := server.Requests(); len(got) > 2 {
-			t.Errorf("got the requests %q, want a refused watch and a streamed state", got)
-		}
-		if n, troubles := st.counts(); n != 2 || troubles != "error nil " {
-			t.Errorf("got %d replacements with troubles %q, want 2 with one error and one nil", n, troubles)
-		}
-	})
+	for name, answer := range map[string]func(*http.Request) *apierrors.StatusError{
+		"event": nil,
+		"answer": func(r *http.Request) *apierrors.StatusError {
+			if r.URL.Query().Get("resourceVersion") == "" {
+				return nil
+			}
+			return apierrors.NewResourceExpired("too old resource version")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			follow(t, nil, func(t *testing.T, server *apitest.Server, st *state) {
+				time.Sleep(time.Minute)
+				server.Intercept(busy) // keeps the version, other than an outage
+				server.CutWatches()
+				time.Sleep(time.Minute)
+				server.Delete("pods", "ns", "a")
+				server.Put(pod("d", "n1"))
+				server.Compact()
+				server.Requests()
+				server.Intercept(answer)
+				time.Sleep(time.Minute)
+				want(t, st, "b d")
+				if got := server.Requests(); len(got) != 2 {
+					t.Errorf("got the requests %q, want a refused watch and a streamed state", got)
+				}
+				if n, troubles := st.counts(); n != 2 || troubles != "error nil " {
+					t.Errorf("got %d replacements with troubles %q, want 2 with one error and one nil", n, troubles)
+				}
+			})
+		})
+	}
 }
 
 // TestFollowReadsAllAfterOutage checks that after an outage the whole state is read, although the server knows the
@@ -402,20 +425,29 @@ func TestFollowListsIfWatchesEndAtOnce(t *testing.T) {
 	})
 }
 
-// TestFollowStreamsAgainAfterServerError checks that one bad answer does not decide how the state is read from then
-// on.
+// TestFollowStreamsAgainAfterServerError checks that one bad answer, or an error in the stream, does not decide how the
+// state is read from then on.
 func TestFollowStreamsAgainAfterServerError(t *testing.T) {
-	for name, answer := range map[string]*apierrors.StatusError{
-		"internal error": apierrors.NewInternalError(errors.New("etcdserver: leader changed")),
-		"bad gateway": apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", corev1.Resource("pods"), "", "", 0,
-			true),
-		"timeout": apierrors.NewTimeoutError("Too large resource version", 1),
+	pods := corev1.Resource("pods")
+	badGateway := apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", pods, "", "", 0, true)
+	lagging := apierrors.NewTimeoutError("Too large resource version", 1)
+	lagging.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	answers, events := (*apitest.Server).Intercept, (*apitest.Server).InterceptWatches
+	for name, c := range map[string]struct {
+		intercept func(*apitest.Server, func(*http.Request) *apierrors.StatusError)
+		err       *apierrors.StatusError
+	}{
+		"internal error":          {answers, apierrors.NewInternalError(errors.New("etcdserver: leader changed"))},
+		"bad gateway":             {answers, badGateway},
+		"timeout":                 {answers, lagging},
+		"internal error as event": {events, apierrors.NewInternalError(errors.New("etcdserver: leader changed"))},
+		"timeout as event":        {events, lagging},
 	} {
 		t.Run(name, func(t *testing.T) {
 			once := func(s *apitest.Server) {
-				s.Intercept(func(*http.Request) *apierrors.StatusError {
-					s.Intercept(nil)
-					return answer
+				c.intercept(s, func(*http.Request) *apierrors.StatusError {
+					c.intercept(s, nil)
+					return c.err
 				})
 			}
 			follow(t, once, func(t *testing.T, server *apitest.Server, st *state) {

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/kube/frame"
 )
 
 func streamOf(data []byte) *Stream {
@@ -22,22 +24,8 @@ func streamOf(data []byte) *Stream {
 	}
 }
 
-func frameOf(t testing.TB, kind apiwatch.EventType, o runtime.Object) []byte {
-	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	raw, err := runtime.Encode(client.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := (&metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := len(data)
-	return append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, data...)
-}
-
 func TestNextErrors(t *testing.T) {
-	good := frameOf(t, apiwatch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	good := frame.Of(apiwatch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	for name, c := range map[string]struct {
 		data []byte
 		want error // nil: any error
@@ -48,8 +36,8 @@ func TestNextErrors(t *testing.T) {
 		"cut in event":    {good[:20], io.ErrUnexpectedEOF},
 		"monstrous frame": {[]byte{0xff, 0, 0, 0}, nil},
 		"no protobuf":     {[]byte{0, 0, 0, 4, 1, 2, 3, 4}, nil},
-		"unknown type":    {frameOf(t, "NEWS", &corev1.Pod{}), nil},
-		"no metadata":     {frameOf(t, apiwatch.Added, &corev1.PodList{}), nil},
+		"unknown type":    {frame.Of("NEWS", &corev1.Pod{}), nil},
+		"no metadata":     {frame.Of(apiwatch.Added, &corev1.PodList{}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := streamOf(c.data).Next()
@@ -60,11 +48,20 @@ func TestNextErrors(t *testing.T) {
 	}
 }
 
+// TestNextForgotten checks that a version that has expired is known as such from the event that the API server sends.
+func TestNextForgotten(t *testing.T) {
+	expired := apierrors.NewResourceExpired("too old resource version").ErrStatus
+	_, err := streamOf(frame.Of(apiwatch.Error, &expired)).Next()
+	if !Forgotten(err) {
+		t.Errorf("got error %v, want one of a version that has expired", err)
+	}
+}
+
 // FuzzNext checks that whatever a server sends, Next returns: an event with an object, or an error.
 func FuzzNext(f *testing.F) {
-	f.Add(frameOf(f, apiwatch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
-	f.Add(frameOf(f, apiwatch.Bookmark, &corev1.ConfigMap{}))
-	f.Add(frameOf(f, apiwatch.Error, &metav1.Status{Code: 410}))
+	f.Add(frame.Of(apiwatch.Added, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	f.Add(frame.Of(apiwatch.Bookmark, &corev1.ConfigMap{}))
+	f.Add(frame.Of(apiwatch.Error, &metav1.Status{Code: 410}))
 	f.Add([]byte{0, 0, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := streamOf(data)

@@ -11,6 +11,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodelet/nodelet/test/kube/frame"
 )
 
 // faultyListener accepts connections that behave as the mode says.
@@ -111,11 +116,11 @@ func (t *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.Header.Set("Retry-After", strconv.Itoa(rand.IntN(2)))
 		return a, nil
 	case mode == apiExpired && watching && rand.IntN(2) == 0:
-		return answer(r, http.StatusGone, "application/json", statusObject(410, "Expired")), nil
+		return expired(r), nil
 	case mode == apiLags && watching && r.URL.Query().Get("sendInitialEvents") != "":
 		return answer(r, http.StatusUnprocessableEntity, "application/json", statusObject(422, "Invalid")), nil
 	case mode == apiLags && watching:
-		return answer(r, http.StatusGone, "application/json", statusObject(410, "Expired")), nil
+		return expired(r), nil
 	case mode == apiLags && r.Method == http.MethodGet && r.URL.Query().Get("resourceVersion") == "0":
 		return t.old(r)
 	}
@@ -176,6 +181,12 @@ func answer(r *http.Request, code int, contentType, body string) *http.Response 
 		ContentLength: int64(len(body)),
 		Request:       r,
 	}
+}
+
+// expired answers a watch from a version that the API server no longer has: it accepts it, and says so in the stream.
+func expired(r *http.Request) *http.Response {
+	status := apierrors.NewResourceExpired("soak test").ErrStatus
+	return answer(r, http.StatusOK, frame.ContentType, string(frame.Of(apiwatch.Error, &status)))
 }
 
 // statusObject is a Status object of the API.

@@ -119,7 +119,7 @@ const (
 	apiHang    apiMode = "hang"    // requests are accepted and not answered
 	apiErrors  apiMode = "errors"  // most requests fail with 500, 502, 503 or 504
 	apiTooMany apiMode = "429"     // most requests are refused with 429 and Retry-After
-	apiExpired apiMode = "expired" // watches end with 410 Gone
+	apiExpired apiMode = "expired" // half of the watches end with an event 410 Gone
 	apiLags    apiMode = "lags"    // an API server without WatchList whose cache is old
 )
 

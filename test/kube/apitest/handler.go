@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
@@ -25,6 +24,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/kube/frame"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -322,11 +322,26 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	initial := q.Get("sendInitialEvents") == "true"
 	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
-	if e := s.refuse(initial, from); e != nil {
-		s.mu.Unlock()
-		s.fail(w, e)
+	unknown, intercept := initial && s.noWatchList, s.interceptWatch
+	expired := from != 0 && from < s.oldest
+	s.mu.Unlock()
+	var e *apierrors.StatusError
+	switch {
+	case unknown:
+		s.fail(w, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))
+		return
+	case expired:
+		e = apierrors.NewResourceExpired("too old resource version")
+	case intercept != nil:
+		e = intercept(r)
+	}
+	w.Header().Set("Content-Type", frame.ContentType)
+	w.WriteHeader(http.StatusOK)
+	if e != nil {
+		w.Write(frame.Of(apiwatch.Error, &e.ErrStatus))
 		return
 	}
+	s.mu.Lock()
 	s.watches++
 	defer func() { s.mu.Lock(); s.watches--; s.mu.Unlock() }()
 	cut := s.cut
@@ -341,8 +356,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		}
 	}
 	s.mu.Unlock()
-	w.Header().Set("Content-Type", protobuf+";stream=watch")
-	w.WriteHeader(http.StatusOK)
 	for {
 		if !out.flush(k.resource) {
 			return
@@ -379,16 +392,6 @@ func timeout(seconds string) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-func (s *Server) refuse(initial bool, from int64) *apierrors.StatusError {
-	switch {
-	case initial && s.noWatchList:
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
-	case from != 0 && from < s.oldest:
-		return apierrors.NewResourceExpired("too old resource version")
-	}
-	return nil
-}
-
 type eventWriter struct {
 	w         http.ResponseWriter
 	server    *Server
@@ -405,18 +408,7 @@ func (o *eventWriter) flush(resource string) bool {
 			}
 			e.object = bookmark(resource, e.version)
 		}
-		// The encoder sets the kind of its argument, so it gets a copy.
-		raw, err := runtime.Encode(encoder(groupVersions[resource]), e.object.DeepCopyObject())
-		if err != nil {
-			panic(err)
-		}
-		ev := metav1.WatchEvent{Type: string(e.kind), Object: runtime.RawExtension{Raw: raw}}
-		frame, err := ev.Marshal()
-		if err != nil {
-			panic(err)
-		}
-		frame = append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
-		if _, err := o.w.Write(frame); err != nil {
+		if _, err := o.w.Write(frame.Of(e.kind, e.object)); err != nil {
 			return false
 		}
 	}

@@ -56,8 +56,9 @@ type cache struct {
 type Server struct {
 	mu sync.Mutex
 
-	noWatchList bool
-	intercept   func(r *http.Request) *apierrors.StatusError
+	noWatchList    bool
+	intercept      func(r *http.Request) *apierrors.StatusError
+	interceptWatch func(r *http.Request) *apierrors.StatusError
 
 	version  int64
 	oldest   int64 // watches from before are expired
@@ -111,6 +112,14 @@ func (s *Server) Intercept(f func(r *http.Request) *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.intercept = f
+}
+
+// InterceptWatches lets f refuse watches, with an event, as the server does once it has accepted the request: when its
+// cache lags behind, or does not have the version. A nil f removes an earlier one.
+func (s *Server) InterceptWatches(f func(r *http.Request) *apierrors.StatusError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interceptWatch = f
 }
 
 // ResourceOf names the resource an object is served under.
@@ -230,7 +239,7 @@ func (s *Server) Bookmark() {
 	s.record(event{version: s.version, kind: apiwatch.Bookmark})
 }
 
-// Compact expires all history: a watch from any version before this one is answered with 410 Gone.
+// Compact expires all history: a watch from any version before this one ends with an error event, 410 Gone.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
