@@ -73,7 +73,7 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, chec
 		dir.Close()
 		return nil, nil, err
 	}
-	return dir, func(size int64) error { return v.onDisk.set(r.Pod.UID, on.Name, size) }, nil
+	return dir, func(size int64) error { return v.onDisk.grow(r.Pod.UID, on.Name, size) }, nil
 }
 
 func (v *FS) fill(

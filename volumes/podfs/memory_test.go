@@ -204,6 +204,41 @@ func TestMountPointsAreBounded(t *testing.T) {
 	}
 }
 
+// TestSubpathsInMemoryAreBounded checks that the directories that the agent makes for the subPaths of a pod are bounded
+// where they are in memory, and count once. Those on disk are the pod's.
+func TestSubpathsInMemoryAreBounded(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	memory := mustMount(t, v, request(pod, "memory", emptyDir(corev1.StorageMediumMemory)), nil)
+	disk := mustMount(t, v, request(pod, "disk", emptyDir("")), nil)
+	part := func(volume, host string, index int) error {
+		path := fmt.Sprintf("%d%s", index, strings.Repeat("/d", 1023))
+		_, err := v.Subpath(t.Context(), SubPath{PodUID: pod.UID, Container: "main", Volume: volume, Mount: volume,
+			Index: index, HostPath: host, Path: path})
+		return err
+	}
+	for i := range 8 {
+		if err := part("memory", memory.HostPath, i); err != nil {
+			t.Fatalf("part %d: %v", i, err)
+		}
+	}
+	if err := part("memory", memory.HostPath, 8); err == nil {
+		t.Error("part 8: got no error, want one")
+	}
+	if err := os.RemoveAll(filepath.Join(memory.HostPath, "0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(part("memory", memory.HostPath, 0), part("disk", disk.HostPath, 8)); err != nil {
+		t.Errorf("a part that is made again, and one on disk: %v", err)
+	}
+	if err := v.Unmount(t.Context(), pod.UID, OnDisk{"kubernetes.io/empty-dir", "memory"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.made.pods) != 0 {
+		t.Errorf("got %v, want nothing that is remembered", v.made.pods)
+	}
+}
+
 // TestMemoryOfUnchangedVolume checks that a volume that needs no update is not refused, whatever it has.
 func TestMemoryOfUnchangedVolume(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ type FS struct {
 	memory  int64 // bounds what pods with much in memory have there together
 	writers chan struct{}
 	onDisk  diskUse
+	made    subpathDirs
 	// filling are locks of pods whose volumes in memory are filled, by UID, and mounting those of mount points, by path.
 	filling, mounting keylock.Keyed
 	// reserving is held while a pod reserves a local volume.

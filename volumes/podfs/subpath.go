@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/mounts"
+	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
@@ -110,10 +111,38 @@ func (v *FS) openSubpath(s SubPath) (*os.File, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return part, err
 	}
+	if s.HostPath == v.hostPath(s.PodUID, OnDisk{pluginname.EmptyDir, s.Volume}) {
+		if err := v.made.grow(root, s, path); err != nil {
+			return nil, fmt.Errorf("%w: %w", errMakeSubpath, err)
+		}
+	}
 	if err := makeMissing(root, path); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMakeSubpath, err)
 	}
 	return openPart(root, path)
+}
+
+// maxSubpathDirs bounds the directories that the agent makes for the subPaths of a pod in emptyDirs that are in memory.
+// The kernel counts each as a kilobyte of the agent.
+const maxSubpathDirs = 8 << 10
+
+// subpathDirs has how many such directories were made for pods.
+type subpathDirs struct{ sums }
+
+// grow notes the directories of a part. It is an error if the pod would have too many then.
+func (d *subpathDirs) grow(root *os.File, s SubPath, path string) error {
+	var sfs unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &sfs); err != nil {
+		return pathError("statfs", root, "", err)
+	}
+	if sfs.Type != unix.TMPFS_MAGIC && sfs.Type != unix.HUGETLBFS_MAGIC {
+		return nil
+	}
+	levels := int64(strings.Count(path, "/") + 1)
+	if sum := d.set(s.PodUID, filepath.Join(s.dir(), s.index()), levels, maxSubpathDirs); sum > maxSubpathDirs {
+		return fmt.Errorf("the subPaths of the pod would have %d directories in memory, and may have %d", sum, maxSubpathDirs)
+	}
+	return nil
 }
 
 // openVolume opens the root of a volume. Below the pods directory no link may be on the way; a hostPath is the

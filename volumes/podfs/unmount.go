@@ -23,8 +23,11 @@ func (v *FS) Unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 	if err := v.unmount(ctx, uid, on); err != nil {
 		return fmt.Errorf("unmount volume %q: %w", on.Name, err)
 	}
-	if on.Plugin == pluginname.ConfigMap {
+	switch on.Plugin {
+	case pluginname.ConfigMap:
 		v.onDisk.forget(uid, on.Name)
+	case pluginname.EmptyDir:
+		v.made.forget(uid, filepath.Join(poddir.Subpaths, on.Name))
 	}
 	return nil
 }
