@@ -30,6 +30,9 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequ
 	if err := unmountBroken(r.StagingTargetPath); err != nil {
 		return nil, err
 	}
+	if err := needDirectory(r.StagingTargetPath); err != nil {
+		return nil, err
+	}
 	if r.VolumeCapability.GetBlock() != nil {
 		_, err := d.attachLoop(v.ID)
 		return &csipb.NodeStageVolumeResponse{}, err
@@ -37,13 +40,26 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequ
 	return &csipb.NodeStageVolumeResponse{}, d.mountVolume(v, r.StagingTargetPath, r.VolumeCapability.GetMount())
 }
 
+// needDirectory refuses a staging path that the agent has not made; other than a target, it is not made by drivers.
+func needDirectory(staging string) error {
+	if info, err := os.Stat(staging); err != nil || !info.IsDir() {
+		return status.Errorf(codes.FailedPrecondition, "staging path %s is no directory: %v", staging, err)
+	}
+	return nil
+}
+
+// makeTarget makes the directory of a target, below a parent that the agent has made.
+func makeTarget(path string) error {
+	if err := os.Mkdir(path, 0o755); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
 // mountVolume mounts a volume's own file system, unless it is mounted there.
 func (d *Driver) mountVolume(v *volume, target string, m *csipb.VolumeCapability_MountVolume) error {
 	if mounted(target) {
 		return nil
-	}
-	if err := os.MkdirAll(target, 0o755); err != nil {
-		return err
 	}
 	if !d.cfg.Loop {
 		return bind(d.image(v.ID), target, false)
@@ -86,23 +102,31 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolume
 	if err := errors.Join(unmountBroken(r.TargetPath), d.notePublished(v, r)); err != nil {
 		return nil, err
 	}
-	resp := &csipb.NodePublishVolumeResponse{}
+	if !d.cfg.NoStage {
+		if err := needDirectory(r.StagingTargetPath); err != nil {
+			return nil, err
+		}
+	}
+	if r.VolumeCapability.GetBlock() != nil {
+		return &csipb.NodePublishVolumeResponse{}, d.publishBlock(v, r)
+	}
+	return &csipb.NodePublishVolumeResponse{}, d.publishMount(v, r)
+}
+
+func (d *Driver) publishMount(v *volume, r *csipb.NodePublishVolumeRequest) error {
 	switch {
-	case r.VolumeCapability.GetBlock() != nil:
-		return resp, d.publishBlock(v, r)
-	case d.cfg.NoStage:
-		return resp, d.mountVolume(v, r.TargetPath, r.VolumeCapability.GetMount())
-	case r.StagingTargetPath == "":
-		return nil, status.Error(codes.FailedPrecondition, "staging path is missing")
-	case !mounted(r.StagingTargetPath):
-		return nil, status.Error(codes.FailedPrecondition, "volume is not staged")
+	case !d.cfg.NoStage && !mounted(r.StagingTargetPath):
+		return status.Error(codes.FailedPrecondition, "volume is not staged")
 	case mounted(r.TargetPath):
-		return resp, nil
+		return nil
 	}
-	if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
-		return nil, err
+	if err := makeTarget(r.TargetPath); err != nil {
+		return err
 	}
-	return resp, bind(r.StagingTargetPath, r.TargetPath, r.Readonly)
+	if d.cfg.NoStage {
+		return d.mountVolume(v, r.TargetPath, r.VolumeCapability.GetMount())
+	}
+	return bind(r.StagingTargetPath, r.TargetPath, r.Readonly)
 }
 
 // notePublished remembers a target, and keeps a second one from a volume for a single writer.
@@ -145,7 +169,7 @@ func (d *Driver) publishBlock(v *volume, r *csipb.NodePublishVolumeRequest) erro
 // publishInline mounts a tmpfs, in which context.json holds the volume context of the request.
 func (d *Driver) publishInline(r *csipb.NodePublishVolumeRequest) error {
 	if !mounted(r.TargetPath) {
-		if err := os.MkdirAll(r.TargetPath, 0o755); err != nil {
+		if err := makeTarget(r.TargetPath); err != nil {
 			return err
 		}
 		if err := unix.Mount("tmpfs", r.TargetPath, "tmpfs", 0, "size=1m"); err != nil {
