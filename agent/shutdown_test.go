@@ -259,6 +259,28 @@ func TestShutdownCalledOffEarly(t *testing.T) {
 	})
 }
 
+// TestShutdownForgotten checks that a shutdown which logind has forgotten, because it has restarted, ends no further
+// group.
+func TestShutdownForgotten(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{TermTakes: 3 * time.Second})
+		w.run(staticPod("low", "0123"), apiPod("high", withPriority(1000)))
+		w.sleep(time.Second)
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}, {Priority: 1000, Grace: time.Minute}})
+		defer end()
+		bus.signal(true)
+		w.sleep(time.Second)
+		bus.signal(false)
+		w.sleep(10 * time.Second)
+		w.checkRunning("high/app#0", "low/app#1")
+		if r := s.Admit(apiPod("new")); r != nil || !bus.isLocked() || bus.releases > 0 || s.reported() != nil {
+			t.Errorf("got refusal %+v, locked %v, %d releases, reason %v, want new pods admitted and the lock held",
+				r, bus.isLocked(), bus.releases, s.reported())
+		}
+	})
+}
+
 // TestShutdownWithoutSignal checks that a shutdown that begins or is called off while there is no connection to logind
 // is noticed with the next connection.
 func TestShutdownWithoutSignal(t *testing.T) {

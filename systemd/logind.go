@@ -23,7 +23,9 @@ const (
 	logindManager   = logind + ".Manager"
 	logindPath      = dbus.ObjectPath("/org/freedesktop/login1")
 	prepare         = "PrepareForShutdown"
-	lockName        = "shutdown-lock" // of the descriptor that systemd stores
+	busInterface    = "org.freedesktop.DBus"
+	ownerChanged    = "NameOwnerChanged" // of a name on the bus
+	lockName        = "shutdown-lock"    // of the descriptor that systemd stores
 	delayPoll       = 100 * time.Millisecond
 	delayPolls      = 50
 	logindConfDir   = "/etc/systemd/logind.conf.d"
@@ -39,7 +41,7 @@ type Logind struct {
 	lock    *os.File // the delay lock; nil while it is not held
 }
 
-// OpenLogind connects to the system bus and listens for shutdowns.
+// OpenLogind connects to the system bus and listens for shutdowns and restarts of logind.
 func OpenLogind(ctx context.Context) (*Logind, error) {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {
@@ -47,8 +49,11 @@ func OpenLogind(ctx context.Context) (*Logind, error) {
 	}
 	l := &Logind{conn: conn, signals: make(chan *dbus.Signal, 4)}
 	conn.Signal(l.signals)
-	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(logindManager), dbus.WithMatchMember(prepare),
-		dbus.WithMatchObjectPath(logindPath))
+	err = errors.Join(
+		conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(logindManager), dbus.WithMatchMember(prepare),
+			dbus.WithMatchObjectPath(logindPath)),
+		conn.AddMatchSignalContext(ctx, dbus.WithMatchInterface(busInterface), dbus.WithMatchMember(ownerChanged),
+			dbus.WithMatchArg(0, logind)))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("subscribe to signals of logind: %w", err), conn.Close())
 	}
@@ -60,8 +65,9 @@ func (l *Logind) Close() { _ = l.conn.Close() }
 
 func (l *Logind) object() dbus.BusObject { return l.conn.Object(logind, logindPath) }
 
-// Next waits for the next signal about a shutdown: true if one begins, false if it was cancelled. It returns an
-// error when the connection or ctx ends.
+// Next waits until a shutdown may have begun or may have been cancelled, and reports whether one has begun. Every
+// program can send signals, and a logind that restarts has forgotten the shutdown without one: so logind is asked. Next
+// returns an error when the connection or ctx ends, or if logind does not say it.
 func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 	for {
 		select {
@@ -71,11 +77,9 @@ func (l *Logind) Next(ctx context.Context) (down bool, err error) {
 			if !open {
 				return false, errors.New("the system bus has closed the connection")
 			}
-			if s.Name != logindManager+"."+prepare || len(s.Body) == 0 {
-				continue
-			}
-			if down, ok := s.Body[0].(bool); ok {
-				return down, nil
+			began := s.Name == busInterface+"."+ownerChanged && len(s.Body) == 3 && s.Body[2] != ""
+			if began || s.Name == logindManager+"."+prepare {
+				return l.ShuttingDown(ctx)
 			}
 		}
 	}

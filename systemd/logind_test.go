@@ -1,13 +1,20 @@
 package systemd
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/godbus/dbus/v5"
 )
 
 // TestMicroseconds checks that a delay without a limit (InhibitDelayMaxSec=infinity) is longer than any other, so that
@@ -55,4 +62,117 @@ func TestDelayReusesLock(t *testing.T) {
 	if err := errors.Join(l.Release(), lock.Close()); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after the release: got %v, want the kept lock closed", err)
 	}
+}
+
+// busConfig is the configuration of a bus that allows everything, with the path of its socket.
+const busConfig = `<busconfig><listen>unix:path=%s</listen><auth>EXTERNAL</auth><policy context="default">
+<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>
+</policy></busconfig>`
+
+// startBus starts a system bus for this test.
+func startBus(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bus") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	config := filepath.Join(dir, "bus.conf")
+	if err := os.WriteFile(config, fmt.Appendf(nil, busConfig, filepath.Join(dir, "socket")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "dbus-daemon", "--nofork", "--print-address", "--config-file="+config)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Skip("there is no bus: ", err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", strings.TrimSpace(address))
+}
+
+// client returns a connection to the bus.
+func client(t *testing.T) *dbus.Conn {
+	t.Helper()
+	bus, err := dbus.ConnectSystemBus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bus.Close() })
+	return bus
+}
+
+// fakeLogind is one run of logind on the bus.
+type fakeLogind struct {
+	t    *testing.T
+	bus  *dbus.Conn
+	down atomic.Bool
+}
+
+func startLogind(t *testing.T) *fakeLogind {
+	t.Helper()
+	l := &fakeLogind{t: t, bus: client(t)}
+	if err := l.bus.Export(l, logindPath, "org.freedesktop.DBus.Properties"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.bus.RequestName(logind, dbus.NameFlagDoNotQueue); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Get returns the property that says whether the machine goes down.
+func (l *fakeLogind) Get(_, _ string) (dbus.Variant, *dbus.Error) {
+	return dbus.MakeVariant(l.down.Load()), nil
+}
+
+// signal begins a shutdown or calls it off.
+func (l *fakeLogind) signal(down bool) {
+	l.down.Store(down)
+	if err := l.bus.Emit(logindPath, logindManager+"."+prepare, down); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// TestNext checks that logind decides whether the machine goes down: by its signals and by its restart, which forgets a
+// shutdown without a signal, and not by the signals of others.
+func TestNext(t *testing.T) {
+	startBus(t)
+	first := startLogind(t)
+	l, err := OpenLogind(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	expect := func(after string, want bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if down, err := l.Next(ctx); err != nil || down != want {
+			t.Errorf("after %s: got %t, %v, want %t", after, down, err, want)
+		}
+	}
+	if err := client(t).Emit(logindPath, logindManager+"."+prepare, true); err != nil {
+		t.Fatal(err)
+	}
+	expect("a signal of another program", false)
+	first.signal(true)
+	expect("the begin", true)
+	first.signal(false)
+	expect("the end", false)
+	first.signal(true)
+	expect("another begin", true)
+	if err := first.bus.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := startLogind(t)
+	expect("a restart", false)
+	second.signal(true)
+	expect("the begin of the last", true)
 }

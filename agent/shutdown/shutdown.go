@@ -214,6 +214,15 @@ func (s *Shutdown) report(message string) {
 	s.cfg.Reporter.NodeEvent(corev1.EventTypeNormal, eventReason, message)
 }
 
+// forgotten reports whether logind no longer wants the machine to go down: it forgets that when it restarts. If it does
+// not answer, it may still want it.
+func forgotten(ctx context.Context, bus Bus) bool {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	down, err := bus.ShuttingDown(ctx)
+	return err == nil && !down
+}
+
 // end ends the groups that are left and lets the machine go down.
 func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	kept := record{StartTime: time.Now()}
@@ -226,12 +235,16 @@ func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.total())
 	defer cancel()
-	s.endGroups(bounded, first, func(group int) {
+	s.endGroups(bounded, first, func(group int) bool {
+		if forgotten(ctx, bus) {
+			return false
+		}
 		s.group.Store(int32(group))
 		kept.Group = int32(group)
 		s.save(kept)
+		return true
 	})
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || forgotten(ctx, bus) {
 		return
 	}
 	kept.EndTime = time.Now()
