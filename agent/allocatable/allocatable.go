@@ -35,6 +35,8 @@ const retryInterval = time.Minute
 type Tree interface {
 	// Ensure makes the cgroups of all pods.
 	Ensure() error
+	// Identity tells the cgroup of all pods from another one that is made after its removal.
+	Identity() string
 	// Limit changes the limits of the cgroup of all pods.
 	Limit(cgroups.Resources) error
 	// Enforce sets the limits of any other cgroup.
@@ -142,13 +144,18 @@ func (e *Enforcer) limit(part string, r Reservation) error {
 func (e *Enforcer) enforces(key string) bool { return slices.Contains(e.cfg.Enforce, key) }
 
 // Run limits the memory of all pods as soon as the kernel accepts it, and sets all limits again when the machine has
-// changed: huge pages are set aside, memory or CPUs are added while the agent runs.
+// changed: huge pages are set aside, memory or CPUs are added while the agent runs. It also sets them again when
+// somebody has removed the cgroup of all pods, as with systemctl stop: the next pod would make it without limits.
 func (e *Enforcer) Run(ctx context.Context) {
 	if !e.cfg.PerQOS {
 		return
 	}
 	var set cgroups.Resources
+	limited := e.cfg.Tree.Identity()
 	for {
+		if e.cfg.Tree.Identity() != limited && e.makeAgain() {
+			limited, set = e.cfg.Tree.Identity(), cgroups.Resources{}
+		}
 		if limits := e.podLimits(); !reflect.DeepEqual(limits, set) && e.limitPods(limits) {
 			set = limits
 		}
@@ -156,6 +163,16 @@ func (e *Enforcer) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// makeAgain makes the cgroups that pods live in again, and reports whether it could.
+func (e *Enforcer) makeAgain() bool {
+	if err := e.cfg.Tree.Ensure(); err != nil {
+		e.cfg.Log.Warn("the cgroup of all pods was removed, and cannot be made again", "err", err, "retryIn", retryInterval)
+		return false
+	}
+	e.cfg.Log.Warn("the cgroup of all pods was removed, it gets its limits again")
+	return true
 }
 
 // limitPods limits all pods together and reports whether the kernel has accepted that.

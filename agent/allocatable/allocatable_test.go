@@ -25,7 +25,12 @@ type tree struct {
 	calls   []string
 	refuse  int
 	missing string
+	// made is how often the cgroup of all pods was made, lost that it cannot be made.
+	made atomic.Int32
+	lost bool
 }
+
+func (t *tree) Identity() string { return fmt.Sprint(t.made.Load()) }
 
 func (t *tree) record(verb string, r cgroups.Resources) {
 	call := fmt.Sprintf("%s memory=%d shares=%d hugepages=%v", verb, r.Memory, r.CPUShares, r.HugePages)
@@ -37,6 +42,9 @@ func (t *tree) record(verb string, r cgroups.Resources) {
 
 func (t *tree) Ensure() error {
 	t.calls = append(t.calls, "ensure")
+	if t.lost {
+		return errors.New("read-only file system")
+	}
 	return nil
 }
 
@@ -186,6 +194,30 @@ func TestMachineChanges(t *testing.T) {
 			t.Errorf("got %q, want %q", tree.calls, want)
 		}
 	})
+}
+
+// TestRemovedCgroup checks that the cgroup of all pods that somebody has removed, and a runtime has made again, gets
+// its limits again; also if it cannot be set up at once.
+func TestRemovedCgroup(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			tree, events := &tree{lost: failing}, []string(nil)
+			e := tree.enforcer(slog.New(slog.NewTextHandler(t.Output(), nil)), &events, "pods")
+			time.AfterFunc(10*time.Minute+time.Second, func() { tree.made.Add(1) })
+			ctx, cancel := context.WithTimeout(t.Context(), 13*time.Minute+time.Second)
+			defer cancel()
+			e.Run(ctx)
+			tree.lost = false
+			const limit = "limit memory=7000 shares=3328 hugepages=map[2097152:4194304]"
+			want := []string{limit, "ensure", limit}
+			if failing {
+				want = []string{limit, "ensure", "ensure", "ensure"}
+			}
+			if !slices.Equal(tree.calls, want) {
+				t.Errorf("failing %t: got %q, want %q", failing, tree.calls, want)
+			}
+		})
+	}
 }
 
 // TestReservedMemory checks that reserved memory is protected with memory QoS, and only where it is enforced.

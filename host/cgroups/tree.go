@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/cgroups/systemd"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
@@ -194,6 +195,19 @@ func (t *Tree) Limit(limits Resources) error {
 		return fmt.Errorf("limit cgroup %s: %w", t.spell(t.pods), err)
 	}
 	return nil
+}
+
+// Identity tells kubepods from another one that is made after its removal. It is empty if there is none.
+func (t *Tree) Identity() string {
+	var ids []string
+	for controller, dir := range t.dirs(t.pods) {
+		var st unix.Stat_t
+		if t.kept(controller) && unix.Stat(dir, &st) == nil {
+			ids = append(ids, fmt.Sprint(controller, st.Ino))
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
 }
 
 // BoundsSwap reports whether the kernel can limit the swap of a cgroup.

@@ -150,6 +150,28 @@ func testEnsure(t *testing.T, tree *Tree) {
 	}
 }
 
+// TestIdentity checks that the cgroup of all pods has another identity when it was removed and made again.
+func TestIdentity(t *testing.T) {
+	onEachDriver(t, testIdentity)
+}
+
+func testIdentity(t *testing.T, tree *Tree) {
+	if got := tree.Identity(); got != "" {
+		t.Errorf("got the identity %q of no cgroup, want none", got)
+	}
+	ensure(t, tree)
+	first := tree.Identity()
+	ensure(t, tree)
+	if got := tree.Identity(); got != first || got == "" {
+		t.Errorf("got the identity %q, want %q, as before", got, first)
+	}
+	destroy(t, tree, tree.pods)
+	ensure(t, tree)
+	if got := tree.Identity(); got == first || got == "" {
+		t.Errorf("got the identity %q, want another one than before", got)
+	}
+}
+
 // TestUse checks that Use sets the driver and rejects one that cannot work on this machine with advice on what to do.
 func TestUse(t *testing.T) {
 	tree := newTree(Config{Driver: DriverSystemd}, true)
