@@ -461,7 +461,7 @@ func asksForReset(d podstate.Desired, o podstate.Observed) bool {
 	return slices.ContainsFunc(podstate.New(d, o).Slots, podstate.AsksForReset)
 }
 
-func stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Stop != nil }
+func stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Ending != nil }
 
 func desiredChanged(change func(*podstate.Desired)) mutant {
 	return mutant{decide: func(d podstate.Desired, o podstate.Observed) Plan {

@@ -68,18 +68,18 @@ func (c container) String() string { return "container " + string(c) }
 // Clearing reports whether the pod has to end and no container of it is alive. What it has on the disk goes next, so
 // that must be observed too.
 func Clearing(d podstate.Desired, o podstate.Observed) bool {
-	return !podstate.Some(o.Containers, (*podstate.Container).Alive) && podstate.New(d, o).Stop != nil
+	return !podstate.Some(o.Containers, (*podstate.Container).Alive) && podstate.New(d, o).Ending != nil
 }
 
 // Pod decides what the pod needs next.
 func Pod(d podstate.Desired, o podstate.Observed) Plan {
 	p := &planner{State: podstate.New(d, o)}
-	if p.Stop != nil {
+	if p.Ending != nil {
 		p.tearDown()
 	} else {
 		p.syncRunning()
 	}
-	p.plan.Stop, p.plan.Ending = p.Desired.Stop, p.Stop
+	p.plan.Stop, p.plan.Ending = p.Stop, p.Ending
 	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
 	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
 		Cancelling: slices.ContainsFunc(p.plan.Cancel, mayStart),

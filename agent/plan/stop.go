@@ -43,7 +43,7 @@ func (p *planner) tearDown() {
 	p.plan.Released = !held
 	switch {
 	case held:
-	case p.Stop.Cause == podstate.StopOrphaned:
+	case p.Ending.Cause == podstate.StopOrphaned:
 		p.removeTraces()
 	case p.Reclaim:
 		p.reclaim()
@@ -69,7 +69,7 @@ const startTimeout = 15 * time.Second
 // end by itself: a runtime that is interrupted there reports that the container has failed. A preStop hook is cancelled
 // when its container has ended.
 func (p *planner) giveUp() (waiting bool) {
-	deadline := p.Stop.Deadline.Add(startTimeout)
+	deadline := p.Ending.Deadline.Add(startTimeout)
 	inUse := podstate.Some(p.Containers, (*podstate.Container).Alive)
 	for _, step := range p.Memory.Running() {
 		switch step := step.(type) {
@@ -168,8 +168,8 @@ func (p *planner) endOf(c *podstate.Container) podstate.StopContainer {
 func (p *planner) stopOf(c *podstate.Container, grace time.Duration, cause podstate.Cause, reason string,
 ) podstate.StopContainer {
 	s := podstate.StopContainer{ID: c.ID, Name: c.Name, Deadline: p.Now.Add(grace), Cause: cause, Reason: reason}
-	if p.Stop != nil {
-		s.Deadline = p.Stop.Deadline
+	if p.Ending != nil {
+		s.Deadline = p.Ending.Deadline
 	} else if begun, goes := p.StopGoing(c); goes && begun.Deadline.Before(s.Deadline) {
 		s.Deadline = begun.Deadline
 	}

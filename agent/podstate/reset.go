@@ -49,7 +49,7 @@ func (c *Container) removedForReset() bool { return c.Reason == podutil.ReasonRe
 // has were then removed for the reset. If the marker file says that all were removed, the same is true for instances
 // that are missing when the agent starts, also if the next instance has been created.
 func (s *State) findReset() {
-	if !podutil.RestartsAll(&s.Pod.Spec) || s.Desired.Stop != nil || s.Rejected != nil ||
+	if !podutil.RestartsAll(&s.Pod.Spec) || s.Stop != nil || s.Rejected != nil ||
 		podutil.IsTerminal(s.Reported.Phase) {
 		return
 	}

@@ -22,9 +22,9 @@ type State struct {
 	Slots []*Slot
 	// Initialized: the init containers have completed in the current sandbox.
 	Initialized bool
-	// Stop is why the pod must not run any more; nil while it should run. Unlike Desired.Stop it includes the causes
-	// that follow from the facts: the pod has completed, its deadline has passed, or it was rejected.
-	Stop *Stop
+	// Ending is why the pod must not run any more; nil while it should run. Unlike Stop it includes the causes that follow
+	// from the facts: the pod has completed, its deadline has passed, or it was rejected.
+	Ending *Stop
 	// Resetting: all containers must restart (KEP-5532), and instances still exist that must be removed first.
 	Resetting bool
 	// resetAsked: one of the existing instances has requested the reset, or the marker file says that it is in progress.
@@ -51,8 +51,8 @@ func New(d Desired, o Observed) *State {
 	s.Initialized = s.pastInit()
 	s.findReset()
 	s.keepResult()
-	s.Stop = s.effectiveStop()
-	s.Resetting = s.Resetting && s.Stop == nil
+	s.Ending = s.effectiveStop()
+	s.Resetting = s.Resetting && s.Ending == nil
 	return s
 }
 
@@ -201,7 +201,7 @@ func (s *State) EverRan() bool {
 // Quiescent reports whether the pod must end, no container of it runs or can still start, and it holds neither a
 // network nor resource claims.
 func (s *State) Quiescent() bool {
-	return s.Stop != nil && !s.SandboxHeld() && !s.ClaimsHeld && !s.Memory.Runs(KindStartContainer) &&
+	return s.Ending != nil && !s.SandboxHeld() && !s.ClaimsHeld && !s.Memory.Runs(KindStartContainer) &&
 		!Some(s.Containers, (*Container).Alive)
 }
 
@@ -216,22 +216,22 @@ func (s *State) keepResult() {
 	if s.Rejected != nil && s.Completed() && !slices.ContainsFunc(s.Slots, ending) {
 		s.Rejected = nil
 	}
-	if stop := s.Desired.Stop; stop != nil && stop.New && !s.StopBegun && s.Completed() {
-		s.Desired.Stop = &Stop{Cause: stop.Cause, Deadline: stop.Deadline}
+	if stop := s.Stop; stop != nil && stop.New && !s.StopBegun && s.Completed() {
+		s.Stop = &Stop{Cause: stop.Cause, Deadline: stop.Deadline}
 	}
 }
 
 // effectiveStop returns why the pod must not run any more; nil while it should run. The deletion of the pod by its
 // source takes precedence over an end that follows from the facts.
 func (s *State) effectiveStop() *Stop {
-	if s.Desired.Stop != nil && s.Desired.Stop.Cause > StopEvicted {
-		return s.Desired.Stop
+	if s.Stop != nil && s.Stop.Cause > StopEvicted {
+		return s.Stop
 	}
 	if podutil.IsTerminal(s.Reported.Phase) || s.Rejected != nil {
 		return s.ownStop()
 	}
-	if s.Desired.Stop != nil {
-		return s.Desired.Stop
+	if s.Stop != nil {
+		return s.Stop
 	}
 	if at := s.ActiveDeadline(); !at.IsZero() && !s.Now.Before(at) && !s.completedBefore(at) {
 		stop := s.ownStop()

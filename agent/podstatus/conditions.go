@@ -77,7 +77,7 @@ func (b *builder) dated(c corev1.PodCondition) corev1.PodCondition {
 // disruption adds the condition DisruptionTarget if the node ended the pod by eviction, preemption or shutdown. It does
 // not add it if the pod itself caused its end.
 func (b *builder) disruption() {
-	stop := b.Desired.Stop
+	stop := b.Stop
 	if stop == nil || stop.Reason == "" || stop.Own {
 		return
 	}

@@ -92,7 +92,7 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 		return slot
 	}
 	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID}.Key())
-	starting := (b.Stop != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.Starting(slot.Last.ID)
+	starting := (b.Ending != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.Starting(slot.Last.ID)
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
 	before := slot.Preceding()
 	if failed || starting || counted || before == nil || before.State != podstate.ContainerExited {
@@ -216,7 +216,7 @@ func (b *builder) state(slot *podstate.Slot, id string) corev1.ContainerState {
 // hookGivenUp reports whether the pod must end and the postStart hook of a container, which has not succeeded, does not
 // run any more.
 func (b *builder) hookGivenUp(id string) bool {
-	return b.Stop != nil && b.Memory.InFlight(podstate.PostStart{ID: id}.Key()) == nil
+	return b.Ending != nil && b.Memory.InFlight(podstate.PostStart{ID: id}.Key()) == nil
 }
 
 // terminated returns the state of an exited instance, whose ID is id in statuses.

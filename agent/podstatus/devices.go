@@ -21,7 +21,7 @@ func deviceHealth(s *podstate.State, slot *podstate.Slot) []corev1.ResourceStatu
 	}
 	now := s.DeviceHealth[slot.Spec.Name]
 	if now == nil {
-		if s.Stop == nil && !podutil.IsTerminal(s.Reported.Phase) {
+		if s.Ending == nil && !podutil.IsTerminal(s.Reported.Phase) {
 			return nil
 		}
 		return reported

@@ -49,7 +49,7 @@ func TestDeviceHealth(t *testing.T) {
 				o.DeviceHealth = map[string][]corev1.ResourceStatus{"app": test.now, "init": test.now}
 			}
 			b := build(pod, o)
-			b.Stop = test.stop
+			b.Ending = test.stop
 			b.containerStatuses()
 			if got := b.st.ContainerStatuses[0].AllocatedResourcesStatus; !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)

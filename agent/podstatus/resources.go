@@ -52,7 +52,7 @@ func (b *builder) allocatedResources() {
 
 // resizeConditions adds the conditions for a pending resize and for a resize in progress.
 func (b *builder) resizeConditions() {
-	if b.Allocation == nil || podutil.IsTerminal(b.st.Phase) || b.Stop != nil {
+	if b.Allocation == nil || podutil.IsTerminal(b.st.Phase) || b.Ending != nil {
 		return
 	}
 	if w := b.Allocation.Pending; w != nil {

@@ -106,13 +106,13 @@ func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message s
 		phase = old.Phase
 	case b.Rejected != nil:
 		return corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
-	case b.Stop != nil && b.Stop.Reason == podutil.ReasonPreempting && phase == corev1.PodSucceeded:
+	case b.Ending != nil && b.Ending.Reason == podutil.ReasonPreempting && phase == corev1.PodSucceeded:
 		return phase, "", "" // its containers had completed, or exited with code 0 when they were stopped
-	case b.Stop != nil && b.Stop.Reason != "":
-		return corev1.PodFailed, b.Stop.Reason, b.Stop.Message
+	case b.Ending != nil && b.Ending.Reason != "":
+		return corev1.PodFailed, b.Ending.Reason, b.Ending.Message
 	case released && !podutil.IsTerminal(phase) && !podutil.IsStatic(b.Pod):
 		phase = corev1.PodFailed
-	case b.Stop == nil && podutil.IsTerminal(phase):
+	case b.Ending == nil && podutil.IsTerminal(phase):
 		phase = old.Phase // the pod still runs, regardless of the container statuses
 	}
 	if phase == old.Phase {

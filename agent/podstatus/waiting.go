@@ -24,7 +24,7 @@ func (b *builder) explainWaiting(st *corev1.ContainerStatus, slot *podstate.Slot
 
 // waitingReason returns why a container that should run does not run; empty if nothing has failed.
 func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
-	if b.Stop != nil || b.Resetting || b.Pod.DeletionTimestamp != nil {
+	if b.Ending != nil || b.Resetting || b.Pod.DeletionTimestamp != nil {
 		return "", ""
 	}
 	if slot.Last != nil {
