@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/kube/client"
+	"github.com/nodelet/nodelet/test/kube/frame"
 )
 
 const testNode = "192.0.2.7" // a name that is an address: no DNS, no routes
@@ -38,7 +39,7 @@ type fakeAPI struct {
 	version  int
 	requests []string // "VERB resource"
 	patches  []string
-	watchers []*io.PipeWriter
+	watchers []*watcher
 	// before, if set, is called before each request without the lock. An error is the response: a Status, or else a
 	// broken connection.
 	before func(r *http.Request) error
@@ -71,9 +72,9 @@ func (f *fakeAPI) store(n *corev1.Node) {
 
 func (f *fakeAPI) put(n *corev1.Node) {
 	f.version++
-	kind := "MODIFIED"
+	kind := apiwatch.Modified
 	if f.node == nil {
-		kind = "ADDED"
+		kind = apiwatch.Added
 	}
 	if n.UID == "" {
 		n.UID = types.UID("uid-" + strconv.Itoa(f.version))
@@ -81,7 +82,7 @@ func (f *fakeAPI) put(n *corev1.Node) {
 	n.ResourceVersion = strconv.Itoa(f.version)
 	f.node = n
 	for _, w := range f.watchers {
-		writeFrame(w, kind, n.DeepCopy())
+		w.send(kind, n)
 	}
 }
 
@@ -94,7 +95,7 @@ func (f *fakeAPI) remove() {
 	gone.ResourceVersion = strconv.Itoa(f.version)
 	f.node = nil
 	for _, w := range f.watchers {
-		writeFrame(w, "DELETED", gone)
+		w.send(apiwatch.Deleted, gone)
 	}
 }
 
@@ -226,40 +227,52 @@ func (f *fakeAPI) writeLease(method string, body []byte) (any, error) {
 	return l, nil
 }
 
+// watcher is an open watch. Its events are written by one goroutine, in the order in which they came.
+type watcher struct {
+	frames chan []byte
+	ended  <-chan struct{}
+}
+
+func (w *watcher) send(kind apiwatch.EventType, n *corev1.Node) {
+	select {
+	case w.frames <- frame.Of(kind, n):
+	case <-w.ended:
+	}
+}
+
+func (w *watcher) write(to *io.PipeWriter) {
+	defer to.Close()
+	for {
+		select {
+		case f := <-w.frames:
+			if _, err := to.Write(f); err != nil {
+				return
+			}
+		case <-w.ended:
+			return
+		}
+	}
+}
+
 // watch streams the initial state and all later versions.
 func (f *fakeAPI) watch(r *http.Request) (*http.Response, error) {
+	// The sender holds the lock, so it must not wait for the reader.
+	w := &watcher{frames: make(chan []byte, 1000), ended: r.Context().Done()}
+	f.watchers = append(f.watchers, w)
+	if f.node != nil {
+		w.send(apiwatch.Added, f.node)
+	}
+	w.send(apiwatch.Bookmark, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: strconv.Itoa(max(f.version, 1)),
+		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}})
 	reader, writer := io.Pipe()
-	f.watchers = append(f.watchers, writer)
-	node, version := f.node.DeepCopy(), strconv.Itoa(max(f.version, 1))
-	go func() {
-		if node != nil {
-			writeFrame(writer, "ADDED", node)
-		}
-		writeFrame(writer, "BOOKMARK", &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version,
-			Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
-		<-r.Context().Done()
-		writer.Close()
-	}()
+	go w.write(writer)
 	return &http.Response{
 		StatusCode: http.StatusOK,
 		Body:       reader,
-		Header:     http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf;stream=watch"}},
+		Header:     http.Header{"Content-Type": {frame.ContentType}},
 	}, nil
-}
-
-func writeFrame(w io.Writer, kind string, n *corev1.Node) {
-	info, _ := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(),
-		"application/vnd.kubernetes.protobuf")
-	raw, err := runtime.Encode(client.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), n)
-	if err != nil {
-		panic(err)
-	}
-	frame, err := (&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw}}).Marshal()
-	if err != nil {
-		panic(err)
-	}
-	//nolint:errcheck // the reader may be gone
-	go w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...))
 }
 
 func decode(body []byte, into runtime.Object) error {
