@@ -206,6 +206,10 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, k key) {
 		s.fail(w, apierrors.NewBadRequest("decode body"))
 		return
 	}
+	if o.GetResourceVersion() != "" {
+		s.fail(w, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created")))
+		return
+	}
 	o.SetNamespace(k.namespace)
 	k.name = o.GetName()
 	s.mu.Lock()
@@ -282,6 +286,8 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, k key) {
 		s.fail(w, apierrors.NewNotFound(gr, k.name))
 	case opts.Preconditions != nil && opts.Preconditions.UID != nil && *opts.Preconditions.UID != o.GetUID():
 		s.fail(w, apierrors.NewConflict(gr, k.name, errPrecondition))
+	case gracePeriod(o, opts) > 0:
+		s.write(w, http.StatusOK, k.resource, s.doom(o.(*corev1.Pod), gracePeriod(o, opts)))
 	default:
 		s.delete(k)
 		s.write(w, http.StatusOK, k.resource, &metav1.Status{Status: metav1.StatusSuccess})

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -212,6 +213,31 @@ func (s *Server) delete(k key) bool {
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
 	s.record(event{s.version, apiwatch.Deleted, k, o})
 	return true
+}
+
+// gracePeriod returns how many seconds the node has to end what is deleted, before it deletes it with 0.
+func gracePeriod(o Object, opts *metav1.DeleteOptions) int64 {
+	pod, ok := o.(*corev1.Pod)
+	switch {
+	case !ok, pod.Spec.NodeName == "", pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return 0
+	case opts.GracePeriodSeconds != nil:
+		return *opts.GracePeriodSeconds
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		return *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds
+}
+
+// doom lets a pod end within a time; one that ends already stays as it is. The caller holds the lock.
+func (s *Server) doom(pod *corev1.Pod, seconds int64) *corev1.Pod {
+	pod = pod.DeepCopy()
+	if pod.DeletionTimestamp == nil {
+		at := metav1.NewTime(time.Now().Add(time.Duration(seconds) * time.Second))
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, &seconds
+		s.put(pod)
+	}
+	return pod
 }
 
 func (s *Server) record(e event) {
