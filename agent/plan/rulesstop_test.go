@@ -193,7 +193,7 @@ func (ru *rules) ownResult() result {
 		c := podstate.Newest(ru.l.containers, name)
 		ended := c != nil && c.State == podstate.ContainerExited
 		switch {
-		case role == podutil.RoleSidecar || role == podutil.RoleEphemeral:
+		case role == podutil.RoleSidecar && !ru.forgotten[name] || role == podutil.RoleEphemeral:
 		case ru.forgotten[name] || ru.resetAsked,
 			role == podutil.RoleInit && ended && (c.ExitCode != 0 || c.Reason == "OOMKilled"):
 			return resultUnknown
