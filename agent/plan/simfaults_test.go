@@ -496,7 +496,7 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 		m.InFlight[key] = stops(s)
 	}
 	for key, f := range m.Failures {
-		f.At = f.At.Add(d)
+		f.At, f.Step = f.At.Add(d), stops(f.Step)
 		if !f.Looked.IsZero() {
 			f.Looked = f.Looked.Add(d)
 		}

@@ -280,7 +280,9 @@ func (s *State) GraceLeft(sandbox string) time.Duration {
 // it has passed and the runtime has failed to stop the instance.
 func (s *State) StopGoing(c *Container) (stop StopContainer, goes bool) {
 	stop, begun := s.Memory.Stopped(c.ID)
-	_, failed := s.Memory.Failure(stop.Key())
+	last, _ := s.Memory.Failure(stop.Key())
+	tried, _ := last.Step.(StopContainer) // with another deadline, it was an earlier try
+	failed := tried.Deadline.Equal(stop.Deadline)
 	return stop, begun && (s.Now.Before(stop.Deadline) || !failed || !c.Alive())
 }
 
