@@ -52,7 +52,8 @@ type mounting struct {
 func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (mounted Mounted, err error) {
 	if !External(r.Volume) {
 		defer m.count(ctx, mountVolume, pluginname.Of(r.Volume), time.Now(), &err)
-		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now}
+		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now,
+			Refresh: r.Refresh}
 		return m.cfg.Pods.Mount(ctx, content, objects)
 	}
 	return (&mounting{m, r, objects}).mount(ctx)

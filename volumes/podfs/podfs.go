@@ -31,8 +31,9 @@ type Config struct {
 type FS struct {
 	PodDirs
 	log     *slog.Logger
-	noswap  bool  // this kernel's tmpfs can be kept out of swap
-	memory  int64 // bounds what pods with much in memory have there together
+	started time.Time // of this run of the agent
+	noswap  bool      // this kernel's tmpfs can be kept out of swap
+	memory  int64     // bounds what pods with much in memory have there together
 	writers chan struct{}
 	onDisk  diskUse
 	made    subpathDirs
@@ -60,6 +61,7 @@ func New(cfg Config) (*FS, error) {
 	v := &FS{
 		PodDirs: dirs,
 		log:     cfg.Log,
+		started: time.Now(),
 		noswap:  tmpfsNoswap(),
 		memory:  debug.SetMemoryLimit(-1) / memoryShare, // a negative value only reads
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
@@ -97,6 +99,7 @@ type Request struct {
 	Volume      *corev1.Volume
 	Allocatable corev1.ResourceList // the node's; the default of limits in resourceFieldRef and of the size of a tmpfs
 	Now         time.Time           // the wall clock, which tokens are measured by
+	Refresh     bool                // this run of the agent has mounted the volume before
 }
 
 // Mounted is a volume that containers can use.

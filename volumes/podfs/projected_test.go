@@ -185,6 +185,7 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	restarted.started = testNow // the token is almost new
 	mount := func(at time.Time, tokens int, changed bool) Mounted {
 		t.Helper()
 		now, r.Now = at, at
@@ -208,6 +209,56 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	}
 	// A clock set back far: what the token says cannot be trusted.
 	mount(testNow.Add(-time.Hour), 3, true)
+}
+
+// TestTokenOfEarlierRun checks that a token is renewed in the first minutes after a restart of the agent, as a kubelet
+// does at once: the API server may accept it no more. It is not if it is almost new, and as long as the API server is
+// away the old one stays.
+func TestTokenOfEarlierRun(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	now, away := testNow, false
+	o := accessObjects(func() time.Time { return now })
+	issue := o.issue
+	o.issue = func(pod *corev1.Pod, audience string, seconds int64) (string, time.Time, error) {
+		if away {
+			return "", time.Time{}, errors.New("connection refused")
+		}
+		return issue(pod, audience, seconds)
+	}
+	volume := apiAccess()
+	volume.Projected.Sources[0].ServiceAccountToken.ExpirationSeconds = new(int64(86400))
+	r := request(pod, "p", volume)
+	mount := func(at time.Time, tokens int, changed bool, refresh, latest time.Duration) time.Time {
+		t.Helper()
+		defer func() { r.Refresh = true }()
+		now, r.Now = at, at
+		m := mustMount(t, v, r, o)
+		if o.tokens != tokens || m.Changed != changed {
+			t.Errorf("%s later: got %d tokens requested, changed %t, want %d, %t", at.Sub(testNow), o.tokens, m.Changed,
+				tokens, changed)
+		}
+		if got := m.RefreshAt.Sub(at); got < refresh || got > latest {
+			t.Errorf("%s later: got refresh after %s, want %s to %s", at.Sub(testNow), got, refresh, latest)
+		}
+		return m.RefreshAt
+	}
+	const most = 19 * time.Hour // of the lifetime
+	v.started = testNow.Add(-time.Minute)
+	mount(testNow, 1, true, most, 20*time.Hour)
+	v.started, r.Refresh = testNow.Add(time.Hour), false
+	due := mount(v.started.Add(20*time.Minute), 1, false, time.Minute, 6*time.Minute)
+	away = true
+	due = mount(due, 2, false, 4*time.Minute, 6*time.Minute)
+	away = false
+	renewed := mount(due, 3, true, most, 20*time.Hour)
+	v.started, r.Refresh = due.Add(9*time.Minute), false
+	if again := mount(v.started, 3, false, most-time.Hour, 20*time.Hour); !again.Equal(renewed) {
+		t.Errorf("almost new: got refresh at %s, want %s as before", again, renewed)
+	}
+	v.started, r.Refresh = due.Add(11*time.Minute), false
+	due = mount(v.started, 3, false, time.Minute, 6*time.Minute)
+	mount(due, 4, true, most, 20*time.Hour)
 }
 
 // TestTokenOfSlowClock checks that a node whose clock is behind renews a token before it expires by the clock of the

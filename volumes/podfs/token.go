@@ -26,11 +26,13 @@ const (
 	tokenRetry           = time.Minute      // between two renewals; also after one that failed while the old token is good
 	tokenMaxSkew         = 10 * time.Minute // a token issued later than that in the future: the clock was set back
 	tokenMaxSize         = 1 << 16
-	tokenDefaultLifetime = 3600 // seconds, as the API server fills in
+	tokenDefaultLifetime = 3600            // seconds, as the API server fills in
+	tokenPause           = 5 * time.Minute // between two renewals of a token that may be good for longer
+	tokenAlmostNew       = 10 * time.Minute
 )
 
 // token makes the file of a token source, and returns when to request the next token. The token on disk is used until
-// it is due, so that a restart of the agent requests none.
+// it is due.
 func (c *content) token(ctx context.Context, _ int, source *corev1.VolumeProjection) (payload, time.Time, error) {
 	s := source.ServiceAccountToken
 	if s == nil {
@@ -54,6 +56,7 @@ func (c *content) requestToken(
 	jitter := jitterOf(c.Request, s)
 	old, oldToken := currentToken(c.current, s.Path)
 	fits := old.fits(c.Pod, s.Audience)
+	old.doubtful = c.doubtAfter(old, jitter)
 	if fits && !old.due(c.Now, jitter) {
 		return oldToken, old.received, old.refreshAt(c.Now, jitter), nil
 	}
@@ -70,14 +73,36 @@ func (c *content) requestToken(
 	case !c.Now.Before(old.expires):
 		return "", never, never, fmt.Errorf("token expired and refresh failed: %w", err)
 	}
+	if old.doubtful = c.Now.Add(tokenPause); !old.due(c.Now, jitter) {
+		return oldToken, old.received, old.refreshAt(c.Now, jitter), nil
+	}
 	c.log.Warn("cannot renew the service account token, keeping the old one",
 		"pod", c.Pod.Namespace+"/"+c.Pod.Name, "volume", c.Volume.Name, "expires", old.expires, "err", err)
 	return oldToken, old.received, c.Now.Add(tokenRetry), nil
 }
 
+// doubtAfter is when to renew a token that an earlier run of the agent has received, whatever its times say: the API
+// server may accept it no more, because its key or the service account was replaced, and a restart is the usual remedy.
+// The kubelet requests all tokens again at once. Here that is some minutes after the first mount, which never waits for
+// it, because the API server may be away. An almost new token is not renewed: an agent may restart again and again.
+func (c *content) doubtAfter(old claims, jitter time.Duration) time.Time {
+	received := old.received
+	if received.IsZero() {
+		received = old.issued
+	}
+	switch {
+	case received.After(c.started.Add(-tokenAlmostNew)):
+		return never
+	case c.Refresh:
+		return c.Now
+	}
+	return c.Now.Add(tokenRetry + jitter*time.Duration(tokenPause/tokenMaxJitter))
+}
+
 // claims is what a service account token says about itself.
 type claims struct {
 	received       time.Time // when this node received it, by its own clock; zero if that is not known
+	doubtful       time.Time // when to renew it if that is earlier than its times say; zero if it is not
 	audiences      []string
 	issued         time.Time
 	expires        time.Time // the API server refuses it from then on
@@ -219,9 +244,9 @@ func (c claims) renewal(jitter time.Duration) time.Time {
 	}
 	at := TokenRenewal(c.issued, end).Add(-jitter)
 	if own := c.received.Add(at.Sub(c.issued)); !c.received.IsZero() && own.Before(at) {
-		return own
+		at = own
 	}
-	return at
+	return earlier(at, c.doubtful)
 }
 
 // due reports whether to request a new token. A token from the future means that the clock was set back, so that
