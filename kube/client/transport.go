@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -35,6 +36,7 @@ type Transport struct {
 
 // route is the result of one configuration.
 type route struct {
+	server Server
 	config *rest.Config
 	base   *url.URL
 	rt     http.RoundTripper
@@ -79,6 +81,7 @@ func (t *Transport) use(rc *rest.Config) error {
 	}
 	t.mu.Lock()
 	old := t.now
+	next.server = next.follows(old)
 	t.now = next
 	t.mu.Unlock()
 	if old == nil {
@@ -88,6 +91,44 @@ func (t *Transport) use(rc *rest.Config) error {
 	old.idle()
 	time.AfterFunc(drainTime, old.dialer.CloseAll)
 	return nil
+}
+
+// A Server tells an API server from others that a Transport has used before or after it. It is 0 for none.
+type Server int
+
+// ErrOtherServer is the error of a request whose context was made for another API server.
+var ErrOtherServer = errors.New("the kubeconfig names another API server now")
+
+type serverKey struct{}
+
+// On returns a context whose requests reach s only: with it, a request to another API server fails. If s is 0, the
+// first request sets it to the one that it reaches. The requests must not be made at the same time.
+func (s *Server) On(ctx context.Context) context.Context {
+	return context.WithValue(ctx, serverKey{}, s)
+}
+
+// check returns an error if the requests of ctx are for another API server than s.
+func (s Server) check(ctx context.Context) error {
+	wanted, _ := ctx.Value(serverKey{}).(*Server)
+	switch {
+	case wanted == nil, *wanted == s:
+		return nil
+	case *wanted == 0:
+		*wanted = s
+		return nil
+	}
+	return ErrOtherServer
+}
+
+// follows returns the server of r, which replaces old: the same one if it has the same address.
+func (r *route) follows(old *route) Server {
+	switch {
+	case old == nil:
+		return 1
+	case *r.base == *old.base:
+		return old.server
+	}
+	return old.server + 1
 }
 
 // Renew makes later requests use new connections, with the present content of the files.
@@ -145,6 +186,9 @@ func (t *Transport) route(rc *rest.Config) (*route, error) {
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r, err := t.current(req.Context())
+	if err == nil {
+		err = r.server.check(req.Context())
+	}
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()

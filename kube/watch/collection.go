@@ -41,8 +41,8 @@ type Sink interface {
 // Follow lists and watches t until ctx ends, and passes what it reads to sink. The initial state is streamed
 // (WatchList) or, if the server cannot do that, listed. A lost connection resumes at the last resource version seen.
 // Everything is read again if the server has expired that version, after a watch that ended at once, and after an
-// outage: etcd may have been restored from a backup meanwhile, so that the version exists a second time. Attempts back
-// off with jitter and never stop.
+// outage: etcd may have been restored from a backup meanwhile, so that the version exists a second time. Another server
+// may have another history, too. Attempts back off with jitter and never stop.
 func (t Target) Follow(ctx context.Context, sink Sink) {
 	f := follower{target: t, sink: sink}
 	for {
@@ -64,7 +64,8 @@ type follower struct {
 	target   Target
 	sink     Sink
 	backoff  backoff.Backoff
-	version  string // where to resume; empty while the state is not known
+	version  string        // where to resume; empty while the state is not known
+	server   client.Server // which has sent that version
 	troubled bool
 	short    bool // the last stream ended at once
 }
@@ -87,7 +88,10 @@ func (f *follower) attempt(ctx context.Context) (worked time.Duration, err error
 			f.version = ""
 		}
 	}()
-	s, err := f.begin(ctx)
+	if f.version == "" {
+		f.server = 0
+	}
+	s, err := f.begin(f.server.On(ctx))
 	if err != nil {
 		return 0, err
 	}
@@ -143,9 +147,9 @@ func refused(err error) bool {
 }
 
 // Forgotten reports whether err says that the server does not have the requested version: it is too old or, after a
-// restore of etcd, too new. The caller has to read the whole state again.
+// restore of etcd, too new, or another server has sent it. The caller has to read the whole state again.
 func Forgotten(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+	return errors.Is(err, client.ErrOtherServer) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 

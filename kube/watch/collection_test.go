@@ -259,6 +259,54 @@ func TestFollowReadsAllAfterOutage(t *testing.T) {
 	}
 }
 
+// TestFollowReadsAllOfAnotherServer checks that everything is read again when the kubeconfig names another API server:
+// it may have another history, in which the same versions stand for other changes. Other changes of the kubeconfig,
+// such as a renewed certificate, cost nothing.
+func TestFollowReadsAllOfAnotherServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, _ := apitest.New(t)
+		second, _ := apitest.New(t)
+		for server, names := range map[*apitest.Server]string{first: "a b", second: "a d e"} {
+			for _, name := range strings.Fields(names) {
+				server.Put(pod(name, "n1"))
+			}
+		}
+		transport := client.NewTransport(time.Minute)
+		use := func(host string, server *apitest.Server) {
+			if err := transport.Use(&rest.Config{Host: host, Dial: server.Dial}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		use("http://first", first)
+		c, err := client.New(transport.Config(""), -1, 0, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &state{}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
+		}()
+		synctest.Wait()
+		want(t, st, "a b")
+		use("http://first", first)
+		if replaced, _ := st.counts(); replaced != 1 {
+			t.Errorf("the same server: got all read %d times, want once", replaced)
+		}
+		use("http://second", second)
+		want(t, st, "a d e")
+		if replaced, troubles := st.counts(); replaced != 2 || troubles != "" {
+			t.Errorf("another server: got all read %d times, troubles %q, want twice and none", replaced, troubles)
+		}
+		cancel()
+		<-done
+		transport.CloseIdleConnections()
+	})
+}
+
 // TestFollowBacksOff checks that a server that is down is asked less and less often, and never given up.
 func TestFollowBacksOff(t *testing.T) {
 	follow(t, func(s *apitest.Server) { s.Intercept(down) }, func(t *testing.T, server *apitest.Server, st *state) {

@@ -100,6 +100,11 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 	return &rest.Config{Host: "http://apitest", Transport: transport}
 }
 
+// Dial connects to the server, for a rest.Config.
+func (s *Server) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return s.dial(ctx, network, address)
+}
+
 // NoWatchList makes the server refuse sendInitialEvents, as one without that feature does.
 func (s *Server) NoWatchList() {
 	s.mu.Lock()
