@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,9 +113,10 @@ func newWorld(desired podstate.Desired, now time.Time) *world {
 func (w *world) observe() podstate.Observed {
 	w.memory.See(w.containers)
 	w.seeEnds()
+	newestFirst := func(a, b podstate.Sandbox) int { return cmp.Compare(b.Attempt, a.Attempt) }
 	o := podstate.Observed{
 		Now:        w.now,
-		Sandboxes:  w.sandboxes,
+		Sandboxes:  slices.SortedFunc(slices.Values(w.sandboxes), newestFirst),
 		Containers: w.containers,
 		Logged:     w.readLogs(),
 		ResetMark:  w.resetMark,

@@ -10,7 +10,7 @@ import (
 // afterwards.
 type Observed struct {
 	Now time.Time
-	// Sandboxes and Containers are all instances that the runtime has, in any order.
+	// Sandboxes are all sandboxes that the runtime has, newest first. Containers are all containers, in any order.
 	Sandboxes  []Sandbox
 	Containers []Container
 	// Logged is how many attempts of its containers a static pod had logs of when the agent began with it, or when its

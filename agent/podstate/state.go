@@ -1,7 +1,6 @@
 package podstate
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -15,9 +14,8 @@ import (
 type State struct {
 	Desired
 	Observed
-	// Sandboxes are all sandboxes, newest first. Current is the one in which containers run; nil if none is usable.
-	Sandboxes []Sandbox
-	Current   *Sandbox
+	// Current is the sandbox in which containers run; nil if none is usable.
+	Current *Sandbox
 	// Slots are the containers of the spec: init containers with sidecars, then app, then ephemeral containers.
 	Slots []*Slot
 	// Initialized: the init containers have completed in the current sandbox.
@@ -36,14 +34,10 @@ type State struct {
 
 // New returns the state that follows from the facts about one pod. The State refers to d and o, and changes neither.
 func New(d Desired, o Observed) *State {
-	s := &State{Desired: d, Observed: o, Sandboxes: o.Sandboxes, Reported: &d.Pod.Status}
+	s := &State{Desired: d, Observed: o, Reported: &d.Pod.Status}
 	if own := o.Memory.Reported(); own != nil &&
 		(podutil.IsTerminal(own.Phase) || !podutil.IsTerminal(d.Pod.Status.Phase)) {
 		s.Reported = own
-	}
-	if len(s.Sandboxes) > 1 {
-		s.Sandboxes = slices.Clone(s.Sandboxes)
-		slices.SortFunc(s.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(b.Attempt, a.Attempt) })
 	}
 	s.Current = s.usableSandbox()
 	s.fillSlots()

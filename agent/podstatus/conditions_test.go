@@ -136,17 +136,17 @@ func TestReadyToStart(t *testing.T) {
 			Reason: "PodSandboxNotReady", Message: "pod sandbox is not ready"}}, want: "pod sandbox is not ready"},
 		{
 			name:      "ready, after one that is not",
-			sandboxes: []podstate.Sandbox{{ID: "s0"}, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}},
+			sandboxes: []podstate.Sandbox{{ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.1"}}, {ID: "s0"}},
 			want:      "",
 		},
 		{
 			name:      "two ready",
-			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}},
+			sandboxes: []podstate.Sandbox{{ID: "s1", Attempt: 1, Ready: true, IPs: []string{"10.0.0.2"}}, ready},
 			want:      "multiple pod sandboxes are ready and need to be reconciled",
 		},
 		{
 			name:      "the newest not ready",
-			sandboxes: []podstate.Sandbox{ready, {ID: "s1", Attempt: 1}},
+			sandboxes: []podstate.Sandbox{{ID: "s1", Attempt: 1}, ready},
 			want:      "pod sandbox is not ready",
 		},
 		{name: "no address", sandboxes: []podstate.Sandbox{{ID: "s0", Ready: true}}, want: "pod sandbox has no IP address"},
