@@ -240,7 +240,7 @@ func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
 // runsAgain reports whether the container may run after its newest instance has ended. In a new sandbox a
 // finished init container runs once more, since its work went with the old one.
 func runsAgain(slot *podstate.Slot) bool {
-	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !podstate.InitFailed(slot) {
+	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !podstate.InitIncomplete(slot) {
 		return true
 	}
 	return slot.Restarts()

@@ -189,7 +189,7 @@ func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == Con
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
-		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !InitFailed(s)
+		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !InitIncomplete(s)
 	case podutil.RoleSidecar:
 		return s.Passed || s.Running() && s.Started()
 	}
@@ -264,8 +264,8 @@ func (s *Slot) StoppedToRestart() bool {
 	return stop.Replaces() || stop.Interrupts() && !s.NeverRestarts()
 }
 
-// InitFailed reports whether the newest instance of an init container, which has exited, has not done its work.
-func InitFailed(s *Slot) bool {
+// InitIncomplete reports whether the newest instance of an init container, which has exited, has not done its work.
+func InitIncomplete(s *Slot) bool {
 	return podutil.InitFailed(s.Last.ExitCode, s.Last.Reason) || s.StoppedToRestart()
 }
 

@@ -301,7 +301,7 @@ func (s *State) Completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:
-			if slot.finished() && InitFailed(slot) && !slot.Passed {
+			if slot.finished() && InitIncomplete(slot) && !slot.Passed {
 				return true
 			}
 		case podutil.RoleApp:

@@ -34,7 +34,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerUnknown:
 			return "", ""
 		case podstate.ContainerExited:
-			if slot.Role == podutil.RoleInit && (slot.Passed || !podstate.InitFailed(slot)) ||
+			if slot.Role == podutil.RoleInit && (slot.Passed || !podstate.InitIncomplete(slot)) ||
 				!slot.Restarts() && !slot.Followed() {
 				return "", ""
 			}
