@@ -82,9 +82,6 @@ func shrunk(before, now *corev1.PodStatus) bool {
 	})
 }
 
-// isReleased reports whether the pod has given back all that it held.
-func (m *milestones) isReleased() bool { return latest.Closed(m.released) }
-
 // leave removes the pod from probes, objects and statuses.
 func (w *worker) leave() {
 	w.cfg.Probes.Set(w.order.Pod, "", nil)

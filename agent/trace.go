@@ -10,9 +10,9 @@ import (
 // running are the steps that run.
 type running struct {
 	cancels map[podstate.Key]context.CancelFunc
-	// span covers them from the first that began until none runs; nil if it is not sampled. name is its name.
-	span *trace.Span
-	name string
+	// span covers them from the first that began until none runs; nil if it is not sampled.
+	span     *trace.Span
+	spanName string
 }
 
 // traced returns ctx with the span of the steps that run. It begins one before the first of them, with the kubelet's
@@ -21,20 +21,20 @@ func (w *worker) traced(ctx context.Context, steps []podstate.Step) context.Cont
 	if len(steps) == 0 {
 		return ctx
 	}
-	if name := w.spanName(steps); name != w.name {
+	if name := w.spanFor(steps); name != w.spanName {
 		w.span.End(nil)
 		pod := w.order.Pod
 		_, w.span = w.cfg.Tracer.Root(ctx, name,
 			"k8s.pod.uid", string(pod.UID), "k8s.pod", pod.Namespace+"/"+pod.Name, "k8s.pod.name", pod.Name,
 			"k8s.namespace.name", pod.Namespace)
-		w.name = name
+		w.spanName = name
 	}
 	return w.span.Context(ctx)
 }
 
-// spanName returns the kubelet's name: a pod is synced, it is terminating while something of it may run, and terminated
-// when only its files and cgroups are left.
-func (w *worker) spanName(steps []podstate.Step) string {
+// spanFor returns the kubelet's name of the span: a pod is synced, it is terminating while something of it may run, and
+// terminated when only its files and cgroups are left.
+func (w *worker) spanFor(steps []podstate.Step) string {
 	if w.order.Stop == nil {
 		return "syncPod"
 	}
@@ -50,6 +50,6 @@ func (w *worker) spanName(steps []podstate.Step) string {
 func (w *worker) endSpan() {
 	if len(w.cancels) == 0 {
 		w.span.End(nil)
-		w.span, w.name = nil, ""
+		w.span, w.spanName = nil, ""
 	}
 }

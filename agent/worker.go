@@ -66,7 +66,7 @@ type worker struct {
 	startup startup
 }
 
-// milestones are channels that are closed when a pod has come that far.
+// milestones are what others wait for: each channel is closed when the pod has come that far.
 type milestones struct {
 	// gone is closed when the worker returns. Later results are dropped.
 	gone chan struct{}
@@ -77,6 +77,9 @@ type milestones struct {
 	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 }
+
+// isReleased reports whether the pod has given back all that it held.
+func (m *milestones) isReleased() bool { return latest.Closed(m.released) }
 
 func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 	w := &worker{
