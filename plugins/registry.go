@@ -56,7 +56,8 @@ type Config struct {
 	// Connected returns the plugins of a type that may also register in another way.
 	Connected map[string]func() []string
 	Log       *slog.Logger
-	// PollInterval is the time between two looks at the directory while it cannot be watched; zero means five seconds.
+	// PollInterval is the longest time between two looks at the directory while it cannot be watched; zero means five
+	// seconds.
 	PollInterval time.Duration
 }
 
@@ -136,21 +137,11 @@ func (r *Registry) Run(ctx context.Context) {
 			p.end()
 		}
 	}()
-	for last := ""; ; {
-		err := r.follow(ctx, known)
-		if ctx.Err() != nil {
-			return
-		}
-		if err.Error() != last {
+	backoff.Repeat(ctx, r.pollInterval, func() error { return r.follow(ctx, known) },
+		func(err error, retryIn time.Duration) {
 			r.log.Error("cannot watch the directory of plugins, polling it "+
-				"(is the sysctl fs.inotify.max_user_instances too low?)",
-				"dir", r.dir, "err", err, "interval", r.pollInterval)
-			last = err.Error()
-		}
-		if !backoff.Sleep(ctx, r.pollInterval) {
-			return
-		}
-	}
+				"(is the sysctl fs.inotify.max_user_instances too low?)", "dir", r.dir, "err", err, "retryIn", retryIn)
+		})
 }
 
 // follow looks for plugins at each change below the directory. It returns when ctx ends, or after one look if there is

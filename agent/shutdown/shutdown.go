@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// busRetry is how soon the system bus is tried again after it has hung up.
+	// busRetry is the longest time until the system bus is tried again after it has hung up.
 	busRetry = time.Second
 	// busTimeout is how long the start of the agent waits for logind.
 	busTimeout = 5 * time.Second
@@ -151,18 +151,9 @@ func (s *Shutdown) Run(ctx context.Context) {
 	if len(s.cfg.Groups) == 0 {
 		return
 	}
-	for logged := false; ctx.Err() == nil; {
-		err := s.follow(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if !logged {
-			s.cfg.Log.Warn("cannot delay a node shutdown until the pods have ended, trying again",
-				"err", err, "retryIn", busRetry)
-			logged = true
-		}
-		backoff.Sleep(ctx, busRetry)
-	}
+	backoff.Repeat(ctx, busRetry, func() error { return s.follow(ctx) }, func(err error, retryIn time.Duration) {
+		s.cfg.Log.Warn("cannot delay a node shutdown until the pods have ended, trying again", "err", err, "retryIn", retryIn)
+	})
 }
 
 // follow holds the lock and ends the pods over one connection to the system bus. It asks first whether the machine goes
