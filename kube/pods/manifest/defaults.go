@@ -11,23 +11,11 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// SetDefaults sets the defaults that the API server sets in a new v1 Pod, so that other packages see no difference
-// between static pods and pods of the API server. It changes no value that is set, except for a negative grace period,
-// and a second call changes nothing. The defaults are those of API group v1 in Kubernetes 1.37 with its default feature
-// gates; testdata/defaults has pods and the results of a real API server.
+// SetDefaults sets the defaults that the API server sets in a new v1 Pod, but those of pod-level resources. It changes
+// no value that is set, except for a negative grace period, and a second call changes nothing. The defaults are those
+// of API group v1 in Kubernetes 1.37 with its default feature gates; testdata/defaults has pods and the results of a
+// real API server.
 func SetDefaults(pod *corev1.Pod) {
-	setDefaults(pod)
-	setPodLevelDefaults(pod)
-}
-
-// setPodLevelDefaults sets the defaults of pod-level resources (KEP-2837).
-func setPodLevelDefaults(pod *corev1.Pod) {
-	podLevelHugePages(pod)
-	podLevelRequests(pod)
-}
-
-// setDefaults sets the defaults of all other fields.
-func setDefaults(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podutil.Containers(spec) {
 		requestsFromLimits(&c.Resources)
@@ -61,6 +49,12 @@ func setDefaults(pod *corev1.Pod) {
 		roundUp(spec.Resources.Limits)
 		roundUp(spec.Resources.Requests)
 	}
+}
+
+// setPodLevelDefaults sets those of pod-level resources (KEP-2837).
+func setPodLevelDefaults(pod *corev1.Pod) {
+	podLevelHugePages(pod)
+	podLevelRequests(pod)
 }
 
 // def sets a nil pointer.

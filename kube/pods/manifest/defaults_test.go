@@ -25,17 +25,22 @@ func TestSetDefaults(t *testing.T) {
 			mustRead(t, file, got)
 			var want corev1.PodSpec
 			mustRead(t, strings.TrimSuffix(file, ".yaml")+".json", &want)
-			SetDefaults(got)
+			setAllDefaults(got)
 			if d := cmp.Diff(want, got.Spec); d != "" {
 				t.Errorf("-want (the API server's) +got\n%s", d)
 			}
 			again := got.DeepCopy()
-			SetDefaults(again)
+			setAllDefaults(again)
 			if d := cmp.Diff(got, again); d != "" {
 				t.Errorf("a second time: want no change, got\n%s", d)
 			}
 		})
 	}
+}
+
+func setAllDefaults(pod *corev1.Pod) {
+	SetDefaults(pod)
+	setPodLevelDefaults(pod)
 }
 
 func mustRead(t *testing.T, file string, into any) {

@@ -22,7 +22,7 @@ import (
 // nodelet follows first. With that one, a node can change to this kubelet while its static pods run; the others tell
 // that a pod that an older agent has started is of the same manifest.
 func (o Origin) uids(pod *corev1.Pod) []string {
-	setDefaults(pod)
+	SetDefaults(pod)
 	newest := o.uid(pod, "1.37")
 	setPodLevelDefaults(pod) // since 1.37, kubelets leave these to the API server
 	return []string{newest, o.uid(pod, "1.36")}

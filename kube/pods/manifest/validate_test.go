@@ -16,7 +16,7 @@ func valid(t *testing.T) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
 	mustRead(t, "testdata/valid.yaml", pod)
-	SetDefaults(pod)
+	setAllDefaults(pod)
 	return pod
 }
 
