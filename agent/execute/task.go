@@ -72,7 +72,7 @@ type Outcome struct {
 }
 
 // Results are what the steps of one pod have left for later ones. The pod's worker owns it: it passes each Outcome to
-// Add, and gets with Complete the tasks of later steps. Losing it costs repeated work only.
+// Add, and all of them to Executor.Begin before a later step. Losing them costs repeated work only.
 type Results struct {
 	// mounts are the mounted volumes by name, and pulled the images that are present by the keys of their steps.
 	mounts map[string]volumes.Mounted

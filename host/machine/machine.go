@@ -1,9 +1,9 @@
 // Package machine reads what the kernel and the operating system say about the machine: its identity, its memory and
 // its processes.
 //
-// It reads files below /proc, /sys and /etc, and never writes. It decides nothing: kube/node reports the identity,
-// agent, csi and cni mark their records with the boot, host/pressure and metrics/usage use the numbers. Package
-// topology reads how CPUs and memory are connected. A crash leaves nothing behind.
+// It reads files below /proc, /sys and /etc, and never writes. It decides nothing. All packages that report these facts
+// or mark records with the boot may call it. Package topology reads how CPUs and memory are connected. A crash leaves
+// nothing behind.
 package machine
 
 import (

@@ -1,9 +1,8 @@
 // Package periodic makes periodic work run at the same moments.
 //
 // It owns the phase of these moments, one number of the process. An agent at rest then wakes up once for all its
-// periodic work, and the processors sleep longer. It runs nothing itself: callers wait as long as it says. agent,
-// agent/eviction, kube/node, kube/certs, kube/pods, kube/storage, cni, cni/manager, cri/logs, cri/monitor,
-// host/iptables and host/self call it. A crash leaves nothing behind.
+// periodic work, and the processors sleep longer. It runs nothing itself: callers wait as long as it says. All packages
+// with periodic work may call it. A crash leaves nothing behind.
 package periodic
 
 import (
