@@ -73,7 +73,7 @@ type End struct {
 
 // explain returns what follows from a plan.
 func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
-	e := o.explanation()
+	e := explanation(o.Pod)
 	e.Phase = p.Status.Phase
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
 	e.stops(p.Ending, p.Released)
@@ -172,8 +172,8 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 }
 
 // explanation names the pod.
-func (o *order) explanation() *Explanation {
-	return &Explanation{Pod: nameOf(o.Pod), UID: string(o.Pod.UID)}
+func explanation(pod *corev1.Pod) *Explanation {
+	return &Explanation{Pod: nameOf(pod), UID: string(pod.UID)}
 }
 
 // stops adds why the pod must not run any more. If it has released all that it held, an object that stays is not being
@@ -195,7 +195,7 @@ func (e *Explanation) stops(stop *podstate.Stop, released bool) {
 // explainObserving publishes that the worker asks the runtime about the pod, which may take long, and the steps in
 // progress. err is the error of the last attempt, or nil.
 func (w *worker) explainObserving(err error) {
-	e := w.order.explanation()
+	e := explanation(w.order.Pod)
 	e.Phase = cmp.Or(w.order.Pod.Status.Phase, corev1.PodPending)
 	if before := w.explained.Load(); before != nil {
 		*e = *before
@@ -258,7 +258,7 @@ func (s *Supervisor) explanations() []*Explanation {
 
 // waiting explains a pod that has not begun.
 func waiting(pod *corev1.Pod, w Wait) *Explanation {
-	x := (&order{Desired: podstate.Desired{Pod: pod}}).explanation()
+	x := explanation(pod)
 	x.Phase, x.Waits = corev1.PodPending, []Wait{w}
 	return x
 }

@@ -89,15 +89,16 @@ func (s *Server) list(ctx context.Context, of func(v agent.PodView) *corev1.Pod)
 }
 
 // Pods returns the pods that a source has, with their newest status.
-func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) {
-	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
-		if !v.Desired {
-			return nil
-		}
-		pod := *v.Pod
-		pod.Status = v.Status
-		return &pod
-	})
+func (s *Server) Pods(ctx context.Context) ([]*corev1.Pod, error) { return s.list(ctx, current) }
+
+// current returns a pod with its newest status; nil if no source has it.
+func current(v agent.PodView) *corev1.Pod {
+	if !v.Desired {
+		return nil
+	}
+	pod := *v.Pod
+	pod.Status = v.Status
+	return &pod
 }
 
 // Allocated returns the pods that are admitted and have not ended, with the resources that they have.
@@ -117,15 +118,11 @@ func (s *Server) Allocated(ctx context.Context) ([]*corev1.Pod, error) {
 // not Ready, whatever the API server says.
 func (s *Server) LocalPods(ctx context.Context) ([]*corev1.Pod, error) {
 	return s.list(ctx, func(v agent.PodView) *corev1.Pod {
-		if !v.Desired {
-			return nil
-		}
-		pod := *v.Pod
-		pod.Status = v.Status
-		if v.Runtime == nil {
+		pod := current(v)
+		if pod != nil && v.Runtime == nil {
 			pod.Status = unseen(&v.Status)
 		}
-		return &pod
+		return pod
 	})
 }
 
