@@ -113,6 +113,7 @@ func TestSeedsThatBroke(t *testing.T) {
 		"init container lost after a reset":              {11007992628, denseFaults},
 		"late start in an evicted pod":                   {12002262558, wideFaults},
 		"creation counted as failed after its start":     {149857, wideFaults},
+		"hook tried again after the stop had failed":     {14000034323, wideFaults},
 	} {
 		if _, broken := simulate(run.seed, 1, run.every, Pod); broken != nil {
 			t.Errorf("%s: seed %d, every %s: %s\n%s", what, run.seed, run.every, broken.broken, replay(run.seed, run.every))
