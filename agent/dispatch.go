@@ -28,8 +28,10 @@ type dispatcher struct {
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
 func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
-	listed := d.table.listed[pod.UID]
-	worker := newWorker(d.cfg, listedFacts(pod.UID, listed), func() { d.loop.post(d.onRelease) })
+	listed, inRuntime := d.table.listed[pod.UID]
+	facts := listedFacts(pod.UID, listed)
+	facts.stale = !inRuntime && d.table.admittedBefore(pod) // an earlier worker may have left instances
+	worker := newWorker(d.cfg, facts, func() { d.loop.post(d.onRelease) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.Doomed(pod); eviction != nil {

@@ -35,8 +35,8 @@ type entry struct {
 	logsOnly bool
 	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
 	preemptor *entry
-	// retryAt is when a static pod that was refused or ended may go through admission again, if it can run; zero for
-	// never. discard ends its worker for that; nothing of the pod runs.
+	// retryAt is when a static pod that was refused or ended may get another worker, if it can run; zero for never.
+	// discard ends its worker for that; nothing of the pod runs.
 	retryAt time.Time
 	discard context.CancelFunc
 }

@@ -46,8 +46,8 @@ type instance struct {
 	linked bool
 }
 
-// listedFacts are the facts about a pod that has just got its worker. What the runtime has not listed of it does not
-// exist: only a worker makes instances. The late answer to a call of an earlier agent is found by a later list.
+// listedFacts are the facts about a pod that has just got its first worker. What the runtime has not listed of it does
+// not exist: only a worker makes instances. The late answer to a call of an earlier agent is found by a later list.
 func listedFacts(pod types.UID, listed cri.PodSummary) runtimeFacts {
 	return runtimeFacts{snapshot: &cri.Snapshot{UID: pod}, changed: slices.Clip(listed.Instances)}
 }

@@ -225,6 +225,9 @@ func TestShutdownCalledOff(t *testing.T) {
 		bus.signal(false)
 		w.sleep(2 * time.Second)
 		w.checkRunning("etcd/app#1")
+		if failed := w.eventsWith("FailedCreatePodSandBox"); len(failed) > 0 {
+			t.Errorf("got %q, want no sandbox that fails", failed)
+		}
 		if r := s.Admit(apiPod("web")); r != nil || !bus.isLocked() || s.reported() != nil {
 			t.Errorf("got refusal %+v, locked %v, reason %v", r, bus.isLocked(), s.reported())
 		}
@@ -235,6 +238,30 @@ func TestShutdownCalledOff(t *testing.T) {
 		if !slices.Equal(s.events, want) {
 			t.Errorf("events: got %q, want %q", s.events, want)
 		}
+	})
+}
+
+// TestShutdownCalledOffOnce checks that a static pod whose first sandbox is long gone starts once when a shutdown is
+// called off: its worker has to know which sandboxes there are.
+func TestShutdownCalledOffOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(staticPod("etcd", "0123"))
+		w.sleep(time.Second)
+		w.runtime.KillSandbox(w.runtime.Sandboxes()[0].Id)
+		w.sleep(time.Minute)
+		w.exit("app", 1)
+		w.sleep(time.Minute)
+		w.checkRunning("etcd/app#2")
+		bus := newLogind()
+		_, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		bus.signal(true)
+		w.sleep(10 * time.Second)
+		bus.signal(false)
+		w.sleep(2 * time.Second)
+		w.checkRunning("etcd/app#3")
+		w.sleep(5 * time.Minute)
+		w.checkRunning("etcd/app#3")
 	})
 }
 
