@@ -62,7 +62,7 @@ func (w *world) checkSize(pod *corev1.Pod, cpu int64, memory string, conditions 
 		if c.State != running || c.Labels["io.kubernetes.pod.uid"] != string(pod.UID) {
 			continue
 		}
-		if r.CpuQuota != cpu*100 || r.MemoryLimitInBytes != q.Value() {
+		if max(0, r.CpuQuota) != cpu*100 || max(0, r.MemoryLimitInBytes) != q.Value() {
 			w.t.Errorf("in the runtime: got quota %d, memory %d, want %d, %d",
 				r.CpuQuota, r.MemoryLimitInBytes, cpu*100, q.Value())
 		}
@@ -122,6 +122,7 @@ func TestResize(t *testing.T) {
 // that removes no memory limit.
 func TestResizeWithoutMemoryLimit(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.CRIO = true
 		cpu := func(amount string) func(*corev1.Pod) {
 			return func(pod *corev1.Pod) {
 				list := corev1.ResourceList{"cpu": resource.MustParse(amount)}
@@ -134,6 +135,23 @@ func TestResizeWithoutMemoryLimit(t *testing.T) {
 		w.changeSpec(pod, cpu("2"))
 		w.sleep(time.Second)
 		w.checkSize(pod, 2000, "0")
+		w.checkRunning("a/app#0")
+	})
+}
+
+// TestResizeToNoLimit checks that a limit of 0, which is none, removes the one that a container has: a runtime keeps
+// what is 0.
+func TestResizeToNoLimit(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.resize(pod, "0", "1Gi")
+		w.checkSize(pod, 0, "1Gi")
+		w.resize(pod, "0", "0")
+		w.checkSize(pod, 0, "0")
+		w.resize(pod, "2", "2Gi")
+		w.checkSize(pod, 2000, "2Gi")
 		w.checkRunning("a/app#0")
 	})
 }

@@ -321,6 +321,28 @@ func TestConformanceExits(t *testing.T) {
 	})
 }
 
+// TestConformanceUpdate checks that an update changes what it names and keeps the rest, and that -1 removes a limit.
+func TestConformanceUpdate(t *testing.T) {
+	onEachRuntime(t, func(w *world) {
+		app := w.start(w.run(0), "app", "sleep 1000", fake.Script{})
+		for _, u := range []struct {
+			update                *runtimeapi.LinuxContainerResources
+			quota, shares, memory int64
+		}{
+			{&runtimeapi.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512,
+				MemoryLimitInBytes: 64 << 20}, 50000, 512, 64 << 20},
+			{&runtimeapi.LinuxContainerResources{CpuShares: 256}, 50000, 256, 64 << 20},
+			{&runtimeapi.LinuxContainerResources{CpuQuota: -1}, -1, 256, 64 << 20},
+		} {
+			check(w.T, w.c.UpdateContainerResources(w.Context(), app, u.update))
+			got := w.container(app, running).GetResources().GetLinux()
+			if got.CpuQuota != u.quota || got.CpuShares != u.shares || got.MemoryLimitInBytes != u.memory {
+				w.Errorf("after %v: got %v, want quota %d, shares %d, memory %d", u.update, got, u.quota, u.shares, u.memory)
+			}
+		}
+	})
+}
+
 // TestConformanceStop checks that a stop overtakes one with a longer grace period; the signal is sent once; when the
 // client has cancelled its call, the container is not killed.
 func TestConformanceStop(t *testing.T) {

@@ -137,6 +137,32 @@ func TestPresentAndPull(t *testing.T) {
 	})
 }
 
+// TestMovedTag checks that a pod that pulls always gets the image that a tag names now, and others that of the node.
+// The image that had the tag stays for those who run it, without a name.
+func TestMovedTag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := serve(t, Config{})
+		ensure := func(policy corev1.PullPolicy) string {
+			got, err := p.Ensure(t.Context(), pullRequest{Image: "app:1", Policy: policy}.request())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.ID
+		}
+		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:1"})
+		ensure(corev1.PullAlways)
+		rt.Publish(fake.RemoteImage{Name: "app:1", ID: "sha256:2"})
+		got := []string{ensure(corev1.PullIfNotPresent), ensure(corev1.PullAlways), ensure(corev1.PullIfNotPresent)}
+		if want := []string{"sha256:1", "sha256:2", "sha256:2"}; !slices.Equal(got, want) {
+			t.Errorf("if not present, always, if not present: got images %q, want %q", got, want)
+		}
+		all, err := p.runtime.ListImages(t.Context())
+		if err != nil || len(all) != 2 || len(all[0].RepoTags) != 0 {
+			t.Errorf("on the node: got %v, %v, want both images, the first without a tag", all, err)
+		}
+	})
+}
+
 // TestSandboxesThatShareAPull checks that pods share a pull only if the runtime would pull the image for each of them
 // in the same way: the namespace chooses the policy for signatures, and annotations the snapshotter.
 func TestSandboxesThatShareAPull(t *testing.T) {

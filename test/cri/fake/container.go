@@ -306,7 +306,8 @@ func (r *Runtime) ContainerStatus(_ context.Context,
 	return &pb.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
 }
 
-// UpdateContainerResources replaces the resources of a container. Like CRI-O, it refuses to remove a memory limit.
+// UpdateContainerResources changes those resources of a container that the request has; 0 means no change, and -1 no
+// limit.
 func (r *Runtime) UpdateContainerResources(_ context.Context,
 	req *pb.UpdateContainerResourcesRequest) (*pb.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()
@@ -315,10 +316,13 @@ func (r *Runtime) UpdateContainerResources(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	if limit := req.GetLinux().GetMemoryLimitInBytes(); limit < 0 {
+	if limit := req.GetLinux().GetMemoryLimitInBytes(); limit < 0 && r.CRIO {
 		return nil, fmt.Errorf("invalid memory limit: %d bytes (cannot be negative)", limit)
 	}
-	c.status.Resources = &pb.ContainerResources{Linux: req.Linux}
+	if c.status.Resources.Linux == nil {
+		c.status.Resources.Linux = &pb.LinuxContainerResources{}
+	}
+	proto.Merge(c.status.Resources.Linux, req.Linux)
 	return &pb.UpdateContainerResourcesResponse{}, nil
 }
 

@@ -90,6 +90,11 @@ func (r *imageStore) store(img *RemoteImage) *pb.Image {
 	if strings.Contains(name, "@") {
 		names = &have.RepoDigests
 	}
+	for _, other := range r.images { // a tag that was moved leaves the image that had it
+		if other != have {
+			other.RepoTags = slices.DeleteFunc(other.RepoTags, func(tag string) bool { return tag == name })
+		}
+	}
 	if !slices.Contains(*names, name) {
 		*names = append(*names, name)
 	}

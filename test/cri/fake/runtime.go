@@ -22,6 +22,8 @@ type Runtime struct {
 	Info map[string]string
 	// CgroupDriver is what the RuntimeConfig call returns.
 	CgroupDriver pb.CgroupDriver
+	// CRIO makes it answer as CRI-O where that differs from containerd: it removes no memory limit.
+	CRIO bool
 	// NoEvents makes GetContainerEvents unimplemented.
 	NoEvents bool
 	// EmptyEvents ends each stream of events at once and without an error, as CRI-O does without enable_pod_events.
