@@ -32,8 +32,8 @@ func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Tab
 		Files:     files,
 	}, pods)
 	for _, err := range bad {
-		log.Warn("cannot read a pod's user namespace; its containers keep running, but until it has ended "+
-			"no pod gets a new one", "err", err)
+		log.Warn("cannot use the IDs of a pod's user namespace; its containers keep running, but it starts no others, "+
+			"and no pod gets new IDs while they are not known", "err", err)
 	}
 	return table, err
 }

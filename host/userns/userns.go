@@ -47,16 +47,17 @@ type Table struct {
 	mu sync.Mutex
 	// ranges has the ranges of pods, including those outside the pool.
 	ranges map[types.UID]Range
-	// unknown has the pods whose file cannot be used. Their containers may run, with any range.
-	unknown map[types.UID]bool
+	// refused has the pods whose file cannot be used, with the range that it names, which another pod has; it is zero if
+	// it is not known. Their containers may run with it.
+	refused map[types.UID]Range
 	next    uint32
 }
 
 // New checks the pool and reads the ranges of the pods on the disk. For each file that cannot be used New returns an
-// error beside the table. Of returns it again for that pod, and for each pod without a range, until the file can be
-// used or the pod has ended.
+// error beside the table. Of returns it again for that pod, and if the range is not known, for each pod without one,
+// until the file can be used or the pod is released.
 func New(cfg Config, pods []types.UID) (*Table, []error, error) {
-	t := &Table{cfg: cfg, ranges: map[types.UID]Range{}, unknown: map[types.UID]bool{}}
+	t := &Table{cfg: cfg, ranges: map[types.UID]Range{}, refused: map[types.UID]Range{}}
 	if err := t.setPool(); err != nil {
 		return nil, nil, err
 	}
@@ -108,11 +109,9 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
-	for other := range t.unknown {
-		if _, err := t.read(other); t.unknown[other] {
-			return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: those of another pod are not known, "+
-				"delete it: %w", pod, err)
-		}
+	if err := t.unknown(); err != nil {
+		return Range{}, fmt.Errorf("allocate IDs for the user namespace of pod %s: those of another pod are not known "+
+			"until it is deleted and its volumes are unmounted: %w", pod, err)
 	}
 	r, ok := t.free()
 	if !ok {
@@ -130,13 +129,29 @@ func (t *Table) Of(pod types.UID) (Range, error) {
 	return r, nil
 }
 
+// unknown returns an error about a pod whose range is not known, if there is one.
+func (t *Table) unknown() error {
+	for pod, r := range t.refused {
+		if r != (Range{}) {
+			continue
+		}
+		_, err := t.read(pod)
+		if r, still := t.refused[pod]; still && r == (Range{}) {
+			return err
+		}
+	}
+	return nil
+}
+
 // free returns a range of the pool that no pod uses. It starts after the last one allocated, so that the IDs of a
 // removed pod are not used again at once.
 func (t *Table) free() (Range, bool) {
 	for i := range t.size {
 		at := (t.next + i) % t.size
 		r := Range{First: (t.first + at) * t.cfg.IDsPerPod, Length: t.cfg.IDsPerPod}
-		if _, taken := t.holder(r); !taken {
+		_, taken := holder(t.ranges, r)
+		_, shared := holder(t.refused, r)
+		if !taken && !shared {
 			return r, true
 		}
 	}
@@ -148,20 +163,22 @@ func (t *Table) free() (Range, bool) {
 func (t *Table) Release(pod types.UID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.ranges[pod]; !known && !t.unknown[pod] {
+	_, known := t.ranges[pod]
+	_, refused := t.refused[pod]
+	if !known && !refused {
 		return nil
 	}
 	if err := t.cfg.Files.RemovePodFile(pod, File); err != nil {
 		return fmt.Errorf("free the user namespace of pod %s: %w", pod, err)
 	}
 	delete(t.ranges, pod)
-	delete(t.unknown, pod)
+	delete(t.refused, pod)
 	return nil
 }
 
 // read adds the range in the file of a pod to the table.
 func (t *Table) read(pod types.UID) (Range, error) {
-	delete(t.unknown, pod)
+	delete(t.refused, pod)
 	content, err := t.cfg.Files.ReadPodFile(pod, File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Range{}, err
@@ -170,11 +187,11 @@ func (t *Table) read(pod types.UID) (Range, error) {
 	if err == nil {
 		r, err = parse(content)
 	}
-	if other, taken := t.holder(r); taken && other != pod {
+	if other, taken := holder(t.ranges, r); taken {
 		err = fmt.Errorf("pod %s already has the IDs from %d", other, t.ranges[other].First)
 	}
 	if err != nil {
-		t.unknown[pod] = true
+		t.refused[pod] = r
 		return Range{}, fmt.Errorf("read user namespace of pod %s: file %s: %w", pod, File, err)
 	}
 	t.ranges[pod] = r
@@ -182,8 +199,8 @@ func (t *Table) read(pod types.UID) (Range, error) {
 }
 
 // holder returns a pod whose range overlaps r, if there is one.
-func (t *Table) holder(r Range) (pod types.UID, taken bool) {
-	for pod, has := range t.ranges {
+func holder(ranges map[types.UID]Range, r Range) (pod types.UID, taken bool) {
+	for pod, has := range ranges {
 		if uint64(has.First) < r.end() && uint64(r.First) < has.end() {
 			return pod, true
 		}

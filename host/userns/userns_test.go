@@ -223,7 +223,6 @@ func TestBadFiles(t *testing.T) {
 		fileText(`{"hostId":65536,"containerId":0,"length":1}`),
 		fileText(`{"hostId":4294901760,"containerId":0,"length":131072}`),
 		fileText(`{"hostId":4294901760,"containerId":0,"length":65536}`),
-		other,
 	} {
 		d := disk{"bad": text, "other": other}
 		table, bad, err := New(d.config(Config{IDsPerPod: Unit}), []types.UID{"other", "bad"})
@@ -243,6 +242,38 @@ func TestBadFiles(t *testing.T) {
 		if _, err := table.Of("new"); err != nil {
 			t.Errorf("%s: after the pod has ended: %v", text, err)
 		}
+	}
+}
+
+// TestSameRange checks that of pods whose files name the same IDs the first has them, and that these are taken until
+// the last of the pods has ended. They are known, so that other pods get other IDs meanwhile.
+func TestSameRange(t *testing.T) {
+	text := fileText(`{"hostId":65536,"containerId":0,"length":65536}`)
+	d, pods := disk{}, []types.UID{"first", "second", "third"}
+	for _, pod := range pods {
+		d[pod] = text
+	}
+	table, bad, err := New(d.config(Config{IDsPerPod: Unit}), pods)
+	if err != nil || len(bad) != 2 {
+		t.Fatal(bad, err)
+	}
+	for i, pod := range pods {
+		table.next = 0
+		if r, err := table.Of(types.UID(fmt.Sprint("new", i))); err != nil || r.First == Unit {
+			t.Errorf("while %s is there: got %v, %v, want other IDs", pod, r, err)
+		}
+		for _, p := range pods[i:] {
+			if _, err := table.Of(p); (err == nil) != (p == pod) {
+				t.Errorf("%s of %v: got %v, want that the first alone may use the IDs", p, pods[i:], err)
+			}
+		}
+		if err := table.Release(pod); err != nil {
+			t.Error(err)
+		}
+	}
+	table.next = 0
+	if r, err := table.Of("last"); err != nil || r.First != Unit {
+		t.Errorf("after the last pod has ended: got %v, %v, want its IDs", r, err)
 	}
 }
 
