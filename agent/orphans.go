@@ -36,8 +36,7 @@ func (o *orphans) adoptListed(ctx context.Context) {
 }
 
 // adoptFromDisk starts workers that clean up after pods which have left only a directory, logs, a cgroup, a volume or a
-// prepared resource claim. The kubelet removes logs later than the rest, so it leaves them when it is replaced. A
-// directory whose name is no UID, such as lost+found, belongs to no pod.
+// prepared resource claim. The kubelet removes logs later than the rest, so it leaves them when it is replaced.
 func (o *orphans) adoptFromDisk(ctx context.Context) {
 	dirs, err := o.cfg.Volumes.Pods()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/noatime"
 	"github.com/nodelet/nodelet/kube/pluginname"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
@@ -26,7 +27,8 @@ func (d *PodDirs) hostPath(uid types.UID, o OnDisk) string {
 	return filepath.Join(d.podsDir, string(uid), o.path())
 }
 
-// Pods returns the pods that have a directory, including pods that no longer exist.
+// Pods returns the pods that have a directory, including pods that no longer exist. A directory whose name is no UID,
+// such as lost+found or a copy that somebody made, belongs to no pod.
 func (d *PodDirs) Pods() ([]types.UID, error) {
 	entries, err := noatime.ReadDir(func(flags int) (*os.File, error) { return os.OpenFile(d.podsDir, flags, 0) })
 	if err != nil {
@@ -34,8 +36,8 @@ func (d *PodDirs) Pods() ([]types.UID, error) {
 	}
 	var uids []types.UID
 	for _, e := range entries {
-		if e.IsDir() {
-			uids = append(uids, types.UID(e.Name()))
+		if uid := types.UID(e.Name()); e.IsDir() && podutil.ValidUID(uid) {
+			uids = append(uids, uid)
 		}
 	}
 	return uids, nil
