@@ -81,9 +81,10 @@ func (s *Storage) Run(ctx context.Context) {
 	}
 }
 
-// check restores what is lost. After an error it waits for the next time: an API server may be away for long.
+// check restores what is lost. After an error it waits for the next time: an API server may be away for long. That the
+// Node was deleted is logged elsewhere.
 func (s *Storage) check(ctx context.Context) {
-	if err := s.restore(ctx); err != nil && ctx.Err() == nil {
+	if err := s.restore(ctx); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot compare this node's CSINode with its CSI drivers, trying again",
 			"err", err, "retryIn", checkInterval)
 	}
@@ -220,7 +221,7 @@ func unchanged(change func(*storagev1.CSINode)) func(*storagev1.CSINode) {
 	}
 }
 
-var errStaleOwner = errors.New("the CSINode belonged to an earlier Node of this name")
+var errStaleOwner = errors.New("the owner of the CSINode is an earlier Node of this name")
 
 func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	node, name := s.cfg.Node(), s.cfg.NodeName
@@ -230,14 +231,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	old := &storagev1.CSINode{}
 	err := s.get(ctx, s.cfg.Storage, "csinodes", "", name, old)
 	if apierrors.IsNotFound(err) {
-		n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}}}}
-		n.Spec.Drivers = []storagev1.CSINodeDriver{}
-		annotate(n)
-		change(n)
-		return client.Bounded(ctx, func(ctx context.Context) error {
-			return s.cfg.Storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
-		})
+		return s.createCSINode(ctx, node.UID, change)
 	}
 	if err != nil {
 		return err
@@ -257,6 +251,25 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	}
 	return client.Bounded(ctx, func(ctx context.Context) error {
 		return s.cfg.Storage.Put().Resource("csinodes").Name(name).Body(next).Do(ctx).Error()
+	})
+}
+
+// createCSINode creates a CSINode of the Node with this UID. Without the Node it would be deleted at once.
+func (s *Storage) createCSINode(ctx context.Context, owner types.UID, change func(*storagev1.CSINode)) error {
+	name, node := s.cfg.NodeName, &corev1.Node{}
+	switch err := s.get(ctx, s.cfg.Core, "nodes", "", name, node); {
+	case err != nil:
+		return err
+	case node.UID != owner:
+		return errStaleOwner
+	}
+	n := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: name, UID: owner}}}}
+	n.Spec.Drivers = []storagev1.CSINodeDriver{}
+	annotate(n)
+	change(n)
+	return client.Bounded(ctx, func(ctx context.Context) error {
+		return s.cfg.Storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
 	})
 }
 

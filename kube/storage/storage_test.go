@@ -41,6 +41,7 @@ type world struct {
 	woken  []types.UID
 	// problem is the newest problem of the CSINode.
 	problem atomic.Pointer[string]
+	log     bytes.Buffer
 }
 
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
@@ -72,7 +73,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 				}
 				w.problem.Store(&text)
 			},
-			Log: slog.New(slog.DiscardHandler),
+			Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 		})
 		t.Cleanup(w.Close)
 		test(t, w)
@@ -556,6 +557,56 @@ func TestCSINodeComesBack(t *testing.T) {
 				again := strings.Join(w.server.Patches()[len(patches):], "")
 				if name == "what the Node names" && !(strings.Contains(again, `"rack":"7"`) && strings.Contains(again, "n-1")) {
 					t.Errorf("got the patches %q, want the label and the node ID again", again)
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
+}
+
+// TestCSINodeOfDeletedNode checks that the CSINode of a deleted Node does not come back, that this is no error to log
+// each time, and that the CSINode is written again with the next Node.
+func TestCSINodeOfDeletedNode(t *testing.T) {
+	d := storage.NodeDriver{Name: driver, NodeID: "n-1"}
+	for name, drivers := range map[string][]storage.NodeDriver{"no driver": nil, "one driver": {d}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() { w.Run(ctx); close(ended) }()
+				synctest.Wait()
+				for _, d := range drivers {
+					if err := w.SetDriver(t.Context(), d); err != nil {
+						t.Fatal(err)
+					}
+				}
+				gone := func(when string) {
+					t.Helper()
+					if n := w.server.Get("csinodes", "", "node"); n != nil {
+						t.Errorf("%s: got %+v, want no CSINode", when, n)
+					}
+				}
+				w.server.Delete("nodes", "", "node")
+				w.server.Delete("csinodes", "", "node") // as the garbage collector does: its owner is gone
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				gone("after an hour")
+				_ = w.RemoveDriver(t.Context(), "other.example.com")
+				gone("after a driver has ended")
+				if text := w.log.String(); text != "" {
+					t.Errorf("got the log %s, want none", text)
+				}
+				other := w.node.Load().DeepCopy()
+				other.UID = "node-uid-2"
+				w.server.Put(other)
+				_ = w.RemoveDriver(t.Context(), "other.example.com")
+				gone("before the agent has seen the next Node")
+				w.see(func(n *corev1.Node) { n.UID = other.UID })
+				time.Sleep(time.Minute)
+				n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode)
+				if n == nil || n.OwnerReferences[0].UID != other.UID || len(n.Spec.Drivers) != len(drivers) {
+					t.Errorf("got %+v, want one of the next Node with its drivers", n)
 				}
 				cancel()
 				<-ended
