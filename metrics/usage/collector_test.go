@@ -49,6 +49,8 @@ type fakeRuntime struct {
 	// silentFor are the UIDs of pods for whose containers it answers too late. late counts these calls.
 	silentFor []string
 	late      int
+	// hangsFor is the UID of a pod whose virtual machine does not answer it.
+	hangsFor string
 	// crio: it labels sandboxes as CRI-O does.
 	crio bool
 	// imageErr is why the image of a sandbox is not known.
@@ -121,6 +123,12 @@ func (r *fakeRuntime) ListContainerStats(ctx context.Context) ([]*runtimeapi.Con
 }
 
 func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error) {
+	if pod == r.hangsFor {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if pod == r.noStatsOf {
 		return nil, errors.New("no statistics")
 	}
@@ -212,7 +220,7 @@ func v1Files(dir string) map[string]string {
 	return files
 }
 
-// world is a collector on a simulated machine with one pod.
+// world is a collector on a simulated machine with one pod, and others that have no cgroups.
 type world struct {
 	*Collector
 	t       *testing.T
@@ -220,6 +228,7 @@ type world struct {
 	root    string
 	volumes map[string]Volume
 	images  map[string]string
+	others  []Pod
 }
 
 func newWorld(t *testing.T, v2 bool) *world {
@@ -262,13 +271,13 @@ func newWorld(t *testing.T, v2 bool) *world {
 		PodsCgroup: "/kubepods",
 		Runtime:    w.runtime,
 		Pods: func(context.Context) ([]Pod, error) {
-			return []Pod{{
+			return append(slices.Clone(w.others), Pod{
 				Pod:     pod,
 				Cgroup:  "/kubepods/pod1",
 				Started: time.Unix(1e9, 0),
 				Images:  w.images,
 				Volumes: w.volumes,
-			}}, nil
+			}), nil
 		},
 		RootDir: w.root,
 		PodsDir: filepath.Join(w.root, "pods"),

@@ -1,9 +1,12 @@
 package usage
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,37 +21,45 @@ func (c *Collector) addGuests(ctx context.Context, pods []podUse, known map[stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	var failed error
-	for i := range pods {
-		p := &pods[i]
-		if len(p.containers) > 0 || len(p.Images) == 0 {
-			continue
-		}
-		uses := map[string]Usage{}
-		if d > None {
-			var err error
-			if uses, err = askUsage(ctx, c.cfg.Runtime, p.UID); err != nil {
-				failed = err
-			}
-		}
-		for _, id := range slices.Sorted(maps.Keys(p.Images)) {
-			use, measured := uses[id]
-			if who, ok := known[id]; ok && (measured || d == None) {
-				p.add(containerUse{identity: who, cgroup: id, use: use})
-			}
+	failed := make([]error, len(pods))
+	var all sync.WaitGroup
+	for i := range pods { // at the same time: a virtual machine that hangs hides no other
+		if p := &pods[i]; len(p.containers) == 0 && len(p.Images) > 0 {
+			all.Go(func() { failed[i] = p.addGuest(ctx, c.cfg.Runtime, known, d) })
 		}
 	}
-	if failed != nil {
-		c.cfg.Log.Warn("the usage of containers without a cgroup is missing", "err", failed)
+	all.Wait()
+	if err := cmp.Or(failed...); err != nil {
+		c.cfg.Log.Warn("the usage of containers without a cgroup is missing", "err", err)
 	}
 }
 
-// askUsage asks the runtime for the usage of the containers of a pod, by container ID.
+// addGuest is addGuests for one pod.
+func (p *podUse) addGuest(ctx context.Context, r Runtime, known map[string]identity, d Detail) (err error) {
+	uses := map[string]Usage{}
+	if d > None {
+		if uses, err = askUsage(ctx, r, p.UID); err != nil {
+			err = fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.Images)) {
+		use, measured := uses[id]
+		if who, ok := known[id]; ok && (measured || d == None) {
+			p.add(containerUse{identity: who, cgroup: id, use: use})
+		}
+	}
+	return err
+}
+
+// askUsage asks the runtime for the usage of the containers of a pod, by container ID. It leaves out those of which the
+// runtime has none.
 func askUsage(ctx context.Context, r Runtime, pod types.UID) (map[string]Usage, error) {
 	all, err := r.PodContainerStats(ctx, string(pod))
 	uses := make(map[string]Usage, len(all))
 	for _, one := range all {
-		uses[one.GetAttributes().GetId()] = reported(one)
+		if u := reported(one); u.HasCPU || u.HasMemory {
+			uses[one.GetAttributes().GetId()] = u
+		}
 	}
 	return uses, err
 }

@@ -6,13 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestGuests checks that containers without a cgroup, as those in a virtual machine, have the usage that the runtime
-// reports, once the agent knows that they run. cAdvisor's families do not have them.
-func TestGuests(t *testing.T) {
+// newGuestWorld returns a world whose pod has no cgroups of containers. The runtime knows what these use.
+func newGuestWorld(t *testing.T) *world {
+	t.Helper()
 	value := func(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
 	of := func(id string) *runtimeapi.ContainerStats {
 		s := layerStats(id, 4096)
@@ -28,6 +31,13 @@ func TestGuests(t *testing.T) {
 		}
 	}
 	w.runtime.stats = []*runtimeapi.ContainerStats{of(endedID), of(appID)}
+	return w
+}
+
+// TestGuests checks that containers without a cgroup, as those in a virtual machine, have the usage that the runtime
+// reports, once the agent knows that they run. cAdvisor's families do not have them.
+func TestGuests(t *testing.T) {
+	w := newGuestWorld(t)
 	row := func(family string) string { return family + `{container="app",namespace="default",pod="web"` }
 	if text := w.text(w.WriteResource); strings.Contains(text, `container="app"`) {
 		t.Errorf("no container runs: want none in:\n%s", text)
@@ -64,5 +74,29 @@ func TestGuests(t *testing.T) {
 	w.runtime.err = errors.New("no answer")
 	if text := w.text(w.WriteResource); !strings.Contains(text, "resource_scrape_error 0") {
 		t.Errorf("the runtime does not answer: want the other pods in:\n%s", text)
+	}
+}
+
+// TestGuestThatHangs checks that a virtual machine that does not answer does not hide the usage of others.
+func TestGuestThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGuestWorld(t)
+		w.images = map[string]string{appID: "example.com/app:1"}
+		hung := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hung", UID: "hung"}}
+		w.others = []Pod{{Pod: hung, Images: map[string]string{"hung": "example.com/app:1"}}}
+		w.runtime.hangsFor = "hung"
+		wantLines(t, w.text(w.WriteResource),
+			`container_cpu_usage_seconds_total{container="app",namespace="default",pod="web"} 3 1500000000000`)
+	})
+}
+
+// TestGuestWithoutMetrics checks that a container does not count as measured if the runtime has only its name, as that
+// of a virtual machine that did not answer the runtime.
+func TestGuestWithoutMetrics(t *testing.T) {
+	w := newGuestWorld(t)
+	w.images = map[string]string{appID: "example.com/app:1"}
+	w.runtime.stats = appStats
+	if text := w.text(w.WriteResource); strings.Contains(text, `container="app"`) {
+		t.Errorf("got the container in:\n%s", text)
 	}
 }
