@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
@@ -145,8 +144,6 @@ type Config struct {
 	// RuntimeName returns the runtime's own name, for example containerd; it prefixes container IDs in statuses. It is
 	// known before the supervisor runs, and does not change while the runtime is unavailable.
 	RuntimeName func() string
-	// Features returns what a runtime handler can do, by its name; nil if that is not known. Optional.
-	Features func(handler string) *runtimeapi.RuntimeHandlerFeatures
 	// DeviceHealth: statuses show the health of devices (ResourceHealthStatus). The caller of HealthChanged notifies the
 	// supervisor about a change.
 	DeviceHealth bool
@@ -181,9 +178,6 @@ func (c Config) complete() *Config {
 	if c.Waiting == nil {
 		c.Waiting = func() error { return nil }
 	}
-	if c.Features == nil {
-		c.Features = func(string) *runtimeapi.RuntimeHandlerFeatures { return nil }
-	}
 	if c.NetworkProblem == nil {
 		c.NetworkProblem = func(types.UID) string { return "" }
 	}
@@ -211,19 +205,14 @@ func (c Config) complete() *Config {
 	return &c
 }
 
-// planNode returns the node's facts that plan needs. s is the pod's sandbox, or nil.
-func (c *Config) planNode(s *podstate.Sandbox) podstate.Node {
-	handler := ""
-	if s != nil {
-		handler = s.Handler
-	}
+// planNode returns the node's facts that plan needs of any pod.
+func (c *Config) planNode() podstate.Node {
 	return podstate.Node{
-		HostIPs:           c.Node().HostIPs,
-		IPv6First:         c.Node().IPv6First,
-		BackoffFirst:      c.BackoffFirst,
-		BackoffMax:        c.BackoffMax,
-		RuntimeName:       c.RuntimeName(),
-		RecursiveReadOnly: c.Features(handler).GetRecursiveReadOnlyMounts(),
+		HostIPs:      c.Node().HostIPs,
+		IPv6First:    c.Node().IPv6First,
+		BackoffFirst: c.BackoffFirst,
+		BackoffMax:   c.BackoffMax,
+		RuntimeName:  c.RuntimeName(),
 	}
 }
 

@@ -67,6 +67,8 @@ type world struct {
 	amnesia bool
 	// noUserNamespaces: the runtime's handler does not support user namespaces.
 	noUserNamespaces bool
+	// recursive is the name of the handler that supports recursive read-only mounts.
+	recursive string
 	// devices replaces the devices of device plugins, of which there are none; may be nil.
 	devices deviceBackend
 	// placement gives CPUs and memory to pods; nil: it does not.
@@ -296,7 +298,7 @@ func (w *world) begin() {
 		Placement:      placement.None{},
 		Claims:         resourceClaims,
 		UserNamespaces: w.userNS(dirs),
-		Objects:        func(*corev1.Pod) execute.Objects { return l.objects },
+		Objects:        func(*corev1.Pod) execute.Objects { return classObjects{l.objects} },
 		Events:         events,
 		Metrics:        metrics,
 		Node:           node,
@@ -306,8 +308,9 @@ func (w *world) begin() {
 			}
 			return node(), nil
 		},
-		HandlerFeatures: func(string) *runtimeapi.RuntimeHandlerFeatures {
-			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces}
+		HandlerFeatures: func(handler string) *runtimeapi.RuntimeHandlerFeatures {
+			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces,
+				RecursiveReadOnlyMounts: handler == w.recursive}
 		},
 		Working: func() {},
 	})

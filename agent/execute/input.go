@@ -53,7 +53,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		Volumes:           volumeFacts(t),
 		TargetID:          s.Target,
 		ExtraGroups:       extraGroups(t.mounts),
-		RecursiveReadOnly: x.sandboxes.features(ctx, t).GetRecursiveReadOnlyMounts(),
+		RecursiveReadOnly: x.sandboxes.recursiveReadOnly(ctx, t.Pod, t.Sandbox),
 	}
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
 		return nil, err

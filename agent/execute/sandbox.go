@@ -90,14 +90,23 @@ func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error
 	return "", nil
 }
 
-// features returns what the handler of a pod can do. If the runtime class cannot be read, it is the handler that the
-// runtime has reported for the sandbox; CRI-O reports none.
-func (x *sandboxes) features(ctx context.Context, t *Task) *runtimeapi.RuntimeHandlerFeatures {
-	handler, err := x.handler(ctx, t.Pod)
-	if err != nil && t.Sandbox != nil {
-		handler = t.Sandbox.Handler
+// RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts. It may ask the
+// API server. sandbox may be nil.
+func (x *Executor) RecursiveReadOnly(ctx context.Context, pod *corev1.Pod, sandbox *podstate.Sandbox) bool {
+	return x.sandboxes.recursiveReadOnly(ctx, pod, sandbox)
+}
+
+// recursiveReadOnly reports whether the handler supports them. If the runtime class cannot be read, it is the handler
+// that the runtime has reported for the sandbox; CRI-O reports none.
+func (x *sandboxes) recursiveReadOnly(ctx context.Context, pod *corev1.Pod, sandbox *podstate.Sandbox) bool {
+	handler, err := x.handler(ctx, pod)
+	switch {
+	case err != nil && sandbox == nil:
+		return false
+	case err != nil:
+		handler = sandbox.Handler
 	}
-	return x.HandlerFeatures(handler)
+	return x.HandlerFeatures(handler).GetRecursiveReadOnlyMounts()
 }
 
 // noUserNamespaces returns the error for a pod that needs a user namespace on a runtime without support for them.

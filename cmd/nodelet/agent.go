@@ -100,7 +100,6 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		RefreshNode:    x.machine.node.Refresh,
 		Waiting:        x.runtime.monitor.Waiting,
 		RuntimeName:    x.runtime.monitor.RuntimeName,
-		Features:       x.runtime.monitor.Features,
 		DeviceHealth:   p.cfg.Gate("ResourceHealthStatus"),
 		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
 		Admit:          x.guards.admit,
