@@ -129,7 +129,8 @@ type Status interface {
 	Forget(pod types.UID)
 }
 
-// Config is what a Supervisor needs: its backends, facts of the node, and what others decide.
+// Config is what a Supervisor needs: its backends, facts of the node, and what others decide. All but Watchers, Clock
+// and Uptime are required.
 type Config struct {
 	Backends
 	// Node returns the node's facts as spec needs them.
@@ -139,7 +140,7 @@ type Config struct {
 	// RefreshNode reads the Node object again. It may block for some seconds.
 	RefreshNode func(ctx context.Context)
 	// Waiting returns an error as long as the supervisor cannot run, because the container runtime has not answered yet:
-	// it is the answer to those who ask about pods. Optional.
+	// it is the answer to those who ask about pods.
 	Waiting func() error
 	// RuntimeName returns the runtime's own name, for example containerd; it prefixes container IDs in statuses. It is
 	// known before the supervisor runs, and does not change while the runtime is unavailable.
@@ -148,21 +149,20 @@ type Config struct {
 	// supervisor about a change.
 	DeviceHealth bool
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of ProbeChanged notifies the
-	// supervisor about a change. Optional.
+	// supervisor about a change.
 	NetworkProblem func(pod types.UID) string
 	// Refuse returns why the node takes no such pod now, whatever it requests; nil if it does. Then a pod that runs gets
-	// no other resources either. Optional.
+	// no other resources either.
 	Refuse func(pod *corev1.Pod) *podstate.Rejection
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision
-	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil. Optional.
+	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil.
 	Doomed func(pod *corev1.Pod) *Eviction
 	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
-	// Optional.
 	Gone func()
-	// RuntimeListed is called each time that the runtime has listed its pods. Optional.
+	// RuntimeListed is called each time that the runtime has listed its pods.
 	RuntimeListed func()
-	// Watchers hear about changes of pods. Optional.
+	// Watchers hear about changes of pods. Nil: there are none.
 	Watchers Watchers
 	// Clock returns the time of the wall clock, without a monotonic reading. Nil: that of the machine.
 	Clock func() time.Time
@@ -175,26 +175,8 @@ type Config struct {
 
 // complete returns c with implementations that do nothing in place of what the node does not have.
 func (c Config) complete() *Config {
-	if c.Waiting == nil {
-		c.Waiting = func() error { return nil }
-	}
-	if c.NetworkProblem == nil {
-		c.NetworkProblem = func(types.UID) string { return "" }
-	}
-	if c.Refuse == nil {
-		c.Refuse = func(*corev1.Pod) *podstate.Rejection { return nil }
-	}
-	if c.Doomed == nil {
-		c.Doomed = func(*corev1.Pod) *Eviction { return nil }
-	}
 	if c.Watchers == nil {
 		c.Watchers = noWatchers{}
-	}
-	if c.Gone == nil {
-		c.Gone = func() {}
-	}
-	if c.RuntimeListed == nil {
-		c.RuntimeListed = func() {}
 	}
 	if c.Clock == nil {
 		c.Clock = func() time.Time { return time.Now().Round(0) }

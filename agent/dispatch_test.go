@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 )
 
@@ -49,6 +50,7 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}},
 		Log:      discard(),
 		Node:     func() *spec.Node { return node },
+		Refuse:   func(*corev1.Pod) *podstate.Rejection { return nil },
 	}.complete()
 	d := &dispatcher{
 		cfg:         cfg,

@@ -27,7 +27,7 @@ func podOf(name, cpu string) *corev1.Pod {
 // change. Before the runtime has listed its pods, and each that runs has a worker, the class keeps the shares of the
 // last run of the agent.
 func TestShare(t *testing.T) {
-	s := NewSupervisor(Config{Log: discard()})
+	s := NewSupervisor(Config{Gone: func() {}, Log: discard()})
 	shares := s.shares.next
 	s.publish()
 	if len(shares) != 0 {

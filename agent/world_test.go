@@ -354,8 +354,17 @@ func (w *world) begin() {
 			}, others)
 		},
 		Refuse: func(*corev1.Pod) *podstate.Rejection { return w.refusal.Load() },
-		Doomed: w.doomed,
-		Log:    log,
+		Doomed: func(pod *corev1.Pod) *agent.Eviction {
+			if w.doomed == nil {
+				return nil
+			}
+			return w.doomed(pod)
+		},
+		Waiting:        func() error { return nil },
+		NetworkProblem: func(types.UID) string { return "" },
+		Gone:           func() {},
+		RuntimeListed:  func() {},
+		Log:            log,
 	})
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(w.t.Context())
