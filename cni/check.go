@@ -182,13 +182,44 @@ func openAddresses() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rtnetlink"), nil
 }
 
-// lostAddress reports whether netlink messages say that an address has gone. Those with the scope of a link do not
-// count: the kernel gives one to each interface, so the host's end of a pod has one, too.
+// lostAddress reports whether netlink messages say that the node has lost an address. One that another interface has is
+// not lost: ptp gives one address to the host's ends of all pods.
 func lostAddress(b []byte) bool {
-	messages, _ := syscall.ParseNetlinkMessage(b) // the kernel writes no others
-	return slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool {
-		var address unix.IfAddrmsg
-		_, err := binary.Decode(m.Data, binary.NativeEndian, &address)
-		return err == nil && m.Header.Type == unix.RTM_DELADDR && address.Scope != unix.RT_SCOPE_LINK
+	gone := addresses(b, unix.RTM_DELADDR)
+	if len(gone) == 0 {
+		return false
+	}
+	all, err := syscall.NetlinkRIB(unix.RTM_GETADDR, unix.AF_UNSPEC)
+	left := addresses(all, unix.RTM_NEWADDR)
+	return err != nil || slices.ContainsFunc(gone, func(g address) bool {
+		return !slices.ContainsFunc(left, func(l address) bool { return l.ip == g.ip && l.device != g.device })
 	})
+}
+
+// address is an IP address, in binary form, of an interface.
+type address struct {
+	ip     string
+	device uint32
+}
+
+// addresses returns the addresses in netlink messages of one type. Those with the scope of a link do not count: the
+// kernel gives one to each interface, so the host's end of a pod has one, too.
+func addresses(b []byte, kind uint16) (all []address) {
+	messages, _ := syscall.ParseNetlinkMessage(b) // the kernel writes no others
+	for i := range messages {
+		var head unix.IfAddrmsg
+		_, err := binary.Decode(messages[i].Data, binary.NativeEndian, &head)
+		if err != nil || messages[i].Header.Type != kind || head.Scope == unix.RT_SCOPE_LINK {
+			continue
+		}
+		one := address{device: head.Index}
+		attributes, _ := syscall.ParseNetlinkRouteAttr(&messages[i])
+		for _, a := range attributes {
+			if a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && one.ip == "" {
+				one.ip = string(a.Value)
+			}
+		}
+		all = append(all, one)
+	}
+	return all
 }

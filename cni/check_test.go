@@ -18,8 +18,9 @@ import (
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
-// TestLostAddress checks, with messages of the kernel, that a lost address counts as trouble, but not that which the
-// kernel itself gave to an interface. Each pod that ends takes one with it.
+// TestLostAddress checks, with messages of the kernel, that a lost address counts as trouble, but neither that which
+// the kernel itself gave to an interface, nor one that another interface has. Each pod that ends takes such ones with
+// it.
 func TestLostAddress(t *testing.T) {
 	testbed.NeedPrograms(t, map[string]string{"ip": "iproute2"})
 	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
@@ -54,8 +55,27 @@ func TestLostAddress(t *testing.T) {
 	if lostAddress(next(unix.RTM_DELADDR)) {
 		t.Error("the interface of a pod has gone: got a lost address, want none")
 	}
+	for _, ip := range []string{"10.9.1.1/32", "fd00::1/128"} { // the plugin ptp gives it to the host's end of each pod
+		for _, pod := range []string{"pod1", "pod2"} {
+			sh(t, "ip", "link", "add", pod, "type", "veth", "peer", "name", pod+"-peer")
+			sh(t, "ip", "addr", "add", ip, "dev", pod, "nodad")
+			next(unix.RTM_NEWADDR)
+		}
+		for _, pod := range []string{"pod1", "pod2"} {
+			sh(t, "ip", "link", "del", pod)
+			if got, want := lostAddress(next(unix.RTM_DELADDR)), pod == "pod2"; got != want {
+				t.Errorf("%s has gone with %s: got a lost address %v, want %v", pod, ip, got, want)
+			}
+		}
+	}
 	sh(t, "ip", "link", "add", "bridge", "type", "bridge")
 	sh(t, "ip", "addr", "add", "10.9.0.1/24", "dev", "bridge")
+	next(unix.RTM_NEWADDR)
+	sh(t, "ip", "addr", "del", "10.9.0.1/24", "dev", "bridge")
+	sh(t, "ip", "addr", "add", "10.9.0.1/24", "dev", "bridge")
+	if !lostAddress(next(unix.RTM_DELADDR)) {
+		t.Error("the bridge has its address again: got no lost address, want one: its routes were lost, too")
+	}
 	next(unix.RTM_NEWADDR)
 	sh(t, "ip", "link", "del", "bridge")
 	if !lostAddress(next(unix.RTM_DELADDR)) {
