@@ -46,7 +46,8 @@
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.
 //   - stoppingOne: until the grace period ends, sidecars outlive the app containers, also those that are being started,
 //     and stop in reverse order; no container gets more time than the pod's stop allows.
-//   - oneGrace: all containers of a lost sandbox end within one grace period, unless the runtime fails to stop one.
+//   - oneGrace: all containers of a lost sandbox end within one grace period, unless the runtime fails to stop or loses
+//     one.
 //   - preStopping, hookFirst: in one run of the agent, the preStop hook of a container runs once, before the container
 //     is stopped; if the runtime fails to run it, it is tried again. Only if the time of the stop has passed, no hook
 //     runs any more.

@@ -76,7 +76,7 @@ func (ru *rules) stopBegins(s podstate.StopContainer) {
 }
 
 // oneGrace checks that all containers of a lost sandbox end within one grace period, unless the runtime fails to stop
-// one of them. In a pod that ends they have what the pod has.
+// one of them, or loses one, and with it when the time began. In a pod that ends they have what the pod has.
 func (ru *rules) oneGrace(s podstate.StopContainer) {
 	i := ru.l.index(s.ID)
 	if i < 0 {

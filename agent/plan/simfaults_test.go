@@ -141,6 +141,7 @@ func (l *simRun) removesUnseen(s podstate.RemoveContainer) {
 // lost notes that the runtime has no record of an instance any more.
 func (l *simRun) lost(name string) {
 	l.forgotten[name] = true
+	clear(l.lostUntil)
 	if last := l.last[name]; last != nil {
 		last.finishedAt = time.Time{}
 	}
