@@ -50,7 +50,7 @@ agent: kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/beneath host/boundedfile host/mounts host/userns kube/pod
-agent/execute: internal/limiter internal/trace probes volumes
+agent/execute: internal/keylock internal/limiter internal/trace probes volumes
 agent/instruments: agent kube/pluginname kube/pod metrics volumes
 agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
 agent/podprobes: agent/plan agent/podstate agent/spec probes

@@ -20,8 +20,8 @@ type containers struct {
 	sandboxes *sandboxes
 }
 
-// create creates an instance of a container and returns its ID. Those with a large configuration take turns, but not
-// while they wait for their volumes.
+// create creates an instance of a container and returns its ID. The large ones of a pod take turns, but not while they
+// wait for their volumes.
 func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateContainer) (id string, err error) {
 	defer func() {
 		if err != nil {
@@ -32,12 +32,12 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if err != nil {
 		return "", err
 	}
-	turn := func(_ context.Context, call func() error) error { return call() }
+	turn := func(call func() error) error { return call() }
 	if spec.Large(in) {
-		turn = x.sandboxes.limiters.large.Do
+		turn = func(call func() error) error { return x.sandboxes.limiters.doLarge(ctx, t.Pod.UID, call) }
 	}
 	var parts []spec.SubPath
-	if err := turn(ctx, func() (err error) {
+	if err := turn(func() (err error) {
 		parts, err = spec.SubPaths(in)
 		return err
 	}); err != nil {
@@ -46,7 +46,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	if in.SubPaths, err = x.inputs.subPaths(ctx, t, in.Container, parts); err != nil {
 		return "", err
 	}
-	err = turn(ctx, func() (err error) {
+	err = turn(func() (err error) {
 		id, err = x.createFrom(ctx, t, s, in)
 		return err
 	})

@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,7 @@ func largeTask(t *testing.T) (*Task, *inputs) {
 		app.Env = append(app.Env, corev1.EnvVar{Name: "V" + strings.Repeat("_", len(app.Env)), Value: "$(V)"})
 	}
 	task.Pod.Spec.DNSPolicy = corev1.DNSDefault
+	task.Pod.Spec.Containers = append(task.Pod.Spec.Containers, make([]corev1.Container, 30)...)
 	node := &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}, NodeDNS: spec.NodeDNS{NoResolvConf: true}}
 	x.Node = func() *spec.Node { return node }
 	x.Cgroups = presentCgroups{}
@@ -95,6 +97,7 @@ func TestLargeContainersWaitForEachOther(t *testing.T) {
 				}
 			})
 		}
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := runtime.inside
 		if runtime.most > 4<<20 || before < 700<<10 {
@@ -115,6 +118,55 @@ func TestLargeContainersWaitForEachOther(t *testing.T) {
 			t.Errorf("got %v for a creation that is given up while it waits, want %v", err, context.Canceled)
 		}
 		close(runtime.busy)
+		all.Wait()
+	})
+}
+
+// hungRuntime does not answer for the pod hung before the end of ctx, as when its mounts are on a share that is down.
+type hungRuntime struct{ *busyRuntime }
+
+func (r hungRuntime) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig,
+	pod *runtimeapi.PodSandboxConfig) (string, error) {
+	if strings.HasPrefix(pod.Metadata.Uid, "hung") {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return r.busyRuntime.CreateContainer(ctx, sandbox, cfg, pod)
+}
+
+// TestLargeContainersWaitForNoOtherPod checks that large containers that the runtime does not answer for do not keep
+// those of other pods from being created.
+func TestLargeContainersWaitForNoOtherPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := &busyRuntime{busy: make(chan struct{})}
+		close(runtime.busy)
+		large, x := largeTask(t)
+		x.Runtime, x.PodFiles = hungRuntime{runtime}, runtime
+		x.Logs, x.Events = runtime, runtime
+		of := func(pod string) *Task {
+			task := *large
+			task.Pod = large.Pod.DeepCopy()
+			task.Pod.UID = types.UID(pod)
+			return &task
+		}
+		hung, giveUp := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 2 * largeAtOnce {
+			for range largeAtOnce {
+				all.Go(func() {
+					if err := createApp(hung, x, of(fmt.Sprint("hung", i))); err != context.Canceled {
+						t.Errorf("got %v for a pod that hangs, want %v", err, context.Canceled)
+					}
+				})
+			}
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := createApp(ctx, x, of("healthy")); err != nil {
+			t.Errorf("got %v for a healthy pod, want no error", err)
+		}
+		giveUp()
 		all.Wait()
 	})
 }

@@ -1,10 +1,13 @@
 package execute
 
 import (
-	"math"
+	"context"
 	"runtime"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/internal/limiter"
 )
 
@@ -24,8 +27,8 @@ const (
 	// counts: a slow driver must hardly delay the volumes of others.
 	publishesPerCPU = 2
 	publishCounts   = 100 * time.Millisecond
-	// largeAtOnce is how many large containers are created at a time. Each takes several times its configuration of
-	// memory until the runtime has answered: a few pods of many such containers would get the agent killed.
+	// largeAtOnce is how many pods create large containers at a time. Each takes several times its configuration of memory
+	// until the runtime has answered.
 	largeAtOnce = 4
 )
 
@@ -37,8 +40,10 @@ type limiters struct {
 	create, stop *limiter.Limiter
 	// publish is for volumes of CSI drivers.
 	publish *limiter.Limiter
-	// large is for CreateContainer of large containers. A call counts until it ends.
+	// large is for CreateContainer of large containers; see doLarge.
 	large *limiter.Limiter
+	// pods has a lock for each pod that creates a large container.
+	pods keylock.Keyed
 	// remove is for RemovePodSandbox, for which nothing waits: one at a time, so that it delays the others little.
 	remove *limiter.Limiter
 }
@@ -50,7 +55,19 @@ func newLimiters() *limiters {
 		create:  limiter.New(wide, max(1, cpus/2), callCounts),
 		stop:    limiter.New(wide, wide, callCounts),
 		publish: limiter.New(publishesPerCPU*cpus, publishesPerCPU*cpus, publishCounts),
-		large:   limiter.New(largeAtOnce, largeAtOnce, math.MaxInt64),
+		large:   limiter.New(largeAtOnce, largeAtOnce, callCounts),
 		remove:  limiter.New(1, 1, callCounts),
 	}
+}
+
+// doLarge makes a call for a large container of a pod. Of one pod, one such call is made at a time, however long it
+// takes: a pod of many such containers would get the agent killed. Other pods do not wait for a call that takes long,
+// as for a volume that does not answer.
+func (l *limiters) doLarge(ctx context.Context, pod types.UID, call func() error) error {
+	done, err := l.pods.Lock(ctx, string(pod))
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.large.Do(ctx, call)
 }

@@ -48,13 +48,13 @@ type ContainerInput struct {
 // limit bounds the environment, the command and the arguments, each on its own.
 func (in *ContainerInput) limit() int {
 	if in.ordinary {
-		return ordinaryArguments
+		return max(ordinaryArguments, podArguments/podutil.Count(&in.Pod.Spec))
 	}
 	return maxArguments
 }
 
-// Large reports whether the environment, the command or the arguments of a container are so large that many such
-// containers must not be created at a time. What Container refuses may count as large.
+// Large reports whether the environment, the command or the arguments of a container are so large that the containers
+// of its pod must not be created side by side. What Container refuses may count as large.
 func Large(in *ContainerInput) bool {
 	ordinary := *in
 	ordinary.ordinary = true

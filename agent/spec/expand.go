@@ -10,8 +10,12 @@ import (
 // on its own. The kernel takes 6 MiB of all together, so that nothing that could run is refused.
 const maxArguments = 8 << 20
 
-// ordinaryArguments bounds the same for a container that is not Large. Hardly any container has more.
-const ordinaryArguments = 64 << 10
+// The containers of a pod that are not Large share podArguments of the same, because they are created side by side. The
+// variables of some hundred services take more than 100 KiB. With ordinaryArguments a container is never Large.
+const (
+	podArguments      = 2 << 20
+	ordinaryArguments = 64 << 10
+)
 
 // Expand replaces each $(NAME) in s with the value that lookup returns for NAME. If lookup does not know NAME, the
 // reference stays unchanged. $$ stands for a single $, so $$(NAME) gives the text $(NAME). Everything else is

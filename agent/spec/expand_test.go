@@ -1,11 +1,13 @@
 package spec
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestExpand(t *testing.T) {
@@ -61,7 +63,8 @@ func TestExpandIsBounded(t *testing.T) {
 	}
 }
 
-// TestLarge checks that a container is large by its environment, its command or its arguments.
+// TestLarge checks that a container is large by its environment, its command or its arguments, if its pod has many
+// containers.
 func TestLarge(t *testing.T) {
 	value := strings.Repeat("v", 1<<10)
 	words := strings.Fields(strings.Repeat("$(V) ", 65))
@@ -75,6 +78,7 @@ func TestLarge(t *testing.T) {
 	} {
 		in := testInput()
 		env(in, corev1.EnvVar{Name: "V", Value: value})
+		in.Pod.Spec.Containers = append(in.Pod.Spec.Containers, make([]corev1.Container, 100)...)
 		if Large(in) {
 			t.Errorf("without a large %s: got large", name)
 		}
@@ -85,6 +89,29 @@ func TestLarge(t *testing.T) {
 		if _, err := Container(in); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestNotLarge checks that no container is large by the variables of some hundred services, as a big namespace has
+// them, unless its pod has many containers; but one with megabytes is in any pod.
+func TestNotLarge(t *testing.T) {
+	in := testInput()
+	for i := range 400 {
+		in.Objects.Services = append(in.Objects.Services, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: in.Pod.Namespace, Name: fmt.Sprintf("service-of-a-team-%d", i)},
+			Spec: corev1.ServiceSpec{ClusterIP: "10.100.200.123", Ports: []corev1.ServicePort{
+				{Port: 8080, Name: "http"}, {Port: 9090, Name: "metrics"},
+			}},
+		})
+	}
+	in.Pod.Spec.Containers = append(in.Pod.Spec.Containers, make([]corev1.Container, 4)...)
+	if Large(in) {
+		t.Error("400 services: got large")
+	}
+	in = testInput()
+	in.Objects.Services = servicePorts(15_000)
+	if !Large(in) {
+		t.Error("a service with 15,000 ports: got not large")
 	}
 }
 
