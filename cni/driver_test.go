@@ -315,7 +315,11 @@ func TestDetachOnFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", b.store.dir, "tmpfs", 0, "nr_inodes=1"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(b.store.dir, unix.MNT_DETACH) })
+	t.Cleanup(func() {
+		if err := unix.Unmount(b.store.dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := b.attach("s1", n); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("attach: got %v, want that there is no space", err)
 	}

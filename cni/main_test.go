@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodelet/nodelet/cni/shim"
 	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if call := shim.Pending(); call != nil {
 		os.Exit(Plugin(call, os.Stdout))
 	}
-	os.Exit(m.Run())
+	ownmounts.Main(m)
 }
 
 // script is a plugin written in shell. It writes each call down, one file for each kind, and then runs body, with the

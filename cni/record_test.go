@@ -2,11 +2,13 @@ package cni
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -27,7 +29,7 @@ func TestSuspend(t *testing.T) {
 	}
 	testbed.NeedPrograms(t, map[string]string{"unshare": "util-linux"})
 	if out, err := exec.Command("unshare", "--time", "true").CombinedOutput(); err != nil {
-		t.Skipf("cannot make a time namespace: %v: %s", err, out)
+		ownmounts.Need(t, "a time namespace", fmt.Errorf("%w: %s", err, out))
 	}
 	record, err := json.Marshal((&bench{}).record("one"))
 	if err != nil {

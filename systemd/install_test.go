@@ -264,7 +264,11 @@ func TestInstallOnFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", etc, "tmpfs", 0, "size=8k"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(etc, unix.MNT_DETACH) })
+	t.Cleanup(func() {
+		if err := unix.Unmount(etc, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	err := os.WriteFile(m.ownUnitFile(), []byte(ownComment+"# earlier\n"), 0o644)
 	if err = errors.Join(err, os.WriteFile(filepath.Join(etc, "filler"), make([]byte, 4096), 0o644)); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
@@ -28,7 +30,7 @@ func inOwnNetwork(t *testing.T) bool {
 		return true
 	}
 	if out, err := exec.Command("unshare", "--net", "true").CombinedOutput(); err != nil {
-		t.Skipf("cannot make a network namespace: %v: %s", err, out)
+		ownmounts.Need(t, "a network namespace", fmt.Errorf("%w: %s", err, out))
 	}
 	cmd := exec.Command("unshare", "--net", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), ownNetwork+"=1")

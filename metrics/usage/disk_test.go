@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -33,9 +34,7 @@ func TestWalkLeavesMountsOut(t *testing.T) {
 	if st, err := os.Stat(mounted); err == nil {
 		want.Bytes -= uint64(st.Sys().(*syscall.Stat_t).Blocks) * 512
 	}
-	if err := unix.Mount(filepath.Join(w.root, "elsewhere"), mounted, "", unix.MS_BIND, ""); err != nil {
-		t.Skip("cannot make a bind mount: ", err)
-	}
+	ownmounts.Need(t, "mounts", unix.Mount(filepath.Join(w.root, "elsewhere"), mounted, "", unix.MS_BIND, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(mounted, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -271,9 +270,7 @@ func TestVolumesInMemory(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-			t.Skip("cannot mount a tmpfs: ", err)
-		}
+		ownmounts.Need(t, "mounts", unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
 		t.Cleanup(func() {
 			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 				t.Error(err)

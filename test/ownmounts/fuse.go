@@ -15,19 +15,16 @@ type Daemon struct {
 	connection int
 }
 
-// FUSE mounts a file system on a directory. The test is skipped on a machine without FUSE.
+// FUSE mounts a file system on a directory. The kernel waits for its daemon with each call but umount. A machine
+// without FUSE skips the test, as Need does.
 func FUSE(t *testing.T, dir string) *Daemon {
 	t.Helper()
 	connection, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip("needs FUSE: ", err)
-	}
+	Need(t, "FUSE", err)
 	d := &Daemon{t, connection}
 	t.Cleanup(d.End)
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", connection)
-	if err := unix.Mount("fuse", dir, "fuse", 0, options); err != nil {
-		t.Skip("needs FUSE: ", err)
-	}
+	Need(t, "FUSE", unix.Mount("fuse", dir, "fuse", 0, options))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // the test may have unmounted it
 	return d
 }

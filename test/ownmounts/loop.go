@@ -15,15 +15,13 @@ import (
 // loopMajor is the number of loop devices in the kernel.
 const loopMajor = 7
 
-// Loop attaches a file to a loop device until the end of the test, and returns the device. The test is skipped on a
-// machine without loop devices, unless Privileged is set.
+// Loop attaches a file to a loop device until the end of the test, and returns the device. A machine without loop
+// devices skips the test, as Need does.
 func Loop(t testing.TB, image string) (device string) {
 	t.Helper()
 	device, err := AttachLoop(image)
-	if err != nil && nextNode() != nil && os.Getenv(Privileged) == "" {
-		t.Skip("needs loop devices: ", err)
-	}
 	if err != nil {
+		Need(t, "loop devices", nextNode())
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

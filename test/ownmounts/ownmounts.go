@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Privileged is the environment variable that turns the skips of Main and Loop into failures, for machines that must
+// Privileged is the environment variable that turns the skips of Main and Need into failures, for machines that must
 // run every test.
 const Privileged = "NODELET_TEST_PRIVILEGED"
 
@@ -28,7 +28,8 @@ func Main(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	runtime.LockOSThread() // Pdeathsig is about the thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = os.Args // with the program's own name, by which tests run it
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin = os.Stdin
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -51,5 +52,18 @@ func Main(m *testing.M) {
 	default:
 		fmt.Fprintln(os.Stderr, "cannot unshare the mount namespace:", err)
 		os.Exit(1)
+	}
+}
+
+// Need skips a test that this machine does not let run: it has no such file system, device or namespace, or root may
+// not use it. If Privileged is set, the test fails.
+func Need(t testing.TB, what string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv(Privileged) == "":
+		t.Skipf("needs %s: %v", what, err)
+	default:
+		t.Fatalf("needs %s, and %s is set: %v", what, Privileged, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 func persistent(pod *corev1.Pod, source corev1.PersistentVolumeSource) Persistent {
@@ -249,22 +250,13 @@ func TestNFSSource(t *testing.T) {
 	}
 }
 
-// silentServer mounts a file system whose server does not answer, until the end of the test. The kernel waits for the
-// server with each call but umount.
+// silentServer mounts a file system whose server does not answer, until the end of the test.
 func silentServer(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("cannot mount a file system without a server: %v", err)
-	}
-	t.Cleanup(func() { server.Close() }) // ends all waiting
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
-	if err := unix.Mount("silent", path, "fuse", 0, options); err != nil {
-		t.Fatal(err)
-	}
+	ownmounts.FUSE(t, path)
 }
 
 // TestSilentNFSServer checks that a mounted share is not touched when the pod's volumes are refreshed, and that it can
