@@ -71,10 +71,10 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	return size, c.tree.UpdatePod(nameOf(pod), rest)
 }
 
-// Restore creates the cgroup of a prepared pod again if somebody has removed it, as with systemctl stop. A runtime
-// would create it without limits.
+// Restore creates the cgroup of a prepared pod again if somebody has removed it, as with systemctl stop; on cgroup v1
+// that leaves it in some controllers. A runtime would create it without limits.
 func (c *Cgroups) Restore(pod *corev1.Pod) error {
-	there, err := c.Exists(pod)
+	_, there, err := c.tree.PodSize(nameOf(pod), cgroups.Resources{})
 	if !there && err == nil {
 		_, err = c.Prepare(pod)
 	}
