@@ -58,8 +58,8 @@ func TestLongHungCSIDriver(t *testing.T) {
 
 	began := time.Now()
 	stopAgent(t, unix.SIGTERM)
-	if took := time.Since(began); took >= 20*time.Second {
-		t.Errorf("end of the agent: got it after %v, want it within 20s", took)
+	if took := time.Since(began); took >= time.Minute { // a call may take two minutes
+		t.Errorf("end of the agent: got it after %v, want it within a minute", took)
 	}
 	startAgent(t)
 	others(t, "third")

@@ -23,7 +23,7 @@ import (
 
 // soon is the longest time until a container sees a change of an object, also on a busy machine. An agent that looks
 // once a minute, as the kubelet does, does not keep it for all the changes of this test.
-const soon = 20 * time.Second
+const soon = 45 * time.Second
 
 // TestEverything runs one pod that uses nearly all fields of a pod. It compares what the containers see with the
 // spec, and the status and events with those that the kubelet reports for the same pod.

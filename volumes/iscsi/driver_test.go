@@ -151,16 +151,27 @@ func (e firstEvent) Next(context.Context) error { return e.happens() }
 // time for sessions.
 func TestMultipathAfterSilentPortal(t *testing.T) {
 	w := newWorld(t)
-	w.d.cfg.SessionTimeout = 5 * time.Second
+	var timeIsOver context.CancelFunc
+	w.d.withTimeout = func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+		ctx, timeIsOver = context.WithCancel(ctx)
+		return ctx, timeIsOver
+	}
 	l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.Portals = []string{"127.0.0.2"} })
 	bin := t.TempDir()
 	w.must(os.WriteFile(filepath.Join(bin, "multipath"), nil, 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	var scans, waits atomic.Int32
+	first := make(chan struct{})
 	w.d.write = func(file, text string) error {
-		if filepath.Base(file) == "scan" && scans.Add(1) == 2 {
-			return nil // the device never comes
+		if filepath.Base(file) != "scan" {
+			return w.sysfs(file, text)
 		}
+		if scans.Add(1) == 2 { // the device never comes
+			<-first
+			timeIsOver()
+			return nil
+		}
+		defer close(first)
 		return w.sysfs(file, text)
 	}
 	w.d.cfg.Events = func() (Events, error) {

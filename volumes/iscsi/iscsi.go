@@ -31,6 +31,8 @@ type Driver struct {
 	devices
 	cfg     *Config
 	targets keylock.Keyed // by name of the target: who logs in, logs out, or counts devices
+	// withTimeout is context.WithTimeout, unless a test decides when the time is over.
+	withTimeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 }
 
 const sessionTimeout = 2 * time.Minute
@@ -51,13 +53,18 @@ func New(cfg Config) *Driver {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = sessionTimeout
 	}
-	return &Driver{cfg: &cfg, initiator: initiator{&cfg}, devices: devices{&cfg, write}}
+	return &Driver{
+		cfg:         &cfg,
+		initiator:   initiator{&cfg},
+		devices:     devices{&cfg, write},
+		withTimeout: context.WithTimeout,
+	}
 }
 
 // lockTarget keeps other calls away from the sessions of a LUN's target, until unlock is called. The work in between
 // has a time limit.
 func (d *Driver) lockTarget(ctx context.Context, l *LUN) (bound context.Context, unlock func(), err error) {
-	bound, cancel := context.WithTimeout(ctx, d.cfg.SessionTimeout)
+	bound, cancel := d.withTimeout(ctx, d.cfg.SessionTimeout)
 	release, err := d.targets.Lock(bound, l.Iqn)
 	if err != nil {
 		cancel()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 func applyTo(t *testing.T, o groupOwner, path string) error {
@@ -272,7 +273,7 @@ func TestOwnOnSilentServer(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(waittest.Limit):
 		t.Error("got a change that waits for the server, want it to be given up")
 	}
 	daemon.End()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // mountSilent mounts a file system whose unmount waits for an answer of its server, which gives none. The server is
@@ -28,7 +29,7 @@ func mountSilent(t *testing.T, path string) {
 	connection, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	ownmounts.Need(t, "FUSE", err)
 	defer connection.Close()
-	server := exec.Command("sleep", "60")
+	server := exec.Command("sleep", "600") // longer than the test waits
 	server.ExtraFiles = []*os.File{connection}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestUnmountGivesServerUp(t *testing.T) {
 		if _, there := os.Lstat(path); err != nil || !errors.Is(there, os.ErrNotExist) {
 			t.Errorf("got %v and the directory: %v, want both gone", err, there)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(waittest.Limit):
 		t.Error("got an unmount that waits for the server, want it to give up")
 	}
 }
