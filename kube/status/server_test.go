@@ -120,6 +120,11 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 	status.ContainerStatuses[0].State = corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"},
 	}
+	for i, c := range status.Conditions {
+		if c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
+			status.Conditions[i].Status, status.Conditions[i].Reason = corev1.ConditionFalse, "PodCompleted"
+		}
+	}
 	s.p.SetGone(got, status)
 	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
 		t.Errorf("got phase %s, ready %v, want Succeeded, false", got.Status.Phase, isReady(&got.Status))
