@@ -35,7 +35,9 @@ help: ## list the targets
 build: ## build bin/nodelet: static, stripped, version stamped
 	@echo "==> building bin/nodelet $(VERSION) (the first time: two minutes or more)"
 	@CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -ldflags '$(LDFLAGS)' -o bin/nodelet ./cmd/nodelet
-	@ls -l bin/nodelet | awk '{printf "    %s bytes\n", $$5}'
+	@size=$$(stat -c %s bin/nodelet); \
+	most=$$(sed -n 's/^| Size of the program\..*≤ \([0-9]*\) |$$/\1/p' SPECIFICATION.md); \
+	echo "    $$size bytes (SPECIFICATION.md promises at most $$most MiB)"; test "$$size" -le "$$((most << 20))"
 
 .PHONY: run
 run: build ## start a local cluster with nodelet as its node, and a pod; BINARIES_URL=, BINARIES_SUM= name a mirror
