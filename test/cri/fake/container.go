@@ -81,11 +81,17 @@ func (r *Runtime) CreateContainer(ctx context.Context,
 	id := r.newID("c0de")
 	err := r.reserve("container", name, id)
 	image := r.lookup(req.Config.GetImage().GetImage())
+	startErr := r.scripts[meta.Name].StartErr
 	r.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if err = inside(ctx); err == nil && image == nil {
+	err = inside(ctx)
+	switch {
+	case err != nil:
+	case r.CRIO && startErr != "":
+		err = fmt.Errorf("container create failed: %s", startErr)
+	case image == nil:
 		err = status.Errorf(codes.NotFound, "failed to resolve image %q: not found", req.Config.GetImage().GetImage())
 	}
 	r.mu.Lock()

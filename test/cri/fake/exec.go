@@ -66,6 +66,9 @@ func (r *Runtime) ExecSync(ctx context.Context, req *pb.ExecSyncRequest) (*pb.Ex
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	if timedOut && r.CRIO {
+		return &pb.ExecSyncResponse{Stderr: []byte("command timed out"), ExitCode: -1}, nil
+	}
 	if timedOut {
 		return nil, status.Errorf(codes.DeadlineExceeded,
 			"failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
