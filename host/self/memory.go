@@ -69,7 +69,9 @@ func limitHeap(limit int64) bool {
 // rest as well, until ctx ends. Without it, the garbage of the last burst of pods would stay: an agent at rest
 // allocates so little that the next collection is hours away.
 func Trim(ctx context.Context, sysmon *Sysmon) {
-	heap := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	now := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/sched/goroutines:goroutines"},
+	}
 	var t trimmer
 	every := lookAtWork
 	for {
@@ -77,8 +79,8 @@ func Trim(ctx context.Context, sysmon *Sysmon) {
 		if !backoff.Sleep(ctx, wait) {
 			return
 		}
-		metrics.Read(heap)
-		atRest, due := t.look(heap[0].Value.Uint64(), heap[1].Value.Uint64(), wait)
+		metrics.Read(now)
+		atRest, due := t.look(now[0].Value.Uint64(), now[1].Value.Uint64(), now[2].Value.Uint64(), wait)
 		if due {
 			for range 3 { // each halves unused stacks, and what pools keep outlives one
 				runtime.GC()
@@ -93,23 +95,26 @@ func Trim(ctx context.Context, sysmon *Sysmon) {
 	}
 }
 
-// trimmer decides when to trim. Both fields are bytes allocated since the start of the program: at the last look, and
-// at the last trim.
+// trimmer decides when to trim. seen and trimmed are bytes allocated since the start of the program: at the last look,
+// and at the last trim. goroutines is their number at the last trim.
 type trimmer struct {
-	seen    uint64
-	trimmed uint64
+	seen       uint64
+	trimmed    uint64
+	goroutines uint64
 }
 
 // look reports whether the agent is at rest, because it allocated little since the last look, which was so long ago,
-// and whether it is to be trimmed, because it allocated much since the last trim. What is little and much depends on
-// the number of pods, as live does, the bytes that the last collection has left: an agent at rest still lists all its
-// pods. allocated is the bytes allocated since the start.
-func (t *trimmer) look(allocated, live uint64, ago time.Duration) (atRest, due bool) {
+// and whether it is to be trimmed, because it allocated much since the last trim, or because many goroutines have
+// ended: what they held, such as the buffers of connections, is garbage without an allocation. What is little and much
+// depends on the number of pods, as live does, the bytes that the last collection has left: an agent at rest still
+// lists all its pods. allocated is the bytes allocated since the start.
+func (t *trimmer) look(allocated, live, goroutines uint64, ago time.Duration) (atRest, due bool) {
 	atRest = float64(allocated-t.seen) < float64(live)*ago.Seconds()/restTime.Seconds()
 	t.seen = allocated
-	if !atRest || allocated-t.trimmed < max(trimAbove, live) {
+	fewer := goroutines < t.goroutines-t.goroutines/4
+	if !atRest || allocated-t.trimmed < max(trimAbove, live) && !fewer {
 		return atRest, false
 	}
-	t.trimmed = allocated
+	t.trimmed, t.goroutines = allocated, goroutines
 	return true, true
 }

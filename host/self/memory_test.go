@@ -50,8 +50,30 @@ func TestTrimWhenAtRest(t *testing.T) {
 		{167 * mib, 8 * mib, true, false, "less garbage than is worth the collections of a large heap"},
 		{170 * mib, 8 * mib, true, true, "slow work has left garbage"},
 	} {
-		if rest, got := trim.look(step.allocated, step.live, lookAtRest); rest != step.rest || got != step.want {
+		if rest, got := trim.look(step.allocated, step.live, 100, lookAtRest); rest != step.rest || got != step.want {
 			t.Errorf("step %d, %s: got at rest %t, trimmed %t, want %t, %t", i, step.why, rest, got, step.rest, step.want)
+		}
+	}
+}
+
+// TestGoroutinesThatEnd checks that an agent at rest is trimmed once more when many goroutines have ended since: they
+// were at rest as well, such as those of 500 clients that follow a log, and what they held is garbage.
+func TestGoroutinesThatEnd(t *testing.T) {
+	const live = 20 << 20
+	var trim trimmer
+	for i, step := range []struct {
+		allocated, goroutines uint64
+		want                  bool
+		why                   string
+	}{
+		{60 << 20, 1600, false, "clients come"},
+		{61 << 20, 1600, true, "they only follow"},
+		{62 << 20, 1590, false, "some have gone"},
+		{63 << 20, 80, true, "all have gone"},
+		{64 << 20, 70, false, "a few goroutines fewer"},
+	} {
+		if _, got := trim.look(step.allocated, live, step.goroutines, lookAtWork); got != step.want {
+			t.Errorf("step %d, %s: got trimmed %t, want %t", i, step.why, got, step.want)
 		}
 	}
 }
@@ -61,16 +83,16 @@ func TestTrimWhenAtRest(t *testing.T) {
 func TestRestAfterWork(t *testing.T) {
 	const live = 8 << 20
 	var trim trimmer
-	if rest, _ := trim.look(live/4, live, lookAtWork); rest {
+	if rest, _ := trim.look(live/4, live, 100, lookAtWork); rest {
 		t.Error("slow work: got at rest, want at work")
 	}
-	if rest, due := trim.look(live/4+live/16, live, lookAtWork); !rest || due {
+	if rest, due := trim.look(live/4+live/16, live, 100, lookAtWork); !rest || due {
 		t.Errorf("after slow work: got at rest %t, trimmed %t, want only at rest", rest, due)
 	}
-	if rest, due := trim.look(2*live, live, lookAtRest); rest || due {
+	if rest, due := trim.look(2*live, live, 100, lookAtRest); rest || due {
 		t.Errorf("a burst of pods: got at rest %t, trimmed %t, want neither", rest, due)
 	}
-	if rest, due := trim.look(2*live+live/16, live, lookAtWork); !rest || !due {
+	if rest, due := trim.look(2*live+live/16, live, 100, lookAtWork); !rest || !due {
 		t.Errorf("5 s after the burst: got at rest %t, trimmed %t, want both", rest, due)
 	}
 }
