@@ -462,9 +462,7 @@ func TestDriverOfSilentServer(t *testing.T) {
 func TestCSINode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		get := func() *storagev1.CSINode { n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode); return n }
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { w.Run(ctx); close(ended) }()
+		stop := w.start(t)
 		synctest.Wait()
 		if n := get(); n == nil || n.OwnerReferences[0].UID != "node-uid" ||
 			!strings.Contains(n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "aws-ebs") {
@@ -511,8 +509,7 @@ func TestCSINode(t *testing.T) {
 		if p := w.server.Patches()[before:]; len(p) != 1 || !strings.Contains(p[0], `"labels":{"row":"8"}`) {
 			t.Errorf("patches of the new Node: got %q, want one with the label of the driver", p)
 		}
-		cancel()
-		<-ended
+		stop()
 	})
 }
 
@@ -530,9 +527,7 @@ func TestCSINodeComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() { w.Run(ctx); close(ended) }()
+				stop := w.start(t)
 				synctest.Wait()
 				if err := w.SetDriver(t.Context(), d); err != nil {
 					t.Fatal(err)
@@ -558,8 +553,7 @@ func TestCSINodeComesBack(t *testing.T) {
 				if name == "what the Node names" && !(strings.Contains(again, `"rack":"7"`) && strings.Contains(again, "n-1")) {
 					t.Errorf("got the patches %q, want the label and the node ID again", again)
 				}
-				cancel()
-				<-ended
+				stop()
 			})
 		})
 	}
@@ -572,9 +566,7 @@ func TestCSINodeOfDeletedNode(t *testing.T) {
 	for name, drivers := range map[string][]storage.NodeDriver{"no driver": nil, "one driver": {d}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() { w.Run(ctx); close(ended) }()
+				stop := w.start(t)
 				synctest.Wait()
 				for _, d := range drivers {
 					if err := w.SetDriver(t.Context(), d); err != nil {
@@ -608,11 +600,18 @@ func TestCSINodeOfDeletedNode(t *testing.T) {
 				if n == nil || n.OwnerReferences[0].UID != other.UID || len(n.Spec.Drivers) != len(drivers) {
 					t.Errorf("got %+v, want one of the next Node with its drivers", n)
 				}
-				cancel()
-				<-ended
+				stop()
 			})
 		})
 	}
+}
+
+// start runs the storage of the node. stop returns when it has ended.
+func (w *world) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.Run(ctx); close(ended) }()
+	return func() { cancel(); <-ended }
 }
 
 // changeCSINode changes the CSINode behind the agent.
@@ -668,17 +667,14 @@ func TestCSINodeProblem(t *testing.T) {
 			return refusal.Load()
 		})
 		refusal.Store(apierrors.NewForbidden(storagev1.Resource("csinodes"), "node", errors.New("not yours")))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { w.Run(ctx); close(ended) }()
+		stop := w.start(t)
 		expect("refused", `failed to initialize CSINode: csinodes.storage.k8s.io "node" is forbidden: not yours`)
 		refusal.Store(nil)
 		expect("allowed", "")
 		refusal.Store(apierrors.NewForbidden(storagev1.Resource("csinodes"), "node", errors.New("not yours")))
 		w.see(func(n *corev1.Node) { n.UID = "node-uid-2" })
 		expect("another Node", "")
-		cancel()
-		<-ended
+		stop()
 	})
 }
 

@@ -106,17 +106,22 @@ func follow(t *testing.T, setup func(*apitest.Server), test func(*testing.T, *ap
 			setup(server)
 		}
 		st := &state{}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
-		}()
+		stop := start(t, c, st)
 		synctest.Wait()
 		test(t, server, st)
-		cancel()
-		<-done
+		stop()
 	})
+}
+
+// start follows the pods of node n1. stop returns when that has ended.
+func start(t *testing.T, c *client.Client, st *state) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
+	}()
+	return func() { cancel(); <-done }
 }
 
 func down(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("down") }
@@ -284,12 +289,7 @@ func TestFollowReadsAllOfAnotherServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := &state{}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			watch.Target{Client: c.Core, Resource: "pods", FieldSelector: "spec.nodeName=n1"}.Follow(ctx, st)
-		}()
+		stop := start(t, c, st)
 		synctest.Wait()
 		want(t, st, "a b")
 		use("http://first", first)
@@ -301,8 +301,7 @@ func TestFollowReadsAllOfAnotherServer(t *testing.T) {
 		if replaced, troubles := st.counts(); replaced != 2 || troubles != "" {
 			t.Errorf("another server: got all read %d times, troubles %q, want twice and none", replaced, troubles)
 		}
-		cancel()
-		<-done
+		stop()
 		transport.CloseIdleConnections()
 	})
 }
