@@ -77,7 +77,8 @@ func compareWithCopy(ctx context.Context, o options) error {
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", ".", "build", "-root", again.root, "-out", again.out,
 		"-version", o.version, "-commit", o.commit, "-epoch", strconv.FormatInt(o.epoch, 10), "-builder", o.builder,
-		"-arch", strings.Join(o.arches, ","), "-tags", o.tags, "-ldflags", o.ldflags)
+		"-arch", strings.Join(o.arches, ","), "-tags", o.tags, "-gcflags", o.gcflags,
+		"-ldflags", o.ldflags)
 	cmd.Dir = filepath.Join(again.root, "packaging", "release")
 	cmd.Env = append(os.Environ(), "GOCACHE="+filepath.Join(temp, "cache"), "PWD="+cmd.Dir)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -195,7 +196,7 @@ func buildArch(ctx context.Context, o options, p parts, arch, binary string) (pl
 // C compiler, no state of a version control system.
 func compile(ctx context.Context, o options, arch, binary string) error {
 	_, err := output(ctx, o.root, goEnv(arch), "go", "build", "-trimpath", "-buildvcs=false", "-tags", o.tags,
-		"-ldflags", o.ldflags, "-o", binary, "./cmd/nodelet")
+		"-gcflags", o.gcflags, "-ldflags", o.ldflags, "-o", binary, "./cmd/nodelet")
 	return err
 }
 

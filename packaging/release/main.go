@@ -30,6 +30,7 @@ type options struct {
 	epoch   int64    // time stamp of all files, in seconds since 1970 (SOURCE_DATE_EPOCH)
 	arches  []string // GOARCH values
 	tags    string   // build tags
+	gcflags string   // flags of the compiler
 	ldflags string   // flags of the linker
 	builder string   // URI of who builds, for the provenance
 }
@@ -57,6 +58,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.commit, "commit", "", "Git commit; all asks Git")
 	flags.Int64Var(&o.epoch, "epoch", 0, "time stamp of all files in seconds since 1970; all takes the commit's")
 	flags.StringVar(&o.tags, "tags", "", "build tags")
+	flags.StringVar(&o.gcflags, "gcflags", "", "flags of the compiler")
 	flags.StringVar(&o.ldflags, "ldflags", "", "flags of the linker")
 	flags.StringVar(&o.builder, "builder", "https://github.com/nodelet/nodelet/tree/main/packaging/release",
 		"URI of the builder in the provenance")

@@ -31,7 +31,8 @@ func writeProvenance(o options) error {
 			"buildDefinition": map[string]any{
 				"buildType": "https://github.com/nodelet/nodelet/blob/main/docs/release.md#how-it-is-built",
 				"externalParameters": map[string]any{
-					"version": o.version, "architectures": o.arches, "tags": o.tags, "ldflags": o.ldflags,
+					"version": o.version, "architectures": o.arches, "tags": o.tags, "gcflags": o.gcflags,
+					"ldflags": o.ldflags,
 				},
 				"resolvedDependencies": []map[string]any{
 					{"uri": "git+https://github.com/nodelet/nodelet", "digest": map[string]string{"gitCommit": o.commit}},
