@@ -286,6 +286,35 @@ func TestShutdownCalledOffEarly(t *testing.T) {
 	})
 }
 
+// TestStaticPodInShutdown checks that a static pod that is new while the machine goes down is refused once, and starts
+// when the shutdown is called off.
+func TestStaticPodInShutdown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
+		defer end()
+		begun := 0
+		w.doomed = func(pod *corev1.Pod) *agent.Eviction {
+			if begun++; begun > 100 {
+				return nil // ends a loop without bound
+			}
+			return s.Interrupted(pod)
+		}
+		bus.signal(true)
+		w.refusal.Store(s.Admit(apiPod("any")))
+		w.run(staticPod("etcd", "0123"))
+		w.sleep(time.Minute)
+		w.checkRunning()
+		if refused := w.eventsWith("NodeShutdown"); len(refused) != 1 {
+			t.Errorf("got %d events that the pod is refused, want 1", len(refused))
+		}
+		w.refusal.Store(nil)
+		bus.signal(false)
+		w.sleep(2 * time.Second)
+		w.checkRunning("etcd/app#0")
+	})
+}
+
 // TestShutdownForgotten checks that a shutdown which logind has forgotten, because it has restarted, ends no further
 // group.
 func TestShutdownForgotten(t *testing.T) {
