@@ -12,5 +12,5 @@
 //   - Without a file the kubelet uses old, insecure defaults (anonymous requests allowed, every request authorized,
 //     read-only port 10255 open). nodelet uses the defaults of the file.
 //   - evictionHard has its defaults also if there is no file.
-//   - An unknown or duplicate field is an error. The kubelet logs it and goes on.
+//   - A duplicate field is an error, and an unknown one that has a value. The kubelet logs it and goes on.
 package config

@@ -123,9 +123,12 @@ func decode(tree map[string]any) (*KubeletConfiguration, error) {
 	return c, strict.Decode(tree, c)
 }
 
-// warnings returns the written settings without effect.
+// warnings returns the written settings without effect. Those of tree that are unknown are empty: see withoutEmpty.
 func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []Warning {
 	var all []Warning
+	for _, unknown := range strict.Check(tree, c) {
+		all = append(all, Warning{Field: unknown.Path, Text: noEffectText + ": " + unknown.Text})
+	}
 	for _, k := range knobs {
 		value, byFlag := flags[k.flag]
 		if byFlag = byFlag && k.flag != ""; !byFlag && k.field != "" {

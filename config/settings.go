@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // Setting describes a flag, a field of KubeletConfiguration, or both, for usage texts and reference pages.
@@ -70,13 +72,8 @@ func defaultText(k knob) string {
 	if k.field != "" {
 		text = strings.Trim(textAt(defaults(), k.field), `"`)
 	}
-	if isZeroText(text) {
+	if strict.IsEmpty(text) {
 		return ""
 	}
 	return text
-}
-
-// isZeroText reports whether a text is that of a zero value, in JSON without quotation marks or as the value of a flag.
-func isZeroText(text string) bool {
-	return slices.Contains([]string{"", "null", "false", "0", "0s", "{}", "[]"}, text)
 }

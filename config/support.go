@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/nodelet/nodelet/internal/strict"
 )
 
 // Support says what nodelet does with a setting, a feature gate or a field of a pod.
@@ -20,8 +21,9 @@ const (
 
 // differences says how a field, or a flag with its dashes, acts otherwise than in the kubelet.
 var differences = map[string]string{
-	"--bootstrap-kubeconfig":    "without --kubeconfig it is an error; the kubelet runs without a cluster then",
-	"--config":                  "an unknown or duplicate field or a second document is an error; the kubelet is lenient",
+	"--bootstrap-kubeconfig": "without --kubeconfig it is an error; the kubelet runs without a cluster then",
+	"--config": "an unknown field with a value, a duplicate field or a second document is an error; " +
+		"the kubelet is lenient",
 	"--node-ip":                 "a text that is no address is an error; the kubelet ignores it",
 	"--version":                 "nodelet's own version is the build part of the version",
 	"clusterDNS":                "a text that is no address is an error; the kubelet ignores it",
@@ -98,10 +100,7 @@ func (k *knob) support() (Support, string) {
 // which tools write for "not set", or describes what nodelet does anyway.
 func (k *knob) asksForNothing(value any) bool {
 	text, err := json.Marshal(value)
-	if err != nil {
-		return false
-	}
-	return isZeroText(strings.Trim(string(text), `"`)) || string(text) == usual[k.name()]
+	return strict.IsEmpty(value) || err == nil && string(text) == usual[k.name()]
 }
 
 // Missing returns an error for the first setting without effect on which pods rely and that accepted does not name.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/ptr"
@@ -101,7 +102,7 @@ func readTree(file string) (map[string]any, error) {
 		return nil, fmt.Errorf("read the kubelet's configuration: %w", err)
 	}
 	tree, err := strict.Parse(text, KubeletConfiguration{}, Kind, APIVersion)
-	if err != nil {
+	if err = withoutEmpty(err); err != nil {
 		return nil, prefixEach(file, err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(file))
@@ -112,6 +113,19 @@ func readTree(file string) (map[string]any, error) {
 		resolvePath(tree, path, dir)
 	}
 	return tree, nil
+}
+
+// withoutEmpty leaves out the unknown fields with empty values: kubeadm writes all fields of its own version, also
+// those that nobody has set, and it may be newer.
+func withoutEmpty(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	return errors.Join(slices.DeleteFunc(joined.Unwrap(), func(err error) bool {
+		field, ok := errors.AsType[*strict.Error](err)
+		return ok && field.Empty
+	})...)
 }
 
 // mergePatch applies patch to base.

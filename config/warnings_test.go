@@ -195,3 +195,36 @@ func TestMissing(t *testing.T) {
 		t.Errorf("without the gate the kubelet reserves nothing either: got %v", err)
 	}
 }
+
+// TestUnknownFields checks that an unknown field that is not set is a warning, in the file and in a drop-in,
+// and one with a value an error.
+func TestUnknownFields(t *testing.T) {
+	const text = "is accepted but has no effect in nodelet: unknown field"
+	dir := t.TempDir()
+	dropIn := head + "newInDropIn: {list: [], limit: \"0\"}\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.conf"), []byte(dropIn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	body := "newObject: {}\nnewSpan: 0s\nnewNull: null\nlogging: {verbosity: 0, newText: \"\"}\nmaxPodz: 0\n" +
+		"maxPods: 20\nMaxPods: 0\n" +
+		"newSwitch: false\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 2, more: null}]\n"
+	c := mustLoad(t, body, "--config-dir="+dir)
+	want := []Warning{
+		{Field: "MaxPods", Text: text + `; did you mean "maxPods"?`},
+		{Field: "logging.newText", Text: text},
+		{Field: "maxPodz", Text: text + `; did you mean "maxPods"?`},
+		{Field: "newInDropIn", Text: text},
+		{Field: "newObject", Text: text},
+		{Field: "newSpan", Text: text},
+		{Field: "newSwitch", Text: text},
+		{Field: "shutdownGracePeriodByPodPriority[0].more", Text: text},
+	}
+	if diff := cmp.Diff(want, c.Warnings); diff != "" || c.Kubelet.MaxPods != 20 {
+		t.Errorf("got maxPods %d, want 20; -want +got:\n%s", c.Kubelet.MaxPods, diff)
+	}
+	for _, set := range []string{"{a: {b: 1}}", "[{}]", "1s", "true", "x", "-1"} {
+		if _, err := load(t, "newThing: "+set); err == nil || !strings.Contains(err.Error(), "newThing: unknown field") {
+			t.Errorf("%s: got %v, want an error for newThing", set, err)
+		}
+	}
+}

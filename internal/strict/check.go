@@ -24,6 +24,8 @@ type Error struct {
 	// Text says what is wrong. HasValue reports whether the value is in it.
 	Text     string
 	HasValue bool
+	// Empty reports whether the field is unknown and its value is empty.
+	Empty bool
 }
 
 func (e *Error) Error() string { return e.Path + ": " + e.Text }
@@ -72,9 +74,19 @@ func checkStruct(tree any, t reflect.Type, path string) (errs []*Error) {
 			continue
 		}
 		text := "unknown field" + suggest.DidYouMean(name, slices.Collect(maps.Keys(fields)))
-		errs = append(errs, &Error{Path: at, Text: text})
+		errs = append(errs, &Error{Path: at, Text: text, Empty: IsEmpty(object[name])})
 	}
 	return errs
+}
+
+// IsEmpty reports whether a value is one that tools write for "not set".
+func IsEmpty(value any) bool {
+	if object, ok := value.(map[string]any); ok {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(object)), func(v any) bool { return !IsEmpty(v) })
+	}
+	text, err := json.Marshal(value)
+	empty := []string{"", "null", "false", "0", "0s", "[]", "{}"}
+	return err == nil && slices.Contains(empty, strings.Trim(string(text), `"`))
 }
 
 func checkMap(tree any, t reflect.Type, path string) (errs []*Error) {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -76,13 +77,13 @@ func Tree(text []byte) (tree any, err error) {
 	return tree, decoder.Decode(&tree)
 }
 
-// Decode converts a tree that Check has accepted.
+// Decode converts a tree that Check has accepted. A name in other letter case is not that of the field.
 func Decode(tree, into any) error {
 	text, err := json.Marshal(tree)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, into)
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, into)
 }
 
 func checkHead(object map[string]any, field string, allowed ...string) error {
