@@ -344,6 +344,41 @@ func TestPreStopRunsOnce(t *testing.T) {
 	}
 }
 
+// TestRuntimeRestartsInPreStop checks that a preStop hook whose command was under way when the runtime restarted does
+// not run again: SIGTERM follows when the runtime is back. One that was due while the runtime was away runs then.
+func TestRuntimeRestartsInPreStop(t *testing.T) {
+	for name, tt := range map[string]struct {
+		// began is how long before the end of the runtime the stop begins; atMost is how long it takes in all.
+		began, atMost time.Duration
+	}{
+		"cut off":   {10 * time.Second, 30 * time.Second},
+		"not asked": {-time.Second, 40 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.commandsEnd(fake.ExecOutcome{Takes: 20 * time.Second})
+				pod := apiPod("web", withPreStop)
+				w.run(pod)
+				w.sleep(time.Second)
+				time.AfterFunc(time.Minute, func() { w.runtime.Crash(false) })
+				time.AfterFunc(time.Minute+5*time.Second, func() {
+					if err := w.runtime.Restart(); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Minute - tt.began)
+				w.delete(pod, time.Minute)
+				if took := w.gone(pod); took > tt.atMost {
+					t.Errorf("the pod went after %v, want at most %v", took, tt.atMost)
+				}
+				if n := w.runtime.Verbs()["ExecSync"]; n != 1 {
+					t.Errorf("the preStop hook ran %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
 // TestDrainedContainerIsStopped checks that a container whose liveness probe has failed is stopped when its
 // preStop hook has ended, although the probe succeeds again: what the hook has drained must not run on.
 func TestDrainedContainerIsStopped(t *testing.T) {

@@ -355,6 +355,28 @@ func TestCallCutOffByCrash(t *testing.T) {
 	})
 }
 
+// TestCommandCutOff checks that the error of a command whose result was lost differs from that of one that the runtime
+// was not asked to run, or refused to run while it started.
+func TestCommandCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{Log: discard})
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		rt.OnExec(func(string, []string) fake.ExecOutcome { return fake.ExecOutcome{Takes: time.Hour} })
+		checkCutOff := func(when string, want bool) {
+			t.Helper()
+			if _, err := c.ExecSync(t.Context(), app, nil, 0); !cri.IsUnavailable(err) || cri.IsCutOff(err) != want {
+				t.Errorf("%s: got %v, want that it is unavailable, and cut off: %v", when, err, want)
+			}
+		}
+		rt.Inject(&fake.Fault{Verb: "ExecSync", Times: 1, Err: status.Error(codes.Unavailable, "not initialized yet")})
+		checkCutOff("runtime that starts", false)
+		time.AfterFunc(time.Minute, func() { rt.Crash(false) })
+		checkCutOff("runtime that ends", true)
+		time.Sleep(time.Second)
+		checkCutOff("runtime that is down", false)
+	})
+}
+
 // TestStopOvertakes checks that a second stop with a shorter grace ends the container in its own time, and both calls
 // return.
 func TestStopOvertakes(t *testing.T) {

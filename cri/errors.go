@@ -62,6 +62,12 @@ func IsExhausted(err error) bool { return is(err, codes.ResourceExhausted) }
 // whether the runtime has stopped answering.
 func IsUnavailable(err error) bool { return is(err, codes.Unavailable) }
 
+var errCutOff = errors.New("the connection broke before the answer")
+
+// IsCutOff reports whether the connection broke during a call of ExecSync: the command may have run, or may still run.
+// IsUnavailable reports this error too.
+func IsCutOff(err error) bool { return errors.Is(err, errCutOff) }
+
 // IsUnimplemented reports whether the runtime does not support the call. A server without any CRI service is no runtime
 // yet: containerd answers so as long as it cannot load its CRI plugin.
 func IsUnimplemented(err error) bool { return is(err, codes.Unimplemented) && !noService(err) }

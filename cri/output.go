@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,7 +23,8 @@ const (
 // slot, gRPC's flow control leaves all but 1 MiB of it with the runtime.
 type outputs chan struct{}
 
-// intercept makes a call of ExecSync, and takes a slot when the runtime begins to answer. It passes other calls on.
+// intercept makes a call of ExecSync, and takes a slot when the runtime begins to answer. An answer has a trailer, also
+// one that says Unavailable, as while the runtime starts. It passes other calls on.
 func (o outputs) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
@@ -48,5 +50,9 @@ func (o outputs) intercept(ctx context.Context, method string, request, reply an
 			free()
 		}
 	}()
-	return s.RecvMsg(reply)
+	err = s.RecvMsg(reply)
+	if IsUnavailable(err) && s.Trailer().Len() == 0 {
+		return fmt.Errorf("%w: %w", errCutOff, err)
+	}
+	return err
 }

@@ -49,7 +49,8 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 }
 
 // preStop runs the preStop hook with which a container was created, also if the spec no longer has the container. It
-// fails only if the runtime could not be asked, or was lost while the hook ran.
+// fails only if the runtime could not be asked. A hook that was cut off has run: what is left of the time is for the
+// signal.
 func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) error {
 	x.killing(t, podstate.StopContainer(s))
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
@@ -61,7 +62,7 @@ func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) error 
 		return nil
 	}
 	x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-	if cri.IsUnavailable(err) {
+	if cri.IsUnavailable(err) && !cri.IsCutOff(err) {
 		return err
 	}
 	t.Log.Warn("preStop hook failed", "container", c.Name, "err", err)
