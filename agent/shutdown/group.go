@@ -33,6 +33,9 @@ type Group struct {
 // Groups returns the groups of a configuration, sorted by priority; none without graceful shutdown. The older pair of
 // fields makes two, the second for critical pods.
 func Groups(c *config.Config) (groups []Group) {
+	if !c.Gate("GracefulNodeShutdown") {
+		return nil
+	}
 	k := &c.Kubelet
 	if total := k.ShutdownGracePeriod.Duration; total > 0 {
 		critical := k.ShutdownGracePeriodCriticalPods.Duration

@@ -11,7 +11,8 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// TestGroups checks the groups of both forms of the settings, and that they are sorted.
+// TestGroups checks the groups of both forms of the settings, that they are sorted, and that the feature gate switches
+// them off.
 func TestGroups(t *testing.T) {
 	old, byPriority := &config.Config{}, &config.Config{}
 	old.Kubelet.ShutdownGracePeriod.Duration = 30 * time.Second
@@ -20,10 +21,13 @@ func TestGroups(t *testing.T) {
 		{Priority: 1000, ShutdownGracePeriodSeconds: 20},
 		{Priority: -1, ShutdownGracePeriodSeconds: 5},
 	}
+	off := &config.Config{Kubelet: byPriority.Kubelet}
+	off.Kubelet.FeatureGates = map[string]bool{"GracefulNodeShutdown": false}
 	for name, c := range map[string]struct {
 		config *config.Config
 		want   []Group
 	}{
+		"gate off":       {off, nil},
 		"none":           {&config.Config{}, nil},
 		"pair of fields": {old, []Group{{0, 20 * time.Second}, {2_000_000_000, 10 * time.Second}}},
 		"by priority":    {byPriority, []Group{{-1, 5 * time.Second}, {1000, 20 * time.Second}}},
