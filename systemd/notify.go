@@ -42,11 +42,11 @@ func Notify(state string) error {
 	return nil
 }
 
-// watchdogInterval returns how often a keep-alive has to be sent: half of WatchdogSec of the unit. 0 means that systemd
-// does not watch this process.
+// watchdogInterval returns how often a keep-alive has to be sent: a quarter of WatchdogSec of the unit, so that systemd
+// ends the agent only after three failed health checks. 0 means that systemd does not watch this process.
 func watchdogInterval() (time.Duration, error) {
 	limit, err := daemon.SdWatchdogEnabled(false)
-	return limit / 2, err
+	return limit / 4, err
 }
 
 // watch sends keep-alives at each interval while healthy returns nil, until ctx ends. If healthy returns an error it
