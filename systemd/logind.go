@@ -220,6 +220,17 @@ var kept = sync.OnceValue(func() map[string]*os.File {
 	return all
 })
 
+// TakeStored takes the descriptors that systemd has stored for an earlier run of the agent, before it starts any
+// program, which would inherit them. If it does not delay shutdowns, it releases the lock of one that did.
+func TakeStored(delays bool) error {
+	_ = kept()
+	if delays {
+		return nil
+	}
+	l := Logind{lock: keptDescriptor(lockName)}
+	return l.Release()
+}
+
 // keptDescriptor returns the descriptor that an earlier process has stored under name, or nil.
 func keptDescriptor(name string) *os.File {
 	f := kept()[name]

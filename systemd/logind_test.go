@@ -64,6 +64,29 @@ func TestDelayReusesLock(t *testing.T) {
 	}
 }
 
+// TestTakeStored checks that an agent that does not delay shutdowns lets go of the lock that systemd has kept for an
+// earlier one, which nobody else would, and that another one keeps it.
+func TestTakeStored(t *testing.T) {
+	next := listen(t, filepath.Join(t.TempDir(), "notify"))
+	lock, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept()[lockName] = lock
+	if err := TakeStored(true); err != nil || kept()[lockName] != lock {
+		t.Errorf("an agent that delays shutdowns: got %v, %v, want the lock", kept(), err)
+	}
+	if err := TakeStored(false); err != nil || len(kept()) != 0 || !errors.Is(lock.Close(), os.ErrClosed) {
+		t.Errorf("one that does not: got %v, %v, want the lock closed", kept(), err)
+	}
+	if got := next(); got != "FDSTOREREMOVE=1\nFDNAME=shutdown-lock" {
+		t.Errorf("got notification %q, want the removal of the lock", got)
+	}
+	if err := TakeStored(false); err != nil {
+		t.Errorf("without a lock: %v", err)
+	}
+}
+
 // busConfig is the configuration of a bus that allows everything, with the path of its socket.
 const busConfig = `<busconfig><listen>unix:path=%s</listen><auth>EXTERNAL</auth><policy context="default">
 <allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>

@@ -24,6 +24,7 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // asProgram is the environment variable with which the test binary behaves as nodelet.
@@ -161,6 +162,40 @@ func TestCommandOutput(t *testing.T) {
 		if out, errs, code := program(t, strings.Fields(args)...); code != 0 || !strings.Contains(out, want) || errs != "" {
 			t.Errorf("nodelet %s: got exit code %d, output %q, errors %q, want 0 and %q", args, code, out, errs, want)
 		}
+	}
+}
+
+// TestStoredLock checks that an agent that does not delay shutdowns lets go of the delay lock of an earlier run, which
+// systemd has stored, before it does anything that can fail.
+func TestStoredLock(t *testing.T) {
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lock, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	agent := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, path, "--hostname-override=n",
+		"--qos-reserved=memory=50%", "--feature-gates=QOSReserved=true")
+	agent.Env = []string{asProgram + "=1", "NOTIFY_SOCKET=" + socket, "LISTEN_FDS=1", "LISTEN_FDNAMES=shutdown-lock"}
+	agent.ExtraFiles = []*os.File{lock}
+	if out, _ := agent.CombinedOutput(); !strings.Contains(string(out), "qosReserved") {
+		t.Fatalf("got %s, want an agent that does not start", out)
+	}
+	buf := make([]byte, 100)
+	if err := c.SetReadDeadline(time.Now().Add(waittest.Limit)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(buf); string(buf[:n]) != "FDSTOREREMOVE=1\nFDNAME=shutdown-lock" {
+		t.Errorf("got %q, %v, want the removal of the lock", buf[:n], err)
 	}
 }
 

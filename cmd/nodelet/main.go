@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 	"github.com/nodelet/nodelet/cmd/nodelet/command/check"
@@ -90,6 +91,7 @@ func exit(err error) {
 
 // serve runs the agent until SIGTERM or SIGINT.
 func serve(cfg *config.Config) error {
+	stored := systemd.TakeStored(len(shutdown.Groups(cfg)) > 0)
 	self.BoundMemory()
 	go self.GrowFileTable()
 	w := &self.LogWriter{To: os.Stderr}
@@ -98,6 +100,9 @@ func serve(cfg *config.Config) error {
 	log := slog.New(systemd.LogHandler(w, cfg.Kubelet.Logging.Format == "json", out.verbosity))
 	out.log = log
 	klog.SetSlogLogger(log.With("from", "client-go"))
+	if stored != nil {
+		log.Warn("cannot release the delay lock of an earlier run", "err", stored)
+	}
 	self.Protect(int(*cfg.Kubelet.OOMScoreAdj), log)
 	log.Info("Effective KubeletConfiguration", "config", cfg.Kubelet)
 	if err := cfg.Missing(); err != nil {
