@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -202,11 +203,23 @@ func (c *Client) writeKubeconfig(cluster *rest.Config) {
 	}
 }
 
-// Present returns the client certificate with which an agent would start now, also if it has expired; nil if the
-// kubeconfig has other credentials. The configuration has no bootstrap kubeconfig.
+// Present returns the client certificate with which an agent would start now; nil if the kubeconfig has other
+// credentials. It may have expired, unless there is a bootstrap kubeconfig.
 func Present(cfg ClientConfig, now time.Time) (*x509.Certificate, error) {
 	_, leaf, err := (&Client{renewed: renewed{store: store{cfg.Dir, clientStore}}, cfg: cfg}).load(now)
 	return leaf, err
+}
+
+// NodeOf returns the node of a client certificate; empty without one, or for another user.
+func NodeOf(leaf *x509.Certificate) (node string) {
+	if leaf == nil {
+		return ""
+	}
+	node, ok := strings.CutPrefix(leaf.Subject.CommonName, userPrefix)
+	if !ok {
+		return ""
+	}
+	return node
 }
 
 // importCert copies the certificate of the kubeconfig into cert-dir if there is no valid one. It does so before the

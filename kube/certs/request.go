@@ -41,9 +41,12 @@ type order struct {
 	request x509.CertificateRequest
 }
 
+// userPrefix begins the name of the user that is a node.
+const userPrefix = "system:node:"
+
 // nodeSubject is the subject of the certificates of a node, by which the API server recognizes it.
 func nodeSubject(node string) pkix.Name {
-	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
+	return pkix.Name{CommonName: userPrefix + node, Organization: []string{"system:nodes"}}
 }
 
 // refusedError is the error of a request that will never be answered with a certificate: the next one needs another

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -407,6 +408,7 @@ func TestRuntimeWithoutCRI(t *testing.T) {
 	}
 }
 
+// TestIdentity checks what is said of the certificate with which the agent would start.
 func TestIdentity(t *testing.T) {
 	args := []string{"--kubeconfig=/k"}
 	const pki = "/var/lib/kubelet/pki/kubelet-client-current.pem"
@@ -417,13 +419,22 @@ func TestIdentity(t *testing.T) {
 	boot := newMachine(t, map[string]string{"/b": ""}, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 	for days, line := range map[int]string{-1: "problem expired", 3: "warning expires", 90: "ok valid for 90 days"} {
-		file := kubeconfig(t, days)
+		file := kubeconfig(t, days, "system:node:n")
 		want(t, fmt.Sprintf("%d days", days),
 			newMachine(t, map[string]string{"/k": file, pki: "not in use"}, args...).identity(t.Context()), line)
 	}
-	files := map[string]string{"/k": kubeconfig(t, -1), "/b": ""}
+	files := map[string]string{"/k": kubeconfig(t, -1, "system:node:old"), "/b": ""}
 	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")
+	for user, line := range map[string]string{
+		"system:node:old": "problem the client certificate is that of node old, not of n",
+		"admin":           "ok valid for 90 days",
+	} {
+		files := map[string]string{"/k": kubeconfig(t, 90, user), "/b": ""}
+		want(t, user, newMachine(t, files, args...).identity(t.Context()), line)
+		boot := newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
+		want(t, user+" with a bootstrap kubeconfig", boot.identity(t.Context()), line)
+	}
 }
 
 // TestPackagedConfiguration checks the configuration of the package: as it is, without a cluster, and with the settings
@@ -459,14 +470,14 @@ func TestPackagedConfiguration(t *testing.T) {
 }
 
 // kubeconfig returns a kubeconfig with a certificate that ends some days, and a minute, after the time of newMachine.
-func kubeconfig(t *testing.T, days int) string {
+func kubeconfig(t *testing.T, days int, user string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	end := newMachine(t, nil).Now.Add(time.Duration(days)*24*time.Hour + time.Minute)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end, Subject: pkix.Name{CommonName: user}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -261,6 +261,10 @@ func (m *Machine) identity(context.Context) []Result {
 		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
 			"give the node a bootstrap token, such as with kubeadm join")
 	}
+	if node := certs.NodeOf(leaf); node != "" && node != m.Config.Node.Name {
+		return result("identity", Problem, "the client certificate is that of node "+node+", not of "+m.Config.Node.Name,
+			"add --hostname-override="+node+", or join the cluster again, such as with kubeadm join")
+	}
 	left := leaf.NotAfter.Sub(m.Now)
 	if left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates {
 		return result("identity", Warning, "the client certificate expires at "+leaf.NotAfter.Format(time.RFC3339),

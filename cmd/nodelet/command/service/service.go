@@ -28,6 +28,7 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri"
+	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/systemd"
 )
@@ -140,7 +141,15 @@ func running(ctx context.Context, i *systemd.Installer) (before *config.Config, 
 	if err != nil {
 		return nil, "", nil
 	}
+	before.Node.Name = cmp.Or(certified(before), before.Node.Name)
 	return before, agent.Unit, nil
+}
+
+// certified returns the node of the client certificate with which an agent would start; empty without one. An agent
+// that runs is that node, also if the host name has changed since it started.
+func certified(c *config.Config) (node string) {
+	leaf, _ := certs.Present(certs.ClientSettings(c), time.Now()) // the check reports an error
+	return certs.NodeOf(leaf)
 }
 
 // sameNode returns an error if nodelet would run a node of another name, in another root directory or with another
@@ -169,14 +178,18 @@ func sameFile(a, b string) bool {
 	return filepath.Clean(a) == filepath.Clean(b) || err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// refuse returns an error if pods would lose what the settings promise them, if the container runtime does not answer,
-// or if nodelet would remove pods that run under the configuration before.
+// refuse returns an error if pods would lose what the settings promise them, if the node would not have its name, if
+// the container runtime does not answer, or if nodelet would remove pods that run under the configuration before.
 func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error {
 	if err := cfg.Missing(*o.accept...); err != nil {
 		return err
 	}
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.Out, "note: %s\n", w)
+	}
+	if node := certified(cfg); node != "" && node != cfg.Node.Name {
+		return fmt.Errorf("the client certificate is that of node %s: add --hostname-override=%[1]s, or join the cluster "+
+			"again, such as with kubeadm join", node)
 	}
 	endpoint := cfg.Kubelet.ContainerRuntimeEndpoint
 	dial := cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: 10 * time.Second}

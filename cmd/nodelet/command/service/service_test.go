@@ -1,9 +1,16 @@
 package service
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -187,6 +195,7 @@ func TestInstallKeepsPods(t *testing.T) {
 	if err := os.Symlink(root, link); err != nil {
 		t.Fatal(err)
 	}
+	old := "--kubeconfig=" + kubeconfig(t, "old") // the machine had another host name when the agent started
 	for _, c := range []struct{ source, before, flags, want string }{
 		{"api", "", "--manifests=/m", "set --kubeconfig=FILE as"},
 		{"api", "", "--kubeconfig=/k", ""},
@@ -204,6 +213,9 @@ func TestInstallKeepsPods(t *testing.T) {
 		{"api", "", "--kubeconfig=/k --root-dir=/r", "add --root-dir=/var/lib/kubelet, or end its pods"},
 		{"api", "", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
 		{"api", "--container-runtime-endpoint=unix:///r", "--kubeconfig=/k", "add --container-runtime-endpoint=unix:///r,"},
+		{"api", old, old, "add --hostname-override=old, or end"},
+		{"api", old, old + " --hostname-override=old", ""},
+		{"api", "", old, "the client certificate is that of node old: add --hostname-override=old"},
 	} {
 		endpoint := runPod(t, c.source)
 		runKubelet(t, append([]string{"--hostname-override=n", endpoint}, strings.Fields(c.before)...)...)
@@ -220,6 +232,40 @@ func TestInstallKeepsPods(t *testing.T) {
 			t.Errorf("pod of source %q, %s after %q: got error %v, want %q in it", c.source, c.flags, c.before, err, c.want)
 		}
 	}
+}
+
+// kubeconfig writes a kubeconfig with the client certificate of a node, and returns its path.
+func kubeconfig(t *testing.T, node string) (path string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotAfter:     time.Now().Add(time.Hour),
+		Subject:      pkix.Name{CommonName: "system:node:" + node},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(kind string, data []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}))
+	}
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://h'}}]\n"+
+		"users: [{name: u, user: {client-certificate-data: %s, client-key-data: %s}}]\n"+
+		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+		encode("CERTIFICATE", der), encode("PRIVATE KEY", key))
+	path = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // runPod runs a pod of a source in a runtime, and returns the flag with the socket of that.
