@@ -66,7 +66,8 @@
 //   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes to rest.
 //   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for good, and a
 //     pod that has ended by itself had nothing left to do. What the agent has stopped to restart it has not ended.
-//   - beginningResize, podHasRoom, resourcesTrue, resizedAtRest: what is allocated is what is set, in place where the
-//     policy allows, never while the pod's cgroup is too small for its containers, and no status reports it earlier.
+//   - beginningResize, podHasRoom, shrinksFirst, resourcesTrue, resizedAtRest: what is allocated is what is set, in
+//     place where the policy allows, never while the pod's cgroup is too small for its containers or one of them still
+//     has to shrink, and no status reports it earlier.
 //     New instances do not wait for a cgroup that has failed to grow.
 package plan

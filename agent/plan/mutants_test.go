@@ -408,6 +408,13 @@ var mutants = map[string]mutant{
 			m.Prepared, m.PodSize = true, ptr(f.Step.(podstate.ResizePod).To)
 		}
 	}),
+	"containers grow before others have shrunk": planChanged(func(_ podstate.Desired, o podstate.Observed, p *Plan) {
+		for _, w := range p.Waits {
+			if s, held := w.For.(podstate.Resize); held && w.Until.IsZero() && o.Memory.InFlight(s.Key()) == nil {
+				p.Steps = append(p.Steps, s)
+			}
+		}
+	}),
 	"a resize never restarts": podChanged(func(d *podstate.Desired) {
 		for _, list := range [][]corev1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
 			for i := range list {

@@ -112,6 +112,13 @@ func (r *resized) do(p Plan) {
 	}
 }
 
+// exit ends a container.
+func (r *resized) exit(i int) {
+	c := &r.o.Containers[i]
+	c.State = podstate.ContainerExited
+	c.ExitCode, c.FinishedAt = 137, r.o.Now
+}
+
 func (r *resized) check(t *testing.T, want ...string) Plan {
 	t.Helper()
 	p := r.plan()
@@ -192,15 +199,74 @@ func TestResizeRestarts(t *testing.T) {
 	r.d.Pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	r.do(r.check(t, "stop container b (b.0): Container b resize requires restart",
 		"resize pod to shares 204, quota 20000/100000, memory 314572800"))
-	b := &r.o.Containers[1]
-	b.State = podstate.ContainerExited
-	b.ExitCode, b.FinishedAt = 137, r.o.Now
+	r.exit(1)
 	p := r.check(t, "ensure image x () for b attempt 1")
 	if condition(p.Status, corev1.PodResizeInProgress) != nil {
 		t.Error("a container that does not run: got condition PodResizeInProgress, want none")
 	}
 	r.do(p)
 	r.check(t, "create container b attempt 1 in sandbox")
+}
+
+// TestShrinksFirst checks that no container gets more memory while another one still has to get less: together they
+// would have more than the pod's cgroup. The wait says so.
+func TestShrinksFirst(t *testing.T) {
+	const grows = "resize container a (a.0) to shares 102, quota 10000/100000, memory 157286400"
+	const shrinks = "resize container b (b.0) to shares 102, quota 10000/100000, memory 52428800"
+	refused := &podstate.Problem{Message: "below current usage"}
+	for _, c := range []struct {
+		name string
+		// restarts: b does so for its new size, or else it changes in place.
+		restarts bool
+		first    string
+		then     func(r *resized, p Plan)
+		want     []string
+	}{
+		{"in place", false, shrinks, func(r *resized, p Plan) { r.do(p) }, []string{grows}},
+		{"in flight", false, shrinks, func(r *resized, p Plan) { r.memory.Began(p.Steps[0]) }, nil},
+		{"refused", false, shrinks, func(r *resized, p Plan) {
+			r.memory.Began(p.Steps[0])
+			r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: refused}, r.o.Now)
+		}, nil},
+		{"refused again", false, shrinks, func(r *resized, p Plan) {
+			r.memory.Began(p.Steps[0])
+			r.memory.Ended(podstate.Result{Step: p.Steps[0], Problem: refused}, r.o.Now)
+			r.o.Now = r.o.Now.Add(podstate.StepRetryFirst)
+		}, []string{shrinks}},
+		{"ended", false, shrinks, func(r *resized, _ Plan) { r.exit(1) },
+			[]string{"ensure image x () for b attempt 1", grows}},
+		{"restarts", true, "stop container b (b.0): Container b resize requires restart",
+			func(r *resized, p Plan) { r.memory.Began(p.Steps[0]) }, nil},
+		{"has ended to restart", true, "stop container b (b.0): Container b resize requires restart",
+			func(r *resized, _ Plan) { r.exit(1) }, []string{"ensure image x () for b attempt 1", grows}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newResized(t, [2]int64{100, 150}, [2]int64{100, 50})
+			if !c.restarts {
+				r.d.Pod.Spec.Containers[1].ResizePolicy = nil
+			}
+			c.then(r, r.check(t, c.first))
+			p := r.check(t, c.want...)
+			held := slices.ContainsFunc(p.Waits, func(w Wait) bool {
+				return w.For.String() == grows && w.Why == "begins when container b has its lower memory limit"
+			})
+			if held == slices.Contains(c.want, grows) {
+				t.Errorf("got waits %v after steps %v", p.Waits, c.want)
+			}
+		})
+	}
+}
+
+// TestShrinksFirstOfResizeInFlight checks that a container whose resize to more is in flight, but has been taken back,
+// still has to get less.
+func TestShrinksFirstOfResizeInFlight(t *testing.T) {
+	r := newResized(t, [2]int64{100, 100}, [2]int64{100, 200})
+	r.d.Pod.Spec.Containers[1].ResizePolicy = nil
+	r.memory.PodSize = ptr(sizeFor(200, 300))
+	p := r.check(t, "resize container b (b.0) to shares 102, quota 10000/100000, memory 209715200")
+	r.memory.Began(p.Steps[0])
+	r.allocate(3, [2]int64{100, 200}, [2]int64{100, 100})
+	r.check(t)
 }
 
 // TestResizeStatus checks that the status shows the previous resources of a container until it has the allocated

@@ -29,6 +29,7 @@ func (ru *rules) beginningResize(w *world, s podstate.Step) {
 			ru.breaks("%s in place, although its policy requires a restart", s)
 		}
 		ru.podHasRoom(w, s)
+		ru.shrinksFirst(w, s)
 	case podstate.ResizePod:
 		if s.To != w.podSize.Wider(g.Pod) && s.To != g.Pod.Normal() {
 			ru.breaks("%s, but its allocation is %s and has %s", s, g.Pod, w.podSize)
@@ -57,6 +58,18 @@ func (ru *rules) podHasRoom(w *world, s podstate.Step) {
 		return
 	}
 	ru.breaks("%s while the pod's cgroup is smaller than allocated: %s", s, w.podSize)
+}
+
+// shrinksFirst checks that a container gets more memory only when no other one has more than is allocated to it.
+func (ru *rules) shrinksFirst(w *world, s podstate.Resize) {
+	if c := &w.containers[w.index(s.ID)]; c.Size != nil && !lower(c.Size.Memory, s.To.Memory) {
+		return
+	}
+	for name, want := range w.desired.Allocation.Containers {
+		if c := podstate.Newest(w.containers, name); ru.running(c) && lower(want.Size.Memory, c.Size.Memory) {
+			ru.breaks("%s before %s, which has %s, has its allocation %s", s, c.ID, c.Size, want.Size)
+		}
+	}
 }
 
 // running reports whether the instance runs in the current sandbox.
