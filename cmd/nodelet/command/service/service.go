@@ -292,7 +292,7 @@ func absolutePaths(c *config.Config) error {
 func uninstall() *command.Command {
 	return &command.Command{
 		Name:  "uninstall",
-		Short: "undo install: the kubelet manages the node again; pods keep running",
+		Short: "undo install: restore the kubelet, or remove nodelet.service; pods keep running",
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			dryRun := flags.Bool("dry-run", false, "print the steps and change nothing")
 			wait := flags.Duration("wait", readyLimit, "how long the kubelet may take to start; 0 does not wait")
