@@ -22,13 +22,16 @@ func TestEndlessTerminalSize(t *testing.T) {
 	const most = 1 << 20
 	for _, endless := range []repeated{' ', '1'} {
 		from := &io.LimitedReader{R: endless, N: most}
-		make(terminalSizes).read(t.Context(), from, true)
+		make(terminalSizes).read(t.Context(), io.NopCloser(from))
 		if n := most - from.N; n > maxTerminalSize {
 			t.Errorf("endless %q: got %d bytes read, want at most %d", endless, n, maxTerminalSize)
 		}
 	}
 	many := strings.NewReader(strings.Repeat(`{"Width":80,"Height":25} `, maxTerminalSize))
-	make(terminalSizes).read(t.Context(), many, false)
+	sizes := make(terminalSizes)
+	go sizes.read(t.Context(), io.NopCloser(many))
+	for sizes.Next() != nil {
+	}
 	if many.Len() != 0 {
 		t.Errorf("many sizes: got %d bytes left, want none", many.Len())
 	}

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/streaming/pkg/httpstream/wsstream"
+	"k8s.io/apimachinery/pkg/util/portforward"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, at place) {
@@ -38,7 +39,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, at place) {
 
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at place) {
 	in, err := at.pods()
-	tunnel := s.cfg.Streams.WebSockets && tunnels(r)
+	tunnel := s.cfg.Streams.WebSockets && speaks(r, portforward.WebsocketsSPDYTunnelingPortForwardV1)
 	var ports []int32
 	if err == nil && !tunnel { // each SPDY stream names its port
 		ports, err = portOptions(r)
@@ -59,7 +60,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at pla
 func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind string, o StreamOptions, to string,
 	err error) {
 	s.stream(w, r, to, err, func(target *url.URL) error {
-		if !s.cfg.Streams.WebSockets || !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		if !s.cfg.Streams.WebSockets || !speaks(r, remotecommand.StreamProtocolV5Name) {
 			return s.pipe(target, false).serve(w, r)
 		}
 		s.cfg.Metrics.WebSocket(kind)

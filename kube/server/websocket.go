@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -27,17 +29,17 @@ import (
 	"k8s.io/client-go/util/exec"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// statusTime bounds the writing of the result of a command.
-const statusTime = 10 * time.Second
+const (
+	// statusTime bounds the writing of the result of a command, with the client's answer to the end of the connection.
+	statusTime = 10 * time.Second
+	// pingTime is how often the server looks whether a client is still there.
+	pingTime = 30 * time.Second
+)
 
 // maxTerminalSize bounds the message with a size of the client's terminal, in bytes.
 const maxTerminalSize = 4 << 10
-
-// connected is a channel beyond those of the protocol. It ends with the connection: clients may close only the others.
-const connected = remotecommand.StreamResize + 1
 
 // translate serves exec or attach over a WebSocket with the protocol v5, in which a client can end standard input
 // (KEP-4006). The streaming servers of runtimes can do that over SPDY only. Over their own WebSockets (v4) a command
@@ -48,29 +50,21 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	if err != nil {
 		return err
 	}
+	conn, err := acceptWebSocket(w, r, remotecommand.StreamProtocolV5Name)
+	if err != nil {
+		return err
+	}
 	// The libraries would log a broken connection as an error.
 	ctx, cancel := context.WithCancel(klog.NewContext(r.Context(), klog.Logger{}))
 	defer cancel()
 	began := time.Now()
-	client, err := acceptCommand(w, r.WithContext(ctx), o, s.cfg.Streams.Idle)
-	if err != nil {
-		s.log.Debug("cannot open a WebSocket", "path", r.URL.Path, "err", err) // the library has answered
-		return nil
+	client := newCommandClient(ctx, cancel, conn, o)
+	if s.cfg.Streams.Idle > 0 {
+		defer watchIdle(s.cfg.Streams.Idle, &client.moved, cancel)()
 	}
-	defer client.Close()
-	sizes := make(terminalSizes)
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, client.channels[connected])
-	}()
-	go func() {
-		resize := client.channels[remotecommand.StreamResize]
-		sizes.read(ctx, resize, o.TTY)
-		_, _ = io.Copy(io.Discard, resize) // what is not read would hold up the input
-	}()
-	err = command.StreamWithContext(ctx, client.streams(o, sizes))
-	if werr := client.finish(err); werr != nil {
-		err = errors.Join(err, fmt.Errorf("send the result: %w", werr))
+	if err = client.greet(o); err == nil {
+		err = command.StreamWithContext(ctx, client.streams(ctx, o))
+		err = errors.Join(err, client.finish(ctx, err))
 	}
 	s.log.Debug("stream ended", "path", r.URL.Path, "took", time.Since(began), "err", err)
 	return nil
@@ -90,73 +84,180 @@ func NewExecutor(target *url.URL) (executor.Executor, error) {
 	return executor.NewSPDYExecutorRejectRedirects(transport, upgrader, http.MethodPost, target)
 }
 
-// commandClient is the client of an exec or attach over a WebSocket.
+// commandClient is the client of an exec or attach over a WebSocket. Nothing of what it sends is held but a piece of
+// chunk bytes, however large its frames are.
 type commandClient struct {
-	*wsstream.Conn
-	channels []io.ReadWriteCloser // by remotecommand.StreamStdIn and so on
+	conn  *websocket.Conn
+	moved atomic.Int64 // the bytes in both directions
+	// stdin and resize are what the client sends, to has their other ends by channel. Other channels have none.
+	stdin, resize *io.PipeReader
+	to            [remotecommand.StreamResize + 1]*io.PipeWriter
+
+	mu    sync.Mutex
+	frame []byte // the last frame that was sent
 }
 
-// acceptCommand opens the WebSocket.
-func acceptCommand(w http.ResponseWriter, r *http.Request, o StreamOptions, idle time.Duration) (
-	*commandClient, error) {
-	either := func(on bool, kind wsstream.ChannelType) wsstream.ChannelType {
-		if on {
-			return kind
+// newCommandClient returns a client that is served until ctx ends. gone is called when it has gone.
+func newCommandClient(ctx context.Context, gone func(), conn *websocket.Conn, o StreamOptions) *commandClient {
+	c := &commandClient{conn: conn}
+	if o.Stdin {
+		c.stdin, c.to[remotecommand.StreamStdIn] = io.Pipe()
+	}
+	if o.TTY {
+		c.resize, c.to[remotecommand.StreamResize] = io.Pipe()
+	}
+	// Without a deadline: a client that takes nothing for a while stays.
+	conn.SetPingHandler(func(text string) error {
+		return conn.WriteControl(websocket.PongMessage, []byte(text), time.Time{})
+	})
+	context.AfterFunc(ctx, func() { _ = conn.Close(); c.ignore() })
+	go func() { defer gone(); c.receive() }()
+	go func() { defer gone(); c.ping(ctx) }()
+	return c
+}
+
+// ignore drops what the client sends from now on.
+func (c *commandClient) ignore() {
+	for _, from := range []*io.PipeReader{c.stdin, c.resize} {
+		if from != nil {
+			_ = from.Close()
 		}
-		return wsstream.IgnoreChannel
 	}
-	channels := make([]wsstream.ChannelType, connected+1)
-	channels[remotecommand.StreamStdIn] = either(o.Stdin, wsstream.ReadChannel)
-	channels[remotecommand.StreamStdOut] = either(o.Stdout, wsstream.WriteChannel)
-	channels[remotecommand.StreamStdErr] = either(o.Stderr, wsstream.WriteChannel)
-	channels[remotecommand.StreamErr] = wsstream.WriteChannel
-	channels[remotecommand.StreamResize] = wsstream.ReadChannel
-	channels[connected] = wsstream.ReadChannel
-	c := &commandClient{Conn: wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
-		remotecommand.StreamProtocolV5Name: {Binary: true, Channels: channels},
-	})}
-	c.SetIdleTimeout(idle)
-	_, opened, err := c.Open(w, r)
-	if err != nil {
-		return nil, err
+}
+
+// receive passes on what the client sends, until it has gone or breaks the protocol.
+func (c *commandClient) receive() {
+	buf := chunks.Get().(*[chunk]byte)
+	defer chunks.Put(buf)
+	for {
+		_, message, err := c.conn.NextReader()
+		if err != nil || !c.pass(message, buf[:]) {
+			return
+		}
 	}
-	c.channels = opened
-	// As with the kubelet, an empty message says that the connection is open.
-	first := slices.Index(channels, wsstream.WriteChannel)
-	if _, err := opened[first].Write(nil); err != nil {
-		_ = c.Close()
-		return nil, err
+}
+
+// pass passes on a message and reports whether it is one of the protocol. What a channel does not take is skipped. An
+// error of the connection comes again with the next message.
+func (c *commandClient) pass(message io.Reader, buf []byte) bool {
+	if n, _ := io.ReadFull(message, buf[:1]); n == 0 {
+		return true
 	}
-	return c, nil
+	channel, closes := int(buf[0]), buf[0] == remotecommand.StreamClose
+	if closes {
+		if n, _ := io.ReadFull(message, buf[:2]); n != 1 || int(buf[0]) >= len(c.to) {
+			return false
+		}
+		channel = int(buf[0])
+	}
+	if channel >= len(c.to) || c.to[channel] == nil {
+		return true
+	}
+	if closes {
+		_ = c.to[channel].Close()
+		return true
+	}
+	for {
+		n, err := message.Read(buf)
+		c.moved.Add(int64(n))
+		if n > 0 {
+			if _, err := c.to[channel].Write(buf[:n]); err != nil {
+				return true
+			}
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+// ping finds out whether the client has gone, which receive does not see while the command takes no input.
+func (c *commandClient) ping(ctx context.Context) {
+	every := time.NewTicker(pingTime)
+	defer every.Stop()
+	for c.conn.WriteControl(websocket.PingMessage, nil, time.Time{}) == nil {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// channel is one in which the server sends.
+type channel struct {
+	*commandClient
+	number byte
+}
+
+// Write sends p in one frame.
+func (c channel) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frame = append(append(c.frame[:0], c.number), p...)
+	if err := c.conn.WriteMessage(websocket.BinaryMessage, c.frame); err != nil {
+		return 0, err
+	}
+	c.moved.Add(int64(len(c.frame)))
+	return len(p), nil
+}
+
+// greet sends an empty message, which says that the connection is open, as with the kubelet.
+func (c *commandClient) greet(o StreamOptions) error {
+	first := byte(remotecommand.StreamErr)
+	switch {
+	case o.Stdout:
+		first = remotecommand.StreamStdOut
+	case o.Stderr:
+		first = remotecommand.StreamStdErr
+	}
+	_, err := channel{c, first}.Write(nil)
+	return err
 }
 
 // streams returns the streams that the client requests.
-func (c *commandClient) streams(o StreamOptions, sizes terminalSizes) executor.StreamOptions {
+func (c *commandClient) streams(ctx context.Context, o StreamOptions) executor.StreamOptions {
 	out := executor.StreamOptions{Tty: o.TTY}
 	if o.Stdin {
-		out.Stdin = c.channels[remotecommand.StreamStdIn]
+		out.Stdin = c.stdin
 	}
 	if o.Stdout {
-		out.Stdout = c.channels[remotecommand.StreamStdOut]
+		out.Stdout = channel{c, remotecommand.StreamStdOut}
 	}
 	if o.Stderr {
-		out.Stderr = c.channels[remotecommand.StreamStdErr]
+		out.Stderr = channel{c, remotecommand.StreamStdErr}
 	}
 	if o.TTY {
+		sizes := make(terminalSizes)
+		go sizes.read(ctx, c.resize)
 		out.TerminalSizeQueue = sizes
 	}
 	return out
 }
 
-// finish sends how the command ended.
-func (c *commandClient) finish(err error) error {
+// finish sends how the command ended. What the client still sends is read until it has gone: if it were not, the
+// kernel would drop the result that the client has not read yet.
+func (c *commandClient) finish(ctx context.Context, err error) error {
 	text, merr := json.Marshal(commandStatus(err))
 	if merr != nil {
 		return merr
 	}
-	c.SetWriteDeadline(statusTime)
-	_, werr := c.channels[remotecommand.StreamErr].Write(text)
-	return werr
+	c.ignore()
+	over := time.Now().Add(statusTime)
+	_ = c.conn.SetWriteDeadline(over)
+	_, werr := channel{c, remotecommand.StreamErr}.Write(text)
+	if werr == nil {
+		normal := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+		werr = c.conn.WriteControl(websocket.CloseMessage, normal, over)
+	}
+	if werr != nil {
+		return fmt.Errorf("send the result: %w", werr)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(over)):
+	}
+	return nil
 }
 
 // commandStatus returns the status with which a stream ends.
@@ -196,17 +297,15 @@ func (t terminalSizes) Next() *executor.TerminalSize {
 
 // read passes on what the client says, until it is gone, says something that is not a size, or ctx ends. The terminal
 // keeps its last size then.
-func (t terminalSizes) read(ctx context.Context, from io.Reader, tty bool) {
+func (t terminalSizes) read(ctx context.Context, from io.ReadCloser) {
 	defer close(t)
+	defer from.Close()
 	limited := &io.LimitedReader{R: from}
 	for d := json.NewDecoder(limited); ; {
 		var size executor.TerminalSize
 		limited.N = maxTerminalSize
 		if d.Decode(&size) != nil {
 			return
-		}
-		if !tty {
-			continue
 		}
 		select {
 		case t <- size:
@@ -216,10 +315,9 @@ func (t terminalSizes) read(ctx context.Context, from io.Reader, tty bool) {
 	}
 }
 
-// tunnels reports whether a request is a port-forward whose SPDY frames come in the messages of a WebSocket (KEP-4006).
-func tunnels(r *http.Request) bool {
-	return websocket.IsWebSocketUpgrade(r) &&
-		slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
+// speaks reports whether a request is for a WebSocket with a protocol.
+func speaks(r *http.Request, protocol string) bool {
+	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), protocol)
 }
 
 // untunneled turns the headers of such a request into those of one for SPDY, which every runtime serves.
@@ -240,10 +338,20 @@ func acceptTunnel(w http.ResponseWriter, r *http.Request, answer *http.Response)
 		return side{}, Errorf(http.StatusBadGateway, "the container runtime chose the protocol %s of %s instead of %s of %s",
 			short(chosen), short(answer.Header.Get("Upgrade")), portforward.PortForwardV1Name, spdy.HeaderSpdy31)
 	}
+	conn, err := acceptWebSocket(w, r, portforward.WebsocketsSPDYTunnelingPortForwardV1)
+	if err != nil {
+		return side{}, err
+	}
+	client := tunneled{tunnel.NewTunnelingConnectionWithLogger(klog.Logger{}, conn)}
+	return side{client, bufio.NewReader(client)}, nil
+}
+
+// acceptWebSocket opens a WebSocket with a protocol. An error means that the client has had no answer yet.
+func acceptWebSocket(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	var refused error
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: upgradeTime,
-		Subprotocols:     []string{portforward.WebsocketsSPDYTunnelingPortForwardV1},
+		Subprotocols:     []string{protocol},
 		CheckOrigin:      func(*http.Request) bool { return true }, // callers are authenticated, and never by cookies
 		Error: func(_ http.ResponseWriter, _ *http.Request, status int, reason error) {
 			refused = Errorf(status, "%v", reason)
@@ -251,10 +359,9 @@ func acceptTunnel(w http.ResponseWriter, r *http.Request, answer *http.Response)
 	}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return side{}, cmp.Or(refused, err)
+		return nil, cmp.Or(refused, err)
 	}
-	client := tunneled{tunnel.NewTunnelingConnectionWithLogger(klog.Logger{}, conn)}
-	return side{client, bufio.NewReader(client)}, nil
+	return conn, nil
 }
 
 // tunneled is the client's side of a port-forward in a WebSocket.

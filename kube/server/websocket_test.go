@@ -208,7 +208,7 @@ func TestBadTerminalSize(t *testing.T) {
 			_, err := io.Copy(out, in)
 			return err
 		}})
-	c, _, err := s.dial(true)
+	c, _, err := s.dial(true, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,9 +236,9 @@ func TestBadTerminalSize(t *testing.T) {
 }
 
 // dial opens a WebSocket for a command as kubectl does. The runtime expects it.
-func (s *streamingStand) dial(stdin bool) (*websocket.Conn, *http.Response, error) {
+func (s *streamingStand) dial(stdin, tty bool) (*websocket.Conn, *http.Response, error) {
 	s.t.Helper()
-	resp, err := s.runtime.GetExec(&runtimeapi.ExecRequest{ContainerId: "id", Stdout: true, Stdin: stdin})
+	resp, err := s.runtime.GetExec(&runtimeapi.ExecRequest{ContainerId: "id", Stdout: true, Stdin: stdin, Tty: tty})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -251,6 +251,9 @@ func (s *streamingStand) dial(stdin bool) (*websocket.Conn, *http.Response, erro
 	at := "wss://" + s.addr.String() + "/exec/ns/pod/app?command=run&output=1"
 	if stdin {
 		at += "&input=1"
+	}
+	if tty {
+		at += "&tty=1"
 	}
 	c, answer, err := dialer.Dial(at, nil)
 	if err == nil {
@@ -273,7 +276,7 @@ func TestClientLeaves(t *testing.T) {
 					}
 				}
 			}})
-		c, _, err := s.dial(stdin)
+		c, _, err := s.dial(stdin, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,22 +300,25 @@ func TestTranslationCountsMore(t *testing.T) {
 		func(in io.Reader, _, _ io.Writer, _ <-chan runtimecommand.TerminalSize) error {
 			_, err := io.Copy(io.Discard, in)
 			return err
-		}}, func(cfg *server.Config) { cfg.Sessions.All = 7 })
-	first, _, err := s.dial(true)
+		}}, func(cfg *server.Config) { cfg.Sessions.All = 47 })
+	first, _, err := s.dial(true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, answer, err := s.dial(true)
+	_, answer, err := s.dial(true, false)
 	if err == nil || answer == nil || answer.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("another session: got %v, want status 429", err)
 	}
 	if err := first.WriteMessage(websocket.BinaryMessage, []byte{255, 0}); err != nil { // the end of the input
 		t.Fatal(err)
 	}
+	if text, _ := answers(first); !strings.Contains(text, "Success") {
+		t.Errorf("got %q of the first session, want success", text)
+	}
 	for range 4 {
 		<-s.requests.served // for each session once as a WebSocket, and once when it has ended
 	}
-	if _, _, err := s.dial(true); err != nil {
+	if _, _, err := s.dial(true, false); err != nil {
 		t.Errorf("after the end of the first session: got %v, want another", err)
 	}
 }
