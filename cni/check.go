@@ -157,7 +157,7 @@ func watchAddresses(ctx context.Context, trouble func()) error {
 	for {
 		n, err := socket.Read(buffer)
 		switch {
-		case errors.Is(err, unix.ENOBUFS) || err == nil && lostAddress(buffer[:n]): // ENOBUFS: messages were lost
+		case errors.Is(err, unix.ENOBUFS) || err == nil && lostAddress(buffer[:n], isDummy): // ENOBUFS: messages were lost
 			trouble()
 		case err != nil:
 			return fmt.Errorf("read the kernel's messages about addresses: %w", err)
@@ -183,9 +183,10 @@ func openAddresses() (*os.File, error) {
 }
 
 // lostAddress reports whether netlink messages say that the node has lost an address. One that another interface has is
-// not lost: ptp gives one address to the host's ends of all pods.
-func lostAddress(b []byte) bool {
-	gone := addresses(b, unix.RTM_DELADDR)
+// not lost: ptp gives one address to the host's ends of all pods. Nor are those of dummy devices, which have no routes
+// to pods: kube-proxy with IPVS has one with the addresses of all services.
+func lostAddress(b []byte, isDummy func(device uint32) bool) bool {
+	gone := slices.DeleteFunc(addresses(b, unix.RTM_DELADDR), func(g address) bool { return isDummy(g.device) })
 	if len(gone) == 0 {
 		return false
 	}
@@ -194,6 +195,25 @@ func lostAddress(b []byte) bool {
 	return err != nil || slices.ContainsFunc(gone, func(g address) bool {
 		return !slices.ContainsFunc(left, func(l address) bool { return l.ip == g.ip && l.device != g.device })
 	})
+}
+
+// isDummy reports whether the network device with this index is of the kind dummy.
+func isDummy(device uint32) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	name, err := unix.NewIfreq("")
+	if err != nil {
+		return false
+	}
+	name.SetUint32(device)
+	if unix.IoctlIfreq(fd, unix.SIOCGIFNAME, name) != nil {
+		return false // it has gone
+	}
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name.Name())
+	return err == nil && unix.ByteSliceToString(info.Driver[:]) == "dummy"
 }
 
 // address is an IP address, in binary form, of an interface.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,8 +20,8 @@ import (
 )
 
 // TestLostAddress checks, with messages of the kernel, that a lost address counts as trouble, but neither that which
-// the kernel itself gave to an interface, nor one that another interface has. Each pod that ends takes such ones with
-// it.
+// the kernel itself gave to an interface, nor one that another interface has, nor one of a dummy device. Each pod that
+// ends takes such ones with it, or each service that is deleted.
 func TestLostAddress(t *testing.T) {
 	testbed.NeedPrograms(t, map[string]string{"ip": "iproute2"})
 	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +53,7 @@ func TestLostAddress(t *testing.T) {
 	sh(t, "ip", "link", "set", "pod", "up")
 	next(unix.RTM_NEWADDR)
 	sh(t, "ip", "link", "del", "pod")
-	if lostAddress(next(unix.RTM_DELADDR)) {
+	if lostAddress(next(unix.RTM_DELADDR), isDummy) {
 		t.Error("the interface of a pod has gone: got a lost address, want none")
 	}
 	for _, ip := range []string{"10.9.1.1/32", "fd00::1/128"} { // the plugin ptp gives it to the host's end of each pod
@@ -63,22 +64,39 @@ func TestLostAddress(t *testing.T) {
 		}
 		for _, pod := range []string{"pod1", "pod2"} {
 			sh(t, "ip", "link", "del", pod)
-			if got, want := lostAddress(next(unix.RTM_DELADDR)), pod == "pod2"; got != want {
+			if got, want := lostAddress(next(unix.RTM_DELADDR), isDummy), pod == "pod2"; got != want {
 				t.Errorf("%s has gone with %s: got a lost address %v, want %v", pod, ip, got, want)
 			}
 		}
+	}
+	for _, kind := range []string{"dummy", "bridge"} {
+		if err := exec.Command("ip", "link", "add", "ipvs", "type", kind).Run(); err != nil && kind == "dummy" {
+			t.Log("the kernel has no dummy devices")
+			continue
+		}
+		sh(t, "ip", "addr", "add", "10.96.0.1/32", "dev", "ipvs")
+		next(unix.RTM_NEWADDR)
+		sh(t, "ip", "addr", "del", "10.96.0.1/32", "dev", "ipvs")
+		gone := next(unix.RTM_DELADDR)
+		if got := lostAddress(gone, isDummy); got != (kind != "dummy") {
+			t.Errorf("a device of kind %s has lost an address: got %v", kind, got)
+		}
+		if lostAddress(gone, func(uint32) bool { return true }) {
+			t.Error("a dummy device has lost an address: got a lost address, want none")
+		}
+		sh(t, "ip", "link", "del", "ipvs")
 	}
 	sh(t, "ip", "link", "add", "bridge", "type", "bridge")
 	sh(t, "ip", "addr", "add", "10.9.0.1/24", "dev", "bridge")
 	next(unix.RTM_NEWADDR)
 	sh(t, "ip", "addr", "del", "10.9.0.1/24", "dev", "bridge")
 	sh(t, "ip", "addr", "add", "10.9.0.1/24", "dev", "bridge")
-	if !lostAddress(next(unix.RTM_DELADDR)) {
+	if !lostAddress(next(unix.RTM_DELADDR), isDummy) {
 		t.Error("the bridge has its address again: got no lost address, want one: its routes were lost, too")
 	}
 	next(unix.RTM_NEWADDR)
 	sh(t, "ip", "link", "del", "bridge")
-	if !lostAddress(next(unix.RTM_DELADDR)) {
+	if !lostAddress(next(unix.RTM_DELADDR), isDummy) {
 		t.Error("the bridge has gone with its address: got no lost address, want one")
 	}
 }
