@@ -50,7 +50,7 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 		Memory:    want.Size.Memory,
 		Pids:      cmp.Or(want.Pids, noBound), // the removal of an earlier pod with this UID may have left 0
 		HugePages: want.Hugepages,
-		Unified:   want.Unified,
+		Unified:   want.Unified(want.Size.Memory),
 	}
 	has, there, err := c.tree.PodSize(nameOf(pod), r)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 		return &want.Size, c.tree.CreatePod(nameOf(pod), r)
 	}
 	defer c.count("update", time.Now())
-	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: r.Unified}
+	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: want.Unified(has.Memory)}
 	size := &podstate.Size{
 		Shares: int64(has.CPUShares),
 		Quota:  has.CPUQuota,
@@ -87,7 +87,7 @@ func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	r := cgroups.Resources{
 		CPUShares: uint64(to.Shares),
 		Memory:    noBound,
-		Unified:   spec.PodCgroup(pod, c.node()).Unified,
+		Unified:   spec.PodCgroup(pod, c.node()).Unified(to.Memory),
 	}
 	has, _, err := c.tree.PodSize(nameOf(pod), r)
 	switch {

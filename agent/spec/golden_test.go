@@ -71,7 +71,11 @@ func render(t *testing.T, w *world) []byte {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "== hosts\n%s", hosts)
-	cgroup, err := json.MarshalIndent(PodCgroup(w.pod, w.node), "", " ")
+	settings := PodCgroup(w.pod, w.node)
+	cgroup, err := json.MarshalIndent(struct {
+		PodResources
+		Unified map[string]string
+	}{settings, settings.Unified(settings.Size.Memory)}, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,19 @@ type PodResources struct {
 	Pids int64
 	// Hugepages are limits in bytes by page size in bytes. For other sizes the pod gets no huge pages.
 	Hugepages map[int64]int64
-	// Unified are further files of cgroup v2 and their content.
-	Unified map[string]string
+	// unified are further files of cgroup v2 and their content.
+	unified map[string]string
+}
+
+// Unified returns further files of cgroup v2 and their content for a cgroup that has, or gets, this memory limit. Where
+// throttling begins follows from the limit of Size: a cgroup with another one keeps what it has.
+func (r PodResources) Unified(memory int64) map[string]string {
+	if memory == r.Size.Memory {
+		return r.unified
+	}
+	files := maps.Clone(r.unified)
+	delete(files, memoryHigh)
+	return files
 }
 
 // PodCgroup returns the settings of the pod's cgroup.
@@ -33,7 +45,7 @@ func PodCgroup(pod *corev1.Pod, node *Node) PodResources {
 		Size:      podstate.Size{Shares: cpu.Shares(podutil.Amount(requests, corev1.ResourceCPU))},
 		Pids:      max(0, node.PodPidsLimit),
 		Hugepages: podHugepages(requests),
-		Unified:   podMemoryQoS(pod, requests, limits, node),
+		unified:   podMemoryQoS(pod, requests, limits, node),
 	}
 	switch class {
 	case corev1.PodQOSBestEffort:

@@ -262,13 +262,28 @@ func TestPodMemoryHigh(t *testing.T) {
 		"request without limit": {pod: new(requirements("", "1Gi", "", "")), factor: 0.9},
 	} {
 		pod.Spec.Resources, node.MemoryQoS.ThrottlingFactor = c.pod, c.factor
-		if got := PodCgroup(pod, node).Unified["memory.high"]; got != c.want {
+		if got := PodCgroup(pod, node).unified["memory.high"]; got != c.want {
 			t.Errorf("%s: got memory.high %q, want %q", name, got, c.want)
 		}
 	}
 	pod.Spec.Resources, node.MemoryQoS = new(requirements("", "1Gi", "", "2Gi")), nil
-	if got := PodCgroup(pod, node).Unified["memory.high"]; got != "max" {
+	if got := PodCgroup(pod, node).unified["memory.high"]; got != "max" {
 		t.Errorf("gate off: got memory.high %q, want max", got)
+	}
+}
+
+// TestThrottledByItsLimit checks that throttling begins elsewhere only together with the limit: while a cgroup still
+// has the limit of an earlier size, it could use more than where throttling by the next one begins.
+func TestThrottledByItsLimit(t *testing.T) {
+	pod, node := testPod(), testNode(nodeFacts{MemoryQoS: "none"})
+	node.MemoryQoS.Tiered, node.MemoryQoS.ThrottlingFactor = true, 0.9
+	pod.Spec.Resources = new(requirements("", "1Gi", "", "2Gi"))
+	want := PodCgroup(pod, node)
+	for memory, high := range map[int64]string{2 << 30: "2040107008", 3 << 30: "", 1 << 30: "", 0: ""} {
+		got := want.Unified(memory)
+		if got["memory.high"] != high || got["memory.low"] != "1073741824" || want.unified["memory.high"] == "" {
+			t.Errorf("limit %d: got %v, want memory.high %q and memory.low", memory, got, high)
+		}
 	}
 }
 
@@ -279,7 +294,7 @@ func TestPodCgroup(t *testing.T) {
 	pod.Spec.Containers[0].Resources = requirements("500m", "1Gi", "1", "2Gi")
 	got := PodCgroup(pod, node)
 	size := podstate.Size{Shares: 512, Quota: 100000, Period: 100000, Memory: 2 << 30}
-	if got.Size != size || got.Pids != 100 || got.Unified != nil {
+	if got.Size != size || got.Pids != 100 || got.unified != nil {
 		t.Errorf("burstable with limits: got %+v", got)
 	}
 
@@ -301,7 +316,7 @@ func TestPodCgroup(t *testing.T) {
 	node.MemoryQoS = &MemoryQoS{Tiered: true, PageSize: 4096}
 	guaranteed := testPod()
 	guaranteed.Spec.Containers[0].Resources = requirements("1", "1Gi", "1", "1Gi")
-	if got := PodCgroup(guaranteed, node); got.Unified["memory.min"] != "1073741824" || len(got.Unified) != 1 {
+	if got := PodCgroup(guaranteed, node); got.unified["memory.min"] != "1073741824" || len(got.unified) != 1 {
 		t.Errorf("guaranteed: got %+v", got)
 	}
 }
