@@ -82,13 +82,14 @@ func (l *pendingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pendingConn{Conn: c, in: l.in, from: networkOf(c)}, nil
+	from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	return &pendingConn{Conn: c, in: l.in, from: networkOf(from)}, nil
 }
 
 // networkOf returns the address of a client, of IPv6 the 64 bits that all addresses of a client have in common.
-func networkOf(c net.Conn) netip.Prefix {
-	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-	network, _ := at.Addr().Unmap().Prefix(min(at.Addr().Unmap().BitLen(), 64))
+func networkOf(client netip.AddrPort) netip.Prefix {
+	addr := client.Addr().Unmap()
+	network, _ := addr.Prefix(min(addr.BitLen(), 64))
 	return network
 }
 

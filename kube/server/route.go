@@ -41,10 +41,10 @@ var (
 func (s *Server) table() []route {
 	pods := []string{"pods", proxy}
 	all := []route{
-		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.servePods},
-		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.serveAllocated},
+		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.large(s.servePods)},
+		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.large(s.serveAllocated)},
 		{prefix: "/allocatedPods/", access: pods, methods: reading, debug: true, handler: s.serveAllocatedPod},
-		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.serveRunning},
+		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.large(s.serveRunning)},
 		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.bounded(s.serveLogs)},
 		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveExec)},
 		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveAttach)},
@@ -54,8 +54,11 @@ func (s *Server) table() []route {
 		{prefix: "/checkpoint/", access: []string{"checkpoint"}, methods: acting, debug: true, handler: s.serveCheckpoint},
 	}
 	for _, m := range s.cfg.Mounts {
-		all = append(all, route{prefix: m.Path, access: m.Access, debug: m.Debug, readOnly: m.ReadOnly,
-			handler: func(w http.ResponseWriter, r *http.Request, _ place) { m.Handler.ServeHTTP(w, r) }})
+		serve := func(w http.ResponseWriter, r *http.Request, _ place) { m.Handler.ServeHTTP(w, r) }
+		if m.Large {
+			serve = s.large(serve)
+		}
+		all = append(all, route{prefix: m.Path, access: m.Access, debug: m.Debug, readOnly: m.ReadOnly, handler: serve})
 	}
 	slices.SortStableFunc(all, func(a, b route) int { return len(b.prefix) - len(a.prefix) })
 	return all

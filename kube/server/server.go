@@ -126,7 +126,9 @@ type Mount struct {
 	Debug bool
 	// ReadOnly mounts are served at Config.ReadOnly too.
 	ReadOnly bool
-	Handler  http.Handler
+	// Large mounts make an answer in memory. Few of them are served at a time.
+	Large   bool
+	Handler http.Handler
 }
 
 // Server serves the kubelet API.
@@ -136,6 +138,7 @@ type Server struct {
 	auth     *authFilter
 	routes   []route
 	sessions *sessions
+	answers  *sessions // large ones, by network
 	// listening is true while the port is open.
 	listening atomic.Bool
 }
@@ -160,6 +163,7 @@ func New(cfg Config) (*Server, error) {
 		perPod: cmp.Or(cfg.Sessions.PerPod, maxPodSessions),
 		of:     map[string]int{},
 	}
+	s.answers = &sessions{all: maxLarge, perPod: maxLarge, of: map[string]int{}}
 	s.routes = s.table()
 	return s, nil
 }

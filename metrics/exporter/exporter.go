@@ -51,7 +51,8 @@ func (e *Exporter) scraped(path string, r *metrics.Registry) {
 }
 
 func (e *Exporter) mount(path, access string, h http.Handler) {
-	e.mounts = append(e.mounts, server.Mount{Path: path, Access: []string{access}, ReadOnly: true, Handler: h})
+	e.mounts = append(e.mounts,
+		server.Mount{Path: path, Access: []string{access}, ReadOnly: true, Large: true, Handler: h})
 }
 
 // AddUsage adds the families that a collector measures.
