@@ -275,12 +275,13 @@ func TestExplain(t *testing.T) {
 }
 
 // TestThresholdsOfContainerFS checks that the file system of the writable layers has the thresholds of the node's, of
-// each kind, unless it has some of its own.
+// each kind, hard and soft, unless it has some of its own.
 func TestThresholdsOfContainerFS(t *testing.T) {
 	hard := Threshold{Signal: NodeFSAvailable, Value: Amount{Percentage: 10}}
 	soft := Threshold{Signal: NodeFSAvailable, Value: Amount{Percentage: 20}, Grace: time.Minute}
 	inodes := Threshold{Signal: NodeFSInodes, Value: Amount{Percentage: 5}, Reclaim: Amount{Percentage: 1}}
 	own := Threshold{Signal: ContainerFSAvailable, Value: Amount{Percentage: 3}}
+	ownSoft := Threshold{Signal: ContainerFSAvailable, Value: Amount{Percentage: 30}, Grace: time.Hour}
 	as := func(signal string, t Threshold) Threshold {
 		t.Signal = signal
 		return t
@@ -291,7 +292,9 @@ func TestThresholdsOfContainerFS(t *testing.T) {
 		{[]Threshold{hard, soft, inodes, images}, []Threshold{
 			as(ContainerFSAvailable, hard), as(ContainerFSAvailable, soft), as(ContainerFSInodes, inodes),
 		}},
-		{[]Threshold{own, hard, soft, inodes}, []Threshold{as(ContainerFSInodes, inodes)}},
+		{[]Threshold{own, hard, soft, inodes}, []Threshold{as(ContainerFSAvailable, soft), as(ContainerFSInodes, inodes)}},
+		{[]Threshold{ownSoft, hard, soft}, []Threshold{as(ContainerFSAvailable, hard)}},
+		{[]Threshold{own, ownSoft, hard, soft}, nil},
 	} {
 		want := slices.Concat(c.all, c.added)
 		if got := WithContainerFS(c.all); !slices.Equal(got, want) {

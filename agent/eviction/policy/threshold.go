@@ -120,14 +120,16 @@ func WithAllocatable(all []Threshold) []Threshold {
 	return all
 }
 
-// WithContainerFS gives the file system of the writable layers the thresholds of the node's, if it has none of its own.
-// They hold where it is neither the node's nor that of images: the level of containerfs is known only there.
+// WithContainerFS gives the file system of the writable layers the thresholds of the node's, hard and soft each, if it
+// has none of its own. They hold where it is neither the node's nor that of images: the level of containerfs is known
+// only there.
 func WithContainerFS(all []Threshold) []Threshold {
 	same := map[string]string{NodeFSAvailable: ContainerFSAvailable, NodeFSInodes: ContainerFSInodes}
 	given := all
 	for _, t := range given {
 		signal, onNode := same[t.Signal]
-		if !onNode || slices.ContainsFunc(given, func(own Threshold) bool { return own.Signal == signal }) {
+		hasOwn := func(own Threshold) bool { return own.Signal == signal && (own.Grace == 0) == (t.Grace == 0) }
+		if !onNode || slices.ContainsFunc(given, hasOwn) {
 			continue
 		}
 		t.Signal = signal
