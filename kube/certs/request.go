@@ -140,9 +140,9 @@ func (o order) name(key crypto.Signer, usages []certificatesv1.KeyUsage) (string
 
 // submit creates the request. An existing one of this name was created by this node: the name is a digest of its key.
 func submit(ctx context.Context, api rest.Interface, csr *certificatesv1.CertificateSigningRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	err := api.Post().Resource("certificatesigningrequests").Body(csr).Do(ctx).Error()
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return api.Post().Resource("certificatesigningrequests").Body(csr).Do(ctx).Error()
+	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create certificate request: %w", err)
 	}
@@ -167,9 +167,9 @@ func await(ctx context.Context, api rest.Interface, name string) ([]byte, error)
 
 func awaitOnce(ctx context.Context, api rest.Interface, target watch.Target, name string) ([]byte, error) {
 	now := &certificatesv1.CertificateSigningRequest{}
-	short, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	err := api.Get().Resource("certificatesigningrequests").Name(name).Do(short).Into(now)
-	cancel()
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return api.Get().Resource("certificatesigningrequests").Name(name).Do(ctx).Into(now)
+	})
 	if apierrors.IsNotFound(err) {
 		return nil, &refusedError{fmt.Sprintf("certificate request %s was deleted before it was answered", name)}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
 )
@@ -55,13 +56,26 @@ func Bounded(ctx context.Context, request func(context.Context) error) error {
 	return Within(ctx, RequestTimeout, request)
 }
 
-// Within is Bounded with another time limit.
+// Within is Bounded with another time limit. The error is one of Answer.
 func Within(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := request(bound)
+	err := Answer(request(bound))
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the API server has not answered within %s: %w", limit, err)
+	}
+	return err
+}
+
+// ErrNoPath is the error of a request that was answered with 404 without saying what does not exist: the API server
+// does not serve the path, or a proxy or load balancer has answered while the server behind it restarts.
+var ErrNoPath = errors.New("neither an object nor its absence was answered")
+
+// Answer returns the error of a request as one that satisfies apierrors.IsNotFound only if the API server says that the
+// object does not exist. Another 404 says nothing about it, like a connection that fails.
+func Answer(err error) error {
+	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return fmt.Errorf("%w: %s", ErrNoPath, err.Error())
 	}
 	return err
 }

@@ -281,6 +281,10 @@ func decode(body []byte, into runtime.Object) error {
 }
 
 func answer(code int32, body any) *http.Response {
+	if status, ok := body.(metav1.Status); ok {
+		status.APIVersion, status.Kind = "v1", "Status"
+		body = status
+	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err)

@@ -130,7 +130,7 @@ func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	got := &coordinationv1.Lease{}
 	err := l.request(l.beat.Coordination.Get()).Name(l.name).Do(ctx).Into(got)
 	if err != nil {
-		return nil, fmt.Errorf("get lease: %w", err)
+		return nil, fmt.Errorf("get lease: %w", client.Answer(err))
 	}
 	return got, nil
 }
@@ -156,7 +156,7 @@ func (l *lease) write(ctx context.Context, verb string, r *rest.Request, next *c
 	l.fill(next)
 	got := &coordinationv1.Lease{}
 	if err := l.request(r).Body(next).Do(ctx).Into(got); err != nil {
-		return fmt.Errorf("%s lease: %w", verb, err)
+		return fmt.Errorf("%s lease: %w", verb, client.Answer(err))
 	}
 	l.held = got
 	if next.Spec.RenewTime.Before(last) {

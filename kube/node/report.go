@@ -86,10 +86,10 @@ func (r *Reporter) Refresh(ctx context.Context) {
 // registration. A node that was deleted stays deleted, as with the kubelet: an administrator who removes it from the
 // cluster does not want it back.
 func (r *Reporter) read(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
 	found := &corev1.Node{}
-	err := r.beat.Core.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return r.beat.Core.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
+	})
 	switch {
 	case err == nil:
 		r.take(found)
@@ -245,11 +245,11 @@ func (r *Reporter) send(ctx context.Context, old, wanted *corev1.Node) (*corev1.
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StatusInterval)
-	defer cancel()
 	updated := &corev1.Node{}
-	err = r.beat.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.cfg.Name).SubResource("status").
-		Body(patch).Do(ctx).Into(updated)
+	err = client.Within(ctx, r.cfg.StatusInterval, func(ctx context.Context) error {
+		return r.beat.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.cfg.Name).SubResource("status").
+			Body(patch).Do(ctx).Into(updated)
+	})
 	if apierrors.IsNotFound(err) {
 		return nil, errors.Join(err, errors.New("the Node object is gone; restart the agent to register it again"))
 	}

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -180,14 +181,9 @@ func slimBundle(b *certificatesv1.ClusterTrustBundle) *trustBundle {
 	}
 }
 
-// bundleTrouble returns an error that says so if the API server does not serve bundles at all: it answers nodes with
-// Forbidden or NotFound then.
+// bundleTrouble returns an error that says so if the API server does not serve bundles at all.
 func (a *apiServer) bundleTrouble(ctx context.Context, err error) error {
-	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return err
-	}
-	served, unknown := a.serves(ctx, "clustertrustbundles")
-	if served || unknown != nil {
+	if !a.lacks(ctx, "clustertrustbundles", err) {
 		return err
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -198,18 +194,19 @@ func (a *apiServer) bundleTrouble(ctx context.Context, err error) error {
 	}}
 }
 
-// serves reports whether the API server serves a resource of certificates.k8s.io/v1.
-func (a *apiServer) serves(ctx context.Context, resource string) (bool, error) {
+// lacks reports whether err comes from an API server that does not serve a resource of certificates.k8s.io/v1: it
+// answers nodes with Forbidden, or does not know the path.
+func (a *apiServer) lacks(ctx context.Context, resource string, err error) bool {
+	if !apierrors.IsForbidden(err) && !errors.Is(err, client.ErrNoPath) {
+		return false
+	}
 	list := &metav1.APIResourceList{}
-	err := client.Bounded(ctx, func(ctx context.Context) error {
+	err = client.Bounded(ctx, func(ctx context.Context) error {
 		return a.cfg.Certificates.Get().AbsPath("/apis", certificatesv1.SchemeGroupVersion.String()).
 			Do(ctx).Into(list)
 	})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
 	named := func(r metav1.APIResource) bool { return r.Name == resource }
-	return slices.ContainsFunc(list.APIResources, named), err
+	return err == nil && !slices.ContainsFunc(list.APIResources, named)
 }
 
 func gateOff(gates string) error {

@@ -102,11 +102,9 @@ func (p *podCertificates) create(
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 		return nil
-	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		if served, unknown := p.serves(ctx, "podcertificaterequests"); !served && unknown == nil {
-			return fmt.Errorf("the API server does not serve podcertificaterequests of %s: Kubernetes 1.37 is needed, "+
-				"with its feature gate PodCertificateRequest", certificatesv1.SchemeGroupVersion)
-		}
+	case p.lacks(ctx, "podcertificaterequests", err):
+		return fmt.Errorf("the API server does not serve podcertificaterequests of %s: Kubernetes 1.37 is needed, "+
+			"with its feature gate PodCertificateRequest", certificatesv1.SchemeGroupVersion)
 	}
 	return fmt.Errorf("create PodCertificateRequest: %w", err)
 }

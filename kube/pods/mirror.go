@@ -195,6 +195,7 @@ func (m *Mirrors) remove(ctx context.Context, pod *corev1.Pod) error {
 	err := m.cfg.API.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}).
 		Do(ctx).Error()
+	err = client.Answer(err)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // a conflict: another pod has the name now
 		return fmt.Errorf("delete mirror pod: %w", err)
 	}

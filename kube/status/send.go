@@ -67,7 +67,7 @@ func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
 	err = p.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(j.namespace).Resource("pods").Name(j.name).
 		SubResource("status").Body(body).MaxRetries(0).Do(ctx).Into(pod)
 	if err != nil {
-		return nil, fmt.Errorf("patch status of pod %s/%s: %w", j.namespace, j.name, goneOr(err))
+		return nil, fmt.Errorf("patch status of pod %s/%s: %w", j.namespace, j.name, goneOr(client.Answer(err)))
 	}
 	return pod, nil
 }
@@ -79,17 +79,15 @@ func (p *Publisher) delete(ctx context.Context, j entry) error {
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &uid}}).
 		MaxRetries(0).Do(ctx).Error()
 	if err != nil {
-		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(err))
+		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(client.Answer(err)))
 	}
 	return nil
 }
 
 // goneOr turns the API server's answers that say that a UID does not exist into errPodGone. A changed UID is an
-// attempt to change an immutable field for a patch, or a conflict: see replaced. A 404 that does not come from the API
-// server (but from a proxy or load balancer, while the server behind it restarts) says nothing.
+// attempt to change an immutable field for a patch, or a conflict: see replaced.
 func goneOr(err error) error {
-	notFound := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	if notFound || apierrors.IsInvalid(err) && aboutUID(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) && aboutUID(err) {
 		return fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	return err

@@ -239,8 +239,10 @@ func TestFollowReadsAllAfterOutage(t *testing.T) {
 		answer *apierrors.StatusError
 		reads  int
 	}{
-		"away":     {apierrors.NewServiceUnavailable("down"), 2},
-		"error":    {apierrors.NewInternalError(errors.New("etcd is away")), 2},
+		"away":  {apierrors.NewServiceUnavailable("down"), 2},
+		"error": {apierrors.NewInternalError(errors.New("etcd is away")), 2},
+		"proxy": {apierrors.NewGenericServerResponse(http.StatusNotFound, "", corev1.Resource("pods"), "", "no backend",
+			0, true), 2},
 		"busy":     {apierrors.NewTooManyRequests("busy", 1), 1},
 		"rejected": {apierrors.NewForbidden(corev1.Resource("pods"), "", nil), 1},
 	} {

@@ -75,7 +75,7 @@ func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object,
 	obj, err := t.Client.Get().Throttle(nil).Namespace(t.Namespace).Resource(t.Resource).
 		VersionedParams(&opts, client.Parameters).Do(ctx).Get()
 	if err != nil {
-		return nil, "", err
+		return nil, "", client.Answer(err)
 	}
 	l, err := meta.ListAccessor(obj)
 	if err != nil {
@@ -96,8 +96,8 @@ func (t Target) List(ctx context.Context, atLeast string) (objs []metav1.Object,
 
 // Open starts a watch at opts.ResourceVersion. The field selector comes from t, and opts.TimeoutSeconds is set to a
 // random value between timeout and twice that, so that the watches of many nodes do not end together. Errors are those
-// of the API server (k8s.io/apimachinery/pkg/api/errors) or of the connection, also if there is no answer within
-// client.RequestTimeout.
+// of the API server (k8s.io/apimachinery/pkg/api/errors, see client.Answer) or of the connection, also if there is no
+// answer within client.RequestTimeout.
 func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) (*Stream, error) {
 	timeout += rand.N(timeout)
 	seconds := int64(timeout / time.Second)
@@ -119,7 +119,7 @@ func (t Target) Open(ctx context.Context, opts metav1.ListOptions, timeout time.
 		if !answered {
 			err = fmt.Errorf("the API server has not answered within %s: %w", client.RequestTimeout, err)
 		}
-		return nil, fmt.Errorf("watch %s: %w", t, err)
+		return nil, fmt.Errorf("watch %s: %w", t, client.Answer(err))
 	}
 	info, ok := runtime.SerializerInfoForMediaType(client.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	if !ok || info.StreamSerializer == nil {

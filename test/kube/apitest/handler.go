@@ -65,6 +65,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
+	case k.resource == "": // discovery
+		s.encode(w, http.StatusOK, schema.GroupVersion{Version: "v1"}, &metav1.APIResourceList{})
 	case groupVersions[k.resource].Empty():
 		s.fail(w, apierrors.NewNotFound(schema.GroupResource{Resource: k.resource}, k.name))
 	case r.Method == http.MethodPost && sub == "token":
