@@ -15,7 +15,8 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 	if err != nil {
 		return Mounted{}, err
 	}
-	if slices.Contains(pluginname.InMemory, plugin) { // each must see what the others have
+	inMemory := slices.Contains(pluginname.InMemory, plugin)
+	if inMemory { // each must see what the others have
 		unlock, err := v.filling.Lock(ctx, string(r.Pod.UID))
 		if err != nil {
 			return Mounted{}, err
@@ -42,7 +43,8 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) 
 	if err != nil {
 		return Mounted{}, fmt.Errorf("write files: %w", err)
 	}
-	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, SELinuxRelabel: true, Changed: changed}, nil
+	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, MountPoint: inMemory, SELinuxRelabel: true,
+		Changed: changed}, nil
 }
 
 // writersPerCPU is how many volumes are filled at a time for each CPU. The CPUs are what limits this work: with more at

@@ -88,7 +88,7 @@ func TestConfigMapAndSecret(t *testing.T) {
 			m := mustMount(t, v, r, testObjects())
 			want := Mounted{
 				HostPath: filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~"+tt.plugin, "vol"),
-				ReadOnly: true, SELinuxRelabel: true, Changed: true,
+				ReadOnly: true, MountPoint: tt.tmpfs, SELinuxRelabel: true, Changed: true,
 			}
 			if m != want {
 				t.Fatalf("got %+v, want %+v", m, want)

@@ -26,8 +26,12 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	mounted := Mounted{HostPath: v.hostPath(r.Pod.UID, on), SELinuxRelabel: true}
-
+	mounted := Mounted{HostPath: v.hostPath(r.Pod.UID, on), MountPoint: mem != nil, SELinuxRelabel: true}
+	unlock, err := v.mounting.Lock(ctx, mounted.HostPath)
+	if err != nil {
+		return Mounted{}, err
+	}
+	defer unlock()
 	done, err := hasMark(pod, on, readyMark)
 	if err != nil {
 		return Mounted{}, err

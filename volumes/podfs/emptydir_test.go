@@ -27,12 +27,12 @@ func TestEmptyDir(t *testing.T) {
 			r := request(pod, "scratch", emptyDir(medium))
 			m := mustMount(t, v, r, nil)
 			want := Mounted{HostPath: filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~empty-dir/scratch"),
-				SELinuxRelabel: true, Changed: true}
+				MountPoint: medium == corev1.StorageMediumMemory, SELinuxRelabel: true, Changed: true}
 			if m != want {
 				t.Errorf("got %+v, want %+v", m, want)
 			}
-			if got, want := isMountPoint(t, m.HostPath), medium == corev1.StorageMediumMemory; got != want {
-				t.Errorf("mount point: got %v, want %v", got, want)
+			if got := isMountPoint(t, m.HostPath); got != want.MountPoint {
+				t.Errorf("mount point: got %v, want %v", got, want.MountPoint)
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o777 {
 				t.Errorf("mode: got %o, want 777", mode)

@@ -39,6 +39,62 @@ func configMapItems(items []corev1.KeyToPath) corev1.VolumeSource {
 	return s
 }
 
+// TestMemoryThatHasGone checks that a volume in memory says that it is a mount, and no other, and that it is mounted
+// again if its mount has gone: once, if several containers need it at the same moment.
+func TestMemoryThatHasGone(t *testing.T) {
+	t.Parallel()
+	v, pod := newVolumes(t), testPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(3000))}
+	secret := corev1.SecretVolumeSource{SecretName: "cred"}
+	projected := corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+		Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cred"}}}}}
+	downward := corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+		{Path: "name", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+	for name, c := range map[string]struct {
+		source     corev1.VolumeSource
+		mountPoint bool
+	}{
+		"secret":    {corev1.VolumeSource{Secret: &secret}, true},
+		"projected": {corev1.VolumeSource{Projected: &projected}, true},
+		"downward":  {corev1.VolumeSource{DownwardAPI: &downward}, true},
+		"memory":    {emptyDir(corev1.StorageMediumMemory), true},
+		"configmap": {configMapVolume("cfg"), false},
+		"scratch":   {emptyDir(""), false},
+	} {
+		r, o := request(pod, name, c.source), testObjects()
+		m := mustMount(t, v, r, o)
+		if m.MountPoint != c.mountPoint || isMountPoint(t, m.HostPath) != c.mountPoint {
+			t.Errorf("%s: got %+v, a mount: %t, want a mount: %t", name, m, isMountPoint(t, m.HostPath), c.mountPoint)
+		}
+		if !c.mountPoint {
+			continue
+		}
+		before := map[string]string{}
+		walk(t, m.HostPath, "", before)
+		// a child just forked by another test may hold it open
+		if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				again, err := v.Mount(t.Context(), r, o)
+				if err != nil || !again.MountPoint {
+					t.Errorf("%s, again: got %+v, %v, want a mount", name, again, err)
+				}
+				if st := statPath(t, m.HostPath); st.Gid != 3000 {
+					t.Errorf("%s, again: got group %d, want 3000 before a container starts", name, st.Gid)
+				}
+			})
+		}
+		all.Wait()
+		wantFiles(t, m.HostPath, before)
+		if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil || isMountPoint(t, m.HostPath) {
+			t.Errorf("%s: got unmount %v and a mount below: %t, want one mount", name, err, isMountPoint(t, m.HostPath))
+		}
+	}
+}
+
 // TestMemoryIsBounded checks that the volumes of a pod that are in memory are bounded together, and those on disk are
 // not.
 func TestMemoryIsBounded(t *testing.T) {
