@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/placement/numa"
+	"github.com/nodelet/nodelet/agent/placement/state"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -25,15 +26,16 @@ import (
 type Backends struct {
 	Runtime Runtime
 	// Steps runs the steps of plans.
-	Steps     *execute.Executor
-	PodFiles  PodFiles
-	Logs      Logs
-	Volumes   Volumes
-	Cgroups   Cgroups
-	Devices   Devices
-	Placement Placement
-	Claims    Claims
-	Probes    Probes
+	Steps         *execute.Executor
+	PodFiles      PodFiles
+	Logs          Logs
+	Volumes       Volumes
+	Cgroups       Cgroups
+	Devices       Devices
+	Placement     Placement
+	AllocatedPods AllocatedPods
+	Claims        Claims
+	Probes        Probes
 	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static pod.
 	Objects func(pod *corev1.Pod) Objects
 	Status  Status
@@ -99,6 +101,12 @@ type Placement interface {
 	Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection
 	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
 	Release(pod types.UID)
+}
+
+// AllocatedPods is the kubelet's file of what pods hold: placement.AllocatedPods.
+type AllocatedPods interface {
+	Load() (map[types.UID]state.PodResources, error)
+	Save(entries map[types.UID]state.PodResources) error
 }
 
 // Claims shows which pods have prepared resource claims, and the health of their devices: *dra.DRA.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/placement/state"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 )
@@ -19,6 +20,10 @@ type noFiles struct{ PodFiles }
 func (noFiles) WritePodFile(types.UID, string, []byte) error { return nil }
 
 func (noFiles) ReadPodFile(types.UID, string) ([]byte, error) { return nil, os.ErrNotExist }
+
+func (noFiles) Load() (map[types.UID]state.PodResources, error) { return nil, nil }
+
+func (noFiles) Save(map[types.UID]state.PodResources) error { return nil }
 
 // noEvents records nothing.
 type noEvents struct{}
@@ -47,16 +52,13 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 		"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10"),
 	}}
 	cfg := Config{
-		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}},
+		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}, AllocatedPods: noFiles{}},
 		Log:      discard(),
 		Node:     func() *spec.Node { return node },
 		Refuse:   func(*corev1.Pod) *podstate.Rejection { return nil },
 	}.complete()
-	d := &dispatcher{
-		cfg:         cfg,
-		table:       newTable(cfg.PodFiles),
-		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
-	}
+	d := &dispatcher{cfg: cfg, table: newTable(cfg.PodFiles)}
+	d.allocations = newAllocations(cfg, d.table)
 	before, after := limited(1, "2Mi"), limited(2, "4Mi") // the limit alone changes
 	e := &entry{source: before, worker: newWorker(cfg, runtimeFacts{}, func() {})}
 	d.allocations.update(e, before)

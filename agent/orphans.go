@@ -77,7 +77,7 @@ func (o *orphans) adoptLogs(ctx context.Context) {
 // adoptTraces starts a worker for a pod that has left something, and returns its entry; nil if the pod has a worker or
 // may be wanted, or if the name is not the UID of a pod.
 func (o *orphans) adoptTraces(ctx context.Context, uid types.UID) *entry {
-	if !podutil.ValidUID(uid) || o.table.workers[uid] != nil || !o.table.unwanted(uid) {
+	if !podutil.ValidUID(uid) || !o.table.gone(uid) {
 		return nil
 	}
 	return o.adopt(ctx, unknownPod(uid, "", ""))

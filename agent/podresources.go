@@ -82,18 +82,28 @@ func (r *podResources) forPlan(node *spec.Node) *podstate.Allocation {
 	return g
 }
 
-// allocations keeps in the pods' directories what they hold of the node's CPU and memory.
+// allocations keeps in the pods' directories what they hold of the node's CPU and memory, and also for the kubelet.
 type allocations struct {
-	files PodFiles
-	log   *slog.Logger
+	files   PodFiles
+	kubelet checkpoint
+	log     *slog.Logger
 }
 
-// update brings the resources of an entry in line with a new version of its pod.
+func newAllocations(cfg *Config, t *table) *allocations {
+	kubelet := checkpoint{file: cfg.AllocatedPods, gone: t.gone, log: cfg.Log}
+	return &allocations{cfg.PodFiles, kubelet, cfg.Log}
+}
+
+// update brings the resources of an entry in line with a new version of its pod. If it asks for a resize, the resizer
+// decides what is recorded.
 func (a *allocations) update(e *entry, pod *corev1.Pod) {
 	if e.resources.allocated == nil {
 		e.resources.allocated = a.load(pod)
 	}
 	e.resources.update(pod, pod.DeletionTimestamp == nil && !finished(pod) && e.rejected == nil)
+	if !e.resources.undecided() {
+		a.kubelet.keep(pod, &e.resources, false)
+	}
 }
 
 // load returns what a pod holds that is new to this run of the agent. An earlier run has recorded it if it may differ
@@ -129,9 +139,9 @@ func (a *allocations) read(uid types.UID) (*allocation, error) {
 	return held, err
 }
 
-// save records what a pod holds.
-func (a *allocations) save(pod *corev1.Pod, held *allocation) {
-	content, err := json.Marshal(held)
+// save records what a pod holds after a decision about a resize.
+func (a *allocations) save(pod *corev1.Pod, r *podResources) {
+	content, err := json.Marshal(r.allocated)
 	if err == nil {
 		err = a.files.WritePodFile(pod.UID, allocationFile, content)
 	}
@@ -139,4 +149,5 @@ func (a *allocations) save(pod *corev1.Pod, held *allocation) {
 		a.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
 			"pod", nameOf(pod), "podUID", pod.UID, "err", err)
 	}
+	a.kubelet.keep(pod, r, true)
 }

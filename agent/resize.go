@@ -58,7 +58,7 @@ func (z *resizer) resize(e *entry) {
 			"Pod resize "+pending.Reason, pending.Message)
 	}
 	r.pending = pending
-	z.allocations.save(pod, r.allocated)
+	z.allocations.save(pod, r)
 	z.send(e)
 }
 

@@ -56,7 +56,7 @@ func NewSupervisor(c Config) *Supervisor {
 		cfg:         cfg,
 		loop:        s.loop,
 		table:       s.table,
-		allocations: &allocations{files: cfg.PodFiles, log: cfg.Log},
+		allocations: newAllocations(cfg, s.table),
 		running:     &s.running,
 		reconcile:   s.reconcile,
 		onRelease:   s.retry,

@@ -115,6 +115,9 @@ func (t *table) unwanted(uid types.UID) bool {
 	return t.set.Synced && !wanted && (fromAPI || !t.set.Unknown())
 }
 
+// gone reports whether a pod has no worker and every source has synced without it.
+func (t *table) gone(uid types.UID) bool { return t.workers[uid] == nil && t.unwanted(uid) }
+
 // superseded reports whether the manifest of a static pod has changed while the agent was not running. The source of
 // the manifest decides; other sources are not waited for, as the new pod may be what they depend on.
 func (t *table) superseded(old cri.PodSummary) bool {

@@ -30,19 +30,17 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		return nil, err
 	}
 	c := volumes.Config{
-		Root:       p.cfg.Paths.Root,
-		NodeName:   p.cfg.Node.Name,
-		Log:        p.log,
-		Pods:       s.files,
-		Health:     p.cfg.Gate("CSIVolumeHealth"),
-		Metrics:    p.instruments,
-		Event:      api.podEvent,
-		ClaimEvent: api.recorder.ClaimEvent,
-		InUse:      m.node.SetVolumesInUse,
-		Wake:       l.wake,
-		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, message string) {
-			l.supervisor.RejectVolumes(ctx, pod, message)
-		},
+		Root:          p.cfg.Paths.Root,
+		NodeName:      p.cfg.Node.Name,
+		Log:           p.log,
+		Pods:          s.files,
+		Health:        p.cfg.Gate("CSIVolumeHealth"),
+		Metrics:       p.instruments,
+		Event:         api.podEvent,
+		ClaimEvent:    api.recorder.ClaimEvent,
+		InUse:         m.node.SetVolumesInUse,
+		Wake:          l.wake,
+		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, why string) { l.supervisor.RejectVolumes(ctx, pod, why) },
 	}
 	if api.client.Core != nil {
 		cluster := storage.New(storage.Config{

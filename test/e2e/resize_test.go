@@ -160,7 +160,12 @@ func patchSize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory s
 
 func patchResources(t *testing.T, spec string) {
 	t.Helper()
-	kubectl(t, "patch", "pod", "resize", "--subresource", "resize", "--type", "strategic", "-p", `{"spec":`+spec+`}`)
+	patchPodResources(t, "resize", spec)
+}
+
+func patchPodResources(t *testing.T, pod, spec string) {
+	t.Helper()
+	kubectl(t, "patch", "pod", pod, "--subresource", "resize", "--type", "strategic", "-p", `{"spec":`+spec+`}`)
 }
 
 func resize(t *testing.T, container, cpuRequest, memoryRequest, cpu, memory string) {

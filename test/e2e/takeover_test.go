@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/release"
 	staticpods "github.com/nodelet/nodelet/kube/pods/manifest"
@@ -29,9 +30,9 @@ const settling = 75 * time.Second
 const tooYoung = 12 * time.Second
 
 // TestLongTakeover switches the node from the kubelet to nodelet, back, and to nodelet again, while pods of all kinds
-// run that both have started. No pod is disturbed: no container, mount, address or probe result changes, and no pod
-// is deleted. With a kubelet of an older version it switches to nodelet only: this kubelet would give the static pod
-// that nodelet has started another UID.
+// run that both have started; of each, one was resized, and one cannot be. No pod is disturbed: no container, mount,
+// address or probe result changes, and no pod is deleted. With a kubelet of an older version it switches to nodelet
+// only: this kubelet would give the static pod that nodelet has started another UID.
 func TestLongTakeover(t *testing.T) {
 	clean(t)
 	stopAgent(t, unix.SIGTERM)
@@ -62,6 +63,7 @@ func TestLongTakeover(t *testing.T) {
 	}
 	t.Log("from nodelet to the kubelet")
 	byNodelet := startGroup(t, d, "nodelet", dir, 18081)
+	byKubelet.resize(t, "10m")
 	watched = beginWitness(t)
 	watched.call("http://" + node().IP + ":18080/healthz")
 	watched.call("http://" + node().IP + ":18081/healthz")
@@ -106,7 +108,7 @@ func switchAgent(t *testing.T, to testbed.AgentKind, marker string) {
 	time.Sleep(settling)
 }
 
-// agentFiles returns the state files of the kubelet's managers. nodelet must not change them.
+// agentFiles returns the state files of the kubelet. nodelet must not change them as long as no pod is resized.
 func agentFiles(t *testing.T) (all string) {
 	t.Helper()
 	for _, name := range []string{
@@ -153,7 +155,7 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	if uid := mirror.Annotations["kubernetes.io/config.hash"]; uid != want {
 		t.Errorf("UID of the static pod under %s: got %s, want %s", who, uid, want)
 	}
-	const each = 10 // three of them belong to the Deployment
+	const each = 12 // three of them belong to the Deployment
 	eventually(t, "all pods are Ready", func() (string, bool) {
 		pods, seen := listPods(t, "started-by="+who), ""
 		n := 0
@@ -166,8 +168,27 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 		}
 		return fmt.Sprintf("%d of %d; not: %s", n, each, seen), n == each
 	})
+	g := group{who, dir}
+	g.resize(t, "20m")
+	patchPodResources(t, who+"-greedy",
+		`{"containers":[{"name":"app","resources":{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}}]}`)
+	waitPod(t, who+"-greedy", "cannot be resized", func(p *corev1.Pod) bool {
+		return condition(p, corev1.PodResizePending) != ""
+	})
 	time.Sleep(tooYoung)
-	return group{who, dir}
+	return g
+}
+
+// resize lets a pod request less CPU.
+func (g group) resize(t *testing.T, cpu string) {
+	t.Helper()
+	patchPodResources(t, g.who+"-resized",
+		fmt.Sprintf(`{"containers":[{"name":"app","resources":{"requests":{"cpu":%q}}}]}`, cpu))
+	waitPod(t, g.who+"-resized", "is resized", func(p *corev1.Pod) bool {
+		r := containerStatus(p, "app").Resources
+		return p.Status.ObservedGeneration == p.Generation && r != nil && r.Requests.Cpu().String() == cpu &&
+			condition(p, corev1.PodResizeInProgress) == "" && condition(p, corev1.PodResizePending) == ""
+	})
 }
 
 // finish lets the Job complete, checks that nothing ran twice, and deletes the StatefulSet.

@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	allocated "k8s.io/kubernetes/pkg/kubelet/allocation/state"
 	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	memorystate "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
 	"k8s.io/utils/cpuset"
@@ -77,6 +81,50 @@ func TestStateFiles(t *testing.T) {
 	policy, oursBytes, err := state.UnmarshalMemory(read("memory_manager_state"))
 	if err != nil || policy != "Static" || oursBytes.Containers["uid"]["more"][0].Size != 2 {
 		t.Errorf("nodelet has read: got %q, %v, %v, want Static, 2 bytes for more", policy, oursBytes, err)
+	}
+}
+
+// TestAllocatedPods checks the file of allocated resources in the same way.
+func TestAllocatedPods(t *testing.T) {
+	dir, log := t.TempDir(), klog.Background()
+	path := filepath.Join(dir, "allocated_pods_state")
+	of := func(cpu string) corev1.ResourceRequirements {
+		list := corev1.ResourceList{"cpu": resource.MustParse(cpu), "ephemeral-storage": resource.MustParse("1Mi")}
+		return corev1.ResourceRequirements{Requests: list, Limits: list}
+	}
+	whole := of("3")
+	content, err := state.MarshalPods(map[types.UID]state.PodResources{"uid": {
+		ContainerResources: map[string]corev1.ResourceRequirements{"app": of("1"), "first": of("2")},
+		PodLevelResources:  &whole,
+	}})
+	if err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := allocated.NewStateCheckpoint(log, dir, "allocated_pods_state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, there := theirs.GetPodResourceInfo("uid")
+	want := allocated.PodResourceInfo{
+		ContainerResources: map[string]corev1.ResourceRequirements{"app": of("1"), "first": of("2")},
+		PodLevelResources:  &whole,
+	}
+	if !there || !apiequality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the kubelet has read: got %v, %v, want %v", got, there, want)
+	}
+	if err := theirs.SetPodResourceInfo(log, "other", want); err != nil {
+		t.Fatal(err)
+	}
+	if content, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := state.UnmarshalPods(content)
+	if err != nil || len(ours) != 2 || !apiequality.Semantic.DeepEqual(ours["uid"].PodLevelResources, &whole) ||
+		!apiequality.Semantic.DeepEqual(ours["other"].ContainerResources["app"], of("1")) {
+		t.Errorf("nodelet has read: got %v, %v", ours, err)
 	}
 }
 
