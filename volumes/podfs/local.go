@@ -122,8 +122,8 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		mount = func(*os.File) error { return bindWith(ctx, s.Path, target, options) }
 	case device == nil:
 		mount = func(dir *os.File) error { return bindDir(s.Path, dir, anySource) }
-	case other != "": // a mounted device is neither formatted nor repaired
-		mount = func(dir *os.File) error { return bindDir(other, dir, sharedMount(p.ReadOnly)) }
+	case other != nil: // a mounted device is neither formatted nor repaired
+		mount = func(dir *os.File) error { return shareMount(other, dir, target, p.ReadOnly) }
 	default:
 		fs := block.FileSystem{Options: options, ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
@@ -131,7 +131,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		}
 		mount = func(*os.File) error { return device.Mount(ctx, target, fs) }
 	}
-	return mount, other == "", release, nil
+	return mount, other == nil, release, nil
 }
 
 // isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error. It
@@ -183,27 +183,41 @@ func bindDir(path string, dir *os.File, check func(source *os.File) error) error
 
 func anySource(*os.File) error { return nil }
 
-// sharedMount checks a mount of another pod. It must still be one: else the directory below it would be bound in its
-// place. And a pod that writes cannot share a read-only one.
-func sharedMount(readOnly bool) func(source *os.File) error {
-	return func(source *os.File) error {
-		st, err := stat(source)
-		if err != nil {
-			return err
-		}
-		if !mounts.IsRoot(&st) {
-			return errors.New("it has just been unmounted for another pod")
-		}
-		var fs unix.Statfs_t
-		if err := unix.Fstatfs(int(source.Fd()), &fs); err != nil {
-			return pathError("statfs", source, "", err)
-		}
-		if fs.Flags&unix.ST_RDONLY != 0 && !readOnly {
-			return errors.New("the device is mounted read-only on this node for another pod: " +
-				"it can be mounted for writing when that pod has terminated")
-		}
-		return nil
+// shareMount binds the mount of another pod's device. A pod that writes cannot share a device that is mounted
+// read-only, but a mount of the kubelet for a pod that only reads: that alone is read-only.
+func shareMount(of *mountinfo.Info, dir *os.File, target string, readOnly bool) error {
+	if !readOnly && slices.Contains(strings.Split(of.VFSOptions, ","), "ro") {
+		return errors.New("the device is mounted read-only on this node for another pod: " +
+			"it can be mounted for writing when that pod has terminated")
 	}
+	err := bindDir(of.Mountpoint, dir, stillMounted)
+	if err != nil || readOnly {
+		return err
+	}
+	if err := allowWriting(target); err != nil {
+		return errors.Join(fmt.Errorf("make %s writable: %w", target, err), unix.Unmount(target, unix.UMOUNT_NOFOLLOW))
+	}
+	return nil
+}
+
+// stillMounted checks that a mount of another pod is still one: else the directory below it would be bound in its
+// place.
+func stillMounted(source *os.File) error {
+	st, err := stat(source)
+	if err == nil && !mounts.IsRoot(&st) {
+		err = errors.New("it has just been unmounted for another pod")
+	}
+	return err
+}
+
+// allowWriting makes a mount writable if it is read-only.
+func allowWriting(target string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(target, &fs); err != nil || fs.Flags&unix.ST_RDONLY == 0 {
+		return err
+	}
+	kept := uintptr(fs.Flags) & (unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV) // else a remount clears them
+	return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|kept, "")
 }
 
 // leaveDevice unmounts a local device where a kubelet has mounted it once for all pods, if no other pod uses it. This
@@ -219,7 +233,7 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 	}
 	defer dir.Close()
 	other, err := v.elsewhere(on, pod, func(*mountinfo.Info) bool { return true })
-	if err != nil || other != "" {
+	if err != nil || other != nil {
 		return err
 	}
 	if err := unmount(dir, on.Name); err != nil {
@@ -248,12 +262,12 @@ func (d *PodDirs) leaveBlockDevices(uid types.UID, pod *os.File) error {
 	})
 }
 
-// elsewhere returns where another pod has the volume mounted, or "". A mount that is not the volume's is passed over: a
+// elsewhere returns a mount of the volume for another pod, or nil. A mount that is not the volume's is passed over: a
 // PersistentVolume of the same name, which has been deleted, may be mounted yet.
-func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) bool) (string, error) {
+func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) bool) (*mountinfo.Info, error) {
 	pods, err := filepath.EvalSymlinks(v.podsDir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	own := filepath.Join(pods, string(pod), on.path())
 	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
@@ -262,9 +276,9 @@ func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) 
 		return !hit, hit
 	})
 	if err != nil || len(found) == 0 {
-		return "", err
+		return nil, err
 	}
-	return found[0].Mountpoint, nil
+	return found[0], nil
 }
 
 // Grow grows the file system of a local device, which is mounted for the pod, to the size of the device. It does

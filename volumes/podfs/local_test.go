@@ -264,6 +264,39 @@ func TestReadOnlyDevice(t *testing.T) {
 	unmountLocal(t, v, "writer")
 }
 
+// TestReaderOfKubelet checks that a pod can write to a device beside one that reads, for which a kubelet has made the
+// mount read-only, not the device.
+func TestReaderOfKubelet(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	source := localOf(loopDevice(t), nil)
+	reader, writer := testPod(), testPod()
+	writer.UID = "99999999-2222-3333-4444-555555555555"
+	m, err := mountDevice(t, v, persistent(reader, source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOEXEC
+	if err := unix.Mount("", m.HostPath, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
+		t.Fatal(err)
+	}
+	of, err := mountDevice(t, v, persistent(writer, source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(of.HostPath, "data"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	for path, want := range map[string]int64{m.HostPath: flags, of.HostPath: unix.MS_NOEXEC} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(path, &st); err != nil || st.Flags&flags != want {
+			t.Errorf("%s: got flags %x, %v, want %x", path, st.Flags&flags, err, want)
+		}
+	}
+	unmountLocal(t, v, reader.UID)
+	unmountLocal(t, v, writer.UID)
+}
+
 // TestLocalDeviceReplaced checks a volume that has been deleted and created again with another device while a pod has
 // the first one mounted: the next pod gets the device that the volume names now.
 func TestLocalDeviceReplaced(t *testing.T) {
