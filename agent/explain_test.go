@@ -183,14 +183,12 @@ func TestExplainSample(t *testing.T) {
 		for line := range strings.Lines(out.String()) {
 			want += "    " + times.ReplaceAllString(line, "TIME")
 		}
-		for _, page := range []string{"../README.md", "../docs/troubleshooting.md"} {
-			text, err := os.ReadFile(page)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(times.ReplaceAllString(string(text), "TIME"), want) {
-				t.Errorf("%s does not have what is printed now:%s", page, want)
-			}
+		page, err := os.ReadFile("../README.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(times.ReplaceAllString(string(page), "TIME"), want) {
+			t.Errorf("README.md does not have what is printed now:%s", want)
 		}
 	})
 }
