@@ -21,8 +21,9 @@ const (
 	// dialTime bounds the connection to the runtime's streaming server, upgradeTime its answer to the upgrade.
 	dialTime    = 30 * time.Second
 	upgradeTime = 30 * time.Second
-	// lingerTime is how long one direction of a stream may continue after the other has ended.
-	lingerTime = 10 * time.Second
+	// lingerTime is how long nothing may move in one direction of a stream after the other has ended. The kernel may let
+	// a slow client take a megabyte before it takes more.
+	lingerTime = 30 * time.Second
 	// maxAnswer bounds the runtime's answer if it does not upgrade, in bytes.
 	maxAnswer = 64 << 10
 	chunk     = 16 << 10
@@ -141,48 +142,57 @@ type side struct {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// join copies in both directions until both have ended, lingerTime after one has ended, when no byte has moved for the
-// idle time, or until ctx ends. It returns the numbers of bytes.
+// join copies in both directions until both have ended, until after the end of one no byte has moved for lingerTime,
+// when none has moved for the idle time, or until ctx ends. It returns the numbers of bytes.
 func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
 	cut := func() { _ = client.Close(); _ = backend.Close() }
 	defer context.AfterFunc(ctx, cut)()
-	var moved atomic.Int64
+	var c copying
 	if p.idle > 0 {
-		defer watchIdle(p.idle, &moved, cut)()
+		defer watchIdle(p.idle, &c.moved, cut)()
 	}
-	var linger *time.Timer
-	var once sync.Once
-	ended := func(to net.Conn) {
-		if half, ok := to.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
-		once.Do(func() { linger = time.AfterFunc(lingerTime, cut) })
-	}
+	c.linger = sync.OnceValue(func() (stop func()) { return watchIdle(lingerTime, &c.moved, cut) })
 	var other sync.WaitGroup
-	other.Go(func() { up = copyAll(backend, client, &moved); ended(backend.Conn) })
-	down = copyAll(client, backend, &moved)
-	ended(client.Conn)
+	other.Go(func() { up = c.all(backend, client) })
+	down = c.all(client, backend)
 	other.Wait()
-	linger.Stop()
+	c.linger()()
 	return up, down
 }
 
-func copyAll(to io.Writer, from side, moved *atomic.Int64) (n int64) {
+// copying is what the two directions of a stream have in common.
+type copying struct {
+	moved  atomic.Int64 // the bytes in both
+	ended  atomic.Bool  // one has ended
+	linger func() (stop func())
+}
+
+// all copies until from ends. If to takes nothing any more, the rest is read all the same until the other direction has
+// ended: otherwise the kernel would drop, with the connection, what the other end has not taken yet.
+func (c *copying) all(to, from side) (n int64) {
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
-	for {
+	for broken := false; !broken || !c.ended.Load(); {
 		k, err := from.read(buf[:])
-		if k > 0 {
-			moved.Add(int64(k))
-			if _, werr := to.Write(buf[:k]); werr != nil {
-				return n
+		if k > 0 && !broken {
+			c.moved.Add(int64(k))
+			_, werr := to.Write(buf[:k])
+			if broken = werr != nil; broken {
+				c.linger()
+			} else {
+				n += int64(k)
 			}
-			n += int64(k)
 		}
 		if err != nil {
-			return n
+			break
 		}
 	}
+	c.ended.Store(true)
+	if half, ok := to.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	c.linger()
+	return n
 }
 
 // read empties the buffer before it reads from the connection.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,5 +102,66 @@ func TestUsedStreamStays(t *testing.T) {
 		if took := (<-ended).Sub(last); took < idle || took > 2*idle {
 			t.Errorf("got the end %s after the last byte, want it between %s and %s", took, idle, 2*idle)
 		}
+	})
+}
+
+// deaf is a connection whose other end takes nothing any more, although it has more to say.
+type deaf struct{ net.Conn }
+
+func (deaf) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// TestRestOfOutput checks that a slow client gets the rest of the output of a runtime that has ended the stream, while
+// it still sends, and that the stream ends soon when nothing comes any more.
+func TestRestOfOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		user, client := net.Pipe()
+		runtime, backend := net.Pipe()
+		ended := make(chan time.Time, 1)
+		go func() {
+			p := &pipe{}
+			p.join(t.Context(), side{client, bufio.NewReader(client)}, side{deaf{backend}, bufio.NewReader(backend)})
+			ended <- time.Now()
+		}()
+		const parts = 100
+		go func() {
+			for range parts {
+				_, _ = runtime.Write(make([]byte, chunk))
+			}
+		}()
+		for i := range parts {
+			if _, err := user.Write([]byte("ping")); err != nil {
+				t.Fatalf("part %d: got %v, want what the client sends to be taken", i, err)
+			}
+			time.Sleep(lingerTime - 1)
+			if _, err := io.ReadFull(user, make([]byte, chunk)); err != nil {
+				t.Fatalf("part %d: got %v, want it passed", i, err)
+			}
+		}
+		last := time.Now()
+		if took := (<-ended).Sub(last); took > 2*lingerTime {
+			t.Errorf("got the end %s after the last part, want it after at most %s", took, 2*lingerTime)
+		}
+	})
+}
+
+// TestClientThatHasGone checks that what a runtime still says to a client that has gone does not keep the stream.
+func TestClientThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		user, client := net.Pipe()
+		runtime, backend := net.Pipe()
+		go func() {
+			for {
+				if _, err := runtime.Write(make([]byte, chunk)); err != nil {
+					return
+				}
+			}
+		}()
+		user.Close()
+		began := time.Now()
+		(&pipe{}).join(t.Context(), side{client, bufio.NewReader(client)}, side{backend, bufio.NewReader(backend)})
+		if took := time.Since(began); took > 2*lingerTime {
+			t.Errorf("got the end after %s, want it after at most %s", took, 2*lingerTime)
+		}
+		runtime.Close()
 	})
 }
