@@ -118,7 +118,7 @@ func (m *Manager) Resume(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	cpus, memory := has(m.state, pod.UID)
-	if (cpus || m.policy.CPU == nil) && (memory || m.policy.Memory == nil) {
+	if asksCPUs, asksMemory := m.policy.Asks(pod); (cpus || !asksCPUs) && (memory || !asksMemory) {
 		return
 	}
 	d := m.policy.Admit(pod, m.state, nil)

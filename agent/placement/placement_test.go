@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,7 @@ type world struct {
 	root     string
 	ended    map[types.UID]bool
 	views    devices.Views
+	log      bytes.Buffer
 	// next is what the supervisor does after it has been asked which pods have ended.
 	next func()
 
@@ -132,7 +134,7 @@ func (w *world) manager() (*placement.Manager, error) {
 		},
 		Devices: func(*corev1.Pod, func(types.UID) bool) devices.Views { return w.views },
 		Metrics: w,
-		Log:     slog.New(slog.DiscardHandler),
+		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 }
 
@@ -315,6 +317,33 @@ func TestSecondPolicyTurnedOn(t *testing.T) {
 	m.Resume(pod)
 	if cpus, nodes := m.Created("one", "app"); cpus != "1-2" || nodes != "0" {
 		t.Errorf("got CPUs %q of nodes %q, want 1-2 of 0", cpus, nodes)
+	}
+	if got, want := blocksText(m.OfContainer(pod, &pod.Spec.Containers[0]).Memory), "memory 1073741824 on 0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestNothingToResume checks that a pod which has what it asks for is not admitted again when the agent starts: the
+// memory that an init container has passed on may be another pod's.
+func TestNothingToResume(t *testing.T) {
+	w := newWorld(t)
+	w.settings.MemoryPolicy = "Static"
+	w.settings.ReservedMemory = []config.NUMAMemory{
+		{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	pod := guaranteed("one", "500m")
+	first := *pod.Spec.Containers[0].DeepCopy()
+	first.Name = "first"
+	first.Resources.Requests["memory"] = resource.MustParse("3Gi")
+	first.Resources.Limits = first.Resources.Requests
+	pod.Spec.InitContainers = []corev1.Container{first}
+	m := w.must()
+	w.admitPod(m, pod)
+	m.Starting(pod, "app")
+	w.admit(m, "two", "500m")
+	m = w.must()
+	m.Resume(pod)
+	if w.log.Len() > 0 {
+		t.Errorf("got the log %s, want none: the pod asks for no CPUs", &w.log)
 	}
 	if got, want := blocksText(m.OfContainer(pod, &pod.Spec.Containers[0]).Memory), "memory 1073741824 on 0"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -65,7 +65,7 @@ func passOn(reuse *cpuset.CPUSet, role podutil.Role, cpus cpuset.CPUSet) {
 // AllocatePod gives a pod with resources of its own CPUs as a whole, and divides them among its containers. It returns
 // the CPUs that it has given.
 func (p *Policy) AllocatePod(s *State, pod *corev1.Pod, near numa.Mask) (cpuset.CPUSet, error) {
-	n := p.exclusiveOfPod(pod)
+	n := p.OfPod(pod)
 	if n == 0 {
 		return cpuset.New(), nil
 	}
@@ -124,7 +124,7 @@ func (p *Policy) divide(pod *corev1.Pod, all cpuset.CPUSet) (map[string]cpuset.C
 
 // leavesShared returns an error if the containers with CPUs of their own leave none to those that share.
 func (p *Policy) leavesShared(pod *corev1.Pod) error {
-	total := p.exclusiveOfPod(pod)
+	total := p.OfPod(pod)
 	running, sharing := 0, false
 	for role, c := range podutil.ContainersWithResources(&pod.Spec) {
 		n := p.Exclusive(pod, c)

@@ -23,7 +23,7 @@ func (p *Policy) Hints(s *State, pod *corev1.Pod, c *corev1.Container, reuse cpu
 
 // PodHints returns from which NUMA nodes a pod can get the CPUs of all its containers.
 func (p *Policy) PodHints(s *State, pod *corev1.Pod) numa.Hints {
-	n := p.exclusiveOfPod(pod)
+	n := p.OfPod(pod)
 	if n == 0 {
 		return nil
 	}

@@ -182,8 +182,8 @@ func (p *Policy) Exclusive(pod *corev1.Pod, c *corev1.Container) int {
 	return podutil.ExclusiveCPUs(pod, c, p.podResources)
 }
 
-// exclusiveOfPod returns how many CPUs the containers of a pod need at a time for themselves.
-func (p *Policy) exclusiveOfPod(pod *corev1.Pod) int {
+// OfPod returns how many CPUs the containers of a pod need at a time for themselves.
+func (p *Policy) OfPod(pod *corev1.Pod) int {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		if !p.podResources || podutil.QOS(pod) != corev1.PodQOSGuaranteed {
 			return 0

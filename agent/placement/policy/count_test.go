@@ -43,6 +43,8 @@ func TestShares(t *testing.T) {
 			shares{}, shares{{"cpu", "pod"}: 1}, shares{}},
 		{"not enough CPUs", true, false, pod("a", "app 16 1Gi"),
 			shares{}, shares{{"cpu", "node"}: 1}, shares{}},
+		{"fractions of CPUs", true, true, pod("a", "app 1500m 1Gi"),
+			shares{{"memory", "node"}: 1}, shares{}, shares{{"memory", "node_exclusive"}: 1}},
 		{"two kinds of memory", true, false, huge,
 			shares{{"cpu", "node"}: 1, {"memory", "node"}: 3}, shares{},
 			shares{{"cpu", "node_exclusive"}: 1, {"memory", "node_exclusive"}: 2}},
@@ -68,7 +70,11 @@ func TestShares(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := p.Admit(c.pod, s, nil).Count
+			d := p.Admit(c.pod, s, nil)
+			if d.Rejection == nil {
+				checkAsks(t, p, c.pod, d.State)
+			}
+			got := d.Count
 			if !maps.Equal(got.Allocations, c.allocations) || !maps.Equal(got.AllocationErrors, c.errors) ||
 				!maps.Equal(got.Assignments, c.assignments) {
 				t.Errorf("got allocations %v, errors %v, assignments %v, want %v, %v, %v", got.Allocations,

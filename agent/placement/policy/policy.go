@@ -270,6 +270,18 @@ func (a *admission) podHints() []numa.Hints {
 	return all
 }
 
+// Asks reports whether a pod asks for CPUs and for memory for itself, which a policy would give to it.
+func (p *Policy) Asks(pod *corev1.Pod) (cpus, memory bool) {
+	if p.Topology != nil && p.PodScope && p.PodResources && resourcehelper.IsPodLevelResourcesSet(pod) {
+		return p.CPU != nil && p.CPU.OfPod(pod) > 0, p.Memory != nil && podutil.QOS(pod) == corev1.PodQOSGuaranteed
+	}
+	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
+		cpus = cpus || p.CPU != nil && p.CPU.Exclusive(pod, c) > 0
+		memory = memory || p.Memory != nil && p.Memory.Asks(pod, c)
+	}
+	return cpus, memory
+}
+
 // Start returns the state to begin with: s, or the initial state for parts of s that are the zero value. An error says
 // that s does not fit the machine or the configuration.
 func (p *Policy) Start(s State) (out State, err error) {

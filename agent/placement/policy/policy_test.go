@@ -135,6 +135,7 @@ func TestAdmit(t *testing.T) {
 					got = d.Rejection.Reason + ": " + d.Rejection.Message
 				} else {
 					got = show(d.State, pod.UID, "app")
+					checkAsks(t, p, pod, d.State)
 				}
 				if got != c.want[i] {
 					t.Errorf("pod %s: got %s, want %s", pod.Name, got, c.want[i])
@@ -148,6 +149,16 @@ func TestAdmit(t *testing.T) {
 				t.Errorf("after all pods have gone: got shared pool %s, %v", again.CPU.Shared, err)
 			}
 		})
+	}
+}
+
+// checkAsks checks that a pod that has been admitted asks for what it got.
+func checkAsks(t *testing.T, p *policy.Policy, pod *corev1.Pod, s policy.State) {
+	t.Helper()
+	_, hasCPUs := s.CPU.Containers[pod.UID]
+	_, hasMemory := s.Memory.Containers[string(pod.UID)]
+	if cpus, memory := p.Asks(pod); cpus != hasCPUs || memory != hasMemory {
+		t.Errorf("pod %s asks: got %t for CPUs, %t for memory, want %t, %t", pod.Name, cpus, memory, hasCPUs, hasMemory)
 	}
 }
 
