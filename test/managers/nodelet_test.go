@@ -90,7 +90,7 @@ func (n *nodelet) admit(pod *corev1.Pod, devices policy.Devices) *podstate.Rejec
 	return d.Rejection
 }
 
-func (n *nodelet) started(pod *corev1.Pod, name string) { n.policy.Started(&n.state, pod, name) }
+func (n *nodelet) started(pod *corev1.Pod, name string) { n.policy.Starting(&n.state, pod, name) }
 
 func (n *nodelet) remove(pod *corev1.Pod) { n.policy.Release(&n.state, pod.UID) }
 
