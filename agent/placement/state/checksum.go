@@ -27,6 +27,12 @@ var theirNames = strings.NewReplacer(
 	"memory.MemoryTable", "state.MemoryTable",
 	"memory.Block", "state.Block",
 	"memory.ContainerMemoryAssignments", "state.ContainerMemoryAssignments",
+	"state.alphaCPU", "state.CPUManagerCheckpoint",
+	"state.cpuAssignments", "state.PodCPUAssignments",
+	"state.cpuEntry", "state.PodEntry",
+	"state.alphaMemory", "state.MemoryManagerCheckpoint",
+	"state.memoryAssignments", "state.PodMemoryAssignments",
+	"state.memoryPod", "state.PodEntry",
 )
 
 // checksumOf returns the checksum of a value as the kubelet computes it, over a text of the value.

@@ -40,8 +40,23 @@ type cpuBaseline struct {
 // cpuFile is the whole file.
 type cpuFile struct {
 	CPUManagerCheckpoint
+	// PodEntries are in the file of a kubelet 1.36 with the feature gate PodLevelResourceManagers.
+	PodEntries map[string]cpuPod `json:"podEntries,omitempty"`
 	sealed
 }
+
+// alphaCPU is what the checksum of such a file is over.
+type alphaCPU struct {
+	PolicyName    string
+	DefaultCPUSet string
+	Entries       map[string]map[string]string
+	PodEntries    cpuAssignments
+	Checksum      Checksum
+}
+
+type cpuAssignments map[string]cpuEntry
+
+type cpuEntry struct{ CPUSet cpuset.CPUSet }
 
 // MarshalCPU returns the content of the file cpu_manager_state.
 func MarshalCPU(policy string, s cpu.State) ([]byte, error) {
@@ -102,9 +117,26 @@ func cpuDataOf(content []byte) (data cpuData, err error) {
 	if there, err := f.open(&data); there {
 		return data, err
 	}
-	data.CPUManagerCheckpoint = f.CPUManagerCheckpoint
+	data.CPUManagerCheckpoint, data.PodEntries = f.CPUManagerCheckpoint, f.PodEntries
 	if data.Entries == nil {
 		data.Entries = map[string]map[string]string{}
 	}
-	return data, verify(&data.CPUManagerCheckpoint, &data.Checksum)
+	err = verify(&data.CPUManagerCheckpoint, &data.Checksum)
+	if err != nil && alphaCPUOf(data) == f.Checksum {
+		err = nil
+	}
+	return data, err
+}
+
+// alphaCPUOf returns the checksum that a kubelet 1.36 with pods that have CPUs as a whole gives to data.
+func alphaCPUOf(data cpuData) Checksum {
+	fields := alphaCPU{data.PolicyName, data.DefaultCPUSet, data.Entries, cpuAssignments{}, 0}
+	for uid, pod := range data.PodEntries {
+		set, err := topology.ParseCPUs(pod.CPUSet)
+		if err != nil {
+			return 0
+		}
+		fields.PodEntries[uid] = cpuEntry{set}
+	}
+	return checksumOf(&fields)
 }

@@ -18,7 +18,7 @@ type MemoryManagerCheckpoint struct {
 // memoryData is what kubelet 1.37 reads. It has the same fields without their checksum, and more.
 type memoryData struct {
 	MemoryManagerCheckpoint
-	PodEntries map[string]memoryPod `json:"podEntries,omitempty"`
+	PodEntries memoryAssignments `json:"podEntries,omitempty"`
 }
 
 // memoryPod is the memory of a pod that has it as a whole.
@@ -29,14 +29,27 @@ type memoryPod struct {
 // memoryFile is the whole file.
 type memoryFile struct {
 	MemoryManagerCheckpoint
+	// PodEntries are in the file of a kubelet 1.36 with the feature gate PodLevelResourceManagers.
+	PodEntries memoryAssignments `json:"podEntries,omitempty"`
 	sealed
 }
+
+// alphaMemory is what the checksum of such a file is over.
+type alphaMemory struct {
+	PolicyName   string
+	MachineState memory.NUMANodeMap
+	Entries      memory.ContainerMemoryAssignments
+	PodEntries   memoryAssignments
+	Checksum     Checksum
+}
+
+type memoryAssignments map[string]memoryPod
 
 // MarshalMemory returns the content of the file memory_manager_state.
 func MarshalMemory(policy string, s memory.State) ([]byte, error) {
 	s = s.Clone() // without nil maps
 	fields := MemoryManagerCheckpoint{PolicyName: policy, MachineState: s.Machine, Entries: s.Containers}
-	data := memoryData{MemoryManagerCheckpoint: fields, PodEntries: make(map[string]memoryPod, len(s.Pods))}
+	data := memoryData{MemoryManagerCheckpoint: fields, PodEntries: make(memoryAssignments, len(s.Pods))}
 	for uid, blocks := range s.Pods {
 		data.PodEntries[uid] = memoryPod{blocks}
 	}
@@ -71,12 +84,20 @@ func memoryDataOf(content []byte) (data memoryData, err error) {
 	if there, err := f.open(&data); there {
 		return data, err
 	}
-	data.MemoryManagerCheckpoint = f.MemoryManagerCheckpoint
+	data.MemoryManagerCheckpoint, data.PodEntries = f.MemoryManagerCheckpoint, f.PodEntries
 	if data.MachineState == nil {
 		data.MachineState = memory.NUMANodeMap{}
 	}
 	if data.Entries == nil {
 		data.Entries = memory.ContainerMemoryAssignments{}
 	}
-	return data, verify(&data.MemoryManagerCheckpoint, &data.Checksum)
+	if data.PodEntries == nil {
+		data.PodEntries = memoryAssignments{}
+	}
+	err = verify(&data.MemoryManagerCheckpoint, &data.Checksum)
+	if alpha := (alphaMemory{data.PolicyName, data.MachineState, data.Entries, data.PodEntries, 0}); err != nil &&
+		checksumOf(&alpha) == f.Checksum {
+		err = nil
+	}
+	return data, err
 }

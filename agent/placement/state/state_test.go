@@ -23,6 +23,15 @@ const (
 	oldMemory = `{"policyName":"static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{"memory":{"total":2048,
 		"systemReserved":512,"allocatable":1536,"reserved":512,"free":1024}},"cells":[]}},
 		"entries":{"pod":{"container1":[{"numaAffinity":[0],"type":"memory","size":512}]}},"checksum":4215593881}`
+	// Kubelet 1.36 with the feature gate PodLevelResourceManagers, with and without a pod that has them as a whole.
+	alphaCPU  = `{"policyName":"static","defaultCpuSet":"0-1","entries":{"uid":{"app":"2-3"}},"checksum":3705186061}`
+	alphaCPUs = `{"policyName":"static","defaultCpuSet":"0-1","entries":{"uid":{"app":"2-3"}},
+		"podEntries":{"whole":{"cpuSet":"4-5"}},"checksum":3787979559}`
+	alphaMemory = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":9,
+		"systemReserved":0,"allocatable":9,"reserved":4,"free":5}},"cells":[0]}},"checksum":2449353328}`
+	alphaMemories = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":9,
+		"systemReserved":0,"allocatable":9,"reserved":4,"free":5}},"cells":[0]}},
+		"podEntries":{"whole":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":4}]}},"checksum":843769110}`
 )
 
 func TestReadsTheKubeletsFiles(t *testing.T) {
@@ -43,11 +52,31 @@ func TestReadsTheKubeletsFiles(t *testing.T) {
 	}
 }
 
+// TestReadsTheFilesOfAnAlphaFeature checks that a node can be taken over from a kubelet 1.36 with that feature.
+func TestReadsTheFilesOfAnAlphaFeature(t *testing.T) {
+	for text, want := range map[string]string{alphaCPU: "", alphaCPUs: "4-5"} {
+		policy, s, err := state.UnmarshalCPU([]byte(text))
+		if whole := s.Pods["whole"]; err != nil || policy != "static" || s.Containers["uid"]["app"].String() != "2-3" ||
+			whole.String() != want {
+			t.Errorf("%s: got %q, %v, %v, want static, CPUs %q for the pod", text, policy, s, err, want)
+		}
+	}
+	for text, want := range map[string]int{alphaMemory: 0, alphaMemories: 1} {
+		policy, s, err := state.UnmarshalMemory([]byte(text))
+		if err != nil || policy != "Static" || s.Machine[0].MemoryMap["memory"].Free != 5 || len(s.Pods["whole"]) != want {
+			t.Errorf("%s: got %q, %v, %v, want Static, %d blocks for the pod", text, policy, s, err, want)
+		}
+	}
+}
+
 func TestRefusesDamage(t *testing.T) {
 	for _, damaged := range []string{
 		strings.Replace(oldCPU, "4-6", "4-5", 1),
 		strings.Replace(newCPU, "4-6", "4-5", 1),
 		strings.Replace(newCPU, `"data":`, `"other":`, 1),
+		strings.Replace(alphaCPU, "2-3", "2-4", 1),
+		strings.Replace(alphaCPUs, "4-5", "4-6", 1),
+		strings.Replace(alphaCPUs, "4-5", "5-4", 1),
 		`{"policyName":"static"`,
 		``,
 	} {
@@ -55,9 +84,13 @@ func TestRefusesDamage(t *testing.T) {
 			t.Errorf("%s: got error %v, want %v", damaged, err, state.ErrChecksum)
 		}
 	}
-	damaged := strings.Replace(oldMemory, "1024", "1025", 1)
-	if _, _, err := state.UnmarshalMemory([]byte(damaged)); !errors.Is(err, state.ErrChecksum) {
-		t.Errorf("%s: got error %v, want %v", damaged, err, state.ErrChecksum)
+	for _, damaged := range []string{
+		strings.Replace(oldMemory, "1024", "1025", 1),
+		strings.Replace(alphaMemories, `"size":4`, `"size":5`, 1),
+	} {
+		if _, _, err := state.UnmarshalMemory([]byte(damaged)); !errors.Is(err, state.ErrChecksum) {
+			t.Errorf("%s: got error %v, want %v", damaged, err, state.ErrChecksum)
+		}
 	}
 	tooMany := `{"policyName":"static","defaultCpuSet":"0-999999999999","checksum":0}`
 	if _, _, err := state.UnmarshalCPU([]byte(tooMany)); err == nil {
@@ -95,7 +128,8 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func FuzzUnmarshal(f *testing.F) {
-	for _, text := range []string{oldCPU, newCPU, oldMemory, `{"checksum":0,"machineState":{"0":null}}`} {
+	for _, text := range []string{oldCPU, newCPU, oldMemory, alphaCPUs, alphaMemories,
+		`{"checksum":0,"machineState":{"0":null}}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
