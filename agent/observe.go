@@ -79,7 +79,7 @@ func (w *worker) observeRuntime(ctx context.Context) error {
 	if first && len(w.facts.containers) > 0 && w.order.Stop == nil {
 		w.cfg.Objects(w.order.Pod).Prime(w.order.Pod)
 	}
-	w.memory.See(w.facts.containers)
+	w.memory.See(w.order.Pod, w.facts.sandboxes, w.facts.containers, time.Now())
 	return nil
 }
 

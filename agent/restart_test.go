@@ -18,11 +18,14 @@ import (
 )
 
 // starts returns the times at which containers were started, relative to the first.
-func (w *world) starts() []time.Duration {
+func (w *world) starts() []time.Duration { return w.calledAt("StartContainer") }
+
+// calledAt returns the times of calls to the runtime, relative to the first.
+func (w *world) calledAt(verb string) []time.Duration {
 	var all []time.Duration
 	var first time.Time
 	for _, c := range w.runtime.Calls() {
-		if c.Verb == "StartContainer" {
+		if c.Verb == verb {
 			if first.IsZero() {
 				first = c.At
 			}
@@ -30,6 +33,37 @@ func (w *world) starts() []time.Duration {
 		}
 	}
 	return all
+}
+
+// TestUnusableSandboxes checks that sandboxes that are of no use from the beginning are created after 1 s, 2 s, and so
+// on, up to 60 s, and do not stay. One that has been usable is replaced at once.
+func TestUnusableSandboxes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.NoAddresses = true
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(5 * time.Minute)
+		w.checkWaits(pod, "create sandbox attempt 10", "pod sandbox has no IP address")
+		if all := w.runtime.Sandboxes(); len(all) != 1 {
+			t.Errorf("after 5 minutes: got %d sandboxes, want 1", len(all))
+		}
+		w.runtime.NoAddresses = false
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#0")
+		w.runtime.KillSandbox(w.runtime.Sandboxes()[0].Id)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#1")
+		var want []time.Duration
+		at := time.Duration(0)
+		for _, seconds := range []int{0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60} {
+			at += time.Duration(seconds) * time.Second
+			want = append(want, at)
+		}
+		got := w.calledAt("RunPodSandbox")
+		if len(got) != len(want)+1 || !slices.Equal(got[:len(want)], want) {
+			t.Errorf("sandboxes at %v, want them at %v, and another when the last was lost", got, want)
+		}
+	})
 }
 
 // TestCrashLoop checks that a container that ends after a second is restarted at once, then after 10 s, 20 s and so on,

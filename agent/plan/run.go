@@ -21,8 +21,9 @@ func (p *planner) syncRunning() {
 	if p.Current == nil {
 		p.createSandbox()
 	} else {
-		p.removeOld()
+		p.stopUnknown()
 	}
+	p.removeOld()
 	p.syncContainers(ready && !p.AwaitsPodSize())
 	p.resize()
 }
@@ -48,8 +49,9 @@ func (p *planner) sandboxChanged(c *podstate.Container) podstate.StopContainer {
 		"Pod sandbox changed, it will be killed and re-created.")
 }
 
-// removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more. It
-// cancels the hooks of ended containers: one that waits for an answer would go on as long as the pod.
+// removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more, apart
+// from the newest, whose number is needed. It cancels the hooks of ended containers: one that waits for an answer would
+// go on as long as the pod.
 func (p *planner) removeOld() {
 	for _, step := range p.Memory.Running() {
 		key := step.Key()
@@ -58,21 +60,20 @@ func (p *planner) removeOld() {
 			p.cancel(step)
 		}
 	}
-	kept := map[string]bool{p.Current.ID: true}
+	kept := map[string]bool{}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		kept[c.SandboxID] = true
 		slot := p.SlotOf(c)
-		switch {
-		case slot != nil && !tooLate(p.Memory, slot), p.KeepsPrevious(c):
-		case c.Alive():
-			p.stop(c, p.endOf(c))
-		default:
+		if !c.Alive() && (slot == nil || tooLate(p.Memory, slot)) && !p.KeepsPrevious(c) {
 			p.remove(c)
 		}
 	}
-	for _, box := range p.Sandboxes {
-		if !kept[box.ID] && !p.stopSandboxes([]podstate.Sandbox{box}) {
+	for i, box := range p.Sandboxes {
+		switch {
+		case i == 0 || kept[box.ID]:
+		case p.Current == nil && p.Holds(box): // createSandbox stops it
+		case !p.stopSandboxes([]podstate.Sandbox{box}):
 			p.step(podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt})
 		}
 	}

@@ -90,6 +90,7 @@ var commands = map[string]func(*script){
 	"arrive":  (*script).arrive,  // the late work is done
 	"exit":    (*script).exit,    // exit <container> <code> [<reason>]
 	"crio":    (*script).crio,    // the runtime removes an instance that fails to start, as CRI-O does
+	"unfit":   (*script).unfit,   // a sandbox is created, but is not usable: unfit dead|no-address
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"pause":   (*script).pause,   // the sandbox is not ready any more, and its containers go on
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
@@ -276,7 +277,7 @@ func (s *script) node() {
 		f := strings.Fields(line)
 		switch f[0] {
 		case "sandbox":
-			s.w.createSandbox(podstate.CreateSandbox{Attempt: uint32(s.number(f[1]))})
+			s.w.createSandbox(podstate.CreateSandbox{Attempt: uint32(s.number(f[1]))}, &call{})
 			s.w.dir, s.w.cgroup = true, true
 		case "volume":
 			s.w.volumes[f[1]] = true
@@ -425,6 +426,16 @@ func (s *script) exit() {
 
 func (s *script) crio() {
 	s.w.removesFailed = true
+	s.turn()
+}
+
+func (s *script) unfit() {
+	what := unfitness(s.arg(0))
+	s.args = []string{"create", "sandbox"}
+	for _, c := range s.named() {
+		c.unfit = what
+		s.end(c, s.w.effect(c))
+	}
 	s.turn()
 }
 

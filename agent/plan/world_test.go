@@ -83,6 +83,10 @@ type call struct {
 	late bool
 	// failsToStart: it starts a container whose process cannot be run.
 	failsToStart bool
+	// unfit is what makes the sandbox that it creates unusable; empty for nothing.
+	unfit unfitness
+	// id is the ID of the sandbox that it has created.
+	id string
 	// unstarted: it removes a container that had not been started when the call began.
 	unstarted bool
 	// effectAt and endAt are when it has its effect and its answer; the driver's.
@@ -111,12 +115,13 @@ func newWorld(desired podstate.Desired, now time.Time) *world {
 }
 
 func (w *world) observe() podstate.Observed {
-	w.memory.See(w.containers)
-	w.seeEnds()
 	newestFirst := func(a, b podstate.Sandbox) int { return cmp.Compare(b.Attempt, a.Attempt) }
+	sandboxes := slices.SortedFunc(slices.Values(w.sandboxes), newestFirst)
+	w.memory.See(w.desired.Pod, sandboxes, w.containers, w.now)
+	w.seeEnds()
 	o := podstate.Observed{
 		Now:        w.now,
-		Sandboxes:  slices.SortedFunc(slices.Values(w.sandboxes), newestFirst),
+		Sandboxes:  sandboxes,
 		Containers: w.containers,
 		Logged:     w.readLogs(),
 		ResetMark:  w.resetMark,
@@ -201,7 +206,8 @@ func (w *world) begin(s podstate.Step) *call {
 func (w *world) finish(c *call, refreshAt time.Time) {
 	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
 	if !c.ghost {
-		result := podstate.Result{Step: c.step, Problem: c.problem, RefreshAt: refreshAt, PodSize: w.podSize}
+		result := podstate.Result{Step: c.step, Problem: c.problem, ID: c.id, RefreshAt: refreshAt,
+			PodSize: w.podSize}
 		if s, ok := c.step.(podstate.Resize); ok {
 			result.Resources = c.allocation.Containers[s.Name].Resources
 		}
@@ -238,7 +244,7 @@ func (w *world) effect(c *call) *podstate.Problem {
 	case podstate.EnsureImage:
 		return w.imageEffect(s)
 	case podstate.CreateSandbox:
-		return w.createSandbox(s)
+		return w.createSandbox(s, c)
 	case podstate.StopSandbox:
 		if box := w.sandbox(s.ID); box != nil {
 			w.killSandbox(box)
@@ -293,7 +299,7 @@ func (w *world) id(name string, attempt uint32) string {
 	return id
 }
 
-func (w *world) createSandbox(s podstate.CreateSandbox) *podstate.Problem {
+func (w *world) createSandbox(s podstate.CreateSandbox, by *call) *podstate.Problem {
 	for _, box := range w.sandboxes {
 		if box.Attempt == s.Attempt {
 			return &podstate.Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
@@ -303,7 +309,8 @@ func (w *world) createSandbox(s podstate.CreateSandbox) *podstate.Problem {
 	if !w.desired.Pod.Spec.HostNetwork {
 		box.IPs = []string{"10.0.0.1"}
 	}
-	w.network[box.ID] = true
+	by.unfit.spoil(&box)
+	by.id, w.network[box.ID] = box.ID, true
 	w.sandboxes = append(slices.Clone(w.sandboxes), box)
 	return nil
 }

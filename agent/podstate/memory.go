@@ -36,6 +36,8 @@ type Memory struct {
 	PreStopped map[string]bool
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
+	// NewSandbox is the ID of the sandbox that the agent has created and has not seen since; empty if there is none.
+	NewSandbox string
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool
 	// Stopped holds, by container ID, the last stop of a container that the agent has begun, by its preStop hook or by
@@ -202,7 +204,9 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		}
 		return
 	}
-	delete(m.Failures, key)
+	if key.Kind != KindCreateSandbox { // seeSandbox decides
+		delete(m.Failures, key)
+	}
 	maps.DeleteFunc(m.Completed, func(_ Key, d Completed) bool { return now.Sub(d.At) >= StepRetryFirst })
 	if !late {
 		m.Completed[key] = Completed{Step: r.Step, At: now}
@@ -236,6 +240,8 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.Unstarted, s.Name)
 	case PostStart:
 		m.Hooks[s.ID] = Hook{}
+	case CreateSandbox:
+		m.NewSandbox = r.ID
 	case StopSandbox:
 		m.StoppedSandboxes[s.ID] = true
 	case RemoveSandbox:
@@ -272,8 +278,12 @@ func (m *Memory) forget(id string) {
 	}
 }
 
-// See records which containers the runtime has. It may have removed one that failed to start.
-func (m *Memory) See(all []Container) {
+// See records what the runtime has of the pod: its sandboxes, newest first, and its containers. It may have removed one
+// that failed to start.
+func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time.Time) {
+	if len(boxes) > 0 {
+		m.seeSandbox(&boxes[0], pod, now)
+	}
 	for key, f := range m.Failures {
 		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
 			delete(m.Failures, key)
@@ -281,6 +291,21 @@ func (m *Memory) See(all []Container) {
 			m.unstarted(start.Name, f)
 		}
 	}
+}
+
+// seeSandbox records whether the newest sandbox is usable. If the one that was just created is not, its creation has
+// failed. One that is lost later does not count.
+func (m *Memory) seeSandbox(box *Sandbox, pod *corev1.Pod, now time.Time) {
+	step := CreateSandbox{Attempt: box.Attempt}
+	switch why := box.Problem(pod); {
+	case why == "":
+		delete(m.Failures, step.Key())
+	case box.ID == m.NewSandbox:
+		m.fail(step.Key(), Result{Step: step, Problem: &Problem{Message: why}}, now, false)
+	default:
+		return
+	}
+	m.NewSandbox = ""
 }
 
 // unstarted records that the runtime has removed an instance that failed to start.

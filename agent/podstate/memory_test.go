@@ -61,11 +61,11 @@ func TestUnstartedContainers(t *testing.T) {
 	for range 3 {
 		for _, id := range []string{"app.0", "app.1"} {
 			try(id, &Problem{Message: "cannot start"})
-			m.See([]Container{{ID: id}})
+			m.See(nil, nil, []Container{{ID: id}}, time.Time{})
 			if _, failed := m.Failures[StartContainer{ID: id}.Key()]; !failed || !m.Started[id] {
 				t.Errorf("a container that is there: got failed %v, started %v, want both", failed, m.Started[id])
 			}
-			m.See(nil)
+			m.See(nil, nil, nil, time.Time{})
 		}
 	}
 	creation, failed := m.Recall().Failure(CreateContainer{Name: "app"}.Key())

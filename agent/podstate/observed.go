@@ -70,6 +70,17 @@ type Sandbox struct {
 	Handler string
 }
 
+// Problem says in the kubelet's words why no container of the pod can run in the sandbox; empty if they can.
+func (b *Sandbox) Problem(pod *corev1.Pod) string {
+	switch {
+	case !b.Ready:
+		return "pod sandbox is not ready"
+	case !pod.Spec.HostNetwork && len(b.IPs) == 0:
+		return "pod sandbox has no IP address"
+	}
+	return ""
+}
+
 // ContainerState is the CRI's ContainerState.
 type ContainerState int
 

@@ -52,14 +52,10 @@ func New(d Desired, o Observed) *State {
 
 // usableSandbox returns the newest sandbox if containers can run in it; nil otherwise.
 func (s *State) usableSandbox() *Sandbox {
-	if len(s.Sandboxes) == 0 {
+	if len(s.Sandboxes) == 0 || s.Sandboxes[0].Problem(s.Pod) != "" {
 		return nil
 	}
-	box := &s.Sandboxes[0]
-	if !box.Ready || !s.Pod.Spec.HostNetwork && len(box.IPs) == 0 {
-		return nil
-	}
-	return box
+	return &s.Sandboxes[0]
 }
 
 func (s *State) fillSlots() {

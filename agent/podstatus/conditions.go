@@ -128,10 +128,8 @@ func sandboxProblem(s *podstate.State) string {
 		return "no pod sandbox exists"
 	case ready > 1:
 		return "multiple pod sandboxes are ready and need to be reconciled"
-	case !s.Sandboxes[0].Ready:
-		return "pod sandbox is not ready"
 	case s.Current == nil:
-		return "pod sandbox has no IP address"
+		return s.Sandboxes[0].Problem(s.Pod)
 	case !everMounted(s):
 		return "volumes are not mounted"
 	}

@@ -31,6 +31,8 @@ type Runtime struct {
 	EmptyEvents bool
 	// SandboxTakes is how long RunPodSandbox works.
 	SandboxTakes time.Duration
+	// NoAddresses makes RunPodSandbox succeed with sandboxes that have no address, as some network plugins do.
+	NoAddresses bool
 
 	pb.UnimplementedRuntimeServiceServer
 	state

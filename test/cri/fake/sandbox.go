@@ -53,25 +53,30 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *pb.RunPodSandboxReques
 		delete(r.names, name)
 		return nil, err
 	}
-	r.addSandbox(id, name, req)
+	made := r.addSandbox(id, name, req)
+	if r.NoAddresses {
+		made.status.Network = &pb.PodSandboxNetworkStatus{}
+	}
 	return &pb.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
 // addSandbox enters a ready sandbox. r.mu is held.
-func (r *state) addSandbox(id, name string, req *pb.RunPodSandboxRequest) {
+func (r *state) addSandbox(id, name string, req *pb.RunPodSandboxRequest) *sandbox {
 	cfg := req.Config
 	options := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	network := &pb.PodSandboxNetworkStatus{}
 	if options.GetNetwork() != pb.NamespaceMode_NODE {
 		network.Ip = r.newIP()
 	}
-	r.sandboxes[id] = &sandbox{name: name, config: cfg, status: &pb.PodSandboxStatus{
+	made := &sandbox{name: name, config: cfg, status: &pb.PodSandboxStatus{
 		Id: id, Metadata: cfg.Metadata, State: pb.PodSandboxState_SANDBOX_READY, CreatedAt: time.Now().UnixNano(),
 		Network: network, Labels: cfg.Labels, Annotations: cfg.Annotations, RuntimeHandler: req.RuntimeHandler,
 		Linux: &pb.LinuxPodSandboxStatus{Namespaces: &pb.Namespace{Options: options}},
 	}}
+	r.sandboxes[id] = made
 	r.publish(id, id, pb.ContainerEventType_CONTAINER_CREATED_EVENT)
 	r.publish(id, id, pb.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return made
 }
 
 // HalfMade enters what containerd shows after it was killed during RunPodSandbox: a sandbox that is not ready, with no
