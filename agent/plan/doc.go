@@ -41,6 +41,8 @@
 //   - resetWaits: that also holds for what a reset has removed, unless it ran for at least as long as its back-off.
 //   - unstartedWaits: the delays between starts that fail double from a second to a minute, if the runtime removes each
 //     instance that does not start.
+//   - sandboxWaits: so do the delays between sandboxes, as long as none becomes usable.
+//   - fewSandboxes: when a sandbox is created, and at rest, each but the newest has a container or is being removed.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one, not that of a container
 //     which the agent has stopped to restart it.
 //   - marked: containers are stopped and removed for a reset only after the marker file is written.

@@ -327,6 +327,17 @@ var mutants = map[string]mutant{
 	}),
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
+	"a sandbox that was never usable is made again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+		m.Failures = maps.Clone(m.Failures)
+		maps.DeleteFunc(m.Failures, func(key podstate.Key, f podstate.Failure) bool {
+			return key.Kind == podstate.KindCreateSandbox && strings.HasPrefix(f.Message, "pod sandbox")
+		})
+	}),
+	"old sandboxes stay until one is usable": planChanged(func(d podstate.Desired, o podstate.Observed, p *Plan) {
+		if s := podstate.New(d, o); s.Current == nil && s.Ending == nil {
+			p.Steps = slices.DeleteFunc(p.Steps, func(s podstate.Step) bool { _, is := s.(podstate.RemoveSandbox); return is })
+		}
+	}),
 	"what failed to start is created again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
 		m.Unstarted = nil
 	}),

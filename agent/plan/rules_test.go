@@ -34,7 +34,9 @@ type rules struct {
 	// failed are the failed steps that must not be tried again at once, by key.
 	failed map[podstate.Key]failedAt
 	// unstarted are the failed starts in a row after which the runtime has removed the instance, by container.
-	unstarted map[string]failedStarts
+	unstarted map[string]failures
+	// unfit are the new sandboxes in a row that were not usable.
+	unfit failures
 	// hooked are the containers whose postStart hook has succeeded; unhooked those for which that is not known, by ID.
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
@@ -83,11 +85,6 @@ type failedAt struct {
 	at   time.Duration
 }
 
-type failedStarts struct {
-	count int
-	last  time.Duration
-}
-
 func newRules(l *simRun) *rules {
 	ru := &rules{
 		l:          l,
@@ -97,7 +94,7 @@ func newRules(l *simRun) *rules {
 		sidecarUp:  map[string]bool{},
 		delays:     map[string]time.Duration{},
 		failed:     map[podstate.Key]failedAt{},
-		unstarted:  map[string]failedStarts{},
+		unstarted:  map[string]failures{},
 		hooked:     map[string]bool{},
 		unhooked:   map[string]bool{},
 		forgotten:  map[string]bool{},
@@ -148,6 +145,7 @@ func (ru *rules) agentKilled() {
 	clear(ru.delays)
 	clear(ru.failed)
 	clear(ru.unstarted)
+	ru.unfit = failures{}
 	clear(ru.imaged)
 	clear(ru.stopped)
 	clear(ru.preStopped)
@@ -298,6 +296,7 @@ func (ru *rules) answered(c *call) {
 	ru.imageAnswered(c)
 	ru.startAnswered(c)
 	ru.stopAnswered(c)
+	ru.sandboxAnswered(c)
 	key := c.step.Key()
 	switch s := c.step.(type) {
 	case podstate.Mount:
@@ -323,15 +322,15 @@ func (ru *rules) startAnswered(c *call) {
 	case c.problem == nil:
 		delete(ru.unstarted, s.Name)
 	case c.failsToStart && !c.problem.Cancelled && ru.l.index(s.ID) < 0:
-		ru.unstarted[s.Name] = failedStarts{ru.unstarted[s.Name].count + 1, ru.mono()}
+		ru.unstarted[s.Name] = failures{ru.unstarted[s.Name].count + 1, ru.mono()}
 	}
 }
 
 // unstartedWaits checks that the delays double from a second to a minute if the runtime removes each instance because
 // it does not start.
 func (ru *rules) unstartedWaits(s podstate.CreateContainer) {
-	f, failed := ru.unstarted[s.Name]
-	if waited := ru.mono() - f.last; failed && waited < min(time.Second<<(f.count-1), time.Minute) {
+	f := ru.unstarted[s.Name]
+	if waited := ru.mono() - f.last; waited < f.delay() {
 		ru.breaks("%s %s after the failed start number %d", s, waited, f.count)
 	}
 }
@@ -355,6 +354,8 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 	case podstate.CreateSandbox:
 		ru.forward(s)
 		ru.claimsFirst(s)
+		ru.sandboxWaits(s)
+		ru.fewSandboxes(w, &w.plan)
 	case podstate.UnprepareClaims:
 		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs", s, c.ID)

@@ -13,6 +13,7 @@ import (
 // planned checks a new plan: its status must be true, and it must lead to progress.
 func (ru *rules) planned(w *world, p *Plan) {
 	ru.sidecarsUp(w)
+	ru.sandboxSeen(w)
 	ru.statusTrue(w, p)
 	ru.resultKept(w, p)
 	ru.resourcesTrue(w, p)
@@ -221,6 +222,7 @@ func (ru *rules) checkRest() {
 		ru.breaks("at rest without a sandbox")
 		return
 	}
+	ru.fewSandboxes(l.world, &l.plan)
 	if ru.pastDeadline() {
 		ru.breaks("at rest, and the pod still runs after its deadline")
 	}

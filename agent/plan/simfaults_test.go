@@ -66,6 +66,7 @@ func (l *simRun) fate(c *call) {
 	if setsSize(c.step) || writesRecord(c.step) {
 		l.resizeFate(c)
 	}
+	l.sandboxFate(c)
 }
 
 // believed reports whether the agent does not look for the effect of a step that has succeeded: what a dead sandbox

@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"slices"
+	"time"
+
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
@@ -22,4 +25,81 @@ func (u unfitness) spoil(box *podstate.Sandbox) {
 	case unfitNoAddress:
 		box.IPs = nil
 	}
+}
+
+// makesUnfit reports whether sandboxes can be created that are not usable in this run. In all others each is usable at
+// first. The choice is as that of shortOfDisk.
+func (l *simRun) makesUnfit() bool { return l.seed%19 == 5 }
+
+// sandboxFate decides whether the sandbox that a call creates is usable.
+func (l *simRun) sandboxFate(c *call) {
+	if _, create := c.step.(podstate.CreateSandbox); create && l.makesUnfit() && chance(l.r, 2) {
+		c.unfit = pick(l.r, unfitDead, unfitNoAddress)
+	}
+}
+
+// usable reports whether containers can run in a sandbox.
+func (w *world) usable(box *podstate.Sandbox) bool {
+	return box.Ready && (len(box.IPs) > 0 || w.desired.Pod.Spec.HostNetwork)
+}
+
+// newestSandbox returns the sandbox with the highest number; nil if there is none.
+func (w *world) newestSandbox() (newest *podstate.Sandbox) {
+	for i := range w.sandboxes {
+		if box := &w.sandboxes[i]; newest == nil || box.Attempt > newest.Attempt {
+			newest = box
+		}
+	}
+	return newest
+}
+
+// sandboxAnswered records that the agent knows of a new sandbox which is not usable.
+func (ru *rules) sandboxAnswered(c *call) {
+	if box := ru.l.sandbox(c.id); c.problem == nil && box != nil && !ru.l.usable(box) {
+		ru.unfit = failures{ru.unfit.count + 1, ru.mono()}
+	}
+}
+
+// sandboxSeen notes that a sandbox is usable.
+func (ru *rules) sandboxSeen(w *world) {
+	if newest := w.newestSandbox(); newest != nil && w.usable(newest) {
+		ru.unfit = failures{}
+	}
+}
+
+// sandboxWaits checks that the delays double from a second to a minute while no sandbox becomes usable.
+func (ru *rules) sandboxWaits(s podstate.CreateSandbox) {
+	if waited := ru.mono() - ru.unfit.last; waited < ru.unfit.delay() {
+		ru.breaks("%s %s after the unusable sandbox number %d", s, waited, ru.unfit.count)
+	}
+}
+
+// fewSandboxes checks that the pod has no sandboxes of no use when another is created, and at rest: each but the newest
+// has a container, or its removal has begun.
+func (ru *rules) fewSandboxes(w *world, p *Plan) {
+	newest := w.newestSandbox()
+	for i := range w.sandboxes {
+		box := &w.sandboxes[i]
+		inUse := slices.ContainsFunc(w.containers, func(c podstate.Container) bool { return c.SandboxID == box.ID })
+		remove := podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt}
+		_, failed := w.memory.Failures[remove.Key()]
+		begun := failed || w.memory.InFlight[remove.Key()] != nil || slices.Contains(p.Steps, podstate.Step(remove))
+		if box != newest && !inUse && !begun {
+			ru.breaks("%s is still there, and %s is the newest; %d sandboxes", box.ID, newest.ID, len(w.sandboxes))
+		}
+	}
+}
+
+// failures are calls in a row that did not lead to what they should.
+type failures struct {
+	count int
+	last  time.Duration
+}
+
+// delay returns how long after the last of them the next call must wait: from a second to a minute.
+func (f failures) delay() time.Duration {
+	if f.count == 0 {
+		return 0
+	}
+	return min(time.Second<<(f.count-1), time.Minute)
 }
