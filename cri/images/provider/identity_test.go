@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/nodelet/nodelet/cri/images"
 )
@@ -121,6 +124,45 @@ func TestWhoSharesAnAnswer(t *testing.T) {
 			t.Errorf("%s: got asked %d times, want %d", name, n, tc.want)
 		}
 	}
+}
+
+// TestSharedRequestFails checks that a request which pods of one service account share is made once more, with the
+// token of another pod, if the pod whose token it had is deleted meanwhile. Its own requests are not repeated.
+func TestSharedRequestFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t, "", tokenFields("ServiceAccount", bothKeys)), newCluster()
+		c.serve(&w.options)
+		deleted, token := make(chan struct{}), w.options.Token
+		tried := map[string]int{}
+		w.options.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+			tried[pod.Name]++
+			if pod.Name == "p1" {
+				<-deleted
+				return "", time.Time{}, errors.New("no such pod")
+			}
+			return token(ctx, pod, audience)
+		}
+		p := w.start(t)
+		p.all[0].run = func(context.Context, api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
+			return &api.CredentialProviderResponse{CacheKeyType: api.ImagePluginCacheKeyType}, nil
+		}
+		problems := make([]int, 3)
+		for i, name := range []types.UID{"p1", "p1", "p2"} {
+			go func() {
+				_, all := p.Ask(t.Context(), podOf(name, "builder"), "r.example.com/app")
+				problems[i] = len(all)
+			}()
+			synctest.Wait()
+		}
+		close(deleted)
+		synctest.Wait()
+		if want := []int{1, 1, 0}; !slices.Equal(problems, want) {
+			t.Errorf("problems of those who ask: got %v, want %v", problems, want)
+		}
+		if want := map[string]int{"p1": 1, "p2": 1}; !maps.Equal(tried, want) {
+			t.Errorf("requests for tokens by pod: got %v, want %v", tried, want)
+		}
+	})
 }
 
 // TestPodWithoutAccount checks that a provider is asked for such pods, without a token, only if it wants to be.

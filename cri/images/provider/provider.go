@@ -122,7 +122,13 @@ type provider struct {
 	token   func(context.Context, *corev1.Pod, string) (string, time.Time, error)
 
 	cache  cache
-	asking flight.Group[map[string]*images.Login]
+	asking flight.Group[fetched]
+}
+
+// fetched is an answer that was asked for on behalf of one of those who share it.
+type fetched struct {
+	logins map[string]*images.Login
+	by     identity
 }
 
 func (p *provider) serves(repository string) bool {
@@ -134,7 +140,8 @@ func (p *provider) serves(repository string) bool {
 	return false
 }
 
-// ask returns the cached answer, or else runs the program. The service account may be known also with an error.
+// ask returns the cached answer, or else runs the program. The service account may be known also with an error. What
+// has failed with the token of another pod, which may have been deleted meanwhile, may succeed with that of this one.
 func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) (images.Provided, error) {
 	who, wanted, err := p.identify(ctx, pod)
 	if err != nil || !wanted {
@@ -145,10 +152,14 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		given.Logins = logins
 		return given, nil
 	}
-	given.Logins, err = p.asking.Do(ctx, key(repository, who),
-		func(ctx context.Context) (map[string]*images.Login, error) {
-			return p.fetch(ctx, who, repository)
-		})
+	got, err := p.asking.Do(ctx, key(repository, who), func(ctx context.Context) (fetched, error) {
+		logins, err := p.fetch(ctx, who, repository)
+		return fetched{logins, who}, err
+	})
+	given.Logins = got.logins
+	if err != nil && ctx.Err() == nil && who.pod != nil && who.pod.UID != got.by.pod.UID {
+		given.Logins, err = p.fetch(ctx, who, repository)
+	}
 	return given, err
 }
 
