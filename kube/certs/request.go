@@ -140,7 +140,7 @@ func (o order) name(key crypto.Signer, usages []certificatesv1.KeyUsage) (string
 
 // submit creates the request. An existing one of this name was created by this node: the name is a digest of its key.
 func submit(ctx context.Context, api rest.Interface, csr *certificatesv1.CertificateSigningRequest) error {
-	err := client.Bounded(ctx, func(ctx context.Context) error {
+	err := client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return api.Post().Resource("certificatesigningrequests").Body(csr).Do(ctx).Error()
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

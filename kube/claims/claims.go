@@ -52,7 +52,7 @@ func (c *Claims) Drivers(ctx context.Context) (names []string, err error) {
 
 // Delete deletes the ResourceSlices of a driver for this node.
 func (c *Claims) Delete(ctx context.Context, driver string) error {
-	err := client.Bounded(ctx, func(ctx context.Context) error {
+	err := client.BoundedWrite(ctx, func(ctx context.Context) error {
 		of := c.own(fields.Set{resourcev1.ResourceSliceSelectorDriver: driver})
 		return c.Resource.Delete().Resource(slicesResource).VersionedParams(of, client.Parameters).
 			Body(&metav1.DeleteOptions{}).Do(ctx).Error()

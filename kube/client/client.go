@@ -32,9 +32,14 @@ import (
 
 const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
-// RequestTimeout bounds one request that is not a watch: callers put it into their context. A dead connection is
-// noticed earlier, by HTTP/2 pings.
-const RequestTimeout = 30 * time.Second
+const (
+	// RequestTimeout bounds one request that reads and is not a watch: callers put it into their context. A dead
+	// connection is noticed earlier, by HTTP/2 pings.
+	RequestTimeout = 30 * time.Second
+	// WriteTimeout bounds one request that writes. It is longer than the API server's own limit, 60 s by default: the
+	// webhooks that it calls for the request may take 30 s each, also those whose failure it ignores.
+	WriteTimeout = 65 * time.Second
+)
 
 // Scheme knows the API types a node agent exchanges with the API server, and no others.
 var Scheme = newScheme()

@@ -56,6 +56,11 @@ func Bounded(ctx context.Context, request func(context.Context) error) error {
 	return Within(ctx, RequestTimeout, request)
 }
 
+// BoundedWrite is Bounded for a request that writes: its time limit is WriteTimeout.
+func BoundedWrite(ctx context.Context, request func(context.Context) error) error {
+	return Within(ctx, WriteTimeout, request)
+}
+
 // Within is Bounded with another time limit. The error is one of Answer.
 func Within(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
 	bound, cancel := context.WithTimeout(ctx, limit)

@@ -17,7 +17,7 @@ import (
 )
 
 // drainTime is how long requests that are in flight when the identity changes may use their old connections. What is
-// open after that are watches: they are closed, and resume on new connections.
+// open after that are watches: they are closed, and resume on new connections. A write that takes longer is repeated.
 const drainTime = RequestTimeout + 5*time.Second
 
 // Transport connects clients to the API server for as long as the agent runs. Use changes its configuration

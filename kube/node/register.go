@@ -145,14 +145,14 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 }
 
 func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
 	nodes := r.beat.Core
 	now := time.Now()
 	fresh := r.updateLocal(ctx, now)
 	if r.cfg.Register {
 		made := &corev1.Node{}
-		err := nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
+		err := client.BoundedWrite(ctx, func(ctx context.Context) error {
+			return nodes.Post().Resource("nodes").Body(fresh).Do(ctx).Into(made)
+		})
 		if err == nil {
 			_, events := conditions(r.cfg.Name, nil, r.healthNow(), false, now)
 			r.record(events)
@@ -164,7 +164,10 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 		}
 	}
 	found := &corev1.Node{}
-	if err := nodes.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found); err != nil {
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return nodes.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("get node %s: %w", r.cfg.Name, err)
 	}
 	return found, nil

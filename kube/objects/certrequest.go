@@ -95,7 +95,7 @@ func (p *podCertificates) create(
 	if err != nil {
 		return err
 	}
-	err = p.limiter.read(ctx, p.limiter.tokens, client.RequestTimeout, func(ctx context.Context) error {
+	err = p.limiter.read(ctx, p.limiter.tokens, client.WriteTimeout, func(ctx context.Context) error {
 		return p.cfg.Certificates.Post().Throttle(nil).Namespace(r.namespace).Resource("podcertificaterequests").
 			Body(body).Do(ctx).Error()
 	})

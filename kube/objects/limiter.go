@@ -57,7 +57,9 @@ func (l *limiter) read(ctx context.Context, semaphore chan struct{}, limit time.
 		if err := l.enter(ctx, semaphore, limit); err != nil {
 			return err
 		}
-		defer func() { <-semaphore }()
+		leave := sync.OnceFunc(func() { <-semaphore })
+		defer leave()
+		defer time.AfterFunc(client.RequestTimeout, leave).Stop() // others do not wait for one that hangs
 		err := client.Within(ctx, limit, request)
 		if err == nil || !noAnswer(err) {
 			l.answers.Add(1)

@@ -69,6 +69,35 @@ func TestToken(t *testing.T) {
 	})
 }
 
+// TestTokenOfSlowServer checks that a token arrives if the API server answers after a minute, and that the pods after
+// that one do not wait for it.
+func TestTokenOfSlowServer(t *testing.T) {
+	run(t, func(b *bench) {
+		var requests atomic.Int64
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			if requests.Add(1) <= tokensAtOnce {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		var slow sync.WaitGroup
+		for range tokensAtOnce {
+			slow.Go(func() {
+				if _, _, err := b.o.Token(b.Context(), testPod(), "", 3600); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		_, _, err := b.o.Token(b.Context(), testPod(), "", 3600)
+		if took := time.Since(start); err != nil || took > 31*time.Second {
+			b.Errorf("another token: got %v after %s, want it after 30 s", err, took)
+		}
+		slow.Wait()
+	})
+}
+
 func TestPullSecrets(t *testing.T) {
 	run(t, func(b *bench) {
 		b.server.Put(&corev1.Secret{

@@ -29,7 +29,7 @@ func (a *apiServer) Token(ctx context.Context, pod *corev1.Pod, audience string,
 		r.Spec.Audiences = []string{audience}
 	}
 	got := &authenticationv1.TokenRequest{}
-	err = a.limiter.read(ctx, a.limiter.tokens, client.RequestTimeout, func(ctx context.Context) error {
+	err = a.limiter.read(ctx, a.limiter.tokens, client.WriteTimeout, func(ctx context.Context) error {
 		return a.cfg.Core.Post().Throttle(nil).Namespace(pod.Namespace).Resource("serviceaccounts").
 			Name(pod.Spec.ServiceAccountName).SubResource("token").Body(r).Do(ctx).Into(got)
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,9 +62,23 @@ func (m *Mirrors) Keep(s *Set) { m.sets.Put(s) }
 // Wake makes Run call Ending again.
 func (m *Mirrors) Wake() { m.wake.Set() }
 
-// Run creates and deletes mirror pods until ctx ends. Failures are retried with back-off.
+// Run creates and deletes mirror pods until ctx ends. Failures are retried with back-off. The API server may take long
+// for one: the others do not wait for it.
 func (m *Mirrors) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	tries := map[types.NamespacedName]*try{}
+	ended := make(chan func())
+	start := func(name types.NamespacedName, t *try, c change) {
+		t.running = true
+		running.Go(func() {
+			err := m.apply(ctx, c)
+			select {
+			case ended <- func() { t.done(err, m.cfg.Log.With("pod", name.String())) }:
+			case <-ctx.Done():
+			}
+		})
+	}
 	var set *Set
 	var retry <-chan time.Time
 	for {
@@ -73,9 +88,11 @@ func (m *Mirrors) Run(ctx context.Context) {
 		case set = <-m.sets:
 		case <-m.wake:
 		case <-retry:
+		case record := <-ended:
+			record()
 		}
 		if set != nil {
-			retry = m.round(ctx, set, tries)
+			retry = m.round(set, tries, start)
 		}
 	}
 }
@@ -85,28 +102,33 @@ type try struct {
 	about   types.UID // of the pod that was, or should have been, mirrored or removed
 	backoff backoff.Backoff
 	failing bool
+	running bool
 	next    time.Time
 }
 
-// round makes the changes that are due, and returns when to run again.
-func (m *Mirrors) round(ctx context.Context, set *Set, tries map[types.NamespacedName]*try) <-chan time.Time {
+// round starts the changes that are due, one for each name, and returns when to run again. The end of a change also
+// asks for that.
+func (m *Mirrors) round(set *Set, tries map[types.NamespacedName]*try,
+	start func(types.NamespacedName, *try, change)) <-chan time.Time {
 	changes := changesFor(set, m.cfg.Ending)
-	for name := range tries {
-		if _, ok := changes[name]; !ok {
+	for name, t := range tries {
+		if _, ok := changes[name]; !ok && !t.running {
 			delete(tries, name)
 		}
 	}
 	var next time.Time
 	for name, c := range changes {
 		t := tries[name]
+		if t != nil && t.running {
+			continue
+		}
 		if t == nil || t.about != c.about() { // another change does not wait for the back-off of this one
 			t = &try{about: c.about()}
 			tries[name] = t
 		}
 		if !time.Now().Before(t.next) {
-			t.done(m.apply(ctx, c), m.cfg.Log.With("pod", name.String()))
-		}
-		if next.IsZero() || t.next.Before(next) {
+			start(name, t, c)
+		} else if next.IsZero() || t.next.Before(next) {
 			next = t.next
 		}
 	}
@@ -127,7 +149,7 @@ func (t *try) done(err error, log *slog.Logger) {
 	if !t.failing {
 		log.Warn("cannot update mirror pod, retrying", "err", err)
 	}
-	t.failing = true
+	t.failing, t.running = true, false
 	t.next = time.Now().Add(t.backoff.Next(0))
 }
 
@@ -176,8 +198,6 @@ func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map
 }
 
 func (m *Mirrors) apply(ctx context.Context, c change) error {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
 	if c.remove != nil {
 		if err := m.remove(ctx, c.remove); err != nil {
 			return err
@@ -191,11 +211,10 @@ func (m *Mirrors) apply(ctx context.Context, c change) error {
 
 // remove deletes a mirror pod immediately, if it is still the one with this UID.
 func (m *Mirrors) remove(ctx context.Context, pod *corev1.Pod) error {
-	now := int64(0)
-	err := m.cfg.API.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}}).
-		Do(ctx).Error()
-	err = client.Answer(err)
+	now := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+	err := client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return m.cfg.API.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Body(now).Do(ctx).Error()
+	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // a conflict: another pod has the name now
 		return fmt.Errorf("delete mirror pod: %w", err)
 	}
@@ -208,7 +227,9 @@ func (m *Mirrors) create(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("create mirror pod: get the UID of the node, its owner: %w", err)
 	}
 	mirror := mirrorOf(pod, m.cfg.NodeName, node)
-	err = m.cfg.API.Post().Namespace(pod.Namespace).Resource("pods").Body(mirror).Do(ctx).Error()
+	err = client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return m.cfg.API.Post().Namespace(pod.Namespace).Resource("pods").Body(mirror).Do(ctx).Error()
+	})
 	if apierrors.IsAlreadyExists(err) {
 		return m.reconcile(ctx, pod)
 	}
@@ -222,7 +243,9 @@ func (m *Mirrors) create(ctx context.Context, pod *corev1.Pod) error {
 // request was lost, or the watch is late.
 func (m *Mirrors) reconcile(ctx context.Context, pod *corev1.Pod) error {
 	have := &corev1.Pod{}
-	err := m.cfg.API.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(have)
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return m.cfg.API.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Into(have)
+	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("create mirror pod: read the pod that has its name: %w", err)

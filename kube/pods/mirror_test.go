@@ -1,8 +1,10 @@
 package pods
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -201,6 +203,33 @@ func TestMirrorRetries(t *testing.T) {
 		b.server.Intercept(nil)
 		time.Sleep(time.Minute)
 		b.wantHash("s", "1")
+	})
+}
+
+// TestMirrorSlowWebhook checks that a mirror pod for which the API server needs a minute, because a webhook does not
+// answer it, is replaced, and that others do not wait for it.
+func TestMirrorSlowWebhook(t *testing.T) {
+	withMirrors(t, nil, func(b *mirrorBench) {
+		b.server.Put(mirrorFor("slow", "0"))
+		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if r.Method == http.MethodDelete || r.Method == http.MethodPost && bytes.Contains(body, []byte("slow")) {
+				select {
+				case <-time.After(60 * time.Second):
+				case <-r.Context().Done():
+					return apierrors.NewTimeoutError("the client has not waited", 0)
+				}
+			}
+			return nil
+		})
+		b.static <- []*corev1.Pod{podOf(SourceFile, "slow", "1")}
+		synctest.Wait()
+		b.static <- []*corev1.Pod{podOf(SourceFile, "slow", "1"), podOf(SourceFile, "s", "2")}
+		b.wantHash("s", "2")
+		b.wantHash("slow", "0")
+		time.Sleep(3 * time.Minute)
+		b.wantHash("slow", "1")
 	})
 }
 

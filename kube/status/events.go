@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	"github.com/nodelet/nodelet/kube/client"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -268,15 +269,15 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 
 // try makes one attempt. A repeated event that has expired at the API server is created again.
 func (r *Recorder) try(ctx context.Context, event *corev1.Event, again bool) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	if again {
 		err := r.countUp(ctx, event)
 		if !errors.Is(goneOr(err), errPodGone) {
 			return err
 		}
 	}
-	return r.cfg.Client.Post().Namespace(event.Namespace).Resource("events").Body(event).MaxRetries(0).Do(ctx).Error()
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return r.cfg.Client.Post().Namespace(event.Namespace).Resource("events").Body(event).MaxRetries(0).Do(ctx).Error()
+	})
 }
 
 func (r *Recorder) countUp(ctx context.Context, event *corev1.Event) error {
@@ -288,8 +289,10 @@ func (r *Recorder) countUp(ctx context.Context, event *corev1.Event) error {
 	if err != nil {
 		return err
 	}
-	return r.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").
-		Name(event.Name).Body(body).MaxRetries(0).Do(ctx).Error()
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return r.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").
+			Name(event.Name).Body(body).MaxRetries(0).Do(ctx).Error()
+	})
 }
 
 // refused logs an event that the API server does not accept. Two reasons are normal: its namespace is being deleted,

@@ -57,9 +57,26 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		e.sending = true
 		p.inFlight++
 		job := e.job()
-		senders.Go(func() { p.send(ctx, e, job) })
+		senders.Go(func() {
+			leave := sync.OnceFunc(p.leave)
+			defer leave()
+			defer time.AfterFunc(hangs, leave).Stop()
+			p.send(ctx, e, job)
+		})
 	}
 	return next
+}
+
+// hangs is after how long a job no longer counts as one of Parallel: others do not wait for one that hangs, as when a
+// webhook for its namespace does not answer.
+const hangs = 30 * time.Second
+
+// leave ends that a job counts as one of Parallel.
+func (p *Publisher) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight--
+	p.wake.Set()
 }
 
 // release queues the entries whose wait is over, and returns how long the next one still waits.

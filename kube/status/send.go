@@ -16,9 +16,6 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// requestTimeout bounds one patch or delete.
-const requestTimeout = 30 * time.Second
-
 // errPodGone is the cause of an error that says that the API server no longer has the pod's UID.
 var errPodGone = errors.New("pod is gone")
 
@@ -34,8 +31,6 @@ func (e *entry) job() entry {
 
 // send sends one job: a patch if the status differs, then a delete if nothing of the pod is left on the node.
 func (p *Publisher) send(ctx context.Context, e *entry, j entry) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	start := time.Now()
 	pod, err := p.patch(ctx, j)
 	if err == nil && j.gone {
@@ -64,22 +59,25 @@ func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
 		return nil, nil
 	}
 	pod := &corev1.Pod{}
-	err = p.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(j.namespace).Resource("pods").Name(j.name).
-		SubResource("status").Body(body).MaxRetries(0).Do(ctx).Into(pod)
+	err = client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return p.cfg.Client.Patch(types.StrategicMergePatchType).Namespace(j.namespace).Resource("pods").Name(j.name).
+			SubResource("status").Body(body).MaxRetries(0).Do(ctx).Into(pod)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("patch status of pod %s/%s: %w", j.namespace, j.name, goneOr(client.Answer(err)))
+		return nil, fmt.Errorf("patch status of pod %s/%s: %w", j.namespace, j.name, goneOr(err))
 	}
 	return pod, nil
 }
 
 // delete removes the pod from the API server immediately, unless a new pod of the same name has replaced it.
 func (p *Publisher) delete(ctx context.Context, j entry) error {
-	uid := j.uid
-	err := p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &uid}}).
-		MaxRetries(0).Do(ctx).Error()
+	now := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &j.uid}}
+	err := client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).Body(now).
+			MaxRetries(0).Do(ctx).Error()
+	})
 	if err != nil {
-		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(client.Answer(err)))
+		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(err))
 	}
 	return nil
 }
@@ -99,9 +97,11 @@ func goneOr(err error) error {
 func (p *Publisher) replaced(ctx context.Context, j entry) bool {
 	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
 	found := &corev1.PodList{}
-	err := p.cfg.Client.Get().Namespace(j.namespace).Resource("pods").
-		VersionedParams(&metav1.ListOptions{FieldSelector: selector.String()}, client.Parameters).
-		MaxRetries(0).Do(ctx).Into(found)
+	err := client.Bounded(ctx, func(ctx context.Context) error {
+		return p.cfg.Client.Get().Namespace(j.namespace).Resource("pods").
+			VersionedParams(&metav1.ListOptions{FieldSelector: selector.String()}, client.Parameters).
+			MaxRetries(0).Do(ctx).Into(found)
+	})
 	return err == nil && !slices.ContainsFunc(found.Items, func(pod corev1.Pod) bool { return pod.UID == j.uid })
 }
 
@@ -117,7 +117,6 @@ func (p *Publisher) finished(e *entry, j entry, pod *corev1.Pod, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake.Set()
-	p.inFlight--
 	e.sending = false
 	if pod != nil {
 		e.see(pod)

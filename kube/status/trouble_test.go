@@ -175,6 +175,40 @@ func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
 	})
 }
 
+// TestSlowWebhook checks that statuses and deletions arrive if the API server answers late, because a webhook does not
+// answer it, and that those of other pods do not wait until then.
+func TestSlowWebhook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		b.api.before = func(verb, path string) error {
+			if strings.Contains(path, "/pods/slow") && verb != http.MethodGet {
+				time.Sleep(60 * time.Second)
+			}
+			return nil
+		}
+		b.run(t)
+		for i := range 3 {
+			slow := b.api.add(testPod(fmt.Sprint("slow", i)))
+			b.p.SetGone(slow, running(slow, false))
+		}
+		synctest.Wait()
+		good := b.api.add(testPod("good"))
+		b.p.Set(good, running(good, true))
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if got := b.api.get("ns", "good"); !isReady(&got.Status) {
+			t.Error("after 31 s the status of the good pod waits for the slow ones, want it sent")
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		for i := range 3 {
+			if got := b.api.get("ns", fmt.Sprint("slow", i)); got != nil {
+				t.Errorf("the pod %s exists with phase %s, want it deleted", got.Name, got.Status.Phase)
+			}
+		}
+	})
+}
+
 func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 8)

@@ -238,7 +238,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	}
 	owns := func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }
 	if !slices.ContainsFunc(old.OwnerReferences, owns) {
-		err := client.Bounded(ctx, func(ctx context.Context) error {
+		err := client.BoundedWrite(ctx, func(ctx context.Context) error {
 			return s.cfg.Storage.Delete().Resource("csinodes").Name(name).Do(ctx).Error()
 		})
 		return errors.Join(errStaleOwner, err)
@@ -249,7 +249,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	if same(old, next) {
 		return nil
 	}
-	return client.Bounded(ctx, func(ctx context.Context) error {
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return s.cfg.Storage.Put().Resource("csinodes").Name(name).Body(next).Do(ctx).Error()
 	})
 }
@@ -268,7 +268,7 @@ func (s *Storage) createCSINode(ctx context.Context, owner types.UID, change fun
 	n.Spec.Drivers = []storagev1.CSINodeDriver{}
 	annotate(n)
 	change(n)
-	return client.Bounded(ctx, func(ctx context.Context) error {
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return s.cfg.Storage.Post().Resource("csinodes").Body(n).Do(ctx).Error()
 	})
 }
@@ -370,7 +370,7 @@ func (s *Storage) patchNode(ctx context.Context, labels, ids map[string]string) 
 	if err != nil {
 		return err
 	}
-	return client.Bounded(ctx, func(ctx context.Context) error {
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return s.cfg.Core.Patch(types.StrategicMergePatchType).Resource("nodes").Name(s.cfg.NodeName).SubResource("status").
 			Body(patch).Do(ctx).Error()
 	})

@@ -132,7 +132,7 @@ func (s *Storage) patchClaim(ctx context.Context, c *Claim, status map[string]an
 		return err
 	}
 	got := &corev1.PersistentVolumeClaim{}
-	err = client.Bounded(ctx, func(ctx context.Context) error {
+	err = client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return s.cfg.Core.Patch(types.StrategicMergePatchType).Namespace(c.PVC.Namespace).Resource("persistentvolumeclaims").
 			Name(c.PVC.Name).SubResource("status").Body(patch).Do(ctx).Into(got)
 	})
