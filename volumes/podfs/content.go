@@ -9,12 +9,8 @@ import (
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
-// show makes a read-only volume of the given files.
-func (v *FS) show(ctx context.Context, r Request, plugin string, files payload) (Mounted, error) {
-	nested, err := nestedMountPoints(r.Volume.Name, &r.Pod.Spec)
-	if err != nil {
-		return Mounted{}, err
-	}
+// show makes a read-only volume of the given files and mount points of other volumes.
+func (v *FS) show(ctx context.Context, r Request, plugin string, files payload, nested []string) (Mounted, error) {
 	inMemory := slices.Contains(pluginname.InMemory, plugin)
 	if inMemory { // each must see what the others have
 		unlock, err := v.filling.Lock(ctx, string(r.Pod.UID))

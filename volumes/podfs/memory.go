@@ -99,15 +99,16 @@ func (v *FS) inMemoryOfOthers(uid types.UID) (sum int64, err error) {
 	return sum, nil
 }
 
-// checkMade returns an error if a projected volume may not even have the files that are made already. With a token
-// requested for it, each retry would request another one.
+// checkMade returns an error if a projected volume may not even have the files that are made already, and its mount
+// points. With a token requested for it, each retry would request another one.
 func (c *content) checkMade() error {
 	pod, err := c.makePod(c.Pod.UID)
 	if err != nil {
 		return err
 	}
 	defer pod.Close()
-	return c.checkMemory(pod, c.Pod.UID, OnDisk{Plugin: pluginname.Projected, Name: c.Volume.Name}, c.made.size())
+	size := c.made.size() + sizeOfMountPoints(c.nested)
+	return c.checkMemory(pod, c.Pod.UID, OnDisk{Plugin: pluginname.Projected, Name: c.Volume.Name}, size)
 }
 
 // usedMemory returns what a volume has in memory: nothing if no tmpfs is mounted on it.

@@ -205,6 +205,14 @@ func TestDiskIsBounded(t *testing.T) {
 	}
 }
 
+// deep returns n paths with so many directories.
+func deep(n, levels int) (paths []string) {
+	for i := range n {
+		paths = append(paths, fmt.Sprintf("%d%s", i, strings.Repeat("/d", levels-1)))
+	}
+	return paths
+}
+
 // TestMountPointsAreBounded checks that directories on which other volumes are mounted count like files, in memory and
 // on disk, and that a path which no container could open makes none.
 func TestMountPointsAreBounded(t *testing.T) {
@@ -231,12 +239,6 @@ func TestMountPointsAreBounded(t *testing.T) {
 			entries += len(left)
 		}
 		return entries, err
-	}
-	deep := func(n, levels int) (paths []string) {
-		for i := range n {
-			paths = append(paths, fmt.Sprintf("%d%s", i, strings.Repeat("/d", levels-1)))
-		}
-		return paths
 	}
 	for _, c := range []struct {
 		name     string

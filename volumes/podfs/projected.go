@@ -20,6 +20,7 @@ type content struct {
 	Request
 	objects  Objects
 	defaults defaults
+	nested   []string // the mount points of other volumes in it
 	current  *os.File // the volume as its containers see it; nil if it is not there yet
 	made     payload  // the files of a projected volume that the steps so far have made
 	values   map[string][]byte
@@ -41,12 +42,16 @@ var never time.Time
 
 // mountContent mounts a volume whose files come from objects.
 func (v *FS) mountContent(ctx context.Context, r Request, o Objects) (Mounted, error) {
-	c := &content{FS: v, Request: r, objects: o, values: map[string][]byte{}}
+	nested, err := nestedMountPoints(r.Volume.Name, &r.Pod.Spec)
+	if err != nil {
+		return Mounted{}, err
+	}
+	c := &content{FS: v, Request: r, objects: o, nested: nested, values: map[string][]byte{}}
 	plugin, files, refresh, err := c.make(ctx)
 	if err != nil {
 		return Mounted{}, err
 	}
-	m, err := v.show(ctx, r, plugin, files)
+	m, err := v.show(ctx, r, plugin, files, nested)
 	m.RefreshAt = refresh
 	return m, err
 }

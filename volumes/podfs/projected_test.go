@@ -358,6 +358,26 @@ func TestTokenAPIFails(t *testing.T) {
 	}
 }
 
+// TestMountPointsBeforeToken checks that no token is requested for a volume that may not have its mount points.
+func TestMountPointsBeforeToken(t *testing.T) {
+	t.Parallel()
+	for want, paths := range map[string][]string{"and may have 32Mi": deep(9, 1000), "file name too long": deep(1, 4000)} {
+		v, pod := newVolumes(t), testPod()
+		o := &objects{issue: issueAt(func() time.Time { return testNow })}
+		mounts := []corev1.VolumeMount{{Name: "vol", MountPath: "/v"}}
+		for _, path := range paths {
+			mounts = append(mounts, corev1.VolumeMount{Name: "other", MountPath: "/v/" + path})
+		}
+		pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: mounts}}
+		token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
+		source := &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}
+		_, err := v.Mount(t.Context(), request(pod, "vol", corev1.VolumeSource{Projected: source}), o)
+		if err == nil || !strings.Contains(err.Error(), want) || o.tokens != 0 {
+			t.Errorf("got error %v and %d tokens requested, want %q and none", err, o.tokens, want)
+		}
+	}
+}
+
 // TestOpaqueToken checks that a token that says nothing about itself is renewed by what came with it.
 func TestOpaqueToken(t *testing.T) {
 	t.Parallel()
