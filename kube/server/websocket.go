@@ -243,20 +243,17 @@ func (c *commandClient) finish(ctx context.Context, err error) error {
 		return merr
 	}
 	c.ignore()
-	over := time.Now().Add(statusTime)
-	_ = c.conn.SetWriteDeadline(over)
+	// A deadline would not do: until it can write, the library waits for a ping that the client does not take.
+	defer time.AfterFunc(statusTime, func() { _ = c.conn.Close() }).Stop()
 	_, werr := channel{c, remotecommand.StreamErr}.Write(text)
 	if werr == nil {
 		normal := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-		werr = c.conn.WriteControl(websocket.CloseMessage, normal, over)
+		werr = c.conn.WriteControl(websocket.CloseMessage, normal, time.Time{})
 	}
 	if werr != nil {
 		return fmt.Errorf("send the result: %w", werr)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Until(over)):
-	}
+	<-ctx.Done()
 	return nil
 }
 
