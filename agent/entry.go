@@ -136,7 +136,7 @@ func stopOf(pod *corev1.Pod) *podstate.Stop {
 func hashes(pod *corev1.Pod) map[string]string {
 	all := make(map[string]string, len(pod.Spec.Containers))
 	for _, c := range podutil.Containers(&pod.Spec) {
-		all[c.Name] = spec.ContainerHash(c)
+		all[c.Name] = podutil.ContainerHash(c)
 	}
 	return all
 }

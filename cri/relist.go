@@ -90,10 +90,3 @@ func fingerprint(kind byte, id string, state byte) uint64 {
 	}
 	return h
 }
-
-// ReadySandboxes lists the ready sandboxes with labels and annotations.
-func (c *Client) ReadySandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
-	all, err := c.listSandboxes(ctx, "", nil)
-	return slices.DeleteFunc(all,
-		func(s *runtimeapi.PodSandbox) bool { return s.State != runtimeapi.PodSandboxState_SANDBOX_READY }), err
-}

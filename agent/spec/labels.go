@@ -51,7 +51,7 @@ func containerAnnotations(in *ContainerInput) (map[string]string, error) {
 	pod, c := in.Pod, in.Container
 	a := make(map[string]string, len(in.Devices.Annotations)+8)
 	maps.Copy(a, in.Devices.Annotations)
-	a[AnnotationHash] = ContainerHash(c)
+	a[AnnotationHash] = podutil.ContainerHash(c)
 	a[AnnotationRestartCount] = strconv.FormatUint(uint64(in.Attempt), 10)
 	a[AnnotationTerminationMessagePath] = c.TerminationMessagePath
 	a[AnnotationTerminationMessagePolicy] = string(c.TerminationMessagePolicy)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +15,7 @@ import (
 // ContainerFacts is what the labels and annotations of a container record about its creation.
 type ContainerFacts struct {
 	Name string
-	// Hash is the recorded ContainerHash; empty if there is none, or if another agent recorded it with another
+	// Hash is the recorded podutil.ContainerHash; empty if there is none, or if another agent recorded it with another
 	// algorithm.
 	Hash                     string
 	TerminationMessagePath   string
@@ -87,4 +88,13 @@ func (r *annotationReader) json(key string, value any) bool {
 		return false
 	}
 	return true
+}
+
+// recordedHash returns the recorded hash; empty if it is missing or not a hash of this form. An agent with
+// another algorithm created such a container. It is adopted, not restarted.
+func recordedHash(text string) string {
+	if _, err := strconv.ParseUint(text, 16, 32); err != nil {
+		return ""
+	}
+	return text
 }

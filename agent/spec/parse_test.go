@@ -22,7 +22,7 @@ func TestParseContainerRoundTrip(t *testing.T) {
 			}
 			resources := EffectiveResources(w.pod, c)
 			want := ContainerFacts{
-				Name: c.Name, Hash: ContainerHash(c),
+				Name: c.Name, Hash: podutil.ContainerHash(c),
 				TerminationMessagePath: c.TerminationMessagePath, TerminationMessagePolicy: c.TerminationMessagePolicy,
 				Ports: c.Ports, Resources: &resources,
 			}
@@ -125,4 +125,26 @@ func FuzzParseContainer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUnknownHash checks that a container whose hash another agent has recorded in another form is adopted, not
+// restarted.
+func TestUnknownHash(t *testing.T) {
+	labels := map[string]string{
+		podutil.LabelPodName:       "p",
+		podutil.LabelPodNamespace:  "n",
+		podutil.LabelPodUID:        "u",
+		podutil.LabelContainerName: "app",
+	}
+	for recorded, want := range map[string]string{
+		"ed432b69":         "ed432b69",
+		"":                 "", // of an agent that records none
+		"v2:whatever":      "", // of an agent with a newer recipe
+		"123456789abcdef0": "", // more bits than this recipe has
+	} {
+		facts, err := ParseContainer(labels, map[string]string{AnnotationHash: recorded})
+		if err != nil || facts.Hash != want {
+			t.Errorf("recorded %q: got %q (%v), want %q", recorded, facts.Hash, err, want)
+		}
+	}
 }

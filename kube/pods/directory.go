@@ -212,14 +212,15 @@ type evidence int
 
 const (
 	noEvidence evidence = iota
-	// olderFile: the file has not changed since an agent has first seen the manifest of the pod.
+	// olderFile: the file has not changed since an agent has first seen the manifest of the pod, and has its containers.
 	olderFile
 	// sameUID: a version of the kubelet gives the manifest the UID of the pod, which tells the path of the file, too.
 	sameUID
 )
 
 // evidence returns what says that the running pod of the name of p comes from p, which is in f. If it was first seen in
-// the future, the clock was set back since, and the file may have changed later at an earlier time of day.
+// the future, the clock was set back since, and the file may have changed later at an earlier time of day. An older
+// file may have come back with its directory; it may have other containers.
 func (d *directory) evidence(f *file, p manifest.Pod) evidence {
 	r, runs := d.running[nameOf(p.Pod)]
 	switch {
@@ -227,7 +228,7 @@ func (d *directory) evidence(f *file, p manifest.Pod) evidence {
 		return noEvidence
 	case p.Gets(r.UID):
 		return sameUID
-	case !f.changed.IsZero() && f.changed.Before(r.Seen) && !r.Seen.After(d.scanned):
+	case !f.changed.IsZero() && f.changed.Before(r.Seen) && !r.Seen.After(d.scanned) && r.has(p.Pod):
 		return olderFile
 	}
 	return noEvidence

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -153,7 +154,7 @@ func TestOtherNameOfRunningPod(t *testing.T) {
 			b := newBench(t, nil)
 			uid := c.uid(filepath.Join(b.dir, file))
 			b.d.running = map[types.NamespacedName]Running{
-				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(time.Hour)},
+				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(time.Hour), nil},
 			}
 			b.write(file, podYAML("a", "1"))
 			state := b.scan(c.want)
@@ -185,7 +186,7 @@ func TestOtherNameOfRunningPod(t *testing.T) {
 func TestOtherNameWithUID(t *testing.T) {
 	b := newBench(t, nil)
 	b.d.running = map[types.NamespacedName]Running{
-		{Namespace: "default", Name: "a-n1"}: {"0123abcd", SourceFile, time.Now().Add(-time.Hour)},
+		{Namespace: "default", Name: "a-n1"}: {"0123abcd", SourceFile, time.Now().Add(-time.Hour), nil},
 	}
 	for file, image := range map[string]string{"a.yaml": "1", "a.yaml.bak": "2"} {
 		b.write(file, strings.Replace(podYAML("a", image), "{name: a}", "{name: a, uid: 0123abcd}", 1))
@@ -280,7 +281,7 @@ func TestDuplicateOfRunningPod(t *testing.T) {
 				uid = olderUID(t, podYAML("a", c.from), filepath.Join(b.dir, c.from), SourceFile)
 			}
 			b.d.running = map[types.NamespacedName]Running{
-				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(c.seen)},
+				{Namespace: "default", Name: "a-n1"}: {uid, SourceFile, time.Now().Add(c.seen), nil},
 			}
 			if c.newer != "" { // the time of its last change is not known
 				b.remove(c.newer)
@@ -499,6 +500,7 @@ func TestAdopt(t *testing.T) {
 		{"behind a link", time.Minute, true, "0123abcd", false},
 		{"dangerous UID", time.Minute, false, "../x", false},
 		{"the UID of the kubelet 1.36, behind a link", -time.Hour, true, "", true},
+		{"an older file with another image is back", time.Minute, false, "0123abcd", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := time.Now().Add(c.seen)
@@ -506,7 +508,14 @@ func TestAdopt(t *testing.T) {
 			if c.uid == "" {
 				c.uid = olderUID(t, podYAML("a", "1"), filepath.Join(b.dir, "a.yaml"), SourceFile)
 			}
-			b.d.running = map[types.NamespacedName]Running{{Namespace: "default", Name: "a-n1"}: {c.uid, SourceFile, seen}}
+			image := "1"
+			if strings.Contains(c.name, "another image") {
+				image = "2"
+			}
+			hash := podutil.ContainerHash(&corev1.Container{Name: "c", Image: image})
+			b.d.running = map[types.NamespacedName]Running{
+				{Namespace: "default", Name: "a-n1"}: {c.uid, SourceFile, seen, map[string]string{"c": hash}},
+			}
 			b.write(".real", podYAML("a", "1"))
 			place := os.Rename
 			if c.link {
@@ -532,6 +541,24 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("after a changed comment: got UIDs %q and %q, want the same", p.UID, again.UID)
 			}
 		})
+	}
+}
+
+// TestAdoptBehindLinkedDirectory checks that the age of a file tells nothing if one of its directories is a link, which
+// may have been turned back to an older directory.
+func TestAdoptBehindLinkedDirectory(t *testing.T) {
+	b := newBench(t, nil)
+	b.write("a.yaml", podYAML("a", "1"))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(b.dir), link); err != nil {
+		t.Fatal(err)
+	}
+	b.d.cfg.Manifests = filepath.Join(link, filepath.Base(b.dir))
+	b.d.running = map[types.NamespacedName]Running{
+		{Namespace: "default", Name: "a-n1"}: {UID: "0123abcd", Source: SourceFile, Seen: time.Now().Add(time.Minute)},
+	}
+	if p := b.scan("a-n1:1").pods[0]; p.UID == "0123abcd" {
+		t.Errorf("UID: got that of the running pod")
 	}
 }
 

@@ -80,13 +80,13 @@ func listFiles(path string) (files []string, problems []Problem, err error) {
 // stampOf returns the stamp of the file at path, links followed, and the time of its last change: ctime, in the
 // kernel's wall clock, zero where links make it meaningless.
 func stampOf(path string) (stamp, time.Time, error) {
-	var st, link unix.Stat_t
+	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return stamp{}, time.Time{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	s := stamp{int64(st.Dev), int64(st.Ino), st.Size, st.Mtim, st.Ctim}
-	if err := unix.Lstat(path, &link); err != nil || link.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return s, time.Time{}, nil // a link may have been changed to another file of any age
+	if to, err := filepath.EvalSymlinks(path); err != nil || to != filepath.Clean(path) {
+		return s, time.Time{}, nil // a link may have been changed to another file, or directory, of any age
 	}
 	return s, time.Unix(st.Ctim.Unix()), nil
 }

@@ -3,18 +3,31 @@ package pods
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods/manifest"
 )
 
-// Running is a static pod that runs already: its UID and source, and when the agent that started it first saw its
-// manifest.
+// Running is a static pod that runs already: its UID and source, when the agent that started it first saw its
+// manifest, and what is known of that.
 type Running struct {
 	UID    types.UID
 	Source Source
 	Seen   time.Time
+	// Hashes are those of its containers that their agents have recorded, by name.
+	Hashes map[string]string
+}
+
+// has reports whether the containers that are known of r may come from the spec of pod.
+func (r Running) has(pod *corev1.Pod) bool {
+	for name, hash := range r.Hashes {
+		if _, c := podutil.Container(&pod.Spec, name); c == nil || podutil.ContainerHash(c) != hash {
+			return false
+		}
+	}
+	return true
 }
 
 // RunningOf reads the annotations of a sandbox and reports whether they are those of a static pod.

@@ -1,11 +1,9 @@
-package spec
+package pod
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestContainerHash checks that the values come from the kubelet's own function. The kubelet's tests have had the
@@ -21,28 +19,6 @@ func TestContainerHash(t *testing.T) {
 		full := &corev1.Container{Name: c.name, Image: c.image, Command: []string{"does not count"}, TTY: true}
 		if got := ContainerHash(full); got != c.want {
 			t.Errorf("hash of %q %q: got %s, want %s", c.name, c.image, got, c.want)
-		}
-	}
-}
-
-// TestUnknownHash checks that a container whose hash another agent has recorded in another form is adopted, not
-// restarted.
-func TestUnknownHash(t *testing.T) {
-	labels := map[string]string{
-		podutil.LabelPodName:       "p",
-		podutil.LabelPodNamespace:  "n",
-		podutil.LabelPodUID:        "u",
-		podutil.LabelContainerName: "app",
-	}
-	for recorded, want := range map[string]string{
-		"ed432b69":         "ed432b69",
-		"":                 "", // of an agent that records none
-		"v2:whatever":      "", // of an agent with a newer recipe
-		"123456789abcdef0": "", // more bits than this recipe has
-	} {
-		facts, err := ParseContainer(labels, map[string]string{AnnotationHash: recorded})
-		if err != nil || facts.Hash != want {
-			t.Errorf("recorded %q: got %q (%v), want %q", recorded, facts.Hash, err, want)
 		}
 	}
 }

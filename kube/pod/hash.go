@@ -1,4 +1,4 @@
-package spec
+package pod
 
 import (
 	"encoding/json"
@@ -19,13 +19,4 @@ func ContainerHash(c *corev1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "([]uint8)%v", encoded)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
-}
-
-// recordedHash returns the recorded ContainerHash; empty if it is missing or not a hash of this form. An agent with
-// another algorithm created such a container. It is adopted, not restarted.
-func recordedHash(text string) string {
-	if _, err := strconv.ParseUint(text, 16, 32); err != nil {
-		return ""
-	}
-	return text
 }
