@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -178,18 +179,27 @@ func (i *instance) fact(c cri.Container) podstate.Container {
 	if out.Image == "" {
 		out.Image = c.GetImage().GetImage()
 	}
-	if u := c.GetUser().GetLinux(); u != nil {
-		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{
-			UID:                u.Uid,
-			GID:                u.Gid,
-			SupplementalGroups: u.SupplementalGroups,
-		}}
-	}
+	out.User = userFact(c.GetUser().GetLinux())
 	if out.State == podstate.ContainerExited {
 		i.end(c)
 		out.Message, out.EndedAt = i.message, i.ended
 	}
 	return out
+}
+
+// userFact returns the user of a container, nil if it is not known. The API server refuses the status of the pod if an
+// ID is not in its range, which is smaller than that of an image: such a user is left out.
+func userFact(u *runtimeapi.LinuxContainerUser) *corev1.ContainerUser {
+	noGroup := func(id int64) bool { return id < 0 || id > math.MaxInt32 }
+	if u == nil || u.Uid < 0 || u.Uid > math.MaxUint32 || noGroup(u.Gid) ||
+		slices.ContainsFunc(u.SupplementalGroups, noGroup) {
+		return nil
+	}
+	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{
+		UID:                u.Uid,
+		GID:                u.Gid,
+		SupplementalGroups: u.SupplementalGroups,
+	}}
 }
 
 // end notes that the instance, which is c in the runtime, has ended.

@@ -3,13 +3,16 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"math"
 	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -128,5 +131,33 @@ func TestClassOfStaticPod(t *testing.T) {
 	e := &entry{source: source, mirror: mirror}
 	if got := podutil.QOS(e.pod()); got != corev1.PodQOSBestEffort || e.pod().Status.Phase != corev1.PodRunning {
 		t.Errorf("got class %s, want BestEffort, and the status of the mirror", got)
+	}
+}
+
+// TestUserOfContainer checks that a status says nothing about a user whose IDs the API server refuses.
+func TestUserOfContainer(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid, gid, group int64
+		shown           bool
+	}{
+		"largest":         {math.MaxUint32, math.MaxInt32, math.MaxInt32, true},
+		"large UID":       {math.MaxUint32 + 1, 0, 0, false},
+		"negative UID":    {-1, 0, 0, false},
+		"large GID":       {0, 3_000_000_000, 0, false},
+		"negative GID":    {0, -1, 0, false},
+		"large group":     {0, 0, 3_000_000_000, false},
+		"group from -1":   {0, 0, math.MaxUint32, false},
+		"of root, in all": {0, 0, 0, true},
+	} {
+		got := (&instance{}).fact(cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+			User: &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
+				Uid: c.uid, Gid: c.gid, SupplementalGroups: []int64{0, c.group}}},
+		}}).User
+		if shown := got != nil && got.Linux.UID == c.uid && got.Linux.GID == c.gid; shown != c.shown {
+			t.Errorf("%s: got user %+v, want it shown: %v", name, got, c.shown)
+		}
+	}
+	if got := (&instance{}).fact(cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{}}).User; got != nil {
+		t.Errorf("without a user: got %+v, want none", got)
 	}
 }
