@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // journal is a log that can be read while it is written.
@@ -50,6 +52,15 @@ func TestDeletedNode(t *testing.T) {
 		if got, want := shown(), b.ready().Status; got != want {
 			t.Errorf("before the deletion: Ready is shown as %s, want %s", got, want)
 		}
+		var failed atomic.Bool
+		api.mu.Lock()
+		api.before = func(r *http.Request) error {
+			if strings.Contains(r.URL.Path, "/nodes/") && !failed.Swap(true) {
+				return apierrors.NewInternalError(errors.New("etcd is away"))
+			}
+			return nil
+		}
+		api.mu.Unlock()
 		api.remove()
 		settle(time.Minute)
 		api.mu.Lock()
@@ -80,6 +91,27 @@ func TestDeletedNode(t *testing.T) {
 		}
 		if got := shown(); got != corev1.ConditionTrue {
 			t.Errorf("new object: Ready is shown as %s, want True", got)
+		}
+	})
+}
+
+// TestNodeBehindLoadBalancer checks that a 404 of a load balancer does not mean that the object was deleted.
+func TestNodeBehindLoadBalancer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := &fakeAPI{}, &journal{}
+		b := start(t, api, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+		b.setRuntime(readyRuntime)
+		settle(time.Minute)
+		api.mu.Lock()
+		api.before = func(*http.Request) error {
+			return apierrors.NewGenericServerResponse(http.StatusNotFound, "", nodes, testNode, "no backend", 0, true)
+		}
+		api.mu.Unlock()
+		b.Refresh(t.Context())
+		b.SetPressure(pressure(corev1.NodeDiskPressure))
+		settle(5 * time.Second)
+		if n := log.count("the Node object was deleted"); n != 0 {
+			t.Errorf("got %d lines that the object was deleted, want none", n)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -49,8 +48,8 @@ func (r *Reporter) report(ctx context.Context) {
 			return
 		case n := <-r.seen:
 			r.takeWatched(n)
-		case <-r.gone:
-			r.read(ctx)
+		case <-r.gone: // or the watch is older than the registration
+			r.state.nextReport = time.Time{}
 		case done := <-r.outdated:
 			r.read(ctx)
 			close(done)
@@ -82,9 +81,7 @@ func (r *Reporter) Refresh(ctx context.Context) {
 	}
 }
 
-// read reads the Node object. If the watch has reported that there is none, its first list may be older than the
-// registration. A node that was deleted stays deleted, as with the kubelet: an administrator who removes it from the
-// cluster does not want it back.
+// read reads the Node object.
 func (r *Reporter) read(ctx context.Context) {
 	found := &corev1.Node{}
 	err := client.Bounded(ctx, func(ctx context.Context) error {
@@ -94,7 +91,14 @@ func (r *Reporter) read(ctx context.Context) {
 	case err == nil:
 		r.take(found)
 	case apierrors.IsNotFound(err):
-		r.deleted.Store(true)
+		r.noteDeleted()
+	}
+}
+
+// noteDeleted notes that the API server has no Node object. A node that was deleted stays deleted, as with the kubelet:
+// an administrator who removes it from the cluster does not want it back.
+func (r *Reporter) noteDeleted() {
+	if !r.deleted.Swap(true) {
 		r.log.Warn(deletedMessage, "node", r.cfg.Name)
 	}
 }
@@ -251,7 +255,7 @@ func (r *Reporter) send(ctx context.Context, old, wanted *corev1.Node) (*corev1.
 			Body(patch).Do(ctx).Into(updated)
 	})
 	if apierrors.IsNotFound(err) {
-		return nil, errors.Join(err, errors.New("the Node object is gone; restart the agent to register it again"))
+		r.noteDeleted()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("patch node status: %w", err)
