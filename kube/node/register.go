@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -128,6 +129,7 @@ func (c *Config) annotations() map[string]string {
 // register returns the Node object. It creates the object if it does not exist, or waits for it if another component
 // registers it. It tries until ctx ends, and then returns nil.
 func (r *Reporter) register(ctx context.Context) *corev1.Node {
+	logged := ""
 	for wait, failed := 200*time.Millisecond, 0; ; wait = min(2*wait, 7*time.Second) {
 		n, err := r.tryRegister(ctx)
 		if err == nil {
@@ -135,7 +137,9 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 			return n
 		}
 		r.sent.note(time.Now(), err, find(r.local.Load().Status.Conditions, corev1.NodeReady))
-		if failed++; failed == 1 {
+		failed++
+		if why := said(err); failed == 1 || why != logged {
+			logged = why
 			r.log.Warn("cannot register the node, trying again", "node", r.cfg.Name, "err", err, "retryIn", wait)
 		}
 		if !backoff.Sleep(ctx, wait) {
@@ -144,9 +148,19 @@ func (r *Reporter) register(ctx context.Context) *corev1.Node {
 	}
 }
 
+// said returns what the API server says in err, without what differs from one broken connection to the next.
+func said(err error) string {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return answer.Status().Message
+	}
+	return ""
+}
+
 func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 	nodes := r.beat.Core
 	now := time.Now()
+	var refused error
 	fresh := r.updateLocal(ctx, now)
 	if r.cfg.Register {
 		made := &corev1.Node{}
@@ -159,8 +173,10 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 			return made, nil
 		}
 		// The agent may not have the permission to create the object, but the object may exist.
-		if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
-			return nil, fmt.Errorf("create node %s: %w", r.cfg.Name, err)
+		if refused = fmt.Errorf("create node %s: %w", r.cfg.Name, err); apierrors.IsAlreadyExists(err) {
+			refused = nil
+		} else if !apierrors.IsForbidden(err) {
+			return nil, refused
 		}
 	}
 	found := &corev1.Node{}
@@ -168,7 +184,7 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 		return nodes.Get().Resource("nodes").Name(r.cfg.Name).Do(ctx).Into(found)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("get node %s: %w", r.cfg.Name, err)
+		return nil, errors.Join(refused, fmt.Errorf("get node %s: %w", r.cfg.Name, err))
 	}
 	return found, nil
 }

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -369,6 +371,41 @@ func TestForbiddenToCreate(t *testing.T) {
 		settle(time.Second)
 		if c := b.ready(); c.Status != corev1.ConditionTrue {
 			t.Errorf("got %+v", c)
+		}
+	})
+}
+
+// TestRegistrationRefused checks that the log and the status of the agent say why the API server does not accept the
+// node, and the log again when the reason changes, but not with each attempt.
+func TestRegistrationRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := &fakeAPI{}, &journal{}
+		var attempts atomic.Int64
+		var reason atomic.Pointer[string]
+		reason.Store(new("label a/b is not allowed"))
+		api.before = func(r *http.Request) error {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/nodes") {
+				if attempts.Add(1) <= 3 {
+					return fmt.Errorf("connection %d refused", attempts.Load())
+				}
+				return apierrors.NewForbidden(nodes, testNode, errors.New(*reason.Load()))
+			}
+			return nil
+		}
+		b := start(t, api, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+		b.setRuntime(readyRuntime)
+		settle(time.Minute)
+		if n, said := log.count("cannot register"), log.count("label a/b is not allowed"); n != 2 || said != 1 {
+			t.Errorf("got %d lines, %d with the reason, want one of the connection and one with the reason", n, said)
+		}
+		shown := find(b.Reporter.Shown().Status.Conditions, corev1.NodeReady).Message
+		if !strings.Contains(shown, "label a/b is not allowed") || !strings.Contains(shown, "not found") {
+			t.Errorf("shown: got %q, want both answers", shown)
+		}
+		reason.Store(new("taint c is not allowed"))
+		settle(time.Minute)
+		if n := log.count("taint c is not allowed"); n != 1 {
+			t.Errorf("got %d lines with the next reason, want one", n)
 		}
 	})
 }
