@@ -87,14 +87,11 @@ func (in *inputs) SetStorage(problem error) {
 	in.set(func() bool { in.health.storage = problem; return true })
 }
 
-// SetImages sets the list of all images on the node. Before the first call the object keeps its list.
+// SetImages sets the list of all images on the node. Before the first call the object keeps its list. A change is sent
+// with the next tick: the list is long, and pods that start pull images one after the other.
 func (in *inputs) SetImages(images []*runtimeapi.Image) {
 	list := imageList(images, in.maxImages)
-	in.set(func() bool {
-		changed := !equality.Semantic.DeepEqual(in.images, list)
-		in.images = list
-		return changed
-	})
+	in.set(func() bool { in.images = list; return false })
 }
 
 // SetVolumesInUse sets the attachable volumes that pods of this node use or may still use, sorted. Before the first

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -379,13 +380,22 @@ func TestImagesInStatus(t *testing.T) {
 			{Size: 40}, // its tag went to another image; "names: null" breaks clients and kubectl edit
 			{RepoTags: []string{"c:1"}, Size: 20},
 		})
-		settle(time.Second)
+		settle(10 * time.Second)
 		got := b.api.get().Status.Images
 		if len(got) != 2 || got[0].SizeBytes != 30 || len(got[0].Names) != 5 || got[1].Names[0] != "c:1" {
 			t.Errorf("got %+v, want two", got)
 		}
+		settle(time.Minute)
+		b.api.seen()
+		for i := range 10 { // pulls
+			b.SetImages([]*runtimeapi.Image{{RepoTags: []string{fmt.Sprint("d:", i)}, Size: 10}})
+			settle(100 * time.Millisecond)
+		}
+		if n := strings.Count(fmt.Sprint(b.api.seen()), "PATCH nodes"); n > 1 {
+			t.Errorf("ten pulls within a second: got %d patches, want at most one", n)
+		}
 		b.SetImages(nil)
-		settle(time.Millisecond)
+		settle(10 * time.Second)
 		if got := b.api.get().Status.Images; len(got) != 0 {
 			t.Errorf("got %+v, want none", got)
 		}
