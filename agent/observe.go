@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +29,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(),
 	}
-	if w.mountsUnreported() {
-		o.Node.RecursiveReadOnly = w.cfg.Steps.RecursiveReadOnly(ctx, w.order.Pod, w.facts.readySandbox())
-	}
+	o.Node.RecursiveReadOnly = w.cfg.Steps.RecursiveReadOnly(w.order.Pod, w.facts.readySandbox())
 	o.ClaimsHeld = w.cfg.Claims.Holds(w.order.Pod.UID)
 	o.DeviceHealth = w.cfg.deviceHealth(w.order.Pod)
 	o.NetworkProblem = w.cfg.NetworkProblem(w.order.Pod.UID)
@@ -50,20 +46,6 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		return o, w.observeDisk(&o)
 	}
 	return o, nil
-}
-
-// mountsUnreported reports whether no status has said yet which of a container's mounts are recursively read-only. What
-// the first one says stays.
-func (w *worker) mountsUnreported() bool {
-	reported := cmp.Or(w.memory.Reported, &w.order.Pod.Status)
-	asks := func(m corev1.VolumeMount) bool { return m.RecursiveReadOnly != nil }
-	for _, c := range podutil.Containers(&w.order.Pod.Spec) {
-		shown := podutil.ContainerStatus(reported, c.Name)
-		if slices.ContainsFunc(c.VolumeMounts, asks) && (shown == nil || shown.VolumeMounts == nil) {
-			return true
-		}
-	}
-	return false
 }
 
 // observeRuntime brings the facts from the runtime up to date.

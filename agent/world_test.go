@@ -69,6 +69,8 @@ type world struct {
 	noUserNamespaces bool
 	// recursive is the name of the handler that supports recursive read-only mounts.
 	recursive string
+	// classes are the runtime classes of the cluster.
+	classes classReads
 	// devices replaces the devices of device plugins, of which there are none; may be nil.
 	devices deviceBackend
 	// placement gives CPUs and memory to pods; nil: it does not.
@@ -298,7 +300,7 @@ func (w *world) begin() {
 		Placement:      placement.None{},
 		Claims:         resourceClaims,
 		UserNamespaces: w.userNS(dirs),
-		Objects:        func(*corev1.Pod) execute.Objects { return classObjects{l.objects} },
+		Objects:        func(*corev1.Pod) execute.Objects { return classObjects{l.objects, &w.classes} },
 		Events:         events,
 		Metrics:        metrics,
 		Node:           node,

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -84,16 +85,26 @@ func (x *sandboxes) config(pod *corev1.Pod, attempt uint32, node *spec.Node) (*r
 
 // handler returns the name of the runtime handler that the runtime class of the pod names; "" for the default one.
 func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
-	if class := pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		return x.Objects(pod).RuntimeHandler(ctx, *class)
+	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {
+		return x.Objects(pod).RuntimeHandler(ctx, class)
 	}
 	return "", nil
 }
 
-// RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts. It may ask the
-// API server. sandbox may be nil.
-func (x *Executor) RecursiveReadOnly(ctx context.Context, pod *corev1.Pod, sandbox *podstate.Sandbox) bool {
-	return x.sandboxes.recursiveReadOnly(ctx, pod, sandbox)
+// RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts; nil if its
+// runtime class has not been read yet. It asks nobody. sandbox may be nil.
+func (x *Executor) RecursiveReadOnly(pod *corev1.Pod, sandbox *podstate.Sandbox) *bool {
+	var handler string
+	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {
+		handler, _ = x.sandboxes.Objects(pod).KnownHandler(class)
+		if handler == "" && sandbox != nil {
+			handler = sandbox.Handler
+		}
+		if handler == "" { // a class names one
+			return nil
+		}
+	}
+	return new(x.sandboxes.HandlerFeatures(handler).GetRecursiveReadOnlyMounts())
 }
 
 // recursiveReadOnly reports whether the handler supports them. If the runtime class cannot be read, it is the handler

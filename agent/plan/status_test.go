@@ -620,7 +620,7 @@ func TestStatusKeepsAndBounds(t *testing.T) {
 		Now:        epoch,
 		Sandboxes:  inHere,
 		Containers: []podstate.Container{long},
-		Node:       podstate.Node{RuntimeName: "cri", RecursiveReadOnly: true},
+		Node:       podstate.Node{RuntimeName: "cri", RecursiveReadOnly: new(true)},
 	}
 	st := Pod(podstate.Desired{Pod: pod}, o).Status
 	if !st.StartTime.Equal(&then) || st.ObservedGeneration != 7 || st.QOSClass != corev1.PodQOSBestEffort {

@@ -48,8 +48,8 @@ type Node struct {
 	// RuntimeName is the name of the runtime (CRI VersionResponse.runtime_name), such as containerd;
 	// container IDs in statuses begin with it.
 	RuntimeName string
-	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
-	RecursiveReadOnly bool
+	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts. Nil: its handler is not known yet.
+	RecursiveReadOnly *bool
 	// HostIPs are the node's addresses, at most one of each IP family, the primary one first.
 	HostIPs []string
 	// IPv6First: pods show their IPv6 address first.

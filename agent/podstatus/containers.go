@@ -126,6 +126,9 @@ func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
 	}
 	all := make([]corev1.VolumeMountStatus, 0, len(slot.Spec.VolumeMounts))
 	for _, m := range slot.Spec.VolumeMounts {
+		if m.RecursiveReadOnly != nil && b.Node.RecursiveReadOnly == nil {
+			return nil // what is said once stays
+		}
 		one := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			one.RecursiveReadOnly = recursiveReadOnly(m, b.Node.RecursiveReadOnly)
@@ -135,11 +138,11 @@ func (b *builder) volumeMounts(slot *podstate.Slot) []corev1.VolumeMountStatus {
 	return all
 }
 
-// recursiveReadOnly returns the mode of a read-only mount. supported is true if the runtime handler supports recursive
-// read-only mounts.
-func recursiveReadOnly(m corev1.VolumeMount, supported bool) *corev1.RecursiveReadOnlyMode {
+// recursiveReadOnly returns the mode of a read-only mount. supported says whether the runtime handler supports
+// recursive read-only mounts; it is set if the mount asks for that.
+func recursiveReadOnly(m corev1.VolumeMount, supported *bool) *corev1.RecursiveReadOnlyMode {
 	mode := corev1.RecursiveReadOnlyDisabled
-	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && supported &&
+	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != mode && *supported &&
 		(m.MountPropagation == nil || *m.MountPropagation == corev1.MountPropagationNone) {
 		mode = corev1.RecursiveReadOnlyEnabled
 	}

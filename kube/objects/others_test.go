@@ -190,6 +190,9 @@ func TestRuntimeHandler(t *testing.T) {
 			if got, err := b.o.RuntimeHandler(b.Context(), name); err != nil || got != handler {
 				b.Errorf("the handler of %q: got %q, %v, want %q", name, got, err, handler)
 			}
+			if got, known := b.o.KnownHandler(name); got != handler || known != (name != "") {
+				b.Errorf("the known handler of %q: got %q, %t, want %q", name, got, known, handler)
+			}
 		}
 		want("", "")
 		want("gvisor", "runsc")

@@ -31,3 +31,6 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 		return got.Handler, nil
 	})
 }
+
+// KnownHandler returns the handler of a RuntimeClass as it was last read. It asks nobody.
+func (o *Objects) KnownHandler(name string) (handler string, known bool) { return o.classes.last(name) }
