@@ -7,11 +7,12 @@ import (
 
 // The default bounds of open sessions: in all, and of one pod. A session costs the agent about 50 KiB. One that is
 // translated to SPDY counts as several: compression makes it cost about 1 MiB, and if the client does not read, the
-// library holds 50 frames of 32 KiB of each of the command's two outputs. So all can hold 750 MiB, those of a pod 190.
+// library holds 50 frames of 32 KiB of each of the command's two outputs. So all can hold 1.5 GiB, those of a pod a
+// quarter of that.
 const (
 	maxSessions       = 4096
 	maxPodSessions    = 1024
-	translationWeight = 24
+	translationWeight = 12
 )
 
 // SessionLimits bounds how many sessions (exec, attach, port-forward, logs) are open, in all and of one pod. Further

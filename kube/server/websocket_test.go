@@ -300,7 +300,7 @@ func TestTranslationCountsMore(t *testing.T) {
 		func(in io.Reader, _, _ io.Writer, _ <-chan runtimecommand.TerminalSize) error {
 			_, err := io.Copy(io.Discard, in)
 			return err
-		}}, func(cfg *server.Config) { cfg.Sessions.All = 47 })
+		}}, func(cfg *server.Config) { cfg.Sessions.All = 23 })
 	first, _, err := s.dial(true, false)
 	if err != nil {
 		t.Fatal(err)
