@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -21,19 +20,13 @@ func (m *mounting) mountCSI(ctx context.Context, claim *storage.Claim, readOnly 
 	if err != nil {
 		return Mounted{}, err
 	}
-	if !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecyclePersistent) {
-		return Mounted{}, fmt.Errorf("volume %q: CSI driver %s does not serve persistent volumes "+
-			"(CSIDriver volumeLifecycleModes)", claim.PV.Name, s.Driver)
-	}
 	d := &driven{mounting: m, driver: driver, volume: persistentVolume(claim, driver, readOnly), pv: claim.PV}
 	d.attach, d.prepare = d.attachCSI, d.prepareCSI
 	mounted, p, err := d.mount(ctx)
 	if err != nil {
 		return Mounted{}, err
 	}
-	if p.Expands || d.volume.Attachable {
-		mounted.RefreshAt = refreshAt()
-	}
+	mounted.RefreshAt = refreshAt()
 	if p.Expands {
 		err = d.unlessInUse(claim.PV.Name, d.expandCSI(ctx, claim))
 	}
@@ -115,10 +108,6 @@ func (m *mounting) mountInline(ctx context.Context) (Mounted, error) {
 	if err != nil {
 		return Mounted{}, err
 	}
-	if !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral) {
-		return Mounted{}, fmt.Errorf("volume %q: CSI driver %s does not serve inline volumes "+
-			"(CSIDriver volumeLifecycleModes)", name, s.Driver)
-	}
 	v := &csi.Volume{
 		Driver:     s.Driver,
 		Handle:     csi.InlineHandle(m.Pod.UID, name),
@@ -139,5 +128,6 @@ func (m *mounting) mountInline(ctx context.Context) (Mounted, error) {
 		return err
 	}
 	mounted, _, err := d.mount(ctx)
+	mounted.RefreshAt = refreshAt()
 	return mounted, err
 }

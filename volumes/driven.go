@@ -58,9 +58,6 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	if d.pv != nil {
 		mounted.ExtraGroup = podfs.ExtraGroup(d.pv)
 	}
-	if v.Republish {
-		mounted.RefreshAt = refreshAt()
-	}
 	return mounted, p, nil
 }
 
@@ -70,6 +67,9 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 	v.Republish = *spec.RequiresRepublish
 	if published && !v.Republish {
 		return d.callCSI(ctx, d.csi.Keep) // which does not call the driver
+	}
+	if err := d.serves(); err != nil {
+		return p, err
 	}
 	if v.Attachable {
 		if err := d.attached(ctx); err != nil {
@@ -94,6 +94,20 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 		}
 	}
 	return d.callCSI(ctx, d.csi.Publish)
+}
+
+// serves returns an error if the driver is not for volumes of this kind. It does not matter for a published volume: the
+// CSIDriver may have been deleted, to be created again.
+func (d *driven) serves() error {
+	mode, kind := storagev1.VolumeLifecyclePersistent, "persistent"
+	if d.volume.Ephemeral {
+		mode, kind = storagev1.VolumeLifecycleEphemeral, "inline"
+	}
+	if slices.Contains(d.driver.Spec.VolumeLifecycleModes, mode) {
+		return nil
+	}
+	return fmt.Errorf("volume %q: CSI driver %s does not serve %s volumes (CSIDriver volumeLifecycleModes)",
+		d.volume.Name, d.volume.Driver, kind)
 }
 
 // attached records the use of the volume, and waits until it is attached.

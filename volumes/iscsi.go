@@ -117,6 +117,7 @@ func iscsiDriver() *storagev1.CSIDriver {
 			SELinuxMount:                 &yes,
 			ServiceAccountTokenInSecrets: &no,
 			FSGroupPolicy:                &file,
+			VolumeLifecycleModes:         []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
 		},
 	}
 }

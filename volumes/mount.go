@@ -18,8 +18,8 @@ import (
 )
 
 // refreshInterval is about how often a mounted volume is checked for a new size of its claim and for whether it is
-// still attached, and published again if its driver requires that. A node may not watch claims; the kubelet checks as
-// often.
+// still attached, and published again if its driver requires that, which may change while it is mounted. A node may not
+// watch claims; the kubelet checks as often.
 const refreshInterval = time.Minute
 
 // Request names one volume of one pod.
