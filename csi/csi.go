@@ -3,9 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -66,9 +64,6 @@ type CSI struct {
 
 // New reads the records that earlier processes have left. It calls no driver before Run.
 func New(cfg Config) (*CSI, error) {
-	if !filepath.IsAbs(cfg.Root) {
-		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = callTimeout
 	}

@@ -2,7 +2,6 @@ package devices
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -112,9 +111,6 @@ type Devices struct {
 
 // New reads the checkpoint of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*Devices, error) {
-	if !filepath.IsAbs(cfg.Root) {
-		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}

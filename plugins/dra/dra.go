@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -99,9 +98,6 @@ type claim struct {
 
 // New reads the file of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*DRA, error) {
-	if !filepath.IsAbs(cfg.Root) {
-		return nil, fmt.Errorf("root directory %q must be an absolute path", cfg.Root)
-	}
 	if cfg.Grace == 0 {
 		cfg.Grace = goneGrace
 	}
