@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,12 +145,8 @@ func complete(all []Selection, unnamed, own string) error {
 	taken := map[string]bool{"lo": true, firstInterface: true}
 	for i := range all {
 		s := &all[i]
-		if s.Namespace == "" {
-			s.Namespace = unnamed
-		}
-		if s.IfName == "" {
-			s.IfName = fmt.Sprintf("net%d", i+1)
-		}
+		s.Namespace = cmp.Or(s.Namespace, unnamed)
+		s.IfName = cmp.Or(s.IfName, fmt.Sprintf("net%d", i+1))
 		if !isObjectName(s.Namespace) || !isObjectName(s.Name) {
 			return fmt.Errorf("%q is not a valid network; want [NAMESPACE/]NAME[@INTERFACE]", s.label())
 		}

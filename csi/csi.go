@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,9 +65,7 @@ type CSI struct {
 
 // New reads the records that earlier processes have left. It calls no driver before Run.
 func New(cfg Config) (*CSI, error) {
-	if cfg.CallTimeout == 0 {
-		cfg.CallTimeout = callTimeout
-	}
+	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, callTimeout)
 	if cfg.Called == nil {
 		cfg.Called = func(string, string, time.Duration, error) {}
 	}

@@ -78,12 +78,9 @@ type Registry struct {
 
 // New returns a registry. Nothing is called before Run.
 func New(cfg Config) *Registry {
-	if cfg.PollInterval == 0 {
-		cfg.PollInterval = 5 * time.Second
-	}
 	return &Registry{root: cfg.Root, dir: filepath.Join(cfg.Root, registryDir), handlers: cfg.Handlers,
 		connected: cfg.Connected, log: cfg.Log,
-		pollInterval: cfg.PollInterval, dismissed: latest.NewSignal(), served: map[string]*Info{}}
+		pollInterval: cmp.Or(cfg.PollInterval, 5*time.Second), dismissed: latest.NewSignal(), served: map[string]*Info{}}
 }
 
 // Names returns the names of the plugins that are served now, by type, in no order. One with several sockets is there

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cri/logs"
@@ -51,12 +52,11 @@ func (s *Server) Logs(
 }
 
 func logOptions(o *corev1.PodLogOptions) logs.Options {
-	options := logs.Options{Follow: o.Follow, Tail: -1, Limit: -1, Timestamps: o.Timestamps}
-	if o.TailLines != nil {
-		options.Tail = *o.TailLines
-	}
-	if o.LimitBytes != nil {
-		options.Limit = *o.LimitBytes
+	options := logs.Options{
+		Follow:     o.Follow,
+		Tail:       ptr.Deref(o.TailLines, -1),
+		Limit:      ptr.Deref(o.LimitBytes, -1),
+		Timestamps: o.Timestamps,
 	}
 	switch {
 	case o.SinceSeconds != nil:

@@ -169,11 +169,7 @@ func groups(pod *corev1.Pod) (all []int64, policy runtimeapi.SupplementalGroupsP
 
 // setProcMount hides parts of /proc and /sys and makes parts of them read-only, unless procMount is Unmasked.
 func setProcMount(out *runtimeapi.LinuxContainerSecurityContext, sc *corev1.SecurityContext, node *Node) error {
-	mode := corev1.DefaultProcMount
-	if sc.ProcMount != nil {
-		mode = *sc.ProcMount
-	}
-	switch mode {
+	switch mode := ptr.Deref(sc.ProcMount, corev1.DefaultProcMount); mode {
 	case corev1.DefaultProcMount:
 		out.MaskedPaths = slices.Concat(maskedPaths, node.ThermalThrottlePaths)
 		out.ReadonlyPaths = slices.Clone(readonlyPaths)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -119,9 +120,7 @@ type machineFacts struct {
 // New reads the machine and prepares the connections; it sends nothing. renew replaces the connection of heartbeats.
 // core is for the watch. Without an API server it is nil, and the Reporter only answers calls of its methods.
 func New(cfg Config, core rest.Interface, heartbeats *rest.Config, renew func() error) (*Reporter, error) {
-	if cfg.MachineRoot == "" {
-		cfg.MachineRoot = "/"
-	}
+	cfg.MachineRoot = cmp.Or(cfg.MachineRoot, "/")
 	r := &Reporter{
 		cfg:      cfg,
 		core:     core,

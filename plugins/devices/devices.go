@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"path/filepath"
@@ -111,12 +112,8 @@ type Devices struct {
 
 // New reads the checkpoint of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*Devices, error) {
-	if cfg.Grace == 0 {
-		cfg.Grace = goneGrace
-	}
-	if cfg.RegisterTimeout == 0 {
-		cfg.RegisterTimeout = registerTimeout
-	}
+	cfg.Grace = cmp.Or(cfg.Grace, goneGrace)
+	cfg.RegisterTimeout = cmp.Or(cfg.RegisterTimeout, registerTimeout)
 	if cfg.Limiter == nil {
 		cfg.Limiter = flowcontrol.NewTokenBucketRateLimiter(callsPerSecond, callsAtOnce)
 	}

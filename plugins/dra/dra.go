@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -98,9 +99,7 @@ type claim struct {
 
 // New reads the file of an earlier process or of the kubelet. Nothing is called before Run.
 func New(cfg Config) (*DRA, error) {
-	if cfg.Grace == 0 {
-		cfg.Grace = goneGrace
-	}
+	cfg.Grace = cmp.Or(cfg.Grace, goneGrace)
 	if cfg.API == nil {
 		cfg.API = noAPI{}
 	}

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -39,19 +40,15 @@ const sessionTimeout = 2 * time.Minute
 
 // New creates a driver. It does not look for iscsiadm yet.
 func New(cfg Config) *Driver {
-	for field, usual := range map[*string]string{&cfg.State: "/run/nodelet/iscsi", &cfg.Sys: "/sys", &cfg.Dev: "/dev"} {
-		if *field == "" {
-			*field = usual
-		}
-	}
+	cfg.State = cmp.Or(cfg.State, "/run/nodelet/iscsi")
+	cfg.Sys = cmp.Or(cfg.Sys, "/sys")
+	cfg.Dev = cmp.Or(cfg.Dev, "/dev")
+	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, sessionTimeout)
 	if cfg.DBs == nil {
 		cfg.DBs = []string{"/etc/iscsi", "/var/lib/iscsi"}
 	}
 	if cfg.Events == nil {
 		cfg.Events = kernelEvents
-	}
-	if cfg.SessionTimeout == 0 {
-		cfg.SessionTimeout = sessionTimeout
 	}
 	return &Driver{
 		cfg:         &cfg,

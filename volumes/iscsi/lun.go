@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // LUN is one LUN as a volume names it. Its JSON form is the kubelet's iscsi.json.
@@ -33,19 +35,14 @@ const byNodelet = "nodelet"
 // Of returns the LUN of a pod's volume, or an error for names that must not become part of a path or an argument.
 func Of(name string, s *corev1.ISCSIVolumeSource) (*LUN, error) {
 	l := &LUN{
-		VolName:   name,
-		Portals:   portals(s.TargetPortal, s.Portals),
-		Iqn:       s.IQN,
-		Lun:       strconv.Itoa(int(s.Lun)),
-		InitIface: s.ISCSIInterface,
-		CHAP:      s.SessionCHAPAuth,
-		By:        byNodelet,
-	}
-	if s.InitiatorName != nil {
-		l.InitiatorName = *s.InitiatorName
-	}
-	if l.InitIface == "" {
-		l.InitIface = "default"
+		VolName:       name,
+		Portals:       portals(s.TargetPortal, s.Portals),
+		Iqn:           s.IQN,
+		Lun:           strconv.Itoa(int(s.Lun)),
+		InitIface:     cmp.Or(s.ISCSIInterface, "default"),
+		InitiatorName: ptr.Deref(s.InitiatorName, ""),
+		CHAP:          s.SessionCHAPAuth,
+		By:            byNodelet,
 	}
 	l.Iface = l.InitIface
 	if l.InitiatorName != "" { // an interface of its own, with the kubelet's name

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // mountHostPath checks a path of the node, and creates it if the volume asks for that. It mounts nothing. Links are
@@ -19,11 +20,7 @@ func (v *FS) mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) 
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return Mounted{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", s.Path)
 	}
-	wanted := corev1.HostPathUnset
-	if s.Type != nil {
-		wanted = *s.Type
-	}
-	changed, err := v.checkHostPath(ctx, s.Path, wanted)
+	changed, err := v.checkHostPath(ctx, s.Path, ptr.Deref(s.Type, corev1.HostPathUnset))
 	return Mounted{HostPath: s.Path, Changed: changed}, err
 }
 
