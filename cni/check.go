@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -99,11 +100,7 @@ func (c *Checker) round(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for uid := range c.problems {
-		if !pods[uid] {
-			delete(c.problems, uid)
-		}
-	}
+	maps.DeleteFunc(c.problems, func(uid, _ string) bool { return !pods[uid] })
 }
 
 // Problem returns the error of the last check of a pod's network, or "".

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -136,19 +137,12 @@ func (v *Vec[I]) With(values ...string) I {
 func (v *Vec[I]) Forget(match func(values []string) bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for key, l := range v.all {
-		if match(l.values) {
-			delete(v.all, key)
-		}
-	}
+	maps.DeleteFunc(v.all, func(_ string, l *labelled[I]) bool { return match(l.values) })
 }
 
 func (v *Vec[I]) write(t *Text) {
 	v.mu.RLock()
-	all := make([]*labelled[I], 0, len(v.all))
-	for _, l := range v.all {
-		all = append(all, l)
-	}
+	all := slices.Collect(maps.Values(v.all))
 	v.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *labelled[I]) int { return strings.Compare(a.rendered, b.rendered) })
 	for _, l := range all {

@@ -211,11 +211,8 @@ var programDirs = []string{"/usr/", "/opt/", "/bin/", "/sbin/"}
 
 // checkProgram refuses a program that may vanish, or that others than root can change.
 func (i *Installer) checkProgram() error {
-	installed := false
-	for _, dir := range programDirs {
-		installed = installed || strings.HasPrefix(i.Program, dir)
-	}
-	if !installed {
+	below := func(dir string) bool { return strings.HasPrefix(i.Program, dir) }
+	if !slices.ContainsFunc(programDirs, below) {
 		return fmt.Errorf("%s is not installed, so it may be gone at the next boot: run "+
 			"`install -m 755 %[1]s /usr/local/bin/nodelet`, then `/usr/local/bin/nodelet systemd install`", i.Program)
 	}

@@ -57,11 +57,7 @@ func (t *tokens) get(k tokenKey, now time.Time, request func() (string, time.Tim
 	if t.kept == nil {
 		t.kept = map[tokenKey]keptToken{}
 	}
-	for k, old := range t.kept {
-		if !now.Before(old.Expires) {
-			delete(t.kept, k)
-		}
-	}
+	maps.DeleteFunc(t.kept, func(_ tokenKey, old keptToken) bool { return !now.Before(old.Expires) })
 	t.kept[k] = fresh
 	return fresh.tokenStatus, nil
 }

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,12 +69,7 @@ func (w *watch) run(ctx context.Context) {
 }
 
 func (w *watch) onMemory() bool {
-	for i := range w.thresholds {
-		if policy.OnMemory(w.thresholds[i].Signal) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.thresholds, func(t policy.Threshold) bool { return policy.OnMemory(t.Signal) })
 }
 
 // watchMemory signals when the kernel says that memory runs short.

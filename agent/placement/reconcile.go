@@ -2,6 +2,7 @@ package placement
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -87,11 +88,7 @@ func (m *Manager) reconcile(ctx context.Context, applied map[string]string) erro
 		}
 		applied[c.Id] = want
 	}
-	for id := range applied {
-		if !running[id] {
-			delete(applied, id)
-		}
-	}
+	maps.DeleteFunc(applied, func(id, _ string) bool { return !running[id] })
 	return nil
 }
 

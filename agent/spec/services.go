@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,13 +25,9 @@ func serviceVariables(pod *corev1.Pod, services []*corev1.Service, limit int) (m
 			seen[s.Name] = s
 		}
 	}
-	sorted := make([]*corev1.Service, 0, len(seen))
-	for _, s := range seen {
-		sorted = append(sorted, s)
-	}
-	slices.SortFunc(sorted, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
+	byName := func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) }
 	vars := newEnvironment(limit)
-	for _, s := range sorted {
+	for _, s := range slices.SortedFunc(maps.Values(seen), byName) {
 		if err := addService(vars, s); err != nil {
 			return nil, err
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -199,11 +201,7 @@ func (f *follower) initialState(s *Stream) error {
 			if ev.Object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 				continue
 			}
-			objs := make([]metav1.Object, 0, len(state))
-			for _, o := range state {
-				objs = append(objs, o)
-			}
-			f.sink.Replace(objs)
+			f.sink.Replace(slices.Collect(maps.Values(state)))
 			f.version = ev.Object.GetResourceVersion()
 			return nil
 		}

@@ -56,11 +56,7 @@ func (f *faraway) start(volumes []Volume, now time.Time) (first []<-chan struct{
 	if f.all == nil {
 		f.all = map[string]*far{}
 	}
-	for path, one := range f.all {
-		if one.done == nil && now.Sub(one.asked) > sizeKept {
-			delete(f.all, path)
-		}
-	}
+	maps.DeleteFunc(f.all, func(_ string, one *far) bool { return one.done == nil && now.Sub(one.asked) > sizeKept })
 	for _, v := range volumes {
 		one := f.all[v.Path]
 		if one == nil {

@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -53,10 +54,6 @@ func parseNetDev(text []byte) (all []Interface) {
 }
 
 func ignoredInterface(name string) bool {
-	for _, prefix := range []string{"lo", "veth", "docker", "nerdctl"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return name == ""
+	ignored := []string{"lo", "veth", "docker", "nerdctl"}
+	return name == "" || slices.ContainsFunc(ignored, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

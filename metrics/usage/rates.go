@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -55,9 +56,5 @@ func (r *rates) note(cgroup string, u *Usage) (rate uint64, ok bool) {
 func (r *rates) forget(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for cgroup, s := range r.last {
-		if now.Sub(s.at) > rateStale {
-			delete(r.last, cgroup)
-		}
-	}
+	maps.DeleteFunc(r.last, func(_ string, s sample) bool { return now.Sub(s.at) > rateStale })
 }

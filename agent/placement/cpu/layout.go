@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/utils/cpuset"
@@ -117,10 +118,7 @@ func (p pool) parts(of level, within pool) []int {
 			counts[of(c)]++
 		}
 	}
-	ids := make([]int, 0, len(counts))
-	for id := range counts {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b int) int { return cmp.Or(cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b)) })
-	return ids
+	return slices.SortedFunc(maps.Keys(counts), func(a, b int) int {
+		return cmp.Or(cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b))
+	})
 }

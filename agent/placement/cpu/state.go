@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
@@ -43,9 +44,7 @@ func (s *State) Of(pod types.UID, container string) (cpus cpuset.CPUSet, own boo
 func (s *State) Exclusive() cpuset.CPUSet {
 	var all []cpuset.CPUSet
 	for _, of := range s.Containers {
-		for _, set := range of {
-			all = append(all, set)
-		}
+		all = slices.AppendSeq(all, maps.Values(of))
 	}
 	return cpuset.New().Union(all...)
 }
@@ -59,10 +58,7 @@ func (s *State) set(pod types.UID, container string, cpus cpuset.CPUSet) {
 
 // Release gives back everything that a pod has.
 func (s *State) Release(pod types.UID) {
-	back := []cpuset.CPUSet{s.Pods[pod]}
-	for _, set := range s.Containers[pod] {
-		back = append(back, set)
-	}
+	back := slices.AppendSeq([]cpuset.CPUSet{s.Pods[pod]}, maps.Values(s.Containers[pod]))
 	s.Shared = s.Shared.Union(back...)
 	delete(s.Pods, pod)
 	delete(s.Containers, pod)
