@@ -165,6 +165,33 @@ func TestSharedRequestFails(t *testing.T) {
 	})
 }
 
+// TestSharedRequestFailsForAll checks that of pods of one service account whose shared request has failed all share the
+// next one, too: a program that hangs does not run once for each pod.
+func TestSharedRequestFailsForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t, "", tokenFields("ServiceAccount", bothKeys)), newCluster()
+		c.serve(&w.options)
+		p := w.start(t)
+		var runs, failed atomic.Int32
+		p.all[0].run = func(context.Context, api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {
+			runs.Add(1)
+			time.Sleep(time.Minute)
+			return nil, errors.New("no answer")
+		}
+		const pods = 5
+		for i := range pods {
+			go func() {
+				_, all := p.Ask(t.Context(), podOf(types.UID(fmt.Sprint("p", i)), "builder"), "r.example.com/app")
+				failed.Add(int32(len(all)))
+			}()
+		}
+		time.Sleep(time.Hour)
+		if runs.Load() != 2 || failed.Load() != pods {
+			t.Errorf("got %d runs and %d problems, want 2 and %d", runs.Load(), failed.Load(), pods)
+		}
+	})
+}
+
 // TestPodWithoutAccount checks that a provider is asked for such pods, without a token, only if it wants to be.
 func TestPodWithoutAccount(t *testing.T) {
 	for required, want := range map[bool]int{true: 0, false: 1} {

@@ -152,14 +152,17 @@ func (p *provider) ask(ctx context.Context, pod *corev1.Pod, repository string) 
 		given.Logins = logins
 		return given, nil
 	}
-	got, err := p.asking.Do(ctx, key(repository, who), func(ctx context.Context) (fetched, error) {
-		logins, err := p.fetch(ctx, who, repository)
-		return fetched{logins, who}, err
-	})
-	given.Logins = got.logins
-	if err != nil && ctx.Err() == nil && who.pod != nil && who.pod.UID != got.by.pod.UID {
-		given.Logins, err = p.fetch(ctx, who, repository)
+	share := func() (fetched, error) {
+		return p.asking.Do(ctx, key(repository, who), func(ctx context.Context) (fetched, error) {
+			logins, err := p.fetch(ctx, who, repository)
+			return fetched{logins, who}, err
+		})
 	}
+	got, err := share()
+	if err != nil && ctx.Err() == nil && who.pod != nil && who.pod.UID != got.by.pod.UID {
+		got, err = share() // with the others: the program may have failed for a reason that is not the token
+	}
+	given.Logins = got.logins
 	return given, err
 }
 
