@@ -51,8 +51,8 @@ func (c *Collector) realRootDir() string {
 
 // readBlockDevices returns the block devices of the machine, and the mount that a directory is on.
 func readBlockDevices(dir string) (all []blockDevice, on *mount) {
-	_ = withFile("/proc/diskstats", func(text []byte) { all = parseDiskStats(text) })
-	_ = withFile("/proc/self/mountinfo", func(text []byte) { on = findMounted(all, text, dir) })
+	withFile("/proc/diskstats", func(text []byte) { all = parseDiskStats(text) })
+	withFile("/proc/self/mountinfo", func(text []byte) { on = findMounted(all, text, dir) })
 	return all, on
 }
 

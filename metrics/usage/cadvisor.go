@@ -165,8 +165,7 @@ func (c *Collector) writeMachine(t *metrics.Text) {
 			"cadvisor revision.", 1, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
 		"kernelVersion", id.Kernel, "osVersion", id.OSImage)
 	processors := countCPUs(os.DirFS("/"))
-	var m memory
-	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
+	m := readMeminfo()
 	identity := []string{"boot_id", id.BootID, "machine_id", id.MachineID, "system_uuid", id.SystemUUID}
 	for _, f := range []struct {
 		name, help string

@@ -158,7 +158,7 @@ func (h *Hierarchy) born(cgroup string) (at time.Time) {
 // below that of its scope. It returns 0 if there is none.
 func (h *Hierarchy) process(cgroup string) int {
 	pid := 0
-	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
+	withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
 		line, _, _ := bytes.Cut(text, []byte{'\n'})
 		if v, ok := parseUint(line); ok && v < 1<<31 {
 			pid = int(v)
@@ -189,7 +189,7 @@ func (h *Hierarchy) empty(cgroup string) bool {
 
 // processes returns the number of processes in the cgroup of dir itself.
 func processes(dir string) (n uint64) {
-	_ = withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
+	withFile(filepath.Join(dir, "cgroup.procs"), func(text []byte) {
 		n = uint64(bytes.Count(text, []byte{'\n'}))
 	})
 	return n

@@ -94,7 +94,7 @@ func readIOV1(dir string, u *Usage) {
 		name  string
 		bytes bool
 	}{{"blkio.throttle.io_service_bytes_recursive", true}, {"blkio.throttle.io_serviced_recursive", false}} {
-		_ = withFile(filepath.Join(dir, f.name), func(text []byte) { u.IO = parseBlkio(u.IO, text, f.bytes) })
+		withFile(filepath.Join(dir, f.name), func(text []byte) { u.IO = parseBlkio(u.IO, text, f.bytes) })
 	}
 }
 

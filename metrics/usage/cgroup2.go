@@ -20,7 +20,7 @@ func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	}
 	readSpecsV2(dir, u)
 	readPids(dir, u)
-	_ = withFile(filepath.Join(dir, "io.stat"), func(text []byte) { u.IO = parseIOStat(text) })
+	withFile(filepath.Join(dir, "io.stat"), func(text []byte) { u.IO = parseIOStat(text) })
 }
 
 // readCPUV2 reads cpu.stat, whose times are in microseconds.
@@ -88,7 +88,7 @@ func readSpecsV2(dir string, u *Usage) {
 		u.HasSpecs = true
 		u.Shares = sharesOf(weight)
 	}
-	_ = withFile(filepath.Join(dir, "cpu.max"), func(text []byte) {
+	withFile(filepath.Join(dir, "cpu.max"), func(text []byte) {
 		quota, period, _ := bytes.Cut(bytes.TrimSpace(text), []byte{' '})
 		u.Period, _ = parseUint(period)
 		if v, ok := parseUint(quota); ok && v < unlimited {

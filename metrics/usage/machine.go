@@ -10,6 +10,11 @@ import (
 // memory has values of /proc/meminfo, in bytes.
 type memory struct{ total, hugePages, swapTotal, swapFree uint64 }
 
+func readMeminfo() (m memory) {
+	withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
+	return m
+}
+
 func parseMeminfo(text []byte) (m memory) {
 	_ = machine.ParseMeminfo(text, map[string]*uint64{
 		"MemTotal":  &m.total,
@@ -23,8 +28,7 @@ func parseMeminfo(text []byte) (m memory) {
 // machineUse returns the usage of the whole machine: that of the root cgroup, with the values that only /proc has.
 func (c *Collector) machineUse(d Detail) (Usage, memory) {
 	u, _ := c.cfg.Hierarchy.read("/", d)
-	var m memory
-	_ = withFile("/proc/meminfo", func(text []byte) { m = parseMeminfo(text) })
+	m := readMeminfo()
 	if c.cfg.Hierarchy.mounts == nil && u.CPUPressure == nil && d >= Plain {
 		u.CPUPressure = readPressure("/proc/pressure/cpu")
 		u.MemoryPressure = readPressure("/proc/pressure/memory")

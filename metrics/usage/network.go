@@ -24,7 +24,7 @@ func interfacesOf(pid int) (all []Interface) {
 	if pid != 0 {
 		path = fmt.Sprintf("/proc/%d/net/dev", pid)
 	}
-	_ = withFile(path, func(text []byte) { all = parseNetDev(text) })
+	withFile(path, func(text []byte) { all = parseNetDev(text) })
 	return all
 }
 

@@ -35,7 +35,7 @@ type count struct {
 // ends meanwhile has none.
 func (h *Hierarchy) openFiles(cgroup string, most int) *OpenFiles {
 	o := &OpenFiles{left: most}
-	_ = withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
+	withFile(filepath.Join(h.dir(walked, cgroup), "cgroup.procs"), func(text []byte) {
 		for pid := range bytes.Lines(text) {
 			o.add(filepath.Join("/proc", string(bytes.TrimSpace(pid))))
 		}
@@ -62,7 +62,7 @@ func (o *OpenFiles) add(process string) {
 	}
 	o.Files.n += files
 	if !o.HasSoft {
-		_ = withFile(filepath.Join(process, "limits"), func(text []byte) { o.Soft, o.HasSoft = softLimit(text) })
+		withFile(filepath.Join(process, "limits"), func(text []byte) { o.Soft, o.HasSoft = softLimit(text) })
 	}
 }
 

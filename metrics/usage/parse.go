@@ -2,7 +2,6 @@ package usage
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -18,16 +17,13 @@ const unlimited = uint64(1 << 62)
 // buffers reuses the buffers into which small files of the kernel are read.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// withFile reads a small file of the kernel and passes its text to use, which must not keep it. A missing file is no
-// error, and use is not called: kernels and controllers differ.
-func withFile(path string, use func(text []byte)) error {
+// withFile reads a small file of the kernel and passes its text to use, which must not keep it. A file that
+// cannot be opened is left out: kernels and controllers differ.
+func withFile(path string, use func(text []byte)) {
 	// os.Open would register each of thousands of files with the poller.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return
 	}
 	defer unix.Close(fd)
 	buf := buffers.Get().(*[]byte)
@@ -48,12 +44,11 @@ func withFile(path string, use func(text []byte)) error {
 	}
 	*buf = text
 	use(text)
-	return nil
 }
 
 // readUint reads a file that contains one number. ok is false if the file is missing or contains "max".
 func readUint(path string) (v uint64, ok bool) {
-	_ = withFile(path, func(text []byte) { v, ok = parseUint(bytes.TrimSpace(text)) })
+	withFile(path, func(text []byte) { v, ok = parseUint(bytes.TrimSpace(text)) })
 	return v, ok
 }
 
@@ -82,7 +77,7 @@ func digits(text []byte) bool {
 // readKeyed reads a file such as memory.stat, with a line "key value" for each number, and reports whether it has one
 // of these keys.
 func readKeyed(path string, into map[string]*uint64) (found bool) {
-	_ = withFile(path, func(text []byte) { found = parseKeyed(text, into) })
+	withFile(path, func(text []byte) { found = parseKeyed(text, into) })
 	return found
 }
 
@@ -147,6 +142,6 @@ func parseShare(text string) float64 {
 }
 
 func readPressure(path string) (p *api.PSIStats) {
-	_ = withFile(path, func(text []byte) { p = parsePressure(text) })
+	withFile(path, func(text []byte) { p = parsePressure(text) })
 	return p
 }
