@@ -24,7 +24,7 @@ func (w *worker) traced(ctx context.Context, steps []podstate.Step) context.Cont
 	if name := w.spanFor(steps); name != w.spanName {
 		w.span.End(nil)
 		pod := w.order.Pod
-		_, w.span = w.cfg.Tracer.Root(ctx, name,
+		w.span = w.cfg.Tracer.Root(name,
 			"k8s.pod.uid", string(pod.UID), "k8s.pod", pod.Namespace+"/"+pod.Name, "k8s.pod.name", pod.Name,
 			"k8s.namespace.name", pod.Namespace)
 		w.spanName = name

@@ -35,17 +35,17 @@ type spanKey struct{}
 
 // Root begins a trace, if the tracer samples it. attributes are names and values in turn. A nil Tracer samples nothing.
 // The caller calls End once.
-func (t *Tracer) Root(ctx context.Context, name string, attributes ...string) (context.Context, *Span) {
+func (t *Tracer) Root(name string, attributes ...string) *Span {
 	if t == nil {
-		return ctx, nil
+		return nil
 	}
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
 	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
 	if binary.BigEndian.Uint64(id[8:])>>1 >= t.limit {
-		return ctx, nil
+		return nil
 	}
-	return t.begin(ctx, &Span{tracer: t, trace: id, name: name, kind: Internal, attributes: attributes})
+	return begin(&Span{tracer: t, trace: id, name: name, kind: Internal, attributes: attributes})
 }
 
 // Child begins a span below that of ctx. It returns nil if ctx has none.
@@ -54,7 +54,7 @@ func Child(ctx context.Context, name string, kind Kind, attributes ...string) (c
 	if parent == nil {
 		return ctx, nil
 	}
-	return parent.tracer.begin(ctx, &Span{
+	s := begin(&Span{
 		tracer:     parent.tracer,
 		trace:      parent.trace,
 		parent:     parent.id,
@@ -62,12 +62,13 @@ func Child(ctx context.Context, name string, kind Kind, attributes ...string) (c
 		kind:       kind,
 		attributes: attributes,
 	})
+	return s.Context(ctx), s
 }
 
-func (t *Tracer) begin(ctx context.Context, s *Span) (context.Context, *Span) {
+func begin(s *Span) *Span {
 	binary.BigEndian.PutUint64(s.id[:], rand.Uint64()|1) // zero is no ID
 	s.began = time.Now()
-	return context.WithValue(ctx, spanKey{}, s), s
+	return s
 }
 
 // End ends the span with the error of its operation, which may be nil.

@@ -53,8 +53,8 @@ func TestExport(t *testing.T) {
 	s := &fake.Collector{}
 	var parent string
 	run(t, s, 1_000_000, func(tracer *Tracer) {
-		ctx, root := tracer.Root(t.Context(), "syncPod", "k8s.pod.uid", "uid-1")
-		inner, child := Child(ctx, "CreateSandbox", Internal)
+		root := tracer.Root("syncPod", "k8s.pod.uid", "uid-1")
+		inner, child := Child(root.Context(t.Context()), "CreateSandbox", Internal)
 		parent = traceparent(inner)
 		child.End(errors.New("no network"))
 		root.End(nil)
@@ -101,19 +101,20 @@ func TestExport(t *testing.T) {
 // TestSampling checks that nothing is made without a tracer or a rate, and that a rate of a half samples some.
 func TestSampling(t *testing.T) {
 	for _, tracer := range []*Tracer{nil, New(Config{})} {
-		ctx, root := tracer.Root(t.Context(), "syncPod")
+		root := tracer.Root("syncPod")
+		ctx := root.Context(t.Context())
 		_, child := Child(ctx, "step", Internal)
 		if root != nil || child != nil || traceparent(ctx) != "" {
 			t.Errorf("got %v and %v, want no spans", root, child)
 		}
 		root.End(nil)
-		if got := root.Context(ctx); got != ctx {
+		if ctx != t.Context() {
 			t.Error("got another context without a span")
 		}
 	}
 	half, n := New(Config{PerMillion: 500_000}), 0
 	for range 1000 {
-		if _, s := half.Root(t.Context(), "syncPod"); s != nil {
+		if half.Root("syncPod") != nil {
 			n++
 		}
 	}
@@ -128,8 +129,7 @@ func TestDropped(t *testing.T) {
 	refusing.Refuse()
 	tracer := run(t, refusing, 1_000_000, func(tracer *Tracer) {
 		for range queueSize + 3 {
-			_, s := tracer.Root(t.Context(), "syncPod")
-			s.End(nil)
+			tracer.Root("syncPod").End(nil)
 		}
 	})
 	if got, want := tracer.Dropped(), uint64(queueSize+3); got != want {
@@ -141,8 +141,7 @@ func TestDropped(t *testing.T) {
 func TestErrorWithAnyBytes(t *testing.T) {
 	s := &fake.Collector{}
 	tracer := run(t, s, 1_000_000, func(tracer *Tracer) {
-		_, span := tracer.Root(t.Context(), "RemoveDir")
-		span.End(&os.PathError{Op: "unlinkat", Path: "data/\xff", Err: unix.EPERM})
+		tracer.Root("RemoveDir").End(&os.PathError{Op: "unlinkat", Path: "data/\xff", Err: unix.EPERM})
 	})
 	_, requests := s.Requests()
 	if len(requests) != 1 || tracer.Dropped() != 0 {
@@ -170,8 +169,7 @@ func TestStopBesideSilentCollector(t *testing.T) {
 		Log:        slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for range queueSize {
-		_, s := tracer.Root(t.Context(), "syncPod")
-		s.End(nil)
+		tracer.Root("syncPod").End(nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -198,8 +196,7 @@ func TestCallInterceptor(t *testing.T) {
 	if err := call(t.Context()); err != nil || len(headers) != 0 {
 		t.Errorf("without a span: got %v and headers %v, want none", err, headers)
 	}
-	ctx, _ := tracer.Root(t.Context(), "syncPod")
-	if err := call(ctx); err != nil {
+	if err := call(tracer.Root("syncPod").Context(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	s := <-tracer.queue
@@ -217,8 +214,7 @@ func TestRunSendsBatches(t *testing.T) {
 	s := &fake.Collector{}
 	tracer := New(Config{Endpoint: serve(t, s), PerMillion: 1_000_000, Log: slog.New(slog.DiscardHandler)})
 	for range batchSize {
-		_, span := tracer.Root(t.Context(), "syncPod")
-		span.End(nil)
+		tracer.Root("syncPod").End(nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
