@@ -128,8 +128,8 @@ func (f files) addLine(path string, line []byte, sync bool) error {
 	return nil
 }
 
-func (f files) sync(dir string) error {
-	d, err := f.root.Open(dir)
+func (f files) syncRecords() error {
+	d, err := f.root.Open(recordsDir)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (f files) forget(k key) error {
 	if err := f.remove(recordPath(k)); err != nil {
 		return fmt.Errorf("remove the record of CSI volume %s: %w", k, err)
 	}
-	return f.sync(recordsDir)
+	return f.syncRecords()
 }
 
 // records reads all records. A damaged one is renamed: the kubelet's files have most of it too. One that cannot be read

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"io/fs"
 	"log/slog"
 	"os"
 
@@ -11,8 +10,8 @@ import (
 )
 
 // MakeDir makes a directory that plugins use. Where SELinux is on, containers without privileges may use it too.
-func MakeDir(dir string, mode fs.FileMode, log *slog.Logger) error {
-	err := os.MkdirAll(dir, mode)
+func MakeDir(dir string, log *slog.Logger) error {
+	err := os.MkdirAll(dir, 0o750)
 	if err != nil || !kernel.SELinux() {
 		return err
 	}

@@ -145,7 +145,7 @@ func (r *Registry) Run(ctx context.Context) {
 // no inotify instance.
 func (r *Registry) follow(ctx context.Context, known map[string]*plugin) error {
 	for _, dir := range []string{filepath.Join(r.root, pluginsDir), r.dir} {
-		if err := MakeDir(dir, 0o750, r.log); err != nil {
+		if err := MakeDir(dir, r.log); err != nil {
 			return err
 		}
 	}

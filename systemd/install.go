@@ -112,9 +112,9 @@ func (i *Installer) Install(ctx context.Context, separate bool, flags []string) 
 	return i.replaceKubelet(ctx, kubelet)
 }
 
-// Check returns why Install would refuse.
-func (i *Installer) Check(ctx context.Context, separate bool, flags []string) error {
-	_, err := i.replaces(ctx, separate, flags)
+// Check returns why Install would refuse to replace the kubelet, or to write nodelet.service without other flags.
+func (i *Installer) Check(ctx context.Context) error {
+	_, err := i.replaces(ctx, false, nil)
 	return err
 }
 

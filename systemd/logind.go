@@ -163,7 +163,7 @@ func (l *Logind) Delay(ctx context.Context) error {
 	if l.lock != nil {
 		return nil
 	}
-	if kept := keptDescriptor(lockName); kept != nil {
+	if kept := keptLock(); kept != nil {
 		l.lock = kept
 		return nil
 	}
@@ -227,13 +227,13 @@ func TakeStored(delays bool) error {
 	if delays {
 		return nil
 	}
-	l := Logind{lock: keptDescriptor(lockName)}
+	l := Logind{lock: keptLock()}
 	return l.Release()
 }
 
-// keptDescriptor returns the descriptor that an earlier process has stored under name, or nil.
-func keptDescriptor(name string) *os.File {
-	f := kept()[name]
-	delete(kept(), name)
+// keptLock returns the lock that an earlier process has stored, or nil.
+func keptLock() *os.File {
+	f := kept()[lockName]
+	delete(kept(), lockName)
 	return f
 }

@@ -74,7 +74,7 @@ func always(_, _ *corev1.Container) bool { return true }
 // depends on that request.
 func swapChanges(wanted, allocated *corev1.Pod, swappable func(*corev1.Pod, *corev1.Container) bool) bool {
 	return requestChanges(wanted, allocated, corev1.ResourceMemory, func(has, wants *corev1.Container) bool {
-		return !restartsFor(has, corev1.ResourceMemory) && (swappable(wanted, wants) || swappable(allocated, has))
+		return !restartsForMemory(has) && (swappable(wanted, wants) || swappable(allocated, has))
 	})
 }
 
@@ -114,10 +114,10 @@ func waitsLonger(a, b *corev1.Pod) bool {
 	return pending != nil && (other == nil || pending.LastTransitionTime.Before(&other.LastTransitionTime))
 }
 
-// restartsFor reports whether a container must be restarted to get another amount of the resource.
-func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
+// restartsForMemory reports whether a container must be restarted to get another amount of memory.
+func restartsForMemory(c *corev1.Container) bool {
 	for _, policy := range c.ResizePolicy {
-		if policy.ResourceName == name {
+		if policy.ResourceName == corev1.ResourceMemory {
 			return policy.RestartPolicy == corev1.RestartContainer
 		}
 	}

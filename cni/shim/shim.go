@@ -109,7 +109,7 @@ func quick() (r *Request, code int) {
 		_, _ = os.Stdout.WriteString(versionText)
 		return r, 0
 	}
-	r.Config = string(readAll(0, MaxRequest))
+	r.Config = string(readStdin())
 	socket := Socket(r.Config)
 	if socket == "" {
 		return r, -1
@@ -170,12 +170,12 @@ func readFull(fd, n int) []byte {
 	return b
 }
 
-// readAll reads until the end, or somewhat more than limit.
-func readAll(fd, limit int) []byte {
+// readStdin reads standard input until its end, or somewhat more than MaxRequest.
+func readStdin() []byte {
 	var all []byte
 	b := make([]byte, 64<<10)
-	for len(all) <= limit {
-		n, err := syscall.Read(fd, b)
+	for len(all) <= MaxRequest {
+		n, err := syscall.Read(syscall.Stdin, b)
 		if err == syscall.EINTR {
 			continue
 		}

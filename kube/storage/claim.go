@@ -64,7 +64,7 @@ func (s *Storage) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeCl
 	name := claim.Spec.VolumeName
 	if len(claim.Status.AllocatedResourceStatuses) == 0 && !pending(claim) {
 		pv := &corev1.PersistentVolume{}
-		err := s.recall(ctx, s.cfg.Core, "persistentvolumes", "", name, pv)
+		err := s.read(ctx, s.cfg.Core, "persistentvolumes", "", name, pv, "0")
 		if err == nil && boundTo(pv, claim) {
 			return pv, nil
 		}

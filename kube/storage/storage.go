@@ -86,12 +86,8 @@ func (s *Storage) get(
 	return s.read(ctx, c, resource, namespace, name, into, "")
 }
 
-// recall reads an object from the API server's cache, which may lag behind.
-func (s *Storage) recall(
-	ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object) error {
-	return s.read(ctx, c, resource, namespace, name, into, "0")
-}
-
+// read reads a version of an object: "" is the current one, and "0" may come from the API server's cache, which may lag
+// behind.
 func (s *Storage) read(
 	ctx context.Context, c rest.Interface, resource, namespace, name string, into runtime.Object, version string) error {
 	return client.RetryWhileLagging(ctx, func(ctx context.Context) error {

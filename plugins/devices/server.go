@@ -31,7 +31,7 @@ const (
 func (d *Devices) serve(ctx context.Context, server *grpc.Server, dir string, cleared bool) {
 	d.background.Go(func() {
 		listener.Serve(ctx, func() (net.Listener, error) {
-			if err := plugins.MakeDir(dir, dirMode, d.log); err != nil {
+			if err := plugins.MakeDir(dir, d.log); err != nil {
 				return nil, err
 			}
 			if !cleared {

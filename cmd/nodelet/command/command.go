@@ -77,7 +77,7 @@ func Execute(root *Command, call Call) error {
 	for c := root; c.Setup == nil; c = path[len(path)-1] {
 		switch {
 		case len(args) == 0:
-			return Usagef("%s: missing command: %s (see %s --help)", words(path), c.names(" or "), full(path))
+			return Usagef("%s: missing command: %s (see %s --help)", words(path), c.names(), full(path))
 		case isHelp(args[0]):
 			_, err := io.WriteString(call.Out, usage(path))
 			return err
@@ -132,14 +132,14 @@ func (c *Command) find(path []*Command, name string) (*Command, error) {
 	return nil, Usagef("unknown command %q%s (see %s --help)", called, suggest.DidYouMean(name, known), full(path))
 }
 
-// names returns the names of the commands in a group.
-func (c *Command) names(last string) string {
+// names returns the names of the commands in a group, as in "a, b or c".
+func (c *Command) names() string {
 	var all []string
 	for _, sub := range c.Sub {
 		all = append(all, sub.Name)
 	}
 	n := len(all) - 1
-	return strings.Join(all[:n], ", ") + last + all[n]
+	return strings.Join(all[:n], ", ") + " or " + all[n]
 }
 
 // words returns the path of a command without the name of the program; the program itself keeps its name.

@@ -196,7 +196,7 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 	found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
 	if takeover {
 		found = append(found, version(c.Context, *a)...)
-		if err := i.Check(c.Context, false, nil); err != nil {
+		if err := i.Check(c.Context); err != nil {
 			found = append(found, result("install", Problem, err.Error(),
 				"until then `nodelet systemd install` refuses to replace the kubelet")...)
 		}

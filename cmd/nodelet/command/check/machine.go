@@ -68,7 +68,7 @@ var controllers = []string{"cpu", "cpuset", "io", "memory", "pids"}
 func (m *Machine) cgroups(context.Context) []Result {
 	text := m.read("/sys/fs/cgroup/cgroup.controllers")
 	if text == "" {
-		return cgroupV1(m.Config, "/sys/fs/cgroup is cgroup v1")
+		return cgroupV1(m.Config)
 	}
 	have := strings.Fields(text)
 	var missing []string
@@ -85,7 +85,8 @@ func (m *Machine) cgroups(context.Context) []Result {
 }
 
 // cgroupV1 describes a machine with cgroup v1.
-func cgroupV1(c *config.Config, what string) []Result {
+func cgroupV1(c *config.Config) []Result {
+	const what = "/sys/fs/cgroup is cgroup v1"
 	if c.RefusesCgroupV1() {
 		return result("cgroups", Problem, what+": nodelet does not start there (failCgroupV1)",
 			"move the machine to cgroup v2, or set failCgroupV1: false")
@@ -169,12 +170,8 @@ func (m *Machine) installed(program string) bool {
 			return true
 		}
 	}
-	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"} {
-		if _, err := os.Stat(m.path(filepath.Join(dir, program))); err == nil {
-			return true
-		}
-	}
-	return false
+	dirs := []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"}
+	return m.isIn(dirs, program)
 }
 
 // ports tries to listen on the ports of the agent.

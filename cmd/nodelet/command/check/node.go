@@ -131,7 +131,7 @@ func (m *Machine) network(ctx context.Context) []Result {
 	}
 	var missing []string
 	for _, p := range n.Plugins {
-		if t := p.Network.Type; !m.plugin(dirs.Bins, t) {
+		if t := p.Network.Type; !m.isIn(dirs.Bins, t) {
 			missing = append(missing, t)
 		}
 	}
@@ -163,7 +163,8 @@ func (m *Machine) agentNetwork(bins []string) []Result {
 	return all
 }
 
-func (m *Machine) plugin(dirs []string, name string) bool {
+// isIn reports whether one of the directories has a file of this name.
+func (m *Machine) isIn(dirs []string, name string) bool {
 	for _, dir := range dirs {
 		if _, err := os.Stat(m.path(filepath.Join(dir, name))); err == nil {
 			return true
