@@ -199,23 +199,22 @@ func (p *podCertificates) warn(c *podCertificate, reason, message string) {
 func (p *podCertificates) handle(pcr *certificatesv1.PodCertificateRequest) {
 	for i := range pcr.Status.Conditions {
 		cond := &pcr.Status.Conditions[i]
-		name := pcr.Namespace + "/" + pcr.Name
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			p.finish(pcr, func(c *podCertificate) { c.issued(pcr) })
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			c := p.finish(pcr, func(c *podCertificate) { c.refuse("denied", cond) })
-			if c != nil {
-				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s was denied, reason=%q, message=%q",
-					name, cond.Reason, cond.Message))
-			}
+			p.refused(pcr, cond, "denied", "was denied")
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			c := p.finish(pcr, func(c *podCertificate) { c.refuse("failed", cond) })
-			if c != nil {
-				p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s failed, reason=%q, message=%q",
-					name, cond.Reason, cond.Message))
-			}
+			p.refused(pcr, cond, "failed", "failed")
 		}
+	}
+}
+
+func (p *podCertificates) refused(
+	pcr *certificatesv1.PodCertificateRequest, cond *metav1.Condition, how, verb string) {
+	if c := p.finish(pcr, func(c *podCertificate) { c.refuse(how, cond) }); c != nil {
+		p.warn(c, cond.Type, fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q",
+			pcr.Namespace, pcr.Name, verb, cond.Reason, cond.Message))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,8 +52,9 @@ type Server struct {
 	cfg     Config
 	limiter flowcontrol.RateLimiter
 
+	synced atomic.Bool // every source has delivered its pods
+
 	mu      sync.Mutex
-	synced  bool // every source has delivered its pods
 	watches map[*watch]struct{}
 }
 
@@ -89,17 +91,7 @@ func (s *Server) Changed(pod types.UID) {
 }
 
 // Synced says that every source has delivered its pods. Calls before it fail.
-func (s *Server) Synced() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.synced = true
-}
-
-func (s *Server) isSynced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced
-}
+func (s *Server) Synced() { s.synced.Store(true) }
 
 // ListPods returns all pods of the node.
 func (s *Server) ListPods(ctx context.Context, _ *api.ListPodsRequest) (*api.ListPodsResponse, error) {
@@ -149,7 +141,7 @@ func (s *Server) allow() error {
 
 // pods returns the pods, or an error before every source has delivered: a list would lack pods.
 func (s *Server) pods(ctx context.Context) ([]*corev1.Pod, error) {
-	if !s.isSynced() {
+	if !s.synced.Load() {
 		return nil, status.Error(codes.FailedPrecondition, "nodelet is starting: not every source of pods has answered yet")
 	}
 	pods, err := s.cfg.Pods(ctx)

@@ -141,7 +141,7 @@ func TestListAndGet(t *testing.T) {
 // TestNotSynced checks that no call gets a part of the pods while the agent starts.
 func TestNotSynced(t *testing.T) {
 	n := newNode(t)
-	n.server.synced = false
+	n.server.synced.Store(false)
 	if _, err := n.client.ListPods(t.Context(), &api.ListPodsRequest{}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("list: got %v, want FailedPrecondition", err)
 	}
