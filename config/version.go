@@ -21,6 +21,9 @@ func KubeletVersion() string {
 	return KubernetesVersion + "+nodelet." + buildPart(Version)
 }
 
+// UserAgent is that of most connections to the API server.
+func UserAgent() string { return "nodelet/" + KubeletVersion() }
+
 // VersionText is what --version prints, for example "Kubernetes v1.37.2+nodelet.0.1.0". kubeadm takes the last word of
 // it as a semantic version.
 func VersionText() string { return fmt.Sprintf("Kubernetes %s\n", KubeletVersion()) }

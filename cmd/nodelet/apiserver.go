@@ -31,7 +31,7 @@ func newAPIServer(p *process, l *links) (*apiServer, error) {
 		return nil, err
 	}
 	if a.identity != nil {
-		k, name := &p.cfg.Kubelet, "nodelet/"+config.KubeletVersion()
+		k, name := &p.cfg.Kubelet, config.UserAgent()
 		if a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name); err != nil {
 			return nil, err
 		}

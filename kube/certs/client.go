@@ -43,7 +43,7 @@ func ClientSettings(c *config.Config) ClientConfig {
 		Dir:        c.Paths.Certificates,
 		Node:       c.Node.Name,
 		Rotate:     c.Kubelet.RotateCertificates,
-		UserAgent:  "nodelet/" + config.KubeletVersion(),
+		UserAgent:  config.UserAgent(),
 	}
 }
 

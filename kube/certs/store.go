@@ -27,7 +27,10 @@ type store struct {
 	dir, name string // name: kubelet-client or kubelet-server
 }
 
-func (s store) current() string { return filepath.Join(s.dir, s.name+"-current.pem") }
+// Current returns the file with the newest certificate in a directory. name is kubelet-client or kubelet-server.
+func Current(dir, name string) string { return filepath.Join(dir, name+"-current.pem") }
+
+func (s store) current() string { return Current(s.dir, s.name) }
 func (s store) keyFile() string { return filepath.Join(s.dir, s.name+".key.tmp") }
 
 // load returns the current certificate; the error wraps fs.ErrNotExist if there is none.

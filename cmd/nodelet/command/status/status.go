@@ -22,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podapi"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	"github.com/nodelet/nodelet/config"
+	"github.com/nodelet/nodelet/kube/certs"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -145,7 +146,7 @@ func (r *Report) count(pods []*agent.Explanation) {
 func (r *Report) readCertificates(root, dir string) {
 	r.CertificateDir = dir
 	for _, name := range []string{"client", "server"} {
-		text, err := os.ReadFile(filepath.Join(root, dir, "kubelet-"+name+"-current.pem"))
+		text, err := os.ReadFile(certs.Current(filepath.Join(root, dir), "kubelet-"+name))
 		if err != nil {
 			continue
 		}
