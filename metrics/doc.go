@@ -6,7 +6,7 @@
 // the kubelet's, since dashboards and alerts query them.
 //
 // It never collects a value itself: other packages count events in the instruments, and functions read current
-// values during a scrape. There is no process-wide registry: cmd creates one and passes the instruments to the
-// packages. Nothing is stored on disk; after a crash all counters start at zero, as Prometheus expects of a new
-// process.
+// values during a scrape. There is no process-wide registry: package exporter has one for each endpoint and writes
+// them. agent/instruments counts what the agent does, and package usage writes what it has measured. Nothing is stored
+// on disk; after a crash all counters start at zero, as Prometheus expects of a new process.
 package metrics

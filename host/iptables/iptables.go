@@ -4,7 +4,9 @@
 // elsewhere to 127.0.0.0/8.
 //
 // It keeps nothing without these programs. It owns no other rule and removes none: what it makes stays when the agent
-// ends, as with the kubelet. Command nodelet runs it.
+// ends, as with the kubelet. cmd/nodelet runs a Keeper; package cni runs the programs for its own rules with a Tool.
+//
+// A crash may leave a part of the chains and the rule. The next start looks for all of it and makes what is missing.
 package iptables
 
 import (

@@ -1,5 +1,7 @@
-// Package loglevel has the levels of the log that log/slog does not name. The agent logs with them, and the flag --v
-// turns them on.
+// Package loglevel has the levels of the log that log/slog does not name.
+//
+// It owns their numbers, and never logs. Package agent logs with them, and kube/server/endpoints turns them on for the
+// flag --v. It has only constants, so a crash leaves nothing behind.
 package loglevel
 
 import "log/slog"

@@ -2,8 +2,11 @@
 //
 // It owns the scheme (only the API groups that a node agent speaks, so that the binary and its memory stay small), the
 // codecs (protobuf on the wire), the reading of a kubeconfig, the time limit of one request, and the retries of a
-// forbidden one. It never decides what to request: the packages below kube/ do that with its REST interfaces. It keeps
-// no state on disk, so a crash leaves nothing behind.
+// forbidden one. It never decides what to request: the packages below kube/ do that with its REST interfaces.
+//
+// cmd/nodelet makes the client that most packages share, and that of events. kube/certs makes one with the bootstrap
+// kubeconfig. kube/node and kube/server make their own, whose requests must not wait for others. It keeps no state on
+// disk, so a crash leaves nothing behind.
 package client
 
 import (

@@ -2,7 +2,10 @@
 // and says what would keep nodelet from running the node, or make it act differently from the kubelet.
 //
 // It owns the list of checks and their advice. It only reads: it changes no file, starts no service, and opens the
-// ports for a moment only to see whether they are free. It has no state.
+// ports for a moment only to see whether they are free.
+//
+// command/app lists it, command/support packs what it finds, and cmd/nodelet logs a part of it at the start of the
+// agent. It has no state, so a crash leaves nothing behind: the kernel closes the ports.
 package check
 
 import (

@@ -1,7 +1,7 @@
 // Package explain is the command that shows what each pod on the node is doing and what it waits for.
 //
-// It asks the running agent over its socket below the root directory, and prints the answer. It changes nothing. It has
-// no state.
+// It asks the running agent over its socket below the root directory, and prints the answer. It changes nothing.
+// command/app lists it. It has no state, so a crash leaves nothing behind.
 package explain
 
 import (

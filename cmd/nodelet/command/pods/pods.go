@@ -1,7 +1,9 @@
 // Package pods has the commands pods, logs and exec, which work without an API server.
 //
 // They ask the running agent over its socket below the root directory; the streams of exec go directly to the container
-// runtime. They change nothing apart from what a command in a container changes. They have no state.
+// runtime. They change nothing apart from what a command in a container changes. command/app lists them.
+//
+// They have no state. A crash leaves at most the command that exec has started: it may go on in its container.
 package pods
 
 import (

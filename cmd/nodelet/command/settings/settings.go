@@ -1,7 +1,7 @@
 // Package settings is the command group `nodelet config`: it shows, checks and compares configurations.
 //
 // It reads the flags and files as the agent does, and asks the running agent for its own over its socket. It changes
-// nothing, and prints no secret. It has no state.
+// nothing, and prints no secret. command/app lists it. It has no state, so a crash leaves nothing behind.
 package settings
 
 import (

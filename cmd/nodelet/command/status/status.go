@@ -1,7 +1,8 @@
 // Package status is the command that shows the state of the node on one screen.
 //
-// It asks systemd, the running agent over its socket below the root directory, and reads the node's certificates. It
-// changes nothing. It has no state.
+// It asks systemd, and the running agent over its socket below the root directory. It reads the node's certificates. It
+// changes nothing. command/app lists it, and command/support packs what it finds. It has no state, so a crash leaves
+// nothing behind.
 package status
 
 import (
