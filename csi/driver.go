@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -31,12 +32,13 @@ type driver struct {
 	name    string
 	conn    *grpc.ClientConn // nil for an in-tree driver
 	node    csipb.NodeClient
-	can     map[csipb.NodeServiceCapability_RPC_Type]bool
 	info    DriverInfo
 	timeout time.Duration // not for an in-tree driver
 	called  func(driver, method string, took time.Duration, err error)
 	calls   sync.WaitGroup
-	// exceeded asks for a refresh of its limits; stop ends that. Not for an in-tree driver.
+	// capabilities are those of the process that serves the connection.
+	capabilities atomic.Pointer[capabilities]
+	// exceeded asks for a refresh of its limits; stop ends that and followProcess. Not for an in-tree driver.
 	exceeded latest.Signal
 	stop     context.CancelFunc
 }
@@ -53,7 +55,6 @@ func connect(ctx context.Context, name, endpoint string, cfg *Config) (*driver, 
 		node:     csipb.NewNodeClient(conn),
 		timeout:  cfg.CallTimeout,
 		called:   cfg.Called,
-		can:      map[csipb.NodeServiceCapability_RPC_Type]bool{},
 		exceeded: latest.NewSignal(),
 	}
 	if err := d.ask(ctx); err != nil {
@@ -62,16 +63,10 @@ func connect(ctx context.Context, name, endpoint string, cfg *Config) (*driver, 
 	return d, nil
 }
 
-func (d *driver) ask(ctx context.Context) error {
-	r, err := call(ctx, d, "NodeGetCapabilities", d.node.NodeGetCapabilities, &csipb.NodeGetCapabilitiesRequest{},
-		grpc.WaitForReady(true))
-	if err != nil {
-		return err
+func (d *driver) ask(ctx context.Context) (err error) {
+	if err = d.askCapabilities(ctx); err == nil {
+		d.info, err = d.nodeInfo(ctx)
 	}
-	for _, capability := range r.GetCapabilities() {
-		d.can[capability.GetRpc().GetType()] = true
-	}
-	d.info, err = d.nodeInfo(ctx)
 	return err
 }
 

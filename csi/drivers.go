@@ -37,8 +37,9 @@ type drivers struct {
 func newDrivers(inTree []InTreeDriver) *drivers {
 	all := &drivers{byName: map[string]*driver{}, registered: make(chan struct{})}
 	for _, d := range inTree {
-		can := map[csipb.NodeServiceCapability_RPC_Type]bool{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true}
-		all.byName[d.Plugin] = &driver{name: d.Plugin, node: d.Node, can: can}
+		one := &driver{name: d.Plugin, node: d.Node}
+		one.capabilities.Store(&capabilities{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true})
+		all.byName[d.Plugin] = one
 	}
 	return all
 }
@@ -155,7 +156,7 @@ func (a *drivers) mayExpand(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.byName[name]
-	return d == nil || d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]
+	return d == nil || d.can(csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
 }
 
 // Drivers returns the registered CSI drivers, in no order.

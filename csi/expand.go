@@ -61,7 +61,7 @@ func (c *CSI) Expand(ctx context.Context, pod types.UID, v *Volume, size int64, 
 		VolumeCapability: d.capability(v, ""),
 		Secrets:          secrets,
 	}
-	if rec.Stage != none && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if rec.Stage != none && d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
 	if err = change(ctx, lock, d, "NodeExpandVolume", d.node.NodeExpandVolume, r); err == nil {

@@ -28,9 +28,9 @@ type Condition struct {
 func (d *driver) condition(ctx context.Context, asked *csipb.NodeGetVolumeStatsRequest,
 	got *csipb.NodeGetVolumeStatsResponse) (*Condition, error) {
 	switch {
-	case d.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH]:
+	case d.can(csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH):
 		return d.health(ctx, asked)
-	case d.can[volumeCondition]:
+	case d.can(volumeCondition):
 		return parseCondition(got.ProtoReflect().GetUnknown())
 	}
 	return nil, nil

@@ -42,6 +42,7 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	c.mu.Lock()
 	if !c.background.Ended() {
 		c.background.Go(func() { c.followLimits(following, d) })
+		c.background.Go(func() { d.followProcess(following, c.log) })
 	}
 	c.mu.Unlock()
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil

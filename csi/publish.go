@@ -36,7 +36,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := c.Use(ctx, pod, v); err != nil {
 		return Published{}, err
 	}
-	p := Published{Path: c.records.target(pod, v), Expands: d.can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME]}
+	p := Published{Path: c.records.target(pod, v), Expands: d.can(csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)}
 	if !published {
 		if err := c.stage(ctx, d, pod, v); err != nil {
 			return Published{}, fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
@@ -93,7 +93,7 @@ func (c *CSI) Has(ctx context.Context, pod types.UID, v *Volume) bool {
 
 // stage stages a volume, once for all pods that use it.
 func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) error {
-	if v.Ephemeral || !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if v.Ephemeral || !d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		return nil
 	}
 	k := v.key()
@@ -172,7 +172,7 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 	if err := c.publishCall(ctx, d, k, id, v, again); err != nil {
 		return err
 	}
-	if v.Prepare != nil && !v.Block && !d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if v.Prepare != nil && !v.Block && !d.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
 		if err := v.Prepare(ctx, c.records.target(pod, v)); err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (c *CSI) publishRequest(
 		Secrets:          v.Secrets.Publish,
 		VolumeContext:    map[string]string{},
 	}
-	if !v.Ephemeral && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !v.Ephemeral && d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
 	maps.Copy(r.VolumeContext, v.Attributes)
@@ -239,7 +239,7 @@ func (d *driver) capability(v *Volume, selinux string) *csipb.VolumeCapability {
 	if selinux != "" { // in quotes, as there are commas in labels
 		mount.MountFlags = append(slices.Clone(v.MountOptions), fmt.Sprintf("context=%q", selinux))
 	}
-	if v.FSGroup != nil && d.can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+	if v.FSGroup != nil && d.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
 		mount.VolumeMountGroup = strconv.FormatInt(*v.FSGroup, 10)
 	}
 	out.AccessType = &csipb.VolumeCapability_Mount{Mount: mount}
@@ -248,7 +248,7 @@ func (d *driver) capability(v *Volume, selinux string) *csipb.VolumeCapability {
 
 // accessMode returns the CSI mode for a mode of the API. Drivers that lack the finer modes get the older one.
 func (d *driver) accessMode(m corev1.PersistentVolumeAccessMode) csipb.VolumeCapability_AccessMode_Mode {
-	fine := d.can[csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+	fine := d.can(csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	switch {
 	case m == corev1.ReadOnlyMany:
 		return csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY

@@ -29,14 +29,14 @@ func (c *CSI) Stats(ctx context.Context, pod types.UID, name string) (s Stats, o
 	defer done()
 	rec := c.records.get(k)
 	if d == nil || rec == nil || rec.Uses[useID(pod, name)] == nil ||
-		!d.can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
+		!d.can(csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
 		return s, false, nil
 	}
 	r := &csipb.NodeGetVolumeStatsRequest{
 		VolumeId:   k.handle,
 		VolumePath: c.files.abs(rec.Uses[useID(pod, name)].Target),
 	}
-	if rec.Stage != none && d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if rec.Stage != none && d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		r.StagingTargetPath = c.files.abs(rec.Staging)
 	}
 	got, err := call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, r)

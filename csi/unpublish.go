@@ -227,7 +227,7 @@ func (c *CSI) unstageCall(ctx context.Context, lock *callLock, rec *record) erro
 		return err
 	}
 	defer done()
-	if !d.can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+	if !d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		return nil
 	}
 	if err := c.records.update(rec.key(), surviveCrash, func(r *record) { r.Stage = intent }); err != nil {

@@ -1,0 +1,40 @@
+package csi_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/plugins"
+	"github.com/nodelet/nodelet/test/csi/fake"
+)
+
+// TestCapabilitiesOfNextProcess checks that a process which takes the place of a driver behind the same socket, without
+// a registration, is asked for its capabilities.
+func TestCapabilitiesOfNextProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.Kill()
+	w.stopDriver()
+	w.begin()
+	w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
+	w.startDriver()
+	if _, err := w.csi.Accept(t.Context(), plugins.Info{
+		Type:     csi.PluginType,
+		Name:     driverName,
+		Versions: []string{"1.0.0"},
+		Endpoint: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.stopDriver()
+	w.config = func(c *fake.Config) { c.Registry = "" }
+	w.startDriver()
+	v := w.volume("a")
+	w.Until("a volume is staged", func() bool {
+		_, err := w.csi.Publish(t.Context(), "pod-1", v)
+		return err == nil && w.calls("NodeStageVolume") > 0
+	})
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
+}
