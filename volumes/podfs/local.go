@@ -61,11 +61,13 @@ func (v *FS) reserve(uid types.UID, on OnDisk) error {
 // the files is changed for the first pod that uses the volume.
 func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (Mounted, error) {
 	on := OnDisk{pluginname.Local, p.PV.Name}
-	mount, first, release, err := v.localMount(ctx, p, s)
+	mount, first, device, err := v.localMount(ctx, p, s)
 	if err != nil {
 		return Mounted{}, err
 	}
-	defer release()
+	if device != nil {
+		defer device.Close() // it was only read
+	}
 	pod, err := v.makePod(p.Pod.UID)
 	if err != nil {
 		return Mounted{}, err
@@ -83,6 +85,11 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), MountPoint: true, SELinuxRelabel: true, Changed: changed}
+	if device != nil && !p.ReadOnly { // also if it was mounted before: a crash may have come between the two
+		if err := allowWriting(m.HostPath); err != nil {
+			return Mounted{}, fmt.Errorf("make %s writable: %w", m.HostPath, err)
+		}
+	}
 	pending, err := hasMark(pod, on, groupMark)
 	if err != nil || !pending {
 		return m, err
@@ -93,37 +100,36 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	return m, clearMark(pod, on, groupMark)
 }
 
-// localMount returns how to mount a local volume. first reports whether no other pod uses it. The caller must call
-// release when the volume is mounted: a device is locked until then.
+// localMount returns how to mount a local volume. first reports whether no other pod uses it. device is nil for a
+// directory; otherwise the caller must close it when the volume is mounted: it is locked until then.
 func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolumeSource) (
-	mount func(*os.File) error, first bool, release func(), err error) {
+	mount func(*os.File) error, first bool, device *block.Device, err error) {
 	isDevice, err := v.isDevice(ctx, s.Path)
 	if err != nil {
 		return nil, false, nil, err
 	}
 	on := OnDisk{pluginname.Local, p.PV.Name}
 	target, options := v.hostPath(p.Pod.UID, on), MountOptions(p.PV)
-	release = func() {}
-	var device *block.Device
 	if isDevice {
 		if device, err = block.Open(ctx, s.Path); err != nil {
 			return nil, false, nil, err
 		}
-		release = func() { _ = device.Close() } // it was only read
 	}
 	other, err := v.elsewhere(on, p.Pod.UID, func(m *mountinfo.Info) bool {
 		return device == nil || device.MayHold(m)
 	})
 	switch {
 	case err != nil:
-		release()
+		if device != nil {
+			_ = device.Close()
+		}
 		return nil, false, nil, err
 	case device == nil && len(options) > 0:
 		mount = func(*os.File) error { return bindWith(ctx, s.Path, target, options) }
 	case device == nil:
 		mount = func(dir *os.File) error { return bindDir(s.Path, dir, anySource) }
 	case other != nil: // a mounted device is neither formatted nor repaired
-		mount = func(dir *os.File) error { return shareMount(other, dir, target, p.ReadOnly) }
+		mount = func(dir *os.File) error { return shareMount(other, dir, p.ReadOnly) }
 	default:
 		fs := block.FileSystem{Options: options, ReadOnly: p.ReadOnly, Grow: p.Grow}
 		if s.FSType != nil {
@@ -131,7 +137,7 @@ func (v *FS) localMount(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		}
 		mount = func(*os.File) error { return device.Mount(ctx, target, fs) }
 	}
-	return mount, other == nil, release, nil
+	return mount, other == nil, device, nil
 }
 
 // isDevice reports whether a local volume is a block device. Otherwise it is a directory; anything else is an error. It
@@ -184,20 +190,13 @@ func bindDir(path string, dir *os.File, check func(source *os.File) error) error
 func anySource(*os.File) error { return nil }
 
 // shareMount binds the mount of another pod's device. A pod that writes cannot share a device that is mounted
-// read-only, but a mount of the kubelet for a pod that only reads: that alone is read-only.
-func shareMount(of *mountinfo.Info, dir *os.File, target string, readOnly bool) error {
+// read-only, but a mount of the kubelet for a pod that only reads: that alone is read-only, and so is what is bound.
+func shareMount(of *mountinfo.Info, dir *os.File, readOnly bool) error {
 	if !readOnly && slices.Contains(strings.Split(of.VFSOptions, ","), "ro") {
 		return errors.New("the device is mounted read-only on this node for another pod: " +
 			"it can be mounted for writing when that pod has terminated")
 	}
-	err := bindDir(of.Mountpoint, dir, stillMounted)
-	if err != nil || readOnly {
-		return err
-	}
-	if err := allowWriting(target); err != nil {
-		return errors.Join(fmt.Errorf("make %s writable: %w", target, err), unix.Unmount(target, unix.UMOUNT_NOFOLLOW))
-	}
-	return nil
+	return bindDir(of.Mountpoint, dir, stillMounted)
 }
 
 // stillMounted checks that a mount of another pod is still one: else the directory below it would be bound in its

@@ -202,7 +202,7 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount, first, release, err := v.localMount(t.Context(), persistent(two, source), source.Local)
+	mount, first, device, err := v.localMount(t.Context(), persistent(two, source), source.Local)
 	if err != nil || first {
 		t.Fatalf("got first=%t, %v, want that the other pod has the volume", first, err)
 	}
@@ -217,7 +217,9 @@ func TestLocalDeviceUnmountedMeanwhile(t *testing.T) {
 	if err := mount(dir); err == nil || !strings.Contains(err.Error(), "has just been unmounted") {
 		t.Errorf("got %v, want that the volume has just been unmounted", err)
 	}
-	release()
+	if err := device.Close(); err != nil {
+		t.Error(err)
+	}
 	if _, err := mountDevice(t, v, persistent(two, source)); err != nil {
 		t.Errorf("the next attempt: got %v, want the device mounted", err)
 	}
@@ -265,14 +267,12 @@ func TestReadOnlyDevice(t *testing.T) {
 }
 
 // TestReaderOfKubelet checks that a pod can write to a device beside one that reads, for which a kubelet has made the
-// mount read-only, not the device.
+// mount read-only, not the device. It can do so also after a crash before its own mount was made writable.
 func TestReaderOfKubelet(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	source := localOf(loopDevice(t), nil)
-	reader, writer := testPod(), testPod()
-	writer.UID = "99999999-2222-3333-4444-555555555555"
-	m, err := mountDevice(t, v, persistent(reader, source))
+	m, err := mountDevice(t, v, persistent(testPod(), source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,21 +280,29 @@ func TestReaderOfKubelet(t *testing.T) {
 	if err := unix.Mount("", m.HostPath, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
 		t.Fatal(err)
 	}
-	of, err := mountDevice(t, v, persistent(writer, source))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(of.HostPath, "data"), nil, 0o600); err != nil {
-		t.Error(err)
-	}
-	for path, want := range map[string]int64{m.HostPath: flags, of.HostPath: unix.MS_NOEXEC} {
-		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err != nil || st.Flags&flags != want {
-			t.Errorf("%s: got flags %x, %v, want %x", path, st.Flags&flags, err, want)
+	for uid, crashed := range map[types.UID]bool{"writer": false, "crashed": true} {
+		p, own := persistent(testPod(), source), v.hostPath(uid, OnDisk{pluginname.Local, "pv"})
+		p.Pod.UID = uid
+		if crashed {
+			if err := errors.Join(os.MkdirAll(own, 0o700), unix.Mount(m.HostPath, own, "", unix.MS_BIND, "")); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if _, err := mountDevice(t, v, p); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(own, "data"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		for path, want := range map[string]int64{m.HostPath: flags, own: unix.MS_NOEXEC} {
+			var st unix.Statfs_t
+			if err := unix.Statfs(path, &st); err != nil || st.Flags&flags != want {
+				t.Errorf("%s: got flags %x, %v, want %x", path, st.Flags&flags, err, want)
+			}
+		}
+		unmountLocal(t, v, uid)
 	}
-	unmountLocal(t, v, reader.UID)
-	unmountLocal(t, v, writer.UID)
+	unmountLocal(t, v, testPod().UID)
 }
 
 // TestLocalDeviceReplaced checks a volume that has been deleted and created again with another device while a pod has
