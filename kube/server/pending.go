@@ -9,6 +9,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -118,6 +121,19 @@ func (c *pendingConn) Read(b []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// unsent returns how many bytes the kernel holds that the client has not acknowledged.
+func (c *pendingConn) unsent() int64 {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	n := 0
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	return int64(n)
 }
 
 func (p *pending) add(c *pendingConn) {

@@ -21,8 +21,8 @@ const (
 	// dialTime bounds the connection to the runtime's streaming server, upgradeTime its answer to the upgrade.
 	dialTime    = 30 * time.Second
 	upgradeTime = 30 * time.Second
-	// lingerTime is how long nothing may move in one direction of a stream after the other has ended. The kernel may let
-	// a slow client take a megabyte before it takes more.
+	// lingerTime is how long nothing may move after one direction of a stream, or a command, has ended. That includes
+	// what the client takes of the megabytes that the kernel holds for it.
 	lingerTime = 30 * time.Second
 	// maxAnswer bounds the runtime's answer if it does not upgrade, in bytes.
 	maxAnswer = 64 << 10
@@ -143,18 +143,21 @@ type side struct {
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // join copies in both directions until both have ended, until after the end of one no byte has moved for lingerTime,
-// when none has moved for the idle time, or until ctx ends. It returns the numbers of bytes.
+// when none has moved for the idle time, or until ctx ends. It returns the numbers of bytes. What the client still
+// sends to a runtime that takes nothing any more is read and dropped: if the connection were closed with bytes that
+// nobody has read, the kernel would drop the rest of the output.
 func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
 	cut := func() { _ = client.Close(); _ = backend.Close() }
 	defer context.AfterFunc(ctx, cut)()
 	var c copying
 	if p.idle > 0 {
-		defer watchIdle(p.idle, &c.moved, cut)()
+		defer watchIdle(p.idle, c.moved.Load, cut)()
 	}
-	c.linger = sync.OnceValue(func() (stop func()) { return watchIdle(lingerTime, &c.moved, cut) })
+	taken := func() int64 { return c.moved.Load() - unsent(client.Conn) }
+	c.linger = sync.OnceValue(func() (stop func()) { return watchIdle(lingerTime, taken, cut) })
 	var other sync.WaitGroup
-	other.Go(func() { up = c.all(backend, client) })
-	down = c.all(client, backend)
+	other.Go(func() { up = c.all(backend, client, true) })
+	down = c.all(client, backend, false)
 	other.Wait()
 	c.linger()()
 	return up, down
@@ -163,16 +166,14 @@ func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) 
 // copying is what the two directions of a stream have in common.
 type copying struct {
 	moved  atomic.Int64 // the bytes in both
-	ended  atomic.Bool  // one has ended
 	linger func() (stop func())
 }
 
-// all copies until from ends. If to takes nothing any more, the rest is read all the same until the other direction has
-// ended: otherwise the kernel would drop, with the connection, what the other end has not taken yet.
-func (c *copying) all(to, from side) (n int64) {
+// all copies until from ends, or until to takes nothing any more. With drop it reads on then.
+func (c *copying) all(to, from side, drop bool) (n int64) {
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
-	for broken := false; !broken || !c.ended.Load(); {
+	for broken := false; !broken || drop; {
 		k, err := from.read(buf[:])
 		if k > 0 && !broken {
 			c.moved.Add(int64(k))
@@ -187,11 +188,10 @@ func (c *copying) all(to, from side) (n int64) {
 			break
 		}
 	}
-	c.ended.Store(true)
+	c.linger()
 	if half, ok := to.Conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	c.linger()
 	return n
 }
 
@@ -203,17 +203,28 @@ func (s side) read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-// watchIdle calls cut when no byte has moved for the idle time.
-func watchIdle(idle time.Duration, moved *atomic.Int64, cut func()) (stop func()) {
+// unsent returns how many bytes that were written to a connection its other end has not taken yet, as far as is known.
+func unsent(c net.Conn) int64 {
+	switch c := c.(type) {
+	case interface{ unsent() int64 }:
+		return c.unsent()
+	case interface{ NetConn() net.Conn }:
+		return unsent(c.NetConn())
+	}
+	return 0
+}
+
+// watchIdle calls cut when what moved returns has not changed for the idle time.
+func watchIdle(idle time.Duration, moved func() int64, cut func()) (stop func()) {
 	var mu sync.Mutex
 	mu.Lock()
 	defer mu.Unlock()
-	seen, over := int64(0), false
+	seen, over := moved(), false
 	var timer *time.Timer
 	timer = time.AfterFunc(idle, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		switch now := moved.Load(); {
+		switch now := moved(); {
 		case over:
 		case now == seen:
 			cut()

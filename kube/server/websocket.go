@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,12 +32,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-const (
-	// statusTime bounds the writing of the result of a command, with the client's answer to the end of the connection.
-	statusTime = 10 * time.Second
-	// pingTime is how often the server looks whether a client is still there.
-	pingTime = 30 * time.Second
-)
+// pingTime is how often the server looks whether a client is still there.
+const pingTime = 30 * time.Second
 
 // maxTerminalSize bounds the message with a size of the client's terminal, in bytes.
 const maxTerminalSize = 4 << 10
@@ -60,7 +57,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	began := time.Now()
 	client := newCommandClient(ctx, cancel, conn, o)
 	if s.cfg.Streams.Idle > 0 {
-		defer watchIdle(s.cfg.Streams.Idle, &client.moved, cancel)()
+		defer watchIdle(s.cfg.Streams.Idle, client.moved.Load, cancel)()
 	}
 	if err = client.greet(o); err == nil {
 		err = command.StreamWithContext(ctx, client.streams(ctx, o))
@@ -106,9 +103,11 @@ func newCommandClient(ctx context.Context, gone func(), conn *websocket.Conn, o 
 	if o.TTY {
 		c.resize, c.to[remotecommand.StreamResize] = io.Pipe()
 	}
-	// Without a deadline: a client that takes nothing for a while stays.
+	// Without a deadline: a client that takes nothing for a while stays. After the result there is no answer any more. A
+	// broken connection shows when it is read.
 	conn.SetPingHandler(func(text string) error {
-		return conn.WriteControl(websocket.PongMessage, []byte(text), time.Time{})
+		_ = conn.WriteControl(websocket.PongMessage, []byte(text), time.Time{})
+		return nil
 	})
 	context.AfterFunc(ctx, func() { _ = conn.Close(); c.ignore() })
 	go func() { defer gone(); c.receive() }()
@@ -171,11 +170,16 @@ func (c *commandClient) pass(message io.Reader, buf []byte) bool {
 	}
 }
 
-// ping finds out whether the client has gone, which receive does not see while the command takes no input.
+// ping finds out whether the client has gone, which receive does not see while the command takes no input. After the
+// result receive sees it.
 func (c *commandClient) ping(ctx context.Context) {
 	every := time.NewTicker(pingTime)
 	defer every.Stop()
-	for c.conn.WriteControl(websocket.PingMessage, nil, time.Time{}) == nil {
+	for {
+		err := c.conn.WriteControl(websocket.PingMessage, nil, time.Time{})
+		if err != nil && !errors.Is(err, websocket.ErrCloseSent) {
+			return
+		}
 		select {
 		case <-every.C:
 		case <-ctx.Done():
@@ -235,8 +239,8 @@ func (c *commandClient) streams(ctx context.Context, o StreamOptions) executor.S
 	return out
 }
 
-// finish sends how the command ended. What the client still sends is read until it has gone: if it were not, the
-// kernel would drop the result that the client has not read yet.
+// finish sends how the command ended. What the client still sends is read until it has gone, or has taken nothing for
+// lingerTime: if it were not, the kernel would drop what the client has not read yet.
 func (c *commandClient) finish(ctx context.Context, err error) error {
 	text, merr := json.Marshal(commandStatus(err))
 	if merr != nil {
@@ -244,7 +248,8 @@ func (c *commandClient) finish(ctx context.Context, err error) error {
 	}
 	c.ignore()
 	// A deadline would not do: until it can write, the library waits for a ping that the client does not take.
-	defer time.AfterFunc(statusTime, func() { _ = c.conn.Close() }).Stop()
+	taken := func() int64 { return -unsent(c.conn.NetConn()) }
+	defer watchIdle(lingerTime, taken, func() { _ = c.conn.Close() })()
 	_, werr := channel{c, remotecommand.StreamErr}.Write(text)
 	if werr == nil {
 		normal := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
@@ -339,7 +344,7 @@ func acceptTunnel(w http.ResponseWriter, r *http.Request, answer *http.Response)
 	if err != nil {
 		return side{}, err
 	}
-	client := tunneled{tunnel.NewTunnelingConnectionWithLogger(klog.Logger{}, conn)}
+	client := tunneled{tunnel.NewTunnelingConnectionWithLogger(klog.Logger{}, conn), conn}
 	return side{client, bufio.NewReader(client)}, nil
 }
 
@@ -362,7 +367,16 @@ func acceptWebSocket(w http.ResponseWriter, r *http.Request, protocol string) (*
 }
 
 // tunneled is the client's side of a port-forward in a WebSocket.
-type tunneled struct{ *tunnel.TunnelingConnection }
+type tunneled struct {
+	*tunnel.TunnelingConnection
+	conn *websocket.Conn
+}
 
-// CloseWrite ends the session: a WebSocket has no half that could be closed alone.
-func (t tunneled) CloseWrite() error { return t.Close() }
+// NetConn returns the connection below the WebSocket.
+func (t tunneled) NetConn() net.Conn { return t.conn.NetConn() }
+
+// CloseWrite asks the client to end the session: a WebSocket has no half that could be closed alone.
+func (t tunneled) CloseWrite() error {
+	normal := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	return t.conn.WriteControl(websocket.CloseMessage, normal, time.Time{})
+}
