@@ -8,19 +8,20 @@ import (
 )
 
 const (
-	// maxLarge bounds the large answers that are made or written at a time. turnTime is how long a request waits for one
-	// of them to end, turnPoll how often it looks.
-	maxLarge = 16
-	turnTime = 5 * time.Second
-	turnPoll = 100 * time.Millisecond
+	// maxLarge bounds the large answers of a port that are made or written at a time, ofNetwork those of the network of a
+	// client. turnTime is how long a request waits for one of them to end, turnPoll how often it looks.
+	maxLarge  = 16
+	ofNetwork = 4
+	turnTime  = 5 * time.Second
+	turnPoll  = 100 * time.Millisecond
 	// partTime bounds the writing of each part of a large answer, of partSize bytes. In a slow network a client takes
 	// ten times as much.
 	partTime = 30 * time.Second
 	partSize = 1 << 20
 )
 
-// large serves an answer that is held in memory until the client has taken it. As with sessions, one network may have
-// at most three times as many as are free.
+// large serves an answer that is held in memory until the client has taken it. The answers of the read-only port, where
+// clients need no credentials, do not count for others.
 func (s *Server) large(serve handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, at place) {
 		end, err := s.turn(r)
@@ -35,12 +36,16 @@ func (s *Server) large(serve handler) handler {
 
 // turn waits until a request may have a large answer. Call end when it has it.
 func (s *Server) turn(r *http.Request) (end func(), err error) {
+	answers := s.answers
+	if r.TLS == nil {
+		answers = s.openAnswers
+	}
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	caller := place{namespace: networkOf(from).String()}
 	ctx, cancel := context.WithTimeout(r.Context(), turnTime)
 	defer cancel()
 	for {
-		if end, err = s.answers.begin(caller, 1); err == nil {
+		if end, err = answers.begin(caller, 1); err == nil {
 			return end, nil
 		}
 		select {
@@ -74,3 +79,6 @@ func (p *parts) Write(b []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// newAnswers returns the large answers of one port, by network.
+func newAnswers() *sessions { return &sessions{all: maxLarge, perPod: ofNetwork, of: map[string]int{}} }

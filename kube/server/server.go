@@ -138,7 +138,8 @@ type Server struct {
 	auth     *authFilter
 	routes   []route
 	sessions *sessions
-	answers  *sessions // large ones, by network
+	// answers are the large ones, openAnswers those of the read-only port.
+	answers, openAnswers *sessions
 	// listening is true while the port is open.
 	listening atomic.Bool
 }
@@ -163,7 +164,7 @@ func New(cfg Config) (*Server, error) {
 		perPod: cmp.Or(cfg.Sessions.PerPod, maxPodSessions),
 		of:     map[string]int{},
 	}
-	s.answers = &sessions{all: maxLarge, perPod: maxLarge, of: map[string]int{}}
+	s.answers, s.openAnswers = newAnswers(), newAnswers()
 	s.routes = s.table()
 	return s, nil
 }
