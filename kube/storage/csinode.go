@@ -25,9 +25,9 @@ import (
 
 const (
 	nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
-	// registerTime bounds the writes for one registration: its driver waits for them.
-	registerTime = 20 * time.Second
-	writeTries   = 5
+	// nodeTime is how long a registration waits for the Node.
+	nodeTime   = 20 * time.Second
+	writeTries = 5
 	// checkInterval is how often the CSINode and the Node are compared with the registered drivers.
 	checkInterval = 5 * time.Minute
 )
@@ -121,10 +121,9 @@ func (s *Storage) nodeDrivers() []NodeDriver {
 	})
 }
 
-// SetDriver adds a driver to the CSINode, and its topology to the labels of the Node.
+// SetDriver adds a driver to the CSINode, and its topology to the labels of the Node. Each request has a time limit of
+// its own, also while another driver waits for its turn.
 func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
-	ctx, cancel := context.WithTimeout(ctx, registerTime)
-	defer cancel()
 	if err := s.awaitNode(ctx); err != nil {
 		return err
 	}
@@ -142,6 +141,8 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 
 // awaitNode waits until the Node is registered: running drivers register while the agent starts.
 func (s *Storage) awaitNode(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodeTime)
+	defer cancel()
 	for {
 		seen := s.next()
 		if s.cfg.Node().UID != "" {
@@ -157,8 +158,6 @@ func (s *Storage) awaitNode(ctx context.Context) error {
 
 // RemoveDriver removes a driver from the CSINode, and its node ID from the Node.
 func (s *Storage) RemoveDriver(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, registerTime)
-	defer cancel()
 	return errors.Join(s.removeEntry(ctx, name), s.removeID(ctx, name))
 }
 

@@ -705,6 +705,39 @@ func TestDriverGoes(t *testing.T) {
 	})
 }
 
+// TestDriverBesideSlowWebhook checks that drivers register and go if the API server needs half a minute for each write,
+// because a webhook does not answer it.
+func TestDriverBesideSlowWebhook(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method != http.MethodGet {
+				time.Sleep(30 * time.Second)
+			}
+			if r.Context().Err() != nil {
+				return apierrors.NewTimeoutError("the client has not waited", 0)
+			}
+			return nil
+		})
+		names := []string{driver, "other.example.com"}
+		for _, name := range names {
+			if err := w.SetDriver(t.Context(), storage.NodeDriver{Name: name, NodeID: "n-1"}); err != nil {
+				t.Errorf("%s: got %v, want it registered", name, err)
+			}
+		}
+		for left := len(names); left >= 0; left-- {
+			n, _ := w.server.Get("csinodes", "", "node").(*storagev1.CSINode)
+			if n == nil || len(n.Spec.Drivers) != left {
+				t.Fatalf("got %+v, want %d drivers", n, left)
+			}
+			if left > 0 {
+				if err := w.RemoveDriver(t.Context(), names[left-1]); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
 // TestDriverBesideNull checks that a driver can register if somebody has set the annotation with the node IDs to null.
 func TestDriverBesideNull(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
