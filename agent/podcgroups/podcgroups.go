@@ -23,9 +23,23 @@ import (
 // noBound removes a limit; for the kernel, 0 means no change.
 const noBound = -1
 
+// hierarchy is a *cgroups.Tree, where each method is described.
+type hierarchy interface {
+	PodSize(p cgroups.Pod, want cgroups.Resources) (has cgroups.Resources, there bool, err error)
+	CreatePod(p cgroups.Pod, r cgroups.Resources) error
+	UpdatePod(p cgroups.Pod, r cgroups.Resources) error
+	RemovePod(ctx context.Context, p cgroups.Pod) error
+	PodExists(p cgroups.Pod) (bool, error)
+	PodMemoryUsage(p cgroups.Pod) (uint64, error)
+	PodParent(p cgroups.Pod) (string, error)
+	Pods() ([]types.UID, error)
+	SetShares(burstableCPU int64) error
+	Protect(p cgroups.Protection) error
+}
+
 // Cgroups is the cgroups of pods in one hierarchy.
 type Cgroups struct {
-	tree *cgroups.Tree
+	tree hierarchy
 	node func() *spec.Node
 	done func(operation string, took time.Duration)
 }
