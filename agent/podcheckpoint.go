@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,10 +22,15 @@ type checkpoint struct {
 	// gone reports whether a pod is known to have gone.
 	gone func(types.UID) bool
 	log  *slog.Logger
-	// entries are those of the file; nil: it was not read yet. unsaved: the file has others.
+	// entries are those of the file; nil: it was not read yet. failed is why the file has others, since the write at
+	// tried.
 	entries map[types.UID]state.PodResources
-	unsaved bool
+	failed  error
+	tried   time.Time
 }
+
+// checkpointRetry is how soon a failed write is made up for without a resize: a full disk must not delay all pods.
+const checkpointRetry = 10 * time.Second
 
 // keep makes the file right for a pod that holds r. It does not write one that is. resized: the pod needs an entry also
 // if it holds what it requests.
@@ -38,7 +44,7 @@ func (c *checkpoint) keep(pod *corev1.Pod, r *podResources, resized bool) {
 		return
 	case !there || !r.allocated.holds(has, pod):
 		c.entries[pod.UID] = entryOf(r.pod, has)
-	case !c.unsaved:
+	case c.failed == nil, !resized && time.Since(c.tried) < checkpointRetry:
 		return
 	}
 	c.write()
@@ -76,9 +82,10 @@ func (c *checkpoint) read() {
 
 func (c *checkpoint) write() {
 	maps.DeleteFunc(c.entries, func(uid types.UID, _ state.PodResources) bool { return c.gone(uid) })
-	err := c.file.Save(c.entries)
-	if c.unsaved = err != nil; c.unsaved {
+	before := c.failed
+	c.failed, c.tried = c.file.Save(c.entries), time.Now()
+	if c.failed != nil && (before == nil || before.Error() != c.failed.Error()) {
 		c.log.Warn("cannot record for the kubelet what is allocated to pods; one that follows may refuse pods that run",
-			"err", err)
+			"err", c.failed)
 	}
 }
