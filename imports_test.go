@@ -68,7 +68,7 @@ agent/eviction/policy: kube/pod
 agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/backoff
 cni: host/inotify host/atomicfile host/boundedfile host/iptables host/machine host/program
 cni: internal/backoff internal/latest internal/listener internal/periodic
-cni/manager: cni config internal/backoff internal/latest internal/periodic
+cni/manager: cni config internal/backoff internal/latest internal/periodic kube/client
 cri: kube/pod internal/backoff internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/flight internal/limiter internal/strict kube/pod

@@ -34,6 +34,9 @@ type annotations struct {
 	mu sync.Mutex
 	// pods holds the newest annotation of each pod whose sandbox is attached, by UID.
 	pods map[string]*annotation
+	// writing has the UIDs of the pods of which a write runs, one at a time: the annotation of a newer sandbox must come
+	// last. Only run uses it.
+	writing map[string]bool
 }
 
 // annotation is that of one pod. Only run uses what may change.
@@ -52,6 +55,7 @@ func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, messag
 		shown:   latest.NewValue[shownPods](),
 		added:   latest.NewSignal(),
 		pods:    map[string]*annotation{},
+		writing: map[string]bool{},
 	}
 }
 
@@ -66,8 +70,22 @@ func (a *annotations) add(rec *cni.Record) {
 	a.added.Set()
 }
 
-// run annotates pods until ctx ends. attached reports whether a sandbox is still attached to its networks.
+// run annotates pods until ctx ends. attached reports whether a sandbox is still attached to its networks. The API
+// server may take long for one pod: the others do not wait for it.
 func (a *annotations) run(ctx context.Context, attached func(sandbox string) bool) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ended := make(chan func())
+	start := func(p *annotation, object *corev1.Pod) {
+		a.writing[p.record.Pod.UID] = true
+		running.Go(func() {
+			err := a.write(ctx, p.record, object)
+			select {
+			case ended <- func() { a.done(p, object.UID, err) }:
+			case <-ctx.Done():
+			}
+		})
+	}
 	var shown shownPods
 	var retry <-chan time.Time
 	for {
@@ -77,15 +95,19 @@ func (a *annotations) run(ctx context.Context, attached func(sandbox string) boo
 		case shown = <-a.shown:
 		case <-a.added:
 		case <-retry:
+		case record := <-ended:
+			record()
 		}
 		if shown != nil {
-			retry = a.round(ctx, shown, attached)
+			retry = a.round(shown, attached, start)
 		}
 	}
 }
 
-// round writes the annotations that are due, and returns when to run again; without a failure, that is never.
-func (a *annotations) round(ctx context.Context, shown shownPods, attached func(string) bool) <-chan time.Time {
+// round starts the writes of the annotations that are due, and returns when to run again. The end of a write also asks
+// for that.
+func (a *annotations) round(shown shownPods, attached func(string) bool,
+	start func(*annotation, *corev1.Pod)) <-chan time.Time {
 	a.mu.Lock()
 	pods := slices.Collect(maps.Values(a.pods))
 	a.mu.Unlock()
@@ -93,17 +115,13 @@ func (a *annotations) round(ctx context.Context, shown shownPods, attached func(
 	for _, p := range pods {
 		object, ok := shown(types.UID(p.record.Pod.UID))
 		switch {
-		case ok && object.UID == p.settled:
-			continue
+		case a.writing[p.record.Pod.UID], ok && object.UID == p.settled:
 		case !attached(p.record.Sandbox):
 			a.remove(p)
-			continue
 		case !ok:
-			continue
 		case !time.Now().Before(p.next):
-			a.try(ctx, p, object)
-		}
-		if p.settled != object.UID && (next.IsZero() || p.next.Before(next)) {
+			start(p, object)
+		case next.IsZero() || p.next.Before(next):
 			next = p.next
 		}
 	}
@@ -113,14 +131,14 @@ func (a *annotations) round(ctx context.Context, shown shownPods, attached func(
 	return time.After(time.Until(next))
 }
 
-// try annotates the object that shows a pod.
-func (a *annotations) try(ctx context.Context, p *annotation, object *corev1.Pod) {
-	err := a.write(ctx, p.record, object)
+// done records the end of a write to the object with a UID.
+func (a *annotations) done(p *annotation, object types.UID, err error) {
+	delete(a.writing, p.record.Pod.UID)
 	if err != nil && !isFinal(err) {
 		p.next = time.Now().Add(p.backoff.Next(0))
 		return
 	}
-	*p = annotation{record: p.record, settled: object.UID}
+	*p = annotation{record: p.record, settled: object}
 	if err != nil {
 		message := fmt.Sprintf("cannot write the annotation %s: %v", cni.StatusAnnotation, err)
 		a.event(p.record.Pod, corev1.EventTypeWarning, "NetworkStatusFailed", message)

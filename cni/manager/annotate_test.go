@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +24,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 )
 
@@ -288,4 +292,59 @@ func TestAnnotationAfterRestart(t *testing.T) {
 		a.show("web", "web")
 		a.check([]string{"web"}, nil)
 	})
+}
+
+// TestAnnotationSlowWebhook checks that a pod for which the API server needs a minute, because a webhook does not
+// answer it, is annotated, with the networks of its newest sandbox, and that others do not wait for it.
+func TestAnnotationSlowWebhook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := startAnnotations(t)
+		a.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/slow/") {
+				return nil
+			}
+			select {
+			case <-time.After(60 * time.Second):
+				return nil
+			case <-r.Context().Done():
+				return apierrors.NewTimeoutError("the client has not waited", 0)
+			}
+		})
+		a.attach("slow")
+		synctest.Wait()
+		a.attach("web")
+		a.add(record("slow", "", "default/wide", "default/newer"))
+		a.check([]string{"slow", "web"}, nil)
+		time.Sleep(3 * time.Minute)
+		a.check([]string{"slow"}, nil)
+		if got := a.server.Patches(); len(got) != 3 || !strings.Contains(got[2], "newer") {
+			t.Errorf("got the patches %q, want the networks of the newest sandbox last", got)
+		}
+	})
+}
+
+// TestDefinitionErrors checks that only the API server says that there is no NetworkAttachmentDefinition.
+func TestDefinitionErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		contentType, body, want string
+	}{
+		"API server": {"application/json",
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, "there is neither"},
+		"load balancer": {"text/html", "<h1>404</h1>", "neither an object nor its absence was answered"},
+	} {
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.contentType)
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, c.body)
+		}))
+		defer front.Close()
+		clients, err := client.New(&rest.Config{Host: front.URL}, -1, 0, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = apiServer{clients.Core}.definition(t.Context(), "ns", "wide", "/wide.conflist")
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/wide.conflist") {
+			t.Errorf("%s: got %v, want an error with %q and the file", name, err, c.want)
+		}
+	}
 }

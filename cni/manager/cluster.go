@@ -14,10 +14,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/cni"
+	"github.com/nodelet/nodelet/kube/client"
 )
 
-// requestTimeout bounds one request to the API server.
-const requestTimeout = 10 * time.Second
+// readTime bounds the reading of a NetworkAttachmentDefinition, for which the start of a pod waits.
+const readTime = 10 * time.Second
 
 // cluster is what the manager needs of the API server.
 type cluster interface {
@@ -46,11 +47,14 @@ type apiServer struct{ core rest.Interface }
 func (apiServer) unmasqueraded() []netip.Prefix { return cni.Private }
 
 func (s apiServer) definition(ctx context.Context, namespace, name, file string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	const path = "/apis/k8s.cni.cncf.io/v1/namespaces"
-	text, err := s.core.Get().AbsPath(path, namespace, "network-attachment-definitions", name).
-		SetHeader("Accept", "application/json").Do(ctx).Raw()
+	var text []byte
+	err := client.Within(ctx, readTime, func(ctx context.Context) error {
+		answer := s.core.Get().AbsPath(path, namespace, "network-attachment-definitions", name).
+			SetHeader("Accept", "application/json").Do(ctx)
+		text, _ = answer.Raw()
+		return answer.Error() // that of Raw does not say whether the API server has answered
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is neither a NetworkAttachmentDefinition %s/%s nor a file %s", namespace, name, file)
@@ -58,23 +62,23 @@ func (s apiServer) definition(ctx context.Context, namespace, name, file string)
 		return nil, fmt.Errorf("there is no file %s, and the node may not read NetworkAttachmentDefinitions: "+
 			"docs/network.md has the role it needs", file)
 	case err != nil:
-		return nil, fmt.Errorf("get NetworkAttachmentDefinition %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("there is no file %s; get NetworkAttachmentDefinition %s/%s: %w", file, namespace, name, err)
 	}
 	return text, nil
 }
 
 // annotate patches the pod's status: a node may change annotations only through it.
 func (s apiServer) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]string{key: value}},
 	})
 	if err != nil {
 		return err
 	}
-	return s.core.Patch(types.StrategicMergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
-		SubResource("status").Body(patch).Do(ctx).Error()
+	return client.BoundedWrite(ctx, func(ctx context.Context) error {
+		return s.core.Patch(types.StrategicMergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+			SubResource("status").Body(patch).Do(ctx).Error()
+	})
 }
 
 // additional returns a network that a pod's annotation selects: a file of the node, or a NetworkAttachmentDefinition.
