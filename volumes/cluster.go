@@ -18,6 +18,7 @@ import (
 // described.
 type Cluster interface {
 	Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storage.Claim, error)
+	CheckAffinity(pv *corev1.PersistentVolume) error
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Secret(ctx context.Context, namespace, name string) (map[string]string, error)
 	Attached(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName, driver, handle string) (
@@ -39,6 +40,8 @@ var errNoAPIServer = errors.New("this node has no API server")
 func (noCluster) Claim(_ context.Context, _ *corev1.Pod, v *corev1.Volume) (*storage.Claim, error) {
 	return nil, fmt.Errorf("read the PersistentVolumeClaim of volume %q: %w", v.Name, errNoAPIServer)
 }
+
+func (noCluster) CheckAffinity(*corev1.PersistentVolume) error { return nil }
 
 func (noCluster) Driver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
 	return nil, fmt.Errorf("read CSIDriver %s: %w", name, errNoAPIServer)

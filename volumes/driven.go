@@ -68,7 +68,7 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 	if published && !v.Republish {
 		return d.callCSI(ctx, d.csi.Keep) // which does not call the driver
 	}
-	if err := d.serves(); err != nil {
+	if err := d.mayMount(); err != nil {
 		return p, err
 	}
 	if v.Attachable {
@@ -96,18 +96,21 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 	return d.callCSI(ctx, d.csi.Publish)
 }
 
-// serves returns an error if the driver is not for volumes of this kind. It does not matter for a published volume: the
-// CSIDriver may have been deleted, to be created again.
-func (d *driven) serves() error {
+// mayMount returns an error if the driver is not for volumes of this kind, or if this node cannot access the volume. It
+// does not matter for a published volume: the CSIDriver or the Node may have been deleted, to be created again.
+func (d *driven) mayMount() error {
 	mode, kind := storagev1.VolumeLifecyclePersistent, "persistent"
 	if d.volume.Ephemeral {
 		mode, kind = storagev1.VolumeLifecycleEphemeral, "inline"
 	}
-	if slices.Contains(d.driver.Spec.VolumeLifecycleModes, mode) {
+	if !slices.Contains(d.driver.Spec.VolumeLifecycleModes, mode) {
+		return fmt.Errorf("volume %q: CSI driver %s does not serve %s volumes (CSIDriver volumeLifecycleModes)",
+			d.volume.Name, d.volume.Driver, kind)
+	}
+	if d.pv == nil {
 		return nil
 	}
-	return fmt.Errorf("volume %q: CSI driver %s does not serve %s volumes (CSIDriver volumeLifecycleModes)",
-		d.volume.Name, d.volume.Driver, kind)
+	return d.cfg.Cluster.CheckAffinity(d.pv)
 }
 
 // attached records the use of the volume, and waits until it is attached.

@@ -45,13 +45,16 @@ func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 // oneVolume is an API server with one claim, whose volume is attached, and one CSIDriver.
 type oneVolume struct {
 	noCluster
-	claim  *storage.Claim
-	driver *storagev1.CSIDriver
+	claim    *storage.Claim
+	driver   *storagev1.CSIDriver
+	affinity error // of the volume
 }
 
 func (c *oneVolume) Claim(context.Context, *corev1.Pod, *corev1.Volume) (*storage.Claim, error) {
 	return c.claim, nil
 }
+
+func (c *oneVolume) CheckAffinity(*corev1.PersistentVolume) error { return c.affinity }
 
 func (c *oneVolume) Driver(context.Context, string) (*storagev1.CSIDriver, error) {
 	return c.driver, nil

@@ -114,6 +114,9 @@ func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, re
 	mounted Mounted, err error) {
 	if !m.Refresh {
 		defer m.count(ctx, mountVolume, pluginname.OfPersistent(claim.PV), time.Now(), &err)
+		if err := m.cfg.Cluster.CheckAffinity(claim.PV); err != nil {
+			return mounted, err
+		}
 	}
 	p := podfs.Persistent{
 		Pod:      m.Pod,

@@ -51,9 +51,6 @@ func (s *Storage) Claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	if c.PV, err = s.volumeOf(ctx, c.PVC); err != nil {
 		return nil, err
 	}
-	if err := s.checkAffinity(c.PV); err != nil {
-		return nil, err
-	}
 	c.PVC.ManagedFields, c.PV.ManagedFields = nil, nil
 	return c, nil
 }
@@ -84,8 +81,9 @@ func boundTo(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) b
 	return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
 
-// checkAffinity returns an error for a volume that this node cannot access.
-func (s *Storage) checkAffinity(pv *corev1.PersistentVolume) error {
+// CheckAffinity returns an error for a volume that this node must not mount. One that is mounted stays so, whatever the
+// labels of the node become.
+func (s *Storage) CheckAffinity(pv *corev1.PersistentVolume) error {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return nil
 	}
@@ -94,7 +92,7 @@ func (s *Storage) checkAffinity(pv *corev1.PersistentVolume) error {
 		err = errors.New("no matching NodeSelectorTerms")
 	}
 	if err != nil {
-		return fmt.Errorf("PersistentVolume %q has conflict with node affinity of this node: %w", pv.Name, err)
+		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", pv.Name, err)
 	}
 	return nil
 }

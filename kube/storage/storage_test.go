@@ -131,7 +131,7 @@ func TestClaim(t *testing.T) {
 			}}}
 			required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{elsewhere}}
 			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: required}
-		}, "conflict with node affinity"},
+		}, `NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -141,6 +141,9 @@ func TestClaim(t *testing.T) {
 				w.server.Put(pvc)
 				w.server.Put(pv)
 				got, err := w.Claim(t.Context(), pod(), v)
+				if err == nil {
+					err = w.CheckAffinity(got.PV)
+				}
 				if c.want == "" && (err != nil || got.PV.Name != "pv") {
 					t.Errorf("got %+v, %v", got, err)
 				}
