@@ -76,7 +76,7 @@ cri/logs: config host/beneath host/inotify host/noatime internal/backoff interna
 cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
-csi: internal/keylock internal/waiting internal/latest
+csi: internal/backoff internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest
 kube: internal/periodic internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest

@@ -7,6 +7,8 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // capabilities are what a driver can do; all others are false.
@@ -38,9 +40,22 @@ func (d *driver) followProcess(ctx context.Context, log *slog.Logger) {
 		case connectivity.Idle:
 			d.conn.Connect()
 		case connectivity.Ready:
-			if err := d.askCapabilities(ctx); err != nil && ctx.Err() == nil {
-				log.Warn("cannot read the capabilities of a CSI driver again", "driver", d.name, "err", err)
-			}
+			d.askProcess(ctx, log)
 		}
+	}
+}
+
+// askProcess asks the driver what it can do until it answers, its connection is lost or ctx ends.
+func (d *driver) askProcess(ctx context.Context, log *slog.Logger) {
+	var failures backoff.Backoff
+	for lost := false; !lost; {
+		err := d.askCapabilities(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log.Warn("cannot read the capabilities of a CSI driver again", "driver", d.name, "err", err)
+		wait, cancel := context.WithTimeout(ctx, failures.Next(0))
+		lost = d.conn.WaitForStateChange(wait, connectivity.Ready)
+		cancel()
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestCapabilitiesOfNextProcess checks that a process which takes the place of a driver behind the same socket, without
-// a registration, is asked for its capabilities.
+// a registration, is asked for its capabilities until it answers.
 func TestCapabilitiesOfNextProcess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -29,6 +29,7 @@ func TestCapabilitiesOfNextProcess(t *testing.T) {
 	}
 	w.stopDriver()
 	w.config = func(c *fake.Config) { c.Registry = "" }
+	w.fail("NodeGetCapabilities", "Unavailable", 1)
 	w.startDriver()
 	v := w.volume("a")
 	w.Until("a volume is staged", func() bool {
