@@ -62,6 +62,7 @@ func TestLongTakeover(t *testing.T) {
 		return
 	}
 	t.Log("from nodelet to the kubelet")
+	byKubelet.wish(t, "30m", false) // the scheduler counts what a pod waits for
 	byNodelet := startGroup(t, d, "nodelet", dir, 18081)
 	byKubelet.resize(t, "10m")
 	watched = beginWitness(t)
@@ -170,13 +171,21 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	})
 	g := group{who, dir}
 	g.resize(t, "20m")
-	patchPodResources(t, who+"-greedy",
-		`{"containers":[{"name":"app","resources":{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}}]}`)
-	waitPod(t, who+"-greedy", "cannot be resized", func(p *corev1.Pod) bool {
-		return condition(p, corev1.PodResizePending) != ""
-	})
+	// The API server accepts no request beyond the node. All of it is too much beside other pods.
+	g.wish(t, kubectl(t, "get", "node", node().Name, "-o", "jsonpath={.status.allocatable.cpu}"), true)
 	time.Sleep(tooYoung)
 	return g
+}
+
+// wish sets the CPU of a pod, and waits until the resize is pending or is not.
+func (g group) wish(t *testing.T, cpu string, pending bool) {
+	t.Helper()
+	pod := g.who + "-greedy"
+	patchPodResources(t, pod,
+		fmt.Sprintf(`{"containers":[{"name":"app","resources":{"requests":{"cpu":%q},"limits":{"cpu":%[1]q}}}]}`, cpu))
+	waitPod(t, pod, "resize is decided", func(p *corev1.Pod) bool {
+		return p.Status.ObservedGeneration == p.Generation && pending == (condition(p, corev1.PodResizePending) != "")
+	})
 }
 
 // resize lets a pod request less CPU.
