@@ -167,8 +167,8 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 }
 
 // TestLongLoad runs 200 concurrent exec sessions while 500 clients follow a log for a minute. No session fails, and
-// afterwards the agent needs no more memory than before. A small load runs first, so that the program pages for such
-// sessions are resident before the first measurement.
+// afterwards the agent needs no more memory than before. A load of the same size runs first: the pages of the program
+// for such sessions stay resident, and Go keeps the descriptors of goroutines and of memory for the next ones.
 func TestLongLoad(t *testing.T) {
 	const execs, follows = 200, 500
 	apply(t, `
@@ -181,13 +181,13 @@ spec:
   - {name: app, image: "`+testbed.BusyboxImage+`", command: [sh, -c, "while true; do date; sleep 1; done"]}
 `)
 	waitReady(t, "busy")
-	load(t, "busy", execs/10, follows/10, 15*time.Second)
+	load(t, "busy", execs, follows, 15*time.Second)
 	before := settledMemory(t)
 	during := load(t, "busy", execs, follows, time.Minute)
 	after := settledMemory(t)
 	t.Logf("memory before %d KiB, during %d KiB, after %d KiB", before, during, after)
-	if after > before*110/100 {
-		t.Errorf("memory after the load: got %d KiB, want at most %d KiB, 110%% of that before", after, before*110/100)
+	if after > before*105/100 {
+		t.Errorf("memory after the load: got %d KiB, want at most %d KiB, 105%% of that before", after, before*105/100)
 	}
 }
 
