@@ -62,7 +62,7 @@ func TestLongTakeover(t *testing.T) {
 		return
 	}
 	t.Log("from nodelet to the kubelet")
-	byKubelet.wish(t, "30m", false) // the scheduler counts what a pod waits for
+	byKubelet.requestCPU(t, "30m", false) // the scheduler counts what a pod waits for
 	byNodelet := startGroup(t, d, "nodelet", dir, 18081)
 	byKubelet.resize(t, "10m")
 	watched = beginWitness(t)
@@ -172,13 +172,13 @@ func startGroup(t *testing.T, d *csiDriver, who, dir string, port int) group {
 	g := group{who, dir}
 	g.resize(t, "20m")
 	// The API server accepts no request beyond the node. All of it is too much beside other pods.
-	g.wish(t, kubectl(t, "get", "node", node().Name, "-o", "jsonpath={.status.allocatable.cpu}"), true)
+	g.requestCPU(t, kubectl(t, "get", "node", node().Name, "-o", "jsonpath={.status.allocatable.cpu}"), true)
 	time.Sleep(tooYoung)
 	return g
 }
 
-// wish sets the CPU of a pod, and waits until the resize is pending or is not.
-func (g group) wish(t *testing.T, cpu string, pending bool) {
+// requestCPU resizes the pod greedy, and waits until the resize is pending or is not.
+func (g group) requestCPU(t *testing.T, cpu string, pending bool) {
 	t.Helper()
 	pod := g.who + "-greedy"
 	patchPodResources(t, pod,
