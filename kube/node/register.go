@@ -173,10 +173,13 @@ func (r *Reporter) tryRegister(ctx context.Context) (*corev1.Node, error) {
 			return made, nil
 		}
 		// The agent may not have the permission to create the object, but the object may exist.
-		if refused = fmt.Errorf("create node %s: %w", r.cfg.Name, err); apierrors.IsAlreadyExists(err) {
-			refused = nil
-		} else if !apierrors.IsForbidden(err) {
-			return nil, refused
+		err = fmt.Errorf("create node %s: %w", r.cfg.Name, err)
+		switch {
+		case apierrors.IsAlreadyExists(err):
+		case apierrors.IsForbidden(err):
+			refused = err
+		default:
+			return nil, err
 		}
 	}
 	found := &corev1.Node{}
