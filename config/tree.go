@@ -116,7 +116,7 @@ func readTree(file string) (map[string]any, error) {
 }
 
 // withoutEmpty leaves out the unknown fields with empty values: kubeadm writes all fields of its own version, also
-// those that nobody has set, and it may be newer.
+// those that have no value, and it may be newer.
 func withoutEmpty(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

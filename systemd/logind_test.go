@@ -65,7 +65,7 @@ func TestDelayReusesLock(t *testing.T) {
 }
 
 // TestTakeStored checks that an agent that does not delay shutdowns lets go of the lock that systemd has kept for an
-// earlier one, which nobody else would, and that another one keeps it.
+// earlier one, which nothing else would do, and that another one keeps it.
 func TestTakeStored(t *testing.T) {
 	next := listen(t, filepath.Join(t.TempDir(), "notify"))
 	lock, err := os.Open(os.DevNull)

@@ -92,7 +92,7 @@ func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error
 }
 
 // RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts; nil if its
-// runtime class has not been read yet. It asks nobody. sandbox may be nil.
+// runtime class has not been read yet. It makes no request. sandbox may be nil.
 func (x *Executor) RecursiveReadOnly(pod *corev1.Pod, sandbox *podstate.Sandbox) *bool {
 	var handler string
 	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {

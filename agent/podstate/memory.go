@@ -11,8 +11,8 @@ import (
 
 // Memory is what one run of the agent remembers of a pod. The pod's worker owns it and changes it through its methods.
 // All other code reads it through a Recall. After a crash of the agent it is empty: the agent then repeats idempotent
-// work. Its decisions stay correct, but for one that has no other record: a container that was stopped to run again and
-// has exited with 0 counts as completed, if its policy is OnFailure.
+// work. Its decisions stay correct. The exception is what has no other record: a container that was stopped to run
+// again and has exited with 0 counts as completed, if its policy is OnFailure.
 type Memory struct {
 	// Prepared: the pod's directories and cgroup exist.
 	Prepared bool

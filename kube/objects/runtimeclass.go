@@ -32,5 +32,5 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	})
 }
 
-// KnownHandler returns the handler of a RuntimeClass as it was last read. It asks nobody.
+// KnownHandler returns the handler of a RuntimeClass as it was last read. It makes no request.
 func (o *Objects) KnownHandler(name string) (handler string, known bool) { return o.classes.last(name) }

@@ -145,7 +145,7 @@ var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 // join copies in both directions until both have ended, until after the end of one no byte has moved for lingerTime,
 // when none has moved for the idle time, or until ctx ends. It returns the numbers of bytes. What the client still
 // sends to a runtime that takes nothing any more is read and dropped: if the connection were closed with bytes that
-// nobody has read, the kernel would drop the rest of the output.
+// were not read, the kernel would drop the rest of the output.
 func (p *pipe) join(ctx context.Context, client, backend side) (up, down int64) {
 	cut := func() { _ = client.Close(); _ = backend.Close() }
 	defer context.AfterFunc(ctx, cut)()
