@@ -182,14 +182,14 @@ func newInside(ctx context.Context, parts *parts, dir, payload string, p insideP
 	if err != nil {
 		return nil, err
 	}
-	processors := ""
+	processors, memory := "", "10G" // memory for a control plane and its etcd as well
 	lists := argumentLists(flag.Args())
 	if len(lists) > 1 {
-		processors = "1" // this machine has few
+		processors, memory = "1", "5G" // this machine has few
 	}
 	for i := range lists {
 		m := &umlMachine{kernel: parts.kernel, disk: parts.disk, dir: filepath.Join(dir, strconv.Itoa(i+1)), payload: payload,
-			memory: "5G", processors: processors, images: disk} // memory for a control plane and its etcd as well
+			memory: memory, processors: processors, images: disk}
 		if err := errors.Join(os.Mkdir(m.dir, 0o755), os.Mkdir(m.hostView(), 0o755),
 			os.Mkdir(filepath.Join(m.dir, "out"), 0o755)); err != nil {
 			return nil, err
