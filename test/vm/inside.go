@@ -141,7 +141,15 @@ func suiteNeeds(module string) func(context.Context, *testbed.Cache) ([]string, 
 			return nil, err
 		}
 		more, err := cache.SuiteImages(ctx) // after the others, in place of those with the same names
-		return append(images, more...), err
+		if err != nil {
+			return nil, err
+		}
+		if os.Getenv("SUITE") == "conformance" { // built here, they are kept
+			if _, err := cache.AggregatorImages(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return append(images, more...), nil
 	}
 }
 
