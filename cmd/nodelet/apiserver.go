@@ -91,7 +91,7 @@ func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.nodeChanged = append(l.nodeChanged, func(*corev1.Node) { serving.AddressesChanged() })
+	l.nodeChanged = append(l.nodeChanged, func(*corev1.Node) { serving.NodeChanged() })
 	p.Start(serving.Run)
 	p.metrics.AddServingCertificate(serving)
 	return serving, nil

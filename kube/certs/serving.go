@@ -67,7 +67,9 @@ type Serving struct {
 	renewed
 	cfg   ServingConfig
 	pair  atomic.Pointer[tls.Certificate]
-	moved latest.Signal // the addresses may have changed
+	moved latest.Signal // the addresses have changed
+	// addresses are those of the last signal. Only NodeChanged uses it.
+	addresses string
 }
 
 const servingFails = "cannot get a serving certificate, retrying"
@@ -112,8 +114,15 @@ func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return p, nil
 }
 
-// AddressesChanged makes Run compare the certificate with the addresses of the node. It never blocks.
-func (s *Serving) AddressesChanged() { s.moved.Set() }
+// NodeChanged makes Run compare the certificate with the addresses of the node if they are no longer those of the last
+// call. It never blocks. Only one goroutine may call it.
+func (s *Serving) NodeChanged() {
+	names, ips := sorted(s.cfg.Addresses())
+	if now := fmt.Sprint(names, ips); now != s.addresses {
+		s.addresses = now
+		s.moved.Set()
+	}
+}
 
 func (s *Serving) take(pair *tls.Certificate) {
 	s.pair.Store(pair)

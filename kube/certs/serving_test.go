@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
@@ -318,7 +320,7 @@ func TestServingBySigner(t *testing.T) {
 	}
 	for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
 		set(ip)
-		s.AddressesChanged()
+		s.NodeChanged()
 		waittest.Until(t, "a certificate for "+ip, func() bool {
 			p, err := s.GetCertificate(nil)
 			return err == nil && p.Leaf.VerifyHostname(ip) == nil && p.Leaf.VerifyHostname("n1") == nil
@@ -334,6 +336,38 @@ func TestServingBySigner(t *testing.T) {
 	}
 	if _, err := os.Readlink(filepath.Join(cfg.Dir, "kubelet-server-current.pem")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestServingWaitsForApproval checks that a request that waits for its approval goes on while the Node object changes
+// but its addresses do not, and that another one follows when they do.
+func TestServingWaitsForApproval(t *testing.T) {
+	c, cfg, set := bySigner(t)
+	var made atomic.Int64
+	c.api.Intercept(func(r *http.Request) *apierrors.StatusError { // it lets all in, and nobody approves
+		if r.Method == http.MethodPost {
+			made.Add(1)
+		}
+		return nil
+	})
+	s, err := NewServing(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set("192.0.2.1")
+	s.NodeChanged()
+	<-s.moved
+	run(t, s)
+	waittest.Until(t, "a request", func() bool { return made.Load() > 0 })
+	for range 3 {
+		s.NodeChanged()
+		time.Sleep(20 * time.Millisecond) // for a request that must not be made
+	}
+	set("192.0.2.2")
+	s.NodeChanged()
+	waittest.Until(t, "a request for the other address", func() bool { return made.Load() > 1 })
+	if n := made.Load(); n != 2 {
+		t.Errorf("got %d requests, want one for each address", n)
 	}
 }
 
