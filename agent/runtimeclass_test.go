@@ -38,11 +38,11 @@ func (o classObjects) RuntimeHandler(ctx context.Context, class string) (string,
 	return class, nil
 }
 
-func (o classObjects) KnownHandler(class string) (string, bool) {
+func (o classObjects) KnownHandler(class string) string {
 	if _, known := o.read.Load(class); !known {
-		return "", false
+		return ""
 	}
-	return class, true
+	return class
 }
 
 // TestRecursiveReadOnlyOfClass checks that the status says of a mount that may be recursively read-only what the

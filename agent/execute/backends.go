@@ -135,7 +135,7 @@ type Objects interface {
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	PullSecrets(ctx context.Context, pod *corev1.Pod) (found []*corev1.Secret, missing []string, err error)
 	RuntimeHandler(ctx context.Context, class string) (string, error)
-	KnownHandler(class string) (handler string, known bool)
+	KnownHandler(class string) string
 }
 
 // Events records events about a pod, or about one of its containers if container is not empty: *status.Recorder.

@@ -96,7 +96,7 @@ func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error
 func (x *Executor) RecursiveReadOnly(pod *corev1.Pod, sandbox *podstate.Sandbox) *bool {
 	var handler string
 	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {
-		handler, _ = x.sandboxes.Objects(pod).KnownHandler(class)
+		handler = x.sandboxes.Objects(pod).KnownHandler(class)
 		if handler == "" && sandbox != nil {
 			handler = sandbox.Handler
 		}

@@ -26,7 +26,7 @@ type cluster interface {
 	ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	RuntimeHandler(ctx context.Context, name string) (string, error)
-	KnownHandler(name string) (handler string, known bool)
+	KnownHandler(name string) string
 	Prime(pod *corev1.Pod)
 }
 
@@ -48,7 +48,7 @@ func (standalone) RuntimeHandler(_ context.Context, name string) (string, error)
 	return "", fmt.Errorf("failed to lookup RuntimeClass %s: %w", name, errNoAPI)
 }
 
-func (standalone) KnownHandler(string) (handler string, known bool) { return "", false }
+func (standalone) KnownHandler(string) string { return "" }
 
 func (standalone) Prime(*corev1.Pod) {}
 

@@ -32,5 +32,9 @@ func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, erro
 	})
 }
 
-// KnownHandler returns the handler of a RuntimeClass as it was last read. It makes no request.
-func (o *Objects) KnownHandler(name string) (handler string, known bool) { return o.classes.last(name) }
+// KnownHandler returns the handler of a RuntimeClass as it was last read; empty if that has not happened. It makes no
+// request.
+func (o *Objects) KnownHandler(name string) string {
+	handler, _ := o.classes.last(name)
+	return handler
+}
