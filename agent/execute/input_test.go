@@ -210,34 +210,43 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// classes are objects of which the runtime classes can be read, or not.
+// classes are objects of which the runtime classes can be read, or not, and may be known without that.
 type classes struct {
 	Objects
-	gone error
+	gone  error
+	known string
+	reads int
 }
 
-func (c classes) RuntimeHandler(_ context.Context, class string) (string, error) {
+func (c *classes) RuntimeHandler(_ context.Context, class string) (string, error) {
+	c.reads++
 	return class + "-handler", c.gone
 }
 
-// TestHandlerOfClass checks that the runtime class of a pod says what its runtime handler can do, also with a runtime
-// that reports no handler, and that the handler of the sandbox counts without the class.
+func (c *classes) KnownHandler(string) string { return c.known }
+
+// TestHandlerOfClass checks that the handler of the sandbox says which mounts a container may have, and with a runtime
+// that reports none, that of the pod's runtime class. The class is read only if its handler is not known.
 func TestHandlerOfClass(t *testing.T) {
 	for name, test := range map[string]struct {
 		class    string
 		gone     error
 		reported string
+		known    string
 		want     bool
+		reads    int
 	}{
 		"no class":                        {want: false},
-		"class, handler not reported":     {class: "rro", want: true},
+		"class, handler not reported":     {class: "rro", want: true, reads: 1},
+		"class that is known":             {class: "rro", known: "rro-handler", want: true},
+		"class that was made again":       {class: "rro", known: "old-handler", reported: "rro-handler", want: true},
 		"class that is gone":              {class: "rro", gone: errors.New("gone"), reported: "rro-handler", want: true},
-		"class that is gone, no handler":  {class: "rro", gone: errors.New("gone"), want: false},
+		"class that is gone, no handler":  {class: "rro", gone: errors.New("gone"), want: false, reads: 1},
 		"class of a handler without them": {class: "old", reported: "old-handler", want: false},
 	} {
 		task, x, _ := envTask(t, []string{"all"}, []string{"one"})
-		objects := x.Objects(task.Pod)
-		x.Backends.Objects = func(*corev1.Pod) Objects { return classes{objects, test.gone} }
+		objects := &classes{Objects: x.Objects(task.Pod), gone: test.gone, known: test.known}
+		x.Backends.Objects = func(*corev1.Pod) Objects { return objects }
 		x.Backends.HandlerFeatures = func(handler string) *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: handler == "rro-handler"}
 		}
@@ -248,6 +257,9 @@ func TestHandlerOfClass(t *testing.T) {
 		in, err := x.collect(t.Context(), task, podstate.CreateContainer{Name: "app"})
 		if err != nil || in.RecursiveReadOnly != test.want {
 			t.Errorf("%s: got %+v, %v, want recursive read-only mounts: %v", name, in, err, test.want)
+		}
+		if objects.reads != test.reads {
+			t.Errorf("%s: got %d reads of the class, want %d", name, objects.reads, test.reads)
 		}
 	}
 }

@@ -91,31 +91,41 @@ func (x *sandboxes) handler(ctx context.Context, pod *corev1.Pod) (string, error
 	return "", nil
 }
 
-// RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts; nil if its
-// runtime class has not been read yet. It makes no request. sandbox may be nil.
+// knownHandler returns the runtime handler of a pod without a request, and whether it is known: that of its sandbox,
+// which may be nil, or else the one that its runtime class had when it was last read. CRI-O reports none of a sandbox.
+func (x *sandboxes) knownHandler(pod *corev1.Pod, sandbox *podstate.Sandbox) (handler string, known bool) {
+	class := ptr.Deref(pod.Spec.RuntimeClassName, "")
+	if class == "" {
+		return "", true
+	}
+	if sandbox != nil {
+		handler = sandbox.Handler
+	}
+	if handler == "" {
+		handler = x.Objects(pod).KnownHandler(class)
+	}
+	return handler, handler != "" // a class names one
+}
+
+// RecursiveReadOnly reports whether the runtime handler of a pod supports recursive read-only mounts; nil if it is not
+// known yet. It makes no request. sandbox may be nil.
 func (x *Executor) RecursiveReadOnly(pod *corev1.Pod, sandbox *podstate.Sandbox) *bool {
-	var handler string
-	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {
-		handler = x.sandboxes.Objects(pod).KnownHandler(class)
-		if handler == "" && sandbox != nil {
-			handler = sandbox.Handler
-		}
-		if handler == "" { // a class names one
-			return nil
-		}
+	handler, known := x.sandboxes.knownHandler(pod, sandbox)
+	if !known {
+		return nil
 	}
 	return new(x.sandboxes.HandlerFeatures(handler).GetRecursiveReadOnlyMounts())
 }
 
-// recursiveReadOnly reports whether the handler supports them. If the runtime class cannot be read, it is the handler
-// that the runtime has reported for the sandbox; CRI-O reports none.
+// recursiveReadOnly reports whether the runtime handler supports them: not if it is not known and the runtime class
+// cannot be read.
 func (x *sandboxes) recursiveReadOnly(ctx context.Context, pod *corev1.Pod, sandbox *podstate.Sandbox) bool {
-	handler, err := x.handler(ctx, pod)
-	switch {
-	case err != nil && sandbox == nil:
-		return false
-	case err != nil:
-		handler = sandbox.Handler
+	handler, known := x.knownHandler(pod, sandbox)
+	if !known {
+		var err error
+		if handler, err = x.handler(ctx, pod); err != nil {
+			return false
+		}
 	}
 	return x.HandlerFeatures(handler).GetRecursiveReadOnlyMounts()
 }
