@@ -75,8 +75,7 @@ type DeviceIO struct {
 	Device                               string
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
-	SyncBytes, AsyncBytes, DiscardBytes  uint64
-	SyncOps, AsyncOps, DiscardOps        uint64
+	SyncBytes, AsyncBytes                uint64
 	hasSync                              bool
 }
 

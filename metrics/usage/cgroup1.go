@@ -113,32 +113,30 @@ func parseBlkio(all []DeviceIO, text []byte, size bool) []DeviceIO {
 		var d *DeviceIO
 		all, d = device(all, major, minor)
 		d.hasSync = true
-		byteCount, ops := d.blkio(string(fields[1]))
-		switch {
-		case byteCount == nil:
-		case size:
-			*byteCount = v
-		default:
-			*ops = v
+		if counter := d.blkio(string(fields[1]), size); counter != nil {
+			*counter = v
 		}
 	}
 	return all
 }
 
-func (d *DeviceIO) blkio(operation string) (size, ops *uint64) {
-	switch operation {
-	case "Read":
-		return &d.ReadBytes, &d.Reads
-	case "Write":
-		return &d.WriteBytes, &d.Writes
-	case "Sync":
-		return &d.SyncBytes, &d.SyncOps
-	case "Async":
-		return &d.AsyncBytes, &d.AsyncOps
-	case "Discard":
-		return &d.DiscardBytes, &d.DiscardOps
+// blkio returns the counter for an operation: of its bytes, or of how often it was done; nil if no metric shows it.
+func (d *DeviceIO) blkio(operation string, size bool) *uint64 {
+	switch {
+	case operation == "Read" && size:
+		return &d.ReadBytes
+	case operation == "Read":
+		return &d.Reads
+	case operation == "Write" && size:
+		return &d.WriteBytes
+	case operation == "Write":
+		return &d.Writes
+	case operation == "Sync" && size:
+		return &d.SyncBytes
+	case operation == "Async" && size:
+		return &d.AsyncBytes
 	}
-	return nil, nil
+	return nil
 }
 
 func device(all []DeviceIO, major, minor uint64) ([]DeviceIO, *DeviceIO) {

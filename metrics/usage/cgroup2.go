@@ -105,7 +105,8 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// parseIOStat parses lines such as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6".
+// parseIOStat parses lines such as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6". What was discarded is of no
+// metric.
 func parseIOStat(text []byte) (all []DeviceIO) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
@@ -133,10 +134,6 @@ func parseIOStat(text []byte) (all []DeviceIO) {
 				d.Reads = v
 			case "wios":
 				d.Writes = v
-			case "dbytes":
-				d.DiscardBytes = v
-			case "dios":
-				d.DiscardOps = v
 			}
 		}
 	}

@@ -57,14 +57,14 @@ func TestManyInterfaces(t *testing.T) {
 func TestParseIO(t *testing.T) {
 	const v2 = "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n253:1 rbytes=7\nnonsense\n"
 	want := []DeviceIO{
-		{Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4, DiscardBytes: 5, DiscardOps: 6},
+		{Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4},
 		{Major: 253, Minor: 1, ReadBytes: 7},
 	}
 	if got := parseIOStat([]byte(v2)); !reflect.DeepEqual(got, want) {
 		t.Errorf("io.stat: got %+v, want %+v", got, want)
 	}
 	all := parseBlkio(nil, []byte("8:0 Read 1\n8:0 Write 2\n8:0 Sync 3\n8:0 Async 4\n8:0 Total 10\nTotal 10\n"), true)
-	all = parseBlkio(all, []byte("8:0 Read 5\n8:0 Write 6\n"), false)
+	all = parseBlkio(all, []byte("8:0 Read 5\n8:0 Write 6\n8:0 Sync 11\n8:0 Discard 12\n"), false)
 	want = []DeviceIO{{
 		Major:      8,
 		ReadBytes:  1,
