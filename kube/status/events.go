@@ -254,7 +254,7 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !isOutage(err) || isInternal(err) { // no other event waits for one that the API server cannot take
+		if !isOutage(err) { // no other event waits for one that the API server cannot take
 			r.refused(event, err)
 			return
 		}

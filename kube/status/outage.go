@@ -12,7 +12,7 @@ import (
 )
 
 // noteServer delays all requests while none reaches a working API server, until one does. A pod that has failed before
-// tells nothing new: it may fail alone, for example because the API server cannot call a webhook for its namespace.
+// tells nothing new: it may fail alone, for example because the API server is slow to call a webhook for its namespace.
 func (p *Publisher) noteServer(e *entry, err error) {
 	switch {
 	case !isOutage(err):
@@ -52,7 +52,7 @@ func (p *Publisher) retryLater(e *entry, j entry, err error) {
 		e.queued = urgent
 	}
 	first, most := podRetryFirst, podRetryMax
-	if isOutage(err) {
+	if isOutage(err) || isInternal(err) { // what is the matter may be over at any time
 		first, most = outageFirst, outageMax
 	}
 	e.retry = min(most, max(first, 2*e.retry))
@@ -61,7 +61,7 @@ func (p *Publisher) retryLater(e *entry, j entry, err error) {
 }
 
 // isOutage reports whether err says that the API server does not work, or does not accept the node's identity.
-// Otherwise it refused just this request.
+// Otherwise it refused just this request, or failed at it.
 func isOutage(err error) bool {
 	if err == nil {
 		return false
@@ -74,11 +74,11 @@ func isOutage(err error) bool {
 		return true // something answered, but not the API server
 	}
 	code := status.Status().Code
-	return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
+	return code >= 500 && !isInternal(err) || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
 // isInternal reports whether the API server answered that it failed at this request, for example because it cannot
-// call an admission webhook for the namespace.
+// call an admission webhook for the namespace. If etcd is the cause, its answer has no such reason.
 func isInternal(err error) bool {
 	return apierrors.IsInternalError(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

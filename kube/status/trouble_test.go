@@ -275,24 +275,27 @@ func TestBackoffStartsOver(t *testing.T) {
 	})
 }
 
-// TestServerErrorsOfOnePod checks that a pod whose requests the API server cannot serve, because it cannot reach an
-// admission webhook for the pod's namespace, does not delay the statuses of others.
-func TestServerErrorsOfOnePod(t *testing.T) {
-	for name, failure := range map[string]error{
-		"internal error": apierrors.NewInternalError(errors.New("failed calling webhook")),
-		"timeout":        context.DeadlineExceeded,
+// TestServerErrorsOfOneNamespace checks that pods whose requests the API server cannot serve, because it cannot reach
+// an admission webhook for their namespace, do not delay the statuses of others.
+func TestServerErrorsOfOneNamespace(t *testing.T) {
+	for name, c := range map[string]struct {
+		pods    int
+		failure error
+	}{
+		"internal error": {40, apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		"timeout":        {3, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, 8)
 				b.api.before = func(_, path string) error {
 					if strings.Contains(path, "/pods/bad") {
-						return failure
+						return c.failure
 					}
 					return nil
 				}
 				b.run(t)
-				for i := range 3 {
+				for i := range c.pods {
 					bad := b.api.add(testPod(fmt.Sprint("bad", i)))
 					b.p.SetGone(bad, running(bad, false))
 				}
@@ -300,7 +303,7 @@ func TestServerErrorsOfOnePod(t *testing.T) {
 					time.Sleep(time.Minute)
 					pod := b.api.add(testPod(fmt.Sprint("good", i)))
 					b.p.Set(pod, running(pod, false))
-					if i == 0 { // until then three pods have failed and none has succeeded
+					if i == 0 { // until then pods have failed and none has succeeded
 						time.Sleep(outageMax)
 					}
 					synctest.Wait()
@@ -311,4 +314,39 @@ func TestServerErrorsOfOnePod(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestServerErrorsOfAllMakeNoStorm checks that pods which the API server fails at are retried about as often as in the
+// kubelet, every ten seconds each, and arrive as soon.
+func TestServerErrorsOfAllMakeNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		var down atomic.Bool
+		down.Store(true)
+		b.api.before = func(string, string) error {
+			if down.Load() {
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+			return nil
+		}
+		b.run(t)
+		for i := range 110 {
+			pod := b.api.add(testPod(fmt.Sprint("p", i)))
+			b.p.Set(pod, running(pod, true))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.api.log()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := len(b.api.log()); n > 110*100 {
+			t.Errorf("got %d requests for 110 pods in 10 minutes, want about 80 for each", n)
+		}
+		down.Store(false)
+		time.Sleep(outageMax + time.Second)
+		synctest.Wait()
+		if !b.settled() {
+			t.Error("not all statuses arrived within 11 s")
+		}
+	})
 }
