@@ -48,10 +48,11 @@ type oneVolume struct {
 	claim    *storage.Claim
 	driver   *storagev1.CSIDriver
 	affinity error // of the volume
+	unread   error // of the claim
 }
 
 func (c *oneVolume) Claim(context.Context, *corev1.Pod, *corev1.Volume) (*storage.Claim, error) {
-	return c.claim, nil
+	return c.claim, c.unread
 }
 
 func (c *oneVolume) CheckAffinity(*corev1.PersistentVolume) error { return c.affinity }

@@ -30,8 +30,9 @@ type Request struct {
 	Allocatable corev1.ResourceList
 	Now         time.Time // the wall clock, for the expiry of tokens
 	SELinux     SELinux
-	// Refresh: the volume is mounted, and the call refreshes it.
+	// Refresh: the volume is mounted, and the call refreshes it. Mounted is what the last call has returned.
 	Refresh bool
+	Mounted Mounted
 	// Unstarted: the runtime has no container of the pod.
 	Unstarted bool
 	// Limit runs a call that mounts, when few enough of them run.
@@ -68,10 +69,13 @@ func (m *mounting) mount(ctx context.Context) (Mounted, error) {
 		return m.mountInline(ctx)
 	}
 	claim, readOnly, err := m.claim(ctx)
-	if err != nil {
-		return Mounted{}, err
+	if err == nil {
+		err = m.checkClaim(claim)
 	}
-	if err := m.checkClaim(claim); err != nil {
+	switch {
+	case err != nil && m.Refresh && ctx.Err() == nil:
+		return m.keep(err), nil
+	case err != nil:
 		return Mounted{}, err
 	}
 	if claim.PV.Spec.CSI != nil { // its driver reads the mount options
@@ -107,6 +111,15 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 		return fmt.Errorf("volume %q has volumeMode Filesystem, but is specified in volumeDevices", m.Volume.Name)
 	}
 	return nil
+}
+
+// keep leaves a mounted volume as it is until the next refresh, because its claim cannot be used. The API server may
+// not answer for a while, and the claim or its PersistentVolume may be deleted under a pod that runs.
+func (m *mounting) keep(err error) Mounted {
+	m.log().Warn("cannot refresh a mounted volume without its claim", "volume", m.Volume.Name, "err", err)
+	kept := m.Mounted
+	kept.RefreshAt, kept.Changed = refreshAt(), false
+	return kept
 }
 
 // mountPersistent mounts a PersistentVolume that no driver mounts.

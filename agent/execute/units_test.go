@@ -265,6 +265,42 @@ func TestExpansionOfMountedVolume(t *testing.T) {
 	}
 }
 
+// refreshedVolumes keeps the last request.
+type refreshedVolumes struct {
+	Volumes
+	last volumes.Request
+}
+
+func (v *refreshedVolumes) Mount(_ context.Context, r volumes.Request, _ volumes.Objects) (volumes.Mounted, error) {
+	v.last = r
+	return volumes.Mounted{HostPath: "/data"}, nil
+}
+
+// TestRefreshHasMounted checks that a refresh gets what the mount has returned.
+func TestRefreshHasMounted(t *testing.T) {
+	v, left := &refreshedVolumes{}, NewResults()
+	x := New(Backends{
+		Volumes: v,
+		Objects: func(*corev1.Pod) Objects { return nil },
+		Node:    func() *spec.Node { return &spec.Node{} },
+		Metrics: uncounted{},
+		Working: func() {},
+	})
+	for _, refresh := range []bool{false, true} {
+		task := &Task{
+			Log:     slog.New(slog.DiscardHandler),
+			Step:    podstate.Mount{Volume: "data"},
+			Pod:     &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data"}}}},
+			Refresh: refresh,
+		}
+		x.Begin(t.Context(), task, &left)
+		left.Add(x.Execute(t.Context(), task))
+	}
+	if got := v.last.Mounted.HostPath; !v.last.Refresh || got != "/data" {
+		t.Errorf("got refresh %t of a volume at %q, want one at /data", v.last.Refresh, got)
+	}
+}
+
 // TestProblemMessage checks that events and statuses have the kubelet's words for an error of the runtime, and that an
 // error without an answer names the call.
 func TestProblemMessage(t *testing.T) {
