@@ -23,6 +23,9 @@ const (
 	// firstWalk limits the first walk of a place. What that has left out is measured after the other places, so that the
 	// use of all pods is known soon, at least in part.
 	firstWalk = time.Second
+	// walkShare is how much later, in multiples of its duration, a place is measured again if there is too little time for
+	// all places.
+	walkShare = 10
 )
 
 // size is the disk usage of a place.
@@ -36,6 +39,9 @@ type size struct {
 	known, cut bool
 }
 
+// due orders measurements: the place with the earliest is the next.
+func (s size) due() time.Time { return s.at.Add(walkShare * s.took) }
+
 // disks measures places, one at a time, in a goroutine that runs while the queue is not empty.
 type disks struct {
 	log *slog.Logger
@@ -48,33 +54,22 @@ type disks struct {
 	// current is the place that is being measured.
 	current place
 	running bool
-	// known are released when each place has been measured once, fresh when the queue is empty.
-	known, fresh waiters
+	// known is closed and replaced when each place has been measured once, fresh when the queue is empty.
+	known, fresh chan struct{}
 }
 
 func newDisks(log *slog.Logger) *disks {
-	return &disks{log: log, firstWalk: firstWalk, sizes: map[place]size{}, queue: map[place]bool{}}
+	return &disks{
+		log: log, firstWalk: firstWalk,
+		sizes: map[place]size{}, queue: map[place]bool{},
+		known: make(chan struct{}), fresh: make(chan struct{}),
+	}
 }
 
-// waiters are closed when what they wait for is there.
-type waiters []chan struct{}
-
-// add returns a channel to wait for; a closed one if nothing is to be waited for.
-func (w *waiters) add(wait bool) <-chan struct{} {
-	one := make(chan struct{})
-	if wait {
-		*w = append(*w, one)
-	} else {
-		close(one)
-	}
-	return one
-}
-
-func (w *waiters) release() {
-	for _, one := range *w {
-		close(one)
-	}
-	*w = nil
+// release ends the wait of those who wait for c, and replaces it.
+func release(c *chan struct{}) {
+	close(*c)
+	*c = make(chan struct{})
 }
 
 // sizesOf returns the sizes of those of these places that have been measured. It waits at most timeout, and for sizes
@@ -83,16 +78,10 @@ func (d *disks) sizesOf(ctx context.Context, places []place, timeout time.Durati
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	known, fresh := d.ask(places, time.Now())
-	select {
-	case <-known:
-	case <-ctx.Done():
-	}
+	await(ctx, known)
 	ctx, cancelOld := context.WithTimeout(ctx, oldTimeout)
 	defer cancelOld()
-	select {
-	case <-fresh:
-	case <-ctx.Done():
-	}
+	await(ctx, fresh)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	measured := make(map[place]size, len(places))
@@ -104,18 +93,33 @@ func (d *disks) sizesOf(ctx context.Context, places []place, timeout time.Durati
 	return measured
 }
 
+// await waits until c is closed, or ctx ends. Nil stands for nothing to wait for.
+func await(ctx context.Context, c <-chan struct{}) {
+	if c == nil {
+		return
+	}
+	select {
+	case <-c:
+	case <-ctx.Done():
+	}
+}
+
 // ask queues the places whose size is old or unknown. It returns a channel that is closed when all have been measured
-// once, if only in part, and one that is closed when no size is old. It forgets places that no request has asked for
-// lately.
+// once, if only in part, and one that is closed when no size is old; nil if that is so. It forgets places that no
+// request has asked for lately.
 func (d *disks) ask(places []place, now time.Time) (known, fresh <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.sizes, func(_ place, s size) bool { return now.Sub(s.asked) > sizeKept })
-	anyUnknown, anyOld := false, false
 	for _, p := range places {
 		s := d.sizes[p]
 		old := now.Sub(s.at) > sizeFresh || d.queue[p] || p == d.current
-		anyUnknown, anyOld = anyUnknown || s.at.IsZero(), anyOld || old
+		if s.at.IsZero() {
+			known = d.known
+		}
+		if old {
+			fresh = d.fresh
+		}
 		if p != d.current && (old || !s.known) {
 			d.queue[p] = true
 		}
@@ -126,7 +130,7 @@ func (d *disks) ask(places []place, now time.Time) (known, fresh <-chan struct{}
 		d.running = true
 		go d.measure()
 	}
-	return d.known.add(anyUnknown), d.fresh.add(anyOld)
+	return known, fresh
 }
 
 // measure measures the queued places until the queue is empty.
@@ -168,13 +172,13 @@ func (d *disks) record(p place, began time.Time, limit time.Duration, sum Amount
 	d.sizes[p] = s
 }
 
-// next removes the place with the shortest last measurement from the queue and returns it with the limit of its walk,
-// so that a pod with many files delays only its own figures.
+// next removes a place from the queue and returns it with the limit of its walk: one that has not been measured, then
+// the oldest. A long walk makes a place younger, so that a pod with many files delays only its own figures.
 func (d *disks) next() (p place, limit time.Duration, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for q := range d.queue {
-		if !more || d.sizes[q].took < d.sizes[p].took {
+		if !more || d.sizes[q].due().Before(d.sizes[p].due()) {
 			p, more = q, true
 		}
 	}
@@ -183,10 +187,10 @@ func (d *disks) next() (p place, limit time.Duration, more bool) {
 	if more && d.sizes[p].at.IsZero() {
 		return p, d.firstWalk, true
 	}
-	d.known.release()
+	release(&d.known)
 	if !more {
 		d.running = false
-		d.fresh.release()
+		release(&d.fresh)
 	}
 	return p, walkTime, more
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,10 +137,9 @@ func TestCutIsLogged(t *testing.T) {
 // TestCheapPlacesFirst checks that places whose measurement was fast are measured before slow ones.
 func TestCheapPlacesFirst(t *testing.T) {
 	slow, quick := place{below: "slow"}, place{below: "quick"}
-	d := disks{
-		sizes: map[place]size{slow: {took: time.Minute}, quick: {took: time.Millisecond}},
-		queue: map[place]bool{slow: true, quick: true},
-	}
+	d := newDisks(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d.sizes = map[place]size{slow: {took: time.Minute}, quick: {took: time.Millisecond}}
+	d.queue = map[place]bool{slow: true, quick: true}
 	for _, want := range []place{quick, slow} {
 		if got, _, more := d.next(); got != want || !more {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -146,6 +147,48 @@ func TestCheapPlacesFirst(t *testing.T) {
 	}
 	if got, _, more := d.next(); more {
 		t.Errorf("got %+v from an empty queue", got)
+	}
+}
+
+// TestSlowPlacesAreMeasured checks that each place is measured again and again, also if all together take longer than a
+// size is valid, and a quick one more often than a slow one.
+func TestSlowPlacesAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisks(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		d.running = true // by the loop below
+		durations := map[place]time.Duration{{below: "slow"}: 30 * time.Second, {below: "quick"}: time.Second}
+		for i := range 5 {
+			durations[place{below: fmt.Sprint(i)}] = 20 * time.Second
+		}
+		times := map[place]int{}
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			d.ask(slices.Collect(maps.Keys(durations)), time.Now())
+			p, _, more := d.next()
+			if !more {
+				t.Fatal("got that the queue is empty, want it never empty")
+			}
+			walk := time.Now()
+			time.Sleep(durations[p])
+			d.record(p, walk, walkTime, Amount{}, nil)
+			times[p]++
+		}
+		slow, quick := times[place{below: "slow"}], times[place{below: "quick"}]
+		if slow < 10 || quick < 2*slow {
+			t.Errorf("got %d measurements of the slow place in an hour and %d of the quick one, want at least 10 and "+
+				"more of the quick one", slow, quick)
+		}
+	})
+}
+
+// TestNothingIsLeftOfCallers checks that a caller which has not waited until the end leaves nothing behind: the next
+// one waits for the same.
+func TestNothingIsLeftOfCallers(t *testing.T) {
+	d := newDisks(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d.running = true // so that nothing is measured
+	at := []place{{below: "data"}}
+	known, fresh := d.ask(at, time.Now())
+	if again, freshAgain := d.ask(at, time.Now()); again != known || freshAgain != fresh {
+		t.Error("got another channel for each caller, want the same one")
 	}
 }
 
