@@ -45,24 +45,36 @@ func limited(generation int64, memory string) *corev1.Pod {
 	}
 }
 
-// TestNoOrderBeforeAResizeIsDecided checks that a worker never gets the generation of a resize together with the old
-// resources and without a decision: it would publish that nothing is in progress.
-func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
+// dispatcherFor returns a dispatcher without pods on a node without a disk, apart from the kubelet's file.
+func dispatcherFor(file AllocatedPods) *dispatcher {
 	node := &spec.Node{Allocatable: corev1.ResourceList{
 		"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10"),
 	}}
 	cfg := Config{
-		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}, AllocatedPods: noFiles{}},
+		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}, AllocatedPods: file},
 		Log:      discard(),
 		Node:     func() *spec.Node { return node },
 		Refuse:   func(*corev1.Pod) *podstate.Rejection { return nil },
 	}.complete()
 	d := &dispatcher{cfg: cfg, table: newTable(cfg.PodFiles)}
 	d.allocations = newAllocations(cfg, d.table)
+	return d
+}
+
+// add gives a pod a worker that does not run.
+func (d *dispatcher) add(pod *corev1.Pod) *entry {
+	e := &entry{source: pod, worker: newWorker(d.cfg, runtimeFacts{}, func() {})}
+	d.allocations.update(e, pod)
+	d.table.workers[pod.UID] = e
+	return e
+}
+
+// TestNoOrderBeforeAResizeIsDecided checks that a worker never gets the generation of a resize together with the old
+// resources and without a decision: it would publish that nothing is in progress.
+func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
+	d := dispatcherFor(noFiles{})
 	before, after := limited(1, "2Mi"), limited(2, "4Mi") // the limit alone changes
-	e := &entry{source: before, worker: newWorker(cfg, runtimeFacts{}, func() {})}
-	d.allocations.update(e, before)
-	d.table.workers["u"] = e
+	e := d.add(before)
 	d.update(e, after)
 	select {
 	case o := <-e.worker.inbox:

@@ -15,39 +15,34 @@ import (
 // checkpoint is what a kubelet that follows finds of what is allocated to pods: it admits the pods that run with the
 // entry of each, or with the spec if there is none. The agent itself does not use it.
 //
-// Invariant: a pod that holds other resources than its spec requests has an entry, and no entry of a pod that is known
-// says anything else than what the pod holds.
+// Invariant: after the resizer has decided, a pod that holds other resources than its spec requests has an entry, and
+// no entry of a pod that is known says anything else than what the pod holds.
 type checkpoint struct {
 	file AllocatedPods
 	// gone reports whether a pod is known to have gone.
 	gone func(types.UID) bool
 	log  *slog.Logger
-	// entries are those of the file; nil: it was not read yet. failed is why the file has others, since the write at
-	// tried.
+	// entries are those that the file is to have; nil: it was not read yet. changed: it has others. failed is why the
+	// write at tried did not change that.
 	entries map[types.UID]state.PodResources
+	changed bool
 	failed  error
 	tried   time.Time
 }
 
-// checkpointRetry is how soon a failed write is made up for without a resize: a full disk must not delay all pods.
+// checkpointRetry is how soon a failed write is made up for: a full disk must not delay all pods.
 const checkpointRetry = 10 * time.Second
 
-// keep makes the file right for a pod that holds r. It does not write one that is. resized: the pod needs an entry also
-// if it holds what it requests.
+// keep makes the entry of a pod that holds r right, for the next save. resized: the pod needs one also if it holds what
+// it requests.
 func (c *checkpoint) keep(pod *corev1.Pod, r *podResources, resized bool) {
 	if c.entries == nil {
 		c.read()
 	}
 	has, there := c.entries[pod.UID]
-	switch {
-	case !there && !resized && r.pod == pod:
-		return
-	case !there || !r.allocated.holds(has, pod):
-		c.entries[pod.UID] = entryOf(r.pod, has)
-	case c.failed == nil, !resized && time.Since(c.tried) < checkpointRetry:
-		return
+	if there && !r.allocated.holds(has, pod) || !there && (resized || r.pod != pod) {
+		c.entries[pod.UID], c.changed = entryOf(r.pod, has), true
 	}
-	c.write()
 }
 
 // holds reports whether a kubelet that finds an entry lets the pod have what is allocated.
@@ -80,10 +75,15 @@ func (c *checkpoint) read() {
 	}
 }
 
-func (c *checkpoint) write() {
+// save writes the file if it must have other entries, but not soon after a write that has failed.
+func (c *checkpoint) save() {
+	if !c.changed || c.failed != nil && time.Since(c.tried) < checkpointRetry {
+		return
+	}
 	maps.DeleteFunc(c.entries, func(uid types.UID, _ state.PodResources) bool { return c.gone(uid) })
 	before := c.failed
 	c.failed, c.tried = c.file.Save(c.entries), time.Now()
+	c.changed = c.failed != nil
 	if c.failed != nil && (before == nil || before.Error() != c.failed.Error()) {
 		c.log.Warn("cannot record for the kubelet what is allocated to pods; one that follows may refuse pods that run",
 			"err", c.failed)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -175,5 +176,26 @@ func TestCheckpointDamaged(t *testing.T) {
 		w.sleep(time.Second)
 		w.resize(pod, "8", "1Gi")
 		w.checkCheckpoint("after damage", map[types.UID]string{"uid-a": "1"})
+	})
+}
+
+// TestCheckpointIsMadeUpFor checks that an entry which could not be written when a pod was resized, as on a full disk,
+// gets there although the pod does not change again.
+func TestCheckpointIsMadeUpFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := apiPod("a", wants("1", "1Gi")), apiPod("b", wants("1", "1Gi"))
+		w.run(a, b)
+		w.sleep(time.Second)
+		inTheWay := w.path("allocated_pods_state/file")
+		if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.resize(a, "8", "1Gi")
+		w.resize(b, "2", "1Gi")
+		if err := os.RemoveAll(filepath.Dir(inTheWay)); err != nil {
+			t.Fatal(err)
+		}
+		w.sleep(2 * time.Minute)
+		w.checkCheckpoint("when it can be written", map[types.UID]string{"uid-a": "1", "uid-b": "2"})
 	})
 }

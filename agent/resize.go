@@ -15,7 +15,8 @@ import (
 // resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
 type resizer struct{ *dispatcher }
 
-// evaluate decides about all of them whose own admission is complete, in the order of admission.CompareResizes.
+// evaluate decides about all of them whose own admission is complete, in the order of admission.CompareResizes. What a
+// kubelet that follows needs is on the disk before a worker learns of its resize.
 func (z *resizer) evaluate() {
 	var all []*entry
 	for _, e := range z.table.workers {
@@ -26,13 +27,20 @@ func (z *resizer) evaluate() {
 	slices.SortFunc(all, func(a, b *entry) int {
 		return admission.CompareResizes(a.source, b.source, a.resources.pod, b.resources.pod)
 	})
+	var decided []*entry
 	for _, e := range all {
-		z.resize(e)
+		if z.resize(e) {
+			decided = append(decided, e)
+		}
+	}
+	z.allocations.kubelet.save()
+	for _, e := range decided {
+		z.send(e)
 	}
 }
 
-// resize allocates what a pod asks for, or says why not.
-func (z *resizer) resize(e *entry) {
+// resize allocates what a pod asks for, or says why not. It reports whether anything is new.
+func (z *resizer) resize(e *entry) (decided bool) {
 	pod, node := e.source, z.cfg.Node()
 	r := &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
@@ -52,14 +60,14 @@ func (z *resizer) resize(e *entry) {
 		r.resize(pod)
 		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
 	case old != nil && *pending == *old:
-		return
+		return false
 	case old == nil || old.Reason != pending.Reason || old.Generation != pending.Generation:
 		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeWarning, "Resize"+pending.Reason,
 			"Pod resize "+pending.Reason, pending.Message)
 	}
 	r.pending = pending
 	z.allocations.save(pod, r)
-	z.send(e)
+	return true
 }
 
 // staticResources returns the resources that Guaranteed pods have for themselves.
