@@ -61,7 +61,7 @@ func TestAdmissionKnowsTheNode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				sources := pods.New(pods.Config{NodeName: "node", API: true, Log: w.newLog()})
+				sources := pods.New(pods.Config{NodeName: "node", API: true, Event: func(_, _, _ string) {}, Log: w.newLog()})
 				w.nodeObject, w.nodeSeen = reporter.Node, reporter.Seen()
 				ctx, cancel := context.WithCancel(t.Context())
 				var parts sync.WaitGroup

@@ -99,9 +99,6 @@ type Client struct {
 // connections of Config and Heartbeats wait until Run has an identity. The error says which file is wrong, and
 // why.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	if cfg.Say == nil {
-		cfg.Say = func(string) {}
-	}
 	c := &Client{
 		renewed: renewed{store: store{cfg.Dir, clientStore}, log: cfg.Log, now: time.Now},
 		cfg:     cfg,

@@ -254,6 +254,7 @@ func (c *cluster) config() ClientConfig {
 		Node:       "n1",
 		Rotate:     true,
 		UserAgent:  "test",
+		Say:        func(string) {},
 		Log:        slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 	}
 }

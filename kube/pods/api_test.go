@@ -35,7 +35,7 @@ func withAPI(t *testing.T, setup func(*apitest.Server), test func(*testing.T, *a
 	synctest.Test(t, func(t *testing.T) {
 		server, c := apitest.New(t)
 		setup(server)
-		s := New(Config{NodeName: "n1", API: true, Log: slog.New(slog.DiscardHandler)})
+		s := newSources(Config{NodeName: "n1", API: true, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{}, 2)
 		go func() { s.Run(ctx); ended <- struct{}{} }()

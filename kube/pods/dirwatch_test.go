@@ -22,11 +22,18 @@ import (
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
+// newSources makes sources whose events nobody hears, on a node without static pods.
+func newSources(cfg Config) *Sources {
+	cfg.Adopt = func(context.Context) map[types.NamespacedName]Running { return nil }
+	cfg.Event = func(_, _, _ string) {}
+	return New(cfg)
+}
+
 // start runs sources and returns a function that waits for the pods "name:image name:image".
 func start(t *testing.T, cfg Config) (newest func(want string) *Set) {
 	t.Helper()
 	cfg.NodeName, cfg.Log = "n1", slog.New(slog.DiscardHandler)
-	s := New(cfg)
+	s := newSources(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()

@@ -35,7 +35,7 @@ type MirrorConfig struct {
 	NodeUID func(ctx context.Context) (types.UID, error)
 	// Ending reports whether a pod of this name other than now, the static pod in the Set (empty: there is none),
 	// still exists on the node: one whose manifest was removed or changed. Its mirror pod stays until it has ended.
-	// Call Wake then. Nil: none.
+	// Call Wake then.
 	Ending func(name types.NamespacedName, now types.UID) bool
 	// Log receives failures, once for each pod until its mirror pod is up to date again.
 	Log *slog.Logger
@@ -50,9 +50,6 @@ type Mirrors struct {
 
 // NewMirrors returns a Mirrors that does nothing before Run.
 func NewMirrors(cfg MirrorConfig) *Mirrors {
-	if cfg.Ending == nil {
-		cfg.Ending = func(types.NamespacedName, types.UID) bool { return false }
-	}
 	return &Mirrors{cfg: cfg, sets: latest.NewValue[*Set](), wake: latest.NewSignal()}
 }
 

@@ -57,8 +57,9 @@ func TestRealServer(t *testing.T) {
 	must(t, os.WriteFile(file, []byte(podWithConfigMap("static", "c")+"---\n"+configMapYAML("c")), 0o600))
 
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s := New(Config{NodeName: testNode, API: true, Manifests: dir, Log: log})
+	s := newSources(Config{NodeName: testNode, API: true, Manifests: dir, Log: log})
 	m := NewMirrors(MirrorConfig{API: node.Core, NodeName: testNode, Log: log,
+		Ending:  func(types.NamespacedName, types.UID) bool { return false },
 		NodeUID: func(context.Context) (types.UID, error) { return uid, nil }})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 3)

@@ -36,9 +36,9 @@ type Config struct {
 	// Adopt returns the static pods that run on this node already. It is called once, before the manifests are read,
 	// and may wait for the runtime. They keep running if what they refer to is missing. If the file of a manifest has
 	// not changed since it was seen, its pod keeps the UID that it runs under, which an agent of another version may
-	// have chosen. Nil: none.
+	// have chosen.
 	Adopt func(ctx context.Context) map[types.NamespacedName]Running
-	// Event records an event about the node for each new problem with a manifest. Nil: none.
+	// Event records an event about the node for each new problem with a manifest.
 	Event func(eventType, reason, message string)
 	// Log receives problems when they appear and when they are solved.
 	Log *slog.Logger
@@ -68,12 +68,6 @@ var order = []Source{SourceAPI, SourceFile, SourceHTTP}
 
 // New returns the sources of cfg; Run starts them.
 func New(cfg Config) *Sources {
-	if cfg.Event == nil {
-		cfg.Event = func(eventType, reason, message string) {}
-	}
-	if cfg.Adopt == nil {
-		cfg.Adopt = func(context.Context) map[types.NamespacedName]Running { return nil }
-	}
 	for _, check := range []*time.Duration{&cfg.FileCheck, &cfg.URLCheck} {
 		if *check <= 0 {
 			*check = defaultCheck

@@ -91,7 +91,7 @@ func TestSlowReaderOfLargeAnswer(t *testing.T) {
 					ended <- time.Now()
 				})}
 			s, err := server.New(server.Config{Anonymous: true, AlwaysAllow: true, Mounts: []server.Mount{mount},
-				Log: slog.New(slog.DiscardHandler)})
+				Metrics: noMetrics{}, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -105,6 +105,7 @@ func handlerOnly(t *testing.T) *one {
 		DeniedTTL:  time.Minute,
 		Agent:      agent,
 		Debug:      true,
+		Metrics:    noMetrics{},
 		Log:        slog.New(slog.DiscardHandler),
 		Mounts: []server.Mount{
 			{Path: "/metrics", Access: []string{"metrics"}, Handler: echo},

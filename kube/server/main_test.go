@@ -206,6 +206,13 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
+// noMetrics is a server.Metrics that counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) Serving(string, string, string) (served func()) { return func() {} }
+
+func (noMetrics) WebSocket(string) {}
+
 // newStand starts a server on loopback.
 func newStand(t *testing.T, change func(*server.Config)) *stand {
 	t.Helper()
@@ -230,6 +237,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 		TLS:          &tls.Config{Certificates: []tls.Certificate{*serving}, MinVersion: tls.VersionTLS12},
 		ClientCAFile: s.caFile, Tokens: api.Authentication, TokenTTL: time.Minute, Access: api.Authorization,
 		AllowedTTL: time.Minute, DeniedTTL: time.Minute, Agent: s.agent, Debug: true,
+		Metrics: noMetrics{},
 		Mounts: []server.Mount{
 			{Path: "/metrics", Access: []string{"metrics"}, ReadOnly: true, Handler: echo},
 			{Path: "/metrics/", Access: []string{"metrics"}, Handler: echo},

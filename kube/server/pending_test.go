@@ -51,9 +51,10 @@ func serveHealthz(t *testing.T, ca *authority) *addressed {
 		t.Fatal(err)
 	}
 	s, err := server.New(server.Config{ClientCAFile: file, Anonymous: true, AlwaysAllow: true,
-		Log:    slog.New(slog.DiscardHandler),
-		TLS:    &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, "node-1", nil, nil)}},
-		Mounts: []server.Mount{{Path: "/healthz", Handler: echo}}})
+		Metrics: noMetrics{},
+		Log:     slog.New(slog.DiscardHandler),
+		TLS:     &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, "node-1", nil, nil)}},
+		Mounts:  []server.Mount{{Path: "/healthz", Handler: echo}}})
 	if err != nil {
 		t.Fatal(err)
 	}

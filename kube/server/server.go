@@ -50,7 +50,7 @@ type Config struct {
 
 	// TLS has the serving certificate, and limits what clients and the server may agree on.
 	TLS *tls.Config
-	// Metrics counts requests; nil: they are not counted.
+	// Metrics counts requests.
 	Metrics Metrics
 	// ClientCAFile contains the CAs (PEM) of client certificates; it is read again when it changes. Empty: client
 	// certificates are not accepted.
@@ -111,11 +111,6 @@ type Metrics interface {
 	WebSocket(kind string)
 }
 
-type noMetrics struct{}
-
-func (noMetrics) Serving(kind, method, path string) (served func()) { return func() {} }
-func (noMetrics) WebSocket(string)                                  {}
-
 // Mount is a handler of another package.
 type Mount struct {
 	// Path is the path, to which a client may append a slash. If it ends with a slash, the mount is for all paths below.
@@ -146,9 +141,6 @@ type Server struct {
 
 // New returns a Server; Run opens its port.
 func New(cfg Config) (*Server, error) {
-	if cfg.Metrics == nil {
-		cfg.Metrics = noMetrics{}
-	}
 	s := &Server{cfg: cfg, log: cfg.Log}
 	if cfg.Access == nil && !cfg.AlwaysAllow {
 		s.log.Warn("no API server to authorize requests: the kubelet API rejects all of them " +

@@ -32,7 +32,7 @@ func TestLongLog(t *testing.T) {
 			return nil
 		}}
 		s, err := server.New(server.Config{Anonymous: true, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler),
-			Agent: agent, Debug: true, Streams: server.Streams{Idle: 5 * time.Minute}})
+			Agent: agent, Debug: true, Metrics: noMetrics{}, Streams: server.Streams{Idle: 5 * time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestLongAnswer(t *testing.T) {
 			}
 		})
 		s, err := server.New(server.Config{Anonymous: true, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler),
-			Mounts: []server.Mount{{Path: "/slow", Handler: slow}}})
+			Metrics: noMetrics{}, Mounts: []server.Mount{{Path: "/slow", Handler: slow}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ type RecorderConfig struct {
 	Client rest.Interface
 	// Node is the node's name, the source host of each event.
 	Node string
-	// NodeUID returns the UID of the Node object, empty while it is not known. Nil: it never is.
+	// NodeUID returns the UID of the Node object, empty while it is not known.
 	NodeUID func() types.UID
 	// Log receives each event: at level info in standalone mode, otherwise at level debug.
 	Log *slog.Logger
@@ -74,9 +74,6 @@ type Recorder struct {
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(cfg RecorderConfig) *Recorder {
-	if cfg.NodeUID == nil {
-		cfg.NodeUID = func() types.UID { return "" }
-	}
 	if cfg.Client == nil {
 		return &Recorder{cfg: cfg, level: slog.LevelInfo}
 	}

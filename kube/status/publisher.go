@@ -48,7 +48,7 @@ type Config struct {
 	Hold time.Duration
 	// Published is called after each accepted patch with the pod as the API server returned it and the time from the
 	// first Set that asked for the change. It is called without locks held, from several goroutines, and must not
-	// block. Nil: it is not called.
+	// block.
 	Published func(pod *corev1.Pod, took time.Duration)
 }
 
@@ -123,9 +123,6 @@ func (None) Forget(types.UID) {}
 func New(cfg Config) *Publisher {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = defaultParallel
-	}
-	if cfg.Published == nil {
-		cfg.Published = func(*corev1.Pod, time.Duration) {}
 	}
 	return &Publisher{
 		cfg: cfg, wake: latest.NewSignal(),

@@ -35,7 +35,8 @@ type bench struct {
 
 func newBench(t *testing.T, parallel int) *bench {
 	b := &bench{api: newFakeAPI()}
-	b.p = New(Config{Log: discard, Client: b.api.client(t), Parallel: parallel})
+	b.p = New(Config{Log: discard, Client: b.api.client(t), Parallel: parallel,
+		Published: func(*corev1.Pod, time.Duration) {}})
 	return b
 }
 
