@@ -116,6 +116,8 @@ func TestImagesOfEndedPods(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		c := images.NewCollector(w.agent.runtime, images.CollectorOptions{
 			HighPercent: 100,
+			Removed:     func() {},
+			Collected:   func(string) {},
 			Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		collect := func() int {

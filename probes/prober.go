@@ -136,12 +136,6 @@ func New(cfg Config) *Prober {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = 32
 	}
-	if cfg.Changed == nil {
-		cfg.Changed = func(types.UID, Status) {}
-	}
-	if cfg.Attempt == nil {
-		cfg.Attempt = func(types.UID, Attempt) {}
-	}
 	return &Prober{cfg: cfg, wake: latest.NewSignal(), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
 }
 

@@ -455,6 +455,7 @@ func BenchmarkAtRest(b *testing.B) {
 	p := New(Config{
 		Exec:    func(context.Context, string, []string, time.Duration) ([]byte, int32, error) { return nil, 0, nil },
 		Attempt: func(types.UID, Attempt) { attempts.Add(1) },
+		Changed: func(types.UID, Status) {},
 	})
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -36,9 +36,9 @@ type CollectorOptions struct {
 	MaximumAge time.Duration
 	// Event records an event about the node.
 	Event func(eventType, reason, message string)
-	// Removed is called when images have been removed. Nil: it is not called.
+	// Removed is called when images have been removed.
 	Removed func()
-	// Collected is called for each image that was removed, with the reason: age or space. Nil: it is not called.
+	// Collected is called for each image that was removed, with the reason: age or space.
 	Collected func(reason string)
 	// Log logs each image that is removed.
 	Log *slog.Logger
@@ -80,12 +80,6 @@ type record struct {
 
 // NewCollector makes a collector; Run runs it.
 func NewCollector(runtime *cri.Client, o CollectorOptions) *Collector {
-	if o.Removed == nil {
-		o.Removed = func() {}
-	}
-	if o.Collected == nil {
-		o.Collected = func(string) {}
-	}
 	return &Collector{
 		runtime:    runtime,
 		o:          o,

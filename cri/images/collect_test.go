@@ -52,6 +52,7 @@ func onDisk(t *testing.T, o CollectorOptions, images string, test func(d *disk))
 			d.runtime.Close()
 		})
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		o.Removed, o.Collected = func() {}, func(string) {}
 		o.Event = func(_, reason, message string) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -38,7 +38,7 @@ type Options struct {
 	// with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
 	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
-	// Ran receives each run of the program of a provider that was not given up. Nil: it is not called.
+	// Ran receives each run of the program of a provider that was not given up.
 	Ran func(provider string, took time.Duration, err error)
 	// Log receives the reason why a provider gave no login.
 	Log *slog.Logger
@@ -59,9 +59,6 @@ func New(o Options) (*Providers, error) {
 	configured, err := read(o.Config, o.Tokens)
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
-	}
-	if o.Ran == nil {
-		o.Ran = func(string, time.Duration, error) {}
 	}
 	p := &Providers{log: o.Log}
 	for _, c := range configured {

@@ -50,6 +50,7 @@ func newWorld(t *testing.T, script, fields string) *world {
 	w.options = Options{
 		Config: w.path("config.yaml"),
 		BinDir: w.path("bin"),
+		Ran:    func(string, time.Duration, error) {},
 		Log:    slog.New(slog.NewTextHandler(&w.log, nil)),
 	}
 	return w
