@@ -234,17 +234,19 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	l := &agentRun{runtime: client, exporter: exporter.New("node")}
+	metrics := instruments.New(l.exporter)
 	mounts, err := volumes.New(volumes.Config{
 		Root:     w.root,
 		NodeName: "node",
 		Log:      log,
 		Pods:     dirs,
+		Metrics:  metrics,
 		InUse:    func([]corev1.UniqueVolumeName) {},
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l := &agentRun{runtime: client}
 	l.objects = objects.NewLocal(nil, func(uids []types.UID) { l.ObjectsChanged(uids) })
 	l.status = &statuses{world: w, known: map[types.UID]corev1.PodStatus{}}
 	first := w.node()
@@ -276,8 +278,6 @@ func (w *world) begin() {
 			w.t.Fatal(err)
 		}
 	}
-	l.exporter = exporter.New("node")
-	metrics := instruments.New(l.exporter)
 	prober := probes.New(probes.Config{
 		Exec:    client.Output,
 		Changed: func(pod types.UID, _ probes.Status) { l.ProbeChanged(pod) },

@@ -38,10 +38,10 @@ type Config struct {
 	Limits func(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
 	// Gone receives the name of a driver that has unregistered. It may block.
 	Gone func(ctx context.Context, driver string)
-	// Called receives each call to a CSI driver. Nil: it is not called.
+	// Called receives each call to a CSI driver.
 	Called func(driver, method string, took time.Duration, err error)
 	// Changed is called when InUse has changed, one call at a time: a caller that publishes InUse in it ends with the
-	// newest. Nil: it is not called.
+	// newest.
 	Changed func()
 	// Wake receives the pods whose failed steps may succeed now.
 	Wake func(pods []types.UID)
@@ -66,12 +66,6 @@ type CSI struct {
 // New reads the records that earlier processes have left. It calls no driver before Run.
 func New(cfg Config) (*CSI, error) {
 	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, callTimeout)
-	if cfg.Called == nil {
-		cfg.Called = func(string, string, time.Duration, error) {}
-	}
-	if cfg.Changed == nil {
-		cfg.Changed = func() {}
-	}
 	if cfg.BootID == "" {
 		id, err := machine.BootID()
 		if err != nil {

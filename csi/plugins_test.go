@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -78,6 +79,8 @@ func TestDriverMoves(t *testing.T) {
 		Root: w.root, NodeName: "node", BootID: w.boot, Log: slog.New(slog.DiscardHandler), Limits: w.limits, Wake: w.Wake,
 		Registered: func(context.Context, csi.DriverInfo) error { reported = true; meanwhile(); return nil },
 		Gone:       func(context.Context, string) { reported = false },
+		Called:     func(string, string, time.Duration, error) {},
+		Changed:    func() {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -28,6 +29,7 @@ func newTestManager(t *testing.T, cfg Config, lun csipb.NodeClient) *Manager {
 		t.Fatal(err)
 	}
 	cfg.NodeName = "node"
+	cfg.Metrics = cmp.Or[Metrics](cfg.Metrics, noMetrics{})
 	cfg.Log, cfg.Pods = slog.New(slog.DiscardHandler), pods
 	cfg.InUse, cfg.Wake = func([]corev1.UniqueVolumeName) {}, func([]types.UID) {}
 	m, err := newManager(cfg, csi.InTreeDriver{Plugin: pluginname.ISCSI, Node: lun, Handle: iscsi.HandleOf})

@@ -41,7 +41,7 @@ type Config struct {
 	Cluster Cluster
 	// Health asks CSI drivers for the condition of volumes in addition to their usage.
 	Health bool
-	// Metrics counts what is done. Nil: nothing is counted.
+	// Metrics counts what is done.
 	Metrics Metrics
 	// Event and ClaimEvent record events about a pod and about a claim.
 	Event      func(pod *corev1.Pod, eventType, reason, message string)
@@ -73,9 +73,6 @@ func New(cfg Config) (*Manager, error) {
 func newManager(cfg Config, inTree csi.InTreeDriver) (*Manager, error) {
 	if cfg.Cluster == nil {
 		cfg.Cluster = noCluster{}
-	}
-	if cfg.Metrics == nil {
-		cfg.Metrics = noMetrics{}
 	}
 	m := &Manager{cfg: cfg}
 	c, err := csi.New(csi.Config{

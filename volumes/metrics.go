@@ -24,15 +24,6 @@ type Metrics interface {
 	SELinux(result SELinuxResult, driver, accessMode string, applies bool)
 }
 
-// noMetrics counts nothing.
-type noMetrics struct{}
-
-func (noMetrics) VolumeOperation(string, string, time.Duration, error) {}
-
-func (noMetrics) CSICalled(string, string, time.Duration, error) {}
-
-func (noMetrics) SELinux(SELinuxResult, string, string, bool) {}
-
 // The operations that mount a volume. The first is not part of the second, as with the kubelet.
 const (
 	waitForAttachment = "verify_controller_attached_volume"

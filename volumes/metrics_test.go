@@ -17,6 +17,15 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 )
 
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) VolumeOperation(string, string, time.Duration, error) {}
+
+func (noMetrics) CSICalled(string, string, time.Duration, error) {}
+
+func (noMetrics) SELinux(SELinuxResult, string, string, bool) {}
+
 // operations are those that were counted.
 type operations struct {
 	noMetrics

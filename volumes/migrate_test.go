@@ -128,6 +128,7 @@ func newMigration(t *testing.T) *migration {
 		Log:      slog.New(slog.DiscardHandler),
 		Pods:     pods,
 		Cluster:  m,
+		Metrics:  noMetrics{},
 		Event: func(pod *corev1.Pod, _, reason, _ string) {
 			m.events = append(m.events, pod.Name+" "+reason)
 		},
