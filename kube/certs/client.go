@@ -312,29 +312,21 @@ func (c *Client) Run(ctx context.Context) {
 	failed := 0
 	for ctx.Err() == nil {
 		changed, stopFollowing := c.follow(ctx)
-		switch due := c.rest(ctx, changed, failed); {
-		case ctx.Err() != nil:
-		case !due:
+		due := c.rest(ctx, changed, failed)
+		c.reload() // also before a request: the last one may have ended because the files have changed
+		var err error
+		if due && c.wanting(c.now()) {
+			err = interruptible(ctx, changed, c.obtain)
+		}
+		switch {
+		case err == nil, errors.Is(err, errChanged):
 			failed = 0
-			c.reload()
-		default:
+		case ctx.Err() == nil:
+			failed++
 			if c.pending {
-				c.reload() // a certificate that has expired by a clock which was ahead is valid again when the clock is set
+				c.await("no client certificate yet: " + err.Error())
 			}
-			if !c.wanting(c.now()) {
-				failed = 0
-				break
-			}
-			switch err := interruptible(ctx, changed, c.obtain); {
-			case err == nil, errors.Is(err, errChanged):
-				failed = 0
-			case ctx.Err() == nil:
-				failed++
-				if c.pending {
-					c.await("no client certificate yet: " + err.Error())
-				}
-				c.fail("cannot get a client certificate, retrying", err, failed)
-			}
+			c.fail("cannot get a client certificate, retrying", err, failed)
 		}
 		stopFollowing()
 	}
@@ -389,7 +381,8 @@ func (c *Client) pause(failed int, now time.Time) time.Duration {
 	return untilRenewal(c.due, now)
 }
 
-// reload reads the files that changed. If they cannot be used, the old identity stays.
+// reload reads the files if they have changed. If they cannot be used, the old identity stays. While there is none it
+// reads them anyway: a certificate that has expired by a clock which was ahead is valid again when the clock is set.
 func (c *Client) reload() {
 	seen := digest(c.files())
 	if !c.pending && seen == c.used {
@@ -480,7 +473,7 @@ func interruptible(ctx context.Context, changed latest.Signal, do func(context.C
 	case err := <-done:
 		return err
 	case <-changed:
-		changed.Set() // for Run, which reloads
+		changed.Set() // the caller may wait for it as well
 		cancel(errChanged)
 	case <-ctx.Done():
 	}

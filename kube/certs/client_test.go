@@ -5,15 +5,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -455,6 +458,52 @@ func TestReload(t *testing.T) {
 		defer moved.mu.Unlock()
 		return moved.users[nodeUser] > 0
 	})
+}
+
+// TestChangedAtRequest checks that a kubeconfig which names another cluster is read before the first request for a
+// certificate, and ends a request that nobody approves: the next one is made there.
+func TestChangedAtRequest(t *testing.T) {
+	for name, before := range map[string]bool{"before": true, "during": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			var made atomic.Int64
+			c.api.Intercept(func(r *http.Request) *apierrors.StatusError { // it lets all in, and nobody approves
+				if r.Method == http.MethodPost {
+					made.Add(1)
+				}
+				return nil
+			})
+			from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+			c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
+			id, err := NewClient(c.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved := newCluster(t)
+			moved.dir = c.dir
+			next := moved.kubeconfig("next.conf", moved.embedded(nodeUser, from, to), moved.caPEM())
+			move := sync.OnceFunc(func() {
+				time.Sleep(50 * time.Millisecond) // what follows the files has seen the first ones
+				if err := os.Rename(next, id.cfg.Kubeconfig); err != nil {
+					t.Error(err)
+				}
+			})
+			want := int64(0)
+			if before {
+				id.now = func() time.Time { move(); return time.Now() }
+				run(t, id)
+			} else {
+				run(t, id)
+				want = 1
+				waittest.Until(t, "a request", func() bool { return made.Load() == want })
+				move()
+			}
+			waittest.Until(t, "a request at the new place", func() bool { return len(moved.requests()) > 0 })
+			if n := made.Load(); n != want {
+				t.Errorf("got %d requests at the old place, want %d", n, want)
+			}
+		})
+	}
 }
 
 // TestChangedWhileRead checks that a kubeconfig that changes while the agent reads it is read again.
