@@ -467,6 +467,13 @@ func TestEnds(t *testing.T) {
 			shown: `{phase: Pending, conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
 			want:  "Failed OutOfcpu \"Pod was rejected: Node didn't have enough resource: cpu\"\nmine",
 		},
+		{
+			name: "rejected by an earlier run of the agent",
+			pod:  oneApp,
+			shown: `{phase: Failed, reason: OutOfcpu, message: "Pod was rejected: no cpu",
+				conditions: [{type: PodScheduled, status: "True"}, {type: mine, status: "True"}]}`,
+			want: "Failed OutOfcpu \"Pod was rejected: no cpu\"\nmine",
+		},
 		{name: "what has succeeded stays so", pod: oneApp, shown: `{phase: Succeeded, reason: Test, message: test,
 			containerStatuses: [{name: app, state: {terminated: {exitCode: 0, reason: Completed}}}]}`,
 			want: "Succeeded Test \"test\"\n!PodReadyToStartContainers Initialized(PodCompleted) !Ready(PodCompleted) " +

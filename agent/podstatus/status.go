@@ -33,7 +33,7 @@ func Build(s *podstate.State, progress Progress) *corev1.PodStatus {
 		ExtendedResourceClaimStatus:          api.ExtendedResourceClaimStatus,
 		NodeAllocatableResourceClaimStatuses: api.NodeAllocatableResourceClaimStatuses,
 	}
-	if s.Rejected != nil && !s.EverRan() {
+	if !s.EverRan() && (s.Rejected != nil || rejectedBefore(s)) {
 		b.rejected()
 	} else {
 		b.admitted()
@@ -66,10 +66,22 @@ func seconds(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// rejected fills in the status of a pod that admission rejected.
+// rejectedBefore reports whether an earlier run of the agent, or the kubelet, rejected a pod: its status shows the end
+// of the pod, but none of its containers. Of an orphan no containers are known.
+func rejectedBefore(s *podstate.State) bool {
+	st := s.Reported
+	return podutil.IsTerminal(st.Phase) && len(st.ContainerStatuses) == 0 && len(s.Pod.Spec.Containers) > 0
+}
+
+// rejected fills in the status of a pod that was rejected and has no containers.
 func (b *builder) rejected() {
-	b.st.Phase = corev1.PodFailed
-	b.st.Reason, b.st.Message = b.Rejected.Reason, rejectedMessage(b.Rejected)
+	old := b.Reported
+	b.st.Phase = old.Phase
+	b.st.Reason, b.st.Message = old.Reason, old.Message
+	if b.Rejected != nil {
+		b.st.Phase = corev1.PodFailed
+		b.st.Reason, b.st.Message = b.Rejected.Reason, rejectedMessage(b.Rejected)
+	}
 	b.foreignConditions()
 }
 
