@@ -23,23 +23,9 @@ import (
 // noBound removes a limit; for the kernel, 0 means no change.
 const noBound = -1
 
-// hierarchy is a *cgroups.Tree, where each method is described.
-type hierarchy interface {
-	PodSize(p cgroups.Pod, want cgroups.Resources) (has cgroups.Resources, there bool, err error)
-	CreatePod(p cgroups.Pod, r cgroups.Resources) error
-	UpdatePod(p cgroups.Pod, r cgroups.Resources) error
-	RemovePod(ctx context.Context, p cgroups.Pod) error
-	PodExists(p cgroups.Pod) (bool, error)
-	PodMemoryUsage(p cgroups.Pod) (uint64, error)
-	PodParent(p cgroups.Pod) (string, error)
-	Pods() ([]types.UID, error)
-	SetShares(burstableCPU int64) error
-	Protect(p cgroups.Protection) error
-}
-
 // Cgroups is the cgroups of pods in one hierarchy.
 type Cgroups struct {
-	tree hierarchy
+	tree *cgroups.Tree
 	node func() *spec.Node
 	done func(operation string, took time.Duration)
 }
@@ -57,32 +43,22 @@ func (c *Cgroups) count(operation string, began time.Time) { c.done(operation, t
 // their own order.
 func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	want := spec.PodCgroup(pod, c.node())
-	r := cgroups.Resources{
-		CPUShares: uint64(want.Size.Shares),
-		CPUQuota:  want.Size.Quota,
-		CPUPeriod: uint64(want.Size.Period),
-		Memory:    want.Size.Memory,
-		Pids:      cmp.Or(want.Pids, noBound), // the removal of an earlier pod with this UID may have left 0
-		HugePages: want.Hugepages,
-		Unified:   want.Unified(want.Size.Memory),
-	}
-	has, there, err := c.tree.PodSize(nameOf(pod), r)
+	has, there, err := c.tree.PodSize(nameOf(pod), created(want))
 	if err != nil {
 		return nil, err
 	}
 	if !there {
 		defer c.count("create", time.Now())
-		return &want.Size, c.tree.CreatePod(nameOf(pod), r)
+		return &want.Size, c.tree.CreatePod(nameOf(pod), created(want))
 	}
 	defer c.count("update", time.Now())
-	rest := cgroups.Resources{HugePages: r.HugePages, Pids: r.Pids, Unified: want.Unified(has.Memory)}
 	size := &podstate.Size{
 		Shares: int64(has.CPUShares),
 		Quota:  has.CPUQuota,
 		Period: int64(has.CPUPeriod),
 		Memory: has.Memory,
 	}
-	return size, c.tree.UpdatePod(nameOf(pod), rest)
+	return size, c.tree.UpdatePod(nameOf(pod), kept(want, has))
 }
 
 // Restore creates the cgroup of a prepared pod again if somebody has removed it, as with systemctl stop; on cgroup v1
@@ -98,15 +74,36 @@ func (c *Cgroups) Restore(pod *corev1.Pod) error {
 // Resize gives the pod's cgroup another size.
 func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	defer c.count("update", time.Now())
-	r := cgroups.Resources{
-		CPUShares: uint64(to.Shares),
-		Memory:    noBound,
-		Unified:   spec.PodCgroup(pod, c.node()).Unified(to.Memory),
-	}
-	has, _, err := c.tree.PodSize(nameOf(pod), r)
-	switch {
-	case err != nil:
+	has, _, err := c.tree.PodSize(nameOf(pod), cgroups.Resources{})
+	if err != nil {
 		return err
+	}
+	return c.tree.UpdatePod(nameOf(pod), resized(spec.PodCgroup(pod, c.node()), has, to))
+}
+
+// created returns what a new cgroup gets.
+func created(want spec.PodResources) cgroups.Resources {
+	return cgroups.Resources{
+		CPUShares: uint64(want.Size.Shares),
+		CPUQuota:  want.Size.Quota,
+		CPUPeriod: uint64(want.Size.Period),
+		Memory:    want.Size.Memory,
+		Pids:      cmp.Or(want.Pids, noBound), // the removal of an earlier pod with this UID may have left 0
+		HugePages: want.Hugepages,
+		Unified:   want.Unified(want.Size.Memory),
+	}
+}
+
+// kept returns what a cgroup gets that keeps the size which it has.
+func kept(want spec.PodResources, has cgroups.Resources) cgroups.Resources {
+	r := created(want)
+	return cgroups.Resources{Pids: r.Pids, HugePages: r.HugePages, Unified: want.Unified(has.Memory)}
+}
+
+// resized returns what a cgroup gets together with another size than it has.
+func resized(want spec.PodResources, has cgroups.Resources, to podstate.Size) cgroups.Resources {
+	r := cgroups.Resources{CPUShares: uint64(to.Shares), Memory: noBound, Unified: want.Unified(to.Memory)}
+	switch {
 	case to.Quota > 0:
 		r.CPUQuota, r.CPUPeriod = to.Quota, uint64(to.Period)
 	case has.CPUQuota > 0: // a kernel without CFS bandwidth control has no file for it
@@ -115,7 +112,7 @@ func (c *Cgroups) Resize(pod *corev1.Pod, to podstate.Size) error {
 	if to.Memory > 0 {
 		r.Memory = to.Memory
 	}
-	return c.tree.UpdatePod(nameOf(pod), r)
+	return r
 }
 
 // MemoryUsage returns how much memory the pod uses, by its cgroup.

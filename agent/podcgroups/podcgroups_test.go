@@ -1,7 +1,6 @@
 package podcgroups
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,57 +119,33 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// throttling is a hierarchy of cgroup v2 with the cgroup of one pod, of which it keeps the limits.
-type throttling struct {
-	hierarchy
-	there bool
-	has   cgroups.Resources
-	high  string
-}
-
-func (h *throttling) PodSize(cgroups.Pod, cgroups.Resources) (cgroups.Resources, bool, error) {
-	return h.has, h.there, nil
-}
-
-func (h *throttling) CreatePod(p cgroups.Pod, r cgroups.Resources) error {
-	h.there = true
-	return h.UpdatePod(p, r)
-}
-
-func (h *throttling) UpdatePod(_ cgroups.Pod, r cgroups.Resources) error {
-	h.has.Memory = cmp.Or(r.Memory, h.has.Memory)
-	h.high = cmp.Or(r.Unified["memory.high"], h.high)
-	return nil
-}
-
 // TestThrottledByTheLimitInForce checks that the cgroup of a pod which is to get less memory is throttled by its limit
 // until that is lowered: also when the pod is prepared again, and when its CPU grows first.
 func TestThrottledByTheLimitInForce(t *testing.T) {
 	node := &spec.Node{CgroupV2: true, MemoryQoS: &spec.MemoryQoS{ThrottlingFactor: 0.9, PageSize: 4096}}
-	h := &throttling{}
-	c := &Cgroups{tree: h, node: func() *spec.Node { return node }, done: func(string, time.Duration) {}}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}},
-		Resources: &corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"memory": resource.MustParse("1Gi")},
-			Limits:   corev1.ResourceList{"memory": resource.MustParse("3Gi")},
-		}}}
-	const of3Gi, of2Gi = "3006476288", "2040107008"
-	prepare := func() error { _, err := c.Prepare(pod); return err }
-	resize := func(to podstate.Size) func() error { return func() error { return c.Resize(pod, to) } }
-	for _, step := range []struct {
-		what, limit string
-		do          func() error
-		want        string
+	of := func(limit string) spec.PodResources {
+		return spec.PodCgroup(&corev1.Pod{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "app"}},
+			Resources: &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"memory": resource.MustParse("1Gi")},
+				Limits:   corev1.ResourceList{"memory": resource.MustParse(limit)},
+			}}}, node)
+	}
+	const keeps, of3Gi, of2Gi = "", "3006476288", "2040107008"
+	has3Gi, has2Gi := cgroups.Resources{Memory: 3 << 30}, cgroups.Resources{Memory: 2 << 30}
+	for _, c := range []struct {
+		what string
+		gets cgroups.Resources
+		want string
 	}{
-		{"a new cgroup", "3Gi", prepare, of3Gi},
-		{"prepared again", "2Gi", prepare, of3Gi},
-		{"more CPU", "2Gi", resize(podstate.Size{Shares: 2048, Memory: 3 << 30}), of3Gi},
-		{"less memory", "2Gi", resize(podstate.Size{Shares: 2048, Memory: 2 << 30}), of2Gi},
-		{"prepared with that", "2Gi", prepare, of2Gi},
+		{"a new cgroup", created(of("3Gi")), of3Gi},
+		{"prepared again", kept(of("2Gi"), has3Gi), keeps},
+		{"more CPU", resized(of("2Gi"), has3Gi, podstate.Size{Shares: 2048, Memory: 3 << 30}), keeps},
+		{"less memory", resized(of("2Gi"), has3Gi, podstate.Size{Shares: 2048, Memory: 2 << 30}), of2Gi},
+		{"prepared with that", kept(of("2Gi"), has2Gi), of2Gi},
 	} {
-		pod.Spec.Resources.Limits["memory"] = resource.MustParse(step.limit)
-		if err := step.do(); err != nil || h.high != step.want {
-			t.Errorf("%s: got memory.high %q, %v, want %q", step.what, h.high, err, step.want)
+		if high := c.gets.Unified["memory.high"]; high != c.want {
+			t.Errorf("%s: got memory.high %q, want %q", c.what, high, c.want)
 		}
 	}
 }
