@@ -207,13 +207,14 @@ func Present(cfg ClientConfig, now time.Time) (*x509.Certificate, error) {
 	return leaf, err
 }
 
-// NodeOf returns the node of a client certificate; empty without one, or for another user.
-func NodeOf(leaf *x509.Certificate) (node string) {
-	if leaf == nil {
+// OtherNode returns the node of an agent's client certificate if the agent is another node by the machine's host name,
+// which may have changed. --hostname-override counts more than the certificate: not every cluster compares them.
+func OtherNode(c *config.Config, leaf *x509.Certificate) (node string) {
+	if leaf == nil || c.Flags["hostname-override"] != "" {
 		return ""
 	}
-	node, ok := strings.CutPrefix(leaf.Subject.CommonName, userPrefix)
-	if !ok {
+	node, is := strings.CutPrefix(leaf.Subject.CommonName, userPrefix)
+	if !is || node == c.Node.Name {
 		return ""
 	}
 	return node

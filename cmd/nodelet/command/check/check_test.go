@@ -427,12 +427,13 @@ func TestIdentity(t *testing.T) {
 	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 	for user, line := range map[string]string{
-		"system:node:old": "problem the client certificate is that of node old, not of n",
+		"system:node:old": "problem the client certificate is that of node old, not of ",
 		"admin":           "ok valid for 90 days",
 	} {
 		files := map[string]string{"/k": kubeconfig(t, 90, user), "/b": ""}
-		want(t, user, newMachine(t, files, args...).identity(t.Context()), line)
-		boot := newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
+		want(t, user+", named by a flag", newMachine(t, files, args...).identity(t.Context()), "ok valid for 90 days")
+		want(t, user, newMachine(t, files, "--kubeconfig=/k", "--hostname-override=").identity(t.Context()), line)
+		boot := newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b", "--hostname-override=")
 		want(t, user+" with a bootstrap kubeconfig", boot.identity(t.Context()), line)
 	}
 }

@@ -262,7 +262,7 @@ func (m *Machine) identity(context.Context) []Result {
 		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
 			"give the node a bootstrap token, such as with kubeadm join")
 	}
-	if node := certs.NodeOf(leaf); node != "" && node != m.Config.Node.Name {
+	if node := certs.OtherNode(m.Config, leaf); node != "" {
 		return result("identity", Problem, "the client certificate is that of node "+node+", not of "+m.Config.Node.Name,
 			"add --hostname-override="+node+", or join the cluster again, such as with kubeadm join")
 	}

@@ -141,15 +141,15 @@ func running(ctx context.Context, i *systemd.Installer) (before *config.Config, 
 	if err != nil {
 		return nil, "", nil
 	}
-	before.Node.Name = cmp.Or(certified(before), before.Node.Name)
+	before.Node.Name = cmp.Or(certified(before), before.Node.Name) // the host name may have changed since it started
 	return before, agent.Unit, nil
 }
 
-// certified returns the node of the client certificate with which an agent would start; empty without one. An agent
-// that runs is that node, also if the host name has changed since it started.
+// certified returns the node of the client certificate with which an agent would start, if it would be another node by
+// its host name.
 func certified(c *config.Config) (node string) {
 	leaf, _ := certs.Present(certs.ClientSettings(c), time.Now()) // the check reports an error
-	return certs.NodeOf(leaf)
+	return certs.OtherNode(c, leaf)
 }
 
 // sameNode returns an error if nodelet would run a node of another name, in another root directory or with another
@@ -187,7 +187,7 @@ func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(c.Out, "note: %s\n", w)
 	}
-	if node := certified(cfg); node != "" && node != cfg.Node.Name {
+	if node := certified(cfg); node != "" {
 		return fmt.Errorf("the client certificate is that of node %s: add --hostname-override=%[1]s, or join the cluster "+
 			"again, such as with kubeadm join", node)
 	}

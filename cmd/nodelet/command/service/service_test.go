@@ -195,7 +195,8 @@ func TestInstallKeepsPods(t *testing.T) {
 	if err := os.Symlink(root, link); err != nil {
 		t.Fatal(err)
 	}
-	old := "--kubeconfig=" + kubeconfig(t, "old") // the machine had another host name when the agent started
+	named := "--kubeconfig=" + kubeconfig(t, "old")
+	old := "--hostname-override= " + named // the machine had another host name when the agent started
 	for _, c := range []struct{ source, before, flags, want string }{
 		{"api", "", "--manifests=/m", "set --kubeconfig=FILE as"},
 		{"api", "", "--kubeconfig=/k", ""},
@@ -214,8 +215,10 @@ func TestInstallKeepsPods(t *testing.T) {
 		{"api", "", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
 		{"api", "--container-runtime-endpoint=unix:///r", "--kubeconfig=/k", "add --container-runtime-endpoint=unix:///r,"},
 		{"api", old, old, "add --hostname-override=old, or end"},
-		{"api", old, old + " --hostname-override=old", ""},
-		{"api", "", old, "the client certificate is that of node old: add --hostname-override=old"},
+		{"api", old, named + " --hostname-override=old", ""},
+		{"api", named, named, ""},
+		{"api", named, old, "add --hostname-override=n, or end"},
+		{"api", "--hostname-override=", old, "the client certificate is that of node old: add --hostname-override=old"},
 	} {
 		endpoint := runPod(t, c.source)
 		runKubelet(t, append([]string{"--hostname-override=n", endpoint}, strings.Fields(c.before)...)...)
