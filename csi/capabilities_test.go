@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/nodelet/nodelet/csi"
@@ -19,14 +20,7 @@ func TestCapabilitiesOfNextProcess(t *testing.T) {
 	w.begin()
 	w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
 	w.startDriver()
-	if _, err := w.csi.Accept(t.Context(), plugins.Info{
-		Type:     csi.PluginType,
-		Name:     driverName,
-		Versions: []string{"1.0.0"},
-		Endpoint: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	w.accept()
 	w.stopDriver()
 	w.config = func(c *fake.Config) { c.Registry = "" }
 	w.fail("NodeGetCapabilities", "Unavailable", 1)
@@ -38,4 +32,42 @@ func TestCapabilitiesOfNextProcess(t *testing.T) {
 	})
 	w.unpublish("pod-1", v)
 	w.nothingLeft()
+}
+
+// TestCapabilitiesWhileRegistering checks that a process which takes the place of a driver is asked also while the
+// registration of the driver still goes on: the API server may take its time.
+func TestCapabilitiesWhileRegistering(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.Kill()
+	w.stopDriver()
+	w.begin()
+	w.config = func(c *fake.Config) { c.Registry = "" }
+	w.startDriver()
+	w.onAdd = func() {
+		w.mu.Lock()
+		w.called = nil
+		w.mu.Unlock()
+		w.stopDriver()
+		w.startDriver()
+		w.Until("the next process is asked", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Contains(w.called, "NodeGetCapabilities of "+driverName+": OK")
+		})
+	}
+	w.accept()
+}
+
+// accept registers the driver without a registrar.
+func (w *world) accept() {
+	w.T.Helper()
+	if _, err := w.csi.Accept(w.T.Context(), plugins.Info{
+		Type:     csi.PluginType,
+		Name:     driverName,
+		Versions: []string{"1.0.0"},
+		Endpoint: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
+	}); err != nil {
+		w.T.Fatal(err)
+	}
 }

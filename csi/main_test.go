@@ -49,7 +49,8 @@ type world struct {
 	infos   []csi.DriverInfo
 	gone    []string
 	called  []string
-	refuse  error // what Registered answers
+	refuse  error  // what Registered answers
+	onAdd   func() // what Registered does first, if not nil
 	changed chan struct{}
 	// period is how often drivers are asked for their limits; periodChanged is closed when that changes.
 	period        time.Duration
@@ -119,6 +120,9 @@ func (w *world) begin() {
 		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, InTree: w.kinds,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
+			if w.onAdd != nil {
+				w.onAdd()
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.infos = append(w.infos, d)
