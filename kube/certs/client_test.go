@@ -506,6 +506,40 @@ func TestChangedAtRequest(t *testing.T) {
 	}
 }
 
+// TestChangedWhileClockIsAhead checks that a kubeconfig which changes while every certificate has expired by the clock
+// is used, and with the certificate that expires last.
+func TestChangedWhileClockIsAhead(t *testing.T) {
+	for name, rotate := range map[string]bool{"certificate of the kubeconfig": false, "certificate of cert-dir": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			cfg := c.config()
+			cfg.Rotate = rotate
+			cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("expired"), c.caPEM())
+			now := time.Now()
+			c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+			id, err := NewClient(cfg) // stores the certificate with rotate
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved := newCluster(t)
+			moved.dir = c.dir
+			user := moved.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour))
+			if rotate {
+				user = c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-time.Hour))
+			}
+			moved.kubeconfig("kubelet.conf", user, moved.caPEM())
+			id.now = func() time.Time { return now.AddDate(1, 0, 0) }
+			id.reload()
+			if at := id.current.Host; at != moved.http.URL {
+				t.Errorf("got the API server %s, want that of the changed kubeconfig, %s", at, moved.http.URL)
+			}
+			if id.Expires().Before(now) {
+				t.Errorf("got a certificate that expired at %s, want the other one", id.Expires())
+			}
+		})
+	}
+}
+
 // TestChangedWhileRead checks that a kubeconfig that changes while the agent reads it is read again.
 func TestChangedWhileRead(t *testing.T) {
 	c := newCluster(t)
