@@ -16,15 +16,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func (s *Server) servePods(w http.ResponseWriter, r *http.Request, _ place) {
-	all, err := s.cfg.Agent.Pods(r.Context())
-	s.writePods(w, all, err)
+// list serves the pods that read returns, as a PodList. It encodes pod by pod, so that it needs the memory of one only.
+func (s *Server) list(read func(Agent, context.Context) ([]*corev1.Pod, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ place) {
+		all, err := read(s.cfg.Agent, r.Context())
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, err = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`)
+		enc := json.NewEncoder(w)
+		for i, pod := range all {
+			if i > 0 && err == nil {
+				_, err = io.WriteString(w, ",")
+			}
+			if err == nil {
+				err = enc.Encode(pod)
+			}
+		}
+		if err == nil {
+			_, _ = io.WriteString(w, "]}\n")
+		}
+	}
 }
 
-// serveAllocated serves /allocatedPods, with empty statuses.
-func (s *Server) serveAllocated(w http.ResponseWriter, r *http.Request, _ place) {
-	all, err := s.allocated(r.Context())
-	s.writePods(w, all, err)
+// allocated returns the pods of /allocatedPods, with empty statuses.
+func allocated(a Agent, ctx context.Context) ([]*corev1.Pod, error) {
+	all, err := a.Allocated(ctx)
+	for i, pod := range all {
+		bare := *pod
+		bare.Status = corev1.PodStatus{}
+		all[i] = &bare
+	}
+	return all, err
 }
 
 // serveAllocatedPod serves /allocatedPods/namespace/pod[/uid].
@@ -32,7 +57,7 @@ func (s *Server) serveAllocatedPod(w http.ResponseWriter, r *http.Request, at pl
 	of, err := at.pods()
 	var all []*corev1.Pod
 	if err == nil {
-		all, err = s.allocated(r.Context())
+		all, err = allocated(s.cfg.Agent, r.Context())
 	}
 	i := slices.IndexFunc(all, func(p *corev1.Pod) bool {
 		return p.Namespace == of.Namespace && p.Name == of.Pod && (of.UID == "" || p.UID == of.UID)
@@ -48,43 +73,6 @@ func (s *Server) serveAllocatedPod(w http.ResponseWriter, r *http.Request, at pl
 	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(&pod)
-}
-
-func (s *Server) allocated(ctx context.Context) ([]*corev1.Pod, error) {
-	all, err := s.cfg.Agent.Allocated(ctx)
-	for i, pod := range all {
-		bare := *pod
-		bare.Status = corev1.PodStatus{}
-		all[i] = &bare
-	}
-	return all, err
-}
-
-func (s *Server) serveRunning(w http.ResponseWriter, r *http.Request, _ place) {
-	all, err := s.cfg.Agent.Running(r.Context())
-	s.writePods(w, all, err)
-}
-
-// writePods encodes a PodList pod by pod, so that it needs the memory of one pod only.
-func (s *Server) writePods(w http.ResponseWriter, all []*corev1.Pod, err error) {
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, err = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`)
-	enc := json.NewEncoder(w)
-	for i, pod := range all {
-		if i > 0 && err == nil {
-			_, err = io.WriteString(w, ",")
-		}
-		if err == nil {
-			err = enc.Encode(pod)
-		}
-	}
-	if err == nil {
-		_, _ = io.WriteString(w, "]}\n")
-	}
 }
 
 // serveRun serves POST /run/namespace/pod[/uid]/container?cmd=COMMAND, which answers with the output of the command.

@@ -41,10 +41,10 @@ var (
 func (s *Server) table() []route {
 	pods := []string{"pods", proxy}
 	all := []route{
-		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.large(s.servePods)},
-		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.large(s.serveAllocated)},
+		{prefix: "/pods", access: pods, methods: reading, readOnly: true, handler: s.large(s.list(Agent.Pods))},
+		{prefix: "/allocatedPods", access: pods, methods: reading, debug: true, handler: s.large(s.list(allocated))},
 		{prefix: "/allocatedPods/", access: pods, methods: reading, debug: true, handler: s.serveAllocatedPod},
-		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.large(s.serveRunning)},
+		{prefix: "/runningpods", access: pods, methods: reading, debug: true, handler: s.large(s.list(Agent.Running))},
 		{prefix: "/containerLogs/", methods: reading, debug: true, handler: s.bounded(s.serveLogs)},
 		{prefix: "/exec/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveExec)},
 		{prefix: "/attach/", verb: "create", methods: streams, debug: true, handler: s.bounded(s.serveAttach)},
