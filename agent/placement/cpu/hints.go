@@ -62,5 +62,5 @@ func sum(perNode map[int]int, mask numa.Mask) int {
 // nodes.
 func (p *Policy) socketAligned(nodes numa.Mask, least int) bool {
 	perSocket := p.nodes / p.sockets
-	return perSocket > 0 && len(p.socketsOf(nodes)) == (least+perSocket-1)/perSocket
+	return perSocket > 0 && len(p.socketsOf(nodes.Has)) == (least+perSocket-1)/perSocket
 }

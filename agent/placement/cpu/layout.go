@@ -58,6 +58,17 @@ func (l *layout) in(of level, id int) cpuset.CPUSet {
 	return cpuset.New(ids...)
 }
 
+// socketsOf returns the sockets of the NUMA nodes that has accepts.
+func (l *layout) socketsOf(has func(node int) bool) []int {
+	var inside pool
+	for i := range l.cpus {
+		if has(l.cpus[i].Node) {
+			inside = append(inside, &l.cpus[i])
+		}
+	}
+	return inside.parts(socket, nil)
+}
+
 // pool is a part of the machine's CPUs, for example those that are free.
 type pool []*topology.CPU
 

@@ -146,23 +146,13 @@ func (p *Policy) chooseNear(available cpuset.CPUSet, n int, near numa.Mask) (cpu
 func (p *Policy) near(set cpuset.CPUSet, nodes numa.Mask) cpuset.CPUSet {
 	of, ids := node, nodes.Nodes()
 	if p.options.AlignSocket {
-		of, ids = socket, p.socketsOf(nodes)
+		of, ids = socket, p.socketsOf(nodes.Has)
 	}
 	out := cpuset.New()
 	for _, id := range ids {
 		out = out.Union(p.in(of, id))
 	}
 	return out.Intersection(set)
-}
-
-func (p *Policy) socketsOf(nodes numa.Mask) []int {
-	var inside pool
-	for i := range p.cpus {
-		if nodes.Has(p.cpus[i].Node) {
-			inside = append(inside, &p.cpus[i])
-		}
-	}
-	return inside.parts(socket, nil)
 }
 
 // SameCache reports whether the CPUs share one uncore cache.

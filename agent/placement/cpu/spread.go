@@ -111,14 +111,12 @@ func (s *spreading) over(nodes []int) (d distribution, ok bool) {
 	if sum*s.group < s.n {
 		return d, false
 	}
-	left := make(map[int]int, len(s.order))
-	for _, id := range s.order {
-		left[id] = s.free[id]
-	}
+	left := maps.Clone(s.free)
 	for _, id := range nodes {
 		left[id] -= share
 	}
-	d = distribution{nodes: nodes, balance: math.MaxFloat64, inSocket: s.oneSocket && s.sameSocket(nodes)}
+	among := func(id int) bool { return slices.Contains(nodes, id) }
+	d = distribution{nodes: nodes, balance: math.MaxFloat64, inSocket: s.oneSocket && len(s.socketsOf(among)) <= 1}
 	remainder := s.n - share*len(nodes)
 	if remainder == 0 {
 		d.balance = deviation(left)
@@ -144,8 +142,7 @@ func (s *spreading) over(nodes []int) (d distribution, ok bool) {
 // remainder returns the balance after the remaining CPUs have been taken from the nodes in rest. ok reports whether
 // these have enough.
 func (s *spreading) remainder(left map[int]int, rest []int, n int) (balance float64, ok bool) {
-	after, enough := map[int]int{}, 0
-	maps.Copy(after, left)
+	after, enough := maps.Clone(left), 0
 	for _, id := range rest {
 		enough += s.groups(after[id])
 	}
@@ -161,17 +158,6 @@ func (s *spreading) remainder(left map[int]int, rest []int, n int) (balance floa
 		}
 	}
 	return deviation(after), true
-}
-
-// sameSocket reports whether the nodes belong to one socket.
-func (s *spreading) sameSocket(nodes []int) bool {
-	sockets := map[int]bool{}
-	for i := range s.cpus {
-		if slices.Contains(nodes, s.cpus[i].Node) {
-			sockets[s.cpus[i].Socket] = true
-		}
-	}
-	return len(sockets) <= 1
 }
 
 // apply takes the CPUs.
