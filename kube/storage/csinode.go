@@ -166,17 +166,21 @@ func (s *Storage) removeEntry(ctx context.Context, name string) error {
 	delete(s.registered, name)
 	s.mu.Unlock()
 	return s.writeCSINode(ctx, func(n *storagev1.CSINode) {
-		n.Spec.Drivers = without(n.Spec.Drivers, name)
+		n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers, named(name))
 	})
 }
 
-func without(all []storagev1.CSINodeDriver, name string) []storagev1.CSINodeDriver {
-	return slices.DeleteFunc(all, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+func named(name string) func(storagev1.CSINodeDriver) bool {
+	return func(d storagev1.CSINodeDriver) bool { return d.Name == name }
 }
 
 // addTo adds the driver to the CSINode, in place of an earlier entry.
 func (d NodeDriver) addTo(n *storagev1.CSINode) {
-	n.Spec.Drivers = append(without(n.Spec.Drivers, d.Name), d.entry())
+	if i := slices.IndexFunc(n.Spec.Drivers, named(d.Name)); i >= 0 {
+		n.Spec.Drivers[i] = d.entry()
+		return
+	}
+	n.Spec.Drivers = append(n.Spec.Drivers, d.entry())
 }
 
 func (d NodeDriver) entry() storagev1.CSINodeDriver {
@@ -245,7 +249,7 @@ func (s *Storage) tryCSINode(ctx context.Context, change func(*storagev1.CSINode
 	next := old.DeepCopy()
 	annotate(next)
 	change(next)
-	if same(old, next) {
+	if equality.Semantic.DeepEqual(old, next) {
 		return nil
 	}
 	return client.BoundedWrite(ctx, func(ctx context.Context) error {
@@ -277,23 +281,6 @@ func annotate(n *storagev1.CSINode) {
 		n.Annotations = map[string]string{}
 	}
 	n.Annotations[corev1.MigratedPluginsAnnotationKey] = strings.Join(migrated, ",")
-}
-
-// same reports whether two versions are equal in what this agent writes, in any order.
-func same(a, b *storagev1.CSINode) bool {
-	text := func(n *storagev1.CSINode) string {
-		var parts []string
-		for _, d := range n.Spec.Drivers {
-			raw, err := json.Marshal(d)
-			if err != nil {
-				panic(err) // plain data
-			}
-			parts = append(parts, string(raw))
-		}
-		slices.Sort(parts)
-		return n.Annotations[corev1.MigratedPluginsAnnotationKey] + strings.Join(parts, "")
-	}
-	return text(a) == text(b)
 }
 
 // labelNode adds a driver's topology to the Node's labels and its node ID to an annotation. A label with another value
