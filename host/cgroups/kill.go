@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,8 +33,8 @@ func killAll(ctx context.Context, dirs []string) error {
 			return fmt.Errorf("%w; processes still running: %s", ctx.Err(), describe(pids))
 		}
 		for _, dir := range dirs { // best effort: both only make it faster
-			_ = writeExisting(filepath.Join(dir, "pids.max"), "0")
-			_ = writeExisting(filepath.Join(dir, "cgroup.kill"), "1")
+			_ = cgroups.WriteFile(dir, "pids.max", "0")
+			_ = cgroups.WriteFile(dir, "cgroup.kill", "1")
 		}
 		if err := killRoundOf(ctx, dirs, pids); err != nil {
 			return err
@@ -148,15 +149,6 @@ func readProcs(dir string, into map[int]bool) error {
 		}
 	}
 	return nil
-}
-
-func writeExisting(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
 }
 
 // describe names processes for an error: PID and command, at most five.

@@ -311,7 +311,7 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	if tree.v2 {
 		dir = tree.dirs(other)[""]
 	}
-	if err := writeExisting(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(alone.Process.Pid)); err != nil {
+	if err := cgroups.WriteFile(dir, "cgroup.procs", strconv.Itoa(alone.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
