@@ -518,7 +518,7 @@ func TestResourceIsSorted(t *testing.T) {
 func TestWorkingSets(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
 		got := w.WorkingSets(t.Context(), "u1")
-		summary, err := w.Summary(t.Context())
+		summary, err := w.Summary(t.Context(), Plain)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -539,7 +539,7 @@ func TestNewestInstance(t *testing.T) {
 	tree(t, w.cfg.Hierarchy.unified, v2Files("kubepods/pod1/"+endedID))
 	left := "kubepods/pod1/" + endedID + "/memory.current"
 	tree(t, w.cfg.Hierarchy.unified, map[string]string{left: "900000000\n"})
-	summary, err := w.Summary(t.Context())
+	summary, err := w.Summary(t.Context(), Plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -670,7 +670,7 @@ func TestBirthOfCgroup(t *testing.T) {
 func TestLayersUnknown(t *testing.T) {
 	w := newWorld(t, true)
 	w.runtime.noStats = true
-	s, err := w.Summary(t.Context())
+	s, err := w.Summary(t.Context(), Plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -818,7 +818,7 @@ func TestManyVolumesHang(t *testing.T) {
 		}
 		for what, request := range map[string]func(){
 			"/metrics":       func() { w.text(w.WriteVolumes) },
-			"/stats/summary": func() { _, _ = w.Summary(t.Context()) },
+			"/stats/summary": func() { _, _ = w.Summary(t.Context(), Plain) },
 		} {
 			began := time.Now()
 			request()
@@ -861,12 +861,12 @@ func TestDriverThatHangs(t *testing.T) {
 func TestRuntimeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true)
-		if _, err := w.Summary(t.Context()); err != nil {
+		if _, err := w.Summary(t.Context(), Plain); err != nil {
 			t.Fatal(err)
 		}
 		w.runtime.hangs = true
 		began := time.Now()
-		s, err := w.Summary(t.Context())
+		s, err := w.Summary(t.Context(), Plain)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -321,7 +321,7 @@ func TestVolumesInMemory(t *testing.T) {
 		})
 		tree(t, dir, map[string]string{"file": strings.Repeat("x", 10000)})
 	}
-	summary, err := w.Summary(t.Context())
+	summary, err := w.Summary(t.Context(), Plain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestGuests(t *testing.T) {
 	if text := w.text(w.WriteCadvisor); strings.Contains(text, `container="app"`) {
 		t.Errorf("/metrics/cadvisor: got a container without a cgroup in:\n%s", text)
 	}
-	s, err := w.Summary(t.Context())
+	s, err := w.Summary(t.Context(), Plain)
 	if err != nil {
 		t.Fatal(err)
 	}

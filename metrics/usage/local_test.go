@@ -144,7 +144,7 @@ func TestPodFilesCount(t *testing.T) {
 			t.Errorf("%s: got a growth of the pod's use by %d bytes, want it to count: %v", c.file, grown, c.counts)
 		}
 	}
-	s, err := w.Summary(t.Context())
+	s, err := w.Summary(t.Context(), Plain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,11 @@ const defaultInterface = "eth0"
 // SummaryHandler serves /stats/summary; with only_cpu_and_memory=true without disks and networks.
 func (c *Collector) SummaryHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		get := c.Summary
+		d := Plain
 		if r.URL.Query().Get("only_cpu_and_memory") == "true" {
-			get = c.basicSummary
+			d = Basic
 		}
-		s, err := get(r.Context())
+		s, err := c.Summary(r.Context(), d)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -34,17 +34,28 @@ func (c *Collector) SummaryHandler() http.Handler {
 	})
 }
 
-// Summary measures the node and all its pods.
-func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
-	pods, err := c.look(ctx, Plain)
+// Summary measures the node and all its pods: with Basic only CPU, memory and swap.
+func (c *Collector) Summary(ctx context.Context, d Detail) (*api.Summary, error) {
+	pods, err := c.look(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	c.waitForRates(ctx, pods)
+	s := &api.Summary{Node: c.nodeStats(d), Pods: []api.PodStats{}}
+	for i := range pods {
+		s.Pods = append(s.Pods, c.podStats(&pods[i], d))
+	}
+	if d >= Plain {
+		c.complete(ctx, s, pods)
+	}
+	return s, nil
+}
+
+// complete adds disks, networks and processes to the summary of these pods.
+func (c *Collector) complete(ctx context.Context, s *api.Summary, pods []podUse) {
 	f := c.fileSystems(ctx)
 	sizes := c.sizesOf(ctx, pods)
 	c.refreshVolumes(pods)
-	s := &api.Summary{Node: c.nodeStats(Plain), Pods: []api.PodStats{}}
 	s.Node.Fs = f.root.stats()
 	s.Node.Runtime = &api.RuntimeStats{ImageFs: f.image.stats(), ContainerFs: f.container.stats()}
 	s.Node.Network = networkStats(interfacesOf(0))
@@ -52,72 +63,49 @@ func (c *Collector) Summary(ctx context.Context) (*api.Summary, error) {
 		s.Node.Rlimit = &api.RlimitStats{Time: metav1.Now(), MaxPID: &limit, NumOfRunningProcesses: &running}
 	}
 	for i := range pods {
-		p := c.podStats(&pods[i], Plain)
-		c.addStorage(&p, &pods[i], f, sizes)
+		c.addStorage(&s.Pods[i], &pods[i], f, sizes)
 		if pid := c.process(&pods[i]); pid != 0 {
-			p.Network = networkStats(interfacesOf(pid))
+			s.Pods[i].Network = networkStats(interfacesOf(pid))
 		}
-		s.Pods = append(s.Pods, p)
 	}
-	return s, nil
-}
-
-// basicSummary measures only CPU, memory and swap.
-func (c *Collector) basicSummary(ctx context.Context) (*api.Summary, error) {
-	pods, err := c.look(ctx, Basic)
-	if err != nil {
-		return nil, err
-	}
-	c.waitForRates(ctx, pods)
-	s := &api.Summary{Node: c.nodeStats(Basic), Pods: []api.PodStats{}}
-	for i := range pods {
-		s.Pods = append(s.Pods, c.podStats(&pods[i], Basic))
-	}
-	return s, nil
 }
 
 // waitForRates takes a first sample of cgroups that have none and waits, so that the second sample gives a rate. It
 // forgets those of cgroups that are gone.
 func (c *Collector) waitForRates(ctx context.Context, pods []podUse) {
+	ok := true
+	note := func(cgroup string, u *Usage) {
+		_, known := c.rates.note(cgroup, u)
+		ok = ok && known
+	}
+	ofPods := func(do func(cgroup string, u *Usage)) {
+		for i := range pods {
+			p := &pods[i]
+			if p.known {
+				do(p.Cgroup, &p.use)
+			}
+			for j := range p.containers {
+				do(p.containers[j].cgroup, &p.containers[j].use)
+			}
+		}
+	}
 	c.rates.forget(time.Now())
 	root, _ := c.machineUse(Basic)
-	_, ok := c.rates.note("/", &root)
+	note("/", &root)
 	for _, system := range c.systems() {
 		if all, there := c.cfg.Hierarchy.read(system.cgroup, Basic); there {
-			_, known := c.rates.note(system.cgroup, &all)
-			ok = ok && known
+			note(system.cgroup, &all)
 		}
 	}
-	for i := range pods {
-		p := &pods[i]
-		if p.known {
-			_, known := c.rates.note(p.Cgroup, &p.use)
-			ok = ok && known
-		}
-		for j := range p.containers {
-			_, known := c.rates.note(p.containers[j].cgroup, &p.containers[j].use)
-			ok = ok && known
-		}
-	}
-	if ok {
+	ofPods(note)
+	if ok || !backoff.Sleep(ctx, firstRate) {
 		return
 	}
-	if !backoff.Sleep(ctx, firstRate) {
-		return
-	}
-	again := func(cgroup string, u *Usage) {
+	ofPods(func(cgroup string, u *Usage) {
 		if fresh, there := c.cfg.Hierarchy.read(cgroup, Basic); there {
 			u.At, u.CPU = fresh.At, fresh.CPU
 		}
-	}
-	for i := range pods {
-		if pods[i].known {
-			again(pods[i].Cgroup, &pods[i].use)
-		}
-		for j := range pods[i].containers {
-			again(pods[i].containers[j].cgroup, &pods[i].containers[j].use)
-		}
-	}
+	})
 }
 
 func (c *Collector) nodeStats(d Detail) api.NodeStats {

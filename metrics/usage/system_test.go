@@ -45,7 +45,7 @@ func TestSystemContainers(t *testing.T) {
 		w.cfg.AgentCgroup, w.cfg.RuntimeCgroup = "/system.slice/agent", "/system.slice/runtime"
 		w.cfg.SystemCgroup = "/system.slice/rest"
 		names := func() (names []string) {
-			s, err := w.Summary(t.Context())
+			s, err := w.Summary(t.Context(), Plain)
 			if err != nil {
 				t.Fatal(err)
 			}
