@@ -68,6 +68,33 @@ func TestStopOfOneContainerFails(t *testing.T) {
 	})
 }
 
+// TestStopOfOldSandboxFails checks that a pod whose old sandbox cannot be stopped has the event about its new one
+// before that, and none that says that the pod is being killed unless it ends.
+func TestStopOfOldSandboxFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.runtime.Inject(&fake.Fault{Verb: "StopPodSandbox", Err: errors.New("no network")})
+		w.runtime.KillSandbox(w.runtime.Sandboxes()[0].Id)
+		w.sleep(time.Minute)
+		if n := len(w.eventsWith("FailedKillPod")); n != 0 {
+			t.Errorf("got %d events FailedKillPod, want none", n)
+		}
+		if n := len(w.eventsWith("Failed Error: cannot stop sandbox attempt 0 ")); n == 0 {
+			t.Error("got no event about the sandbox that cannot be stopped")
+		}
+		if n := len(w.eventsWith("SandboxChanged")); n == 0 {
+			t.Error("got no event SandboxChanged before the stop of the old sandbox")
+		}
+		w.delete(pod, time.Second)
+		w.sleep(time.Minute)
+		if n := len(w.eventsWith("FailedKillPod")); n == 0 {
+			t.Error("at the end of the pod: got no event FailedKillPod")
+		}
+	})
+}
+
 // TestRefusalIsLogged checks that the log has why a pod was refused.
 func TestRefusalIsLogged(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

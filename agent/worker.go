@@ -232,7 +232,9 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.recordStop(p.Stop)
 	ctx = w.traced(ctx, p.Steps)
 	for _, step := range p.Steps {
-		w.start(ctx, step)
+		t := w.task(step)
+		t.Ending = p.Ending != nil
+		w.start(ctx, t)
 	}
 	w.endSpan()
 	w.timer.Stop()
@@ -255,10 +257,9 @@ func (w *worker) observeLater(err error) {
 	w.timer.Reset(observeRetry)
 }
 
-// start runs a step in a goroutine. Its outcome comes back to the worker.
-func (w *worker) start(ctx context.Context, step podstate.Step) {
-	key := step.Key()
-	t := w.task(step)
+// start runs a task in a goroutine. Its outcome comes back to the worker.
+func (w *worker) start(ctx context.Context, t *execute.Task) {
+	key := t.Step.Key()
 	w.cfg.Steps.Begin(ctx, t, &w.left)
 	ctx, cancel := context.WithCancel(ctx)
 	if older := w.cancels[key]; older != nil {
@@ -266,7 +267,7 @@ func (w *worker) start(ctx context.Context, step podstate.Step) {
 		context.AfterFunc(ctx, older)
 	}
 	w.cancels[key] = cancel
-	w.memory.Began(step)
+	w.memory.Began(t.Step)
 	go func() {
 		select {
 		case w.results <- w.cfg.Steps.Execute(ctx, t):

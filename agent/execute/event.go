@@ -35,14 +35,14 @@ func looks(s podstate.Step) bool {
 	return ensures && image.Look
 }
 
-// failureEvents records that a step has failed, with the reason and message of the kubelet.
+// failureEvents records that a step has failed, with the reason and message of the kubelet. A pod is being killed only
+// if it ends, and until it is stopped: otherwise its containers and its sandbox are replaced.
 func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 	warn := func(container, reason, message string) {
 		x.backends.Events.PodEvent(t.Pod, container, corev1.EventTypeWarning, reason, message)
 	}
-	stop, stops := t.Step.(podstate.StopContainer)
-	if stops && stop.Cause != podstate.CauseEnd { // the pod is not being killed: the container restarts
-		warn(stop.Name, "Failed", "Error: cannot stop the container: "+p.Message)
+	if t.Ending && stops(t.Step) {
+		warn("", "FailedKillPod", "error killing pod: "+p.Message)
 		return
 	}
 	switch s := t.Step.(type) {
@@ -64,9 +64,20 @@ func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 		warn(s.Name, "Failed", "Error: "+p.Message)
 	case podstate.PostStart:
 		warn(s.Name, "FailedPostStartHook", "PostStartHook failed")
-	case podstate.StopContainer, podstate.StopSandbox, podstate.Unmount, podstate.UnprepareClaims, podstate.RemoveCgroup:
-		warn("", "FailedKillPod", "error killing pod: "+p.Message)
+	case podstate.StopContainer:
+		warn(s.Name, "Failed", "Error: cannot stop the container: "+p.Message)
+	case podstate.StopSandbox, podstate.Unmount, podstate.UnprepareClaims, podstate.RemoveCgroup:
+		warn("", "Failed", "Error: cannot "+s.String()+": "+p.Message)
 	}
+}
+
+// stops reports whether a step stops a container or a sandbox.
+func stops(s podstate.Step) bool {
+	switch s.(type) {
+	case podstate.StopContainer, podstate.StopSandbox:
+		return true
+	}
+	return false
 }
 
 func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message string) {

@@ -88,7 +88,7 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	case podstate.MarkReset:
 		err = x.dirs.markReset(t, s)
 	case podstate.StopSandbox:
-		err = x.sandboxes.stop(ctx, s)
+		err = x.sandboxes.stop(ctx, t, s)
 	case podstate.RemoveSandbox:
 		err = x.sandboxes.remove(ctx, s)
 	case podstate.Resize:

@@ -45,10 +45,6 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	if err := x.Cgroups.Restore(t.Pod); err != nil {
 		return "", err
 	}
-	if s.Attempt > 0 { // there was another one before
-		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
-			"Pod sandbox changed, it will be killed and re-created.")
-	}
 	err = x.limiters.create.Do(ctx, func() (err error) {
 		began := time.Now()
 		id, err = x.Runtime.RunPodSandbox(ctx, cfg, handler)
@@ -58,7 +54,12 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 	return id, err
 }
 
-func (x *sandboxes) stop(ctx context.Context, s podstate.StopSandbox) error {
+// stop stops a sandbox. If that is the current one, or there is none, and the pod goes on, another one follows.
+func (x *sandboxes) stop(ctx context.Context, t *Task, s podstate.StopSandbox) error {
+	if !t.Ending && (t.Sandbox == nil || t.Sandbox.ID == s.ID) {
+		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
+			"Pod sandbox changed, it will be killed and re-created.")
+	}
 	return x.limiters.stop.Do(ctx, func() error { return x.Runtime.StopPodSandbox(ctx, s.ID) })
 }
 

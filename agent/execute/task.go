@@ -31,6 +31,8 @@ type Task struct {
 	Made spec.ContainerFacts
 	// Stopping is the reason of the stop that has begun before, for PreStop and StopContainer.
 	Stopping string
+	// Ending: the pod must not run any more.
+	Ending bool
 	// Refresh: the volume is mounted already, for Mount.
 	Refresh bool
 

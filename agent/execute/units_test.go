@@ -265,6 +265,34 @@ func TestExpansionOfMountedVolume(t *testing.T) {
 	}
 }
 
+// TestFailuresAtTheEnd checks which failures mean that a pod cannot be killed: those to stop it when it ends.
+func TestFailuresAtTheEnd(t *testing.T) {
+	const killing = "FailedKillPod error killing pod: no"
+	for step, want := range map[podstate.Step][2]string{ // of a pod that goes on, and of one that ends
+		podstate.StopContainer{Name: "app"}: {"Failed Error: cannot stop the container: no", killing},
+		podstate.StopSandbox{ID: "c0de"}:    {"Failed Error: cannot stop sandbox attempt 0 (c0de): no", killing},
+		podstate.Unmount{Volume: "data"}:    {1: "Failed Error: cannot unmount volume data: no"},
+		podstate.UnprepareClaims{}:          {1: "Failed Error: cannot unprepare resource claims: no"},
+		podstate.RemoveCgroup{}:             {1: "Failed Error: cannot remove cgroup: no"},
+	} {
+		for i, want := range want {
+			var events eventTexts
+			x := New(Backends{Events: &events})
+			x.failureEvents(&Task{Step: step, Ending: i == 1}, &podstate.Problem{Message: "no"})
+			if got := strings.Join(events, "\n"); want != "" && got != want {
+				t.Errorf("%T, ending %t: got events %q, want %q", step, i == 1, got, want)
+			}
+		}
+	}
+}
+
+// eventTexts are the reasons and messages of events.
+type eventTexts []string
+
+func (e *eventTexts) PodEvent(_ *corev1.Pod, _, _, reason, message string) {
+	*e = append(*e, reason+" "+message)
+}
+
 // refreshedVolumes keeps the last request.
 type refreshedVolumes struct {
 	Volumes
