@@ -69,7 +69,7 @@ agent/shutdown: agent agent/podstate config host/atomicfile kube/pod internal/ba
 cni: host/inotify host/atomicfile host/boundedfile host/iptables host/machine host/program
 cni: internal/backoff internal/latest internal/listener internal/periodic
 cni/manager: cni config internal/backoff internal/latest internal/periodic kube/client
-cri: kube/pod internal/backoff internal/trace
+cri: kube/pod internal/backoff internal/limiter internal/trace
 cri/images: config cri host/atomicfile host/boundedfile host/machine host/program internal/keylock internal/backoff
 cri/images: internal/flight internal/limiter internal/strict kube/pod
 cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
@@ -78,10 +78,11 @@ cri/monitor: cri internal/backoff internal/latest internal/periodic
 csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
 csi: internal/backoff internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest
-kube: internal/periodic internal/waiting
+kube: internal/limiter internal/periodic internal/waiting
 kube/certs: config kube/client kube/watch host/atomicfile host/inotify internal/backoff internal/latest
 kube/certs: internal/periodic
 kube/objects: config kube/client kube/watch kube/pod internal/backoff internal/keylock internal/latest
+kube/objects: internal/limiter
 kube/node: config host/machine host/topology kube/client kube/pod kube/poddir kube/watch
 kube/node: internal/backoff internal/latest internal/periodic
 kube/pod: host/cgroups/names

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/internal/limiter"
 )
 
 const (
@@ -43,14 +45,7 @@ func (o outputs) intercept(ctx context.Context, method string, request, reply an
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	free := func() { <-o }
-	slot := time.AfterFunc(outputTime, free)
-	defer func() {
-		if slot.Stop() {
-			free()
-		}
-	}()
-	err = s.RecvMsg(reply)
+	err = limiter.WhileItCounts(outputTime, func() { <-o }, func() error { return s.RecvMsg(reply) })
 	if IsUnavailable(err) && s.Trailer().Len() == 0 {
 		return fmt.Errorf("%w: %w", errCutOff, err)
 	}

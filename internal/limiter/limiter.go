@@ -33,17 +33,18 @@ func (g *Limiter) Do(ctx context.Context, call func() error) error {
 	if err := g.enter(ctx); err != nil {
 		return err
 	}
-	return whileItCounts(g.countFor, func() { g.count(&g.inside, -1) }, call)
+	return WhileItCounts(g.countFor, func() { g.count(&g.inside, -1) }, call)
 }
 
 // Yield makes a light call at once. Until it ends, but no longer than countFor, fewer heavy calls run.
 func (g *Limiter) Yield(countFor time.Duration, call func() error) error {
 	g.count(&g.ahead, 1)
-	return whileItCounts(countFor, func() { g.count(&g.ahead, -1) }, call)
+	return WhileItCounts(countFor, func() { g.count(&g.ahead, -1) }, call)
 }
 
-// whileItCounts makes a call, and calls over when it has ended or after countFor.
-func whileItCounts(countFor time.Duration, over func(), call func() error) error {
+// WhileItCounts makes a call, and calls over once: when the call has ended, or after countFor, so that others do not
+// wait for one that hangs.
+func WhileItCounts(countFor time.Duration, over func(), call func() error) error {
 	over = sync.OnceFunc(over)
 	defer over()
 	defer time.AfterFunc(countFor, over).Stop()

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	calls "github.com/nodelet/nodelet/internal/limiter"
 	"github.com/nodelet/nodelet/kube/client"
 	"github.com/nodelet/nodelet/kube/watch"
 )
@@ -57,10 +58,8 @@ func (l *limiter) read(ctx context.Context, semaphore chan struct{}, limit time.
 		if err := l.enter(ctx, semaphore, limit); err != nil {
 			return err
 		}
-		leave := sync.OnceFunc(func() { <-semaphore })
-		defer leave()
-		defer time.AfterFunc(client.RequestTimeout, leave).Stop() // others do not wait for one that hangs
-		err := client.Within(ctx, limit, request)
+		err := calls.WhileItCounts(client.RequestTimeout, func() { <-semaphore },
+			func() error { return client.Within(ctx, limit, request) })
 		if err == nil || !noAnswer(err) {
 			l.answers.Add(1)
 		}

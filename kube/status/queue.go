@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/nodelet/nodelet/internal/limiter"
 )
 
 // enqueue queues e for sending, earlier than before if l is more urgent. An entry in flight is queued when its request
@@ -58,10 +60,7 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		p.inFlight++
 		job := e.job()
 		senders.Go(func() {
-			leave := sync.OnceFunc(p.leave)
-			defer leave()
-			defer time.AfterFunc(hangs, leave).Stop()
-			p.send(ctx, e, job)
+			_ = limiter.WhileItCounts(hangs, p.leave, func() error { p.send(ctx, e, job); return nil })
 		})
 	}
 	return next
