@@ -161,9 +161,6 @@ func (a *apiServer) list(ctx context.Context, k key, target watch.Target, atLeas
 		}
 		return err
 	})
-	if apierrors.IsNotFound(err) { // not of the object: a list without it is empty
-		err = errors.New(err.Error())
-	}
 	if err != nil {
 		return nil, "", fmt.Errorf("get %s %s/%s: %w", k.kind, k.namespace, k.name, err)
 	}

@@ -377,50 +377,34 @@ func TestKnownWhileCredentialsAreRefused(t *testing.T) {
 func TestNotFoundByAnother(t *testing.T) {
 	noBackend := apierrors.NewGenericServerResponse(http.StatusNotFound, "", corev1.Resource("any"), "", "no backend", 0,
 		true)
-	for name, c := range map[string]struct {
-		answer   *apierrors.StatusError
-		everyone bool // not only lists and watches
-	}{
-		"load balancer": {noBackend, true},
-		"of a list":     {apierrors.NewNotFound(corev1.Resource("configmaps"), ""), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(b *bench) {
-				b.learn()
-				b.server.Put(configMap("shown", "1"))
-				b.server.Put(bundle("example.com:a:one", "example.com/a", "x", "1"))
-				b.o.Use("q", append([]Ref{ref("shown", true)}, bundleRef...))
-				b.wantValue("shown", "1")
-				b.wantBundles(bySigner(&metav1.LabelSelector{}), "1")
-				time.Sleep(time.Hour)
-				b.wantChanges()
-				b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
-					if c.everyone || r.URL.Query().Has("fieldSelector") {
-						return c.answer
-					}
-					return nil
-				})
-				b.server.CutWatches()
-				time.Sleep(time.Minute)
-				b.wantChanges()
-				b.wantValue("shown", "1")
-				b.wantBundles(bySigner(&metav1.LabelSelector{}), "1")
-				b.wantValue("env", "1")
-				b.wantServices("ns", "ns/a default/kubernetes")
-				if got, err := b.o.RuntimeHandler(b.Context(), "kata"); got != "kata-qemu" {
-					b.Errorf("handler of the class kata: got %q, %v, want kata-qemu", got, err)
-				}
-				b.o.Use("r", []Ref{ref("new", true), ref("unread", false)})
-				for _, name := range []string{"new", "unread"} {
-					_, err := b.o.ConfigMap(b.Context(), "ns", name)
-					if (err == nil || apierrors.IsNotFound(err)) && (c.everyone || name == "new") {
-						b.Errorf("%s: got %v, want an error other than not found", name, err)
-					}
-				}
-				b.server.Intercept(nil)
-			})
-		})
-	}
+	run(t, func(b *bench) {
+		b.learn()
+		b.server.Put(configMap("shown", "1"))
+		b.server.Put(bundle("example.com:a:one", "example.com/a", "x", "1"))
+		b.o.Use("q", append([]Ref{ref("shown", true)}, bundleRef...))
+		b.wantValue("shown", "1")
+		b.wantBundles(bySigner(&metav1.LabelSelector{}), "1")
+		time.Sleep(time.Hour)
+		b.wantChanges()
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError { return noBackend })
+		b.server.CutWatches()
+		time.Sleep(time.Minute)
+		b.wantChanges()
+		b.wantValue("shown", "1")
+		b.wantBundles(bySigner(&metav1.LabelSelector{}), "1")
+		b.wantValue("env", "1")
+		b.wantServices("ns", "ns/a default/kubernetes")
+		if got, err := b.o.RuntimeHandler(b.Context(), "kata"); got != "kata-qemu" {
+			b.Errorf("handler of the class kata: got %q, %v, want kata-qemu", got, err)
+		}
+		b.o.Use("r", []Ref{ref("new", true), ref("unread", false)})
+		for _, name := range []string{"new", "unread"} {
+			if _, err := b.o.ConfigMap(b.Context(), "ns", name); err == nil || apierrors.IsNotFound(err) {
+				b.Errorf("%s: got %v, want an error other than not found", name, err)
+			}
+		}
+		b.server.Intercept(nil)
+	})
 }
 
 // TestServicesShareReads checks that calls share reads, but none gets the result of a read that began before it.
