@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -110,8 +111,8 @@ func (w *world) checkNoneGiven() {
 }
 
 // TestDevicesAfterReboot checks a start of the agent before the plugin has registered. A pod that still runs is left
-// alone. A pod of which nothing runs waits for the plugin and is refused in the end, but a static pod, which no
-// controller would replace, goes on waiting.
+// alone. A pod of which nothing runs waits for the plugin, is not ready meanwhile, and is refused in the end, but a
+// static pod, which no controller would replace, goes on waiting.
 func TestDevicesAfterReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod
@@ -147,10 +148,68 @@ func TestDevicesAfterReboot(t *testing.T) {
 				}
 				w.begin()
 				w.sleep(time.Second)
+				if !podutil.IsStatic(pod) { // no API server has its status
+					w.checkReady(pod, !test.reboot)
+				}
 				w.agent.InstanceEnded(pod.UID, cri.Instance{Container: "gone"}) // hints may come before the pod is admitted again
 				w.agent.HealthChanged([]types.UID{pod.UID})
 				w.sleep(time.Minute)
 				test.check(w, pod)
+			})
+		})
+	}
+}
+
+// checkReady checks that the agent has published whether a pod is ready.
+func (w *world) checkReady(pod *corev1.Pod, ready bool) {
+	w.t.Helper()
+	st := w.status(pod)
+	if c := podutil.Condition(st.Conditions, corev1.PodReady); c == nil || (c.Status == corev1.ConditionTrue) != ready {
+		w.t.Errorf("pod %s: got the condition %v, want Ready to be %t", pod.Name, c, ready)
+	}
+}
+
+// TestResumedPodGetsDevices checks a pod that waits for the plugin of its devices after a reboot. Meanwhile it is not
+// ready, nothing of it is made, and its source can end it. When the plugin has registered, it runs.
+func TestResumedPodGetsDevices(t *testing.T) {
+	for name, test := range map[string]func(w *world, d *slowDevices, pod *corev1.Pod){
+		"the plugin registers": func(w *world, d *slowDevices, pod *corev1.Pod) {
+			d.answers <- nil
+			w.sleep(time.Minute)
+			w.checkRunning("web/app#1")
+			w.checkReady(pod, true)
+		},
+		"the pod is deleted": func(w *world, _ *slowDevices, pod *corev1.Pod) {
+			w.delete(pod, 0)
+			w.sleep(time.Second)
+			w.checkNothingLeft()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pod := apiPod("web", withDevice)
+				w.run(pod)
+				w.sleep(time.Second)
+				w.end()
+				w.runtime.Crash(true)
+				if err := w.runtime.Restart(); err != nil {
+					t.Fatal(err)
+				}
+				d := &slowDevices{answers: make(chan error), away: true}
+				w.devices = d
+				w.begin()
+				w.sleep(time.Second)
+				w.checkReady(pod, false)
+				w.checkWaits(pod, "its devices", "the device plugins of nodelet.test/fake have not registered again")
+				changed := *pod
+				changed.Labels = map[string]string{"changed": "yes"} // which does not let it in
+				w.run(&changed)
+				w.sleep(anHour)
+				w.checkReady(pod, false)
+				if n := len(w.runtime.Sandboxes()); n > 1 {
+					t.Errorf("got %d sandboxes, want that of before the reboot at most", n)
+				}
+				test(w, d, &changed)
 			})
 		})
 	}

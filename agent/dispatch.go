@@ -59,10 +59,12 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	if e.ordered && e.source == pod && e.mirror == mirror && e.stop == stop {
 		return
 	}
-	if e.asking != nil && stop == nil {
+	switch {
+	case stop != nil:
+		e.stopAsking()
+	case e.withheld():
 		return
 	}
-	e.stopAsking()
 	if e.source != pod {
 		d.allocations.update(e, pod)
 	}

@@ -25,12 +25,14 @@ type entry struct {
 	stop     *podstate.Stop
 	// reclaim: the worker has to remove what is left of the ended pod in the runtime.
 	reclaim bool
-	// ordered: the worker has received an order.
+	// ordered: the worker has received an order, and admission has not gone on since.
 	ordered bool
 	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
-	// Until then its worker has no order. Nil: admission is complete. awaited is what explain shows meanwhile.
+	// Nil: admission is complete. awaited is what explain shows meanwhile.
 	asking  context.CancelFunc
 	awaited Wait
+	// resumed: an earlier run of the agent has admitted the pod, and only its devices are awaited.
+	resumed bool
 	// logsOnly: the pod had left nothing but logs when its worker began.
 	logsOnly bool
 	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
@@ -60,6 +62,9 @@ func (e *entry) knows(fingerprint uint64) bool {
 // order computes the worker's order from the entry and the node's facts.
 func (e *entry) order(node *spec.Node) order {
 	o := order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
+	if e.asking != nil {
+		o.DevicesMissing = e.awaited.Why
+	}
 	if e.resources.allocated != nil {
 		o.Allocation, o.Hashes = e.resources.forPlan(node), hashes(e.source)
 	}
@@ -105,11 +110,15 @@ func (e *entry) holding() *corev1.Pod {
 	return &pod
 }
 
+// withheld reports whether the worker gets no order, because the admission of the pod is not complete. One that an
+// earlier run of the agent has admitted is observed meanwhile: its status must not stay as it was before a reboot.
+func (e *entry) withheld() bool { return e.asking != nil && !e.resumed }
+
 // stopAsking cancels the rest of the pod's admission.
 func (e *entry) stopAsking() {
 	if e.asking != nil {
 		e.asking()
-		e.asking = nil
+		e.asking, e.ordered = nil, false
 	}
 }
 

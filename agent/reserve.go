@@ -107,8 +107,8 @@ func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 }
 
 // resume goes on with a pod that an earlier run of the agent has admitted. If it has to start again, as after a reboot,
-// it waits for the plugins of its devices. If they do not register it is refused, so that its controller replaces it. A
-// static pod has no controller: its containers wait instead.
+// it waits for the plugins of its devices, and its worker gets orders meanwhile. If they do not register it is refused,
+// so that its controller replaces it. A static pod has no controller: its containers wait instead.
 func (a *admitter) resume(ctx context.Context, e *entry) {
 	if e.stop != nil {
 		return
@@ -119,6 +119,7 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 		return
 	}
 	if wait := a.cfg.Devices.Resume(pod); wait != nil {
+		e.resumed = true
 		awaited := Wait{For: "its devices", Why: "the device plugins of " + extended(pod) +
 			" have not registered again, or report devices of the pod as unhealthy"}
 		a.prepare(ctx, e, &preparation{awaited, wait})

@@ -15,12 +15,12 @@ import (
 // resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
 type resizer struct{ *dispatcher }
 
-// evaluate decides about all of them whose own admission is complete, in the order of admission.CompareResizes. What a
-// kubelet that follows needs is on the disk before a worker learns of its resize.
+// evaluate decides about all of them whose workers get orders, in the order of admission.CompareResizes. What a kubelet
+// that follows needs is on the disk before a worker learns of its resize.
 func (z *resizer) evaluate() {
 	var all []*entry
 	for _, e := range z.table.workers {
-		if e.resources.resizing && e.asking == nil {
+		if e.resources.resizing && !e.withheld() {
 			all = append(all, e)
 		}
 	}

@@ -22,6 +22,8 @@ import (
 // slowDevices is a device plugin's side of the agent: the plugin answers when the test says so.
 type slowDevices struct {
 	answers chan error
+	// away: pods that an earlier run of the agent has admitted wait for an answer too.
+	away bool
 	// asked are the pods for which devices were reserved, givenUp those that ended before the plugin answered, released
 	// those of which the devices were taken back.
 	asked, givenUp, released []types.UID
@@ -33,15 +35,19 @@ func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ fun
 		return nil, nil
 	}
 	d.asked = append(d.asked, pod.UID)
+	return d.await(pod.UID), nil
+}
+
+func (d *slowDevices) await(pod types.UID) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
 		case err := <-d.answers:
 			return err
 		case <-ctx.Done():
-			d.givenUp = append(d.givenUp, pod.UID)
+			d.givenUp = append(d.givenUp, pod)
 			return ctx.Err()
 		}
-	}, nil
+	}
 }
 
 func (d *slowDevices) Refusal(*corev1.Pod, func(types.UID) bool) error { return nil }
@@ -51,7 +57,12 @@ func (d *slowDevices) Container(context.Context, *corev1.Pod,
 	return nil, nil
 }
 
-func (d *slowDevices) Resume(*corev1.Pod) func(context.Context) error { return nil }
+func (d *slowDevices) Resume(pod *corev1.Pod) func(context.Context) error {
+	if !d.away {
+		return nil
+	}
+	return d.await(pod.UID)
+}
 
 func (d *slowDevices) Release(pod types.UID) { d.released = append(d.released, pod) }
 

@@ -22,6 +22,7 @@
 //     is not tried again at once. While a container runs, no sandbox is created, its own sandbox is not stopped, no
 //     volume is unmounted and no resource claim released.
 //   - oneWay: a step does not begin while its opposite is in flight.
+//   - devicesFirst: nothing of a pod is made while devices that it has had are missing.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
 //   - volumesFirst: no container is created before the pod's volumes are mounted.
 //   - imageFirst: no container is created before its image has been ensured for this attempt, and again after a failed
@@ -65,7 +66,8 @@
 //   - freed: Released means that nothing is held any more, Done that no trace is left.
 //   - reclaimed: a pod counts as reclaimed once it is released and the runtime has nothing left of it. At rest, a pod
 //     that is to be reclaimed is.
-//   - goesOn: a plan has steps, waits for steps, or wakes later, never now. Once all goes well, the pod comes to rest.
+//   - goesOn: a plan has steps, waits for steps or for missing devices, or wakes later, never now. Once all goes well,
+//     the pod comes to rest.
 //   - checkRest: a pod at rest is where it belongs: each container runs as its spec says or has ended for good, and a
 //     pod that has ended by itself had nothing left to do. What the agent has stopped to restart it has not ended.
 //   - beginningResize, podHasRoom, shrinksFirst, resourcesTrue, resizedAtRest: what is allocated is what is set, in

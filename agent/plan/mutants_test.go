@@ -216,6 +216,7 @@ var mutants = map[string]mutant{
 	"a pod that has completed fails for a later stop": stopChanged(func(s *podstate.Stop) { s.New = false }),
 	"a pod that a stop has ended keeps its result":    factsChanged(func(o *podstate.Observed) { o.StopBegun = false }),
 	"a stop that was begun is taken for a new one":    stopChanged(func(s *podstate.Stop) { s.New = true }),
+	"devices are not awaited":                         desiredChanged(func(d *podstate.Desired) { d.DevicesMissing = "" }),
 	"a refused pod runs":                              desiredChanged(func(d *podstate.Desired) { d.Rejected = nil }),
 	"a stop gives too much time": stepsChanged(func(s podstate.Step) podstate.Step {
 		if c, ok := s.(podstate.StopContainer); ok {

@@ -60,10 +60,12 @@ type Wait struct {
 	Until time.Time
 }
 
-// container is the name of a container that a pod waits for.
-type container string
+// named is the name of what a pod waits for.
+type named string
 
-func (c container) String() string { return "container " + string(c) }
+func (n named) String() string { return string(n) }
+
+func container(name string) named { return named("container " + name) }
 
 // Clearing reports whether the pod has to end and no container of it is alive. What it has on the disk goes next, so
 // that must be observed too.

@@ -8,8 +8,12 @@ import (
 
 // prepare makes what a sandbox and containers need. It reports whether all volumes are mounted and all resource claims
 // prepared. It waits for steps in flight that take that away: they began when the pod had to end, before the clock was
-// set back or the spec changed.
+// set back or the spec changed. It also waits for missing devices: a pod that does not get them is refused.
 func (p *planner) prepare() (ready bool) {
+	if p.DevicesMissing != "" {
+		p.wait(Wait{For: named("its devices"), Why: p.DevicesMissing})
+		return false
+	}
 	for _, step := range p.Memory.Running() {
 		if podstate.TakesAway(step) {
 			p.inProgress(step)

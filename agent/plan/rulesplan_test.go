@@ -171,7 +171,7 @@ func (ru *rules) checkTraces(when string) {
 }
 
 // goesOn checks that a plan leads to progress: to steps, to the end of steps in flight, or to a wake-up time in the
-// future.
+// future. Only missing devices are waited for without one of these.
 func (ru *rules) goesOn(w *world, p *Plan) {
 	if !p.Wake.IsZero() && !p.Wake.After(w.now) {
 		ru.breaks("the plan sets a wake-up time that is now: waits %v", p.Waits)
@@ -181,7 +181,7 @@ func (ru *rules) goesOn(w *world, p *Plan) {
 		switch {
 		case len(p.Waits) == 0:
 			ru.checkRest()
-		case ru.someAlive(func(*podstate.Container) bool { return true }) == nil:
+		case w.desired.DevicesMissing == "" && ru.someAlive(func(*podstate.Container) bool { return true }) == nil:
 			ru.breaks("nothing is in flight, but the pod waits: %+v", p.Waits)
 		}
 	}

@@ -20,6 +20,7 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		ru.breaks("%s is tried again %s after it failed", s, ru.mono()-f.at)
 	}
 	ru.oneWay(w, s)
+	ru.devicesFirst(s)
 	switch s := s.(type) {
 	case podstate.Prepare, podstate.PrepareClaims, podstate.Mount, podstate.EnsureImage, podstate.PostStart:
 		ru.forward(s)

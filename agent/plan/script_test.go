@@ -100,6 +100,7 @@ var commands = map[string]func(*script){
 	"restart": (*script).restart, // the agent is killed and starts again
 	"api":     (*script).api,     // whether published statuses reach the API: api up|behind
 	"objects": (*script).objects, // objects that the pod refers to have changed
+	"devices": (*script).devices, // whether the devices that the pod has can be used: devices [<why not>]
 	"delete":  (*script).delete,  // the pod is deleted: delete grace=<seconds>
 	"gone":    (*script).gone,    // no source knows the pod any more: gone grace=<seconds>
 	"evict":   (*script).evict,   // evict <grace seconds> <reason> <message>
@@ -527,6 +528,11 @@ func (s *script) evict() {
 
 func (s *script) reclaim() {
 	s.w.desired.Reclaim = true
+	s.turn()
+}
+
+func (s *script) devices() {
+	s.w.desired.DevicesMissing = strings.Join(s.args, " ")
 	s.turn()
 }
 

@@ -192,9 +192,11 @@ type simRun struct {
 	// sent is the status on its way to the API; zero if there is none.
 	sent delayed
 	// down: no agent runs until then.
-	down   time.Time
-	exits  []timedExit
-	probes []timedProbes
+	down time.Time
+	// devicesAt is when the devices of the pod are back, if they are missing.
+	devicesAt time.Time
+	exits     []timedExit
+	probes    []timedProbes
 	// probing marks the containers for which probe results are pending.
 	probing map[string]bool
 	stage   stage
@@ -347,6 +349,9 @@ func (l *simRun) nextEvent() (at time.Time, found bool) {
 		consider(v.at)
 	}
 	consider(l.sent.at)
+	if l.desired.DevicesMissing != "" {
+		consider(l.devicesAt)
+	}
 	if l.mirror != nil {
 		consider(l.mirror.at)
 	}
@@ -408,6 +413,7 @@ func (l *simRun) happen() {
 	if l.mirror != nil && due(l.mirror.at) {
 		l.mirrorComes()
 	}
+	l.findDevices()
 	if l.stage == stageFaults && due(l.faultAt) {
 		l.fault()
 		l.plannedFault()

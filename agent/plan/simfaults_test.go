@@ -368,6 +368,7 @@ func (l *simRun) orphan() {
 func (l *simRun) crashAgent() {
 	l.tally.kills++
 	l.statusLost()
+	l.loseDevices()
 	l.resumeStop()
 	l.killAgent()
 	l.desired.Reclaim = false

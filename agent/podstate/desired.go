@@ -20,6 +20,9 @@ type Desired struct {
 	Hashes map[string]string
 	// Allocation holds the resources allocated to the pod; nil if they do not change while the pod runs.
 	Allocation *Allocation
+	// DevicesMissing is why the devices that an earlier run of the agent has allocated to the pod cannot be used yet, as
+	// after a reboot; empty if they can, which does not change any more. Until then nothing is prepared for the pod.
+	DevicesMissing string
 	// Rejected is the reason why admission rejected the pod; nil for an admitted one.
 	Rejected *Rejection
 	// Reclaim: the node is short of disk space, so the containers and sandboxes of the pod are removed once it has
