@@ -95,6 +95,14 @@ type claim struct {
 	checkpoint.Claim
 	// prepared: all drivers have prepared it in this process.
 	prepared bool
+	// allocated are its devices; nil if no pod has come for them in this process.
+	allocated []resourcev1.DeviceRequestAllocationResult
+}
+
+// heldBy reports whether the claim is recorded for a pod. mu is held.
+func (c *claim) heldBy(pod types.UID) bool {
+	_, has := c.PodUIDs[string(pod)]
+	return has
 }
 
 // New reads the file of an earlier process or of the kubelet. Nothing is called before Run.
@@ -153,7 +161,7 @@ func (r recorded) podsOf(chosen func(*claim) bool) (pods []types.UID) {
 // heldBy returns the ResourceClaims that are recorded for a pod.
 func (r recorded) heldBy(pod types.UID) (keys []types.NamespacedName) {
 	for key, c := range r {
-		if _, has := c.PodUIDs[string(pod)]; has {
+		if c.heldBy(pod) {
 			keys = append(keys, key)
 		}
 	}

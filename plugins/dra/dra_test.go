@@ -135,6 +135,45 @@ func TestOldClaim(t *testing.T) {
 	w.has(b, "nodelet.test/fake=another")
 }
 
+// TestClaimAllocatedAgain checks that the devices of an earlier allocation of the same claim must be given back first,
+// as after the object of a pod was deleted while the pod still ran. An earlier process may have prepared them.
+func TestClaimAllocatedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		restart func(*world)
+		asked   []string
+	}{
+		"same process":    {func(*world) {}, []string{"prepare gpu", "unprepare gpu", "prepare gpu"}},
+		"another process": {(*world).restart, []string{"prepare gpu", "prepare gpu", "unprepare gpu", "prepare gpu"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := w.driver(nil)
+			a, b := pod("a", "gpu"), pod("b", "gpu")
+			same := pod("same", "gpu")
+			w.put("gpu", one, a, same)
+			w.prepare(a)
+			test.restart(w)
+			w.prepare(same)
+			test.restart(w)
+			w.put("gpu", one, b).Status.Allocation.Devices.Results[0].Device = "another"
+			var err error
+			w.Until("the driver has registered again", func() bool {
+				err = w.dra.Prepare(t.Context(), b)
+				return err == nil || !strings.Contains(err.Error(), "is not registered")
+			})
+			if err == nil || !strings.Contains(err.Error(), "has been allocated again") || w.dra.Holds(b.UID) {
+				t.Errorf("got %v, want an error and nothing recorded", err)
+			}
+			w.unprepare(a)
+			w.unprepare(same)
+			w.prepare(b)
+			w.asked(d, test.asked...)
+		})
+	}
+}
+
 // TestCrashes checks that wherever the agent dies, what a driver may have prepared is known, and given back.
 func TestCrashes(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func (w *world) put(name string, drivers []string, pods ...*corev1.Pod) *resourc
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, d := range drivers {
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
-			resourcev1.DeviceRequestAllocationResult{Driver: d})
+			resourcev1.DeviceRequestAllocationResult{Driver: d, Pool: "pool", Device: "device-" + name})
 	}
 	for _, p := range pods {
 		c.Status.ReservedFor = append(c.Status.ReservedFor,

@@ -7,17 +7,20 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/plugins/dra/checkpoint"
 )
 
 // wanted is a ResourceClaim that a pod needs.
 type wanted struct {
-	key     types.NamespacedName
-	uid     types.UID
-	drivers []string
+	key       types.NamespacedName
+	uid       types.UID
+	allocated []resourcev1.DeviceRequestAllocationResult
 }
 
 // Prepare prepares all ResourceClaims of a pod. One that is prepared for another pod already is recorded for this pod
@@ -64,7 +67,8 @@ func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err e
 		if err := check(pod, r, c); err != nil {
 			return nil, err
 		}
-		w := wanted{types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.UID, driversOf(c)}
+		key := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+		w := wanted{key, c.UID, c.Status.Allocation.Devices.Results}
 		if !slices.ContainsFunc(all, func(other wanted) bool { return other.key == w.key }) {
 			all = append(all, w)
 		}
@@ -75,7 +79,7 @@ func (d *DRA) readAll(ctx context.Context, pod *corev1.Pod) (all []wanted, err e
 // record records the ResourceClaims for the pod, if all their drivers are registered.
 func (d *DRA) record(pod types.UID, all []wanted) error {
 	for _, w := range all {
-		for _, name := range w.drivers {
+		for _, name := range driversOf(w.allocated) {
 			_, done, err := d.use(name, pod)
 			if err != nil {
 				return err
@@ -93,10 +97,15 @@ func (d *DRA) insert(pod types.UID, all []wanted) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range all {
-		if c := d.claims[w.key]; c != nil && c.ClaimUID != w.uid {
+		switch c := d.claims[w.key]; {
+		case c == nil:
+		case c.ClaimUID != w.uid:
 			return fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists "+
 				"(previous pod force-deleted?!)",
 				w.key.Name, c.ClaimUID)
+		case !c.heldBy(pod) && !c.allocatedAs(w.allocated):
+			return fmt.Errorf("ResourceClaim %s has been allocated again, and a pod that has gone from the API server "+
+				"still has the devices of its earlier allocation", w.key.Name)
 		}
 	}
 	for _, w := range all {
@@ -105,15 +114,34 @@ func (d *DRA) insert(pod types.UID, all []wanted) error {
 			c = &claim{Claim: checkpoint.Claim{ClaimUID: w.uid, ClaimName: w.key.Name, Namespace: w.key.Namespace,
 				PodUIDs: map[string]struct{}{}, DriverState: map[string]checkpoint.DriverState{}}}
 			d.claims[w.key] = c
-		}
-		c.PodUIDs[string(pod)] = struct{}{}
-		for _, name := range w.drivers {
-			if _, known := c.DriverState[name]; !known {
+			for _, name := range driversOf(w.allocated) {
 				c.DriverState[name] = checkpoint.DriverState{}
 			}
 		}
+		c.allocated = w.allocated
+		c.PodUIDs[string(pod)] = struct{}{}
 	}
 	return nil
+}
+
+// allocatedAs reports whether the claim was recorded for this allocation. When its last pod has gone from the API
+// server, an object may lose its allocation and get another. mu is held.
+func (c *claim) allocatedAs(now []resourcev1.DeviceRequestAllocationResult) bool {
+	if c.allocated != nil {
+		return equality.Semantic.DeepEqual(c.allocated, now)
+	}
+	for driver, state := range c.DriverState {
+		for _, had := range state.Devices {
+			has := func(r resourcev1.DeviceRequestAllocationResult) bool {
+				return r.Driver == driver && r.Pool == had.PoolName && r.Device == had.DeviceName &&
+					(had.ShareID == nil || ptr.Equal(had.ShareID, r.ShareID))
+			}
+			if !slices.ContainsFunc(now, has) {
+				return false
+			}
+		}
+	}
+	return slices.Equal(slices.Sorted(maps.Keys(c.DriverState)), driversOf(now))
 }
 
 // prepareRecorded asks the drivers to prepare what is not prepared yet.

@@ -66,9 +66,9 @@ func check(pod *corev1.Pod, r reference, c *resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// driversOf returns the drivers that have devices in a ResourceClaim.
-func driversOf(c *resourcev1.ResourceClaim) (names []string) {
-	for _, r := range c.Status.Allocation.Devices.Results {
+// driversOf returns the drivers that have devices in an allocation, sorted.
+func driversOf(allocated []resourcev1.DeviceRequestAllocationResult) (names []string) {
+	for _, r := range allocated {
 		names = append(names, r.Driver)
 	}
 	slices.Sort(names)

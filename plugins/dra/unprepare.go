@@ -67,7 +67,7 @@ func (d *DRA) drop(key types.NamespacedName, pod types.UID) bool {
 	if c == nil {
 		return true
 	}
-	if _, has := c.PodUIDs[string(pod)]; has && len(c.PodUIDs) == 1 {
+	if c.heldBy(pod) && len(c.PodUIDs) == 1 {
 		return false
 	}
 	delete(c.PodUIDs, string(pod))
