@@ -154,7 +154,8 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	if has.answer != nil {
 		return ids, nil
 	}
-	p, _ := d.pluginOf(name)
+	p, _, done := d.use(name)
+	defer done()
 	if p == nil {
 		return nil, errGone
 	}
@@ -212,7 +213,8 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 
 // preferred returns the devices that the plugin prefers; none if it has no preference or nothing is left to choose.
 func (d *Devices) preferred(ctx context.Context, name string, chosen, free []string, n int) ([]string, error) {
-	p, options := d.pluginOf(name)
+	p, options, done := d.use(name)
+	defer done()
 	switch {
 	case len(chosen) >= n, !options.GetGetPreferredAllocationAvailable():
 		return nil, nil

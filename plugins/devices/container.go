@@ -82,7 +82,8 @@ func (d *Devices) wait(pod types.UID, names []string) {
 // has not registered in this process, that is not known and the container waits: a device that was not reset may be
 // worse.
 func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids []string) error {
-	p, options := d.pluginOf(name)
+	p, options, done := d.use(name)
+	defer done()
 	switch {
 	case options == nil:
 		d.wait(pod, []string{name})

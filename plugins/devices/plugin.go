@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -103,6 +104,8 @@ type plugin struct {
 	conn     *grpc.ClientConn
 	client   api.DevicePluginClient
 	cancel   context.CancelFunc
+	// calls are those in flight. One begins only while the plugin is that of its resource.
+	calls sync.WaitGroup
 	// devices are those that it has sent last; nil before the first time. Devices.mu guards them.
 	devices map[string]device
 }
@@ -148,9 +151,12 @@ func (d *Devices) install(p *plugin) error {
 	return nil
 }
 
-// follow receives the plugin's lists of devices until the plugin ends, is dismissed, or is replaced.
+// follow receives the plugin's lists of devices until the plugin ends, is dismissed, or is replaced. Then it lets the
+// calls in flight end, because the plugin may go on with them, and closes the connection. At the end of the agent it
+// closes it at once.
 func (d *Devices) follow(ctx context.Context, p *plugin) {
 	defer p.conn.Close()
+	defer context.AfterFunc(d.background.Context(), func() { _ = p.conn.Close() })()
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
 	for err == nil {
 		var list *api.ListAndWatchResponse
@@ -159,6 +165,9 @@ func (d *Devices) follow(ctx context.Context, p *plugin) {
 		}
 	}
 	d.lost(p, err)
+	if !d.background.Ended() { // else the plugin is still that of its resource, and its calls have failed
+		p.calls.Wait()
+	}
 }
 
 // listed stores a plugin's list of devices.

@@ -13,14 +13,20 @@ import (
 // errGone is the error of a call to a plugin that is not connected.
 var errGone = errors.New("the device plugin is gone; is its pod running?")
 
-// pluginOf returns the plugin of a resource and its options; nil for what is not known.
-func (d *Devices) pluginOf(name string) (*plugin, *api.DevicePluginOptions) {
+// use returns the plugin of a resource and its options; nil for what is not known. The connection stays open until done
+// is called.
+func (d *Devices) use(name string) (p *plugin, options *api.DevicePluginOptions, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	done = func() {}
 	if r := d.resources[name]; r != nil {
-		return r.plugin, r.options
+		p, options = r.plugin, r.options
 	}
-	return nil, nil
+	if p != nil {
+		p.calls.Add(1)
+		done = p.calls.Done
+	}
+	return p, options, done
 }
 
 // Connected returns the resources whose plugins are connected now, in no order.

@@ -3,6 +3,7 @@ package devices_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +24,22 @@ func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- allocate(ctx) }()
 	return answer
+}
+
+// beginPreStart begins to create the container of a pod; the answer comes by the channel.
+func (w *world) beginPreStart(ctx context.Context, p *corev1.Pod) <-chan error {
+	answer := make(chan error, 1)
+	go func() {
+		_, err := w.devices.Container(ctx, p, &p.Spec.Containers[0])
+		answer <- err
+	}()
+	return answer
+}
+
+// slowCalls begin the calls that have a plugin work.
+var slowCalls = map[string]func(*world, context.Context, *corev1.Pod) <-chan error{
+	"Allocate":          (*world).reserve,
+	"PreStartContainer": (*world).beginPreStart,
 }
 
 // TestSlowPlugin checks that while a plugin does not answer, devices are set aside for those who come, in order; pods
@@ -124,17 +141,7 @@ func TestReservationEnds(t *testing.T) {
 // call, and the pod keeps its devices.
 func TestCallIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for verb, begin := range map[string]func(ctx context.Context, w *world, p *corev1.Pod) <-chan error{
-		"Allocate": func(ctx context.Context, w *world, p *corev1.Pod) <-chan error { return w.reserve(ctx, p) },
-		"PreStartContainer": func(ctx context.Context, w *world, p *corev1.Pod) <-chan error {
-			answer := make(chan error, 1)
-			go func() {
-				_, err := w.devices.Container(ctx, p, &p.Spec.Containers[0])
-				answer <- err
-			}()
-			return answer
-		},
-	} {
+	for verb, begin := range slowCalls {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -150,7 +157,7 @@ func TestCallIsGivenUp(t *testing.T) {
 			waiting, release := p.Hold()
 			defer release()
 			ctx, cancel := context.WithCancel(t.Context())
-			step := begin(ctx, w, one)
+			step := begin(w, ctx, one)
 			<-waiting
 			cancel()
 			w.admit(other)
@@ -163,6 +170,54 @@ func TestCallIsGivenUp(t *testing.T) {
 				t.Errorf("got %v, want that it was cancelled", err)
 			}
 		})
+	}
+}
+
+// TestCallOutlivesConnection checks that a call in flight ends with its answer when the plugin registers again or ends
+// ListAndWatch: the plugin goes on with it. When the agent ends, the call is given up.
+func TestCallOutlivesConnection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end  func(w *world, p *fake.Plugin)
+		want string
+	}{
+		"the plugin registers again": {func(w *world, p *fake.Plugin) {
+			w.register(p)
+			w.register(p)
+		}, "<nil>"},
+		"the plugin stops listing": {func(w *world, p *fake.Plugin) {
+			p.StopListing()
+			w.untilCapacity(resourceName, 4, 0)
+		}, "<nil>"},
+		"the agent ends": {func(w *world, _ *fake.Plugin) { w.Kill() }, "rpc error"},
+		"the agent ends after the plugin": {func(w *world, p *fake.Plugin) {
+			p.StopListing()
+			w.untilCapacity(resourceName, 4, 0)
+			w.Kill()
+		}, "rpc error"},
+	} {
+		for verb, begin := range slowCalls {
+			t.Run(name+" during "+verb, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				p := w.plugin(func(c *fake.Config) { c.PreStart = true })
+				one := pod("one", "app 3")
+				if verb != "Allocate" {
+					w.admit(one)
+				}
+				waiting, release := p.Hold()
+				defer release()
+				answer := begin(w, t.Context(), one)
+				<-waiting
+				test.end(w, p)
+				if test.want == "<nil>" {
+					release()
+				}
+				if err := <-answer; !strings.Contains(fmt.Sprint(err), test.want) {
+					t.Errorf("got %v, want %q", err, test.want)
+				}
+			})
+		}
 	}
 }
 

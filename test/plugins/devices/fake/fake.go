@@ -52,6 +52,7 @@ type Plugin struct {
 	mu        sync.Mutex
 	unhealthy map[string]bool
 	changed   chan struct{} // closed and replaced when a device's health has changed
+	silent    bool
 	calls     []string
 	failure   error
 	held      *hold
@@ -159,6 +160,15 @@ func (p *Plugin) SetHealth(device string, healthy bool) {
 	p.changed = make(chan struct{})
 }
 
+// StopListing ends ListAndWatch, as a plugin does that is about to end and completes the other calls first.
+func (p *Plugin) StopListing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = true
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
 func (p *Plugin) note(verb string, ids []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,6 +188,10 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	for {
 		list := &api.ListAndWatchResponse{}
 		p.mu.Lock()
+		if p.silent {
+			p.mu.Unlock()
+			return nil
+		}
 		for i, id := range p.cfg.Devices {
 			d := &api.Device{ID: id, Health: api.Healthy}
 			if p.unhealthy[id] {
