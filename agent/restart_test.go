@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -404,6 +406,59 @@ func TestPostStart(t *testing.T) {
 			t.Errorf("after the hook: got %+v, want a ready pod", w.status(pod))
 		}
 	})
+}
+
+// TestRuntimeRestartsInPostStart checks that a restart of the runtime during a postStart hook does not end the
+// container, and that its hook does not run twice. One that was due while the runtime was away runs then, and the
+// containers after it wait.
+func TestRuntimeRestartsInPostStart(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure} {
+		for name, tt := range map[string]struct {
+			// away begins the time at which the runtime is away; the hook has succeeded not before least.
+			away  func(w *world)
+			least time.Duration
+			// asked is how often the runtime is asked to run the hook.
+			asked int
+		}{
+			"cut off": {func(w *world) {
+				time.AfterFunc(5*time.Second, func() { w.runtime.Crash(false) })
+				time.AfterFunc(8*time.Second, func() {
+					if err := w.runtime.Restart(); err != nil {
+						w.t.Error(err)
+					}
+				})
+			}, 5 * time.Second, 1},
+			"not asked": {func(w *world) {
+				w.runtime.Inject(&fake.Fault{Verb: "ExecSync", Times: 4, Err: status.Error(codes.Unavailable, "no server")})
+			}, 30 * time.Second, 5},
+		} {
+			t.Run(fmt.Sprint(name, policy), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.commandsEnd(fake.ExecOutcome{Takes: 20 * time.Second})
+					tt.away(w)
+					pod := apiPod("job", withRestart(policy), func(pod *corev1.Pod) {
+						pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+							PostStart: &corev1.LifecycleHandler{Exec: command("warm")}}
+						pod.Spec.Containers = append(pod.Spec.Containers, container("next"))
+					})
+					w.run(pod)
+					w.sleep(tt.least - time.Millisecond)
+					w.checkRunning("job/app#0")
+					w.sleep(time.Minute)
+					w.checkRunning("job/app#0", "job/next#0")
+					if !ready(w.status(pod)) {
+						t.Errorf("got %+v, want a ready pod", w.status(pod))
+					}
+					if n := w.runtime.Verbs()["ExecSync"]; n != tt.asked {
+						t.Errorf("the runtime was asked to run the postStart hook %d times, want %d", n, tt.asked)
+					}
+					if len(w.eventsWith("FailedPostStartHook")) == 0 {
+						t.Error("got no event about the hook")
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestJob checks that a pod whose containers have ended is Succeeded or Failed, keeps its container for its log, and is

@@ -152,7 +152,9 @@ func defaultReason(step podstate.Step, err error) string {
 	case podstate.StartContainer:
 		return podutil.ReasonRunContainer
 	case podstate.PostStart:
-		return podutil.ReasonPostStartHook
+		if !cri.IsUnavailable(err) { // otherwise the hook has not failed: it has not run
+			return podutil.ReasonPostStartHook
+		}
 	}
 	return ""
 }

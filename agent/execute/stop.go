@@ -19,13 +19,20 @@ const minStop = 2 * time.Second
 // hooks runs the lifecycle hooks of containers, and stops containers.
 type hooks struct{ *Backends }
 
-// postStart runs the postStart hook of a container that has just been started.
+// postStart runs the postStart hook of a container that has just been started. A hook that was cut off counts as run:
+// the container goes on, as with the kubelet, and the command must not run beside its first run.
 func (x *hooks) postStart(ctx context.Context, t *Task, s podstate.PostStart) error {
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	return x.run(ctx, t, s.ID, c, c.Lifecycle.PostStart)
+	err := x.run(ctx, t, s.ID, c, c.Lifecycle.PostStart)
+	if !cri.IsCutOff(err) {
+		return err
+	}
+	x.Events.PodEvent(t.Pod, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	t.Log.Warn("postStart hook was cut off", "container", c.Name, "err", err)
+	return nil
 }
 
 // run runs a lifecycle handler for a container instance.

@@ -54,6 +54,10 @@ func TestProblemReason(t *testing.T) {
 			t.Errorf("%T: got reason %q, want %q", step, got, want)
 		}
 	}
+	away := &cri.Error{Err: status.Error(codes.Unavailable, "no server")}
+	if got := problem(t.Context(), podstate.PostStart{}, away).Reason; got != "" {
+		t.Errorf("a hook that the runtime could not be asked to run: got reason %q, want none: it has not failed", got)
+	}
 }
 
 // deafRuntime creates and starts containers, and its answers are lost.

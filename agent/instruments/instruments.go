@@ -101,7 +101,8 @@ func (m *Metrics) Step(pod *corev1.Pod, s podstate.Step, took time.Duration, p *
 }
 
 // startFailed counts the failure of a step that the start of a container needs, and the start, which the kubelet counts
-// before its outcome. One whose postStart hook fails has been counted.
+// before its outcome. One whose postStart hook fails has been counted. A failure without a reason is that of a hook
+// that has not run yet.
 func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Problem) {
 	name := ""
 	switch s := s.(type) {
@@ -114,7 +115,7 @@ func (m *Metrics) startFailed(pod *corev1.Pod, s podstate.Step, p *podstate.Prob
 	case podstate.PostStart:
 		name = s.Name
 	}
-	if name == "" {
+	if name == "" || p.Reason == "" {
 		return
 	}
 	if _, hook := s.(podstate.PostStart); !hook {

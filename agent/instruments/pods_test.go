@@ -78,6 +78,7 @@ func TestMetrics(t *testing.T) {
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: reason})
 		m.Step(pod, s, time.Second, &podstate.Problem{Reason: "cancelled", Cancelled: true})
 	}
+	m.Step(pod, podstate.PostStart{Name: "app"}, time.Second, &podstate.Problem{}) // has not run, and is tried again
 	m.Step(pod, podstate.StartContainer{Name: "app"}, time.Second, nil)
 	m.VolumeOperation("volume_mount", "kubernetes.io/csi:d", time.Second, nil)
 	m.VolumeOperation("volume_mount", "kubernetes.io/csi:d", time.Second, errors.New("away"))
@@ -136,5 +137,8 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("/metrics: got no line %q, want it", want)
 		}
+	}
+	if strings.Contains(text, `code=""`) {
+		t.Error("/metrics: got a failed start without a reason, want none")
 	}
 }

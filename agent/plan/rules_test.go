@@ -310,7 +310,7 @@ func (ru *rules) answered(c *call) {
 		delete(ru.failed, key)
 		return
 	}
-	if _, hook := c.step.(podstate.PostStart); !hook && !c.late {
+	if c.problem.Reason != podutil.ReasonPostStartHook && !c.late {
 		ru.failed[key] = failedAt{c.step, ru.mono()}
 	}
 }

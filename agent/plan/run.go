@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -159,8 +160,8 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 	default:
 		p.syncContainer(slot)
 	}
-	if p.hook == nil && slot.HookAhead(p.plan.Steps) {
-		p.hook = slot
+	if slot.HookAhead(p.plan.Steps) {
+		p.hook = cmp.Or(p.hook, slot)
 	}
 }
 
@@ -268,6 +269,7 @@ func (p *planner) syncContainer(slot *podstate.Slot) {
 		p.replace(slot, begun.Cause, begun.Reason, nil)
 	case slot.HookDue():
 		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})
+		p.hook = cmp.Or(p.hook, slot) // also while it waits to be tried again
 	}
 	c := slot.Spec
 	if !slot.HookDue() && (c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil) {

@@ -47,8 +47,11 @@ func (l *simRun) fate(c *call) {
 		} else {
 			c.effectAt = time.Time{}
 		}
-		if _, image := c.step.(podstate.EnsureImage); image {
+		switch c.step.(type) {
+		case podstate.EnsureImage:
 			c.problem.Reason = pick(l.r, podutil.ReasonErrImagePull, podutil.ReasonErrImageNeverPull)
+		case podstate.PostStart:
+			c.problem.Reason = podutil.ReasonPostStartHook // otherwise it has not run
 		}
 	case 3, 4: // the work is done, the answer is lost
 		c.problem = &podstate.Problem{Message: "no answer in time"}

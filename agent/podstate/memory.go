@@ -198,7 +198,7 @@ func (m *Memory) Ended(r Result, now time.Time) {
 	if r.Problem != nil {
 		switch s, hook := r.Step.(PostStart); {
 		case r.Problem.Cancelled:
-		case hook:
+		case hook && r.Problem.Reason == podutil.ReasonPostStartHook:
 			m.Hooks[s.ID] = Hook{Failure: r.Problem.Message}
 		default:
 			m.fail(key, r, now, late)
@@ -337,7 +337,7 @@ func (m *Memory) RuntimeReady() {
 	for key, f := range m.Failures {
 		switch key.Kind {
 		case KindCreateSandbox, KindStopSandbox, KindRemoveSandbox,
-			KindCreateContainer, KindPreStop, KindStopContainer, KindRemoveContainer:
+			KindCreateContainer, KindPostStart, KindPreStop, KindStopContainer, KindRemoveContainer:
 			f.Delay = 0
 			m.Failures[key] = f
 		}
