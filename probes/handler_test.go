@@ -2,6 +2,7 @@ package probes
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -357,16 +357,17 @@ func TestLargeGRPCAnswerIsNotRead(t *testing.T) {
 }
 
 // TestGRPCOverTLS checks that mode TLS reaches a server with a certificate that nobody trusts, and that without it the
-// probe of that server fails.
+// probe of that server fails. The server also speaks HTTP/1.1, which it prefers.
 func TestGRPCOverTLS(t *testing.T) {
-	certified := httptest.NewTLSServer(http.NotFoundHandler())
-	defer certified.Close()
-	l := listen(t)
-	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&certified.TLS.Certificates[0])))
-	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
-	go func() { _ = s.Serve(l) }()
-	defer s.Stop()
-	action := &corev1.GRPCAction{Port: portOf(t, l.Addr().String()).IntVal}
+	rpc := grpc.NewServer()
+	defer rpc.Stop()
+	grpc_health_v1.RegisterHealthServer(rpc, health.NewServer())
+	s := httptest.NewUnstartedServer(rpc)
+	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{NextProtos: []string{"http/1.1", "h2"}}
+	s.StartTLS()
+	defer s.Close()
+	action := &corev1.GRPCAction{Port: portOf(t, s.Listener.Addr().String()).IntVal}
 	if got, text := try(t, corev1.ProbeHandler{GRPC: action}); got != Failed {
 		t.Errorf("without mode: got %s %q, want %s", got, text, Failed)
 	}
