@@ -105,7 +105,7 @@ plugins/devices: plugins host/atomicfile host/boundedfile internal/keylock inter
 plugins/devices: kube/pod
 plugins/dra: plugins host/atomicfile host/boundedfile internal/backoff internal/keylock internal/waiting
 internal/listener: internal/backoff
-probes: internal/backoff internal/keylock internal/release internal/latest kube/pod
+probes: internal/backoff internal/keylock internal/release internal/latest internal/limiter kube/pod
 config: agent/eviction/policy host/topology internal/release internal/strict internal/suggest
 internal/strict: internal/suggest
 systemd: host/atomicfile internal/backoff

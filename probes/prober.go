@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/internal/latest"
+	"github.com/nodelet/nodelet/internal/limiter"
 )
 
 // Kind is the kind of a probe. Its text is the first word of events.
@@ -113,8 +114,8 @@ type Config struct {
 	// call may still come just after its target was removed.
 	Changed func(pod types.UID, v Status)
 	Attempt func(pod types.UID, a Attempt)
-	// Parallel bounds the number of concurrent attempts; 0 means 32. A long attempt stops counting, so that containers
-	// that hang do not delay the probes of others.
+	// Parallel bounds the number of concurrent commands, and that of concurrent requests; 0 means 32. A long attempt
+	// stops counting, so that containers that hang do not delay the probes of others.
 	Parallel int
 }
 
@@ -125,10 +126,12 @@ type Prober struct {
 	// large is held for a pod while one of its large commands runs.
 	large keylock.Keyed
 
-	mu    sync.Mutex
-	pods  map[types.UID][]*probe
-	due   queue
-	slots int // free
+	// commands are the attempts of exec probes, requests all others.
+	commands, requests *limiter.Limiter
+
+	mu   sync.Mutex
+	pods map[types.UID][]*probe
+	due  queue
 }
 
 // New returns a Prober without targets.
@@ -136,7 +139,13 @@ func New(cfg Config) *Prober {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = 32
 	}
-	return &Prober{cfg: cfg, wake: latest.NewSignal(), pods: map[types.UID][]*probe{}, slots: cfg.Parallel}
+	return &Prober{
+		cfg:      cfg,
+		wake:     latest.NewSignal(),
+		commands: limiter.New(cfg.Parallel, cfg.Parallel, commandTime),
+		requests: limiter.New(cfg.Parallel, cfg.Parallel, requestTime),
+		pods:     map[types.UID][]*probe{},
+	}
 }
 
 // Set replaces what is probed of a pod; nil ends it. A target that was there before (same container ID and kind)

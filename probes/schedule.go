@@ -9,9 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slotTime is how long an attempt counts against Config.Parallel. A longer attempt waits for an answer and costs
-// nothing meanwhile.
-const slotTime = 200 * time.Millisecond
+// How long an attempt counts against Config.Parallel. A longer attempt waits for an answer and costs nothing meanwhile.
+// The runtime takes much longer to start a command than the agent to send a request.
+const (
+	commandTime = 200 * time.Millisecond
+	requestTime = 10 * time.Millisecond
+)
 
 // together: attempts that are due within this time of each other start together, so that the processor can sleep
 // longer.
@@ -93,7 +96,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// dispatch starts the attempts that are due and returns the time until the next one.
+// dispatch starts the attempts that are due, which may wait for a place, and returns the time until the next one.
 func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,11 +106,7 @@ func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Du
 		if wait := pr.next.Sub(now); wait > together || (wait > 0 && !started) {
 			return wait
 		}
-		if p.slots == 0 {
-			break // a slot that becomes free wakes Run
-		}
 		heap.Pop(&p.due)
-		p.slots--
 		started = true
 		var one context.Context
 		one, pr.cancel = context.WithCancel(ctx)
@@ -117,28 +116,21 @@ func (p *Prober) dispatch(ctx context.Context, attempts *sync.WaitGroup) time.Du
 	return time.Hour
 }
 
-// attempt runs one probe and records its outcome.
+// attempt runs one probe, when there is a place for it, and records its outcome.
 func (p *Prober) attempt(ctx context.Context, pr *probe, t *Target) {
-	slot := time.AfterFunc(slotTime, p.freeSlot)
-	start := time.Now()
-	outcome, text := p.try(ctx, t)
-	took := time.Since(start)
-	if slot.Stop() {
-		p.freeSlot()
+	places := p.requests
+	if t.Probe.Exec != nil {
+		places = p.commands
 	}
-	a := Attempt{Container: t.Container.Name, Namespace: t.Namespace, Pod: t.Pod,
-		Kind: t.Kind, Outcome: outcome, Took: took}
-	a.Reason, a.Message = describe(t.Kind, outcome, text)
+	a := Attempt{Container: t.Container.Name, Namespace: t.Namespace, Pod: t.Pod, Kind: t.Kind}
+	_ = places.Do(ctx, func() error { // fails only with ctx
+		start := time.Now()
+		outcome, text := p.try(ctx, t)
+		a.Outcome, a.Took = outcome, time.Since(start)
+		a.Reason, a.Message = describe(t.Kind, outcome, text)
+		return nil
+	})
 	p.finish(ctx, pr, a)
-}
-
-func (p *Prober) freeSlot() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.slots++
-	if p.slots == 1 { // something may have waited for it
-		p.wake.Set()
-	}
 }
 
 // finish counts an attempt, reports it, and schedules the next. An early one that has not succeeded is not counted and

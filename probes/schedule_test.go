@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -328,6 +330,49 @@ func TestHangingProbesHurtOnlyThemselves(t *testing.T) {
 		b.p.Set("good", []Target{good})
 		expect(t, b.after(2500*time.Millisecond), "3s try good", "3s Readiness of good: success", "4s try good",
 			"5s try good")
+		close(release)
+	})
+}
+
+// TestHangingRequestsDoNotDelayCommands checks that a command does not wait for a place that a request has. While the
+// request hangs, the clock of the test stands still.
+func TestHangingRequestsDoNotDelayCommands(t *testing.T) {
+	arrived, tried := make(chan struct{}), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		select {
+		case <-tried:
+		case <-time.After(time.Minute):
+			t.Error("while a request hangs: the command did not run, want it to")
+		}
+	}))
+	defer s.Close()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.answer = func(string) (int32, error) { close(tried); return 0, nil }
+		hanging := execTarget("bad", Readiness, corev1.Probe{PeriodSeconds: 3600, TimeoutSeconds: 600})
+		hanging.Probe.ProbeHandler, hanging.PodIP = httpGet(t, s, "/"), "127.0.0.1"
+		b.p.Set("bad", []Target{hanging})
+		<-arrived
+		b.p.Set("good", []Target{execTarget("good", Readiness, corev1.Probe{PeriodSeconds: 3600})})
+		b.after(time.Second)
+	})
+}
+
+// TestHangingRequestsGiveWay checks that 1500 requests that hang delay the next one by less than half a second. A busy
+// machine may have so many probes that are due within some seconds.
+func TestHangingRequestsGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := New(Config{}), make(chan struct{})
+		for range 1500 {
+			go p.requests.Do(t.Context(), func() error { <-release; return nil })
+		}
+		synctest.Wait()
+		start := time.Now()
+		_ = p.requests.Do(t.Context(), func() error { return nil })
+		if late := time.Since(start); late >= 500*time.Millisecond {
+			t.Errorf("got a delay of %v, want less than 500ms", late)
+		}
 		close(release)
 	})
 }
