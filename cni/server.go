@@ -40,9 +40,9 @@ type ServerConfig struct {
 	Own func() (*Network, error)
 	// Additional returns a network that a pod's annotation selects.
 	Additional func(ctx context.Context, s *Selection) (*Network, error)
-	// Failed is called after a failed ADD and releases what removed sandboxes have left. If the ADD failed for lack of
-	// addresses, it is then tried once more.
-	Failed func(context.Context)
+	// Exhausted is called after an ADD that failed for lack of addresses, which is then tried once more. It releases what
+	// removed sandboxes have left.
+	Exhausted func(context.Context)
 	// Incomplete is called after a failed ADD or DEL, which may have left something. It must not block.
 	Incomplete func()
 	// Attached is called after a sandbox was attached to its networks. It must not block.
@@ -215,11 +215,9 @@ func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
 		return nil, err
 	}
 	err = s.Driver.Attach(ctx, rec, wanted)
-	if err != nil && ctx.Err() == nil {
-		s.Failed(ctx)
-		if strings.Contains(err.Error(), noAddresses) {
-			err = s.Driver.Attach(ctx, rec, wanted)
-		}
+	if err != nil && ctx.Err() == nil && strings.Contains(err.Error(), noAddresses) {
+		s.Exhausted(ctx)
+		err = s.Driver.Attach(ctx, rec, wanted)
 	}
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -89,8 +90,8 @@ func begin(server *Server) (serving <-chan error, stop func()) {
 	if server.Attached == nil {
 		server.Attached = func(*Record) {}
 	}
-	if server.Failed == nil {
-		server.Failed = func(context.Context) {}
+	if server.Exhausted == nil {
+		server.Exhausted = func(context.Context) {}
 	}
 	if server.Incomplete == nil {
 		server.Incomplete = func() {}
@@ -318,6 +319,42 @@ func TestPluginWithoutAgent(t *testing.T) {
 	want := []string{"ADD first s1 eth0", "DEL first s1 eth0", "DEL first never-seen eth0"}
 	if got := s.calls(); !slices.Equal(got, want) || len(s.kept()) != 0 {
 		t.Errorf("calls %q, want %q; on record: %q", got, want, s.kept())
+	}
+}
+
+// TestLackOfAddresses checks that an ADD that fails for lack of addresses is tried once more after a clean-up of the
+// node, and that one that fails otherwise does not wait for a clean-up.
+func TestLackOfAddresses(t *testing.T) {
+	s := newService(t)
+	s.stop()
+	var cleaned, failed atomic.Int64
+	s.stop = run(t, NewServer(ServerConfig{Socket: s.socket(), Driver: s.Driver, Log: discard(),
+		Own:        func() (*Network, error) { return s.own, nil },
+		Incomplete: func() { failed.Add(1) },
+		Exhausted: func(context.Context) {
+			cleaned.Add(1)
+			if err := os.WriteFile(filepath.Join(s.dir, "free"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		},
+	}))
+	for i, c := range []struct{ message, want string }{
+		{noAddresses + ": 10.9.0.2-10.9.0.2", ""},
+		{"no luck", "no luck"},
+	} {
+		s.plugin("first", `[ "$CNI_COMMAND" = ADD ] && [ ! -e DIR/free ] && { echo '{"cniVersion":"1.0.0","code":100,
+			"msg":"`+c.message+`"}'; exit 1; }
+`+answer)
+		_, err := s.call("ADD", fmt.Sprint("s", i), nil)
+		if fails := c.want != ""; fails != (err != nil) || fails && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", c.message, err, c.want)
+		}
+		if now, later := cleaned.Load(), failed.Load(); now != 1 || later != int64(i) {
+			t.Errorf("%s: got %d clean-ups at once and %d later, want 1 and %d", c.message, now, later, i)
+		}
+		if err := os.Remove(filepath.Join(s.dir, "free")); (err != nil) != (i > 0) {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -88,7 +88,7 @@ func (a *agentMode) run(ctx context.Context) {
 		Driver:     a.driver,
 		Own:        a.source.Now,
 		Additional: a.additional,
-		Failed:     func(ctx context.Context) { a.releaseRemoved(ctx) },
+		Exhausted:  func(ctx context.Context) { a.releaseRemoved(ctx) },
 		Incomplete: a.incomplete.Set, // a call that failed may have left something
 		Attached:   a.annotations.add,
 		Serving:    func(err error) { a.setFailure(&a.unserved, err) },
