@@ -331,17 +331,13 @@ func (s *Server) gc(ctx context.Context, r *shim.Request) error {
 	return errors.Join(errs...)
 }
 
-func atoi(text string) int {
-	n, _ := strconv.Atoi(text) // 0 for invalid text: no process
-	return n
-}
-
 func newRecord(r *shim.Request) *Record {
+	parent, _ := strconv.Atoi(r.Parent) // 0 for invalid text: no process
 	rec := &Record{
 		Sandbox: r.ContainerID,
 		NetNS:   r.NetNS,
 		Boot:    bootID(),
-		Runtime: processOf(atoi(r.Parent)),
+		Runtime: processOf(parent),
 		Began:   time.Now(),
 		Uptime:  machine.Uptime(),
 	}

@@ -77,7 +77,7 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 	}
 	via := transportOf(get)
 	err = do(req, via)
-	if !plainAnswer(err) {
+	if !errors.Is(err, http.ErrSchemeMismatch) { // else the server speaks plain HTTP
 		return err
 	}
 	plain := req.Clone(ctx)

@@ -3,7 +3,6 @@ package probes
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -130,9 +129,4 @@ func tryHTTP(req *http.Request, via *http.Transport, limit time.Duration) (Outco
 		return Warned, fmt.Sprintf("Probe terminated redirects, Response body: %v", text(body))
 	}
 	return Succeeded, text(body)
-}
-
-// plainAnswer reports whether an HTTPS request met a server that speaks plain HTTP.
-func plainAnswer(err error) bool {
-	return errors.Is(err, http.ErrSchemeMismatch)
 }

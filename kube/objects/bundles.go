@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/nodelet/nodelet/kube/client"
-	"github.com/nodelet/nodelet/kube/watch"
 )
 
 // maxSelector bounds the label selector of a trust bundle source, as the kubelet does.
@@ -92,10 +91,6 @@ func (o *Objects) knownBundles(ctx context.Context) (map[string]*trustBundle, er
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return e.bundles, nil
-}
-
-func (o *Objects) trustBundles() watch.Target {
-	return watch.Target{Client: o.cfg.Certificates, Resource: "clustertrustbundles"}
 }
 
 // bundleSink stores what is watched for e.

@@ -72,7 +72,8 @@ func immutable(o metav1.Object) bool {
 // follow keeps e up to date until ctx ends or no pod wants to learn of changes.
 func (o *Objects) follow(ctx context.Context, e *entry) {
 	if e.key.kind == TrustBundles {
-		o.trustBundles().Follow(ctx, &bundleSink{ctx, o, e})
+		bundles := watch.Target{Client: o.cfg.Certificates, Resource: "clustertrustbundles"}
+		bundles.Follow(ctx, &bundleSink{ctx, o, e})
 		return
 	}
 	var pause backoff.Backoff
