@@ -93,7 +93,7 @@ type Devices interface {
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
 }
 
-// Placement gives pods CPUs and memory of their own: *placement.Manager, or placement.None.
+// Placement gives pods CPUs and memory of their own: *placement.Manager.
 type Placement interface {
 	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
 		rejection *podstate.Rejection)

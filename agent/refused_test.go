@@ -13,11 +13,12 @@ import (
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/test/placementtest"
 )
 
 // scarce is a node on which, while taken is set, no pod can have what it requests for itself.
 type scarce struct {
-	placement.None
+	*placement.Manager
 	taken *atomic.Bool
 }
 
@@ -57,7 +58,7 @@ func (d *scarceDevices) Refusal(*corev1.Pod, func(types.UID) bool) error {
 // taken is refused once, and runs when it can have them.
 func TestStaticPodWaitsForWhatIsTaken(t *testing.T) {
 	for name, use := range map[string]func(w *world, taken *atomic.Bool){
-		"CPUs":    func(w *world, taken *atomic.Bool) { w.placement = scarce{taken: taken} },
+		"CPUs":    func(w *world, taken *atomic.Bool) { w.placement = scarce{placementtest.Off(), taken} },
 		"devices": func(w *world, taken *atomic.Bool) { w.devices = &scarceDevices{taken: taken} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestStaticPodWaitsForWhatIsTaken(t *testing.T) {
 
 // failing is a node on which, while broken is set, it cannot be recorded what a pod has for itself.
 type failing struct {
-	placement.None
+	*placement.Manager
 	broken *atomic.Bool
 }
 
@@ -101,7 +102,7 @@ func TestStaticPodAfterFullDisk(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var broken atomic.Bool
 		broken.Store(true)
-		w.placement = failing{broken: &broken}
+		w.placement = failing{placementtest.Off(), &broken}
 		w.restart()
 		w.run(staticPod("etcd", "0123"))
 		w.sleep(10 * time.Minute)

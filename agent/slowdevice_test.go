@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent/placement/numa"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/test/cri/fake"
+	"github.com/nodelet/nodelet/test/placementtest"
 )
 
 // slowDevices is a device plugin's side of the agent: the plugin answers when the test says so.
@@ -67,7 +68,7 @@ func (d *slowDevices) Resume(pod *corev1.Pod) func(context.Context) error {
 func (d *slowDevices) Release(pod types.UID) { d.released = append(d.released, pod) }
 
 // unrecorded places each pod but cannot record that.
-type unrecorded struct{ placement.None }
+type unrecorded struct{ *placement.Manager }
 
 func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error { return errors.New("the disk is full") }, nil, nil
@@ -78,7 +79,7 @@ func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[st
 func TestUnrecordedCPUs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		d := &slowDevices{}
-		w.devices, w.placement = d, unrecorded{}
+		w.devices, w.placement = d, unrecorded{placementtest.Off()}
 		w.restart()
 		pod := apiPod("web", withDevice)
 		w.run(pod)
@@ -92,7 +93,7 @@ func TestUnrecordedCPUs(t *testing.T) {
 
 // slowDisk places each pod, and cannot record that, but only says so when the test lets it.
 type slowDisk struct {
-	placement.None
+	*placement.Manager
 	full chan struct{}
 }
 
@@ -104,7 +105,7 @@ func (s slowDisk) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[st
 // be impossible to record.
 func TestDevicesOfDeletedUnrecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		d, disk := &slowDevices{}, slowDisk{full: make(chan struct{})}
+		d, disk := &slowDevices{}, slowDisk{placementtest.Off(), make(chan struct{})}
 		w.devices, w.placement = d, disk
 		w.restart()
 		pod := apiPod("web", withDevice)

@@ -17,6 +17,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
+	"github.com/nodelet/nodelet/test/placementtest"
 )
 
 // strand leaves a running pod that no source knows in the next run of the agent.
@@ -247,7 +248,7 @@ func TestAdmission(t *testing.T) {
 
 // refusing refuses the pods of its name, and gives nothing to others.
 type refusing struct {
-	placement.None
+	*placement.Manager
 	pod string
 }
 
@@ -264,7 +265,7 @@ func (r refusing) Rejection(pod *corev1.Pod, _ func(types.UID) bool) *podstate.R
 // resource managers, if they refuse it too, as the kubelet asks them first.
 func TestReasonOfPlacement(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.placement = refusing{pod: "unplaceable"}
+		w.placement = refusing{placementtest.Off(), "unplaceable"}
 		w.restart()
 		other, unplaceable := apiPod("other", withCPU("1000")), apiPod("unplaceable", withCPU("1000"))
 		w.run(other, unplaceable)
@@ -279,7 +280,7 @@ func TestReasonOfPlacement(t *testing.T) {
 
 // resuming notes the pods that an earlier run of the agent has admitted.
 type resuming struct {
-	placement.None
+	*placement.Manager
 	pods []string
 }
 
@@ -292,7 +293,7 @@ func TestResumePlacement(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.run(apiPod("old"))
 		w.sleep(time.Second)
-		r := &resuming{}
+		r := &resuming{Manager: placementtest.Off()}
 		w.placement = r
 		w.restart()
 		w.run(apiPod("new"))

@@ -48,6 +48,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/dra"
 	"github.com/nodelet/nodelet/probes"
 	"github.com/nodelet/nodelet/test/cri/fake"
+	"github.com/nodelet/nodelet/test/placementtest"
 	"github.com/nodelet/nodelet/volumes"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
@@ -234,6 +235,7 @@ func (w *world) begin() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	placed := placementtest.Off()
 	l := &agentRun{runtime: client, exporter: exporter.New("node")}
 	metrics := instruments.New(l.exporter)
 	mounts, err := volumes.New(volumes.Config{
@@ -267,7 +269,7 @@ func (w *world) begin() {
 	var devicePlugins deviceBackend = w.devices
 	if w.devices == nil {
 		if devicePlugins, err = devices.New(devices.Config{
-			Log: log, Root: w.root, Exclusive: devices.NoneExclusive{}, Changed: func() {},
+			Log: log, Root: w.root, Exclusive: placed, Changed: func() {},
 		}); err != nil {
 			w.t.Fatal(err)
 		}
@@ -297,7 +299,7 @@ func (w *world) begin() {
 		Logs:           tree,
 		Cgroups:        podcgroups.None{},
 		Devices:        devicePlugins,
-		Placement:      placement.None{},
+		Placement:      placed,
 		Claims:         resourceClaims,
 		UserNamespaces: w.userNS(dirs),
 		Objects:        func(*corev1.Pod) execute.Objects { return classObjects{l.objects, &w.classes} },
@@ -329,7 +331,7 @@ func (w *world) begin() {
 			Volumes:       mounts,
 			Cgroups:       podcgroups.None{},
 			Devices:       devicePlugins,
-			Placement:     cmp.Or[agent.Placement](w.placement, placement.None{}),
+			Placement:     cmp.Or[agent.Placement](w.placement, placed),
 			AllocatedPods: placement.AllocatedPods(w.root),
 			Claims:        resourceClaims,
 			Probes:        &probeLog{podprobes.New(prober), w},

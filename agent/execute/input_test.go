@@ -22,13 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/kube/objects"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/kube/apitest"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/placementtest"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -165,7 +165,7 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 	x := New(Backends{
 		Objects:         func(*corev1.Pod) Objects { return local },
 		Devices:         noDevices{},
-		Placement:       placement.None{},
+		Placement:       placementtest.Off(),
 		Claims:          noClaims{},
 		HandlerFeatures: func(string) *runtimeapi.RuntimeHandlerFeatures { return nil },
 		Node:            func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },

@@ -26,6 +26,7 @@ import (
 	"github.com/nodelet/nodelet/cri/images"
 	"github.com/nodelet/nodelet/internal/limiter"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/test/placementtest"
 	"github.com/nodelet/nodelet/volumes"
 )
 
@@ -72,7 +73,7 @@ func (deafRuntime) StartContainer(context.Context, string) error { return contex
 
 // starts are the containers that the placement knows to start.
 type starts struct {
-	placement.None
+	*placement.Manager
 	names []string
 }
 
@@ -81,7 +82,7 @@ func (s *starts) Starting(_ *corev1.Pod, container string) { s.names = append(s.
 // TestLostAnswerOfStart checks that a start counts for the placement although its answer is lost: the container may
 // run.
 func TestLostAnswerOfStart(t *testing.T) {
-	placed := &starts{}
+	placed := &starts{Manager: placementtest.Off()}
 	x := New(Backends{Runtime: deafRuntime{}, Placement: placed, Node: func() *spec.Node { return &spec.Node{} }})
 	err := x.containers.start(t.Context(), &Task{Pod: &corev1.Pod{}}, podstate.StartContainer{Name: "app"})
 	if err == nil || !slices.Equal(placed.names, []string{"app"}) {
@@ -91,7 +92,7 @@ func TestLostAnswerOfStart(t *testing.T) {
 
 // creations are the containers whose creation counts as failed for the placement.
 type creations struct {
-	placement.None
+	*placement.Manager
 	failed []string
 }
 
@@ -99,7 +100,7 @@ func (c *creations) NotCreated(_ types.UID, container string) { c.failed = appen
 
 // TestLostAnswerOfCreation checks that the placement learns that a creation has failed: its answer may be lost.
 func TestLostAnswerOfCreation(t *testing.T) {
-	placed, files := &creations{}, &busyRuntime{}
+	placed, files := &creations{Manager: placementtest.Off()}, &busyRuntime{}
 	task, x := largeTask(t)
 	x.Runtime, x.Placement = deafRuntime{}, placed
 	x.PodFiles, x.Logs = files, files

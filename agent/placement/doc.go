@@ -7,7 +7,7 @@
 // never decides whether a pod fits the node (agent/admission does), and never creates a container.
 //
 // The supervisor calls it when it admits a pod, workers ask it what a container gets, the pod resources API shows it,
-// and cmd/nodelet runs it. With all policies off there is None in place of a Manager: no goroutine and no file.
+// and cmd/nodelet runs it. With all policies off a Manager admits each pod and gives nothing: no goroutine and no file.
 //
 // A crash leaves the files. What a pod has that was never admitted, or has ended, is given back by the next run.
 package placement

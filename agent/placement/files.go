@@ -81,9 +81,3 @@ func (f files) write(name string, content []byte, err error) error {
 	}
 	return nil
 }
-
-// checkOff returns an error if an agent with other policies than none has left state files below root.
-func checkOff(root string) error {
-	_, err := files{root: root, cpu: config.CPUPolicyNone, memory: config.MemoryPolicyNone}.load()
-	return err
-}

@@ -20,7 +20,7 @@ import (
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
-// Config is what a Manager needs. All fields are required.
+// Config is what a Manager needs. All fields are required, but Machine and Devices only if a policy is on.
 type Config struct {
 	// Root is the agent's root directory, in which the state files are.
 	Root     string

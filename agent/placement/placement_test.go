@@ -46,6 +46,7 @@ type world struct {
 	updates    []string
 	fails      bool
 	refused    int
+	decided    int
 }
 
 func newWorld(t *testing.T) *world {
@@ -105,6 +106,7 @@ func (w *world) took() string {
 }
 
 func (w *world) Decided(_ time.Duration, refused bool, _ policy.Count) {
+	w.decided++
 	if refused {
 		w.refused++
 	}
@@ -139,9 +141,14 @@ func (w *world) manager() (*placement.Manager, error) {
 }
 
 // off starts an agent on the node that has all policies off.
-func (w *world) off() (placement.Placement, error) {
-	s := placement.Settings{CPUPolicy: "none", MemoryPolicy: "None", TopologyPolicy: "none"}
-	return placement.Open(os.DirFS("/"), placement.Config{Root: w.root, Settings: s})
+func (w *world) off() (*placement.Manager, error) {
+	s := placement.Settings{
+		CPUPolicy:      "none",
+		MemoryPolicy:   "None",
+		TopologyPolicy: "none",
+		Gate:           func(string) bool { return false },
+	}
+	return placement.Open(os.DirFS("/"), placement.Config{Root: w.root, Settings: s, Metrics: w})
 }
 
 func (w *world) must() *placement.Manager {
@@ -566,9 +573,13 @@ func TestRefusesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatalf("without a file: got %v", err)
 	}
-	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || affinity != nil ||
+	w.decided = 0
+	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || len(affinity) > 0 ||
 		refusal != nil {
 		t.Errorf("policy none: got %v, %v, want a pod that is admitted and gets nothing", affinity, refusal)
+	}
+	if w.decided != 1 {
+		t.Errorf("policy none: counted %d admissions, want 1, as in the kubelet", w.decided)
 	}
 	if cpus, nodes := none.Created("two", "app"); cpus != "" || nodes != "" {
 		t.Errorf("policy none: got CPUs %q and nodes %q, want no restriction", cpus, nodes)

@@ -30,8 +30,12 @@ func list(nodes numa.Mask) string {
 }
 
 // Run keeps the files and the CPUs of running containers up to date, until ctx ends. It works when something has
-// changed, and each ReconcilePeriod in case that a pod has ended or a call has failed.
+// changed, and each ReconcilePeriod in case that a pod has ended or a call has failed. With all policies off there is
+// nothing to do.
 func (m *Manager) Run(ctx context.Context) {
+	if m.cfg.Settings.off() {
+		return
+	}
 	applied := map[string]string{}
 	for {
 		select {

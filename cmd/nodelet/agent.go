@@ -32,7 +32,7 @@ type parts struct {
 	runtime   *containerRuntime
 	objects   *podObjects
 	storage   *podStorage
-	placement placement.Placement
+	placement *placement.Manager
 	plugins   *pluginHosts
 	guards    *guards
 	sysmon    *self.Sysmon

@@ -101,7 +101,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 }
 
 // newPlacement sets up the CPU, memory and topology managers.
-func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (placement.Placement, error) {
+func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (*placement.Manager, error) {
 	placed, err := placement.Open(os.DirFS("/"), placement.Config{
 		Root:        p.cfg.Paths.Root,
 		Settings:    placement.SettingsOf(p.cfg),

@@ -78,18 +78,6 @@ type Exclusive interface {
 	All() Share
 }
 
-// NoneExclusive is a node without CPU and memory managers. Its methods return nothing.
-type NoneExclusive struct{}
-
-// OfContainer implements Exclusive.
-func (NoneExclusive) OfContainer(*corev1.Pod, *corev1.Container) Share { return Share{} }
-
-// OfPod implements Exclusive.
-func (NoneExclusive) OfPod(types.UID) Share { return Share{} }
-
-// All implements Exclusive.
-func (NoneExclusive) All() Share { return Share{} }
-
 // Devices knows the plugins, their devices and the allocations. It is safe for concurrent use.
 type Devices struct {
 	cfg        Config

@@ -19,6 +19,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/test/placementtest"
 	"github.com/nodelet/nodelet/test/plugins/devices/fake"
 	"github.com/nodelet/nodelet/test/plugins/plugintest"
 	"github.com/nodelet/nodelet/test/waittest"
@@ -63,7 +64,7 @@ func (w *world) begin() {
 		Wake:            w.Wake,
 		HealthChanged:   w.healthChanged,
 		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },
-		Exclusive:       devices.NoneExclusive{},
+		Exclusive:       placementtest.Off(),
 		Changed:         w.show,
 		Registered:      func(string) {},
 		Allocated:       func(string, time.Duration) {},
