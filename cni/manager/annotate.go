@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,17 +27,18 @@ type annotations struct {
 	cluster cluster
 	event   func(pod cni.Pod, eventType, reason, message string)
 	shown   latest.Value[shownPods]
-	added   latest.Signal
+	moved   latest.Signal // an annotation was added, or a write has ended
+	writes  sync.WaitGroup
 
 	mu sync.Mutex
 	// pods holds the newest annotation of each pod whose sandbox is attached, by UID.
 	pods map[string]*annotation
 	// writing has the UIDs of the pods of which a write runs, one at a time: the annotation of a newer sandbox must come
-	// last. Only run uses it.
+	// last.
 	writing map[string]bool
 }
 
-// annotation is that of one pod. Only run uses what may change.
+// annotation is that of one pod.
 type annotation struct {
 	record *cni.Record
 	// settled is the UID of the object that has the annotation, or for which the API server has refused it for good.
@@ -53,7 +52,7 @@ func newAnnotations(c cluster, event func(pod cni.Pod, eventType, reason, messag
 		cluster: c,
 		event:   event,
 		shown:   latest.NewValue[shownPods](),
-		added:   latest.NewSignal(),
+		moved:   latest.NewSignal(),
 		pods:    map[string]*annotation{},
 		writing: map[string]bool{},
 	}
@@ -67,25 +66,13 @@ func (a *annotations) add(rec *cni.Record) {
 	a.mu.Lock()
 	a.pods[rec.Pod.UID] = &annotation{record: rec}
 	a.mu.Unlock()
-	a.added.Set()
+	a.moved.Set()
 }
 
 // run annotates pods until ctx ends. attached reports whether a sandbox is still attached to its networks. The API
 // server may take long for one pod: the others do not wait for it.
 func (a *annotations) run(ctx context.Context, attached func(sandbox string) bool) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	ended := make(chan func())
-	start := func(p *annotation, object *corev1.Pod) {
-		a.writing[p.record.Pod.UID] = true
-		running.Go(func() {
-			err := a.write(ctx, p.record, object)
-			select {
-			case ended <- func() { a.done(p, object.UID, err) }:
-			case <-ctx.Done():
-			}
-		})
-	}
+	defer a.writes.Wait()
 	var shown shownPods
 	var retry <-chan time.Time
 	for {
@@ -93,34 +80,31 @@ func (a *annotations) run(ctx context.Context, attached func(sandbox string) boo
 		case <-ctx.Done():
 			return
 		case shown = <-a.shown:
-		case <-a.added:
+		case <-a.moved:
 		case <-retry:
-		case record := <-ended:
-			record()
 		}
 		if shown != nil {
-			retry = a.round(shown, attached, start)
+			retry = a.round(ctx, shown, attached)
 		}
 	}
 }
 
 // round starts the writes of the annotations that are due, and returns when to run again. The end of a write also asks
-// for that.
-func (a *annotations) round(shown shownPods, attached func(string) bool,
-	start func(*annotation, *corev1.Pod)) <-chan time.Time {
+// for that. It forgets the annotations of sandboxes that are not attached any more.
+func (a *annotations) round(ctx context.Context, shown shownPods, attached func(string) bool) <-chan time.Time {
 	a.mu.Lock()
-	pods := slices.Collect(maps.Values(a.pods))
-	a.mu.Unlock()
+	defer a.mu.Unlock()
 	var next time.Time
-	for _, p := range pods {
-		object, ok := shown(types.UID(p.record.Pod.UID))
+	for uid, p := range a.pods {
+		object, ok := shown(types.UID(uid))
 		switch {
-		case a.writing[p.record.Pod.UID], ok && object.UID == p.settled:
+		case a.writing[uid], ok && object.UID == p.settled:
 		case !attached(p.record.Sandbox):
-			a.remove(p)
+			delete(a.pods, uid)
 		case !ok:
 		case !time.Now().Before(p.next):
-			start(p, object)
+			a.writing[uid] = true
+			a.writes.Go(func() { a.done(p, object.UID, a.write(ctx, p.record, object)) })
 		case next.IsZero() || p.next.Before(next):
 			next = p.next
 		}
@@ -133,6 +117,9 @@ func (a *annotations) round(shown shownPods, attached func(string) bool,
 
 // done records the end of a write to the object with a UID.
 func (a *annotations) done(p *annotation, object types.UID, err error) {
+	defer a.moved.Set()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	delete(a.writing, p.record.Pod.UID)
 	if err != nil && !isFinal(err) {
 		p.next = time.Now().Add(p.backoff.Next(0))
@@ -151,15 +138,6 @@ func (a *annotations) write(ctx context.Context, rec *cni.Record, object *corev1
 		return &finalError{err}
 	}
 	return a.cluster.annotate(ctx, object, cni.StatusAnnotation, text)
-}
-
-// remove removes the annotation of a pod, unless that of a newer sandbox has replaced it.
-func (a *annotations) remove(p *annotation) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if uid := p.record.Pod.UID; a.pods[uid] == p {
-		delete(a.pods, uid)
-	}
 }
 
 // finalError is an error that another try does not change.
