@@ -121,3 +121,24 @@ func TestPreempt(t *testing.T) {
 		})
 	}
 }
+
+// TestPreemptAddsUpOnce checks that the requests of each pod are added up once, however many pods have to end, so that
+// admission stays cheap on a node with many pods: other pods wait for it.
+func TestPreemptAddsUpOnce(t *testing.T) {
+	const pods, ending, each = 100, 20, 10
+	var others []*corev1.Pod
+	for i := range pods {
+		others = append(others, named(t, fmt.Sprint(i), burstable, each, each))
+	}
+	short := []shortage{{corev1.ResourceCPU, ending * each, pods * each, pods * each}}
+	critical := withPriority(named(t, "critical", burstable, ending*each, 0), 2_000_001_000)
+	one := testing.AllocsPerRun(5, func() { requestsOf(others[0]) })
+	all := testing.AllocsPerRun(5, func() {
+		if victims, _ := preempt(critical, short, others); len(victims) != ending {
+			t.Fatalf("got %d pods that end, want %d", len(victims), ending)
+		}
+	})
+	if all > 2*pods*one {
+		t.Errorf("got %.0f allocations for %d pods, want not much more than %.0f for each", all, pods, one)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/nodelet/nodelet/agent/podstate"
@@ -39,15 +40,19 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	names := slices.SortedFunc(maps.Keys(requests), func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
+	used := map[corev1.ResourceName]int64{}
+	for _, other := range others {
+		has := held(other)
+		for _, name := range names {
+			used[name] = podutil.Sum(used[name], podutil.Amount(has, name))
+		}
+	}
 	for _, name := range names {
 		_, offered := allocatable[name]
 		if !counted(name) || extended(name) && !offered {
 			continue // an extended resource that the node does not offer is a cluster-level one
 		}
-		s := shortage{name: name, requested: podutil.Amount(requests, name), capacity: podutil.Amount(allocatable, name)}
-		for _, other := range others {
-			s.used = podutil.Sum(s.used, held(other, name))
-		}
+		s := shortage{name, podutil.Amount(requests, name), used[name], podutil.Amount(allocatable, name)}
 		if s.requested > 0 && s.missing() > 0 {
 			all = append(all, s)
 		}
@@ -55,17 +60,19 @@ func shortages(pod *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return all
 }
 
-// held returns how much of a resource an admitted pod holds, in the unit of podutil.Amount: what it requests or, until
-// a resize to less is done, what its status shows. A runtime does not take memory away that a container uses.
-func held(pod *corev1.Pod, name corev1.ResourceName) int64 {
-	if name == corev1.ResourcePods {
-		return 1
+// held returns what an admitted pod holds: what it requests or, until a resize to less is done, what its status shows.
+// A runtime does not take memory away that a container uses.
+func held(pod *corev1.Pod) corev1.ResourceList {
+	all := requestsOf(pod)
+	if has := pod.Status.Resources; has != nil {
+		for _, name := range podutil.ComputeResources {
+			if amount := has.Requests[name]; amount.Cmp(all[name]) > 0 {
+				all[name] = amount
+			}
+		}
 	}
-	amount := podutil.Amount(requestsOf(pod), name)
-	if has := pod.Status.Resources; has != nil && slices.Contains(podutil.ComputeResources[:], name) {
-		amount = max(amount, podutil.Amount(has.Requests, name))
-	}
-	return amount
+	all[corev1.ResourcePods] = *apiresource.NewQuantity(1, apiresource.DecimalSI)
+	return all
 }
 
 // requestsOf returns what a pod requests from the node, without the extended resources that a ResourceClaim provides.
