@@ -216,7 +216,7 @@ func TestResumedPodGetsDevices(t *testing.T) {
 }
 
 // TestCompletedPodNeedsNoDevices checks that a pod that had completed keeps its result if its devices do not come back
-// after a reboot.
+// after a reboot, and that no event says that it is refused.
 func TestCompletedPodNeedsNoDevices(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
@@ -232,9 +232,15 @@ func TestCompletedPodNeedsNoDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.begin()
+		w.sleep(time.Second)
+		w.publish(w.agent)
+		w.deliver()
 		w.sleep(time.Minute)
 		if st := w.status(pod); st.Phase != corev1.PodSucceeded || st.Reason != "" {
 			t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, corev1.PodSucceeded)
+		}
+		if got := w.eventsWith("UnexpectedAdmissionError"); len(got) > 0 {
+			t.Errorf("got the events %q, want none", got)
 		}
 	})
 }
