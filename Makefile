@@ -3,8 +3,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= 0.1.0-dev.$(shell git describe --always --dirty 2>/dev/null || echo unknown)
-# Functions begin at multiples of 16 bytes, and generated code of Kubernetes is not inlined: this saves 1.2 MiB.
-GCFLAGS := k8s.io/...=-l
+# Functions begin at multiples of 16 bytes, and generated code of Kubernetes is not inlined: this saves 1.2 MiB. The
+# linker may drop each map of Kubernetes that nothing uses, such as the texts of the API's documentation, and not only
+# the large ones: this saves 0.3 MiB. The first dots stand for nothing or "sigs.".
+GCFLAGS := ...k8s.io/...=-l -d=wrapglobalmapctl=2
 LDFLAGS := -s -w -funcalign=16 -X github.com/nodelet/nodelet/config.Version=$(VERSION)
 TAGS := grpcnotrace
 RELEASE = cd packaging/release && go run . $(1) -root '$(CURDIR)' -version '$(VERSION)' -tags $(TAGS) \
