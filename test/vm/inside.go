@@ -301,9 +301,6 @@ func (s *insideScenario) runProgram() error {
 		driver = testbed.DriverCgroupfs
 	}
 	environment := []string{
-		// The runtime of Go asks a thread that does not yield to do so by a signal, and again every 100 µs. In this
-		// machine a signal can take longer than that: then the thread does nothing else, and kube-apiserver hangs.
-		"GODEBUG=asyncpreemptoff=1",
 		"HOME=/root", "PATH=$PATH:" + filepath.Dir(s.goCommand), "GOPROXY=off", "GOFLAGS=" + os.Getenv("GOFLAGS"),
 		testbed.DriverEnv + "=" + driver, testbed.StateEnv + "=" + stateInside,
 		testbed.UnpackedEnv + "=" + unpackedInside, testbed.LogsEnv + "=" + reportsInside,

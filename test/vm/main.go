@@ -125,6 +125,13 @@ func prove(o options) error {
 	if err != nil {
 		return err
 	}
+	if o.machine == "uml" {
+		restore, err := allowMappings()
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
 	dir, err := os.MkdirTemp("", "nodelet-vm-")
 	if err != nil {
 		return err
