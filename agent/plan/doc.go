@@ -42,7 +42,7 @@
 //   - resetWaits: that also holds for what a reset has removed, unless it ran for at least as long as its back-off.
 //   - unstartedWaits: the delays between starts that fail double from a second to a minute, if the runtime removes each
 //     instance that does not start.
-//   - sandboxWaits: so do the delays between sandboxes, as long as none becomes usable.
+//   - sandboxWaits: so do the delays between sandboxes, as long as no container starts in one.
 //   - fewSandboxes: when a sandbox is created, and at rest, each but the newest has a container or is being removed.
 //   - resetting: containers are removed for a reset only after an exit code has asked for one, not that of a container
 //     which the agent has stopped to restart it.

@@ -35,8 +35,10 @@ type rules struct {
 	failed map[podstate.Key]failedAt
 	// unstarted are the failed starts in a row after which the runtime has removed the instance, by container.
 	unstarted map[string]failures
-	// unfit are the new sandboxes in a row that were not usable.
-	unfit failures
+	// unfit are the new sandboxes in a row in which no container was started before they were lost. unused is the newest
+	// one that this run of the agent has created, as long as that is open.
+	unfit  failures
+	unused string
 	// hooked are the containers whose postStart hook has succeeded; unhooked those for which that is not known, by ID.
 	hooked, unhooked map[string]bool
 	// forgotten marks the containers of which the runtime has lost an instance.
@@ -145,7 +147,7 @@ func (ru *rules) agentKilled() {
 	clear(ru.delays)
 	clear(ru.failed)
 	clear(ru.unstarted)
-	ru.unfit = failures{}
+	ru.unfit, ru.unused = failures{}, ""
 	clear(ru.imaged)
 	clear(ru.stopped)
 	clear(ru.preStopped)

@@ -196,6 +196,7 @@ type simRun struct {
 	// devicesAt is when the devices of the pod are back, if they are missing.
 	devicesAt time.Time
 	exits     []timedExit
+	deaths    []timedDeath
 	probes    []timedProbes
 	// probing marks the containers for which probe results are pending.
 	probing map[string]bool
@@ -348,6 +349,9 @@ func (l *simRun) nextEvent() (at time.Time, found bool) {
 	for _, v := range l.probes {
 		consider(v.at)
 	}
+	for _, d := range l.deaths {
+		consider(d.at)
+	}
 	consider(l.sent.at)
 	if l.desired.DevicesMissing != "" {
 		consider(l.devicesAt)
@@ -407,6 +411,7 @@ func (l *simRun) happen() {
 			}
 		}
 	}
+	l.sandboxesDie()
 	if due(l.sent.at) {
 		l.statusArrives()
 	}

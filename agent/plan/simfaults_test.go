@@ -113,6 +113,7 @@ func (l *simRun) act(c *call) {
 		l.removesUnseen(remove)
 	}
 	problem := l.effect(c)
+	l.sandboxMade(c)
 	if c.problem == nil {
 		c.problem = problem
 	}

@@ -15,7 +15,15 @@ const (
 	unfitDead unfitness = "dead"
 	// unfitNoAddress: it has no address. On the host network it needs none.
 	unfitNoAddress unfitness = "no-address"
+	// unfitSoon: it is usable, and its process ends soon.
+	unfitSoon unfitness = "soon"
 )
+
+// timedDeath is when the process of a sandbox ends.
+type timedDeath struct {
+	at time.Time
+	id string
+}
 
 // spoil makes a new sandbox unusable.
 func (u unfitness) spoil(box *podstate.Sandbox) {
@@ -34,8 +42,29 @@ func (l *simRun) makesUnfit() bool { return l.seed%19 == 5 }
 // sandboxFate decides whether the sandbox that a call creates is usable.
 func (l *simRun) sandboxFate(c *call) {
 	if _, create := c.step.(podstate.CreateSandbox); create && l.makesUnfit() && chance(l.r, 2) {
-		c.unfit = pick(l.r, unfitDead, unfitNoAddress)
+		c.unfit = pick(l.r, unfitDead, unfitNoAddress, unfitSoon)
 	}
+}
+
+// sandboxMade plans the death of a sandbox that does not live long.
+func (l *simRun) sandboxMade(c *call) {
+	if c.unfit == unfitSoon && c.id != "" {
+		l.deaths = append(l.deaths, timedDeath{l.now.Add(l.within(2 * time.Second)), c.id})
+	}
+}
+
+// sandboxesDie ends the sandboxes whose time has come.
+func (l *simRun) sandboxesDie() {
+	l.deaths = slices.DeleteFunc(l.deaths, func(d timedDeath) bool {
+		if d.at.After(l.now) {
+			return false
+		}
+		if box := l.sandbox(d.id); box != nil {
+			l.note("sandbox %s dies young", d.id)
+			l.killSandbox(box)
+		}
+		return true
+	})
 }
 
 // usable reports whether containers can run in a sandbox.
@@ -53,21 +82,29 @@ func (w *world) newestSandbox() (newest *podstate.Sandbox) {
 	return newest
 }
 
-// sandboxAnswered records that the agent knows of a new sandbox which is not usable.
+// sandboxAnswered records that the agent knows of a new sandbox.
 func (ru *rules) sandboxAnswered(c *call) {
-	if box := ru.l.sandbox(c.id); c.problem == nil && box != nil && !ru.l.usable(box) {
-		ru.unfit = failures{ru.unfit.count + 1, ru.mono()}
+	if _, create := c.step.(podstate.CreateSandbox); create && c.problem == nil {
+		ru.unused = c.id
 	}
 }
 
-// sandboxSeen notes that a sandbox is usable.
+// sandboxSeen notes that a container has been started in a sandbox, or that it was lost before.
 func (ru *rules) sandboxSeen(w *world) {
-	if newest := w.newestSandbox(); newest != nil && w.usable(newest) {
-		ru.unfit = failures{}
+	newest := w.newestSandbox()
+	if newest == nil {
+		return
+	}
+	ran := func(c podstate.Container) bool { return c.SandboxID == newest.ID && !c.StartedAt.IsZero() }
+	switch usable := w.usable(newest); {
+	case usable && slices.ContainsFunc(w.containers, ran):
+		ru.unfit, ru.unused = failures{}, ""
+	case !usable && newest.ID == ru.unused:
+		ru.unfit, ru.unused = failures{ru.unfit.count + 1, ru.mono()}, ""
 	}
 }
 
-// sandboxWaits checks that the delays double from a second to a minute while no sandbox becomes usable.
+// sandboxWaits checks that the delays double from a second to a minute while no container runs in a sandbox.
 func (ru *rules) sandboxWaits(s podstate.CreateSandbox) {
 	if waited := ru.mono() - ru.unfit.last; waited < ru.unfit.delay() {
 		ru.breaks("%s %s after the unusable sandbox number %d", s, waited, ru.unfit.count)

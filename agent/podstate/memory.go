@@ -2,6 +2,7 @@ package podstate
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,8 @@ type Memory struct {
 	PreStopped map[string]bool
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
-	// NewSandbox is the ID of the sandbox that the agent has created and has not seen since; empty if there is none.
+	// NewSandbox is the ID of the sandbox that the agent has created, until a container has started in it or it turns
+	// out not to be usable; empty if there is none.
 	NewSandbox string
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool
@@ -283,7 +285,7 @@ func (m *Memory) forget(id string) {
 // that failed to start.
 func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time.Time) {
 	if len(boxes) > 0 {
-		m.seeSandbox(&boxes[0], pod, now)
+		m.seeSandbox(&boxes[0], pod, all, now)
 	}
 	for key, f := range m.Failures {
 		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
@@ -294,14 +296,16 @@ func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time
 	}
 }
 
-// seeSandbox records whether the newest sandbox is usable. If the one that was just created is not, its creation has
-// failed. One that is lost later does not count.
-func (m *Memory) seeSandbox(box *Sandbox, pod *corev1.Pod, now time.Time) {
+// seeSandbox records what has become of the newest sandbox. Its creation has succeeded when a container has started in
+// it, and failed if it is not usable before that is seen: its process may end at any time. One that is lost later does
+// not count.
+func (m *Memory) seeSandbox(box *Sandbox, pod *corev1.Pod, all []Container, now time.Time) {
 	step := CreateSandbox{Attempt: box.Attempt}
+	used := func(c Container) bool { return c.SandboxID == box.ID && !c.StartedAt.IsZero() }
 	switch why := box.Problem(pod); {
-	case why == "":
+	case why == "" && slices.ContainsFunc(all, used):
 		delete(m.Failures, step.Key())
-	case box.ID == m.NewSandbox:
+	case why != "" && box.ID == m.NewSandbox:
 		m.fail(step.Key(), Result{Step: step, Problem: &Problem{Message: why}}, now, false)
 	default:
 		return
