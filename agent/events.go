@@ -64,9 +64,9 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 	}
 }
 
-// resizeEvents records an event when a resize has completed or failed.
-func (w *worker) resizeEvents(st *corev1.PodStatus) {
-	if w.memory.Reported == nil || w.order.Stop != nil || w.order.Allocation == nil {
+// resizeEvents records an event when a resize has completed or failed. That of a pod that ends is given up.
+func (w *worker) resizeEvents(st *corev1.PodStatus, ending *podstate.Stop) {
+	if w.memory.Reported == nil || ending != nil || w.order.Allocation == nil {
 		return
 	}
 	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)

@@ -35,7 +35,7 @@ type reported struct {
 func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(p.Status)
-	w.resizeEvents(p.Status)
+	w.resizeEvents(p.Status, p.Ending)
 	w.deadlineEvent(p.Ending)
 	if publish := w.order.Publish; publish != nil && !w.order.Stop.Is(podstate.StopOrphaned) {
 		w.forget(publish.UID)

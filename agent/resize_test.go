@@ -87,6 +87,26 @@ func (w *world) resizing(pod *corev1.Pod) (all []string) {
 	return all
 }
 
+// TestResizeUntilDeadline checks that a resize that could not be done does not count as completed when its pod reaches
+// its deadline.
+func TestResizeUntilDeadline(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("a", wants("1", "1Gi"), func(pod *corev1.Pod) { pod.Spec.ActiveDeadlineSeconds = ptr(int64(60)) })
+		w.run(pod)
+		w.sleep(time.Second)
+		w.runtime.Inject(&fake.Fault{Verb: "UpdateContainerResources", Err: errors.New("no")})
+		w.resize(pod, "2", "2Gi")
+		w.checkSize(pod, 1000, "1Gi", "PodResizeInProgress Error 2")
+		w.sleep(2 * time.Minute)
+		if st := w.status(pod); st.Reason != "DeadlineExceeded" {
+			t.Errorf("got reason %q, want DeadlineExceeded", st.Reason)
+		}
+		if got := w.eventsWith("ResizeCompleted"); len(got) > 0 {
+			t.Errorf("got %q, want no event that the resize has completed", got)
+		}
+	})
+}
+
 // TestResize checks that a running container gets more resources without a restart, with events, and that a restart of
 // the agent changes nothing.
 func TestResize(t *testing.T) {
