@@ -18,8 +18,8 @@ type Metrics interface {
 	// Created counts a pod that was created during this run of the agent and is synced for the first time. waited is how
 	// long after the agent saw it.
 	Created(pod *corev1.Pod, waited time.Duration)
-	// Synced counts one sync of a worker: "create" for its first, "terminate" when the pod is to end, otherwise
-	// "sync".
+	// Synced counts one sync of a worker, in the words of the kubelet: "terminated" for a pod that has released all its
+	// resources, "kill" if it was ordered to end, "create" for the first, otherwise "sync".
 	Synced(kind string, took time.Duration)
 	// Running counts a pod that was created during this run of the agent and runs for the first time. seen is when the
 	// agent first saw it, delayed how long images were pulled or init containers ran.
@@ -76,8 +76,10 @@ func (w *worker) startDelayed() bool {
 func (w *worker) synced(began time.Time) {
 	kind := "sync"
 	switch {
+	case w.isReleased():
+		kind = "terminated"
 	case w.order.Stop != nil:
-		kind = "terminate"
+		kind = "kill"
 	case !w.startup.synced:
 		kind = "create"
 		if w.startup.fresh {

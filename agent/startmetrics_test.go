@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,26 @@ func TestDelayOfStart(t *testing.T) {
 		w.checkRunning("web/proxy#0", "web/app#0", "web/second#0")
 		if got, want := time.Duration(w.delayed.Load()).Round(time.Second), 70*time.Second; got != want {
 			t.Errorf("got %v of pulls and init containers, want %v", got, want)
+		}
+	})
+}
+
+// TestKindsOfSync checks that the syncs of a pod count under the names of the kubelet's metric.
+func TestKindsOfSync(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web")
+		w.run(pod)
+		w.sleep(time.Minute)
+		w.delete(pod, time.Second)
+		w.sleep(time.Minute)
+		var got []string
+		w.synced.Range(func(kind, _ any) bool {
+			got = append(got, kind.(string))
+			return true
+		})
+		slices.Sort(got)
+		if want := []string{"create", "kill", "sync", "terminated"}; !slices.Equal(got, want) {
+			t.Errorf("got syncs %q, want %q", got, want)
 		}
 	})
 }

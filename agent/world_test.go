@@ -114,6 +114,8 @@ type world struct {
 	delayed atomic.Int64
 	// ends is how many ends of containers were counted.
 	ends atomic.Int64
+	// synced are the kinds of the syncs that were counted.
+	synced sync.Map
 	// probedAt is the address at which a pod was to be probed last.
 	probedAt atomic.Pointer[string]
 }
@@ -129,7 +131,7 @@ func (l *probeLog) Set(pod *corev1.Pod, address string, targets []plan.ProbeTarg
 	l.Probes.Set(pod, address, targets)
 }
 
-// startLog notes what has delayed the start of pods, and counts the ends of containers.
+// startLog notes what has delayed the start of pods and the kinds of syncs, and counts the ends of containers.
 type startLog struct {
 	*instruments.Metrics
 	w *world
@@ -138,6 +140,11 @@ type startLog struct {
 func (l startLog) Ended(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) {
 	l.w.ends.Add(1)
 	l.Metrics.Ended(pod, container, end)
+}
+
+func (l startLog) Synced(kind string, took time.Duration) {
+	l.w.synced.Store(kind, true)
+	l.Metrics.Synced(kind, took)
 }
 
 func (l startLog) Running(_ *corev1.Pod, _ time.Time, delayed time.Duration) {

@@ -45,5 +45,7 @@ func Metrics(differences string) string {
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | `%s` | %s |\n", fields[0], fields[1], fields[2], cell(reason))
 	}
+	b.WriteString("\nSome labels of the kubelet's families have fewer values in nodelet:\n\n" +
+		"- `kubelet_pod_worker_duration_seconds` has no `operation_type` update: a changed pod counts as sync.\n")
 	return b.String()
 }
