@@ -123,10 +123,12 @@ func (c *CSI) InUse() []corev1.UniqueVolumeName { return c.records.inUse() }
 // Pods returns the pods that have a use, including those that no longer exist.
 func (c *CSI) Pods() []types.UID { return c.records.pods() }
 
-// Driver returns the driver of a pod's volume, by a name that Used returned; empty if there is no such volume.
-func (c *CSI) Driver(pod types.UID, name string) string {
+// Driver returns the driver of a pod's volume, by a name that Used returned, and reports whether the volume is a
+// device. The driver is empty if there is no such volume.
+func (c *CSI) Driver(pod types.UID, name string) (driver string, block bool) {
 	k, _ := c.records.find(pod, name)
-	return k.driver
+	rec := c.records.get(k)
+	return k.driver, rec != nil && rec.Block
 }
 
 // Used returns the names of the volumes that a pod uses, sorted.

@@ -50,8 +50,8 @@ func TestCalled(t *testing.T) {
 		t.Error("got no error, want that of the driver")
 	}
 	w.publish("pod-1", v)
-	if driver := w.csi.Driver("pod-1", v.Name); driver != driverName {
-		t.Errorf("driver of the volume: got %q, want %q", driver, driverName)
+	if driver, block := w.csi.Driver("pod-1", v.Name); driver != driverName || block {
+		t.Errorf("driver of the volume: got %q, block %t, want %q, false", driver, block, driverName)
 	}
 	w.unpublish("pod-1", v)
 	w.nothingLeft()

@@ -76,7 +76,7 @@ func (d *driven) publish(ctx context.Context, published bool) (p csi.Published, 
 			return p, err
 		}
 	}
-	defer d.count(ctx, mountVolume, pluginname.OfDriver(v.Driver), time.Now(), &err)
+	defer d.count(ctx, mountOf(v.Block), pluginname.OfDriver(v.Driver), time.Now(), &err)
 	if err := d.prepare(ctx); err != nil {
 		return p, err
 	}

@@ -130,11 +130,11 @@ func (m *Manager) List(pod types.UID) ([]OnDisk, error) {
 
 // Unmount takes down a volume that List returned. The containers of the pod must have ended.
 func (m *Manager) Unmount(ctx context.Context, pod types.UID, v OnDisk) (err error) {
-	plugin := v.Plugin
-	if driver := m.csi.Driver(pod, v.Name); byDriver(v) && driver != "" {
-		plugin = pluginname.OfDriver(driver)
+	plugin, device := v.Plugin, false
+	if driver, block := m.csi.Driver(pod, v.Name); byDriver(v) && driver != "" {
+		plugin, device = pluginname.OfDriver(driver), block
 	}
-	defer m.count(ctx, "volume_unmount", plugin, time.Now(), &err)
+	defer m.count(ctx, unmountOf(device), plugin, time.Now(), &err)
 	if !byDriver(v) {
 		return m.cfg.Pods.Unmount(ctx, pod, v)
 	}

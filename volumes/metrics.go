@@ -24,11 +24,24 @@ type Metrics interface {
 	SELinux(result SELinuxResult, driver, accessMode string, applies bool)
 }
 
-// The operations that mount a volume. The first is not part of the second, as with the kubelet.
-const (
-	waitForAttachment = "verify_controller_attached_volume"
-	mountVolume       = "volume_mount"
-)
+// waitForAttachment is an operation before those of mounting, as with the kubelet.
+const waitForAttachment = "verify_controller_attached_volume"
+
+// mountOf returns the name of the operation that mounts a volume, or makes it available as a device.
+func mountOf(block bool) string {
+	if block {
+		return "map_volume"
+	}
+	return "volume_mount"
+}
+
+// unmountOf returns the name of the operation that takes a volume away from a pod.
+func unmountOf(block bool) string {
+	if block {
+		return "unmap_volume"
+	}
+	return "volume_unmount"
+}
 
 // count counts an operation that began at a time, unless it was cancelled. It is deferred, and reads the result in err.
 func (m *Manager) count(ctx context.Context, operation, plugin string, began time.Time, err *error) {
@@ -47,7 +60,8 @@ func (m *Manager) Plugin(pod *corev1.Pod, v *corev1.Volume, mounted string) stri
 	case v.CSI != nil:
 		return pluginname.OfDriver(v.CSI.Driver)
 	case directory != "":
-		return pluginname.OfDriver(m.csi.Driver(pod.UID, directory))
+		driver, _ := m.csi.Driver(pod.UID, directory)
+		return pluginname.OfDriver(driver)
 	case mounted == "" || plugin != pluginname.CSI:
 		return plugin
 	case device && strings.HasPrefix(mounted, filepath.Join(m.cfg.Root, "plugins", pluginname.ISCSI)+"/"):

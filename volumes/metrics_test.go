@@ -49,7 +49,14 @@ func TestOperations(t *testing.T) {
 	emptyDir := &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 	local := modes(corev1.ReadWriteOnce)
 	local.Name, local.Spec.Local = "pv", &corev1.LocalVolumeSource{Path: t.TempDir()}
-	claim := &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: local}
+	block := corev1.PersistentVolumeBlock
+	localBlock, lunBlock := local.DeepCopy(), modes(corev1.ReadWriteOnce)
+	localBlock.Spec.VolumeMode = &block
+	lunBlock.Name, lunBlock.Spec.VolumeMode = "raw", &block
+	lunBlock.Spec.ISCSI = &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.test:a"}
+	of := func(pv *corev1.PersistentVolume) Cluster {
+		return &oneVolume{claim: &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}}
+	}
 	for _, c := range []struct {
 		name    string
 		cluster Cluster
@@ -61,9 +68,20 @@ func TestOperations(t *testing.T) {
 			"volume_mount kubernetes.io/empty-dir true",
 			"volume_unmount kubernetes.io/empty-dir true",
 		}},
-		{"local volume", &oneVolume{claim: claim}, claimVolume, OnDisk{Plugin: pluginname.Local, Name: "pv"}, []string{
+		{"local volume", of(local), claimVolume, OnDisk{Plugin: pluginname.Local, Name: "pv"}, []string{
 			"volume_mount kubernetes.io/local-volume true",
 			"volume_unmount kubernetes.io/local-volume true",
+		}},
+		{"local device, which is none", of(localBlock), claimVolume, OnDisk{Plugin: pluginname.Local, Name: "pv"}, []string{
+			"map_volume kubernetes.io/local-volume false",
+			"volume_unmount kubernetes.io/local-volume true",
+		}},
+		{"device of a driver", of(lunBlock), claimVolume, OnDisk{Plugin: pluginname.CSI, Name: "raw"}, []string{
+			"verify_controller_attached_volume kubernetes.io/iscsi true",
+			"map_volume kubernetes.io/iscsi true",
+			"verify_controller_attached_volume kubernetes.io/iscsi true", // the refresh: the driver has mounted nothing
+			"map_volume kubernetes.io/iscsi true",
+			"unmap_volume kubernetes.io/iscsi true",
 		}},
 		{"volume of a driver", nil, lunOf("chap"), OnDisk{Plugin: pluginname.CSI, Name: "data"}, []string{
 			"verify_controller_attached_volume kubernetes.io/iscsi true",

@@ -52,7 +52,7 @@ type mounting struct {
 // Mount mounts a volume, or refreshes its contents. Its errors are worded like the kubelet's FailedMount events.
 func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (mounted Mounted, err error) {
 	if !External(r.Volume) {
-		defer m.count(ctx, mountVolume, pluginname.Of(r.Volume), time.Now(), &err)
+		defer m.count(ctx, mountOf(false), pluginname.Of(r.Volume), time.Now(), &err)
 		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now,
 			Refresh: r.Refresh}
 		return m.cfg.Pods.Mount(ctx, content, objects)
@@ -126,7 +126,7 @@ func (m *mounting) keep(err error) Mounted {
 func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, readOnly bool) (
 	mounted Mounted, err error) {
 	if !m.Refresh {
-		defer m.count(ctx, mountVolume, pluginname.OfPersistent(claim.PV), time.Now(), &err)
+		defer m.count(ctx, mountOf(claim.Block()), pluginname.OfPersistent(claim.PV), time.Now(), &err)
 		if err := m.cfg.Cluster.CheckAffinity(claim.PV); err != nil {
 			return mounted, err
 		}

@@ -46,6 +46,8 @@ func Metrics(differences string) string {
 		fmt.Fprintf(&b, "| %s | `%s` | `%s` | %s |\n", fields[0], fields[1], fields[2], cell(reason))
 	}
 	b.WriteString("\nSome labels of the kubelet's families have fewer values in nodelet:\n\n" +
-		"- `kubelet_pod_worker_duration_seconds` has no `operation_type` update: a changed pod counts as sync.\n")
+		"- `kubelet_pod_worker_duration_seconds` has no `operation_type` update: a changed pod counts as sync.\n" +
+		"- `storage_operation_duration_seconds` has no `operation_name` unmount_device or unmap_device: " +
+		"`csi_operations_seconds` has the calls of NodeUnstageVolume.\n")
 	return b.String()
 }
