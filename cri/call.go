@@ -67,8 +67,8 @@ func doWithin[Req, Resp any](ctx context.Context, c *caller, o op,
 	return resp, err
 }
 
-// answeredAfter reports whether the endpoint has answered a call after t.
-func (c *caller) answeredAfter(t time.Time) bool {
+// AnsweredAfter reports whether the endpoint has answered a call after t.
+func (c *caller) AnsweredAfter(t time.Time) bool {
 	last := c.answered.Load()
 	return last != nil && last.After(t)
 }

@@ -106,7 +106,7 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	due := time.Now().Add(timeout)
 	resp, err := doWithin(ctx, c.caller, o, c.runtime.ExecSync,
 		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
-	if late, ok := errors.AsType[*Error](err); ok && late.NoAnswer > 0 && !c.answeredAfter(due) {
+	if late, ok := errors.AsType[*Error](err); ok && late.NoAnswer > 0 && !c.AnsweredAfter(due) {
 		late.Err = errSilent
 	}
 	return ExecResult{Stdout: resp.GetStdout(), Stderr: resp.GetStderr(), ExitCode: resp.GetExitCode()}, err

@@ -37,6 +37,8 @@ type Node interface {
 	// DiskLevels reads how much is left of the file systems, by signal. It may have to wait for the runtime; complete is
 	// false if that has not said yet where its file systems are.
 	DiskLevels(ctx context.Context) (levels map[string]policy.Level, complete bool)
+	// RuntimeAnswered reports whether the runtime has answered a call after a time. Without it no pod can end.
+	RuntimeAnswered(after time.Time) bool
 	// Frees reports whether the removal of images helps against a signal.
 	Frees(ctx context.Context, signal string) bool
 	// Use measures what pods use of what a signal is about, in their order. For disks it may take minutes, and it returns

@@ -33,6 +33,8 @@ type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 	// Connections returns how many connections to the runtime there have been. With each it may keep its files elsewhere.
 	Connections() uint64
+	// AnsweredAfter reports whether the runtime has answered a call after t.
+	AnsweredAfter(t time.Time) bool
 }
 
 // MachineConfig is what a Machine reads. All of it is required.
@@ -97,6 +99,9 @@ func (m *Machine) Levels() map[string]policy.Level {
 	}
 	return all.all
 }
+
+// RuntimeAnswered reports whether the runtime has answered a call after a time. It implements Node.
+func (m *Machine) RuntimeAnswered(after time.Time) bool { return m.cfg.Runtime.AnsweredAfter(after) }
 
 // WatchMemory implements Node.
 func (m *Machine) WatchMemory(ctx context.Context, short func()) error {

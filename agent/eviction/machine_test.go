@@ -34,6 +34,8 @@ type runtimeStub struct {
 
 func (r *runtimeStub) Connections() uint64 { return r.connections }
 
+func (r *runtimeStub) AnsweredAfter(time.Time) bool { return true }
+
 func (r *runtimeStub) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	if r.dir == "" {
 		return nil, errors.New("no answer")

@@ -34,6 +34,9 @@ type watch struct {
 	// stuck are the pods that were evicted and have not released their resources in time: the next eviction does not
 	// choose them again.
 	stuck map[types.UID]bool
+	// stuckSince is when the eviction of the last of them began. Before the runtime has answered a call after that, no
+	// other pod would end either.
+	stuckSince time.Time
 	// soft is the last eviction at a soft threshold.
 	soft softEviction
 	// pressure is what this watch has found; looked: it has found all levels once. Evictor.mu guards both.
@@ -44,9 +47,9 @@ type watch struct {
 // softEviction is the eviction of a pod that may use its grace period: released is closed when the pod has released its
 // resources, and overdue is when it should have.
 type softEviction struct {
-	pod      *corev1.Pod
-	released <-chan struct{}
-	overdue  time.Time
+	pod            *corev1.Pod
+	released       <-chan struct{}
+	began, overdue time.Time
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -101,6 +104,10 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	if w.softEnds() && t.Grace > 0 {
 		return false // the pod may use its whole grace period, and then there may be enough
 	}
+	if !w.cfg.Node.RuntimeAnswered(w.stuckSince) {
+		w.cfg.Log.Warn("eviction threshold met and no pod can end: the container runtime does not answer", "signal", t.Signal)
+		return false
+	}
 	l := levels[t.Signal]
 	w.cfg.Log.Warn("eviction threshold met, reclaiming resources",
 		"signal", t.Signal, "available", l.Available, "capacity", l.Capacity)
@@ -133,15 +140,17 @@ func (w *watch) softEnds() bool {
 	if time.Now().Before(last.overdue) {
 		return true
 	}
-	w.passOver(last.pod)
+	w.passOver(last.pod, last.began)
 	w.soft = softEviction{}
 	return false
 }
 
-// passOver lets later evictions choose other pods than this one, which has not ended in time.
-func (w *watch) passOver(pod *corev1.Pod) {
-	w.cfg.Log.Warn("evicted pod has not released its resources, evicting the next", "pod", podName(pod), "podUID", pod.UID)
+// passOver lets later evictions choose other pods than this one, whose eviction began then and which has not ended in
+// time.
+func (w *watch) passOver(pod *corev1.Pod, began time.Time) {
+	w.cfg.Log.Warn("evicted pod has not released its resources, it is passed over", "pod", podName(pod), "podUID", pod.UID)
 	w.stuck[pod.UID] = true
+	w.stuckSince = began
 }
 
 // reclaim removes what ended pods have left, and then images that no container uses.
@@ -189,6 +198,7 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 		containers = w.cfg.Node.Containers(ctx, t.Signal, pod.Pod)
 	}
 	message, annotations := policy.Explain(t, levels, pod, containers)
+	began := time.Now()
 	released := w.evict(ctx, pod.Pod, t.Signal, agent.Eviction{
 		Reason:  policy.Reason,
 		Message: message,
@@ -196,13 +206,13 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	}, annotations)
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
-		w.soft = softEviction{pod.Pod, released, time.Now().Add(own).Add(releaseTimeout)}
+		w.soft = softEviction{pod.Pod, released, began, began.Add(own).Add(releaseTimeout)}
 		return // a hard threshold must not wait for it
 	}
 	select {
 	case <-released:
 	case <-time.After(releaseTimeout):
-		w.passOver(pod.Pod)
+		w.passOver(pod.Pod, began)
 	case <-ctx.Done():
 	}
 }

@@ -85,6 +85,8 @@ func (n *slowNode) Use(_ context.Context, _ string, pods []*corev1.Pod) []policy
 	return []policy.Pod{{Pod: pods[0], Usage: policy.Usage{Known: true, Disk: 5}}}
 }
 
+func (n *slowNode) RuntimeAnswered(time.Time) bool { return true }
+
 func (n *slowNode) Frees(context.Context, string) bool { return false }
 
 func (n *slowNode) Containers(context.Context, string, *corev1.Pod) map[string]int64 { return nil }
