@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,12 +118,9 @@ func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b PodView) int {
-		return cmp.Or(
-			cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
-			cmp.Compare(a.Pod.Name, b.Pod.Name),
-			cmp.Compare(a.Pod.UID, b.Pod.UID),
-		)
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i].Pod, all[j].Pod
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) < 0
 	})
 	return all, nil
 }

@@ -10,8 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -221,7 +220,8 @@ func (d *Driver) fromCache(sandbox string) *Record {
 			Capabilities: a.CapabilityArgs,
 		})
 	}
-	slices.SortStableFunc(rec.Attachments, func(a, b Attachment) int { return strings.Compare(a.IfName, b.IfName) })
+	made := rec.Attachments
+	sort.SliceStable(made, func(i, j int) bool { return made[i].IfName < made[j].IfName })
 	return rec
 }
 

@@ -3,6 +3,7 @@ package podstate
 import (
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +52,7 @@ func (r Recall) Removing(id string) bool {
 func (r Recall) Running() []Step {
 	inFlight := r.memory().InFlight
 	all := slices.AppendSeq(make([]Step, 0, len(inFlight)), maps.Values(inFlight))
-	slices.SortFunc(all, func(a, b Step) int { return a.Key().Compare(b.Key()) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Key().Compare(all[j].Key()) < 0 })
 	return all
 }
 

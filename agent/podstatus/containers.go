@@ -1,8 +1,8 @@
 package podstatus
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,7 +32,7 @@ func (b *builder) containerStatuses() {
 }
 
 func sortByName(all []corev1.ContainerStatus) {
-	slices.SortFunc(all, func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 }
 
 func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {

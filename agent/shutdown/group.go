@@ -1,8 +1,7 @@
 package shutdown
 
 import (
-	"cmp"
-	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +43,7 @@ func Groups(c *config.Config) (groups []Group) {
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
 		groups = append(groups, Group{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
 	}
-	slices.SortFunc(groups, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
+	sort.Slice(groups, func(i, j int) bool { return groups[i].Priority < groups[j].Priority })
 	return groups
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -248,8 +249,9 @@ func (c *Collector) unused(ctx context.Context, now time.Time) ([]candidate, err
 			all = append(all, candidate{i, *r})
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(a.used.Compare(b.used), a.seen.Compare(b.seen), cmp.Compare(a.Id, b.Id))
+	sort.Slice(all, func(i, j int) bool {
+		a, b := &all[i], &all[j]
+		return cmp.Or(a.used.Compare(b.used), a.seen.Compare(b.seen), cmp.Compare(a.Id, b.Id)) < 0
 	})
 	return all, nil
 }

@@ -1,13 +1,13 @@
 package images
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +46,7 @@ func (k *keyring) add(source Source, logins map[string]*Login) {
 }
 
 func (k keyring) sort() {
-	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.text, a.text) })
+	sort.SliceStable(k, func(i, j int) bool { return k[i].text > k[j].text })
 }
 
 // lookup returns the credentials for a repository with its registry, such as docker.io/library/busybox. Those under

@@ -1,12 +1,12 @@
 package topology
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -43,7 +43,7 @@ func Read(root fs.FS) (*Machine, error) {
 	if len(m.CPUs) == 0 {
 		return nil, errors.New("the kernel reports no CPU that is online")
 	}
-	slices.SortFunc(m.CPUs, func(a, b CPU) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(m.CPUs, func(i, j int) bool { return m.CPUs[i].ID < m.CPUs[j].ID })
 	return m, nil
 }
 
@@ -130,7 +130,7 @@ func (r reader) withoutNUMA(m *Machine) error {
 		}
 		m.CPUs, m.Nodes = append(m.CPUs, cpus...), append(m.Nodes, Node{ID: socket})
 	}
-	slices.SortFunc(m.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(m.Nodes, func(i, j int) bool { return m.Nodes[i].ID < m.Nodes[j].ID })
 	return nil
 }
 

@@ -1,10 +1,9 @@
 package node
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +48,7 @@ func runtimeOf(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) Runt
 			},
 		})
 	}
-	slices.SortFunc(r.Handlers, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(r.Handlers, func(i, j int) bool { return r.Handlers[i].Name < r.Handlers[j].Name })
 	if f := s.GetFeatures(); f != nil {
 		r.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &f.SupplementalGroupsPolicy}
 		r.MountOptions = f.MountOptions

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,9 +145,7 @@ func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
 	for i := range s.Conditions {
 		s.Conditions[i].LastHeartbeatTime.Reset()
 	}
-	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int {
-		return strings.Compare(string(a.Type), string(b.Type))
-	})
+	sort.Slice(s.Conditions, func(i, j int) bool { return s.Conditions[i].Type < s.Conditions[j].Type })
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -149,8 +150,9 @@ func merge(deliveries []delivery) *Set {
 		}
 	}
 	s.Synced = len(s.Waiting) == 0
-	slices.SortStableFunc(s.Problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Message, b.Message))
+	sort.SliceStable(s.Problems, func(i, j int) bool {
+		a, b := &s.Problems[i], &s.Problems[j]
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.File, b.File), cmp.Compare(a.Message, b.Message)) < 0
 	})
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) table() []route {
 		}
 		all = append(all, route{prefix: m.Path, access: m.Access, debug: m.Debug, readOnly: m.ReadOnly, handler: serve})
 	}
-	slices.SortStableFunc(all, func(a, b route) int { return len(b.prefix) - len(a.prefix) })
+	sort.SliceStable(all, func(i, j int) bool { return len(all[i].prefix) > len(all[j].prefix) })
 	return all
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -116,9 +117,9 @@ func (s *Storage) restore(ctx context.Context) error {
 func (s *Storage) nodeDrivers() []NodeDriver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.registered), func(a, b NodeDriver) int {
-		return strings.Compare(a.Name, b.Name)
-	})
+	all := slices.Collect(maps.Values(s.registered))
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all
 }
 
 // SetDriver adds a driver to the CSINode, and its topology to the labels of the Node. Each request has a time limit of

@@ -226,7 +226,6 @@ func (v *inventory) slots(chosen func(slot) bool) (all []slot) {
 			all = append(all, s)
 		}
 	}
-	// Not slices.SortFunc: one for this type alone would add some 14 KiB to the program.
 	sort.Slice(all, func(i, j int) bool { return all[i].compare(all[j]) < 0 })
 	return all
 }

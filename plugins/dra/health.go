@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,9 +30,8 @@ func (d *DRA) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 				all[c.Name] = append(all[c.Name], one)
 			}
 		}
-		slices.SortFunc(all[c.Name], func(a, b corev1.ResourceStatus) int {
-			return strings.Compare(string(a.Name), string(b.Name))
-		})
+		its := all[c.Name]
+		sort.Slice(its, func(i, j int) bool { return its[i].Name < its[j].Name })
 	}
 	return all
 }

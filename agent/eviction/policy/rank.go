@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -28,16 +29,17 @@ type Pod struct {
 // their request. Critical pods are left out: they are never evicted.
 func Rank(signal string, pods []Pod) []Pod {
 	all := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return podutil.IsCritical(p.Pod) })
-	slices.SortStableFunc(all, func(a, b Pod) int {
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := &all[i], &all[j]
 		priority := cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod))
 		if signal == PIDAvailable {
-			return cmp.Or(priority, cmp.Compare(b.Processes, a.Processes))
+			return cmp.Or(priority, cmp.Compare(b.Processes, a.Processes)) < 0
 		}
 		return cmp.Or(
 			cmp.Compare(a.group(signal), b.group(signal)),
 			priority,
 			cmp.Compare(b.beyond(signal), a.beyond(signal)),
-		)
+		) < 0
 	})
 	return all
 }

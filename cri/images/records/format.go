@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -148,8 +149,8 @@ func (c Credentials) merge(more Credentials) (Credentials, bool) {
 			c.ServiceAccounts = append(c.ServiceAccounts, a)
 		}
 	}
-	slices.SortFunc(c.Secrets, func(a, b Secret) int { return strings.Compare(a.key(), b.key()) })
-	slices.SortFunc(c.ServiceAccounts, func(a, b ServiceAccount) int { return strings.Compare(a.key(), b.key()) })
+	sort.Slice(c.Secrets, func(i, j int) bool { return c.Secrets[i].key() < c.Secrets[j].key() })
+	sort.Slice(c.ServiceAccounts, func(i, j int) bool { return c.ServiceAccounts[i].key() < c.ServiceAccounts[j].key() })
 	return c, changed
 }
 
