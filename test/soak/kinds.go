@@ -89,7 +89,7 @@ var kinds = []kind{
 	{name: "plain", expect: isReady},
 	{name: "job", expect: succeeds, change: job("app"), trace: []string{"app"}},
 	{name: "init job", expect: succeeds, change: initJob, trace: []string{"one", "two", "app"}},
-	{name: "failing job", expect: fails, change: failingJob},
+	{name: "failing job", expect: fails, change: failingJob, trace: []string{"app"}},
 	{name: "crashing", expect: restarted, change: crashing},
 	{name: "probed", expect: isReady, change: probed},
 	{name: "sidecar", expect: succeeds, change: withSidecar, trace: []string{"app"}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -113,13 +114,18 @@ func (c *churn) one(name string, r *rand.Rand) {
 	if c.ctx.Err() != nil {
 		return
 	}
+	var last *corev1.Pod
 	if early {
 		c.soak.wait(c.ctx, delay)
-	} else if problem := c.reaches(name, kind.expect, restores); problem != "" {
-		c.soak.report.violate("pod %s (%s) did not become %s: %s", name, kind.name, kind.expect, problem)
+	} else {
+		reached, problem := c.reaches(name, kind.expect, restores)
+		if problem != "" {
+			c.soak.report.violate("pod %s (%s) did not become %s: %s", name, kind.name, kind.expect, problem)
+		}
+		last = reached
 	}
-	last := c.delete(name, grace)
-	if c.soak.restores.Load() != restores { // what the pod had done may have been forgotten
+	last = cmp.Or(c.delete(name, grace), last) // the API server removes one that has ended at once
+	if c.soak.restores.Load() != restores {    // what the pod had done may have been forgotten
 		return
 	}
 	c.soak.checkTrace(made.UID, kind, last)
@@ -146,12 +152,15 @@ func (c *churn) refused(p *corev1.Pod) bool {
 	return r.injected("device-killed") && refusedForDevice(p) || broken && refusedForDisk(p)
 }
 
-// reaches waits until the pod is as it should become. A fault lasts much shorter than the limit. A pod that is lost
-// because etcd was restored needs not become anything.
-func (c *churn) reaches(name string, want expectation, restores int64) string {
+// reaches waits until the pod is as it should become, and returns what it saw last of it. A fault lasts much shorter
+// than the limit. A pod that is lost because etcd was restored needs not become anything.
+func (c *churn) reaches(name string, want expectation, restores int64) (last *corev1.Pod, problem string) {
 	seen := "it was never read"
-	problem := within(c.ctx, settleLimit, func() string {
+	problem = within(c.ctx, settleLimit, func() string {
 		p, err := c.soak.get(c.ctx, name)
+		if err == nil {
+			last = p
+		}
 		if err == nil && (want.holds(p) || c.refused(p)) {
 			return ""
 		}
@@ -170,9 +179,9 @@ func (c *churn) reaches(name string, want expectation, restores int64) string {
 		return seen
 	})
 	if c.ctx.Err() != nil {
-		return ""
+		return last, ""
 	}
-	return problem
+	return last, problem
 }
 
 // delete deletes the pod and waits until it is gone. It returns the last that was seen of it. If etcd is restored from
