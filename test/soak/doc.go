@@ -21,7 +21,7 @@
 // The invariants, checked after each round when the fault is gone and all pods that came and went have been deleted:
 //
 //   - Undisturbed: the pods that were there before the round run in the same containers, with their files, and are
-//     Ready. While only the agent is killed, they are never anything else.
+//     Ready. While the agent is only killed or restarted, they are never anything else.
 //   - Once: a pod with restartPolicy Never has run each of its containers exactly once if it succeeded, at most once
 //     if not, and its init containers in order.
 //   - Monotonic: no phase of a pod went back, no restart count fell, and no pod left Succeeded or Failed.

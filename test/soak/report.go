@@ -59,11 +59,15 @@ func (r *report) injected(fault string) bool {
 	return slices.Contains(r.faults, fault)
 }
 
-// onlyAgentFaults reports whether the round has injected only faults of the agent's process.
-func (r *report) onlyAgentFaults() bool {
+// undisturbing are faults beside which a Ready pod must stay Ready all the time: the agent ends, and starts again at
+// once.
+var undisturbing = []string{"none", "agent-kills", "agent-killed-often", "agent-restarts"}
+
+// mustStayReady reports whether the round has injected no fault that may make a steady pod not Ready for a while.
+func (r *report) mustStayReady() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !slices.ContainsFunc(r.faults, func(name string) bool { return !strings.HasPrefix(name, "agent-kill") })
+	return !slices.ContainsFunc(r.faults, func(name string) bool { return !slices.Contains(undisturbing, name) })
 }
 
 // killed notes that a process was killed.

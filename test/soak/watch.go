@@ -103,7 +103,7 @@ func (w *statusWatch) see(p *corev1.Pod) {
 	if was == nil {
 		return
 	}
-	if p.Labels["soak"] == "steady" && isReady.holds(was) && !isReady.holds(p) && w.report.onlyAgentFaults() {
+	if p.Labels["soak"] == "steady" && isReady.holds(was) && !isReady.holds(p) && w.report.mustStayReady() {
 		w.report.violate("undisturbed: pod %s became not Ready: %s", p.Name, describe(p))
 	}
 	old, now := was.Status.Phase, p.Status.Phase
