@@ -44,6 +44,17 @@ func (s *soak) check(ctx context.Context) {
 	}
 }
 
+// evidence holds the run to what it says of itself: a watch without updates has compared no statuses, and a fault that
+// no operation has felt was none.
+func (s *soak) evidence() {
+	if s.status.updates.Load() == 0 {
+		s.report.violate("monotonic: the watch of the pods' statuses has seen no update")
+	}
+	if s.report.Faults["root-eio"]+s.report.Faults["root-read-only"] > 0 && s.page.Failed() == 0 {
+		s.report.violate("faults: files were to fail, and no operation has")
+	}
+}
+
 // deleteRestored deletes the pods of the churn that a restored etcd has brought back.
 func (s *soak) deleteRestored(ctx context.Context) {
 	if !s.report.injected("etcd-restored") && !s.report.injected("etcd-restored-unseen") {

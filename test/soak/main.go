@@ -146,6 +146,9 @@ func run(ctx context.Context, o options) (violations int, err error) {
 	for n := 0; ctx.Err() == nil && time.Now().Before(deadline); n++ {
 		s.round(ctx, n)
 	}
+	if ctx.Err() == nil {
+		s.evidence()
+	}
 	s.report.Pods = s.churn.total()
 	s.report.print(o)
 	return len(s.report.Violations), s.report.save(o, commit)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ type statusWatch struct {
 	last   map[types.UID]*corev1.Pod
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	// updates counts the events of all watches.
+	updates atomic.Int64
 }
 
 func watchStatuses(api *client.Client, r *report) *statusWatch {
@@ -80,6 +83,7 @@ func (w *statusWatch) follow(ctx context.Context) error {
 			if !open || !isPod {
 				return fmt.Errorf("the watch has ended")
 			}
+			w.updates.Add(1)
 			w.see(p)
 		}
 	}

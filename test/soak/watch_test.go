@@ -1,11 +1,14 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/test/soak/faultbuild"
 )
 
 // TestSteadyPodsStayReady makes a steady pod not Ready in rounds with different faults.
@@ -41,6 +44,34 @@ func TestUndisturbingFaultsExist(t *testing.T) {
 	for _, name := range undisturbing {
 		if !slices.ContainsFunc(faults, func(f fault) bool { return f.name == name }) {
 			t.Errorf("got no fault %s, want one", name)
+		}
+	}
+}
+
+// TestRunWithoutEvidence ends runs in which the watch has seen nothing, and in which a fault of files had no effect.
+func TestRunWithoutEvidence(t *testing.T) {
+	dir := t.TempDir()
+	page, err := faultbuild.NewPage(filepath.Join(dir, "page"), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	for _, run := range []struct {
+		updates int64
+		fault   string
+		want    int
+	}{
+		{1, "none", 0},
+		{0, "none", 1},
+		{1, "root-eio", 1},
+		{0, "root-read-only", 2},
+	} {
+		s := &soak{status: &statusWatch{}, page: page, report: newReport()}
+		s.status.updates.Store(run.updates)
+		s.report.inject(run.fault)
+		s.evidence()
+		if got := s.report.Violations; len(got) != run.want {
+			t.Errorf("%d updates, fault %s: got violations %q, want %d", run.updates, run.fault, got, run.want)
 		}
 	}
 }
