@@ -126,20 +126,21 @@ func (s *soak) undisturbed(ctx context.Context) string {
 
 // clean compares what pods have on the node with the baseline.
 func (s *soak) clean(ctx context.Context) string {
-	now, err := s.node.Leftovers(ctx)
+	left, err := s.left(ctx)
 	if err != nil {
 		return err.Error()
 	}
-	var more []string
-	for _, line := range now {
-		if !slices.Contains(s.baseline, line) {
-			more = append(more, line)
-		}
-	}
-	if len(more) > 0 {
-		return fmt.Sprintf("%d things are left: %s", len(more), strings.Join(more, "; "))
+	if len(left) > 0 {
+		return fmt.Sprintf("%d things are left: %s", len(left), strings.Join(left, "; "))
 	}
 	return ""
+}
+
+// left lists what pods have on the node beyond the baseline.
+func (s *soak) left(ctx context.Context) ([]string, error) {
+	now, err := s.node.Leftovers(ctx)
+	known := func(line string) bool { return slices.Contains(s.baseline, line) }
+	return slices.DeleteFunc(now, known), err
 }
 
 // checkTrace compares what a pod of the churn wrote down with what it should have run; last is the last status seen,

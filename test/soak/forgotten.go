@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,24 +19,49 @@ import (
 // killed at a certain moment, and finds it again only when it starts. No agent can repair that; that everything is
 // clean afterwards is checked.
 func (s *soak) forgottenTasks(ctx context.Context) {
-	ended := func() string {
-		left := s.clean(ctx)
-		if !strings.Contains(left, "CONTAINER_EXITED") && !strings.Contains(left, "/io.containerd.runtime.v2.task/") {
-			return ""
+	var left []string
+	kept := within(ctx, time.Minute, func() string {
+		var err error
+		if left, err = s.left(ctx); err != nil {
+			return err.Error()
 		}
-		return left
-	}
-	if within(ctx, time.Minute, ended) == "" || ctx.Err() != nil {
+		return strings.Join(tasks(left), "; ")
+	})
+	if kept == "" || ctx.Err() != nil {
 		return
 	}
 	log, err := readFrom(s.node.Runtime.Log(), s.logged.runtime)
-	if err != nil || !bytes.Contains(log, []byte("context canceled")) {
+	if err != nil || !lostTask(left, log) {
 		return
 	}
 	s.report.forgot()
 	if err := errors.Join(s.node.Runtime.Stop(unix.SIGKILL), s.node.Runtime.Start(ctx)); err != nil {
 		s.report.violate("restart the runtime: %v", err)
 	}
+}
+
+// tasks returns the IDs of containers that have ended and of those whose root file system is mounted.
+func tasks(left []string) (ids []string) {
+	for _, line := range left {
+		if m := keptTask.FindStringSubmatch(line); m != nil {
+			ids = append(ids, m[1]+m[2])
+		}
+	}
+	return ids
+}
+
+var keptTask = regexp.MustCompile(
+	`: container (\w+) .*CONTAINER_EXITED$|/io\.containerd\.runtime\.v2\.task/k8s\.io/(\w+)/`)
+
+// lostTask reports whether the runtime's log has a canceled call for one of the tasks that are left.
+func lostTask(left []string, log []byte) bool {
+	for line := range bytes.Lines(log) {
+		about := func(id string) bool { return bytes.Contains(line, []byte(id)) }
+		if bytes.Contains(line, []byte("context canceled")) && slices.ContainsFunc(tasks(left), about) {
+			return true
+		}
+	}
+	return false
 }
 
 // forgottenResources removes network namespaces that the runtime has lost and, if the runtime sets up the network,
@@ -48,14 +74,11 @@ func (s *soak) forgottenResources(ctx context.Context) {
 	if within(ctx, time.Minute, func() string { return s.clean(ctx) }) == "" {
 		return
 	}
-	left, err := s.node.Leftovers(ctx)
+	left, err := s.left(ctx)
 	if err != nil {
 		return // the check that follows reports it
 	}
 	for _, line := range left {
-		if slices.Contains(s.baseline, line) {
-			continue
-		}
 		_, path, _ := strings.Cut(line, ": mount ")
 		if s.report.injected("runtime-killed") && strings.Contains(path, "/netns/cni-") {
 			s.report.forgot()
