@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,8 +27,8 @@ func (tb *Testbed) Leftovers(ctx context.Context) ([]string, error) {
 }
 
 // Leftovers lists what is left of pods on the node, one line each: sandboxes and containers in the runtime, mounts,
-// pod and log directories, log links, cgroups, network interfaces, addresses and CNI results. It is empty when all
-// pods are gone and everything is cleaned up. The runtime must run.
+// pod and log directories, log links, volumes of CSI drivers, cgroups, network interfaces, addresses and CNI results.
+// It is empty when all pods are gone and everything is cleaned up. The runtime must run.
 func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	var errs []error
@@ -97,6 +98,9 @@ func (n *Node) fileLeftovers(context.Context) ([]string, error) {
 		{"log directory", filepath.Join(n.PodLogsDir, "*")},
 		{"address", filepath.Join(n.dir, "cni/ipam", n.tb.cniNetwork(n.index), "[1f][0d]*")},
 		{"address", filepath.Join(n.RootDir, "cni/addresses/*", "[1f][0d]*")},
+		{"record of a volume", filepath.Join(n.RootDir, "nodelet/csi", "*")},
+		{"volume", filepath.Join(n.RootDir, "plugins/kubernetes.io/csi/*", strings.Repeat("[0-9a-f]", sha256.Size*2))},
+		{"device", filepath.Join(n.RootDir, "plugins/kubernetes.io/csi/volumeDevices/*/*")},
 		{"network record", filepath.Join(n.RootDir, "cni/sandboxes", "*")},
 		{"CNI result", filepath.Join(cniResults, n.tb.cniNetwork(n.index)+"-*")},
 	} {
