@@ -164,7 +164,7 @@ func forgottenNamespaces(t *testing.T) {
 			return err.Error(), false
 		}
 		for _, line := range known {
-			if strings.HasPrefix(line, "sandbox ") {
+			if strings.Contains(line, ": sandbox ") {
 				return line, false // the runtime will remove its namespace
 			}
 		}
