@@ -56,14 +56,19 @@ func TestPatchesGiveWantedStatus(t *testing.T) {
 // TestPatchFromStaleBaseKeepsWhatItSends checks that a patch made from a stale base must never leave a mix of old and
 // new in what a node agent owns.
 func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
+	patches := 0
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		server, base := randomStatus(r), randomStatus(r)
 		to := randomStatus(r)
 		body, err := patchFor("u", &base, &to)
-		if err != nil || body == nil {
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if body == nil {
 			continue
 		}
+		patches++
 		got, err := applyPatch(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: server}, body)
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, body, err)
@@ -80,6 +85,9 @@ func TestPatchFromStaleBaseKeepsWhatItSends(t *testing.T) {
 		if !slices.Equal(base.PodIPs, to.PodIPs) && !slices.Equal(got.Status.PodIPs, to.PodIPs) {
 			t.Fatalf("seed %d: podIPs %v, want %v after %s", seed, got.Status.PodIPs, to.PodIPs, body)
 		}
+	}
+	if patches < 1000 {
+		t.Errorf("got %d patches, want at least 1000", patches)
 	}
 }
 
