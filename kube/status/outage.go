@@ -52,7 +52,7 @@ func (p *Publisher) retryLater(e *entry, j entry, err error) {
 		e.queued = urgent
 	}
 	first, most := podRetryFirst, podRetryMax
-	if isOutage(err) || isInternal(err) { // what is the matter may be over at any time
+	if isOutage(err) || apierrors.IsInternalError(err) { // what is the matter may be over at any time
 		first, most = outageFirst, outageMax
 	}
 	e.retry = min(most, max(first, 2*e.retry))
@@ -61,7 +61,8 @@ func (p *Publisher) retryLater(e *entry, j entry, err error) {
 }
 
 // isOutage reports whether err says that the API server does not work, or does not accept the node's identity.
-// Otherwise it refused just this request, or failed at it.
+// Otherwise it refused just this request, or failed at it with an internal error, for example because it cannot call an
+// admission webhook for the namespace. If etcd is the cause, its answer has no such reason.
 func isOutage(err error) bool {
 	if err == nil {
 		return false
@@ -74,11 +75,6 @@ func isOutage(err error) bool {
 		return true // something answered, but not the API server
 	}
 	code := status.Status().Code
-	return code >= 500 && !isInternal(err) || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
-}
-
-// isInternal reports whether the API server answered that it failed at this request, for example because it cannot
-// call an admission webhook for the namespace. If etcd is the cause, its answer has no such reason.
-func isInternal(err error) bool {
-	return apierrors.IsInternalError(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return code >= 500 && !apierrors.IsInternalError(err) || code == http.StatusTooManyRequests ||
+		code == http.StatusUnauthorized
 }
