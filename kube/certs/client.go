@@ -29,8 +29,7 @@ type ClientConfig struct {
 	Node       string // name of the Node object
 	Rotate     bool   // renew the certificate before it expires
 	UserAgent  string
-	// Say receives a line that says what the node waits for, "" for nothing. It is called by one goroutine, and may be
-	// nil.
+	// Say receives a line that says what the node waits for, "" for nothing. It is called by one goroutine.
 	Say func(string)
 	Log *slog.Logger
 }
