@@ -149,8 +149,9 @@ func (c *Client) await(why string) {
 
 // load returns the configuration to use and its certificate, nil if it has none. With Rotate the certificate in
 // cert-dir is used if that of the kubeconfig is not valid, or if it was written after the kubeconfig: a kubeconfig that
-// contains its certificate is not updated. One that has expired by the clock is an error only while the agent has no
-// identity and can request one: a clock that is ahead must not keep a changed kubeconfig from use.
+// contains its certificate is not updated. While the agent can request a certificate, having none is an error. One that
+// has expired by the clock is an error only while it has no identity: a clock that is ahead must not keep a changed
+// kubeconfig from use.
 func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 	rc, lost := c.cluster()
 	if rc == nil {
@@ -161,7 +162,7 @@ func (c *Client) load(now time.Time) (*rest.Config, *x509.Certificate, error) {
 		c.nameStored(rc)
 		leaf, err = pair.Leaf, nil
 	}
-	if err == nil && c.cfg.Bootstrap != "" && c.current == nil {
+	if err == nil && c.cfg.Bootstrap != "" && (leaf == nil || c.current == nil) {
 		err = checkValid(leaf, now)
 	}
 	if err != nil && lost != nil {
@@ -242,11 +243,9 @@ func (c *Client) importCert(rc *rest.Config, leaf *x509.Certificate, now time.Ti
 	return err
 }
 
-// prefers reports whether to use the stored certificate instead of the one that the kubeconfig names. Where both have
-// expired by the clock, which may be ahead, the one that expires last may still be valid.
+// prefers reports whether to use the stored certificate instead of the one that the kubeconfig names.
 func (c *Client) prefers(stored, named *x509.Certificate, now time.Time) bool {
-	if stored.Subject.CommonName != c.user() ||
-		now.After(stored.NotAfter) && (named == nil || !named.NotAfter.Before(stored.NotAfter)) {
+	if stored.Subject.CommonName != c.user() || now.After(stored.NotAfter) && !outlives(stored, named) {
 		return false
 	}
 	at, err := os.Stat(c.cfg.Kubeconfig)

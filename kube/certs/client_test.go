@@ -507,34 +507,52 @@ func TestChangedAtRequest(t *testing.T) {
 }
 
 // TestChangedWhileClockIsAhead checks that a kubeconfig which changes while every certificate has expired by the clock
-// is used, and with the certificate that expires last.
+// is used, and with the certificate that expires last, unless another authority signed that. One without a certificate
+// is not used.
 func TestChangedWhileClockIsAhead(t *testing.T) {
-	for name, rotate := range map[string]bool{"certificate of the kubeconfig": false, "certificate of cert-dir": true} {
+	now := time.Now()
+	from, to := now.Add(-time.Hour), now.Add(time.Hour)
+	for name, test := range map[string]struct {
+		rotate  bool
+		user    func(c, moved *cluster) clientcmdapi.AuthInfo
+		expires time.Time
+		stays   bool
+	}{
+		"certificate of the kubeconfig": {false, func(_, moved *cluster) clientcmdapi.AuthInfo {
+			return moved.embedded(nodeUser, from, to.Add(time.Hour))
+		}, to.Add(time.Hour), false},
+		"certificate of cert-dir": {true, func(c, _ *cluster) clientcmdapi.AuthInfo {
+			return c.embedded(nodeUser, from.Add(-time.Hour), from)
+		}, to, false},
+		"certificate of another authority": {true, func(_, moved *cluster) clientcmdapi.AuthInfo {
+			return moved.embedded(nodeUser, from, now)
+		}, now, false},
+		"no certificate": {false, func(_, _ *cluster) clientcmdapi.AuthInfo { return token(goodToken) }, to, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
 			cfg := c.config()
-			cfg.Rotate = rotate
+			cfg.Rotate = test.rotate
 			cfg.Bootstrap = c.kubeconfig("bootstrap.conf", token("expired"), c.caPEM())
-			now := time.Now()
-			c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+			c.kubeconfig("kubelet.conf", c.embedded(nodeUser, from, to), c.caPEM())
 			id, err := NewClient(cfg) // stores the certificate with rotate
 			if err != nil {
 				t.Fatal(err)
 			}
 			moved := newCluster(t)
 			moved.dir = c.dir
-			user := moved.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour))
-			if rotate {
-				user = c.embedded(nodeUser, now.Add(-2*time.Hour), now.Add(-time.Hour))
+			want := moved.http.URL
+			if test.stays {
+				want = c.http.URL
 			}
-			moved.kubeconfig("kubelet.conf", user, moved.caPEM())
+			moved.kubeconfig("kubelet.conf", test.user(c, moved), moved.caPEM())
 			id.now = func() time.Time { return now.AddDate(1, 0, 0) }
 			id.reload()
-			if at := id.current.Host; at != moved.http.URL {
-				t.Errorf("got the API server %s, want that of the changed kubeconfig, %s", at, moved.http.URL)
+			if at := id.current.Host; at != want {
+				t.Errorf("got the API server %s, want %s", at, want)
 			}
-			if id.Expires().Before(now) {
-				t.Errorf("got a certificate that expired at %s, want the other one", id.Expires())
+			if at := id.Expires(); !at.Equal(test.expires.Truncate(time.Second)) {
+				t.Errorf("got a certificate that expires at %s, want %s", at, test.expires)
 			}
 		})
 	}

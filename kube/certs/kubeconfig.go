@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -82,4 +83,11 @@ func checkValid(c *x509.Certificate, now time.Time) error {
 			stamp(c.NotAfter), stamp(now))
 	}
 	return nil
+}
+
+// outlives reports whether a is of the same authority as b and expires later. Of two certificates that have expired by
+// the clock, which may be ahead, it may still be valid. The names of authorities do not tell clusters apart.
+func outlives(a, b *x509.Certificate) bool {
+	return b != nil && b.NotAfter.Before(a.NotAfter) && len(a.AuthorityKeyId) > 0 &&
+		bytes.Equal(a.AuthorityKeyId, b.AuthorityKeyId)
 }
