@@ -104,8 +104,11 @@ func TestGenerationsNeverStepBack(t *testing.T) {
 		return corev1.PodStatus{ObservedGeneration: generation, Conditions: []corev1.PodCondition{ready}}
 	}
 	for _, c := range []struct{ last, next, want int64 }{{4, 3, 4}, {3, 4, 4}} {
-		last := status(c.last)
-		got, _ := Settle(testPod("a"), &last, status(c.next))
+		last, next := status(c.last), status(c.next)
+		got, _ := Settle(testPod("a"), &last, next)
+		if next.Conditions[0].ObservedGeneration != c.next {
+			t.Error("the caller's conditions: got them changed, want them as they were")
+		}
 		if got.ObservedGeneration != c.want || got.Conditions[0].ObservedGeneration != c.want {
 			t.Errorf("%d after %d: got generation %d, of Ready %d, want %d", c.next, c.last, got.ObservedGeneration,
 				got.Conditions[0].ObservedGeneration, c.want)
