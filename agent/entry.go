@@ -9,6 +9,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
 // entry is the supervisor's state of one pod. The loop owns it.
@@ -120,6 +121,12 @@ func (e *entry) stopAsking() {
 		e.asking()
 		e.asking, e.ordered = nil, false
 	}
+}
+
+// keepsName reports whether no other static pod, and no mirror pod, may have the name of this one: it is not known to
+// come from the API server, and has not released its resources. What the runtime has yet to remove is in nobody's way.
+func (e *entry) keepsName() bool {
+	return pods.SourceOf(e.source) != pods.SourceAPI && !e.worker.isReleased()
 }
 
 // orphaned reports whether no source knows the pod any more.

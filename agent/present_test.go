@@ -2,7 +2,6 @@ package agent
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -49,7 +48,8 @@ func TestShare(t *testing.T) {
 	over := podOf("over", "2")
 	over.Status.Phase = corev1.PodSucceeded
 	for _, pod := range []*corev1.Pod{one, two, podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
-		e := &entry{source: pod, resources: podResources{demand: demandOf(pod)}}
+		e := &entry{source: pod, worker: newWorker(s.cfg, runtimeFacts{}, func() {})}
+		e.resources.demand = demandOf(pod)
 		if pod.Name == "refused" {
 			e.rejected = &podstate.Rejection{}
 		}
@@ -72,8 +72,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestEnding checks that Ending is true while another pod of the name has a worker or is in the runtime, and before the
-// first list, and that Gone is called when that ends.
+// TestEnding checks that Ending is true while another pod of the name has not released its resources, or has no worker
+// and is in the runtime, and before the first list, and that Gone is called when that ends.
 func TestEnding(t *testing.T) {
 	reported := 0
 	s := NewSupervisor(Config{Gone: func() { reported++ }, Log: discard()})
@@ -94,7 +94,7 @@ func TestEnding(t *testing.T) {
 	}
 	old := podOf("web", "")
 	old.UID = "old"
-	s.table.workers["old"] = &entry{source: old, stop: &podstate.Stop{Deadline: time.Now()}}
+	s.table.workers["old"] = &entry{source: old, worker: newWorker(s.cfg, runtimeFacts{}, func() {})}
 	s.publish()
 	if !s.Ending(name, "new") || !s.Ending(name, "") || s.Ending(name, "old") ||
 		s.Ending(types.NamespacedName{Name: "web"}, "") {
@@ -103,7 +103,7 @@ func TestEnding(t *testing.T) {
 	if reported != 2 {
 		t.Errorf("with a new worker: got %d calls of Gone, want 2", reported)
 	}
-	delete(s.table.workers, "old")
+	close(s.table.workers["old"].worker.released)
 	s.publish()
 	if s.Ending(name, "new") || reported != 3 {
 		t.Errorf("after the end: got present %v, %d calls of Gone, want 3", *s.presence.pods.Load(), reported)

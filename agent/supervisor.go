@@ -59,7 +59,6 @@ func NewSupervisor(c Config) *Supervisor {
 		allocations: newAllocations(cfg, s.table),
 		running:     &s.running,
 		reconcile:   s.reconcile,
-		onRelease:   s.retry,
 	}
 	s.admission = &admitter{s.workers}
 	s.resizes = &resizer{s.workers}

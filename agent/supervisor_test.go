@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -122,6 +123,27 @@ func TestStaticPodReplaced(t *testing.T) {
 		if all := w.runtime.Sandboxes(); len(all) != 1 || all[0].Metadata.Uid != "4567" {
 			t.Errorf("in the end there: got %d sandboxes, want 1", len(all))
 		}
+	})
+}
+
+// TestStaticPodReplacedBeforeRemoval checks that a static pod does not wait until the runtime has removed what is left
+// of an earlier one of the same name, as with the kubelet. Nor does its mirror pod.
+func TestStaticPodReplacedBeforeRemoval(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		failing := w.runtime.Inject(&fake.Fault{Verb: "RemovePodSandbox", Err: errors.New("device or resource busy")})
+		w.run(staticPod("web", "0123"))
+		w.sleep(time.Second)
+		next := staticPod("web", "4567")
+		w.change(func(set *pods.Set) { set.Pods = map[types.UID]*corev1.Pod{next.UID: next} })
+		w.sleep(5 * time.Second)
+		w.checkRunning("web/app#0")
+		if w.agent.Ending(webName, next.UID) {
+			t.Error("Ending while the sandbox of the old pod is left: got true, want false")
+		}
+		w.runtime.Release(failing)
+		w.sleep(10 * time.Minute)
+		w.sandboxOf(next)
+		w.checkRunning("web/app#0")
 	})
 }
 

@@ -95,12 +95,12 @@ func (t *table) replaced(e *entry) bool {
 	return by != nil && t.workers[by.source.UID] == by && t.holds(by)
 }
 
-// nameBusy reports whether an earlier static pod of the same full name has not ended yet. Pods of the API need not
-// wait, and no static pod waits for one: the API server keeps their names apart.
+// nameBusy reports whether an earlier static pod of the same full name still keeps it. Pods of the API need not wait,
+// and no static pod waits for one: the API server keeps their names apart.
 func (t *table) nameBusy(pod *corev1.Pod) bool {
 	for _, e := range t.workers {
 		p := e.source
-		if p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID && pods.SourceOf(p) != pods.SourceAPI {
+		if p.Name == pod.Name && p.Namespace == pod.Namespace && p.UID != pod.UID && e.keepsName() {
 			return true
 		}
 	}
@@ -146,22 +146,23 @@ func (t *table) devicesUnused(pod types.UID) bool {
 	return !onDisk && err == nil
 }
 
-// present returns the pods that have a worker or something in the runtime, by name. It leaves out those that are known
-// to come from the API server: they have no mirror pod that waits for their end.
+// present returns the pods that keep their names, and those without a worker that have something in the runtime, by
+// name. It leaves out those that are known to come from the API server: they have no mirror pod that waits for their
+// end.
 func (t *table) present() map[types.NamespacedName][]types.UID {
 	found := map[types.NamespacedName][]types.UID{}
-	add := func(source pods.Source, namespace, name string, uid types.UID) {
-		if source != pods.SourceAPI {
-			key := types.NamespacedName{Namespace: namespace, Name: name}
-			found[key] = append(found[key], uid)
-		}
+	add := func(namespace, name string, uid types.UID) {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		found[key] = append(found[key], uid)
 	}
 	for uid, e := range t.workers {
-		add(pods.SourceOf(e.source), e.source.Namespace, e.source.Name, uid)
+		if e.keepsName() {
+			add(e.source.Namespace, e.source.Name, uid)
+		}
 	}
 	for uid, pod := range t.listed {
-		if t.workers[uid] == nil {
-			add(pods.Source(pod.Source), pod.Namespace, pod.Name, uid)
+		if t.workers[uid] == nil && pods.Source(pod.Source) != pods.SourceAPI {
+			add(pod.Namespace, pod.Name, uid)
 		}
 	}
 	return found
