@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,30 @@ func TestCutSequencesMatchAsFarAsTheyGo(t *testing.T) {
 	b := &sighting{Until: "restarts 2", Reached: true, Calls: []call{{Text: "create 0"}, {Text: "create 1"}}}
 	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
 		t.Errorf("got differences %v, want none", found)
+	}
+}
+
+// TestMissingSequenceDiffers leaves out all calls of a pod that restarts under one agent.
+func TestMissingSequenceDiffers(t *testing.T) {
+	a := &sighting{Until: "restarts 2", Reached: true, Calls: []call{{Container: "app", Text: "create 0"}}}
+	b := &sighting{Until: "restarts 2", Reached: true}
+	for want, pair := range map[string][2]*sighting{"web calls app -create 0": {a, b}, "web calls app +create 0": {b, a}} {
+		if found := compare(sightings{"web": pair[0]}, sightings{"web": pair[1]}); !slices.Contains(found, want) {
+			t.Errorf("got differences %q, want %q", found, want)
+		}
+	}
+}
+
+// TestSpoiledPodIsNeverKnown has a known difference that matches all of a pod that was not seen or reached nothing.
+func TestSpoiledPodIsNeverKnown(t *testing.T) {
+	for _, d := range []string{"web pod -was seen", "web reached -false", "web reached +false"} {
+		known, err := parseKnown(strings.NewReader("# It is faster.\nweb *\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known.judge(io.Discard, []string{d}, 1, true) == nil {
+			t.Errorf("%s: got it accepted, want it refused", d)
+		}
 	}
 }
 
