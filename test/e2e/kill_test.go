@@ -27,10 +27,16 @@ const (
 func TestAgentKilled(t *testing.T) {
 	clean(t)
 	checkSteady := startSteady(t)
-	for range 5 {
+	for i := range 5 {
+		mark := markLog(t)
 		killAgent(t)
+		if i == 2 { // one agent works when it is killed
+			mark.waitLine(t, "node is registered")
+		}
 		time.Sleep(300 * time.Millisecond) // the agent is killed at different moments of its start
 	}
+	apply(t, crashing("after-kills"))
+	waitReady(t, "after-kills") // so the last agent has seen the other pods
 	checkSteady()
 }
 
@@ -139,19 +145,30 @@ spec:
 `
 
 // watchSteady watches pods until end is called, and fails the test if one of them is not Ready or has run its hook
-// twice.
+// twice. When it returns, each pod has been seen.
 func watchSteady(t *testing.T, names []string) (end func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
+	begun := make(chan struct{}, len(names))
 	for _, name := range names {
+		first := sync.OnceFunc(func() { begun <- struct{}{} })
 		watching.Go(func() {
 			_ = follow(ctx, "pods", named(name), func(e watch.Event) bool {
+				first()
 				if p := e.Object.(*corev1.Pod); !ready(p) {
 					t.Errorf("steady pod %s: got it not Ready, want it Ready all the time: %s", name, describe(p))
 				}
 				return false
 			})
 		})
+	}
+	for range names {
+		select {
+		case <-begun:
+		case <-time.After(limit):
+			t.Fatal("a watch of a steady pod: got no update, want the pod as it is")
+		}
 	}
 	return func() {
 		cancel()
