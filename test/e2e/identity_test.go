@@ -249,7 +249,8 @@ func approveServing(ctx context.Context, b *testbed.Testbed) {
 	}
 }
 
-// watchReadiness counts the updates in which the node is not Ready. count ends the watch and returns the number.
+// watchReadiness counts how often the node is not Ready. count ends the watch, fails the test if it has seen no update,
+// and returns the number.
 func watchReadiness(t *testing.T, b *testbed.Testbed) (count func() int) {
 	t.Helper()
 	rc, err := client.LoadConfig(b.Kubeconfig)
@@ -261,24 +262,55 @@ func watchReadiness(t *testing.T, b *testbed.Testbed) (count func() int) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done, bad := make(chan struct{}), 0
+	var updates, bad int
+	see := func(o *corev1.Node) {
+		updates++
+		if !nodeReady(o) {
+			bad++
+		}
+	}
+	done, last := make(chan struct{}), error(nil)
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			w, err := c.Core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: "0"},
-				client.Parameters).Watch(ctx)
-			if err != nil {
+			if err := followNodes(ctx, c, see); err != nil && ctx.Err() == nil {
+				last = err
 				time.Sleep(100 * time.Millisecond)
-				continue
-			}
-			for e := range w.ResultChan() {
-				if o, ok := e.Object.(*corev1.Node); ok && e.Type == watch.Modified && !nodeReady(o) {
-					bad++
-				}
 			}
 		}
 	}()
-	return func() int { cancel(); <-done; return bad }
+	return func() int {
+		t.Helper()
+		cancel()
+		<-done
+		if updates == 0 {
+			t.Errorf("updates of the node: got none (last error: %v), want some", last)
+		}
+		return bad
+	}
+}
+
+// followNodes calls see with each node as it is now, and with each update until the watch ends. A watch at resource
+// version 0 could begin with a node as it was before.
+func followNodes(ctx context.Context, c *client.Client, see func(*corev1.Node)) error {
+	now := &corev1.NodeList{}
+	if err := c.Core.Get().Resource("nodes").Do(ctx).Into(now); err != nil {
+		return err
+	}
+	for i := range now.Items {
+		see(&now.Items[i])
+	}
+	w, err := c.Core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{
+		Watch: true, ResourceVersion: now.ResourceVersion}, client.Parameters).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	for e := range w.ResultChan() {
+		if o, ok := e.Object.(*corev1.Node); ok && e.Type != watch.Deleted {
+			see(o)
+		}
+	}
+	return nil
 }
 
 func nodeReady(o *corev1.Node) bool {

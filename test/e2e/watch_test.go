@@ -19,7 +19,8 @@ type recorder struct {
 	mu         sync.Mutex
 	last       map[types.UID]*corev1.Pod
 	violations []string
-	seen       int
+	seen       int // updates of pods
+	nodes      int // updates of the node
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 }
@@ -33,8 +34,8 @@ func record(selector string) *recorder {
 	return r
 }
 
-// end stops watching and fails the test for each violation, and if it has seen no pod. It returns the number of updates
-// of pods.
+// end stops watching and fails the test for each violation, and if it has seen no pod or no node. It returns the number
+// of updates of pods.
 func (r *recorder) end(t *testing.T) int {
 	t.Helper()
 	r.cancel()
@@ -42,8 +43,8 @@ func (r *recorder) end(t *testing.T) int {
 	for _, v := range r.violations {
 		t.Error(v)
 	}
-	if r.seen == 0 {
-		t.Error("the watch has seen no pod")
+	if r.seen == 0 || r.nodes == 0 {
+		t.Errorf("the watches have seen %d updates of pods and %d of the node, want some of both", r.seen, r.nodes)
 	}
 	return r.seen
 }
@@ -59,6 +60,7 @@ func (r *recorder) node(e watch.Event) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.nodes++
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
 			r.violation("the node turned Ready=%s: %s: %s", c.Status, c.Reason, c.Message)

@@ -42,6 +42,9 @@ type witness struct {
 	mu    sync.Mutex
 	saw   []string
 	ready map[string]bool // ready endpoints, by slice and address
+
+	// podUpdates and nodeUpdates count what the watches have seen; each belongs to its watch until that ends.
+	podUpdates, nodeUpdates int
 }
 
 // beginWitness starts to watch the pods that are in the API now.
@@ -85,6 +88,9 @@ func (w *witness) check(t *testing.T, during string) {
 	}
 	if len(w.ready) == 0 {
 		t.Errorf("%s: endpoints: got none, want at least one", during)
+	}
+	if w.podUpdates == 0 || w.nodeUpdates == 0 {
+		t.Errorf("%s: updates: got %d of pods and %d of nodes, want some of both", during, w.podUpdates, w.nodeUpdates)
 	}
 	t.Logf("%s: %d pods, %d sandboxes and containers, %d endpoints were watched for %s, with %d changes", during,
 		len(w.pods), len(w.ran), len(w.ready), time.Since(w.began).Round(time.Second), len(w.saw))
@@ -225,6 +231,7 @@ func (w *witness) mounts() map[string]bool {
 }
 
 func (w *witness) node(e watch.Event) bool {
+	w.nodeUpdates++
 	if n, ok := e.Object.(*corev1.Node); ok && !nodeReady(n) {
 		w.note("the node is not Ready: %+v", n.Status.Conditions)
 	}
@@ -232,6 +239,7 @@ func (w *witness) node(e watch.Event) bool {
 }
 
 func (w *witness) pod(e watch.Event) bool {
+	w.podUpdates++
 	p, ok := e.Object.(*corev1.Pod)
 	if !ok || w.pods[string(p.UID)] == nil {
 		return false
