@@ -372,6 +372,29 @@ func TestSilentRuntimeEvictsOnePod(t *testing.T) {
 	})
 }
 
+// TestCompletedPodIsNotEvicted checks that a pod of which nothing runs any more is not evicted, also while its volume
+// cannot be unmounted and the API server has not heard of its end.
+func TestCompletedPodIsNotEvicted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newShortage(w, policy.MemoryAvailable)
+		w.run(apiPod("completed", withRestart(corev1.RestartPolicyNever)), apiPod("web"))
+		w.sleep(time.Second)
+		w.keepVolume(apiPod("completed"))
+		for _, c := range w.runtime.Containers() {
+			if c.Labels[podutil.LabelPodName] == "completed" {
+				w.runtime.ExitContainer(c.Id, 0, "")
+			}
+		}
+		w.sleep(time.Second)
+		s.garbage.Store(8)
+		defer s.begin()()
+		w.sleep(time.Minute)
+		if got := s.evictions(); len(got) != 1 || !strings.HasPrefix(got[0], "Evicted: web:") {
+			t.Errorf("got evictions %q, want that of web", got)
+		}
+	})
+}
+
 // TestEvictedPodIsAwaited checks that no other pod is evicted while one that has just been evicted for another reason,
 // such as its own limits, releases its resources.
 func TestEvictedPodIsAwaited(t *testing.T) {

@@ -175,7 +175,8 @@ func (s *Supervisor) AwaitPods(ctx context.Context) bool {
 	return false
 }
 
-// Active returns the pods that use resources of the node or soon will.
+// Active returns the pods that run or soon will. As with the kubelet, a pod that has ended is none of them: its end
+// would give nothing back, and the release of what it still holds may take for ever, as of a volume.
 func (s *Supervisor) Active(ctx context.Context) []*corev1.Pod {
 	return s.active(ctx, func(*podstate.Stop) bool { return true })
 }
@@ -189,7 +190,7 @@ func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev
 func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) []*corev1.Pod {
 	pods, _ := get(ctx, s.loop, func() (all []*corev1.Pod) {
 		for _, e := range s.table.workers {
-			if e.rejected == nil && !e.worker.isReleased() && wanted(e.stop) {
+			if e.rejected == nil && !e.worker.terminated() && !e.worker.isReleased() && wanted(e.stop) {
 				all = append(all, e.pod())
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/cri"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // syncResult is the result of a sync for other goroutines. It is never changed.
@@ -37,4 +38,11 @@ func (w *worker) stopped() bool {
 	return snapshot != nil && !slices.ContainsFunc(snapshot.Containers, func(c cri.Container) bool {
 		return c.State != runtimeapi.ContainerState_CONTAINER_EXITED
 	})
+}
+
+// terminated reports whether the pod was observed to have ended, and none of its containers runs or may run. What it
+// holds, such as volumes, may not be released yet.
+func (w *worker) terminated() bool {
+	status := w.result.Load().status
+	return status != nil && podutil.IsTerminal(status.Phase) && w.stopped()
 }

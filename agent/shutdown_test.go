@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/shutdown"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -206,6 +207,49 @@ func TestShutdownGroups(t *testing.T) {
 		}
 		if got := s.reported(); got == nil || got.Error() != "node is shutting down" {
 			t.Errorf("the node reports %v, want that it is shutting down", got)
+		}
+	})
+}
+
+// TestShutdownWaitsForItsGroup checks that a pod that does not end in the time of its group takes none of the time of
+// later groups, and that one that had ended before takes none at all, although its volume cannot be unmounted.
+func TestShutdownWaitsForItsGroup(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		done := apiPod("done", withRestart(corev1.RestartPolicyNever))
+		w.run(done, apiPod("stuck"), apiPod("high", withPriority(1000)))
+		w.sleep(time.Second)
+		w.keepVolume(done)
+		for _, c := range w.runtime.Containers() {
+			switch c.Labels[podutil.LabelPodName] {
+			case "done":
+				w.runtime.ExitContainer(c.Id, 0, "")
+			case "stuck":
+				w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Object: c.Id, Hang: true})
+			}
+		}
+		w.sleep(time.Second)
+		if all := w.agent.Active(t.Context()); len(all) != 2 {
+			t.Errorf("got %d active pods, want those that run", len(all))
+		}
+		bus := newLogind()
+		_, end := w.watchShutdowns(bus, []shutdown.Group{
+			{Priority: 0, Grace: 10 * time.Second},
+			{Priority: 1000, Grace: time.Hour},
+			{Priority: 2000000000, Grace: time.Hour},
+		})
+		defer end()
+		bus.signal(true)
+		w.sleep(9 * time.Second)
+		if got := w.running(); len(got) != 2 || !bus.isLocked() {
+			t.Errorf("in the time of the first group: got %q running, locked %t, want two and true", got, bus.isLocked())
+		}
+		w.sleep(10 * time.Second)
+		w.checkRunning("stuck/app#0")
+		if bus.isLocked() {
+			t.Error("got a shutdown that still waits for a pod whose group is over, want it to go on")
+		}
+		if st := w.status(done); st.Phase != corev1.PodSucceeded || st.Reason != "" {
+			t.Errorf("got a completed pod %s %s, want it as it ended", st.Phase, st.Reason)
 		}
 	})
 }

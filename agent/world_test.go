@@ -206,6 +206,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// keepVolume makes a directory of a volume that is not mounted and has a file, which keeps the agent from removing it.
+func (w *world) keepVolume(pod *corev1.Pod) {
+	w.t.Helper()
+	if err := os.MkdirAll(w.path("pods/"+string(pod.UID)+"/volumes/kubernetes.io~nfs/data/precious"), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // unmount removes the mounts that a failed test has left.
 func (w *world) unmount() {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(w.root))

@@ -11,14 +11,15 @@ import (
 // endGroups ends all pods, group by group in rising priority: each group gets its time, or less when all its pods have
 // released what they held. begin is called with each group's index before it is ended, and reports whether that is
 // still wanted. Groups before first were ended by an earlier run of the agent; what is left of them ends with first. No
-// group begins after ctx has ended: an agent that restarts goes on with the current one.
+// group waits for a pod of another one that has not ended in its time. No group begins after ctx has ended: an agent
+// that restarts goes on with the current one.
 func (s *Shutdown) endGroups(ctx context.Context, first int, begin func(group int) bool) {
 	groups := slices.Clone(s.cfg.Groups)
 	s.awaitPods(ctx, groups[min(first, len(groups)):])
 	for i := first; i < len(groups) && ctx.Err() == nil && begin(i); i++ {
 		var pods []*corev1.Pod
 		for _, pod := range s.cfg.Pods.Active(ctx) {
-			if groupOf(groups, pod) <= i {
+			if max(first, groupOf(groups, pod)) == i {
 				pods = append(pods, pod)
 			}
 		}
