@@ -2,8 +2,9 @@ package csi_test
 
 import (
 	"path/filepath"
-	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/plugins"
@@ -34,40 +35,59 @@ func TestCapabilitiesOfNextProcess(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestCapabilitiesWhileRegistering checks that a process which takes the place of a driver is asked also while the
-// registration of the driver still goes on: the API server may take its time.
+// TestCapabilitiesWhileRegistering checks that a process which takes the place of a driver while that registers is
+// asked for its capabilities: after the first of the two calls, and while the API server takes its time.
 func TestCapabilitiesWhileRegistering(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.Kill()
-	w.stopDriver()
-	w.begin()
-	w.config = func(c *fake.Config) { c.Registry = "" }
-	w.startDriver()
-	w.onAdd = func() {
-		w.mu.Lock()
-		w.called = nil
-		w.mu.Unlock()
-		w.stopDriver()
-		w.startDriver()
-		w.Until("the next process is asked", func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return slices.Contains(w.called, "NodeGetCapabilities of "+driverName+": OK")
+	for name, at := range map[string]int32{"after the first call": 1, "at the API server": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			w.Kill()
+			w.stopDriver()
+			w.begin()
+			w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
+			w.startDriver()
+			v := w.volume("a")
+			var steps atomic.Int32
+			w.on = func() {
+				if steps.Add(1) != at {
+					return
+				}
+				w.stopDriver()
+				time.Sleep(50 * time.Millisecond) // the agent knows that the connection is lost
+				w.config = func(c *fake.Config) { c.Registry = "" }
+				w.startDriver()
+				if at == 3 {
+					w.Until("the next process is asked", func() bool { return steps.Load() > at })
+				}
+			}
+			w.accept()
+			w.Until("a volume is staged", func() bool {
+				_, err := w.csi.Publish(t.Context(), "pod-1", v)
+				return err == nil && w.calls("NodeStageVolume") > 0
+			})
+			w.unpublish("pod-1", v)
+			w.nothingLeft()
 		})
 	}
-	w.accept()
 }
 
-// accept registers the driver without a registrar.
+// accept registers the driver without a registrar, again if its connection is lost during a call.
 func (w *world) accept() {
 	w.T.Helper()
-	if _, err := w.csi.Accept(w.T.Context(), plugins.Info{
+	w.Until("the driver is accepted", func() bool {
+		_, err := w.csi.Accept(w.T.Context(), w.plugin())
+		return err == nil
+	})
+}
+
+// plugin returns how the driver registers.
+func (w *world) plugin() plugins.Info {
+	return plugins.Info{
 		Type:     csi.PluginType,
 		Name:     driverName,
 		Versions: []string{"1.0.0"},
 		Endpoint: filepath.Join(w.root, "plugins", driverName, "csi.sock"),
-	}); err != nil {
-		w.T.Fatal(err)
 	}
 }

@@ -63,16 +63,18 @@ func connect(ctx context.Context, name, endpoint string, cfg *Config) (*driver, 
 	return d, nil
 }
 
+// ask asks a new process about the node and what it can do. The capabilities come last: no later call can connect to
+// another process before followProcess does.
 func (d *driver) ask(ctx context.Context) (err error) {
-	if err = d.askCapabilities(ctx); err == nil {
-		d.info, err = d.nodeInfo(ctx)
+	if d.info, err = d.nodeInfo(ctx, grpc.WaitForReady(true)); err == nil {
+		err = d.askCapabilities(ctx)
 	}
 	return err
 }
 
 // nodeInfo asks the driver about the node.
-func (d *driver) nodeInfo(ctx context.Context) (DriverInfo, error) {
-	r, err := call(ctx, d, "NodeGetInfo", d.node.NodeGetInfo, &csipb.NodeGetInfoRequest{})
+func (d *driver) nodeInfo(ctx context.Context, opts ...grpc.CallOption) (DriverInfo, error) {
+	r, err := call(ctx, d, "NodeGetInfo", d.node.NodeGetInfo, &csipb.NodeGetInfoRequest{}, opts...)
 	if err == nil && r.NodeId == "" {
 		err = fmt.Errorf("CSI driver %s: NodeGetInfo: the driver returned no node ID", d.name)
 	}

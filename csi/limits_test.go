@@ -2,8 +2,11 @@ package csi_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/nodelet/nodelet/test/csi/fake"
 )
 
 // limits returns, as Config.Limits, a period that setPeriod changes.
@@ -60,4 +63,25 @@ func TestLimits(t *testing.T) {
 	w.driver.SetMaxVolumes(5)
 	w.untilLimit(5)
 	w.setPeriod(0)
+}
+
+// TestLimitsWhileRegistering checks that a driver is not asked again before it is registered: its registration may
+// fail.
+func TestLimitsWhileRegistering(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.Kill()
+	w.stopDriver()
+	w.begin()
+	w.config = func(c *fake.Config) { c.Registry = "" }
+	w.startDriver()
+	w.setPeriod(time.Millisecond)
+	w.refuse = errors.New("no")
+	w.on = func() { time.Sleep(50 * time.Millisecond) } // time for what must not come
+	if _, err := w.csi.Accept(t.Context(), w.plugin()); err == nil {
+		t.Error("got no error, want that of the API server")
+	}
+	if n := w.driver.Asked(); n != 1 {
+		t.Errorf("the driver was asked about the node %d times, want once", n)
+	}
 }

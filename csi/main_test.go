@@ -50,7 +50,7 @@ type world struct {
 	gone    []string
 	called  []string
 	refuse  error  // what Registered answers
-	onAdd   func() // what Registered does first, if not nil
+	on      func() // what Registered and Called do first, if not nil
 	changed chan struct{}
 	// period is how often drivers are asked for their limits; periodChanged is closed when that changes.
 	period        time.Duration
@@ -120,8 +120,8 @@ func (w *world) begin() {
 		Root: w.root, NodeName: "node", BootID: w.boot, CallTimeout: w.timeout, Health: w.health, InTree: w.kinds,
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registered: func(_ context.Context, d csi.DriverInfo) error {
-			if w.onAdd != nil {
-				w.onAdd()
+			if w.on != nil {
+				w.on()
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -133,6 +133,9 @@ func (w *world) begin() {
 		Wake:    w.Wake,
 		Changed: func() { w.changed <- struct{}{} },
 		Called: func(driver, method string, _ time.Duration, err error) {
+			if w.on != nil {
+				w.on()
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.called = append(w.called, fmt.Sprintf("%s of %s: %s", method, driver, status.Code(err)))

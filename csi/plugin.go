@@ -31,7 +31,6 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	d.stop = stop
 	c.mu.Lock()
 	if !c.background.Ended() {
-		c.background.Go(func() { c.followLimits(following, d) })
 		c.background.Go(func() { d.followProcess(following, c.log) }) // adding the driver may take long
 	}
 	c.mu.Unlock()
@@ -45,6 +44,11 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 		c.cfg.Wake(pods)
 	}
 	c.unstageUnused()
+	c.mu.Lock()
+	if !c.background.Ended() {
+		c.background.Go(func() { c.followLimits(following, d) })
+	}
+	c.mu.Unlock()
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 

@@ -58,7 +58,7 @@ func TestCalled(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var want []string
-	for _, call := range []string{"NodeGetCapabilities OK", "NodeGetInfo OK", "NodeStageVolume OK",
+	for _, call := range []string{"NodeGetInfo OK", "NodeGetCapabilities OK", "NodeStageVolume OK",
 		"NodePublishVolume ResourceExhausted", "NodePublishVolume OK", "NodeUnpublishVolume OK", "NodeUnstageVolume OK"} {
 		method, code, _ := strings.Cut(call, " ")
 		want = append(want, method+" of "+driverName+": "+code)
