@@ -48,6 +48,7 @@ func Metrics(differences string) string {
 	b.WriteString("\nSome labels of the kubelet's families have fewer values in nodelet:\n\n" +
 		"- `kubelet_pod_worker_duration_seconds` has no `operation_type` update: a changed pod counts as sync.\n" +
 		"- `storage_operation_duration_seconds` has no `operation_name` unmount_device or unmap_device: " +
-		"`csi_operations_seconds` has the calls of NodeUnstageVolume.\n")
+		"`csi_operations_seconds` has the calls of NodeUnstageVolume. It has no unmap_volume for local devices, " +
+		"for which nothing is mounted: the end of a reservation for ReadWriteOncePod counts as volume_unmount.\n")
 	return b.String()
 }
