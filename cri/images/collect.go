@@ -24,6 +24,8 @@ const (
 	collectEvery = 5 * time.Minute
 	// detectRetry is when the first list of the images is tried again.
 	detectRetry = 10 * time.Second
+	// mostLate is how many calls without an answer end a removal of images: an eviction for disk waits for it.
+	mostLate = 2
 )
 
 // CollectorOptions are the KubeletConfiguration's settings of image garbage collection.
@@ -75,8 +77,8 @@ type Collector struct {
 // record is what is known of one image.
 type record struct {
 	// seen is when it was first seen, used when a container last was seen to use it, wanted when a pod last asked for
-	// it: its container may not have been made yet.
-	seen, used, wanted time.Time
+	// it: its container may not have been made yet. late is when its removal last had no answer; such an image comes last.
+	seen, used, wanted, late time.Time
 }
 
 // NewCollector makes a collector; Run runs it.
@@ -221,8 +223,8 @@ type candidate struct {
 	record
 }
 
-// unused lists the images that no container uses, those that were used longest ago first. It brings what is known up
-// to date.
+// unused lists the images that no container uses, in the order in which they are removed: those that were used longest
+// ago first. It brings what is known up to date.
 func (c *Collector) unused(ctx context.Context, now time.Time) ([]candidate, error) {
 	images, err := c.runtime.ListImages(ctx)
 	if err != nil {
@@ -251,7 +253,7 @@ func (c *Collector) unused(ctx context.Context, now time.Time) ([]candidate, err
 	}
 	sort.Slice(all, func(i, j int) bool {
 		a, b := &all[i], &all[j]
-		return cmp.Or(a.used.Compare(b.used), a.seen.Compare(b.seen), cmp.Compare(a.Id, b.Id)) < 0
+		return cmp.Or(a.late.Compare(b.late), a.used.Compare(b.used), a.seen.Compare(b.seen), cmp.Compare(a.Id, b.Id)) < 0
 	})
 	return all, nil
 }
@@ -279,12 +281,13 @@ func (c *Collector) removeOld(ctx context.Context, now time.Time, all []candidat
 }
 
 // remove removes images in order, for a reason, until it has freed so many bytes. It continues after an image that
-// cannot be removed.
+// cannot be removed, but not after mostLate calls without an answer.
 func (c *Collector) remove(ctx context.Context, now time.Time, reason string, all []candidate, want uint64) (
 	freed uint64, err error) {
 	var errs []error
+	late := 0
 	for _, i := range all {
-		if freed >= want || ctx.Err() != nil {
+		if freed >= want || late == mostLate || ctx.Err() != nil {
 			break
 		}
 		if !c.mayRemove(i.Id, now) {
@@ -292,6 +295,10 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 		}
 		if err := c.runtime.RemoveImage(ctx, i.Id); err != nil {
 			errs = append(errs, err)
+			if cri.IsDeadline(err) {
+				late++
+				c.putLast(i.Id, now)
+			}
 			continue
 		}
 		c.o.Log.Info("image removed", "image", i.Id, "names", append(i.RepoTags, i.RepoDigests...), "bytes", i.Size)
@@ -311,6 +318,13 @@ func (c *Collector) mayRemove(id string, now time.Time) bool {
 	defer c.mu.Unlock()
 	r := c.known[id]
 	return r != nil && now.Sub(r.seen) >= c.o.MinimumAge && now.Sub(r.wanted) >= c.o.MinimumAge
+}
+
+// putLast makes an image the last one that is removed next time.
+func (c *Collector) putLast(id string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(id, now).late = now
 }
 
 func (c *Collector) forget(id string) {

@@ -311,6 +311,28 @@ func TestRemoveUnused(t *testing.T) {
 	})
 }
 
+// TestRemovalThatHangs checks that the removal of images ends when two calls have run into their deadline, and that the
+// next one begins with the others.
+func TestRemovalThatHangs(t *testing.T) {
+	onDisk(t, usual, "a b c d e", func(d *disk) {
+		d.collect("")
+		time.Sleep(2 * time.Minute)
+		hangs := d.runtime.Inject(&fake.Fault{Verb: "RemoveImage", Hang: true})
+		if err := d.RemoveUnused(d.t.Context()); !cri.IsDeadline(err) || hangs.Hits() != 2 {
+			d.t.Errorf("got error %v after %d calls, want that of two calls without an answer", err, hangs.Hits())
+		}
+		synctest.Wait() // the runtime knows that the client has given up
+		d.runtime.Release(hangs)
+		for _, id := range []string{"sha256:a", "sha256:b"} {
+			d.runtime.Inject(&fake.Fault{Verb: "RemoveImage", Object: id, Hang: true})
+		}
+		if err := d.RemoveUnused(d.t.Context()); !cri.IsDeadline(err) {
+			d.t.Errorf("got error %v, want that of the calls without an answer", err)
+		}
+		d.check("when the others can be removed", "a b")
+	})
+}
+
 // TestImagesAreKnownFromTheStart checks that the age of an image counts from the start of the agent, and not from the
 // first collection: pressure on the disk may come before that.
 func TestImagesAreKnownFromTheStart(t *testing.T) {
