@@ -216,31 +216,42 @@ func TestResumedPodGetsDevices(t *testing.T) {
 }
 
 // TestCompletedPodNeedsNoDevices checks that a pod that had completed keeps its result if its devices do not come back
-// after a reboot, and that no event says that it is refused.
+// after a reboot, and that no event says that it is refused, whether or not the API server learns of its end meanwhile.
 func TestCompletedPodNeedsNoDevices(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
-		w.amnesia = true // the API never hears of the end
-		pod := apiPod("job", withDevice, withRestart(corev1.RestartPolicyNever))
-		w.run(pod)
-		w.sleep(10 * time.Second)
-		w.end()
-		w.amnesia = false
-		w.give(pod)
-		w.runtime.Crash(true)
-		if err := w.runtime.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		w.begin()
-		w.sleep(time.Second)
+	for name, unheard := range map[string]bool{"shown": false, "not shown": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) { completeWithoutDevices(t, w, unheard) })
+		})
+	}
+}
+
+// completeWithoutDevices reboots the node after a pod has ended, of which the API server has not heard. unheard: it
+// does not hear of it for another minute either.
+func completeWithoutDevices(t *testing.T, w *world, unheard bool) {
+	w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
+	w.amnesia = true // the API never hears of the end
+	pod := apiPod("job", withDevice, withRestart(corev1.RestartPolicyNever))
+	w.run(pod)
+	w.sleep(10 * time.Second)
+	w.end()
+	w.amnesia = false
+	w.give(pod)
+	w.runtime.Crash(true)
+	if err := w.runtime.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	w.begin()
+	w.sleep(time.Second)
+	if !unheard {
 		w.publish(w.agent)
 		w.deliver()
-		w.sleep(time.Minute)
-		if st := w.status(pod); st.Phase != corev1.PodSucceeded || st.Reason != "" {
-			t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, corev1.PodSucceeded)
-		}
-		if got := w.eventsWith("UnexpectedAdmissionError"); len(got) > 0 {
-			t.Errorf("got the events %q, want none", got)
-		}
-	})
+	}
+	w.sleep(time.Minute)
+	if got := w.eventsWith("UnexpectedAdmissionError"); len(got) > 0 {
+		t.Errorf("got the events %q, want none", got)
+	}
+	w.publish(w.agent)
+	if st := w.status(pod); st.Phase != corev1.PodSucceeded || st.Reason != "" {
+		t.Errorf("got phase %s with reason %q, want %s without", st.Phase, st.Reason, corev1.PodSucceeded)
+	}
 }

@@ -63,7 +63,7 @@ func (e *entry) knows(fingerprint uint64) bool {
 // order computes the worker's order from the entry and the node's facts.
 func (e *entry) order(node *spec.Node) order {
 	o := order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
-	if e.asking != nil {
+	if e.asking != nil && e.resumed {
 		o.DevicesMissing = e.awaited.Why
 	}
 	if e.resources.allocated != nil {
@@ -109,6 +109,12 @@ func (e *entry) holding() *corev1.Pod {
 	pod := *e.pod()
 	pod.Status.Resources = found.Resources
 	return &pod
+}
+
+// completed reports whether the pod has ended by what its worker has found last, which the API may not show yet.
+func (e *entry) completed() bool {
+	found := e.worker.result.Load().status
+	return found != nil && podutil.IsTerminal(found.Phase)
 }
 
 // withheld reports whether the worker gets no order, because the admission of the pod is not complete. One that an
