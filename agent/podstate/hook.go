@@ -19,7 +19,8 @@ func (s *Slot) HookDue() bool {
 
 // HookAhead reports whether the container is on its way to the end of its postStart hook: one of the steps that lead
 // there is in flight, or among planned, the steps that begin now. A container that has failed to start, or whose hook
-// has failed, is not on its way before it is tried again.
+// has failed, is not on its way before it is tried again. One whose hook could not be run at all is not either, though
+// the containers after it wait: that is a rule of the plan.
 func (s *Slot) HookAhead(planned []Step) bool {
 	return s.hasPostStart() &&
 		(slices.ContainsFunc(planned, s.leadsToHook) || slices.ContainsFunc(s.state.Memory.Running(), s.leadsToHook))

@@ -134,7 +134,7 @@ func (d *DRA) Run(ctx context.Context) {
 func (d *DRA) Holds(pod types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.claims.heldBy(pod)) > 0
+	return len(d.claims.of(pod)) > 0
 }
 
 // Pods returns the pods for which ResourceClaims are recorded, sorted.
@@ -158,8 +158,8 @@ func (r recorded) podsOf(chosen func(*claim) bool) (pods []types.UID) {
 	return slices.Compact(pods)
 }
 
-// heldBy returns the ResourceClaims that are recorded for a pod.
-func (r recorded) heldBy(pod types.UID) (keys []types.NamespacedName) {
+// of returns the ResourceClaims that are recorded for a pod.
+func (r recorded) of(pod types.UID) (keys []types.NamespacedName) {
 	for key, c := range r {
 		if c.heldBy(pod) {
 			keys = append(keys, key)

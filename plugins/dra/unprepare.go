@@ -21,7 +21,7 @@ func (d *DRA) Unprepare(ctx context.Context, pod types.UID) error {
 
 func (d *DRA) unprepare(ctx context.Context, pod types.UID) error {
 	d.mu.Lock()
-	keys := d.claims.heldBy(pod)
+	keys := d.claims.of(pod)
 	d.mu.Unlock()
 	if len(keys) == 0 {
 		return nil
