@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/latest"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/kube/pods"
 )
 
 // minPreemption is the minimum of the time that a critical pod waits for the pods that end for it, as with the kubelet.
@@ -242,4 +243,20 @@ func (a *admitter) fits(pod *corev1.Pod) bool {
 	return v.Rejection == nil &&
 		a.cfg.Placement.Fits(pod, a.table.devicesUnused) &&
 		a.cfg.Devices.Refusal(pod, a.table.devicesUnused) == nil
+}
+
+// released goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the
+// mirror pod, may need its name if it does not come from the API server.
+func (s *Supervisor) released(ctx context.Context, pod *corev1.Pod) {
+	if pods.SourceOf(pod) != pods.SourceAPI {
+		s.reconcile(ctx)
+		return
+	}
+	s.retry()
+}
+
+// retry decides again about what did not fit the node: refused static pods and deferred resizes.
+func (s *Supervisor) retry() {
+	s.admission.discardFitting()
+	s.resizes.evaluate()
 }

@@ -19,9 +19,11 @@ type dispatcher struct {
 	allocations *allocations
 	// running counts the goroutines that Run of the supervisor waits for.
 	running *sync.WaitGroup
-	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, when
-	// a pod has released resources, and when a worker has ended.
+	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
+	// when a worker has ended.
 	reconcile func(context.Context)
+	// onRelease is called in the loop when a pod has released resources.
+	onRelease func(ctx context.Context, pod *corev1.Pod)
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
@@ -29,7 +31,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	listed, inRuntime := d.table.listed[pod.UID]
 	facts := listedFacts(pod.UID, listed)
 	facts.stale = !inRuntime && d.table.admittedBefore(pod) // an earlier worker may have left instances
-	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.reconcile(ctx) }) })
+	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onRelease(ctx, pod) }) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.Doomed(pod); eviction != nil {

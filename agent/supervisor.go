@@ -59,6 +59,7 @@ func NewSupervisor(c Config) *Supervisor {
 		allocations: newAllocations(cfg, s.table),
 		running:     &s.running,
 		reconcile:   s.reconcile,
+		onRelease:   s.released,
 	}
 	s.admission = &admitter{s.workers}
 	s.resizes = &resizer{s.workers}
@@ -198,12 +199,6 @@ func (s *Supervisor) reconcile(ctx context.Context) {
 	if s.table.complete() && !latest.Closed(s.known) {
 		close(s.known) // a source that fails later changes nothing
 	}
-}
-
-// retry decides again about what did not fit the node: refused static pods and deferred resizes.
-func (s *Supervisor) retry() {
-	s.admission.discardFitting()
-	s.resizes.evaluate()
 }
 
 // publish passes on what follows from the workers. Before the runtime's first list no pod has a worker, and nothing
