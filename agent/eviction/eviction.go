@@ -93,6 +93,8 @@ type Evictor struct {
 	mu sync.Mutex
 	// pressure has the conditions that have been evaluated or have no threshold.
 	pressure policy.Pressure
+	// exceeding are the pods that were evicted for their own excess.
+	exceeding []leaving
 }
 
 // New makes an evictor; Run lets it work.

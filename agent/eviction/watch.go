@@ -104,6 +104,9 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	if w.softEnds() && t.Grace > 0 {
 		return false // the pod may use its whole grace period, and then there may be enough
 	}
+	if policy.OnDisk(t.Signal) && w.limitsFree() {
+		return false
+	}
 	if !w.cfg.Node.RuntimeAnswered(w.stuckSince) {
 		w.cfg.Log.Warn("eviction threshold met and no pod can end: the container runtime does not answer", "signal", t.Signal)
 		return false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ import (
 type world struct {
 	pod     *corev1.Pod
 	evicted []types.UID
+	// holds: what is evicted for its own excess does not release its resources.
+	holds bool
 	// pressure is what the node runs short of.
 	pressure policy.Pressure
 }
@@ -34,10 +37,12 @@ func (w *world) Evicted(string)                                       {}
 func (w *world) AnnotatedPodEvent(*corev1.Pod, string, string, string, map[string]string) {
 }
 
-func (w *world) Evict(_ context.Context, pod types.UID, _ agent.Eviction) <-chan struct{} {
+func (w *world) Evict(_ context.Context, pod types.UID, ev agent.Eviction) <-chan struct{} {
 	w.evicted = append(w.evicted, pod)
 	released := make(chan struct{})
-	close(released)
+	if !ev.Own || !w.holds {
+		close(released)
+	}
 	return released
 }
 
@@ -90,6 +95,49 @@ func (n *slowNode) RuntimeAnswered(time.Time) bool { return true }
 func (n *slowNode) Frees(context.Context, string) bool { return false }
 
 func (n *slowNode) Containers(context.Context, string, *corev1.Pod) map[string]int64 { return nil }
+
+// fullNode is a node whose disk stays full, and whose pods exceed their limits.
+type fullNode struct{ slowNode }
+
+func (n *fullNode) Use(_ context.Context, _ string, pods []*corev1.Pod) []policy.Pod {
+	return []policy.Pod{{Pod: pods[0], Usage: policy.Usage{Known: true, Disk: 5}}}
+}
+
+func (n *fullNode) Storage(_ context.Context, pods []*corev1.Pod) []policy.Storage {
+	return []policy.Storage{{Pod: 1 << 30}}
+}
+
+// TestExcessIsAwaited checks that no pod is evicted for a full disk while another that has exceeded its own limits
+// releases its files, for up to 30 seconds.
+func TestExcessIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		greedy := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "greedy", UID: "u1"}}
+		greedy.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}}}
+		w := &world{pod: greedy, holds: true}
+		e := New(Config{
+			Thresholds: []policy.Threshold{{Signal: policy.NodeFSAvailable, Value: policy.Amount{Percentage: 10}}},
+			Pods:       w,
+			Node:       &fullNode{},
+			Images:     w,
+			Reporter:   w,
+			Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		e.enforceLimits(t.Context())
+		if len(w.evicted) != 1 {
+			t.Fatalf("got %v evicted for its excess, want the greedy pod", w.evicted)
+		}
+		w.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "modest", UID: "u2"}}
+		w.pod.Spec.Containers = []corev1.Container{{Name: "app"}}
+		if _, evicted := e.watches[0].look(t.Context()); evicted {
+			t.Errorf("got %v evicted while the greedy pod releases its files, want it alone", w.evicted)
+		}
+		time.Sleep(releaseTimeout + time.Second)
+		if _, evicted := e.watches[0].look(t.Context()); !evicted {
+			t.Error("got no pod evicted after the time for a release, want the modest one")
+		}
+	})
+}
 
 // TestRecoveryMeanwhileEvictsNobody checks that no pod is evicted for a disk that recovers while the agent measures
 // what the pods use.
