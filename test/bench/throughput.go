@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -23,15 +24,30 @@ const signalReady = 50 * time.Millisecond
 // churner measures a node at work.
 type churner struct{ *bench }
 
-// throughput measures a node at work: callers create pods, wait until each is Ready, delete it, wait until it is gone,
-// and create the next, until the time is over. The floor does the same with CRI calls alone.
+// rate is how many pods a second begin with steady: fewer than any side can start and end on two cores.
+const rate = 2
+
+// lifetimes are those of one pod: from create to Ready, from the start of its container until Ready is visible (0: not
+// known), and from delete to gone.
+type lifetimes struct{ ready, visible, gone time.Duration }
+
+// life creates a pod, waits until it is Ready, deletes it and waits until it is gone.
+type life func(name string) (lifetimes, error)
+
+// throughput measures a node at work: first as much of it as the side can do, then the same for each side. The floor
+// does it with CRI calls alone.
 func (b *churner) throughput(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
 		b.announce(round, floorSide)
 		return onFloor(ctx, b.bench, func(f *floorRun) error {
-			return b.churn(ctx, floorSide, func(name string) (ready, gone time.Duration, err error) {
-				return f.run(ctx, b.floorPod(name))
-			})
+			bare := func(name string) (lifetimes, error) {
+				ready, gone, err := f.run(ctx, b.floorPod(name))
+				return lifetimes{ready: ready, gone: gone}, err
+			}
+			if err := b.churn(floorSide, bare); err != nil {
+				return err
+			}
+			return b.steady(ctx, floorSide, bare)
 		})
 	})
 }
@@ -50,37 +66,71 @@ func (b *churner) agent(ctx context.Context, side string) error {
 		return err
 	}
 	defer events.stop()
-	cycle := func(name string) (ready, gone time.Duration, err error) {
+	whole := func(name string) (t lifetimes, err error) {
 		began := time.Now()
 		if err := b.create(ctx, b.pod(name)); err != nil {
-			return 0, 0, err
+			return t, err
 		}
 		readyAt, err := f.wait(ctx, "Ready", f.ready, name)
 		if err != nil {
-			return 0, 0, err
+			return t, err
 		}
+		t.ready = readyAt.Sub(began)
 		if at, ok := events.at(name); ok {
-			b.note(side, "container started to Ready visible, ms", ms(readyAt.Sub(at)))
+			t.visible = readyAt.Sub(at)
 		}
 		if err := pause(ctx, signalReady); err != nil {
-			return 0, 0, err
+			return t, err
 		}
 		ended := time.Now()
 		if err := b.delete(ctx, name); err != nil {
-			return 0, 0, err
+			return t, err
 		}
 		goneAt, err := f.wait(ctx, "gone", f.gone, name)
-		return readyAt.Sub(began), goneAt.Sub(ended), err
+		t.gone = goneAt.Sub(ended)
+		return t, err
 	}
-	return b.profiled(ctx, side, func() error { return b.churn(ctx, side, cycle) })
+	if err := b.profiled(ctx, side, func() error { return b.churn(side, whole) }); err != nil {
+		return err
+	}
+	return b.steady(ctx, side, whole)
 }
 
-// churn lets b.o.callers callers run cycle again and again, and notes pods a second and the times of each.
-func (b *churner) churn(
-	ctx context.Context,
-	side string,
-	cycle func(name string) (ready, gone time.Duration, err error),
-) error {
+// noteLife notes the times of a pod that began and ended under a load.
+func (b *churner) noteLife(side, load string, t lifetimes) {
+	b.note(side, "create to Ready"+load+", ms", ms(t.ready))
+	if t.visible != 0 {
+		b.note(side, "container started to Ready visible"+load+", ms", ms(t.visible))
+	}
+	b.note(side, "delete to gone"+load+", ms", ms(t.gone))
+}
+
+// steady begins a pod's life at a fixed rate until the time is over, however long those before it take: each side has
+// the same work to do. It notes the times of each.
+func (b *churner) steady(ctx context.Context, side string, life life) error {
+	next := time.NewTicker(time.Second / rate)
+	defer next.Stop()
+	var pods errgroup.Group
+	for i := range int(b.o.duration.Seconds() * rate) {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), pods.Wait())
+		}
+		pods.Go(func() error {
+			t, err := life(fmt.Sprintf("steady-%d", i))
+			if err == nil {
+				b.noteLife(side, fmt.Sprintf(", %d pods a second", rate), t)
+			}
+			return err
+		})
+	}
+	return pods.Wait()
+}
+
+// churn lets b.o.callers callers each run one pod's life after the other until the time is over, so that a side that is
+// fast starts more. It notes pods a second and the times of each.
+func (b *churner) churn(side string, life life) error {
 	began := time.Now()
 	var callers sync.WaitGroup
 	var pods atomic.Int64
@@ -88,11 +138,10 @@ func (b *churner) churn(
 	for caller := range b.o.callers {
 		callers.Go(func() {
 			for i := 0; time.Since(began) < b.o.duration && errs[caller] == nil; i++ {
-				ready, gone, err := cycle(fmt.Sprintf("churn-%d-%d", caller, i))
+				t, err := life(fmt.Sprintf("churn-%d-%d", caller, i))
 				if errs[caller] = err; err == nil {
 					pods.Add(1)
-					b.note(side, "create to Ready, ms", ms(ready))
-					b.note(side, "delete to gone, ms", ms(gone))
+					b.noteLife(side, "", t)
 				}
 			}
 		})
