@@ -108,7 +108,8 @@ func matrix(results []*result, causes known) string {
 	return b.String()
 }
 
-// failures are lines of a table: each failed spec with the agents that failed it, and the cause.
+// failures are lines of a table: each failed spec with the agents that failed it, and the cause, or if that is not
+// known what the spec says.
 func failures(all []*row, causes known) []string {
 	var lines []string
 	for _, r := range all {
@@ -119,13 +120,17 @@ func failures(all []*row, causes known) []string {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(agents)) {
-			cause := cmp.Or(causes[agents[name][0]][name], "not known yet")
-			lines = append(lines, fmt.Sprintf("| %s | %s, %s, %s, %s | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`),
-				r.suite, r.Cgroup, r.Runtime, r.OCIRuntime, strings.Join(agents[name], ", "), cause))
+			first := agents[name][0]
+			cause := cmp.Or(causes[first][name], "not known yet; "+r.agents[first].Failed[name])
+			lines = append(lines, fmt.Sprintf("| %s | %s, %s, %s, %s | %s | %s |\n", cell(name),
+				r.suite, r.Cgroup, r.Runtime, r.OCIRuntime, strings.Join(agents[name], ", "), cell(cause)))
 		}
 	}
 	return lines
 }
+
+// cell returns a text for a cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 // withMatrix replaces the matrix in the text of a page.
 func withMatrix(page, table string) (string, error) {

@@ -60,14 +60,14 @@ func sample(passed []string, failed map[string]string) *result {
 
 // TestMatrix checks figures, failures, and a cell without a run.
 func TestMatrix(t *testing.T) {
-	r := sample([]string{"a", "b"}, map[string]string{"c": "failed: y", "d": "failed: z"})
+	r := sample([]string{"a", "b"}, map[string]string{"c": "failed: y", "d": "failed: z|z"})
 	r.NotRun = 7
 	got := matrix([]*result{r}, known{"nodelet": {"c": "the reason"}})
 	for _, want := range []string{
 		"| v1.37.2 | v2, systemd | containerd 2.4.2, runc 1.5.2 |",
 		" | **2 of 4**, 7 not run; v1.2.3, 2026-01-02, 2 min | not run |\n",
 		"| c | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet | the reason |\n",
-		"| d | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet | not known yet |\n",
+		"| d | node, v2, containerd 2.4.2, runc 1.5.2 | nodelet | not known yet; failed: z\\|z |\n",
 		"Machines: cgroup v2: machine, 2 processors, kernel 7.3.\n",
 	} {
 		if !strings.Contains(got, want) {
