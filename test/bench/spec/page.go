@@ -22,7 +22,12 @@ var charted = []struct {
 		"create to Ready, 40 at once, ms",
 		"delete to gone, 40 at once, ms",
 	}},
-	{"throughput", "Pods created and deleted for a minute", []string{"create to Ready, ms", "delete to gone, ms"}},
+	{"throughput", "Pods created and deleted for a minute", []string{
+		"create to Ready, 2 pods a second, ms",
+		"delete to gone, 2 pods a second, ms",
+		"create to Ready, ms",
+		"delete to gone, ms",
+	}},
 	{"probes", "110 pods with three probes each", []string{
 		"create to Ready, one at a time, ms",
 		"create to Ready, one at a time, beside 110 pods with three probes each, ms",
