@@ -111,12 +111,6 @@ func (e *entry) holding() *corev1.Pod {
 	return &pod
 }
 
-// completed reports whether the pod has ended by what its worker has found last, which the API may not show yet.
-func (e *entry) completed() bool {
-	found := e.worker.result.Load().status
-	return found != nil && podutil.IsTerminal(found.Phase)
-}
-
 // withheld reports whether the worker gets no order, because the admission of the pod is not complete. One that an
 // earlier run of the agent has admitted is observed meanwhile: its status must not stay as it was before a reboot.
 func (e *entry) withheld() bool { return e.asking != nil && !e.resumed }
@@ -130,7 +124,7 @@ func (e *entry) stopAsking() {
 }
 
 // keepsName reports whether no other static pod, and no mirror pod, may have the name of this one: it is not known to
-// come from the API server, and has not released its resources. What the runtime has yet to remove is in nobody's way.
+// come from the API server, and has not released its resources. What the runtime has yet to remove does not count.
 func (e *entry) keepsName() bool {
 	return pods.SourceOf(e.source) != pods.SourceAPI && !e.worker.isReleased()
 }
