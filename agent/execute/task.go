@@ -36,8 +36,9 @@ type Task struct {
 	// Refresh: the volume is mounted already, for Mount.
 	Refresh bool
 
-	// mounts are the mounted volumes by name, for Mount and CreateContainer, and image the container's image, for
-	// CreateContainer.
+	// mounted is what the last mount of the volume has returned, for Mount.
+	mounted volumes.Mounted
+	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
 	// pulled are the images that are present, by the keys of their steps, for CreateContainer.
@@ -150,7 +151,7 @@ func (x *Executor) Begin(ctx context.Context, t *Task, r *Results) {
 	case podstate.CreateSandbox:
 		r.services = readServices(ctx, x.backends.Objects(t.Pod), t.Pod)
 	case podstate.Mount:
-		t.mounts = maps.Clone(r.mounts)
+		t.mounted = r.mounts[s.Volume]
 	case podstate.CreateContainer:
 		t.mounts, t.pulled = maps.Clone(r.mounts), maps.Clone(r.pulled)
 		t.services = r.services

@@ -54,7 +54,7 @@ func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
 		Refresh:     t.Refresh,
-		Mounted:     t.mounts[v.Name],
+		Mounted:     t.mounted,
 		Unstarted:   len(t.Instances) == 0,
 		Limit:       x.limiters.publish.Do,
 		SELinux: volumes.SELinux{
