@@ -27,12 +27,6 @@ func (e *Evictor) watchLimits(ctx context.Context) {
 	}
 }
 
-// leaving is an evicted pod: released is closed when it has released its resources, which should be so before overdue.
-type leaving struct {
-	released <-chan struct{}
-	overdue  time.Time
-}
-
 // limitsFree reports whether a pod that was evicted for its own excess may still free disk space. What it has used in
 // excess is often what the disk lacks.
 func (e *Evictor) limitsFree() bool {

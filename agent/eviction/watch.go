@@ -44,12 +44,17 @@ type watch struct {
 	looked   bool
 }
 
-// softEviction is the eviction of a pod that may use its grace period: released is closed when the pod has released its
-// resources, and overdue is when it should have.
+// leaving is an evicted pod: released is closed when it has released its resources, which should be so before overdue.
+type leaving struct {
+	released <-chan struct{}
+	overdue  time.Time
+}
+
+// softEviction is the eviction of a pod that may use its grace period.
 type softEviction struct {
-	pod            *corev1.Pod
-	released       <-chan struct{}
-	began, overdue time.Time
+	leaving
+	pod   *corev1.Pod
+	began time.Time
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -209,7 +214,7 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	}, annotations)
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
-		w.soft = softEviction{pod.Pod, released, began, began.Add(own).Add(releaseTimeout)}
+		w.soft = softEviction{leaving{released, began.Add(own).Add(releaseTimeout)}, pod.Pod, began}
 		return // a hard threshold must not wait for it
 	}
 	select {

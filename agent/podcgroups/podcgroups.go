@@ -43,13 +43,14 @@ func (c *Cgroups) count(operation string, began time.Time) { c.done(operation, t
 // their own order.
 func (c *Cgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
 	want := spec.PodCgroup(pod, c.node())
-	has, there, err := c.tree.PodSize(nameOf(pod), created(want))
+	r := created(want)
+	has, there, err := c.tree.PodSize(nameOf(pod), r)
 	if err != nil {
 		return nil, err
 	}
 	if !there {
 		defer c.count("create", time.Now())
-		return &want.Size, c.tree.CreatePod(nameOf(pod), created(want))
+		return &want.Size, c.tree.CreatePod(nameOf(pod), r)
 	}
 	defer c.count("update", time.Now())
 	size := &podstate.Size{
