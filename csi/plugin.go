@@ -29,11 +29,7 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	}
 	following, stop := context.WithCancel(c.background.Context())
 	d.stop = stop
-	c.mu.Lock()
-	if !c.background.Ended() {
-		c.background.Go(func() { d.followProcess(following, c.log) }) // adding the driver may take long
-	}
-	c.mu.Unlock()
+	c.background.Begin(func() { d.followProcess(following, c.log) }) // adding the driver may take long
 	pods, err := c.drivers.add(ctx, d, c.cfg.Registered)
 	if err != nil {
 		stop()
@@ -44,11 +40,7 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 		c.cfg.Wake(pods)
 	}
 	c.unstageUnused()
-	c.mu.Lock()
-	if !c.background.Ended() {
-		c.background.Go(func() { c.followLimits(following, d) })
-	}
-	c.mu.Unlock()
+	c.background.Begin(func() { c.followLimits(following, d) })
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 

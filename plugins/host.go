@@ -29,6 +29,15 @@ func (b *Background) Ended() bool { return b.ctx.Err() != nil }
 // Go runs f. The caller has found, holding mu, that the work has not ended.
 func (b *Background) Go(f func()) { b.work.Go(f) }
 
+// Begin runs f, unless the work has to end. The caller does not hold mu.
+func (b *Background) Begin(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.Ended() {
+		b.Go(f)
+	}
+}
+
 // Wait waits for ctx to end, and then for all work. Between the two it calls finish, which may be nil, without mu.
 func (b *Background) Wait(ctx context.Context, finish func()) {
 	<-ctx.Done()
