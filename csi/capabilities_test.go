@@ -15,24 +15,13 @@ import (
 // a registration, is asked for its capabilities until it answers.
 func TestCapabilitiesOfNextProcess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.Kill()
-	w.stopDriver()
-	w.begin()
-	w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
-	w.startDriver()
+	w := newUnstaging(t)
 	w.accept()
 	w.stopDriver()
 	w.config = func(c *fake.Config) { c.Registry = "" }
 	w.fail("NodeGetCapabilities", "Unavailable", 1)
 	w.startDriver()
-	v := w.volume("a")
-	w.Until("a volume is staged", func() bool {
-		_, err := w.csi.Publish(t.Context(), "pod-1", v)
-		return err == nil && w.calls("NodeStageVolume") > 0
-	})
-	w.unpublish("pod-1", v)
-	w.nothingLeft()
+	w.stages()
 }
 
 // TestCapabilitiesWhileRegistering checks that a process which takes the place of a driver while that registers is
@@ -42,13 +31,7 @@ func TestCapabilitiesWhileRegistering(t *testing.T) {
 	for name, at := range map[string]int32{"after the first call": 1, "at the API server": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
-			w.Kill()
-			w.stopDriver()
-			w.begin()
-			w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
-			w.startDriver()
-			v := w.volume("a")
+			w := newUnstaging(t)
 			var steps atomic.Int32
 			w.on = func() {
 				if steps.Add(1) != at {
@@ -63,14 +46,32 @@ func TestCapabilitiesWhileRegistering(t *testing.T) {
 				}
 			}
 			w.accept()
-			w.Until("a volume is staged", func() bool {
-				_, err := w.csi.Publish(t.Context(), "pod-1", v)
-				return err == nil && w.calls("NodeStageVolume") > 0
-			})
-			w.unpublish("pod-1", v)
-			w.nothingLeft()
+			w.stages()
 		})
 	}
+}
+
+// newUnstaging returns a world whose driver does not register by itself. Its process cannot stage volumes.
+func newUnstaging(t *testing.T) *world {
+	w := newWorld(t, nil)
+	w.Kill()
+	w.stopDriver()
+	w.begin()
+	w.config = func(c *fake.Config) { c.Registry, c.NoStage = "", true }
+	w.startDriver()
+	return w
+}
+
+// stages waits until the agent stages the volume that it publishes, and takes it down.
+func (w *world) stages() {
+	w.T.Helper()
+	v := w.volume("a")
+	w.Until("a volume is staged", func() bool {
+		_, err := w.csi.Publish(w.T.Context(), "pod-1", v)
+		return err == nil && w.calls("NodeStageVolume") > 0
+	})
+	w.unpublish("pod-1", v)
+	w.nothingLeft()
 }
 
 // accept registers the driver without a registrar, again if its connection is lost during a call.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,19 @@ type fakeAPI struct {
 	// before, if set, runs ahead of a request, without the lock; a non-nil error is the answer, as a Status if it is
 	// one and as a broken connection if not.
 	before func(verb, path string) error
+}
+
+// failWith answers all requests with an error until down is false.
+func (a *fakeAPI) failWith(err error) (down *atomic.Bool) {
+	down = &atomic.Bool{}
+	down.Store(true)
+	a.before = func(string, string) error {
+		if down.Load() {
+			return err
+		}
+		return nil
+	}
+	return down
 }
 
 func newFakeAPI() *fakeAPI {

@@ -322,14 +322,7 @@ func TestEventsBeforeTheEnd(t *testing.T) {
 func TestEventsOutliveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI()
-		var down atomic.Bool
-		down.Store(true)
-		api.before = func(string, string) error {
-			if down.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		down := api.failWith(errors.New("connection refused"))
 		r := runRecorder(t, api)
 		for i := range eventQueue + 100 { // one is being written, 1000 wait
 			ref := podRef

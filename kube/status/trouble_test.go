@@ -21,14 +21,7 @@ import (
 func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 8)
-		var down atomic.Bool
-		down.Store(true)
-		b.api.before = func(string, string) error {
-			if down.Load() {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
+		down := b.api.failWith(errors.New("connection refused"))
 		var log strings.Builder
 		b.p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 		b.run(t)
@@ -212,14 +205,7 @@ func TestSlowWebhook(t *testing.T) {
 func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 8)
-		var down atomic.Bool
-		down.Store(true)
-		b.api.before = func(string, string) error {
-			if down.Load() {
-				return apierrors.NewServiceUnavailable("starting")
-			}
-			return nil
-		}
+		down := b.api.failWith(apierrors.NewServiceUnavailable("starting"))
 		b.run(t)
 		for i := range 2 {
 			pod := b.api.add(testPod(fmt.Sprint("p", i)))
@@ -321,14 +307,7 @@ func TestServerErrorsOfOneNamespace(t *testing.T) {
 func TestServerErrorsOfAllMakeNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 8)
-		var down atomic.Bool
-		down.Store(true)
-		b.api.before = func(string, string) error {
-			if down.Load() {
-				return apierrors.NewInternalError(errors.New("failed calling webhook"))
-			}
-			return nil
-		}
+		down := b.api.failWith(apierrors.NewInternalError(errors.New("failed calling webhook")))
 		b.run(t)
 		for i := range 110 {
 			pod := b.api.add(testPod(fmt.Sprint("p", i)))

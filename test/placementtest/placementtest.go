@@ -12,7 +12,7 @@ import (
 	"github.com/nodelet/nodelet/config"
 )
 
-// Off returns a Manager with all policies off, whose metrics nobody sees.
+// Off returns a Manager with all policies off and metrics that count nothing.
 func Off() *placement.Manager {
 	m, err := placement.New(placement.Config{
 		Root: "/nonexistent",
