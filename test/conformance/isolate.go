@@ -51,11 +51,17 @@ exit
 
 // isolate runs the program again, with cgroups, mounts and process IDs of its own. The specs expect to have the machine
 // for themselves: they look for pods in the cgroup /kubepods, and for processes by their names. When the run ends, the
-// kernel kills what it has left.
+// kernel kills what it has left. The testbed's owner is outside: it clears what killed runs have left, of which the run
+// would see files and links, but neither processes nor cgroups.
 func isolate(ctx context.Context, o options) error {
 	if o.keep || o.use {
 		return errors.New("-keep and -use are not for -node: its testbed has namespaces of its own, and ends with them")
 	}
+	release, err := testbed.Own(ctx, o.testbed.Name, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer release()
 	root := "/node-suite-" + o.testbed.Name
 	if err := testbed.RemoveCgroup(root, 0); err != nil {
 		return fmt.Errorf("another run named %q goes on: %w", o.testbed.Name, err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -60,7 +59,11 @@ func main() {
 	case o.node && os.Getenv(isolatedEnv) == "":
 		do = isolate
 	}
-	if err := do(ctx, o); err != nil {
+	err := os.Setenv(testbed.StateEnv, env(testbed.StateEnv, stateRoot))
+	if err == nil {
+		err = do(ctx, o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
@@ -175,7 +178,7 @@ func env(name, otherwise string) string {
 }
 
 func conformance(ctx context.Context, o options) error {
-	if err := cmp.Or(o.choose(), os.Setenv(testbed.StateEnv, env(testbed.StateEnv, stateRoot))); err != nil {
+	if err := o.choose(); err != nil {
 		return err
 	}
 	known, err := readKnown(o.knownFile)
@@ -298,15 +301,18 @@ func archivesIn(dir string) ([]string, error) {
 	return found, err
 }
 
-// up starts the testbed, or opens the one that is up, and gives its runtimes the images.
+// up starts the testbed, or opens the one that is up, and gives its runtimes the images. That of the suite for a single
+// node has an owner already, see isolate.
 func up(ctx context.Context, o options, images []string) (tb *testbed.Testbed, down func(), err error) {
 	if o.use {
 		tb, err = testbed.Open(ctx, o.testbed.Name, os.Stderr)
 		return tb, func() {}, err
 	}
-	release, err := testbed.Own(ctx, o.testbed.Name, os.Stderr)
-	if err != nil {
-		return nil, nil, err
+	release := func() {}
+	if !o.node {
+		if release, err = testbed.Own(ctx, o.testbed.Name, os.Stderr); err != nil {
+			return nil, nil, err
+		}
 	}
 	if o.agent == testbed.Nodelet {
 		if o.testbed.NodeletBin, err = asKubelet(o); err != nil {

@@ -14,8 +14,13 @@ import (
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
-// TestMain plays the programs of a suite if the test's program is called by their names.
+// TestMain plays the programs of a suite if the test's program is called by their names, and one that isolate has
+// started.
 func TestMain(m *testing.M) {
+	if name := os.Getenv(innerName); name != "" {
+		playInner(name)
+		return
+	}
 	switch filepath.Base(os.Args[0]) {
 	case "ginkgo":
 		playRunner()

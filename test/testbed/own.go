@@ -13,8 +13,8 @@ import (
 )
 
 // ownersDir has a file for each name that a process has owned. Its owner has locked it, and it contains the parent of
-// the testbed's state directory; without an owner it is empty, unless the owner was killed. The directory is the same
-// for all processes, whatever StateEnv is.
+// the testbed's state directory; without an owner it is empty, unless the owner was killed and what it has left is not
+// cleared yet. The directory is the same for all processes, whatever StateEnv is.
 const ownersDir = "/run/lock/nodelet-testbed"
 
 // Own reserves the name of a testbed for this process, until release is called or the process ends. It waits while
@@ -39,9 +39,9 @@ func Own(ctx context.Context, name string, progress io.Writer) (release func(), 
 		return nil, err
 	}
 	if before := rootOf(f); before != "" && before != n.root {
-		clearName(ctx, names{name: n.name, root: before}, progress)
+		_ = clearName(ctx, names{name: n.name, root: before}, progress)
 	}
-	clearName(ctx, n, progress)
+	_ = clearName(ctx, n, progress)
 	if err := os.WriteFile(f.Name(), []byte(n.root), 0o600); err != nil {
 		unlock()
 		return nil, fmt.Errorf("own testbed %q: %w", n.name, err)
@@ -99,8 +99,7 @@ func clearAbandoned(ctx context.Context, progress io.Writer) {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if n.root = rootOf(f); n.root != "" {
-				clearName(ctx, n, progress)
+			if n.root = rootOf(f); n.root != "" && clearName(ctx, n, progress) == nil {
 				_ = f.Truncate(0)
 			}
 		}
@@ -108,18 +107,20 @@ func clearAbandoned(ctx context.Context, progress io.Writer) {
 	}
 }
 
-// clearName takes down what is left under the name. It only prints errors: what it cannot remove may not be in the way.
-func clearName(ctx context.Context, n names, progress io.Writer) {
+// clearName takes down what is left under the name. It prints errors as well, because its callers go on: what it cannot
+// remove may not be in the way.
+func clearName(ctx context.Context, n names, progress io.Writer) error {
 	s, err := readState(n.stateFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(progress, "%v\n", err)
 	}
 	left, err := n.remains(s)
 	if err == nil && len(left) == 0 {
-		return
+		return nil
 	}
 	fmt.Fprintf(progress, "an earlier run has left testbed %s, taking it down\n", n.name)
-	if err := errors.Join(err, down(ctx, n, progress)); err != nil {
+	if err = down(ctx, n, progress); err != nil {
 		fmt.Fprintf(progress, "%v (continuing)\n", err)
 	}
+	return err
 }

@@ -7,9 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // leave leaves a state directory and a network namespace under a name that no process owns any more. The name belongs
@@ -102,6 +105,38 @@ func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
 	(<-again)()
 	if got, err := os.ReadFile(filepath.Join(ownersDir, n.name)); err != nil || len(got) > 0 {
 		t.Errorf("the file without an owner: got %q and %v, want nothing", got, err)
+	}
+}
+
+// TestFailedClearIsRetried checks that what could not be removed stays on record for the next owner of any name.
+func TestFailedClearIsRetried(t *testing.T) {
+	NeedPrograms(t, map[string]string{"ip": "iproute2"})
+	n := leave(t, "stuck")
+	if err := unix.Mount(n.root, n.root, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	unmount := sync.OnceValue(func() error { return unix.Unmount(n.root, 0) })
+	t.Cleanup(func() { _ = unmount() })
+	if err := unix.Mount("", n.root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	record := func() string {
+		clearAbandoned(t.Context(), testWriter{t})
+		b, err := os.ReadFile(filepath.Join(ownersDir, n.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if got := record(); got != n.root {
+		t.Errorf("the record of a directory that cannot be removed: got %q, want %q", got, n.root)
+	}
+	if err := unmount(); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the directory is removed, and its record", func() bool { return record() == "" })
+	if _, err := os.Stat(n.dir()); !os.IsNotExist(err) {
+		t.Errorf("the directory: got %v, want that it is removed", err)
 	}
 }
 
