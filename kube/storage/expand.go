@@ -15,22 +15,23 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to. An
-// external-resizer without RecoverVolumeExpansionFailure asks by a condition alone.
+// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to. Without the
+// status of an expansion the sizes alone decide: that is so with an external-resizer without
+// RecoverVolumeExpansionFailure, and if an administrator enlarges the PersistentVolume.
 func (c *Claim) Growth() *resource.Quantity {
 	want := c.PV.Spec.Capacity[corev1.ResourceStorage]
 	switch c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
 	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
 		return &want
 	}
-	if has := c.PVC.Status.Capacity.Storage(); c.plain() && pending(c.PVC) && has.Cmp(want) < 0 {
+	if has := c.PVC.Status.Capacity.Storage(); c.plain() && has.Cmp(want) < 0 {
 		return &want
 	}
 	return nil
 }
 
-// plain reports whether the external-resizer does not know the status of an expansion on a node: it reads nothing but
-// the size.
+// plain reports whether no external-resizer that knows the status of an expansion on a node has written it: nobody
+// reads anything but the size.
 func (c *Claim) plain() bool {
 	_, status := c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	_, allocated := c.PVC.Status.AllocatedResources[corev1.ResourceStorage]

@@ -781,6 +781,7 @@ func TestGrowth(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pvc, pv := bound()
 		pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
+		pvc.Status.Capacity = pv.Spec.Capacity
 		w.server.Put(pvc)
 		w.server.Put(pv)
 		c, err := w.Claim(t.Context(), pod(), volume())
@@ -814,31 +815,39 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
-// TestGrowthOfOldResizer checks that a volume is expanded, too, if the external-resizer is one that knows only the
-// condition of the claim, and that nothing is written for it but the result.
-func TestGrowthOfOldResizer(t *testing.T) {
+// TestGrowthWithoutStatus checks that a volume is expanded, too, if no external-resizer has written the status of an
+// expansion, but the PersistentVolume is larger than the claim's status says. Nothing is written then but the result.
+// What the claim requests does not matter: it may be bound to a larger volume.
+func TestGrowthWithoutStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pvc, pv := bound()
 		pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
-		pvc.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+		pvc.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 		w.server.Put(pv)
 		pending := []corev1.PersistentVolumeClaimCondition{
 			{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue},
 		}
 		var claim *storage.Claim
 		for _, c := range []struct {
+			has        string
 			conditions []corev1.PersistentVolumeClaimCondition
 			allocated  corev1.ResourceList
 			want       string
-		}{{nil, nil, ""}, {pending, pv.Spec.Capacity, ""}, {pending, nil, "2Gi"}} {
+		}{
+			{"2Gi", nil, nil, ""},
+			{"1Gi", nil, nil, "2Gi"},
+			{"1Gi", pending, pv.Spec.Capacity, ""},
+			{"1Gi", pending, nil, "2Gi"},
+		} {
 			pvc.Status.Conditions, pvc.Status.AllocatedResources = c.conditions, c.allocated
+			pvc.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse(c.has)}
 			w.server.Put(pvc)
 			var err error
 			if claim, err = w.Claim(t.Context(), pod(), volume()); err != nil {
 				t.Fatal(err)
 			}
 			if got := claim.Growth(); (got == nil) != (c.want == "") || got != nil && got.String() != c.want {
-				t.Fatalf("conditions %v, allocated %v: got %v, want %q", c.conditions, c.allocated, got, c.want)
+				t.Fatalf("%s, conditions %v, allocated %v: got %v, want %q", c.has, c.conditions, c.allocated, got, c.want)
 			}
 		}
 		err := errors.Join(w.Growing(t.Context(), claim), w.NotGrown(t.Context(), claim, errors.New("no"), true))
