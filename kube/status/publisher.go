@@ -3,9 +3,9 @@
 // It owns the newest status wanted for each pod, the status that the API server is known to have, and the queue between
 // the two. It never decides what a status says (agent/podstatus does) and never reads a pod before it writes one: a
 // patch is made against the last known status, which the watch and the answers to earlier patches keep up to date. It
-// reads a pod only to learn what a conflict means. agent calls Set for each pod whose status may have changed, and
-// PodEvent for what users should see. Nothing is kept on disk: after a crash the agent observes its pods and calls Set
-// again. A status that the server has already costs no request.
+// reads a pod only to learn what a conflict or a 404 means. agent calls Set for each pod whose status may have changed,
+// and PodEvent for what users should see. Nothing is kept on disk: after a crash the agent observes its pods and calls
+// Set again. A status that the server has already costs no request.
 package status
 
 import (

@@ -36,7 +36,7 @@ func (p *Publisher) send(ctx context.Context, e *entry, j entry) {
 	if err == nil && j.gone {
 		err = p.delete(ctx, j)
 	}
-	if apierrors.IsConflict(err) && p.replaced(ctx, j) {
+	if unsure(err) && p.replaced(ctx, j) {
 		err = fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
@@ -77,13 +77,13 @@ func (p *Publisher) delete(ctx context.Context, j entry) error {
 			MaxRetries(0).Do(ctx).Error()
 	})
 	if err != nil {
-		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, goneOr(err))
+		return fmt.Errorf("delete pod %s/%s: %w", j.namespace, j.name, err)
 	}
 	return nil
 }
 
-// goneOr turns the API server's answers that say that a UID does not exist into errPodGone. A changed UID is an
-// attempt to change an immutable field for a patch, or a conflict: see replaced.
+// goneOr turns the API server's answers to a patch that say that a UID does not exist into errPodGone. A changed UID is
+// an attempt to change an immutable field for a patch, or a conflict: see replaced.
 func goneOr(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) && aboutUID(err) {
 		return fmt.Errorf("%w: %w", errPodGone, err)
@@ -91,9 +91,16 @@ func goneOr(err error) error {
 	return err
 }
 
-// replaced reports whether the API server no longer has the pod of j, after a conflict. Only the text of a conflict
-// says whether it is about the UID or about something else, and that text contains names that users choose, so the pod
-// is read. A list is allowed to a node whichever node a new pod of this name is bound to.
+// unsure reports whether the pod may be gone, and only replaced can tell. Only the text of a conflict says whether it
+// is about the UID or about something else, and that text contains names that users choose. A delete is answered with
+// 404 by an admission plugin, NodeRestriction, from what the API server has in memory, which may lack the pod after a
+// start.
+func unsure(err error) bool {
+	return !errors.Is(err, errPodGone) && (apierrors.IsConflict(err) || apierrors.IsNotFound(err))
+}
+
+// replaced reports whether the API server no longer has the pod of j. It reads the pod from storage: a list is allowed
+// to a node whichever node a new pod of this name is bound to.
 func (p *Publisher) replaced(ctx context.Context, j entry) bool {
 	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
 	found := &corev1.PodList{}

@@ -114,31 +114,42 @@ func TestAnswersThatAreNotTheAPIServers(t *testing.T) {
 func TestConflictAboutSomethingElseIsRetried(t *testing.T) {
 	for _, verb := range []string{http.MethodPatch, http.MethodDelete} {
 		t.Run(verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, 1)
-				var conflicts atomic.Int32
-				conflicts.Store(1)
-				b.api.before = func(v, _ string) error {
-					if v == verb && conflicts.Add(-1) >= 0 {
-						return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "druid-0",
-							errors.New("the object has been modified"))
-					}
-					return nil
-				}
-				b.run(t)
-				pod := b.api.add(testPod("druid-0"))
-				b.p.SetGone(pod, running(pod, false))
-				synctest.Wait()
-				if _, known := b.p.newest(pod.UID); !known {
-					t.Error("after a conflict: got the pod forgotten as if it were deleted, want its status kept")
-				}
-				time.Sleep(time.Minute)
-				if got := b.api.get("ns", "druid-0"); got != nil {
-					t.Errorf("after a minute the pod exists with phase %s, want it deleted", got.Status.Phase)
-				}
-			})
+			sentAgain(t, verb, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "druid-0",
+				errors.New("the object has been modified")))
 		})
 	}
+}
+
+// TestDeleteBeforeServerKnowsPods checks that a final delete is repeated that the API server answers with 404 from the
+// memory of an admission plugin, which does not have the pod yet.
+func TestDeleteBeforeServerKnowsPods(t *testing.T) {
+	sentAgain(t, http.MethodDelete, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "druid-0"))
+}
+
+// sentAgain checks that a request with the verb, first answered with refusal while the pod exists, is repeated soon.
+func sentAgain(t *testing.T, verb string, refusal error) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		var refusals atomic.Int32
+		refusals.Store(1)
+		b.api.before = func(v, _ string) error {
+			if v == verb && refusals.Add(-1) >= 0 {
+				return refusal
+			}
+			return nil
+		}
+		b.run(t)
+		pod := b.api.add(testPod("druid-0"))
+		b.p.SetGone(pod, running(pod, false))
+		synctest.Wait()
+		if _, known := b.p.newest(pod.UID); !known {
+			t.Errorf("after %v: got the pod forgotten as if it were deleted, want its status kept", refusal)
+		}
+		time.Sleep(time.Minute)
+		if got := b.api.get("ns", "druid-0"); got != nil {
+			t.Errorf("after a minute the pod exists with phase %s, want it deleted", got.Status.Phase)
+		}
+	})
 }
 
 func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
