@@ -42,16 +42,11 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 // backoffEvents records, once for each back-off, that a container waits before it is tried again.
 func (w *worker) backoffEvents(st *corev1.PodStatus) {
 	for c := range podutil.ContainerStatuses(st) {
-		waiting := c.State.Waiting
-		if waiting == nil {
-			delete(w.reported.backoffs, c.Name)
+		waiting, last := c.State.Waiting, w.memory.Recall().ReportedContainer(c.Name)
+		if waiting == nil || last != nil && last.State.Waiting != nil &&
+			last.State.Waiting.Reason == waiting.Reason && last.RestartCount == c.RestartCount {
 			continue
 		}
-		key := fmt.Sprintf("%s %d", waiting.Reason, c.RestartCount)
-		if w.reported.backoffs[c.Name] == key {
-			continue
-		}
-		w.reported.backoffs[c.Name] = key
 		pod := w.order.Pod
 		switch waiting.Reason {
 		case podutil.ReasonCrashLoopBackOff:

@@ -21,14 +21,18 @@ type reported struct {
 	lacking bool
 	// published is the object whose status was set last: the pod or its mirror.
 	published types.UID
-	// probed are the instances being probed, with the address of the pod and whether they are known to have started.
-	probed []string
-	// backoffs are the back-offs that have had an event, by container.
-	backoffs map[string]string
+	// probed are the instances being probed.
+	probed []probed
 	// stop has been recorded in stopFile, or could not or need not be.
 	stop stopRecord
 	// deadline: there was an event about the pod's active deadline.
 	deadline bool
+}
+
+// probed is an instance being probed, at the pod's address; see plan.ProbeTarget.
+type probed struct {
+	id, address            string
+	started, readinessOnly bool
 }
 
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
@@ -113,19 +117,13 @@ func (w *worker) use() {
 
 // probe sets the probe targets and their address, which is that in the status, if they have changed.
 func (w *worker) probe(targets []plan.ProbeTarget, address string) {
-	probed := make([]string, len(targets))
+	now := make([]probed, len(targets))
 	for i, t := range targets {
-		probed[i] = t.ContainerID + " at " + address
-		if t.Started {
-			probed[i] += " started"
-		}
-		if t.ReadinessOnly {
-			probed[i] += " readiness"
-		}
+		now[i] = probed{t.ContainerID, address, t.Started, t.ReadinessOnly}
 	}
-	if slices.Equal(probed, w.reported.probed) {
+	if slices.Equal(now, w.reported.probed) {
 		return
 	}
-	w.reported.probed = probed
+	w.reported.probed = now
 	w.cfg.Probes.Set(w.order.Pod, address, targets)
 }

@@ -95,12 +95,11 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 			onRelease: onRelease,
 			reclaimed: make(chan struct{}),
 		},
-		memory:   podstate.NewMemory(),
-		running:  running{cancels: map[podstate.Key]context.CancelFunc{}},
-		left:     execute.NewResults(),
-		facts:    facts,
-		reported: reported{backoffs: map[string]string{}},
-		startup:  startup{seen: time.Now()},
+		memory:  podstate.NewMemory(),
+		running: running{cancels: map[podstate.Key]context.CancelFunc{}},
+		left:    execute.NewResults(),
+		facts:   facts,
+		startup: startup{seen: time.Now()},
 	}
 	w.timer.Stop()
 	w.result.Store(&syncResult{replaced: make(chan struct{})})
