@@ -28,6 +28,7 @@ import (
 	"github.com/nodelet/nodelet/host/topology"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices"
+	"github.com/nodelet/nodelet/plugins/devices/checkpoint"
 )
 
 // world is a node of four CPUs with a runtime.
@@ -384,6 +385,38 @@ func TestUnknownNodes(t *testing.T) {
 	pod := guaranteed("one", "1")
 	pod.Spec.Containers[0].Resources.Limits = maps.Clone(pod.Spec.Containers[0].Resources.Limits)
 	pod.Spec.Containers[0].Resources.Limits["nodelet.test/fake"] = resource.MustParse("1")
+	w.admitPod(w.must(), pod)
+}
+
+// TestDevicesByClaim checks that a pod gets CPUs of its own although the plugin of a resource that it has by a claim
+// has no devices left.
+func TestDevicesByClaim(t *testing.T) {
+	const byClaim, byPlugin = "nodelet.test/claim", "nodelet.test/plugin"
+	w := newWorld(t)
+	entries := []checkpoint.PodDevicesEntry{{PodUID: "one", ContainerName: "app", ResourceName: byPlugin,
+		DeviceIDs: checkpoint.DevicesPerNUMA{checkpoint.WithoutNUMA: {"d1"}}}}
+	text, err := checkpoint.Marshal(entries, map[string][]string{byClaim: {"d1"}, byPlugin: {"d1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(w.root, "device-plugins", "kubelet_internal_checkpoint")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := devices.New(devices.Config{Root: w.root, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := guaranteed("one", "1")
+	limits := pod.Spec.Containers[0].Resources.Limits
+	limits[byClaim], limits[byPlugin] = resource.MustParse("1"), resource.MustParse("1")
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: byClaim}},
+	}
+	w.views = plugins.Views(pod, func(types.UID) bool { return false })
 	w.admitPod(w.must(), pod)
 }
 

@@ -23,7 +23,7 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
 	var r *reservation
-	asks := d.asks(pod)
+	asks := len(d.wantedBy(pod)) > 0
 	if asks {
 		d.free(finished)
 		r, err = d.reserve(pod, near)
@@ -42,7 +42,7 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 func (d *Devices) Refusal(pod *corev1.Pod, finished func(types.UID) bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.asks(pod) {
+	if len(d.wantedBy(pod)) == 0 {
 		return nil
 	}
 	d.free(finished)

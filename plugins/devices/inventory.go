@@ -76,14 +76,15 @@ func (v *inventory) wanted(pod *corev1.Pod, c *corev1.Container) (names []string
 	return names
 }
 
-// asks reports whether a container of the pod requests devices of a plugin. mu is held.
-func (v *inventory) asks(pod *corev1.Pod) bool {
+// wantedBy returns the resources of plugins that the containers of a pod request. mu is held.
+func (v *inventory) wantedBy(pod *corev1.Pod) set {
+	names := set{}
 	for _, c := range podutil.ContainersWithResources(&pod.Spec) {
-		if len(v.wanted(pod, c)) > 0 {
-			return true
+		for _, name := range v.wanted(pod, c) {
+			names[name] = true
 		}
 	}
-	return false
+	return names
 }
 
 // reserve reserves as many devices as a pod lacks; it returns nil if it lacks none. mu is held.

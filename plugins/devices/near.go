@@ -22,20 +22,24 @@ type View struct {
 	Free []string
 }
 
-// Views are the devices of all resources.
+// Views are the devices of resources.
 type Views = map[string]View
 
-// Views returns the devices of each resource for a pod that is about to be admitted. finished reports whether the
-// devices of a pod may be released.
+// Views returns the devices of each resource that a pod which is about to be admitted requests of plugins. finished
+// reports whether the devices of a pod may be released.
 func (d *Devices) Views(pod *corev1.Pod, finished func(types.UID) bool) Views {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.asks(pod) {
+	wanted := d.wantedBy(pod)
+	if len(wanted) == 0 {
 		return nil
 	}
 	d.free(finished)
 	views := Views{}
 	for name, r := range d.resources {
+		if !wanted[name] {
+			continue
+		}
 		v := View{All: make(map[string][]int64, len(r.devices))}
 		for id, dev := range r.devices {
 			v.All[id] = dev.numa

@@ -1,10 +1,12 @@
 package devices_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/test/plugins/devices/fake"
@@ -42,6 +44,25 @@ func TestNearDevices(t *testing.T) {
 	if got := w.devices.Views(pod("three"), noneEnded); got != nil {
 		t.Errorf("a pod without devices: got %v, want none", got)
 	}
+}
+
+// TestNearDevicesOfClaims checks that a pod that has one resource by a claim counts on no devices of its plugin.
+func TestNearDevicesOfClaims(t *testing.T) {
+	t.Parallel()
+	const other = "nodelet.test/other"
+	w := newWorld(t)
+	w.plugin(func(c *fake.Config) { c.Devices = nil })
+	w.plugin(func(c *fake.Config) { c.Resource = other })
+	one := pod("one", "app 1")
+	one.Spec.Containers[0].Resources.Limits[other] = quantity.MustParse("1")
+	one.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: resourceName}},
+	}
+	views := w.devices.Views(one, noneEnded)
+	if got, want := slices.Collect(maps.Keys(views)), []string{other}; !slices.Equal(got, want) {
+		t.Errorf("resources: got %v, want %v", got, want)
+	}
+	w.admit(one)
 }
 
 // TestNearDevicesOfPlugin checks that, as soon as a plugin has chosen devices, new pods can count on those that they
