@@ -259,7 +259,7 @@ func version(o metav1.Object) string {
 // reported once, by the watch of the pods.
 func (o *Objects) logTrouble(ctx context.Context, k key, err error) {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-		o.cfg.Log.WarnContext(ctx, "cannot watch an object that pods use, retrying",
+		o.cfg.Log.WarnContext(ctx, "cannot keep an object that pods use up to date",
 			"kind", k.kind, "namespace", k.namespace, "name", k.name, "err", err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // ConfigMap returns a ConfigMap. If it is watched for a pod, that is the newest state seen, and the call only waits
 // for the first one; otherwise it is read. An error satisfies apierrors.IsNotFound if it does not exist. While the API
-// server does not answer, the state last read for a pod that uses it is returned.
+// server says neither what it is nor that it does not exist, the state last read for a pod that uses it is returned.
+// That includes Forbidden: the node may read what its pods use, but a server that has just started knows no pods yet.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	k := key{ConfigMap, namespace, name}
 	obj, err := o.get(ctx, k)
@@ -45,18 +46,18 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	if ctx.Err() != nil {
 		return obj, err // the error says nothing about the object
 	}
+	if known && apierrors.IsForbidden(err) {
+		o.logTrouble(ctx, k, err)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.stop != nil { // a watch has started meanwhile, and is newer
 		return obj, err
 	}
 	if e.store(obj, err) {
-		obj = e.obj
-	} else if noAnswer(err) {
-		return e.obj, e.err
+		o.updateWatch(e) // a missing object is watched for
 	}
-	o.updateWatch(e) // a missing object is watched for
-	return obj, err
+	return e.obj, e.err
 }
 
 // recallAfter is how long the API server has to answer if an earlier answer is known. Then that one is used.
@@ -68,14 +69,6 @@ func answerLimit(known bool) time.Duration {
 		return recallAfter
 	}
 	return client.RequestTimeout
-}
-
-// noAnswer reports whether err says nothing about the object: the API server could not be reached, could not answer, or
-// does not accept the node's credentials.
-func noAnswer(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // await returns the state of an entry that is watched. It waits for the first answer of the watch.

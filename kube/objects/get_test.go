@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestReadsShareOneCopy checks that containers which are created at once hold one copy of an object that all of them
@@ -63,5 +65,46 @@ func TestNewWatchIsAwaited(t *testing.T) {
 			b.o.Use("p2", nil)
 			time.Sleep(linger + time.Second)
 		}
+	})
+}
+
+// TestKnownWhileForbidden checks that a container can start again, and its image be pulled, with what is known while
+// an API server that has just started does not know which pods the node has. What was never read is forbidden.
+func TestKnownWhileForbidden(t *testing.T) {
+	run(t, func(b *bench) {
+		b.learn()
+		meta := metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "sa-uid"}
+		b.server.Put(&corev1.ServiceAccount{ObjectMeta: meta})
+		meta.Name = "pull"
+		b.server.Put(&corev1.Secret{ObjectMeta: meta})
+		pod := testPod()
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+		b.o.UsePod(pod, false)
+		pullWith := func(when string) {
+			b.Helper()
+			if got, missing, err := b.o.PullSecrets(b.Context(), pod); len(got) != 1 {
+				b.Errorf("%s: got pull secrets without %q, %v, want it", when, missing, err)
+			}
+			if got, err := b.o.ServiceAccount(b.Context(), pod); err != nil || got.UID != "sa-uid" {
+				b.Errorf("%s: got service account %v, %v, want sa-uid", when, got, err)
+			}
+		}
+		pullWith("at first")
+		b.server.Put(configMap("other", "1"))
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			return apierrors.NewForbidden(corev1.Resource("any"), "any", nil)
+		})
+		pullWith("forbidden")
+		b.wantValue("env", "1")
+		b.wantServices("ns", "ns/a default/kubernetes")
+		b.o.Use("q", []Ref{ref("other", false)})
+		if got, err := b.o.ConfigMap(b.Context(), "ns", "other"); !apierrors.IsForbidden(err) {
+			b.Errorf("what was not read before: got %v, %v, want it forbidden", got, err)
+		}
+		b.server.Intercept(nil)
+		b.server.Put(configMap("env", "2"))
+		b.wantValue("env", "2")
+		b.wantValue("other", "1")
+		b.o.Drop(pod.UID)
 	})
 }

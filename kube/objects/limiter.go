@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	calls "github.com/nodelet/nodelet/internal/limiter"
@@ -65,6 +66,14 @@ func (l *limiter) read(ctx context.Context, semaphore chan struct{}, limit time.
 		}
 		return err
 	})
+}
+
+// noAnswer reports whether the API server could not be reached, could not answer, or does not accept the node's
+// credentials.
+func noAnswer(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // enter waits for a place in semaphore. It waits longer than limit only while the API server answers other requests:

@@ -7,11 +7,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// remembered has the last answer of the API server for each key, for the time when it does not answer.
+// remembered has what the API server last said of each key, for the time when it says nothing about it.
 type remembered[V any] struct{ sync.Map }
 
-// get returns what read returns, for which the API server has limit to answer. While it does not answer, that is the
-// last answer for the key k.
+// get returns what read returns, for which the API server has limit to answer. An error other than NotFound says
+// nothing about k: then it is what was last read.
 func (r *remembered[V]) get(k any, read func(limit time.Duration) (V, error)) (V, error) {
 	last, known := r.last(k)
 	got, err := read(answerLimit(known))
@@ -20,7 +20,7 @@ func (r *remembered[V]) get(k any, read func(limit time.Duration) (V, error)) (V
 		r.Store(k, got)
 	case apierrors.IsNotFound(err):
 		r.Delete(k)
-	case known && noAnswer(err):
+	case known:
 		return last, nil
 	}
 	return got, err

@@ -91,7 +91,7 @@ func (s *services) read(ctx, recall context.Context, k string, fresh time.Durati
 	})
 	select {
 	case r := <-answer:
-		if known && r.Err != nil && noAnswer(r.Err) {
+		if known && r.Err != nil {
 			return last.all, nil
 		}
 		all, _ := r.Val.([]*corev1.Service)
