@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,11 +23,13 @@ var errNoDriver = errors.New("is not registered")
 
 // drivers are the registered drivers and the pods that wait for others.
 type drivers struct {
-	// reports are locks, by name of a driver: what is reported of it last is what byName has.
+	// reports are locks, by name of a driver: what is reported of it last is what serves.
 	reports keylock.Keyed
 
-	mu     sync.Mutex
-	byName map[string]*driver
+	mu sync.Mutex
+	// byName are the registrations of each driver, the newest last: that one serves. When its socket goes, as after an
+	// update that has failed, the one before serves again.
+	byName map[string][]*driver
 	// registered is closed, and replaced, when a driver registers.
 	registered chan struct{}
 	waiting    waiting.Pods[string]
@@ -35,13 +38,28 @@ type drivers struct {
 
 // newDrivers returns the in-tree drivers, which are always registered.
 func newDrivers(inTree []InTreeDriver) *drivers {
-	all := &drivers{byName: map[string]*driver{}, registered: make(chan struct{})}
+	all := &drivers{byName: map[string][]*driver{}, registered: make(chan struct{})}
 	for _, d := range inTree {
 		one := &driver{name: d.Plugin, node: d.Node}
 		one.capabilities.Store(&capabilities{csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: true})
-		all.byName[d.Plugin] = one
+		all.byName[d.Plugin] = []*driver{one}
 	}
 	return all
+}
+
+// serving returns the registration of a driver that serves, nil if it is not registered. The caller holds mu.
+func (a *drivers) serving(name string) *driver {
+	if all := a.byName[name]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// serves reports whether a registration is the one that serves.
+func (a *drivers) serves(d *driver) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.serving(d.name) == d
 }
 
 // get returns a driver for a pod. It waits a while for one that is not registered; after that the pod is woken when it
@@ -51,7 +69,7 @@ func (a *drivers) get(ctx context.Context, name string, pod types.UID) (d *drive
 	defer timeout.Stop()
 	for {
 		a.mu.Lock()
-		d, registered := a.byName[name], a.registered
+		d, registered := a.serving(name), a.registered
 		switch {
 		case d != nil:
 			d.calls.Add(1)
@@ -77,14 +95,15 @@ func (a *drivers) get(ctx context.Context, name string, pod types.UID) (d *drive
 func (a *drivers) now(name string) (d *driver, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if d = a.byName[name]; d == nil {
+	if d = a.serving(name); d == nil {
 		return nil, func() {}
 	}
 	d.calls.Add(1)
 	return d, d.calls.Done
 }
 
-// add reports a driver and registers it, in place of an earlier one of its name. It returns the pods that wait for it.
+// add reports a driver and registers it: it serves in place of an earlier one of its name. It returns the pods that
+// wait for it.
 func (a *drivers) add(ctx context.Context, d *driver,
 	report func(context.Context, DriverInfo) error) ([]types.UID, error) {
 	unlock, err := a.reports.Lock(ctx, d.name)
@@ -100,30 +119,29 @@ func (a *drivers) add(ctx context.Context, d *driver,
 	if a.closed {
 		return nil, errors.New("the node agent is shutting down")
 	}
-	a.byName[d.name].retire()
-	a.byName[d.name] = d
+	a.byName[d.name] = append(a.byName[d.name], d)
 	close(a.registered)
 	a.registered = make(chan struct{})
 	return a.waiting.Take(d.name), nil
 }
 
-// remove unregisters a driver. It reports whether it was still registered: another of its name may have replaced it.
-func (a *drivers) remove(d *driver) bool {
+// remove unregisters a driver. It returns the registration of its name that serves now, nil if there is none, and
+// whether that has changed.
+func (a *drivers) remove(d *driver) (now *driver, changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byName[d.name] != d {
-		return false
+	before, i := a.serving(d.name), slices.Index(a.byName[d.name], d)
+	if i < 0 {
+		return nil, false // all are closed
 	}
-	delete(a.byName, d.name)
+	a.byName[d.name] = slices.Delete(a.byName[d.name], i, i+1)
 	d.retire()
-	return true
+	now = a.serving(d.name)
+	return now, now != before
 }
 
 // retire closes a driver's connection when its calls have ended.
 func (d *driver) retire() {
-	if d == nil {
-		return
-	}
 	d.stop()
 	go func() {
 		d.calls.Wait()
@@ -136,26 +154,28 @@ func (a *drivers) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
-	for name, d := range a.byName {
-		if d.conn != nil {
-			_ = d.conn.Close() // the process ends
+	for _, all := range a.byName {
+		for _, d := range all {
+			if d.conn != nil {
+				_ = d.conn.Close() // the process ends
+			}
 		}
-		delete(a.byName, name)
 	}
+	clear(a.byName)
 }
 
 // registration returns a channel that is closed when a driver registers, and whether the named one is registered now.
 func (a *drivers) registration(name string) (next <-chan struct{}, registered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.registered, a.byName[name] != nil
+	return a.registered, a.serving(name) != nil
 }
 
 // mayExpand reports whether a driver can grow volumes. For one that is not registered that is not known: it may.
 func (a *drivers) mayExpand(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d := a.byName[name]
+	d := a.serving(name)
 	return d == nil || d.can(csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
 }
 
@@ -164,8 +184,8 @@ func (c *CSI) Drivers() []DriverInfo {
 	c.drivers.mu.Lock()
 	defer c.drivers.mu.Unlock()
 	var all []DriverInfo
-	for _, d := range c.drivers.byName {
-		if !inTree(d.name) {
+	for name := range c.drivers.byName {
+		if d := c.drivers.serving(name); d != nil && !inTree(name) {
 			all = append(all, d.info)
 		}
 	}

@@ -61,6 +61,9 @@ func (c *CSI) refreshLimits(ctx context.Context, d *driver) error {
 		return err
 	}
 	defer unlock()
+	if !c.drivers.serves(d) {
+		return nil
+	}
 	c.drivers.mu.Lock()
 	old := d.info
 	c.drivers.mu.Unlock()

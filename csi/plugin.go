@@ -44,19 +44,30 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	return func(ctx context.Context) { c.dismiss(ctx, d) }, nil
 }
 
-// dismiss unregisters a driver, unless another of its name has replaced it.
+// dismiss unregisters a driver. If it served, an earlier registration of its name that is still there serves again.
 func (c *CSI) dismiss(ctx context.Context, d *driver) {
 	unlock, err := c.drivers.reports.Lock(ctx, d.name)
 	if err != nil {
 		return // the agent ends
 	}
 	defer unlock()
-	if !c.drivers.remove(d) {
+	now, changed := c.drivers.remove(d)
+	switch {
+	case !changed:
 		return
+	case now == nil:
+		c.log.Info("CSI driver unregistered", "driver", d.name)
+	default:
+		c.log.Info("CSI driver unregistered, an earlier registration serves again", "driver", d.name)
 	}
-	c.log.Info("CSI driver unregistered", "driver", d.name)
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+	case now == nil:
 		c.cfg.Gone(ctx, d.name)
+	default:
+		if err := c.cfg.Registered(ctx, now.info); err != nil {
+			c.log.Warn("cannot report what a CSI driver says about the node", "driver", d.name, "err", err)
+		}
 	}
 }
 

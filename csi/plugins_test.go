@@ -115,6 +115,38 @@ func TestDriverMoves(t *testing.T) {
 	}
 }
 
+// TestDriverRegisteredTwice checks that the newer registration of a driver serves, and alone is reported; when its
+// socket goes, the earlier one, which is still there, serves and is reported again.
+func TestDriverRegisteredTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.untilLimit(7)
+	w.driver.SetMaxVolumes(6)
+	dismiss, err := w.csi.Accept(t.Context(), w.plugin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.untilLimit(6)
+	w.driver.SetMaxVolumes(5)
+	asked := w.driver.Asked()
+	w.setPeriod(time.Millisecond)
+	w.Until("each of the two is asked by period", func() bool { return w.driver.Asked() > asked+20 })
+	dismiss(t.Context())
+	w.setPeriod(0)
+	w.publish("pod-1", w.volume("a"))
+	w.unpublish("pod-1", w.volume("a"))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var limits []int64
+	for _, info := range w.infos {
+		limits = append(limits, info.MaxVolumes)
+	}
+	want := []int64{7, 6, 5, 7} // of the first, twice of the second, of the first
+	if len(limits) < len(want) || !slices.Equal(limits[:len(want)], want) || len(w.gone) != 0 {
+		t.Errorf("got the limits %v and gone %v, want %v first and none gone", limits, w.gone, want)
+	}
+}
+
 // TestRegistrationRefused checks that the driver is notified of a refused registration, which is then retried.
 func TestRegistrationRefused(t *testing.T) {
 	t.Parallel()
