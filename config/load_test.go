@@ -104,6 +104,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			`cgroupDriver (--cgroup-driver): "system" is not one of "cgroupfs", "systemd"; did you mean "systemd"?`},
 		{"cpuManagerPolicy: static\nkubeReserved: {cpu: '0'}", nil,
 			`cpuManagerPolicy (--cpu-manager-policy): static needs CPUs for the system: set reservedSystemCPUs`},
+		{"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", nil,
+			`cpuManagerPolicyOptions (--cpu-manager-policy-options): needs cpuManagerPolicy: static`},
 		{"allowedUnsafeSysctls: [net.core.*, vm.swappiness]", nil,
 			`allowedUnsafeSysctls (--allowed-unsafe-sysctls): "vm.swappiness" is not known to be namespaced`},
 		{"allowedUnsafeSysctls: [net.*.forwarding]", nil,

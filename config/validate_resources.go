@@ -153,7 +153,7 @@ func (v *checker) checkCPUAndMemory() {
 	v.checkExclusive()
 }
 
-// checkExclusive checks what the static policies need on each machine.
+// checkExclusive checks what the static policies need on each machine, and what needs them.
 func (v *checker) checkExclusive() {
 	c := v.c
 	kube, kubeErr := reservedList(c.KubeReserved)
@@ -162,6 +162,9 @@ func (v *checker) checkExclusive() {
 		kube.Cpu().IsZero() && system.Cpu().IsZero() {
 		v.bad("cpuManagerPolicy", "static needs CPUs for the system: set reservedSystemCPUs, or cpu in kubeReserved or "+
 			"systemReserved")
+	}
+	if c.CPUManagerPolicy == CPUPolicyNone && len(c.CPUManagerPolicyOptions) > 0 {
+		v.bad("cpuManagerPolicyOptions", "needs cpuManagerPolicy: static")
 	}
 	if c.MemoryManagerPolicy == MemoryPolicyStatic && !slices.ContainsFunc(c.ReservedMemory, func(m NUMAMemory) bool {
 		return !m.Limits.Memory().IsZero()
