@@ -52,10 +52,8 @@ func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 			add(Kind(r.Kind), r.Name, lacking)
 		}
 	}
-	for _, s := range pod.Spec.ImagePullSecrets {
-		if s.Name != "" { // allowed in old manifests
-			add(Secret, s.Name, false)
-		}
+	for _, r := range podutil.PullSecretReferences(&pod.Spec, nil) {
+		add(Secret, r.Name, false)
 	}
 	return all
 }

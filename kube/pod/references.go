@@ -16,9 +16,7 @@ type Reference struct {
 // References returns what a pod names anywhere.
 func References(pod *corev1.Pod) (refs []Reference) {
 	spec := field.NewPath("spec")
-	for i, s := range pod.Spec.ImagePullSecrets {
-		refs = append(refs, Reference{"Secret", s.Name, spec.Child("imagePullSecrets").Index(i)})
-	}
+	refs = PullSecretReferences(&pod.Spec, spec)
 	index := map[string]int{}
 	for role, c := range Containers(&pod.Spec) {
 		refs = append(refs, EnvironmentReferences(c, spec.Child(role.Field()).Index(index[role.Field()]))...)
@@ -26,6 +24,17 @@ func References(pod *corev1.Pod) (refs []Reference) {
 	}
 	for i := range pod.Spec.Volumes {
 		refs = append(refs, VolumeReferences(&pod.Spec.Volumes[i].VolumeSource, spec.Child("volumes").Index(i))...)
+	}
+	return refs
+}
+
+// PullSecretReferences returns which Secrets a spec, the field p, names in imagePullSecrets. An entry may have no name,
+// as in old manifests.
+func PullSecretReferences(s *corev1.PodSpec, p *field.Path) (refs []Reference) {
+	for i, secret := range s.ImagePullSecrets {
+		if secret.Name != "" {
+			refs = append(refs, Reference{"Secret", secret.Name, p.Child("imagePullSecrets").Index(i)})
+		}
 	}
 	return refs
 }

@@ -348,6 +348,18 @@ func TestReferences(t *testing.T) {
 	alone.wantProblems(alone.scan("a-n1:i")) // it will wait for its ConfigMap
 }
 
+// TestEmptyPullSecret checks that a static pod may list a pull secret without a name beside an API server: an edit that
+// adds one replaces the running pod.
+func TestEmptyPullSecret(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.API = true })
+	for _, step := range []struct{ secrets, image string }{
+		{"", "i"}, {"imagePullSecrets: [{}], ", "j"}, {"imagePullSecrets: [{name: ''}], ", "k"},
+	} {
+		b.write("a.yaml", strings.Replace(podYAML("a", step.image), "spec: {", "spec: {"+step.secrets, 1))
+		b.wantProblems(b.scan("a-n1:" + step.image))
+	}
+}
+
 // TestUnchanged checks that an unchanged object is the same pointer, so that receivers can compare pointers, and
 // keeps the time when it was first seen.
 func TestUnchanged(t *testing.T) {

@@ -328,4 +328,9 @@ spec:
 	if !reflect.DeepEqual(pod, before) {
 		t.Error("the static pod: got it changed, want it as it was")
 	}
+	pod = &corev1.Pod{Spec: corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: ""}}}}
+	pod.Annotations = map[string]string{podutil.AnnotationHash: "h"}
+	if _, refers := mirrorOf(pod, "n1", "u").Annotations[annotationManifestObjects]; refers {
+		t.Errorf("%s with an empty name: got it, want none", annotationManifestObjects)
+	}
 }

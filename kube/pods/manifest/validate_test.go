@@ -305,7 +305,8 @@ func TestValidateRefuses(t *testing.T) {
 
 func TestCheckReferences(t *testing.T) {
 	pod := valid(t)
-	all := func(_, _ string) bool { return true }
+	all := func(_, name string) bool { return name != "" }
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}, {Name: ""}}
 	if errs := CheckReferences(pod, all); len(errs) > 0 {
 		t.Errorf("all are there: got %v, want no errors", errs)
 	}
@@ -322,6 +323,9 @@ func TestCheckReferences(t *testing.T) {
 	for want, change := range map[string]func(s *corev1.PodSpec){
 		"spec.serviceAccountName": func(s *corev1.PodSpec) { s.ServiceAccountName = "a" },
 		"spec.serviceAccount":     func(s *corev1.PodSpec) { s.DeprecatedServiceAccount = "a" },
+		"spec.volumes[3].secret.secretName": func(s *corev1.PodSpec) {
+			s.Volumes[3].Secret.SecretName = ""
+		},
 		"spec.volumes[0].persistentVolumeClaim": func(s *corev1.PodSpec) {
 			s.Volumes[0].VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}
 		},
