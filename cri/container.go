@@ -20,8 +20,8 @@ var (
 )
 
 // CreateContainer creates a container in a sandbox and returns its ID. sandbox is the configuration that the sandbox
-// was created with. After an error the container may exist nevertheless; a second call with the same attempt in cfg
-// then fails.
+// was created with. After an error the container may exist nevertheless. A second call with the same attempt in cfg
+// then fails with containerd, and returns the ID of that container with CRI-O.
 func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *runtimeapi.ContainerConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	pod, container := sandbox.GetMetadata(), cfg.GetMetadata()

@@ -40,7 +40,8 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, podCIDR string) error 
 }
 
 // RunPodSandbox creates and starts a pod sandbox and returns its ID. It has twice the usual time, as with the kubelet.
-// After an error the sandbox may exist nevertheless; a second call with the same attempt in cfg then fails.
+// After an error the sandbox may exist nevertheless. A second call with the same attempt in cfg then fails with
+// containerd, and returns the ID of that sandbox with CRI-O.
 func (c *Client) RunPodSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	pod := cfg.GetMetadata()
 	object := fmt.Sprintf("%s/%s#%d", pod.GetNamespace(), pod.GetName(), pod.GetAttempt())
