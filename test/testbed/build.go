@@ -227,7 +227,7 @@ func (c *Cache) build(ctx context.Context, m goModule, src, version, dir string,
 			return err
 		}
 	}
-	unlock, err := c.lock(what)
+	unlock, err := c.lock(ctx, what)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error
 	if err := c.lacks(pkg); err != nil {
 		return "", err
 	}
-	unlock, err := c.lock("debian-" + pkg)
+	unlock, err := c.lock(ctx, "debian-"+pkg)
 	if err != nil {
 		return "", err
 	}

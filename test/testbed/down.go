@@ -43,7 +43,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 
 // down takes down the testbed of a name.
 func down(ctx context.Context, n names, progress io.Writer) error {
-	unlock, err := lockDir(n.dir())
+	unlock, err := lockDir(ctx, n.dir())
 	if err == nil {
 		defer unlock()
 	} else if !errors.Is(err, os.ErrNotExist) {

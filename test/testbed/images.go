@@ -51,7 +51,7 @@ func (c *Cache) archives(ctx context.Context, recipes []recipe) ([]string, error
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := c.lock("images")
+	unlock, err := c.lock(ctx, "images")
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func parseRoutes(table string) ([]netip.Prefix, error) {
 // subnet.
 func (n names) setupNetwork(ctx context.Context) (int, error) {
 	// All testbeds of the machine use this lock until the route of a chosen subnet exists.
-	unlock, err := lockDir("/run")
+	unlock, err := lockDir(ctx, "/run")
 	if err != nil {
 		return 0, err
 	}

@@ -32,7 +32,7 @@ func Own(ctx context.Context, name string, progress io.Writer) (release func(), 
 	if err != nil {
 		return nil, fmt.Errorf("own testbed %q: %w", n.name, err)
 	}
-	unlock, err := flock(f, func() {
+	unlock, err := Lock(ctx, f, func() {
 		fmt.Fprintf(progress, "another process uses testbed %s, waiting for its end\n", n.name)
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -137,6 +138,25 @@ func TestFailedClearIsRetried(t *testing.T) {
 	waittest.Until(t, "the directory is removed, and its record", func() bool { return record() == "" })
 	if _, err := os.Stat(n.dir()); !os.IsNotExist(err) {
 		t.Errorf("the directory: got %v, want that it is removed", err)
+	}
+}
+
+// TestOwnEndsWithContext checks that a process that waits for another owner stops when its context ends, as with
+// Ctrl-C.
+func TestOwnEndsWithContext(t *testing.T) {
+	NeedPrograms(t, nil)
+	name := fmt.Sprintf("t%d-twice", os.Getpid())
+	release, err := Own(t.Context(), name, testWriter{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(filepath.Join(ownersDir, name)) })
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(waiting, 1)
+	go func() { <-waits; cancel() }()
+	if _, err := Own(ctx, name, waits); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second owner that is interrupted: got %v, want %v", err, context.Canceled)
 	}
 }
 

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func writeState(path string, s state) error {
 // updateState changes the state file under the testbed's lock, because a test and the testbed command may change it
 // concurrently.
 func (n names) updateState(change func(*state)) error {
-	unlock, err := lockDir(n.dir())
+	unlock, err := lockDir(context.Background(), n.dir())
 	if err != nil {
 		return err
 	}
@@ -82,14 +83,11 @@ func writeAtomic(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lock locks a part of the cache, which one process builds while others say that they wait. The kernel releases the
-// lock when the holder exits.
-func (c *Cache) lock(what string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(c.dir, "."+what+".lock"), os.O_CREATE|os.O_RDONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return flock(f, func() { fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what) })
+// lock locks a part of the cache, which one process builds while others say that they wait.
+func (c *Cache) lock(ctx context.Context, what string) (unlock func(), err error) {
+	return LockFile(ctx, filepath.Join(c.dir, "."+what+".lock"), func() {
+		fmt.Fprintf(c.progress, "%s: another process builds it, waiting\n", what)
+	})
 }
 
 // noBuild is longer than any build takes.
@@ -111,25 +109,48 @@ func (c *Cache) workDir() (string, error) {
 }
 
 // lockDir locks a directory itself, so that no lock file is left when the directory is removed.
-func lockDir(path string) (unlock func(), err error) {
+func lockDir(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	return flock(f, func() {})
+	return Lock(ctx, f, func() {})
 }
 
-func flock(f *os.File, waiting func()) (unlock func(), err error) {
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		waiting()
-		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		}
+// LockFile does the same as Lock with a file that it creates if it is missing.
+func LockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
 	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
+		return nil, err
+	}
+	return Lock(ctx, f, waiting)
+}
+
+// lockPoll is how often Lock looks whether the other process has released the lock. The kernel would wait without
+// regard to ctx, and so to a signal.
+const lockPoll = 100 * time.Millisecond
+
+// Lock locks a file, which it closes with the lock or after an error. While another process has the lock, it calls
+// waiting once, and waits until ctx ends. The kernel releases the lock when its holder exits.
+func Lock(ctx context.Context, f *os.File, waiting func()) (unlock func(), err error) {
+	for ; ; waiting = func() {} {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			waiting()
+			select {
+			case <-time.After(lockPoll):
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
-	return func() { f.Close() }, nil
 }

@@ -11,9 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -161,7 +158,7 @@ func (p *parts) packages() string {
 }
 
 // buildOnce builds a file of the cache unless it is there. Several runs share the cache: one builds, the others wait.
-// The kernel releases the lock when its holder exits. No build may call it.
+// No build may call it.
 func buildOnce(ctx context.Context, file string, build func(context.Context) error) error {
 	if _, err := os.Stat(file); err == nil {
 		return nil
@@ -170,17 +167,11 @@ func buildOnce(ctx context.Context, file string, build func(context.Context) err
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	for waits := false; unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil; waits = true {
-		if !waits {
-			fmt.Println("another run builds a part, waiting:", file)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
+	unlock, err := testbed.Lock(ctx, dir, func() { fmt.Println("another run builds a part, waiting:", file) })
+	if err != nil {
+		return err
 	}
+	defer unlock()
 	if _, err := os.Stat(file); err == nil {
 		return nil // meanwhile
 	}
