@@ -44,28 +44,42 @@ func cgoNeeds() []need {
 	}
 }
 
-// installDebian installs the packages of missing commands and files. None of these packages may start a service.
-func installDebian(ctx context.Context, progress io.Writer, needs []need) error {
+// missingPackages returns the packages of missing commands and files.
+func missingPackages(needs []need) []string {
 	var missing []string
 	for _, n := range needs {
 		if !n.met() {
 			missing = append(missing, n.pkg)
 		}
 	}
+	return missing
+}
+
+// installDebian installs the packages of missing commands and files. None of these packages may start a service.
+func installDebian(ctx context.Context, progress io.Writer, needs []need) error {
+	missing := missingPackages(needs)
 	if len(missing) == 0 {
 		return nil
 	}
-	list := strings.Join(missing, " ")
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("install Debian packages %s: not root; run as root, or run: apt-get install %[1]s", list)
+		return fmt.Errorf("install Debian packages %s: not root; run as root, or run: apt-get install %[1]s",
+			strings.Join(missing, " "))
 	}
+	unlock, err := lockApt(ctx, progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if missing = missingPackages(needs); len(missing) == 0 {
+		return nil // another process has installed them
+	}
+	list := strings.Join(missing, " ")
 	fmt.Fprintf(progress, "installing Debian packages: %s\n", list)
 	if err := aptUpdate(ctx); err != nil {
 		return fmt.Errorf("install %s: %w", list, err)
 	}
 	install := append([]string{"-y", "-q", "--no-install-recommends", "install"}, missing...)
-	err := aptGet(ctx, install...)
-	if err == nil {
+	if err = aptGet(ctx, install...); err == nil {
 		return nil
 	}
 	// An installation that was killed leaves packages that dpkg has to configure first.
@@ -75,7 +89,17 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	return aptGet(ctx, install...)
 }
 
-// aptGet runs apt-get, which waits for another one and tries downloads again.
+// aptLock is locked by the process, of whatever clone, that updates the package lists or installs packages. Two updates
+// at a time would fail: apt-get waits for the lock of dpkg alone.
+const aptLock = "/run/lock/nodelet-apt"
+
+func lockApt(ctx context.Context, progress io.Writer) (unlock func(), err error) {
+	return LockFile(ctx, aptLock, func() {
+		fmt.Fprintln(progress, "another process installs Debian packages, waiting for its end")
+	})
+}
+
+// aptGet runs apt-get, which waits for another one that installs packages, and tries downloads again.
 func aptGet(ctx context.Context, args ...string) error {
 	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get",
 		"-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"}, args...)...)
@@ -92,6 +116,7 @@ func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]
 	return installDebian(ctx, progress, needs)
 }
 
+// aptUpdate updates the package lists. Its callers hold aptLock.
 func aptUpdate(ctx context.Context) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return errors.New(
@@ -144,7 +169,13 @@ func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
 		return err
 	}
 	if err := download(); err != nil { // the package lists may be missing or old
-		if err := aptUpdate(ctx); err != nil {
+		unlock, err := lockApt(ctx, c.progress)
+		if err != nil {
+			return err
+		}
+		err = aptUpdate(ctx)
+		unlock()
+		if err != nil {
 			return err
 		}
 		if err := download(); err != nil {
