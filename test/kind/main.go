@@ -5,7 +5,7 @@
 // user's cache. It changes nothing else on the machine, except that it installs the Debian packages that it needs. It
 // pulls from no registry: it builds the node image from Debian, from the files in kind's module and from built
 // programs. `make kind` calls it. It removes everything when it ends, also after a failure or a signal. After a
-// crash, the next run removes what is left.
+// crash, the next run removes what is left. A run waits for the end of another one, of whatever clone.
 package main
 
 import (
@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/nodelet/nodelet/test/testbed"
 )
 
 //go:embed files
@@ -28,22 +30,38 @@ func main() {
 		fmt.Fprintln(os.Stderr, actAsRuntime(os.Args[1:]))
 		os.Exit(1)
 	}
-	nodelet := flag.String("nodelet", "bin/nodelet", "the program to test")
-	deb := flag.String("deb", "bin/nodelet.deb", "the Debian package to test")
-	down := flag.Bool("down", false, "only remove what an interrupted run has left")
-	only := flag.String("only", "", "test only one part: extra (an additional node), inside (nodelet in the node image)")
-	keep := flag.Bool("keep", false, "after a failure, leave everything running for inspection")
+	o := options{lock: "/run/lock/nodelet-kind"}
+	flag.StringVar(&o.nodelet, "nodelet", "bin/nodelet", "the program to test")
+	flag.StringVar(&o.deb, "deb", "bin/nodelet.deb", "the Debian package to test")
+	flag.BoolVar(&o.down, "down", false, "only remove what an interrupted run has left")
+	flag.StringVar(&o.only, "only", "",
+		"test only one part: extra (an additional node), inside (nodelet in the node image)")
+	flag.BoolVar(&o.keep, "keep", false, "after a failure, leave everything running for inspection")
 	flag.Parse()
-	if err := test(*nodelet, *deb, *only, *down, *keep); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := test(ctx, o); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	fmt.Println("PASS")
 }
 
-func test(nodelet, deb, only string, down, keep bool) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+type options struct {
+	// lock is the file that a run locks. All clones share it, as they do the daemon and its directory.
+	lock               string
+	nodelet, deb, only string
+	down, keep         bool
+}
+
+func test(ctx context.Context, o options) (err error) {
+	unlock, err := testbed.LockFile(ctx, o.lock, func() {
+		fmt.Println("another run tests with kind, waiting for its end")
+	})
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	l, err := openLab(ctx)
 	if err != nil {
 		return err
@@ -51,7 +69,7 @@ func test(nodelet, deb, only string, down, keep bool) (err error) {
 	if err := l.clean(); err != nil {
 		return fmt.Errorf("remove what an earlier run left: %w", err)
 	}
-	if down {
+	if o.down {
 		return nil
 	}
 	archive, err := l.nodeImage(ctx)
@@ -59,7 +77,7 @@ func test(nodelet, deb, only string, down, keep bool) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil && keep {
+		if err != nil && o.keep {
 			fmt.Println("left everything running; remove it with: go run ./test/kind -down")
 			return
 		}
@@ -72,15 +90,15 @@ func test(nodelet, deb, only string, down, keep bool) (err error) {
 	if err := l.startDocker(ctx, archive); err != nil {
 		return err
 	}
-	if only != "inside" {
-		if err := l.extraNode(ctx, deb); err != nil {
+	if o.only != "inside" {
+		if err := l.extraNode(ctx, o.deb); err != nil {
 			return err
 		}
 	}
-	if only == "extra" {
+	if o.only == "extra" {
 		return nil
 	}
-	return l.nodeletInside(ctx, nodelet)
+	return l.nodeletInside(ctx, o.nodelet)
 }
 
 // step runs do and prints the result.
