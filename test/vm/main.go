@@ -125,13 +125,13 @@ func prove(o options) error {
 	if err != nil {
 		return err
 	}
+	restore := func() {}
 	if o.machine == "uml" {
-		restore, err := allowMappings()
-		if err != nil {
+		if restore, err = machineMappings().allow(); err != nil {
 			return err
 		}
-		defer restore()
 	}
+	defer restore()
 	dir, err := os.MkdirTemp("", "nodelet-vm-")
 	if err != nil {
 		return err
@@ -162,6 +162,7 @@ func prove(o options) error {
 		case <-ctx.Done():
 			cut()
 			_ = os.RemoveAll(dir)
+			restore()
 			fmt.Println("interrupted")
 			os.Exit(1)
 		case <-ended:

@@ -157,24 +157,3 @@ func (m *umlMachine) outside(limit time.Duration, command string) (string, error
 	}
 	return string(out), nil
 }
-
-// mappingsLimit is this machine's limit of mappings a process. Each page of a process in a machine of User-Mode Linux
-// may be one: with the usual 65,530 a process of 256 MiB or more can reach the limit, and then waits for ever for its
-// next page.
-const (
-	mappingsLimit  = "/proc/sys/vm/max_map_count"
-	enoughMappings = 1 << 22
-)
-
-// allowMappings raises the limit of mappings. restore sets what it was.
-func allowMappings() (restore func(), err error) {
-	was, err := os.ReadFile(mappingsLimit)
-	if err != nil {
-		return nil, err
-	}
-	if n, err := strconv.Atoi(strings.TrimSpace(string(was))); err == nil && n >= enoughMappings {
-		return func() {}, nil
-	}
-	err = os.WriteFile(mappingsLimit, []byte(strconv.Itoa(enoughMappings)), 0)
-	return func() { _ = os.WriteFile(mappingsLimit, was, 0) }, err
-}
