@@ -110,10 +110,9 @@ root: build programs ## tests as root on a real API server, containerd and runc;
 .PHONY: real
 real: programs ## tests of packages on a real API server and container runtime, without an agent; needs root
 	@echo "==> a control plane and containerd, and the tests of packages that need one of them (a minute)"
-	@set -e; trap '$(TESTBED) down --name $(E2E)-real' EXIT; $(TESTBED) up --name $(E2E)-real >/dev/null; \
-	eval "$$($(TESTBED) env --name $(E2E)-real)"; \
-	NODELET_TEST_KUBECONFIG=$$KUBECONFIG NODELET_TEST_CRI=$$CONTAINER_RUNTIME_ENDPOINT \
-	go test -count=1 -run 'Real|Conformance' ./kube/node ./kube/objects ./kube/pods ./kube/status ./cri
+	@$(TESTBED) run --name $(E2E)-real -- sh -c 'NODELET_TEST_KUBECONFIG=$$KUBECONFIG \
+		NODELET_TEST_CRI=$$CONTAINER_RUNTIME_ENDPOINT exec \
+		go test -count=1 -run "Real|Conformance" ./kube/node ./kube/objects ./kube/pods ./kube/status ./cri'
 
 .PHONY: race
 race: ## unit tests and tests as root with Go's race detector, also in the agent; needs a C compiler

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -21,6 +22,7 @@ const usage = `usage: testbed COMMAND [flags]
   build       build all programs and images into the cache: minutes, the first time
   mirror DIR  copy what "up --lean" needs to a directory, for NODELET_BINARIES_URL and NODELET_BINARIES_SUM
   up          build what is missing and start a testbed
+  run CMD …   start a testbed, run a command in its environment, and stop it again; the flags are those of up
   standalone  start a node without a control plane, and a pod that answers HTTP; --debian takes Debian's containerd
   status      show processes, addresses and nodes
   kubeconfig  print the path of the administrator's kubeconfig
@@ -52,8 +54,15 @@ func command(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("testbed "+args[0], flag.ContinueOnError)
 	name := flags.String("name", testbed.DefaultName, "the testbed's `name`")
 	switch args[0] {
-	case "up":
-		return up(ctx, flags, name, args[1:])
+	case "up", "run":
+		o, err := upOptions(flags, name, args[1:])
+		if err != nil {
+			return err
+		}
+		if args[0] == "run" {
+			return run(ctx, o, flags.Args())
+		}
+		return up(ctx, o)
 	case "standalone":
 		return standalone(ctx, flags, name, args[1:])
 	case "build":
@@ -121,8 +130,9 @@ func mirror(ctx context.Context, dir string) error {
 	return err
 }
 
-func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
-	o := testbed.Options{Progress: os.Stderr}
+// upOptions parses the flags of up and run.
+func upOptions(flags *flag.FlagSet, name *string, args []string) (o testbed.Options, err error) {
+	o.Progress = os.Stderr
 	agent := flags.String("agent", string(testbed.NoAgent), "`kind` of agent on the nodes: nodelet, kubelet or none")
 	flags.StringVar(&o.NodeletBin, "nodelet-bin", "bin/nodelet", "the `file` of the nodelet binary")
 	flags.IntVar(&o.Nodes, "nodes", 1, "`number` of nodes")
@@ -142,12 +152,16 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		return err
+		return o, err
 	}
 	o.Name, o.Agent = *name, testbed.AgentKind(*agent)
 	if *lean {
 		o.Shape = testbed.LeanShape
 	}
+	return o, nil
+}
+
+func up(ctx context.Context, o testbed.Options) error {
 	tb, err := testbed.Up(ctx, o)
 	if err != nil {
 		return err
@@ -156,6 +170,34 @@ func up(ctx context.Context, flags *flag.FlagSet, name *string, args []string) e
 		return err
 	}
 	return show(ctx, tb, "env")
+}
+
+// run starts a testbed for a command. It waits while another process owns a testbed of this name, and removes what a
+// run that was killed has left.
+func run(ctx context.Context, o testbed.Options, command []string) (err error) {
+	if len(command) == 0 {
+		return errors.New("run: no command")
+	}
+	release, err := testbed.Own(ctx, o.Name, o.Progress)
+	if err != nil {
+		return err
+	}
+	defer release()
+	tb, err := testbed.Up(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		err = errors.Join(err, tb.Down(clean))
+	}()
+	cmd := exec.CommandContext(ctx, "env", command...) // it looks for the command in the testbed's PATH
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Stdin = os.Stdin
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Env = append(tb.Env(), "CONTAINER_RUNTIME_ENDPOINT="+tb.Nodes[0].Runtime.Endpoint)
+	return cmd.Run()
 }
 
 func standalone(ctx context.Context, flags *flag.FlagSet, name *string, args []string) error {
