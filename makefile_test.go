@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -50,5 +51,26 @@ func TestMakeRealWithoutTestbed(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "tested")); err == nil {
 		t.Errorf("make real: got tests, want none:\n%s", out)
+	}
+}
+
+// TestMakeVet checks that make vet finds what it is for in a directory that is no clone, and in tests as root.
+func TestMakeVet(t *testing.T) {
+	for name, file := range map[string]string{
+		"gofmt": "package p\nvar  x = 1\n",
+		"vet":   "//go:build e2e\n\npackage p\n\nimport \"fmt\"\n\nvar _ = fmt.Sprintf(\"%d\", \"s\")\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeFiles(t, map[string]string{
+				"go.mod":        "module p\n\ngo 1.26\n",
+				"p.go":          "package p\n",
+				"sub/p_test.go": file,
+				"bin/git":       "#!/bin/sh\nexit 128\n",
+			})
+			out, err := makeIn(t, dir, "vet")
+			if err == nil || !strings.Contains(out, filepath.Join("sub", "p_test.go")) {
+				t.Errorf("make vet: got %v, want a failure that names the file:\n%s", err, out)
+			}
+		})
 	}
 }
