@@ -10,7 +10,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -104,21 +103,21 @@ func (m mutant) noticed(dir string) (bool, error) {
 	if err := os.WriteFile(config, overlay, 0o600); err != nil {
 		return false, err
 	}
-	if out, err := m.goTest("-overlay", config, "-run", "^$"); err != nil {
+	if out, err := m.goTest(testLimit, "-overlay", config, "-run", "^$"); err != nil {
 		return false, fmt.Errorf("the mutant does not build:\n%s", out)
 	}
-	out, err := m.goTest("-v")
+	out, err := m.goTest(testLimit, "-v")
 	if err != nil || strings.Contains(out, "no tests to run") || strings.Contains(out, "--- SKIP: "+m.test) {
 		return false, fmt.Errorf("the test does not run or fails without the mutant:\n%s", out)
 	}
-	_, err = m.goTest("-overlay", config)
+	_, err = m.goTest(testLimit, "-overlay", config)
 	return err != nil, nil
 }
 
-func (m mutant) goTest(flags ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
-	defer cancel()
-	args := append([]string{"test", "-run", "^" + m.test + "$"}, flags...)
-	out, err := exec.CommandContext(ctx, "go", append(args, "./"+m.dir)...).CombinedOutput()
+// goTest runs the test. The limit is the test's own: it does not count the build, and go test ends all that holds the
+// output.
+func (m mutant) goTest(limit time.Duration, flags ...string) (string, error) {
+	args := append([]string{"test", "-run", "^" + m.test + "$", "-timeout", limit.String()}, flags...)
+	out, err := exec.Command("go", append(args, "./"+m.dir)...).CombinedOutput()
 	return string(out), err
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const sample = `
@@ -86,5 +87,22 @@ func TestEveryMutantApplies(t *testing.T) {
 		if _, err := m.apply(string(source)); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
+	}
+}
+
+// TestHangingTestEnds checks that a test which hangs fails at the limit, whatever its build takes.
+func TestHangingTestEnds(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{
+		"go.mod":    "module p\n\ngo 1.26\n",
+		"p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestHangs(*testing.T) { <-make(chan bool) }\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := mutant{dir: ".", test: "TestHangs"}.goTest(time.Millisecond)
+	if want := "test timed out after 1ms"; err == nil || !strings.Contains(out, want) {
+		t.Errorf("got %v, want a failure with %q:\n%s", err, want, out)
 	}
 }
