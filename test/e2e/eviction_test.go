@@ -14,25 +14,27 @@ import (
 )
 
 // smallRoot mounts a small file system on the agent's root directory, so that a test can fill it, and restarts the
-// agent with additional settings. The end of the test restores both.
+// agent with additional settings. The end of the test restores both, also after a step of it has failed.
 func smallRoot(t *testing.T, settings string) {
 	t.Helper()
-	stopAgent(t, unix.SIGTERM)
 	config := readConfig(t)
-	if err := unix.Mount("tmpfs", node().RootDir, "tmpfs", 0, "size=200m"); err != nil {
-		t.Fatal(err)
-	}
+	stopAgent(t, unix.SIGTERM)
 	t.Cleanup(func() {
-		nothingLeft(t) // the agent finds what a pod has left by the pod's directory, which the unmount removes
-		stopAgent(t, unix.SIGTERM)
-		writeConfig(t, config)
-		if err := unix.Unmount(node().RootDir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
 		mark := markLog(t)
 		startAgent(t)
 		mark.waitLine(t, "node is registered")
 	})
+	if err := unix.Mount("tmpfs", node().RootDir, "tmpfs", 0, "size=200m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(node().RootDir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		writeConfig(t, config)
+	})
+	t.Cleanup(func() { stopAgent(t, unix.SIGTERM) })
+	t.Cleanup(func() { nothingLeft(t) }) // the agent finds what a pod has left by its directory, which the unmount removes
 	writeConfig(t, withSettings(config, settings))
 	mark := markLog(t)
 	startAgent(t)

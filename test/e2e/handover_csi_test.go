@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: manual, volumeName: pv-%s
 	t.Cleanup(func() {
 		if t.Failed() { // the next test needs nodelet
 			_ = node().StopAgent(unix.SIGTERM)
-			_ = node().StartAgent(t.Context(), testbed.Nodelet)
+			_ = node().StartAgent(context.Background(), testbed.Nodelet)
 		}
 	})
 	d.waitRegistered(t)
