@@ -84,6 +84,15 @@ spec:
 `, name, testbed.BusyboxImage)
 }
 
+// letEnd makes the file at which a container exits. The container may exit before the command has answered, and the
+// command then fails: callers wait for what follows.
+func letEnd(t *testing.T, pod, container, file string) {
+	t.Helper()
+	if _, err := tryInside(t, pod, container, "touch", file); err != nil {
+		t.Logf("make %s in container %s of pod %s: %v", file, container, pod, err)
+	}
+}
+
 // runtimeBack restarts the runtime after a failed test, so that the next test has one.
 func runtimeBack(t *testing.T) {
 	t.Cleanup(func() {
@@ -149,9 +158,10 @@ func TestRuntimeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the container can be reached", func() (string, bool) {
-		out, err := tryInside(t, "restless", "app", "touch", "/tmp/end")
+		out, err := tryInside(t, "restless", "app", "true")
 		return fmt.Sprint(out, err), err == nil
 	})
+	letEnd(t, "restless", "app", "/tmp/end")
 	waitPod(t, "restless", "was restarted and shows full container IDs", func(p *corev1.Pod) bool {
 		c := containerStatus(p, "app")
 		end := c.LastTerminationState.Terminated
@@ -201,7 +211,7 @@ func TestAPIServerAway(t *testing.T) {
 	if err := tb.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, "far", "app", "touch", "/tmp/end")
+	letEnd(t, "far", "app", "/tmp/end")
 	eventually(t, "the container is restarted without an API server", func() (string, bool) {
 		all := containers(t, map[string]string{"io.kubernetes.pod.name": "far"}, true)
 		return fmt.Sprint(all), len(all) == 1 && all[0].Metadata.Attempt == 1

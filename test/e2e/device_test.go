@@ -185,7 +185,7 @@ func TestLongDevices(t *testing.T) {
 	if after.ContainerID != before.ContainerID || after.RestartCount > 0 {
 		t.Errorf("container of the first pod: got %+v, want %+v", after, before)
 	}
-	kubectl(t, "exec", "one", "--", "touch", "/end")
+	letEnd(t, "one", "app", "/end")
 	waitPod(t, "one", "runs again", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
@@ -214,7 +214,7 @@ func TestLongDevices(t *testing.T) {
 	d.start(t)
 
 	t.Log("the devices of a pod that has terminated are free, although its object still exists")
-	kubectl(t, "exec", "two", "--", "touch", "/end")
+	letEnd(t, "two", "app", "/end")
 	waitPod(t, "two", "has terminated",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	apply(t, devicePodYAML("four", 2, "", "Always"))

@@ -123,7 +123,7 @@ func TestLongResizeOfInitContainer(t *testing.T) {
 	resized(t, "first", "500m", "128Mi")
 	kernelHas(t, "first", 102, 50000, 128<<20)
 	patchSize(t, "a", "200m", "64Mi", "300m", "96Mi")
-	inside(t, "resize", "first", "touch", "/end")
+	letEnd(t, "resize", "first", "/end")
 	p := waitReady(t, "resize")
 	kernelHas(t, "a", 204, 30000, 96<<20)
 	for _, name := range []string{"first", "a"} {

@@ -168,9 +168,10 @@ func TestLongResourceClaims(t *testing.T) {
 	before := containerStatus(getPod(t, "one"), "app")
 	killAgent(t)
 	eventually(t, "the restarted agent serves exec", func() (string, bool) {
-		_, err := tb.Kubectl(t.Context(), "exec", "two", "--", "touch", "/end")
+		_, err := tb.Kubectl(t.Context(), "exec", "two", "--", "true")
 		return fmt.Sprint(err), err == nil
 	})
+	letEnd(t, "two", "app", "/end")
 	waitPod(t, "two", "runs again", func(p *corev1.Pod) bool {
 		return containerStatus(p, "app").RestartCount > 0 && ready(p)
 	})
