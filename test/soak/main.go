@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -146,12 +147,19 @@ func run(ctx context.Context, o options) (violations int, err error) {
 	for n := 0; ctx.Err() == nil && time.Now().Before(deadline); n++ {
 		s.round(ctx, n)
 	}
-	if ctx.Err() == nil {
-		s.evidence()
-	}
 	s.report.Pods = s.churn.total()
-	s.report.print(o)
-	return len(s.report.Violations), s.report.save(o, commit)
+	return s.finish(ctx, commit)
+}
+
+// finish prints what the run has seen, and records it unless ctx has ended before the run.
+func (s *soak) finish(ctx context.Context, commit string) (violations int, err error) {
+	if ctx.Err() != nil {
+		s.report.print(s.opts)
+		return len(s.report.Violations), errors.New("interrupted: the run is not complete, and is not recorded")
+	}
+	s.evidence()
+	s.report.print(s.opts)
+	return len(s.report.Violations), s.report.save(s.opts, commit)
 }
 
 // The record of runs, and the page that shows it.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -72,6 +74,25 @@ func TestRunWithoutEvidence(t *testing.T) {
 		s.evidence()
 		if got := s.report.Violations; len(got) != run.want {
 			t.Errorf("%d updates, fault %s: got violations %q, want %d", run.updates, run.fault, got, run.want)
+		}
+	}
+}
+
+// TestInterruptedRunIsNotRecorded ends a run by itself and by an interrupt.
+func TestInterruptedRunIsNotRecorded(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		file := filepath.Join(t.TempDir(), "runs")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if interrupted {
+			cancel()
+		}
+		s := &soak{opts: options{record: file}, status: &statusWatch{}, report: newReport()}
+		s.status.updates.Store(1)
+		_, err := s.finish(ctx, "commit")
+		_, statErr := os.Stat(file)
+		if (err != nil) != interrupted || os.IsNotExist(statErr) != interrupted {
+			t.Errorf("interrupted=%v: got error %v, record %v", interrupted, err, statErr)
 		}
 	}
 }
