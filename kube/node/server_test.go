@@ -63,9 +63,9 @@ func TestRealServer(t *testing.T) {
 	t.Logf("pressure seen after %v", time.Since(began))
 	lease := &coordinationv1.Lease{}
 	get := api.Coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(cfg.Name)
-	err = get.Do(t.Context()).Into(lease)
-	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != n.UID {
-		t.Errorf("owner of the lease: got %+v, %v, want the Node", lease.OwnerReferences, err)
+	waittest.Until(t, "the node has a lease", func() bool { return get.Do(t.Context()).Into(lease) == nil })
+	if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != n.UID {
+		t.Errorf("owner of the lease: got %+v, want the Node", lease.OwnerReferences)
 	}
 	stop()
 
