@@ -36,17 +36,6 @@ func TestHintsAreCollected(t *testing.T) {
 	}
 }
 
-// TestRefreshIsKnown checks that the mount of a volume that is mounted is a refresh.
-func TestRefreshIsKnown(t *testing.T) {
-	w := newWorker(Config{Log: discard()}.complete(), runtimeFacts{}, func() {})
-	w.memory.Volumes["data"] = podstate.Volume{}
-	for name, want := range map[string]bool{"data": true, "new": false} {
-		if got := w.task(podstate.Mount{Volume: name}).Refresh; got != want {
-			t.Errorf("volume %s: got refresh %t, want %t", name, got, want)
-		}
-	}
-}
-
 // TestGivenUpCall checks that nobody looks at what the loop is still collecting for a caller who has given up.
 func TestGivenUpCall(t *testing.T) {
 	s := &Supervisor{loop: newLoop(nil), table: newTable(nil)}

@@ -231,9 +231,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.recordStop(p.Stop)
 	ctx = w.traced(ctx, p.Steps)
 	for _, step := range p.Steps {
-		t := w.task(step)
-		t.Ending = p.Ending != nil
-		w.start(ctx, t)
+		w.start(ctx, step, p.Ending != nil)
 	}
 	w.endSpan()
 	w.timer.Stop()
@@ -256,43 +254,31 @@ func (w *worker) observeLater(err error) {
 	w.timer.Reset(observeRetry)
 }
 
-// start runs a task in a goroutine. Its outcome comes back to the worker.
-func (w *worker) start(ctx context.Context, t *execute.Task) {
-	key := t.Step.Key()
-	w.cfg.Steps.Begin(ctx, t, &w.left)
-	ctx, cancel := context.WithCancel(ctx)
-	if older := w.cancels[key]; older != nil {
-		// A stricter stop replaces it. The older call continues, as the runtime serves both.
-		context.AfterFunc(ctx, older)
-	}
-	w.cancels[key] = cancel
-	w.memory.Began(t.Step)
-	go func() {
-		select {
-		case w.results <- w.cfg.Steps.Execute(ctx, t):
-		case <-w.gone:
-		}
-	}()
-}
-
-// task returns a step with the facts that it needs.
-func (w *worker) task(step podstate.Step) *execute.Task {
+// start runs a step in a goroutine. Its outcome comes back to the worker.
+func (w *worker) start(ctx context.Context, step podstate.Step, ending bool) {
+	key := step.Key()
 	t := &execute.Task{
 		Log:       w.log,
 		Step:      step,
 		Pod:       w.order.Pod,
 		Sandbox:   w.facts.readySandbox(),
 		Instances: w.facts.containers,
+		Ending:    ending,
 	}
-	switch s := step.(type) {
-	case podstate.PreStop:
-		t.Made, t.Stopping = w.facts.made(s.ID), w.memory.Stopped[s.ID].Reason
-	case podstate.StopContainer:
-		t.Stopping = w.memory.Stopped[s.ID].Reason
-	case podstate.Mount:
-		_, t.Refresh = w.memory.Volumes[s.Volume]
+	w.cfg.Steps.Begin(ctx, t, &w.left, w.memory.Recall(), w.facts.made)
+	ctx, cancel := context.WithCancel(ctx)
+	if older := w.cancels[key]; older != nil {
+		// A stricter stop replaces it. The older call continues, as the runtime serves both.
+		context.AfterFunc(ctx, older)
 	}
-	return t
+	w.cancels[key] = cancel
+	w.memory.Began(step)
+	go func() {
+		select {
+		case w.results <- w.cfg.Steps.Execute(ctx, t):
+		case <-w.gone:
+		}
+	}()
 }
 
 // shownMoved reports whether what downward API volumes show of a pod differs.

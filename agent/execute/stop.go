@@ -62,9 +62,9 @@ func (x *hooks) preStop(ctx context.Context, t *Task, s podstate.PreStop) error 
 	x.killing(t, podstate.StopContainer(s))
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil {
-		c = &corev1.Container{Name: s.Name, Ports: t.Made.Ports}
+		c = &corev1.Container{Name: s.Name, Ports: t.made.Ports}
 	}
-	err := x.run(ctx, t, s.ID, c, t.Made.PreStop)
+	err := x.run(ctx, t, s.ID, c, t.made.PreStop)
 	if err == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (x *hooks) stop(ctx context.Context, t *Task, s podstate.StopContainer) err
 
 // killing records the event about the stop of a container, when it begins, and when it goes on for another reason.
 func (x *hooks) killing(t *Task, s podstate.StopContainer) {
-	if s.Reason != t.Stopping {
+	if s.Reason != t.begun.Reason {
 		x.Events.PodEvent(t.Pod, s.Name, corev1.EventTypeNormal, "Killing", s.Reason)
 	}
 }

@@ -27,16 +27,15 @@ type Task struct {
 	Sandbox *podstate.Sandbox
 	// Instances are the pod's containers in the runtime.
 	Instances []podstate.Container
-	// Made is how the container was created, for PreStop.
-	Made spec.ContainerFacts
-	// Stopping is the reason of the stop that has begun before, for PreStop and StopContainer.
-	Stopping string
 	// Ending: the pod must not run any more.
 	Ending bool
-	// Refresh: the volume is mounted already, for Mount.
-	Refresh bool
 
-	// mounted is what the last mount of the volume has returned, for Mount.
+	// made is how the container was created, for PreStop.
+	made spec.ContainerFacts
+	// begun is the stop of the container that has begun before, for PreStop and StopContainer.
+	begun podstate.StopContainer
+	// refresh: the volume is mounted already, and mounted is what its last mount has returned, for Mount.
+	refresh bool
 	mounted volumes.Mounted
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
@@ -144,13 +143,21 @@ func (r *Results) Paths(last map[string]string) map[string]string {
 	return all
 }
 
-// Begin completes a task with what earlier steps have left, and begins to read what later ones will need. It copies
-// maps, as Results changes them while the step runs.
-func (x *Executor) Begin(ctx context.Context, t *Task, r *Results) {
+// Begin completes a task with what is remembered of earlier steps and what they have left, and begins to read what
+// later ones will need. made returns how an instance was created. It copies maps, as they change while the step runs.
+func (x *Executor) Begin(
+	ctx context.Context, t *Task, r *Results, memory podstate.Recall, made func(id string) spec.ContainerFacts,
+) {
 	switch s := t.Step.(type) {
+	case podstate.PreStop:
+		t.made = made(s.ID)
+		t.begun, _ = memory.Stopped(s.ID)
+	case podstate.StopContainer:
+		t.begun, _ = memory.Stopped(s.ID)
 	case podstate.CreateSandbox:
 		r.services = readServices(ctx, x.backends.Objects(t.Pod), t.Pod)
 	case podstate.Mount:
+		_, t.refresh = memory.Volume(s.Volume)
 		t.mounted = r.mounts[s.Volume]
 	case podstate.CreateContainer:
 		t.mounts, t.pulled = maps.Clone(r.mounts), maps.Clone(r.pulled)

@@ -262,7 +262,7 @@ func TestExpansionOfMountedVolume(t *testing.T) {
 			Log:     slog.New(slog.DiscardHandler),
 			Step:    podstate.Mount{Volume: "data"},
 			Pod:     pod,
-			Refresh: refresh,
+			refresh: refresh,
 		})
 		if !slices.Equal(events, podEvents{want}) {
 			t.Errorf("refresh %t: got events %q, want %s", refresh, events, want)
@@ -309,9 +309,11 @@ func (v *refreshedVolumes) Mount(_ context.Context, r volumes.Request, _ volumes
 	return volumes.Mounted{HostPath: "/data"}, nil
 }
 
-// TestRefreshHasMounted checks that a refresh gets what the mount has returned.
+// TestRefreshHasMounted checks that the mount of a volume that is mounted is a refresh, and gets what the last mount
+// has returned.
 func TestRefreshHasMounted(t *testing.T) {
-	v, left := &refreshedVolumes{}, NewResults()
+	v, memory := &refreshedVolumes{}, podstate.NewMemory()
+	left := NewResults()
 	x := New(Backends{
 		Volumes: v,
 		Objects: func(*corev1.Pod) Objects { return nil },
@@ -319,18 +321,18 @@ func TestRefreshHasMounted(t *testing.T) {
 		Metrics: uncounted{},
 		Working: func() {},
 	})
-	for _, refresh := range []bool{false, true} {
+	for _, want := range []volumes.Request{{}, {Refresh: true, Mounted: volumes.Mounted{HostPath: "/data"}}} {
 		task := &Task{
-			Log:     slog.New(slog.DiscardHandler),
-			Step:    podstate.Mount{Volume: "data"},
-			Pod:     &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data"}}}},
-			Refresh: refresh,
+			Log:  slog.New(slog.DiscardHandler),
+			Step: podstate.Mount{Volume: "data"},
+			Pod:  &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data"}}}},
 		}
-		x.Begin(t.Context(), task, &left)
+		x.Begin(t.Context(), task, &left, memory.Recall(), nil)
 		left.Add(x.Execute(t.Context(), task))
-	}
-	if got := v.last.Mounted.HostPath; !v.last.Refresh || got != "/data" {
-		t.Errorf("got refresh %t of a volume at %q, want one at /data", v.last.Refresh, got)
+		if got := v.last; got.Refresh != want.Refresh || got.Mounted != want.Mounted {
+			t.Errorf("got refresh %t of %v, want %t of %v", got.Refresh, got.Mounted, want.Refresh, want.Mounted)
+		}
+		memory.Volumes["data"] = podstate.Volume{}
 	}
 }
 
@@ -478,7 +480,7 @@ func TestListVolumes(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	task := &Task{Step: podstate.Unmount{Volume: "data"}}
-	x.Begin(t.Context(), task, &r)
+	x.Begin(t.Context(), task, &r, podstate.Recall{}, nil)
 	if task.onDisk != r.onDisk["data"] || task.onDisk.Name != "pv-1" {
 		t.Errorf("got %v to unmount, want pv-1", task.onDisk)
 	}

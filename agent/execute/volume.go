@@ -36,7 +36,7 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
 		return err
 	})
-	if _, ok := errors.AsType[*volumes.ExpansionError](err); t.Refresh && ok { // the pod has the volume
+	if _, ok := errors.AsType[*volumes.ExpansionError](err); t.refresh && ok { // the pod has the volume
 		err = &spec.Reason{Reason: "VolumeResizeFailed", Message: err.Error()}
 	}
 	return m, err
@@ -53,7 +53,7 @@ func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 		Volume:      v,
 		Allocatable: node.Allocatable,
 		Now:         time.Now(),
-		Refresh:     t.Refresh,
+		Refresh:     t.refresh,
 		Mounted:     t.mounted,
 		Unstarted:   len(t.Instances) == 0,
 		Limit:       x.limiters.publish.Do,
