@@ -12,7 +12,7 @@ import (
 
 // lastStatus returns the status that was published last, or before the first one that which the API showed.
 func (w *worker) lastStatus() *corev1.PodStatus {
-	return cmp.Or(w.memory.Reported, &w.order.Pod.Status)
+	return cmp.Or(w.memory.Recall().Reported(), &w.order.Pod.Status)
 }
 
 // deadlineEvent records, once, that the pod has to end because its active deadline has passed. The status says that
@@ -61,10 +61,11 @@ func (w *worker) backoffEvents(st *corev1.PodStatus) {
 
 // resizeEvents records an event when a resize has completed or failed. That of a pod that ends is given up.
 func (w *worker) resizeEvents(st *corev1.PodStatus, ending *podstate.Stop) {
-	if w.memory.Reported == nil || ending != nil || w.order.Allocation == nil {
+	last := w.memory.Recall().Reported()
+	if last == nil || ending != nil || w.order.Allocation == nil {
 		return
 	}
-	before := podutil.Condition(w.memory.Reported.Conditions, corev1.PodResizeInProgress)
+	before := podutil.Condition(last.Conditions, corev1.PodResizeInProgress)
 	now := podutil.Condition(st.Conditions, corev1.PodResizeInProgress)
 	switch {
 	case before != nil && now == nil:

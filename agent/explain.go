@@ -163,9 +163,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 		} else {
 			end.Message = last.Message
 		}
-		if stop, stopped := memory.Stopped(podutil.RuntimeID(last.ContainerID)); stopped {
-			end.Stopped = stop.Reason
-		}
+		end.Stopped = memory.Instance(podutil.RuntimeID(last.ContainerID)).Stop.Reason
 		all = append(all, end)
 	}
 	return all

@@ -61,10 +61,8 @@ func (s *startup) measure(delayed bool, now time.Time) {
 
 // startDelayed reports whether an image of the pod is being pulled or an init container runs.
 func (w *worker) startDelayed() bool {
-	for _, step := range w.memory.InFlight {
-		if _, ensures := step.(podstate.EnsureImage); ensures {
-			return true
-		}
+	if m := w.memory.Recall(); m.Runs(podstate.KindEnsureImage) || m.Runs(podstate.KindEnsureVolumeImage) {
+		return true
 	}
 	return slices.ContainsFunc(w.facts.containers, func(c podstate.Container) bool {
 		role, spec := podutil.Container(&w.order.Pod.Spec, c.Name)
@@ -109,8 +107,7 @@ func (w *worker) containersEnded(now *corev1.PodStatus) {
 
 // stoppedInstance reports whether the agent has stopped an instance that has ended.
 func (w *worker) stoppedInstance(containerID string) bool {
-	_, stopped := w.memory.Recall().Stopped(podutil.RuntimeID(containerID))
-	return stopped
+	return w.memory.Recall().Instance(podutil.RuntimeID(containerID)).Stop.ID != ""
 }
 
 // shows reports whether a status has the end of an instance; st may be nil.

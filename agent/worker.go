@@ -194,7 +194,7 @@ func (w *worker) take(o order) {
 // ended records the outcome of a step.
 func (w *worker) ended(r *execute.Outcome) {
 	key := r.Step.Key()
-	if cancel := w.cancels[key]; cancel != nil && w.memory.InFlight[key] == r.Step {
+	if cancel := w.cancels[key]; cancel != nil && w.memory.Recall().InFlight(key) == r.Step {
 		cancel()
 		delete(w.cancels, key)
 	}

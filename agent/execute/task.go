@@ -150,10 +150,9 @@ func (x *Executor) Begin(
 ) {
 	switch s := t.Step.(type) {
 	case podstate.PreStop:
-		t.made = made(s.ID)
-		t.begun, _ = memory.Stopped(s.ID)
+		t.made, t.begun = made(s.ID), memory.Instance(s.ID).Stop
 	case podstate.StopContainer:
-		t.begun, _ = memory.Stopped(s.ID)
+		t.begun = memory.Instance(s.ID).Stop
 	case podstate.CreateSandbox:
 		r.services = readServices(ctx, x.backends.Objects(t.Pod), t.Pod)
 	case podstate.Mount:

@@ -148,10 +148,10 @@ var mutants = map[string]mutant{
 		}
 	}),
 	"a container that the agent stops requests a reset": forgotten(func(o *podstate.Observed, m *podstate.Memory) {
-		m.Stopped = maps.Clone(m.Stopped)
+		m.Instances = maps.Clone(m.Instances)
 		for _, c := range o.Containers {
 			if c.ExitCode == 1 || c.ExitCode == 2 { // with another code it requests none
-				delete(m.Stopped, c.ID)
+				delete(m.Instances, c.ID)
 			}
 		}
 	}),
@@ -178,7 +178,7 @@ var mutants = map[string]mutant{
 		}
 		return s
 	}),
-	"a preStop hook runs twice": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.PreStopped = nil }),
+	"a preStop hook runs twice": instancesForgotten(func(i *podstate.InstanceMemory) { i.PreStopped = false }),
 	"a preStop hook that failed is not tried again": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
 		m.Failures = maps.Clone(m.Failures)
 		maps.DeleteFunc(m.Failures, func(key podstate.Key, _ podstate.Failure) bool {
@@ -322,10 +322,6 @@ var mutants = map[string]mutant{
 			slices.Reverse(d.Pod.Spec.InitContainers)
 		}
 	}),
-	"each sidecar of a lost sandbox has a time of its own": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
-		m.Stopped = maps.Clone(m.Stopped)
-		maps.DeleteFunc(m.Stopped, func(_ string, s podstate.StopContainer) bool { return s.Cause == podstate.CauseSandbox })
-	}),
 	"steps on their way are forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.InFlight = nil }),
 	"failed steps are tried at once":   forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Failures = nil }),
 	"a sandbox that was never usable is made again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
@@ -342,16 +338,13 @@ var mutants = map[string]mutant{
 	"what failed to start is created again at once": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
 		m.Unstarted = nil
 	}),
-	"why a container was stopped is forgotten": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
-		m.Stopped = maps.Clone(m.Stopped)
-		for id, stop := range m.Stopped {
-			stop.Cause = podstate.CauseEnd
-			m.Stopped[id] = stop
-		}
+	"why a container was stopped is forgotten": instancesForgotten(func(i *podstate.InstanceMemory) {
+		i.Stop.Cause = podstate.CauseEnd
 	}),
-	"what is stopped in a lost sandbox counts as done":   stopForgotten(podstate.CauseSandbox),
-	"what is stopped in an unknown state counts as done": stopForgotten(podstate.CauseUnknown),
-	"hooks are not run": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Started = nil }),
+	"each sidecar of a lost sandbox has a time of its own": stopForgotten(podstate.CauseSandbox),
+	"what is stopped in a lost sandbox counts as done":     stopForgotten(podstate.CauseSandbox),
+	"what is stopped in an unknown state counts as done":   stopForgotten(podstate.CauseUnknown),
+	"hooks are not run": instancesForgotten(func(i *podstate.InstanceMemory) { i.Started = false }),
 	"containers do not wait for the postStart hook of an earlier one": podChanged(func(d *podstate.Desired) {
 		slices.Reverse(d.Pod.Spec.Containers)
 	}),
@@ -459,7 +452,7 @@ var mutants = map[string]mutant{
 			d.Allocation = &g
 		}
 	}),
-	"a completed resize is repeated": forgotten(func(_ *podstate.Observed, m *podstate.Memory) { m.Resized = nil }),
+	"a completed resize is repeated": instancesForgotten(func(i *podstate.InstanceMemory) { i.Resized = nil }),
 	"the plan sets no wake-up time": planChanged(func(_ podstate.Desired, _ podstate.Observed,
 		p *Plan) {
 		p.Wake = time.Time{}
@@ -521,9 +514,22 @@ func forgotten(change func(*podstate.Observed, *podstate.Memory)) mutant {
 
 // stopForgotten plans without the stops that have a cause.
 func stopForgotten(cause podstate.Cause) mutant {
+	return instancesForgotten(func(i *podstate.InstanceMemory) {
+		if i.Stop.Cause == cause {
+			i.Stop = podstate.StopContainer{}
+		}
+	})
+}
+
+// instancesForgotten plans with a changed memory of each instance.
+func instancesForgotten(change func(*podstate.InstanceMemory)) mutant {
 	return forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
-		m.Stopped = maps.Clone(m.Stopped)
-		maps.DeleteFunc(m.Stopped, func(_ string, stop podstate.StopContainer) bool { return stop.Cause == cause })
+		m.Instances = maps.Clone(m.Instances)
+		for id, i := range m.Instances {
+			changed := *i
+			change(&changed)
+			m.Instances[id] = &changed
+		}
 	})
 }
 

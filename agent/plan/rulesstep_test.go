@@ -149,8 +149,7 @@ func (ru *rules) hooksBefore(s podstate.Step, name string) {
 		if newest == nil || newest.State != podstate.ContainerRunning || ru.hookThrough(newest, c) {
 			continue
 		}
-		_, failed := ru.l.memory.Hooks[newest.ID]
-		if _, stopped := ru.l.memory.Stopped[newest.ID]; !failed && !stopped {
+		if m := ru.l.memory.Recall().Instance(newest.ID); !m.Hook.Ended && m.Stop.ID == "" {
 			ru.breaks("%s before the postStart hook of %s", s, newest.ID)
 		}
 	}

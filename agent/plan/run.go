@@ -252,21 +252,20 @@ func runsAgain(slot *podstate.Slot) bool {
 // take its place.
 func (p *planner) syncContainer(slot *podstate.Slot) {
 	name, probes := slot.Spec.Name, slot.Probes()
-	hook, _ := p.Memory.Hook(slot.Last.ID)
-	begun, _ := p.Memory.Stopped(slot.Last.ID)
+	memory := p.Memory.Instance(slot.Last.ID)
 	switch {
 	case slot.Outdated():
 		p.replace(slot, podstate.CauseSpec, endMessage(slot, "definition changed", true), nil)
 	case slot.ResizeRestarts():
 		p.replace(slot, podstate.CauseResize, "Container "+name+" resize requires restart", nil)
-	case hook.Failure != "":
+	case memory.Hook.Failure != "":
 		p.replace(slot, podstate.CauseHook, "FailedPostStartHook", nil)
 	case probes.Startup == podstate.ProbeFailure:
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "startup"), slot.Spec.StartupProbe)
 	case probes.Liveness == podstate.ProbeFailure:
 		p.replace(slot, podstate.CauseProbe, failedProbe(slot, "liveness"), slot.Spec.LivenessProbe)
-	case begun.OfContainer() && p.Memory.PreStopped(slot.Last.ID): // the cause has gone, but the hook may have drained it
-		p.replace(slot, begun.Cause, begun.Reason, nil)
+	case memory.Stop.OfContainer() && memory.PreStopped: // the cause has gone, but the hook may have drained it
+		p.replace(slot, memory.Stop.Cause, memory.Stop.Reason, nil)
 	case slot.HookDue():
 		p.step(podstate.PostStart{ID: slot.Last.ID, Name: name})
 		p.hook = cmp.Or(p.hook, slot) // also while it waits to be tried again

@@ -517,8 +517,8 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 		done.At = done.At.Add(d)
 		m.Completed[key] = done
 	}
-	for id, s := range m.Stopped {
-		m.Stopped[id] = stops(s).(podstate.StopContainer)
+	for _, i := range m.Instances {
+		i.Stop = stops(i.Stop).(podstate.StopContainer)
 	}
 	for name, v := range m.Volumes {
 		if !v.RefreshAt.IsZero() {

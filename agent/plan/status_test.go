@@ -58,6 +58,9 @@ func TestContainerStates(t *testing.T) {
 	failing := func(key podstate.Key, f podstate.Failure) func(*podstate.Memory) {
 		return func(m *podstate.Memory) { m.Failures[key] = f }
 	}
+	remembering := func(i podstate.InstanceMemory) func(*podstate.Memory) {
+		return func(m *podstate.Memory) { m.Instances["app0"] = &i }
+	}
 	tests := []struct {
 		name   string
 		pod    string
@@ -245,18 +248,18 @@ func TestContainerStates(t *testing.T) {
 			want:   "app: exit 128 Error",
 		},
 		{name: "hook runs", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
-			memory: func(m *podstate.Memory) { m.Started["app0"] = true }, want: "app: waiting ContainerCreating"},
+			memory: remembering(podstate.InstanceMemory{Started: true}), want: "app: waiting ContainerCreating"},
 		{name: "hook is through", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
-			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{} },
+			memory: remembering(podstate.InstanceMemory{Started: true, Hook: podstate.Hook{Ended: true}}),
 			want:   "app: running, ready, started"},
 		{name: "hook failed", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},
-			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{Failure: "exit 1"} },
+			memory: remembering(podstate.InstanceMemory{Started: true, Hook: podstate.Hook{Ended: true, Failure: "exit 1"}}),
 			want:   `app: waiting PostStartHookError "exit 1"`},
 		{
 			name:   "hook failed, container killed",
 			pod:    hookApp,
 			facts:  []podstate.Container{instance("app", 0, podstate.ContainerExited, 137)},
-			memory: func(m *podstate.Memory) { m.Started["app0"] = true; m.Hooks["app0"] = podstate.Hook{Failure: "exit 1"} },
+			memory: remembering(podstate.InstanceMemory{Started: true, Hook: podstate.Hook{Ended: true, Failure: "exit 1"}}),
 			want:   `app: waiting PostStartHookError "exit 1", last exit 137 Error`,
 		},
 

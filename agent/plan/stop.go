@@ -198,7 +198,7 @@ func (p *planner) preStop(c *podstate.Container, s podstate.StopContainer) (wait
 	}
 	_, failed := p.Memory.Failure(hook.Key())
 	if !c.PreStop || c.State != podstate.ContainerRunning || !p.Now.Before(s.Deadline) ||
-		p.Memory.PreStopped(c.ID) && !failed || p.Memory.InFlight(s.Key()) != nil {
+		p.Memory.Instance(c.ID).PreStopped && !failed || p.Memory.InFlight(s.Key()) != nil {
 		return false
 	}
 	p.step(hook)

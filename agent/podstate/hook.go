@@ -10,11 +10,8 @@ func (s *Slot) hasPostStart() bool {
 // HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
 // succeeded.
 func (s *Slot) HookDue() bool {
-	if !s.hasPostStart() || !s.state.Memory.Started(s.Last.ID) {
-		return false
-	}
-	h, ended := s.state.Memory.Hook(s.Last.ID)
-	return !ended || h.Failure != ""
+	m := s.state.Memory.Instance(s.Last.ID)
+	return s.hasPostStart() && m.Started && (!m.Hook.Ended || m.Hook.Failure != "")
 }
 
 // HookAhead reports whether the container is on its way to the end of its postStart hook: one of the steps that lead

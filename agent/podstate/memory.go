@@ -30,12 +30,8 @@ type Memory struct {
 	Volumes map[string]Volume
 	// Images are the images that are known to be present, by the keys of EnsureImage.
 	Images map[Key]Image
-	// Started marks the containers, by ID, that this run of the agent has started: only those get a postStart hook.
-	Started map[string]bool
-	// Hooks holds the outcome of finished postStart hooks by container ID.
-	Hooks map[string]Hook
-	// PreStopped marks the containers, by ID, whose preStop hook has begun.
-	PreStopped map[string]bool
+	// Instances holds what is remembered of containers in the runtime, by ID.
+	Instances map[string]*InstanceMemory
 	// Restarts holds the crash-loop back-offs: how long after the end of an instance the next may be created.
 	Restarts map[Instance]time.Duration
 	// NewSandbox is the ID of the sandbox that the agent has created, until a container has started in it or it turns
@@ -43,19 +39,29 @@ type Memory struct {
 	NewSandbox string
 	// StoppedSandboxes marks the sandboxes, by ID, whose network has been released.
 	StoppedSandboxes map[string]bool
-	// Stopped holds, by container ID, the last stop of a container that the agent has begun, by its preStop hook or by
-	// the stop itself.
-	Stopped map[string]StopContainer
 	// Late marks the steps in flight, by key, that began before the change of an object which they may have read.
 	Late map[Key]bool
 	// PodSize is the last known size of the pod's cgroup; nil if the pod has no cgroup or the size is not known.
 	PodSize *Size
-	// Resized holds, by container ID, what instances were last resized to.
-	Resized map[string]corev1.ResourceRequirements
 	// Reported is the status that was published last; the API may be behind it. Nil at first.
 	Reported *corev1.PodStatus
 	// Completed holds, by step key, the steps that have succeeded within StepRetryFirst.
 	Completed map[Key]Completed
+}
+
+// InstanceMemory is what is remembered of one container in the runtime.
+type InstanceMemory struct {
+	// Started: this run of the agent has started it. Only then it gets a postStart hook.
+	Started bool
+	// PreStopped: its preStop hook has begun.
+	PreStopped bool
+	// Hook is the outcome of its postStart hook.
+	Hook Hook
+	// Stop is its last stop that the agent has begun, by its preStop hook or by the stop itself; the zero value if there
+	// is none.
+	Stop StopContainer
+	// Resized is what it was last resized to; nil if it was not.
+	Resized *corev1.ResourceRequirements
 }
 
 // Completed is a step that has succeeded. The same step is not repeated at once, even if the observed facts do not show
@@ -80,7 +86,10 @@ type Image struct {
 }
 
 // Hook is the outcome of a postStart hook; an empty Failure is success.
-type Hook struct{ Failure string }
+type Hook struct {
+	Ended   bool
+	Failure string
+}
 
 // Instance is one attempt of a container.
 type Instance struct {
@@ -121,14 +130,10 @@ func NewMemory() Memory {
 		Unstarted:        map[string]Failure{},
 		Volumes:          map[string]Volume{},
 		Images:           map[Key]Image{},
-		Started:          map[string]bool{},
-		Hooks:            map[string]Hook{},
-		PreStopped:       map[string]bool{},
+		Instances:        map[string]*InstanceMemory{},
 		Restarts:         map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{},
-		Stopped:          map[string]StopContainer{},
 		Late:             map[Key]bool{},
-		Resized:          map[string]corev1.ResourceRequirements{},
 		Completed:        map[Key]Completed{},
 	}
 }
@@ -157,12 +162,12 @@ func (m *Memory) Began(step Step) {
 			return i.Name == s.Name && i.Attempt+4 < s.Attempt
 		})
 	case PreStop:
-		m.PreStopped[s.ID] = true
+		m.instance(s.ID).PreStopped = true
 		m.stopping(StopContainer(s))
 	case StopContainer:
 		m.stopping(s)
 	case StartContainer:
-		m.Started[s.ID] = true
+		m.instance(s.ID).Started = true
 	}
 	m.undone(step)
 }
@@ -182,10 +187,19 @@ func (m *Memory) undone(step Step) {
 // stopping records a stop. If the state of the container has become unknown since an earlier stop, the cause of that
 // one stays.
 func (m *Memory) stopping(s StopContainer) {
-	if before, stopped := m.Stopped[s.ID]; stopped && s.Cause == CauseUnknown {
-		s.Cause = before.Cause
+	i := m.instance(s.ID)
+	if i.Stop.ID != "" && s.Cause == CauseUnknown {
+		s.Cause = i.Stop.Cause
 	}
-	m.Stopped[s.ID] = s
+	i.Stop = s
+}
+
+// instance returns what is remembered of an instance, for changes.
+func (m *Memory) instance(id string) *InstanceMemory {
+	if m.Instances[id] == nil {
+		m.Instances[id] = &InstanceMemory{}
+	}
+	return m.Instances[id]
 }
 
 // Ended records the outcome of a step. If another step with the same key has overtaken it, the key stays in flight
@@ -201,7 +215,7 @@ func (m *Memory) Ended(r Result, now time.Time) {
 		switch s, hook := r.Step.(PostStart); {
 		case r.Problem.Cancelled:
 		case hook && r.Problem.Reason == podutil.ReasonPostStartHook:
-			m.Hooks[s.ID] = Hook{Failure: r.Problem.Message}
+			m.instance(s.ID).Hook = Hook{Ended: true, Failure: r.Problem.Message}
 		default:
 			m.fail(key, r, now, late)
 		}
@@ -242,7 +256,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case StartContainer:
 		delete(m.Unstarted, s.Name)
 	case PostStart:
-		m.Hooks[s.ID] = Hook{}
+		m.instance(s.ID).Hook = Hook{Ended: true}
 	case CreateSandbox:
 		m.NewSandbox = r.ID
 	case StopSandbox:
@@ -253,7 +267,8 @@ func (m *Memory) succeed(r Result, late bool) {
 		m.forget(s.ID)
 		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
 	case Resize:
-		m.Resized[s.ID] = r.Resources
+		to := r.Resources
+		m.instance(s.ID).Resized = &to
 	case ResizePod:
 		m.prepared(&s.To)
 	}
@@ -271,11 +286,7 @@ func (m *Memory) prepared(size *Size) {
 
 // forget forgets an instance that was removed.
 func (m *Memory) forget(id string) {
-	delete(m.Started, id)
-	delete(m.Hooks, id)
-	delete(m.PreStopped, id)
-	delete(m.Stopped, id)
-	delete(m.Resized, id)
+	delete(m.Instances, id)
 	for _, kind := range []Kind{KindStartContainer, KindStopContainer, KindPostStart, KindPreStop, KindResize} {
 		delete(m.Failures, Key{kind, id})
 	}
@@ -287,10 +298,9 @@ func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time
 	if len(boxes) > 0 {
 		m.seeSandbox(&boxes[0], pod, all, now)
 	}
-	for key, f := range m.Failures {
+	for _, f := range m.Failures {
 		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
-			delete(m.Failures, key)
-			delete(m.Started, start.ID)
+			m.forget(start.ID)
 			m.unstarted(start.Name, f)
 		}
 	}

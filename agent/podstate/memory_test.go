@@ -39,13 +39,12 @@ func TestRemovedContainer(t *testing.T) {
 	do(PostStart{ID: "app.0"}, nil)
 	do(StopContainer{ID: "app.0"}, nil)
 	do(RemoveContainer{ID: "app.0"}, &Problem{Message: "no answer"})
-	if !m.Started["app.0"] {
+	if !m.Recall().Instance("app.0").Started {
 		t.Error("a container whose removal has failed: got not started, want started")
 	}
 	do(RemoveContainer{ID: "app.0"}, nil)
-	if len(m.Started)+len(m.Hooks)+len(m.Stopped)+len(m.Failures) > 0 {
-		t.Errorf("a removed container: got started %v, hooks %v, stopped %v, failures %v, want nothing", m.Started, m.Hooks,
-			m.Stopped, m.Failures)
+	if len(m.Instances)+len(m.Failures) > 0 {
+		t.Errorf("a removed container: got %v and failures %v, want nothing", m.Instances, m.Failures)
 	}
 }
 
@@ -62,9 +61,10 @@ func TestUnstartedContainers(t *testing.T) {
 		for _, id := range []string{"app.0", "app.1"} {
 			try(id, &Problem{Message: "cannot start"})
 			m.See(nil, nil, []Container{{ID: id}}, time.Time{})
-			if _, failed := m.Failures[StartContainer{ID: id}.Key()]; !failed || !m.Started[id] {
-				t.Errorf("a container that is there: got failed %v, started %v, want both", failed, m.Started[id])
+			if _, failed := m.Failures[StartContainer{ID: id}.Key()]; !failed || !m.Recall().Instance(id).Started {
+				t.Errorf("a container that is there: got failed %v, %+v, want it failed and started", failed, m.Instances[id])
 			}
+			m.Began(StopContainer{ID: id})
 			m.See(nil, nil, nil, time.Time{})
 		}
 	}
@@ -73,8 +73,8 @@ func TestUnstartedContainers(t *testing.T) {
 		t.Errorf("after 6 failed starts: got %d failures and a delay of %s, want 6 and %s", creation.Count, creation.Delay,
 			want)
 	}
-	if len(m.Failures) > 0 || len(m.Started) > 0 {
-		t.Errorf("containers that are gone: got failures %v, started %v, want none", m.Failures, m.Started)
+	if len(m.Failures) > 0 || len(m.Instances) > 0 {
+		t.Errorf("containers that are gone: got failures %v and %v, want none", m.Failures, m.Instances)
 	}
 	create := CreateContainer{Name: "app"}
 	m.Ended(Result{Step: create, Problem: &Problem{Message: "no answer"}}, time.Time{})

@@ -133,17 +133,13 @@ func (r Recall) Volume(name string) (v Volume, mounted bool) {
 // none.
 func (r Recall) Image(step EnsureImage) Image { return r.memory().Images[step.Key()] }
 
-// Started reports whether this run of the agent has started a container.
-func (r Recall) Started(id string) bool { return r.memory().Started[id] }
-
-// Hook returns the outcome of a container's postStart hook.
-func (r Recall) Hook(id string) (h Hook, ended bool) {
-	h, ended = r.memory().Hooks[id]
-	return h, ended
+// Instance returns what is remembered of a container; the zero value if that is nothing.
+func (r Recall) Instance(id string) InstanceMemory {
+	if i := r.memory().Instances[id]; i != nil {
+		return *i
+	}
+	return InstanceMemory{}
 }
-
-// PreStopped reports whether this run of the agent has begun the preStop hook of a container.
-func (r Recall) PreStopped(id string) bool { return r.memory().PreStopped[id] }
 
 // Backoff returns the back-off that was set for the end of an instance. It is known for the newest instances whose
 // creation this run of the agent has begun.
@@ -155,19 +151,13 @@ func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
 // sandboxStopped reports whether this run of the agent has stopped a sandbox, which releases its network.
 func (r Recall) sandboxStopped(id string) bool { return r.memory().StoppedSandboxes[id] }
 
-// Stopped returns the last stop of a container that the agent has begun, by its preStop hook or by the stop itself.
-func (r Recall) Stopped(id string) (stop StopContainer, stopped bool) {
-	stop, stopped = r.memory().Stopped[id]
-	return stop, stopped
-}
-
 // endStop returns the stop of an instance that the agent has begun because the pod ends; c may be nil.
 func (r Recall) endStop(c *Container) (stop StopContainer, begun bool) {
 	if c == nil {
 		return stop, false
 	}
-	stop, begun = r.Stopped(c.ID)
-	return stop, begun && stop.Cause == CauseEnd
+	stop = r.Instance(c.ID).Stop
+	return stop, stop.ID != "" && stop.Cause == CauseEnd
 }
 
 // PodSize returns the size of the pod's cgroup, if the pod has a cgroup and its size is known.
@@ -176,12 +166,6 @@ func (r Recall) PodSize() (size Size, known bool) {
 		return *p, true
 	}
 	return Size{}, false
-}
-
-// Resized returns the resources that a container was last resized to.
-func (r Recall) Resized(id string) (to corev1.ResourceRequirements, resized bool) {
-	to, resized = r.memory().Resized[id]
-	return to, resized
 }
 
 // Reported returns the status that was published last; nil at first. The caller must not change it.

@@ -82,8 +82,8 @@ func (s *Slot) remade() bool {
 // actual returns the resources that an instance was created with or last resized to; nil if they are not known. If an
 // earlier run of the agent has resized it, the status shows that.
 func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
-	if r, ok := s.state.Memory.Resized(s.Last.ID); ok {
-		return &r
+	if r := s.state.Memory.Instance(s.Last.ID).Resized; r != nil {
+		return r
 	}
 	if g.shownBy(s) {
 		return &g.Resources
@@ -136,7 +136,7 @@ func (s *Slot) ResizesInPlace() bool {
 // agent has resized it, as its record or the status shows, or may have done so: the runtime may round numbers, and its
 // plugins may have chosen others on purpose.
 func (a *Allocation) sizeCounts(s *Slot) bool {
-	if _, set := s.state.Memory.Resized(s.Last.ID); set || s.Last.Size == nil {
+	if s.state.Memory.Instance(s.Last.ID).Resized != nil || s.Last.Size == nil {
 		return false
 	}
 	_, resized := a.Before[s.Last.ID]

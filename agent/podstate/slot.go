@@ -58,7 +58,7 @@ func (s *Slot) findLost(all []Container) {
 // has never begun to create an instance with the number of the other.
 func countedAnew(last, gone *Container, memory Recall) bool {
 	_, created := memory.Backoff(Instance{gone.Name, gone.Attempt})
-	return last.Alive() || memory.Started(last.ID) && !created
+	return last.Alive() || memory.Instance(last.ID).Started && !created
 }
 
 // findPassed finds the init containers and sidecars ahead of a container that was started in the current sandbox. Like
@@ -276,8 +276,7 @@ func (s *Slot) NeverRestarts() bool {
 
 // stopped returns the last stop by which the agent itself ended the newest instance; the zero value if there was none.
 func (s *Slot) stopped() StopContainer {
-	stop, _ := s.state.Memory.Stopped(s.Last.ID)
-	return stop
+	return s.state.Memory.Instance(s.Last.ID).Stop
 }
 
 // Changed reports whether the newest instance was created from a spec other than the current one. It is false if that

@@ -269,11 +269,11 @@ func (s *State) GraceLeft(sandbox string) time.Duration {
 // StopGoing returns the stop of an instance that the agent has begun, and whether its time still counts. It does not if
 // it has passed and the runtime has failed to stop the instance.
 func (s *State) StopGoing(c *Container) (stop StopContainer, goes bool) {
-	stop, begun := s.Memory.Stopped(c.ID)
+	stop = s.Memory.Instance(c.ID).Stop
 	last, _ := s.Memory.Failure(stop.Key())
 	tried, _ := last.Step.(StopContainer) // with another deadline, it was an earlier try
 	failed := tried.Deadline.Equal(stop.Deadline)
-	return stop, begun && (s.Now.Before(stop.Deadline) || !failed || !c.Alive())
+	return stop, stop.ID != "" && (s.Now.Before(stop.Deadline) || !failed || !c.Alive())
 }
 
 // HasClaims reports whether the pod refers to resource claims, by itself or through extended resources for which the

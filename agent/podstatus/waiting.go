@@ -62,7 +62,7 @@ func backingOff(slot *podstate.Slot) bool {
 }
 
 func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
-	if h, _ := b.Memory.Hook(slot.Last.ID); h.Failure != "" {
+	if h := b.Memory.Instance(slot.Last.ID).Hook; h.Failure != "" {
 		return podutil.ReasonPostStartHook, h.Failure
 	}
 	return "", ""
