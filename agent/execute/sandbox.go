@@ -57,8 +57,7 @@ func (x *sandboxes) create(ctx context.Context, t *Task, s podstate.CreateSandbo
 // stop stops a sandbox. If that is the current one, or there is none, and the pod goes on, another one follows.
 func (x *sandboxes) stop(ctx context.Context, t *Task, s podstate.StopSandbox) error {
 	if !t.Ending && (t.Sandbox == nil || t.Sandbox.ID == s.ID) {
-		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged",
-			"Pod sandbox changed, it will be killed and re-created.")
+		x.Events.PodEvent(t.Pod, "", corev1.EventTypeNormal, "SandboxChanged", podutil.MessageSandboxChanged)
 	}
 	return x.limiters.stop.Do(ctx, func() error { return x.Runtime.StopPodSandbox(ctx, s.ID) })
 }

@@ -46,8 +46,7 @@ func (p *planner) createSandbox() {
 
 // sandboxChanged returns the stop of an instance that is not in the current sandbox.
 func (p *planner) sandboxChanged(c *podstate.Container) podstate.StopContainer {
-	return p.stopOf(c, p.GraceLeft(c.SandboxID), podstate.CauseSandbox,
-		"Pod sandbox changed, it will be killed and re-created.")
+	return p.stopOf(c, p.GraceLeft(c.SandboxID), podstate.CauseSandbox, podutil.MessageSandboxChanged)
 }
 
 // removeOld removes what the pod has left behind: exited instances, then sandboxes that hold nothing any more, apart
