@@ -46,6 +46,7 @@ type world struct {
 	containers []*runtimeapi.Container
 	updates    []string
 	fails      bool
+	stopping   chan struct{} // if set, the update of old-app is answered when it is closed
 	refused    int
 	decided    int
 }
@@ -68,10 +69,19 @@ func (w *world) List(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.C
 	return nil, w.containers, nil
 }
 
-func (w *world) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+func (w *world) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.updates = append(w.updates, id+" "+r.CpusetCpus)
+	if stopping := w.stopping; stopping != nil && id == "old-app" {
+		w.mu.Unlock()
+		defer w.mu.Lock()
+		select {
+		case <-stopping:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
 	if w.fails {
 		w.fails = false
 		return os.ErrDeadlineExceeded
@@ -552,6 +562,43 @@ func TestReconcile(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// TestReconcileWhileStopping checks that no container waits long for the update of another one that the runtime
+// answers when that has stopped, and that a container has one such call at a time.
+func TestReconcileWhileStopping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m := w.must()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Run(ctx) }()
+		w.stopping = make(chan struct{})
+		w.run("old", "app")
+		w.run("burst", "app")
+		w.admit(m, "one", "1")
+		time.Sleep(5 * time.Second)
+		if got, want := w.took(), "old-app 0,2-3, burst-app 0,2-3"; got != want {
+			t.Errorf("after a pod was admitted: got updates %q, want %q", got, want)
+		}
+		w.admit(m, "two", "1")
+		time.Sleep(25 * time.Second)
+		if got, want := w.took(), "burst-app 0,3"; got != want {
+			t.Errorf("after a second pod: got updates %q, want %q", got, want)
+		}
+		close(w.stopping)
+		time.Sleep(25 * time.Second)
+		if got, want := w.took(), "old-app 0,3"; got != want {
+			t.Errorf("after the answer: got updates %q, want %q", got, want)
+		}
+		w.mu.Lock()
+		w.stopping = make(chan struct{})
+		w.mu.Unlock()
+		w.end("two")
+		time.Sleep(25 * time.Second)
+		cancel()
+		<-ended
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +37,8 @@ func (m *Manager) Run(ctx context.Context) {
 	if m.cfg.Settings.off() {
 		return
 	}
-	applied := map[string]string{}
+	u := &updates{applied: map[string]string{}, inFlight: map[string]bool{}}
+	defer u.calls.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,16 +58,15 @@ func (m *Manager) Run(ctx context.Context) {
 		if m.policy.CPU == nil {
 			continue
 		}
-		if err := m.reconcile(ctx, applied); err != nil && ctx.Err() == nil {
+		if err := m.reconcile(ctx, u); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("cannot list containers to update their CPUs, trying again", "err", err,
 				"retryIn", m.cfg.Settings.ReconcilePeriod)
 		}
 	}
 }
 
-// reconcile gives each running container of a pod the CPUs that it should have. applied are those that each container
-// has, by its ID; reconcile keeps it up to date.
-func (m *Manager) reconcile(ctx context.Context, applied map[string]string) error {
+// reconcile gives each running container of a pod the CPUs that it should have.
+func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 	_, all, err := m.cfg.Runtime.List(ctx)
 	if err != nil {
 		return err
@@ -78,22 +79,75 @@ func (m *Manager) reconcile(ctx context.Context, applied map[string]string) erro
 		}
 		running[c.Id] = true
 		want, made := m.wanted(pod, name)
-		if _, known := applied[c.Id]; !known && made != "" {
-			applied[c.Id] = made
-		}
-		if want == "" || applied[c.Id] == want {
+		if !u.begin(c.Id, want, made) {
 			continue
 		}
-		err := m.cfg.Runtime.UpdateContainerResources(ctx, c.Id, &runtimeapi.LinuxContainerResources{CpusetCpus: want})
-		if err != nil {
-			m.cfg.Log.Info("cannot update the CPUs of a container, trying again", "podUID", pod, "container", name, "cpus", want,
-				"err", err, "retryIn", m.cfg.Settings.ReconcilePeriod)
-			continue
-		}
-		applied[c.Id] = want
+		await(&u.calls, func() {
+			err := m.cfg.Runtime.UpdateContainerResources(ctx, c.Id, &runtimeapi.LinuxContainerResources{CpusetCpus: want})
+			if err != nil {
+				m.cfg.Log.Info("cannot update the CPUs of a container, trying again", "podUID", pod, "container", name,
+					"cpus", want, "err", err, "retryIn", m.cfg.Settings.ReconcilePeriod)
+			}
+			u.end(c.Id, want, err)
+		})
 	}
-	maps.DeleteFunc(applied, func(id, _ string) bool { return !running[id] })
+	u.keepOnly(running)
 	return nil
+}
+
+// updates has the CPUs of containers by their IDs, and the calls that change them.
+type updates struct {
+	calls sync.WaitGroup
+
+	mu       sync.Mutex
+	applied  map[string]string // what a container has
+	inFlight map[string]bool
+}
+
+// begin reports whether a container is to get the CPUs want. made are those with which it was created, if known. A
+// container has one call at a time: after its end the next look at all containers tells whether there is more to do.
+func (u *updates) begin(id, want, made string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.applied[id]; !known && made != "" {
+		u.applied[id] = made
+	}
+	if want == "" || u.applied[id] == want || u.inFlight[id] {
+		return false
+	}
+	u.inFlight[id] = true
+	return true
+}
+
+// end records the end of a call.
+func (u *updates) end(id, want string, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.inFlight, id)
+	if err == nil {
+		u.applied[id] = want
+	}
+}
+
+// keepOnly forgets the containers that do not run.
+func (u *updates) keepOnly(running map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.applied, func(id, _ string) bool { return !running[id] })
+}
+
+// patience is how long the next container waits for a call. CRI-O answers that of a container which is being stopped
+// only when it has stopped; until the others have their CPUs, they use those of another pod.
+const patience = time.Second
+
+// await makes a call, and returns at its end or after patience.
+func await(calls *sync.WaitGroup, call func()) {
+	ended := make(chan struct{})
+	calls.Go(func() { defer close(ended); call() })
+	select {
+	case <-ended:
+	case <-time.After(patience):
+	}
 }
 
 // wanted returns the CPUs that a container should have, and those with which this run of the agent has created it;
