@@ -60,7 +60,7 @@ type Manager struct {
 	state policy.State
 	// unsaved: state is not in the files yet.
 	unsaved bool
-	// made are the CPUs with which containers were created, by pod and name.
+	// made are the CPUs with which containers were created, by pod and name; empty if they are in doubt.
 	made map[types.UID]map[string]string
 	// changed says that state has changed, or that a container may have other CPUs than it should.
 	changed latest.Signal
@@ -241,17 +241,22 @@ func (m *Manager) Created(pod types.UID, container string) (cpus, nodes string) 
 		if m.made[pod] == nil {
 			m.made[pod] = map[string]string{}
 		}
-		m.made[pod][container] = cpus
+		if last, known := m.made[pod][container]; !known || last != "" {
+			m.made[pod][container] = cpus
+		}
 	}
 	return cpus, list(m.state.Memory.Nodes(pod, container))
 }
 
 // NotCreated says that the creation of a container has failed. It may have come too late for the agent: then the
-// container has the CPUs of this creation or of an earlier one, and gets its own when it starts.
+// container has the CPUs of this creation or of an earlier one, also if CRI-O returns it for the next, and gets its own
+// when it starts.
 func (m *Manager) NotCreated(pod types.UID, container string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.made[pod], container)
+	if made := m.made[pod]; made != nil {
+		made[container] = ""
+	}
 }
 
 // Starting says that a container is about to start, and records what that releases: the answer of the start may be
@@ -286,6 +291,9 @@ func (m *Manager) Started(pod types.UID, container string) {
 	}
 	if set, _ := m.state.CPU.Of(pod, container); m.made[pod][container] != set.String() {
 		m.changed.Set() // the shared pool has changed since the container was created
+	}
+	if m.made[pod][container] == "" {
+		delete(m.made[pod], container) // the next instance has another name
 	}
 }
 

@@ -603,28 +603,33 @@ func TestReconcileWhileStopping(t *testing.T) {
 }
 
 // TestLateCreation checks that a container gets its CPUs when it starts, if the runtime has created it with others too
-// late for the agent and then refused a second creation.
+// late for the agent, and then refused a second creation, as containerd does, or returned that container, as CRI-O
+// does.
 func TestLateCreation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		m := w.must()
-		ctx, cancel := context.WithCancel(t.Context())
-		go m.Run(ctx)
-		m.Created("burst", "app")
-		m.NotCreated("burst", "app")
-		w.admit(m, "one", "1")
-		m.Created("burst", "app")
-		m.NotCreated("burst", "app")
-		synctest.Wait()
-		w.run("burst", "app")
-		m.Started("burst", "app")
-		synctest.Wait()
-		if got, want := w.took(), "burst-app 0,2-3"; got != want {
-			t.Errorf("got updates %q, want %q", got, want)
-		}
-		cancel()
-		synctest.Wait()
-	})
+	for _, refused := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			m := w.must()
+			ctx, cancel := context.WithCancel(t.Context())
+			go m.Run(ctx)
+			m.Created("burst", "app")
+			m.NotCreated("burst", "app")
+			w.admit(m, "one", "1")
+			m.Created("burst", "app")
+			if refused {
+				m.NotCreated("burst", "app")
+			}
+			synctest.Wait()
+			w.run("burst", "app")
+			m.Started("burst", "app")
+			synctest.Wait()
+			if got, want := w.took(), "burst-app 0,2-3"; got != want {
+				t.Errorf("second creation refused=%v: got updates %q, want %q", refused, got, want)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestRefusesFiles checks that a file that is damaged, or that another policy has written, stops the agent with the
