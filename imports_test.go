@@ -75,7 +75,7 @@ cri/images: internal/flight internal/limiter internal/strict kube/pod
 cri/logs: config host/beneath host/inotify host/noatime internal/backoff internal/latest internal/periodic
 cri/logs: kube/poddir
 cri/monitor: cri internal/backoff internal/latest internal/periodic
-csi: plugins kube/pluginname kube/poddir host/atomicfile host/machine host/mounts
+csi: plugins kube/pluginname kube/poddir host/atomicfile host/beneath host/machine host/mounts
 csi: internal/backoff internal/keylock internal/waiting internal/latest
 kube: kube/client kube/watch kube/pluginname kube/pod internal/backoff internal/latest
 kube: internal/limiter internal/periodic internal/waiting

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
@@ -68,17 +69,43 @@ func (f files) mkdir(path string) error {
 }
 
 // remove removes a file or an empty directory; a missing one is no error.
-func (f files) remove(path string) error {
-	err := f.root.Remove(path)
+func (f files) remove(path string) error { return f.removed(path, f.root.Remove(path)) }
+
+// empty removes the files, links and empty directories that a directory holds. It does not enter it if it is a mount or
+// a link, and removes nothing that is mounted.
+func (f files) empty(dir string) error {
+	parent, err := f.root.Open(filepath.Dir(dir))
+	if err != nil {
+		return f.removed(dir, err)
+	}
+	defer parent.Close()
+	open, err := beneath.Open(parent, filepath.Base(dir), unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
+	if err != nil {
+		return f.removed(dir, err)
+	}
+	defer open.Close()
+	names, err := open.Readdirnames(-1)
+	for _, name := range names {
+		unlinked := unix.Unlinkat(int(open.Fd()), name, 0)
+		if errors.Is(unlinked, unix.EISDIR) {
+			unlinked = unix.Unlinkat(int(open.Fd()), name, unix.AT_REMOVEDIR)
+		}
+		err = errors.Join(err, f.removed(filepath.Join(dir, name), unlinked))
+	}
+	return err
+}
+
+// removed explains the error of a removal. That there was nothing is none.
+func (f files) removed(path string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%s is not empty although its volume is gone: check what is in it and remove it", f.abs(path))
-	case errors.Is(err, unix.EBUSY):
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("%s is still mounted although its driver has released the volume: unmount it", f.abs(path))
 	}
-	return err
+	return fmt.Errorf("remove %s: %w", f.abs(path), err)
 }
 
 // writeData writes vol_data.json beside a volume. It describes mounts, so it need not survive a power failure either.

@@ -43,7 +43,7 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 	t.Parallel()
 	w, v := newBlockWorld(t)
 	p := w.publish("pod-1", v)
-	held := filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices", v.Name, "dev/pod-1")
+	held := w.devices("pv-a/dev/pod-1")
 	if err := os.MkdirAll(filepath.Dir(held), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -92,5 +92,74 @@ func TestBlockVolumeForManyPods(t *testing.T) {
 	for _, pod := range w.csi.Pods() {
 		w.unpublish(pod, v)
 	}
+	w.nothingLeft()
+}
+
+// devices returns a path below the directory of all block volumes.
+func (w *world) devices(path string) string {
+	return filepath.Join(w.root, "plugins/kubernetes.io/csi/volumeDevices", path)
+}
+
+// TestFilesLeftByBlockVolume checks that the unstaging of a block volume ends although its driver, or a kubelet, has
+// left files in the directories around it. Nothing is removed that is mounted, or to which a link leads.
+func TestFilesLeftByBlockVolume(t *testing.T) {
+	t.Parallel()
+	w, v := newBlockWorld(t)
+	precious := filepath.Join(t.TempDir(), "precious")
+	write(t, precious, "data")
+	w.publish("pod-1", v)
+	for _, dir := range []string{w.devices("staging/pv-a"), w.devices("publish/pv-a"), w.devices("pv-a/dev")} {
+		if err := os.MkdirAll(filepath.Join(dir, "directory"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "file"), "")
+		if err := os.Symlink(filepath.Dir(precious), filepath.Join(dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounts := []string{w.devices("staging/pv-a/directory"), w.devices("pv-a/dev")}
+	for _, mount := range mounts {
+		if err := unix.Mount(filepath.Dir(precious), mount, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.unpublish("pod-1", v)
+	for _, mount := range mounts {
+		before := w.calls("NodeUnstageVolume")
+		w.Until("the volume is unstaged twice more", func() bool { return w.calls("NodeUnstageVolume") > before+1 })
+		if got := read(t, precious); got != "data" || !w.inUse(v) {
+			t.Errorf("while something is mounted: got %q, in use %t, want the data and that it is", got, w.inUse(v))
+		}
+		if err := unix.Unmount(mount, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.nothingLeft()
+	if got := read(t, precious); got != "data" {
+		t.Errorf("outside: got %q, want what was there", got)
+	}
+}
+
+// TestNextVolumeOfTheName checks that the files of a block volume are not removed with those of another volume whose
+// PersistentVolume had the same name.
+func TestNextVolumeOfTheName(t *testing.T) {
+	t.Parallel()
+	w, v := newBlockWorld(t)
+	next := w.blockVolume("b")
+	next.Name = v.Name
+	w.fail("NodeUnstageVolume", "Internal", 0)
+	w.publish("pod-1", v)
+	w.unpublish("pod-1", v)
+	w.publish("pod-2", next)
+	device := w.devices("publish/pv-a/device")
+	write(t, device, "")
+	w.heal("NodeUnstageVolume")
+	w.Until("the first is unstaged", func() bool { return !w.inUse(v) })
+	for _, path := range []string{device, w.devices("staging/pv-a"), w.devices("pv-a/data/vol_data.json")} {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("got %v, want what belongs to the next volume", err)
+		}
+	}
+	w.unpublish("pod-2", next)
 	w.nothingLeft()
 }

@@ -78,6 +78,8 @@ func (inTreeLayout) aroundTarget(rec *record, u *use) []string {
 
 func (inTreeLayout) aroundStaging(rec *record) []string { return []string{rec.Staging} }
 
+func (inTreeLayout) devices(*record) []string { return nil }
+
 // findInTree finds the volumes of in-tree drivers that a kubelet has staged: plugins/<plugin>/<directory>, and
 // plugins/<plugin>/volumeDevices/<directory>.
 func (r *recovery) findInTree() error {

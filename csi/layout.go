@@ -26,6 +26,9 @@ type layout interface {
 	// aroundStaging and aroundTarget return what to remove after the driver has taken the volume down, in this order.
 	aroundStaging(rec *record) []string
 	aroundTarget(rec *record, u *use) []string
+	// devices returns the directories of a block volume that hold devices, never data: what is left in them when the
+	// driver has taken the volume down is removed too.
+	devices(rec *record) []string
 }
 
 // layoutOf returns the layout of a driver's volumes.
@@ -146,6 +149,14 @@ func (csiLayout) aroundStaging(rec *record) []string {
 		withData(dataDir(name)),
 		[]string{filepath.Join(device, "dev"), device},
 	)
+}
+
+func (l csiLayout) devices(rec *record) []string {
+	name := filepath.Base(rec.Staging)
+	if rec.Staging != l.staging(&Volume{Name: name, Block: true}) {
+		return nil
+	}
+	return []string{rec.Staging, filepath.Join(devicesDir, "publish", name), filepath.Join(devicesDir, name, "dev")}
 }
 
 // withData returns what to remove of a directory that has vol_data.json, in this order. A write that failed or that a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -193,6 +194,25 @@ func (s *store) isUnused(k key) bool {
 // unusedNow reports whether certainly no pod uses a volume. The caller holds store.mu.
 func (s *store) unusedNow(v *volume) bool {
 	return len(v.rec.Uses) == 0 && !(v.kept && len(s.hidden) > 0)
+}
+
+// replaced reports whether the directories of a block volume are those of another one by now, whose PersistentVolume
+// has the same name, or a pod has a device in them.
+func (s *store) replaced(rec *record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := filepath.Base(rec.Staging)
+	for k, v := range s.volumes {
+		if k != rec.key() && v.rec.Staging == rec.Staging && (v.rec.Stage != none || len(v.rec.Uses) > 0) {
+			return true
+		}
+		for _, u := range v.rec.Uses {
+			if rec.Block && v.rec.Block && u.Name == name && u.Publish != none {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reveal notes that a use is not hidden any more, because its volume is known. It also forgets those of which nothing

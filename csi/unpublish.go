@@ -212,8 +212,15 @@ func (c *CSI) takeDown(ctx context.Context, lock *callLock, rec *record) error {
 			return err
 		}
 	}
-	if err := c.files.removeStaging(rec); err != nil {
-		return err
+	if !c.records.replaced(rec) {
+		for _, dir := range layoutOf(rec.Driver).devices(rec) {
+			if err := c.files.empty(dir); err != nil {
+				return err
+			}
+		}
+		if err := c.files.removeStaging(rec); err != nil {
+			return err
+		}
 	}
 	return c.records.update(rec.key(), surviveCrash, func(r *record) {
 		r.Stage = none
