@@ -107,7 +107,7 @@ func (a *admitter) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Re
 	if v.Short == "" {
 		return nil
 	}
-	return a.cfg.Placement.Rejection(pod, a.table.devicesUnused)
+	return a.cfg.Placement.Rejection(pod)
 }
 
 // reject refuses a pod, with an event. A static pod is tried again, because no controller replaces it.
@@ -126,12 +126,15 @@ func (c *Config) refused(pod *corev1.Pod, reason, message string) {
 	c.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
 }
 
-// evaluate decides about the admission of a pod. Pods that end for a critical pod hold their resources until the end.
-// Another critical pod may have what is left of these, but has to wait: wait reports that. Other pods may not.
+// evaluate decides about the admission of a pod, after it has taken back what ended pods have for themselves. Pods that
+// end for a critical pod hold their resources until the end. Another critical pod may have what is left of these, but
+// has to wait: wait reports that. Other pods may not.
 func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
 	if r := a.cfg.Refuse(pod); r != nil {
 		return admission.Decision{Rejection: r}, false
 	}
+	a.cfg.Devices.ReleaseEnded(a.table.ended)
+	a.cfg.Placement.ReleaseEnded(a.table.ended)
 	others, ending := a.table.others(pod.UID)
 	v = a.cfg.Admit(pod, others)
 	if v.Rejection != nil || len(ending) == 0 {
@@ -240,9 +243,7 @@ func (a *admitter) discardFitting() {
 // fits reports whether a refused pod would be admitted now, with everything that it requests for itself.
 func (a *admitter) fits(pod *corev1.Pod) bool {
 	v, _ := a.evaluate(pod)
-	return v.Rejection == nil &&
-		a.cfg.Placement.Fits(pod, a.table.devicesUnused) &&
-		a.cfg.Devices.Refusal(pod, a.table.devicesUnused) == nil
+	return v.Rejection == nil && a.cfg.Placement.Fits(pod) && a.cfg.Devices.Refusal(pod) == nil
 }
 
 // released goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the

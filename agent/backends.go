@@ -85,9 +85,10 @@ type Cgroups interface {
 
 // Devices reserves the devices of device plugins, and knows their health: *devices.Devices.
 type Devices interface {
-	Reserve(pod *corev1.Pod, near func(container string, node int64) bool, unused func(types.UID) bool) (
+	ReleaseEnded(ended func(types.UID) bool)
+	Reserve(pod *corev1.Pod, near func(container string, node int64) bool) (
 		allocate func(context.Context) error, err error)
-	Refusal(pod *corev1.Pod, unused func(types.UID) bool) error
+	Refusal(pod *corev1.Pod) error
 	Resume(pod *corev1.Pod) (wait func(context.Context) error)
 	Release(pod types.UID)
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
@@ -95,11 +96,11 @@ type Devices interface {
 
 // Placement gives pods CPUs and memory of their own: *placement.Manager.
 type Placement interface {
-	Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error, affinity map[string]numa.Mask,
-		rejection *podstate.Rejection)
+	ReleaseEnded(ended func(types.UID) bool)
+	Admit(pod *corev1.Pod) (record func() error, affinity map[string]numa.Mask, rejection *podstate.Rejection)
 	Resume(pod *corev1.Pod)
-	Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection
-	Fits(pod *corev1.Pod, ended func(types.UID) bool) bool
+	Rejection(pod *corev1.Pod) *podstate.Rejection
+	Fits(pod *corev1.Pod) bool
 	Release(pod types.UID)
 }
 

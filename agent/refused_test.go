@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/placement/numa"
@@ -22,19 +21,18 @@ type scarce struct {
 	taken *atomic.Bool
 }
 
-func (s scarce) Admit(pod *corev1.Pod, ended func(types.UID) bool) (func() error, map[string]numa.Mask,
-	*podstate.Rejection) {
-	return nil, nil, s.Rejection(pod, ended)
+func (s scarce) Admit(pod *corev1.Pod) (func() error, map[string]numa.Mask, *podstate.Rejection) {
+	return nil, nil, s.Rejection(pod)
 }
 
-func (s scarce) Rejection(*corev1.Pod, func(types.UID) bool) *podstate.Rejection {
+func (s scarce) Rejection(*corev1.Pod) *podstate.Rejection {
 	if !s.taken.Load() {
 		return nil
 	}
 	return &podstate.Rejection{Reason: "UnexpectedAdmissionError", Message: "not enough cpus available to satisfy request"}
 }
 
-func (s scarce) Fits(*corev1.Pod, func(types.UID) bool) bool { return !s.taken.Load() }
+func (s scarce) Fits(*corev1.Pod) bool { return !s.taken.Load() }
 
 // scarceDevices has devices for pods that request one unless taken is set.
 type scarceDevices struct {
@@ -42,12 +40,11 @@ type scarceDevices struct {
 	taken *atomic.Bool
 }
 
-func (d *scarceDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, ended func(types.UID) bool) (
-	func(context.Context) error, error) {
-	return nil, d.Refusal(pod, ended)
+func (d *scarceDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool) (func(context.Context) error, error) {
+	return nil, d.Refusal(pod)
 }
 
-func (d *scarceDevices) Refusal(*corev1.Pod, func(types.UID) bool) error {
+func (d *scarceDevices) Refusal(*corev1.Pod) error {
 	if !d.taken.Load() {
 		return nil
 	}
@@ -87,7 +84,7 @@ type failing struct {
 	broken *atomic.Bool
 }
 
-func (f failing) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
+func (f failing) Admit(*corev1.Pod) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error {
 		if f.broken.Load() {
 			return errors.New("the disk is full")

@@ -25,7 +25,7 @@ type preparation struct {
 // reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself, or refuses it.
 // It runs in the supervisor's loop, so that pods are served in order.
 func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
-	record, affinity, rejection := a.cfg.Placement.Admit(e.source, a.table.devicesUnused)
+	record, affinity, rejection := a.cfg.Placement.Admit(e.source)
 	if rejection != nil {
 		a.reject(e, rejection)
 		return nil, false
@@ -34,7 +34,7 @@ func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
 	if len(affinity) > 0 {
 		near = func(container string, node int64) bool { return affinity[container].Has(int(node)) }
 	}
-	allocate, err := a.cfg.Devices.Reserve(e.source, near, a.table.devicesUnused)
+	allocate, err := a.cfg.Devices.Reserve(e.source, near)
 	if err != nil {
 		a.takeBack(e, err)
 		return nil, false
@@ -135,5 +135,5 @@ func (a *admitter) takeBack(e *entry, err error) {
 // WithEnded calls f in the supervisor's loop, where no pod is admitted meanwhile. ended reports whether no process of a
 // pod runs any more.
 func (s *Supervisor) WithEnded(ctx context.Context, f func(ended func(types.UID) bool)) {
-	s.loop.do(ctx, func() { f(s.table.devicesUnused) })
+	s.loop.do(ctx, func() { f(s.table.ended) })
 }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,12 +27,11 @@ type slowDevices struct {
 	// away: pods that an earlier run of the agent has admitted wait for an answer too.
 	away bool
 	// asked are the pods for which devices were reserved, givenUp those that ended before the plugin answered, released
-	// those of which the devices were taken back.
-	asked, givenUp, released []types.UID
+	// those of which the devices were taken back, ended those of asked that had ended when another pod was decided about.
+	asked, givenUp, released, ended []types.UID
 }
 
-func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool, _ func(types.UID) bool) (
-	func(context.Context) error, error) {
+func (d *slowDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool) (func(context.Context) error, error) {
 	if _, asks := pod.Spec.Containers[0].Resources.Limits[deviceName]; !asks {
 		return nil, nil
 	}
@@ -51,7 +51,11 @@ func (d *slowDevices) await(pod types.UID) func(context.Context) error {
 	}
 }
 
-func (d *slowDevices) Refusal(*corev1.Pod, func(types.UID) bool) error { return nil }
+func (d *slowDevices) ReleaseEnded(ended func(types.UID) bool) {
+	d.ended = slices.DeleteFunc(slices.Clone(d.asked), func(pod types.UID) bool { return !ended(pod) })
+}
+
+func (d *slowDevices) Refusal(*corev1.Pod) error { return nil }
 
 func (d *slowDevices) Container(context.Context, *corev1.Pod,
 	*corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {
@@ -67,10 +71,41 @@ func (d *slowDevices) Resume(pod *corev1.Pod) func(context.Context) error {
 
 func (d *slowDevices) Release(pod types.UID) { d.released = append(d.released, pod) }
 
+// endings is the placement's side of the agent, and has the end of a pod when another pod was decided about.
+type endings struct {
+	*placement.Manager
+	pod   types.UID
+	ended bool
+}
+
+func (e *endings) ReleaseEnded(ended func(types.UID) bool) { e.ended = ended(e.pod) }
+
+// TestEndedPodGivesBack checks that devices, CPUs and memory of a pod are taken back for the next pod if the first has
+// ended, and not before.
+func TestEndedPodGivesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: 5 * time.Second})
+		job := apiPod("job", withDevice, withRestart(corev1.RestartPolicyNever))
+		d, p := &slowDevices{answers: make(chan error, 1)}, &endings{Manager: placementtest.Off(), pod: job.UID}
+		d.answers <- nil
+		w.devices, w.placement = d, p
+		w.restart()
+		w.run(job)
+		for _, end := range []bool{false, true} {
+			w.sleep(4 * time.Second)
+			w.run(apiPod(fmt.Sprintf("next-%t", end)))
+			w.sleep(time.Second)
+			if got := slices.Contains(d.ended, job.UID); got != end || p.ended != end {
+				t.Errorf("got devices taken back: %t, CPUs and memory: %t; want %t", got, p.ended, end)
+			}
+		}
+	})
+}
+
 // unrecorded places each pod but cannot record that.
 type unrecorded struct{ *placement.Manager }
 
-func (unrecorded) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
+func (unrecorded) Admit(*corev1.Pod) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error { return errors.New("the disk is full") }, nil, nil
 }
 
@@ -97,7 +132,7 @@ type slowDisk struct {
 	full chan struct{}
 }
 
-func (s slowDisk) Admit(*corev1.Pod, func(types.UID) bool) (func() error, map[string]numa.Mask, *podstate.Rejection) {
+func (s slowDisk) Admit(*corev1.Pod) (func() error, map[string]numa.Mask, *podstate.Rejection) {
 	return func() error { <-s.full; return errors.New("the disk is full") }, nil, nil
 }
 

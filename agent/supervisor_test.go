@@ -275,7 +275,7 @@ type refusing struct {
 }
 
 // Rejection implements agent.Placement.
-func (r refusing) Rejection(pod *corev1.Pod, _ func(types.UID) bool) *podstate.Rejection {
+func (r refusing) Rejection(pod *corev1.Pod) *podstate.Rejection {
 	if pod.Name != r.pod {
 		return nil
 	}

@@ -132,10 +132,10 @@ func (t *table) superseded(old cri.PodSummary) bool {
 	return false
 }
 
-// devicesUnused reports whether no process of the pod can use a device any more. The status of an evicted pod is
+// ended reports whether no process of the pod can use a CPU or a device any more. The status of an evicted pod is
 // Failed while it still runs. For an ended pod it does not wait for the rest, such as volumes: the scheduler already
 // counts its devices as free.
-func (t *table) devicesUnused(pod types.UID) bool {
+func (t *table) ended(pod types.UID) bool {
 	if e := t.workers[pod]; e != nil {
 		return e.worker.isReleased() || finished(e.pod()) && e.worker.stopped()
 	}

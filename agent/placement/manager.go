@@ -32,9 +32,8 @@ type Config struct {
 	// WithEnded calls f with a function that reports whether a pod has ended, so that nothing of it uses a CPU any more.
 	// No pod is admitted before f has returned.
 	WithEnded func(ctx context.Context, f func(ended func(types.UID) bool))
-	// Devices returns the devices of device plugins that a pod can get, by resource. ended reports whether a pod has
-	// ended, so that what it has can be given away.
-	Devices func(pod *corev1.Pod, ended func(types.UID) bool) devices.Views
+	// Devices returns the devices of device plugins that a pod can get, by resource.
+	Devices func(pod *corev1.Pod) devices.Views
 	Metrics Metrics
 	Log     *slog.Logger
 }
@@ -94,14 +93,13 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Admit decides what a new pod gets. The pod is admitted when record has returned without an error; record is nil if
-// there is nothing to write. affinity are the NUMA nodes that devices of each container should come from. ended
-// reports whether a pod has ended, so that what it has can be given away.
-func (m *Manager) Admit(pod *corev1.Pod, ended func(types.UID) bool) (record func() error,
-	affinity map[string]numa.Mask, rejection *podstate.Rejection) {
-	free := m.devicesFor(pod, ended)
+// there is nothing to write. affinity are the NUMA nodes that devices of each container should come from.
+func (m *Manager) Admit(pod *corev1.Pod) (record func() error, affinity map[string]numa.Mask,
+	rejection *podstate.Rejection) {
+	free := m.devicesFor(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.decide(pod, ended, free)
+	d := m.decide(pod, free)
 	if d.Rejection != nil {
 		return nil, nil, d.Rejection
 	}
@@ -148,33 +146,27 @@ func has(s policy.State, pod types.UID) (cpus, memory bool) {
 
 // Rejection returns why a pod that gets nothing, because it is rejected for another reason, would be rejected here; nil
 // if it would not.
-func (m *Manager) Rejection(pod *corev1.Pod, ended func(types.UID) bool) *podstate.Rejection {
-	free := m.devicesFor(pod, ended)
+func (m *Manager) Rejection(pod *corev1.Pod) *podstate.Rejection {
+	free := m.devicesFor(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.decide(pod, ended, free).Rejection
+	return m.decide(pod, free).Rejection
 }
 
 // Fits reports whether a pod that was refused could have now what it asks for. No metric counts this question.
-func (m *Manager) Fits(pod *corev1.Pod, ended func(types.UID) bool) bool {
-	free := m.devicesFor(pod, ended)
+func (m *Manager) Fits(pod *corev1.Pod) bool {
+	free := m.devicesFor(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.try(pod, ended, free).Rejection == nil
+	return m.policy.Admit(pod, m.state, free).Rejection == nil
 }
 
-// decide is try for the admission of a pod, which metrics count. mu is held.
-func (m *Manager) decide(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
+// decide decides about the admission of a pod, which metrics count. mu is held.
+func (m *Manager) decide(pod *corev1.Pod, free policy.Devices) policy.Decision {
 	began := time.Now()
-	d := m.try(pod, ended, free)
+	d := m.policy.Admit(pod, m.state, free)
 	m.cfg.Metrics.Decided(time.Since(began), d.Rejection != nil, d.Count)
 	return d
-}
-
-// try finds out what a pod can have, after it has taken back what ended pods have. mu is held.
-func (m *Manager) try(pod *corev1.Pod, ended func(types.UID) bool, free policy.Devices) policy.Decision {
-	m.releaseEnded(func(uid types.UID) bool { return uid != pod.UID && ended(uid) })
-	return m.policy.Admit(pod, m.state, free)
 }
 
 // set makes s the state. mu is held.
@@ -203,8 +195,10 @@ func (m *Manager) pods() []types.UID {
 	return all
 }
 
-// releaseEnded gives back what ended pods have. mu is held.
-func (m *Manager) releaseEnded(ended func(types.UID) bool) {
+// ReleaseEnded gives back what ended pods have.
+func (m *Manager) ReleaseEnded(ended func(types.UID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, uid := range m.pods() {
 		if ended(uid) {
 			m.release(uid)

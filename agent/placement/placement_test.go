@@ -145,7 +145,7 @@ func (w *world) manager() (*placement.Manager, error) {
 			f(func(uid types.UID) bool { return w.ended[uid] })
 			w.next()
 		},
-		Devices: func(*corev1.Pod, func(types.UID) bool) devices.Views { return w.views },
+		Devices: func(*corev1.Pod) devices.Views { return w.views },
 		Metrics: w,
 		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
@@ -179,7 +179,7 @@ func (w *world) admit(m *placement.Manager, uid, cpus string) {
 
 func (w *world) admitPod(m *placement.Manager, pod *corev1.Pod) {
 	w.t.Helper()
-	record, _, refusal := m.Admit(pod, func(types.UID) bool { return false })
+	record, _, refusal := m.Admit(pod)
 	if refusal != nil {
 		w.t.Fatal(refusal)
 	}
@@ -217,23 +217,24 @@ func TestKeepsCPUsOverARestart(t *testing.T) {
 	if cpus, _ := m.Created("other", "app"); cpus != "0,3" {
 		t.Errorf("shared pool: got CPUs %q, want 0,3", cpus)
 	}
-	_, _, refusal := m.Admit(guaranteed("two", "2"), func(types.UID) bool { return false })
+	_, _, refusal := m.Admit(guaranteed("two", "2"))
 	if refusal == nil || refusal.Reason != "UnexpectedAdmissionError" || w.refused != 1 {
 		t.Errorf("got %v, want UnexpectedAdmissionError", refusal)
 	}
-	if r := m.Rejection(guaranteed("two", "2"), func(types.UID) bool { return false }); r == nil || w.refused != 2 {
+	if r := m.Rejection(guaranteed("two", "2")); r == nil || w.refused != 2 {
 		t.Errorf("got refusal %v and %d counted, want one, the second", r, w.refused)
 	}
-	if m.Fits(guaranteed("two", "2"), func(types.UID) bool { return false }) || w.refused != 2 {
+	if m.Fits(guaranteed("two", "2")) || w.refused != 2 {
 		t.Errorf("got that the pod fits, or %d refusals counted, want none but the two before", w.refused)
 	}
-	if r := m.Rejection(guaranteed("two", "1"), func(types.UID) bool { return false }); r != nil {
+	if r := m.Rejection(guaranteed("two", "1")); r != nil {
 		t.Errorf("refusal of a pod that could get a CPU: got %v, want none", r)
 	}
 	if cpus, _ := m.Created("other", "app"); cpus != "0,3" {
 		t.Errorf("shared pool after the question: got CPUs %q, want 0,3", cpus)
 	}
-	if _, _, refusal := m.Admit(guaranteed("two", "2"), func(uid types.UID) bool { return uid == "one" }); refusal != nil {
+	m.ReleaseEnded(func(uid types.UID) bool { return uid == "one" })
+	if _, _, refusal := m.Admit(guaranteed("two", "2")); refusal != nil {
 		t.Errorf("after the other pod has ended: got %v", refusal)
 	}
 	m.Release("two")
@@ -426,7 +427,7 @@ func TestDevicesByClaim(t *testing.T) {
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
 		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: byClaim}},
 	}
-	w.views = plugins.Views(pod, func(types.UID) bool { return false })
+	w.views = plugins.Views(pod)
 	w.admitPod(w.must(), pod)
 }
 
@@ -659,7 +660,7 @@ func TestRefusesFiles(t *testing.T) {
 		t.Fatalf("without a file: got %v", err)
 	}
 	w.decided = 0
-	if record, affinity, refusal := none.Admit(guaranteed("two", "9"), nil); record != nil || len(affinity) > 0 ||
+	if record, affinity, refusal := none.Admit(guaranteed("two", "9")); record != nil || len(affinity) > 0 ||
 		refusal != nil {
 		t.Errorf("policy none: got %v, %v, want a pod that is admitted and gets nothing", affinity, refusal)
 	}

@@ -89,11 +89,11 @@ func memoryBlocks(blocks []memory.Block) []*podresources.ContainerMemory {
 
 // devicesFor returns the devices that a pod can get. NUMA nodes that the machine does not have do not count: with each
 // node the hints double. With all policies off, nothing depends on devices here, and the machine was not read.
-func (m *Manager) devicesFor(pod *corev1.Pod, ended func(types.UID) bool) policy.Devices {
+func (m *Manager) devicesFor(pod *corev1.Pod) policy.Devices {
 	if m.cfg.Settings.off() {
 		return nil
 	}
-	views, known := m.cfg.Devices(pod, ended), numa.MaskOf(m.cfg.Machine.NodeIDs()...)
+	views, known := m.cfg.Devices(pod), numa.MaskOf(m.cfg.Machine.NodeIDs()...)
 	all := make(policy.Devices, len(views))
 	for name, v := range views {
 		r := policy.Resource{All: make(map[string]numa.Mask, len(v.All)), Free: v.Free}

@@ -45,11 +45,7 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-m.changed:
 		case <-time.After(m.cfg.Settings.ReconcilePeriod):
-			m.cfg.WithEnded(ctx, func(ended func(types.UID) bool) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.releaseEnded(ended)
-			})
+			m.cfg.WithEnded(ctx, m.ReleaseEnded)
 		}
 		if err := m.save(); err != nil {
 			m.cfg.Log.Warn("cannot record who has which CPUs and memory, trying again", "err", err,

@@ -108,7 +108,7 @@ func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (*place
 		Reservation: m.node.Reservation(),
 		Runtime:     r.client,
 		WithEnded:   func(ctx context.Context, f func(func(types.UID) bool)) { l.supervisor.WithEnded(ctx, f) },
-		Devices:     func(pod *corev1.Pod, ended func(types.UID) bool) devices.Views { return l.devices.Views(pod, ended) },
+		Devices:     func(pod *corev1.Pod) devices.Views { return l.devices.Views(pod) },
 		Metrics:     instruments.NewPlacement(p.metrics),
 		Log:         p.log,
 	})

@@ -15,17 +15,16 @@ import (
 
 // Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It
 // calls no plugin, so that pods are served in order and none waits for another. near says which NUMA nodes they
-// should come from. finished reports whether the devices of a pod may be released.
+// should come from.
 //
 // The returned function calls the plugins. When it returns, the allocation is on the disk, or the pod has what it had
-// before. A pod that has everything that it requests is served as by Resume.
-func (d *Devices) Reserve(pod *corev1.Pod, near Near,
-	finished func(types.UID) bool) (allocate func(context.Context) error, err error) {
+// before. It has to be called, because it ends the reservation; if its context has ended, it calls no plugin. A pod
+// that has everything that it requests is served as by Resume.
+func (d *Devices) Reserve(pod *corev1.Pod, near Near) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
 	var r *reservation
 	asks := len(d.wantedBy(pod)) > 0
 	if asks {
-		d.free(finished)
 		r, err = d.reserve(pod, near)
 	}
 	d.mu.Unlock()
@@ -39,15 +38,21 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near,
 }
 
 // Refusal returns why Reserve would refuse a pod now; nil if it would not. Nothing is reserved.
-func (d *Devices) Refusal(pod *corev1.Pod, finished func(types.UID) bool) error {
+func (d *Devices) Refusal(pod *corev1.Pod) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.wantedBy(pod)) == 0 {
 		return nil
 	}
-	d.free(finished)
 	_, _, err := d.need(pod)
 	return err
+}
+
+// ReleaseEnded releases the devices of ended pods, so that others can have them.
+func (d *Devices) ReleaseEnded(ended func(types.UID) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free(ended)
 }
 
 // Release releases the devices of a pod that is gone.

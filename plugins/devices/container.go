@@ -47,7 +47,7 @@ func (d *Devices) allocateLate(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	defer leave()
-	allocate, err := d.Reserve(pod, nil, func(types.UID) bool { return false })
+	allocate, err := d.Reserve(pod, nil)
 	if err != nil || allocate == nil {
 		return err
 	}

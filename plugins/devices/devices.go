@@ -124,7 +124,7 @@ func New(cfg Config) (*Devices, error) {
 // Run serves the registration of plugins and follows them, until ctx ends.
 func (d *Devices) Run(ctx context.Context) {
 	d.awaitAll()
-	registration, resources := grpc.NewServer(), d.resourcesServer()
+	registration, resources := grpc.NewServer(), (&lister{d: d}).server()
 	api.RegisterRegistrationServer(registration, &registrar{d: d})
 	d.serve(ctx, registration, d.dir, false)
 	d.serve(ctx, resources, filepath.Join(d.cfg.Root, resourcesDir), true)

@@ -45,10 +45,8 @@ func TestDevicesGoRound(t *testing.T) {
 	w.admit(three)
 	w.has(three, "app", "d1")
 	w.refused(pod("four", "app 2"), "Requested: 2, Available: 1")
-	spent := func(uid types.UID) bool { return uid == two.UID }
-	if err := w.give(pod("four", "app 3"), spent); err != nil {
-		t.Errorf("devices of a pod that has ended: got %v, want them allocated again", err)
-	}
+	w.devices.ReleaseEnded(func(uid types.UID) bool { return uid == two.UID })
+	w.admit(pod("four", "app 3"))
 }
 
 // TestNotAsked checks that a pod that asks for nothing, or for what no plugin offers, has nothing to do with devices.

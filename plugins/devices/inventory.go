@@ -231,10 +231,10 @@ func (v *inventory) slots(chosen func(slot) bool) (all []slot) {
 	return all
 }
 
-// free releases the devices of the pods that are finished, and reports whether there were any. mu is held.
-func (v *inventory) free(finished func(types.UID) bool) bool {
+// free releases the devices of ended pods, and reports whether there were any. mu is held.
+func (v *inventory) free(ended func(types.UID) bool) bool {
 	before := len(v.given)
-	maps.DeleteFunc(v.given, func(s slot, _ *allocation) bool { return finished(s.pod) })
+	maps.DeleteFunc(v.given, func(s slot, _ *allocation) bool { return ended(s.pod) })
 	return len(v.given) < before
 }
 

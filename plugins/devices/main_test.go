@@ -170,13 +170,11 @@ func pod(uid string, ask ...string) *corev1.Pod {
 	return p
 }
 
-func noneEnded(types.UID) bool { return false }
-
 // give gives a pod its devices as its admission does, in one go. It checks that Refusal says before what Reserve does.
-func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
+func (w *world) give(p *corev1.Pod) error {
 	w.T.Helper()
-	refusal := w.devices.Refusal(p, spent)
-	allocate, err := w.devices.Reserve(p, nil, spent)
+	refusal := w.devices.Refusal(p)
+	allocate, err := w.devices.Reserve(p, nil)
 	if fmt.Sprint(refusal) != fmt.Sprint(err) {
 		w.T.Errorf("refusal of pod %s: got %v, want %v", p.UID, refusal, err)
 	}
@@ -188,14 +186,14 @@ func (w *world) give(p *corev1.Pod, spent func(types.UID) bool) error {
 
 func (w *world) admit(p *corev1.Pod) {
 	w.T.Helper()
-	if err := w.give(p, noneEnded); err != nil {
+	if err := w.give(p); err != nil {
 		w.T.Errorf("pod %s: got refused with %v, want it admitted", p.UID, err)
 	}
 }
 
 func (w *world) refused(p *corev1.Pod, why string) {
 	w.T.Helper()
-	if err := w.give(p, noneEnded); err == nil || !strings.Contains(err.Error(), why) {
+	if err := w.give(p); err == nil || !strings.Contains(err.Error(), why) {
 		w.T.Errorf("pod %s: got %v, want %q", p.UID, err, why)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -25,16 +24,14 @@ type View struct {
 // Views are the devices of resources.
 type Views = map[string]View
 
-// Views returns the devices of each resource that a pod which is about to be admitted requests of plugins. finished
-// reports whether the devices of a pod may be released.
-func (d *Devices) Views(pod *corev1.Pod, finished func(types.UID) bool) Views {
+// Views returns the devices of each resource that a pod which is about to be admitted requests of plugins.
+func (d *Devices) Views(pod *corev1.Pod) Views {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	wanted := d.wantedBy(pod)
 	if len(wanted) == 0 {
 		return nil
 	}
-	d.free(finished)
 	views := Views{}
 	for name, r := range d.resources {
 		if !wanted[name] {

@@ -19,7 +19,7 @@ func TestNearDevices(t *testing.T) {
 	w := newWorld(t)
 	w.plugin(nil) // d1 belongs to NUMA node 0, the others to none
 	one, two := pod("one", "app 1"), pod("two", "app 1")
-	view := w.devices.Views(one, noneEnded)[resourceName]
+	view := w.devices.Views(one)[resourceName]
 	if got, want := view.Free, []string{"d1", "d2", "d3", "d4"}; !slices.Equal(got, want) {
 		t.Errorf("free: got %v, want %v", got, want)
 	}
@@ -27,11 +27,11 @@ func TestNearDevices(t *testing.T) {
 		t.Errorf("NUMA nodes of d1: got %v, want %v", got, want)
 	}
 	near := func(container string, node int64) bool { return container == "app" && node == 0 }
-	allocate, err := w.devices.Reserve(one, near, noneEnded)
+	allocate, err := w.devices.Reserve(one, near)
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := w.devices.Views(two, noneEnded)[resourceName].Free
+	left := w.devices.Views(two)[resourceName].Free
 	if want := []string{"d2", "d3", "d4"}; !slices.Equal(left, want) {
 		t.Errorf("free for another pod: got %v, want %v", left, want)
 	}
@@ -41,7 +41,7 @@ func TestNearDevices(t *testing.T) {
 	w.has(one, "app", "d1")
 	w.admit(two)
 	w.has(two, "app", "d2")
-	if got := w.devices.Views(pod("three"), noneEnded); got != nil {
+	if got := w.devices.Views(pod("three")); got != nil {
 		t.Errorf("a pod without devices: got %v, want none", got)
 	}
 }
@@ -58,7 +58,7 @@ func TestNearDevicesOfClaims(t *testing.T) {
 	one.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
 		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: resourceName}},
 	}
-	views := w.devices.Views(one, noneEnded)
+	views := w.devices.Views(one)
 	if got, want := slices.Collect(maps.Keys(views)), []string{other}; !slices.Equal(got, want) {
 		t.Errorf("resources: got %v, want %v", got, want)
 	}
@@ -84,11 +84,11 @@ func TestNearDevicesOfPlugin(t *testing.T) {
 			far := func(string, int64) bool { return false }
 			prefers, choose := p.Hold()
 			defer choose()
-			allocate, err := w.devices.Reserve(pod("one", "app 1", "other 1"), far, noneEnded)
+			allocate, err := w.devices.Reserve(pod("one", "app 1", "other 1"), far)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.devices.Reserve(c.two, far, noneEnded); err != nil {
+			if _, err := w.devices.Reserve(c.two, far); err != nil {
 				t.Fatal(err)
 			}
 			answer := make(chan error, 1)
@@ -98,7 +98,7 @@ func TestNearDevicesOfPlugin(t *testing.T) {
 			defer release()
 			choose() // d4
 			<-allocates
-			if got := w.devices.Views(pod("three", "app 1"), noneEnded)[resourceName].Free; !slices.Equal(got, c.want) {
+			if got := w.devices.Views(pod("three", "app 1"))[resourceName].Free; !slices.Equal(got, c.want) {
 				t.Errorf("free for another pod: got %v, want %v", got, c.want)
 			}
 			release()
@@ -117,8 +117,8 @@ func TestNearDevicesOfEndedPods(t *testing.T) {
 	done, running := pod("done", "app 2"), pod("running", "app 1")
 	w.admit(done)
 	w.admit(running)
-	ended := func(uid types.UID) bool { return uid == done.UID }
-	got := w.devices.Views(pod("next", "app 3"), ended)[resourceName].Free
+	w.devices.ReleaseEnded(func(uid types.UID) bool { return uid == done.UID })
+	got := w.devices.Views(pod("next", "app 3"))[resourceName].Free
 	if want := []string{"d1", "d2", "d4"}; !slices.Equal(got, want) {
 		t.Errorf("free after the end of a pod: got %v, want %v", got, want)
 	}
@@ -137,7 +137,7 @@ func TestNearDevicesAllocatedBefore(t *testing.T) {
 	w.begin()
 	free := func(want ...string) {
 		t.Helper()
-		if got := w.devices.Views(one, noneEnded)[resourceName].Free; !slices.Equal(got, want) {
+		if got := w.devices.Views(one)[resourceName].Free; !slices.Equal(got, want) {
 			t.Errorf("free: got %v, want %v", got, want)
 		}
 	}

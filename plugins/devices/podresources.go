@@ -149,20 +149,18 @@ const callsPerSecond, callsAtOnce = 100, 10
 // errTooMany has the kubelet's text, with which clients compare it.
 var errTooMany = status.Error(codes.ResourceExhausted, "rejected by rate limit")
 
-// resourcesServer serves both versions of the pod resources API and counts its calls. It refuses those that are too
-// many.
-func (d *Devices) resourcesServer() *grpc.Server {
-	l := &lister{d: d}
+// server serves both versions of the pod resources API and counts its calls. It refuses those that are too many.
+func (l *lister) server() *grpc.Server {
 	versions := map[any]string{}
 	alpha := &alphaLister{lister: l}
 	versions[l], versions[alpha] = "v1", "v1alpha1"
 	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
-		if !d.cfg.Limiter.TryAccept() {
+		if !l.d.cfg.Limiter.TryAccept() {
 			return nil, errTooMany
 		}
 		answer, err := handle(ctx, request)
-		d.cfg.Asked(versions[info.Server], path.Base(info.FullMethod), err)
+		l.d.cfg.Asked(versions[info.Server], path.Base(info.FullMethod), err)
 		return answer, err
 	}))
 	podresources.RegisterPodResourcesListerServer(server, l)

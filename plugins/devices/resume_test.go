@@ -70,7 +70,7 @@ func TestResumeWithdrawn(t *testing.T) {
 	w.grace, w.timeout = time.Nanosecond, time.Nanosecond
 	w.begin()
 	w.Until("the devices are withdrawn", func() bool {
-		_, err := w.devices.Reserve(pod("two", "app 1"), nil, noneEnded)
+		_, err := w.devices.Reserve(pod("two", "app 1"), nil)
 		return err != nil && strings.Contains(err.Error(), "unregistered")
 	})
 	err := <-w.resume(one)
