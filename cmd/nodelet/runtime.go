@@ -62,7 +62,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 	r.collector = images.NewCollector(client, collect)
 	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {
 		cidr := strings.Join(o.Spec.PodCIDRs, ",")
-		if api.client.Core == nil {
+		if api.identity == nil {
 			cidr = cmp.Or(cidr, p.cfg.Kubelet.PodCIDR)
 		}
 		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it

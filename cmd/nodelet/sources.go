@@ -21,7 +21,7 @@ type podObjects struct {
 
 func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 	o := &podObjects{}
-	if api.client.Core != nil {
+	if api.identity != nil {
 		c := objects.Settings(p.cfg)
 		c.Core, c.Node = api.client.Core, api.client.Node
 		c.Certificates = api.client.Certificates
@@ -59,7 +59,7 @@ func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors 
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
 	})
-	if api.client.Core != nil {
+	if api.identity != nil {
 		p.Start(mirrors.Run)
 	}
 	return mirrors
@@ -68,7 +68,7 @@ func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors 
 // newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
 func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, mirrors *pods.Mirrors, l *links) {
 	c := pods.Settings(p.cfg)
-	c.API = api.client.Core != nil
+	c.API = api.identity != nil
 	c.Adopt = func(ctx context.Context) map[types.NamespacedName]pods.Running {
 		return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
 	}
@@ -76,7 +76,7 @@ func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, 
 	c.Log = p.log
 	sources := pods.New(c)
 	p.Start(sources.Run)
-	if api.client.Core != nil {
+	if api.identity != nil {
 		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.client.Core) })
 	}
 	p.Start(func(ctx context.Context) {

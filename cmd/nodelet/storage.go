@@ -42,7 +42,7 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Wake:          l.wake,
 		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, why string) { l.supervisor.RejectVolumes(ctx, pod, why) },
 	}
-	if api.client.Core != nil {
+	if api.identity != nil {
 		cluster := storage.New(storage.Config{
 			Core:               api.client.Core,
 			Storage:            api.client.Storage,
@@ -89,7 +89,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
 		Wake:           x.links.wake,
 	}
-	if api := x.api; api.client.Core != nil {
+	if api := x.api; api.identity != nil {
 		c.API = &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 	}
 	if h.dra, err = dra.New(c); err != nil {
