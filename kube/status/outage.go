@@ -46,7 +46,7 @@ func suggestedDelay(err error) time.Duration {
 }
 
 // retryLater queues the entry for another attempt after its own back-off.
-func (p *Publisher) retryLater(e *entry, j entry, err error) {
+func (p *Publisher) retryLater(e *entry, j job, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
 	if j.gone {
 		e.queued = urgent

@@ -75,11 +75,16 @@ const (
 	none
 )
 
-// entry is the known and the wanted status of one pod.
-type entry struct {
+// target is the pod of an entry; it never changes.
+type target struct {
 	uid             types.UID
 	namespace, name string
 	node            string // spec.nodeName
+}
+
+// entry is the known and the wanted status of one pod.
+type entry struct {
+	target
 
 	base    corev1.PodStatus // last known at the server
 	version string           // its resource version
@@ -222,13 +227,10 @@ func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	e, ok := p.pods[pod.UID]
 	if !ok {
 		e = &entry{
-			uid:       pod.UID,
-			namespace: pod.Namespace,
-			name:      pod.Name,
-			node:      pod.Spec.NodeName,
-			base:      pod.Status,
-			version:   pod.ResourceVersion,
-			queued:    none,
+			target:  target{pod.UID, pod.Namespace, pod.Name, pod.Spec.NodeName},
+			base:    pod.Status,
+			version: pod.ResourceVersion,
+			queued:  none,
 		}
 		p.pods[pod.UID] = e
 	}

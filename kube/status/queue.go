@@ -1,9 +1,12 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/limiter"
 )
@@ -58,12 +61,29 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		}
 		e.sending = true
 		p.inFlight++
-		job := e.job()
+		j := e.job()
 		senders.Go(func() {
-			_ = limiter.WhileItCounts(hangs, p.leave, func() error { p.send(ctx, e, job); return nil })
+			_ = limiter.WhileItCounts(hangs, p.leave, func() error { p.send(ctx, e, j); return nil })
 		})
 	}
 	return next
+}
+
+// job is what is to be sent of an entry. Set may change the entry meanwhile.
+type job struct {
+	target
+	base, want *corev1.PodStatus
+	gone       bool
+	gen        uint64
+	since      time.Time
+}
+
+// job returns what is to be sent now. From then on, e.since is the time of a later Set.
+func (e *entry) job() job {
+	base := e.base
+	j := job{target: e.target, base: &base, want: cmp.Or(e.want, &base), gone: e.gone, gen: e.gen, since: e.since}
+	e.since = time.Time{}
+	return j
 }
 
 // hangs is after how long a job no longer counts as one of Parallel: others do not wait for one that hangs, as when a

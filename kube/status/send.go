@@ -19,18 +19,8 @@ import (
 // errPodGone is the cause of an error that says that the API server no longer has the pod's UID.
 var errPodGone = errors.New("pod is gone")
 
-// job returns a copy of e with what is to be sent now, so that Set may change e meanwhile.
-func (e *entry) job() entry {
-	j := *e
-	e.since = time.Time{}
-	if j.want == nil {
-		j.want = &j.base
-	}
-	return j
-}
-
 // send sends one job: a patch if the status differs, then a delete if nothing of the pod is left on the node.
-func (p *Publisher) send(ctx context.Context, e *entry, j entry) {
+func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 	start := time.Now()
 	pod, err := p.patch(ctx, j)
 	if err == nil && j.gone {
@@ -50,8 +40,8 @@ func (p *Publisher) send(ctx context.Context, e *entry, j entry) {
 }
 
 // patch sends the status of j and returns the pod as the API server has it then; nil if nothing differed.
-func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
-	body, err := patchFor(j.uid, &j.base, j.want)
+func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
+	body, err := patchFor(j.uid, j.base, j.want)
 	if err != nil {
 		return nil, fmt.Errorf("encode status of pod %s/%s: %w", j.namespace, j.name, err)
 	}
@@ -70,7 +60,7 @@ func (p *Publisher) patch(ctx context.Context, j entry) (*corev1.Pod, error) {
 }
 
 // delete removes the pod from the API server immediately, unless a new pod of the same name has replaced it.
-func (p *Publisher) delete(ctx context.Context, j entry) error {
+func (p *Publisher) delete(ctx context.Context, j job) error {
 	now := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &j.uid}}
 	err := client.BoundedWrite(ctx, func(ctx context.Context) error {
 		return p.cfg.Client.Delete().Namespace(j.namespace).Resource("pods").Name(j.name).Body(now).
@@ -101,7 +91,7 @@ func unsure(err error) bool {
 
 // replaced reports whether the API server no longer has the pod of j. It reads the pod from storage: a list is allowed
 // to a node whichever node a new pod of this name is bound to.
-func (p *Publisher) replaced(ctx context.Context, j entry) bool {
+func (p *Publisher) replaced(ctx context.Context, j job) bool {
 	selector := fields.Set{"metadata.name": j.name, "spec.nodeName": j.node}.AsSelector()
 	found := &corev1.PodList{}
 	err := client.Bounded(ctx, func(ctx context.Context) error {
@@ -120,7 +110,7 @@ func aboutUID(err error) bool {
 }
 
 // finished records the result of j and queues e again if there is more to send.
-func (p *Publisher) finished(e *entry, j entry, pod *corev1.Pod, err error) {
+func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.wake.Set()
