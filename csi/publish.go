@@ -121,8 +121,18 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 			return err
 		}
 	}
-	before := rec.Stage
-	err = c.records.update(k, survivePowerLoss, func(r *record) {
+	if err := c.stageCall(ctx, lock, d, rec, v, secrets); err != nil {
+		return err
+	}
+	c.records.markFresh(k)
+	return nil
+}
+
+// stageCall records the intent to stage a volume, makes the call, and records its result.
+func (c *CSI) stageCall(ctx context.Context, lock *callLock, d *driver, rec *record, v *Volume,
+	secrets map[string]string) error {
+	k, before := v.key(), rec.Stage
+	err := c.records.update(k, survivePowerLoss, func(r *record) {
 		r.Stage, r.StageMounted = intent, false
 		r.Boot, r.Attachment = c.cfg.BootID, v.Attachment.UID
 	})
@@ -145,12 +155,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		}
 		return err
 	}
-	err = c.records.update(k, surviveCrash, func(r *record) { r.Stage, r.StageMounted = done, mounted })
-	if err != nil {
-		return err
-	}
-	c.records.markFresh(k)
-	return nil
+	return c.records.update(k, surviveCrash, func(r *record) { r.Stage, r.StageMounted = done, mounted })
 }
 
 // staged reports whether a volume is certainly staged. Without a mount that shows it, a volume that an earlier process
@@ -200,7 +205,7 @@ func (c *CSI) publishCall(ctx context.Context, d *driver, k key, id string, v *V
 			return err
 		}
 	}
-	r := c.publishRequest(d, rec, u.Target, v)
+	r := d.publishRequest(c.files, rec, u.Target, v)
 	err = change(ctx, lock, d, "NodePublishVolume", d.node.NodePublishVolume, r)
 	if err != nil && u.Publish == none && final(err) && !c.files.mounted(u.Target) {
 		return errors.Join(err, c.files.removeTarget(rec, u), c.records.mark(k, id, none))
@@ -208,19 +213,18 @@ func (c *CSI) publishCall(ctx context.Context, d *driver, k key, id string, v *V
 	return err
 }
 
-func (c *CSI) publishRequest(
-	d *driver, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
+func (d *driver) publishRequest(f files, rec *record, target string, v *Volume) *csipb.NodePublishVolumeRequest {
 	r := &csipb.NodePublishVolumeRequest{
 		VolumeId:         v.Handle,
 		PublishContext:   v.Attachment.Context,
-		TargetPath:       c.files.abs(target),
+		TargetPath:       f.abs(target),
 		VolumeCapability: d.capability(v, rec.SELinux),
 		Readonly:         v.ReadOnly,
 		Secrets:          v.Secrets.Publish,
 		VolumeContext:    map[string]string{},
 	}
 	if !v.Ephemeral && d.can(csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
-		r.StagingTargetPath = c.files.abs(rec.Staging)
+		r.StagingTargetPath = f.abs(rec.Staging)
 	}
 	maps.Copy(r.VolumeContext, v.Attributes)
 	maps.Copy(r.VolumeContext, v.PublishAttributes)
