@@ -160,8 +160,8 @@ type Config struct {
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of ProbeChanged notifies the
 	// supervisor about a change.
 	NetworkProblem func(pod types.UID) string
-	// Refuse returns why the node takes no such pod now, whatever it requests; nil if it does. Then a pod that runs gets
-	// no other resources either.
+	// Refuse returns why the node takes no such pod now, whatever it requests; nil if it does. While it returns a
+	// reason, no resize is allocated.
 	Refuse func(pod *corev1.Pod) *podstate.Rejection
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision

@@ -33,8 +33,8 @@ type checkpoint struct {
 // checkpointRetry is how soon a failed write is made up for: a full disk must not delay all pods.
 const checkpointRetry = 10 * time.Second
 
-// keep makes the entry of a pod that holds r right, for the next save. resized: the pod needs one also if it holds what
-// it requests.
+// keep makes the next save write the right entry of a pod that holds r. resized: the pod needs one even if it holds
+// what it requests.
 func (c *checkpoint) keep(pod *corev1.Pod, r *podResources, resized bool) {
 	if c.entries == nil {
 		c.read()

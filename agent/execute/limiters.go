@@ -60,9 +60,8 @@ func newLimiters() *limiters {
 	}
 }
 
-// doLarge makes a call for a large container of a pod. Of one pod, one such call is made at a time, however long it
-// takes: a pod of many such containers would get the agent killed. Other pods do not wait for a call that takes long,
-// as for a volume that does not answer.
+// doLarge makes a call for a large container of a pod. A pod makes one such call at a time, because many at once could
+// exhaust the agent's memory. Other pods do not wait for a slow one, as for a volume that does not answer.
 func (l *limiters) doLarge(ctx context.Context, pod types.UID, call func() error) error {
 	done, err := l.pods.Lock(ctx, string(pod))
 	if err != nil {
