@@ -130,7 +130,7 @@ func (c *Config) refused(pod *corev1.Pod, reason, message string) {
 // end for a critical pod hold their resources until the end. Another critical pod may have what is left of these, but
 // has to wait: wait reports that. Other pods may not.
 func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
-	if r := a.cfg.Refuse(pod); r != nil {
+	if r := a.cfg.Rejection(pod); r != nil {
 		return admission.Decision{Rejection: r}, false
 	}
 	a.cfg.Devices.ReleaseEnded(a.table.ended)
@@ -243,7 +243,7 @@ func (a *admitter) discardFitting() {
 // fits reports whether a refused pod would be admitted now, with everything that it requests for itself.
 func (a *admitter) fits(pod *corev1.Pod) bool {
 	v, _ := a.evaluate(pod)
-	return v.Rejection == nil && a.cfg.Placement.Fits(pod) && a.cfg.Devices.Refusal(pod) == nil
+	return v.Rejection == nil && a.cfg.Placement.Fits(pod) && a.cfg.Devices.Rejection(pod) == nil
 }
 
 // released goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the

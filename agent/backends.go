@@ -88,7 +88,7 @@ type Devices interface {
 	ReleaseEnded(ended func(types.UID) bool)
 	Reserve(pod *corev1.Pod, near func(container string, node int64) bool) (
 		allocate func(context.Context) error, err error)
-	Refusal(pod *corev1.Pod) error
+	Rejection(pod *corev1.Pod) error
 	Resume(pod *corev1.Pod) (wait func(context.Context) error)
 	Release(pod types.UID)
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
@@ -160,9 +160,9 @@ type Config struct {
 	// NetworkProblem returns what is wrong with the network of a pod, or "". The caller of ProbeChanged notifies the
 	// supervisor about a change.
 	NetworkProblem func(pod types.UID) string
-	// Refuse returns why the node takes no such pod now, whatever it requests; nil if it does. While it returns a
+	// Rejection returns why the node takes no such pod now, whatever it requests; nil if it does. While it returns a
 	// reason, no resize is allocated.
-	Refuse func(pod *corev1.Pod) *podstate.Rejection
+	Rejection func(pod *corev1.Pod) *podstate.Rejection
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision
 	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil.

@@ -51,10 +51,10 @@ func dispatcherFor(file AllocatedPods) *dispatcher {
 		"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10"),
 	}}
 	cfg := Config{
-		Backends: Backends{PodFiles: noFiles{}, Events: noEvents{}, AllocatedPods: file},
-		Log:      discard(),
-		Node:     func() *spec.Node { return node },
-		Refuse:   func(*corev1.Pod) *podstate.Rejection { return nil },
+		Backends:  Backends{PodFiles: noFiles{}, Events: noEvents{}, AllocatedPods: file},
+		Log:       discard(),
+		Node:      func() *spec.Node { return node },
+		Rejection: func(*corev1.Pod) *podstate.Rejection { return nil },
 	}.complete()
 	d := &dispatcher{cfg: cfg, table: newTable(cfg.PodFiles)}
 	d.allocations = newAllocations(cfg, d.table)

@@ -41,10 +41,10 @@ type scarceDevices struct {
 }
 
 func (d *scarceDevices) Reserve(pod *corev1.Pod, _ func(string, int64) bool) (func(context.Context) error, error) {
-	return nil, d.Refusal(pod)
+	return nil, d.Rejection(pod)
 }
 
-func (d *scarceDevices) Refusal(*corev1.Pod) error {
+func (d *scarceDevices) Rejection(*corev1.Pod) error {
 	if !d.taken.Load() {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (z *resizer) resize(e *entry) (decided bool) {
 	others, ending := z.table.others(pod.UID)
 	others = append(others, ending...)
 	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
-	if refused := z.cfg.Refuse(pod); pending == nil && refused != nil {
+	if refused := z.cfg.Rejection(pod); pending == nil && refused != nil {
 		pending = &podstate.PendingResize{
 			Generation: pod.Generation,
 			Reason:     corev1.PodReasonDeferred,

@@ -169,12 +169,12 @@ func TestShutdownGroups(t *testing.T) {
 			{Priority: 2000000000, Grace: time.Minute},
 		})
 		defer end()
-		if s.Admit(low) != nil {
+		if s.Rejection(low) != nil {
 			t.Error("before the shutdown: got a pod refused, want it admitted")
 		}
 		began := time.Now()
 		bus.signal(true)
-		if r := s.Admit(low); r == nil || r.Reason != "NodeShutdown" {
+		if r := s.Rejection(low); r == nil || r.Reason != "NodeShutdown" {
 			t.Errorf("a new pod during the shutdown: got %+v, want NodeShutdown", r)
 		}
 		for _, step := range []struct {
@@ -272,7 +272,7 @@ func TestShutdownCalledOff(t *testing.T) {
 		if failed := w.eventsWith("FailedCreatePodSandBox"); len(failed) > 0 {
 			t.Errorf("got %q, want no sandbox that fails", failed)
 		}
-		if r := s.Admit(apiPod("web")); r != nil || !bus.isLocked() || s.reported() != nil {
+		if r := s.Rejection(apiPod("web")); r != nil || !bus.isLocked() || s.reported() != nil {
 			t.Errorf("got refusal %+v, locked %v, reason %v", r, bus.isLocked(), s.reported())
 		}
 		want := []string{
@@ -345,7 +345,7 @@ func TestStaticPodInShutdown(t *testing.T) {
 			return s.Interrupted(pod)
 		}
 		bus.signal(true)
-		w.refusal.Store(s.Admit(apiPod("any")))
+		w.refusal.Store(s.Rejection(apiPod("any")))
 		w.run(staticPod("etcd", "0123"))
 		w.sleep(time.Minute)
 		w.checkRunning()
@@ -374,7 +374,7 @@ func TestShutdownForgotten(t *testing.T) {
 		bus.signal(false)
 		w.sleep(10 * time.Second)
 		w.checkRunning("high/app#0", "low/app#1")
-		if r := s.Admit(apiPod("new")); r != nil || !bus.isLocked() || bus.releases > 0 || s.reported() != nil {
+		if r := s.Rejection(apiPod("new")); r != nil || !bus.isLocked() || bus.releases > 0 || s.reported() != nil {
 			t.Errorf("got refusal %+v, locked %v, %d releases, reason %v, want new pods admitted and the lock held",
 				r, bus.isLocked(), bus.releases, s.reported())
 		}
@@ -399,12 +399,12 @@ func TestShutdownWithoutSignal(t *testing.T) {
 		}
 		miss(true)
 		w.checkRunning()
-		if s.Admit(apiPod("new")) == nil || s.reported() == nil || bus.isLocked() {
+		if s.Rejection(apiPod("new")) == nil || s.reported() == nil || bus.isLocked() {
 			t.Errorf("after the missed begin: got reason %v, locked %v, want new pods refused, a reason, and no lock",
 				s.reported(), bus.isLocked())
 		}
 		miss(false)
-		if r := s.Admit(apiPod("new")); r != nil || s.reported() != nil || !bus.isLocked() {
+		if r := s.Rejection(apiPod("new")); r != nil || s.reported() != nil || !bus.isLocked() {
 			t.Errorf("after the missed end: got refusal %+v, reason %v, locked %v", r, s.reported(), bus.isLocked())
 		}
 	})
@@ -431,7 +431,8 @@ func TestShutdownGoesOn(t *testing.T) {
 				w.restart()
 				s, end := w.watchShutdowns(bus, groups)
 				defer end()
-				if s.Interrupted(low) == nil || s.Admit(apiPod("new")) == nil || s.Admit(staticPod("static", "0123")) != nil {
+				if s.Interrupted(low) == nil || s.Rejection(apiPod("new")) == nil ||
+					s.Rejection(staticPod("static", "0123")) != nil {
 					t.Error("want the first group interrupted, new pods refused and running static pods let in")
 				}
 				go func() {
@@ -663,7 +664,7 @@ func TestSilentLogind(t *testing.T) {
 		began := time.Now()
 		s, end := w.watchShutdowns(bus, []shutdown.Group{{Grace: time.Minute}})
 		defer end()
-		if took := time.Since(began); took > 10*time.Second || s.Admit(apiPod("web")) != nil {
+		if took := time.Since(began); took > 10*time.Second || s.Rejection(apiPod("web")) != nil {
 			t.Errorf("the start took %s, want at most 10s, and no refused pod", took)
 		}
 	})

@@ -55,7 +55,7 @@ func (d *slowDevices) ReleaseEnded(ended func(types.UID) bool) {
 	d.ended = slices.DeleteFunc(slices.Clone(d.asked), func(pod types.UID) bool { return !ended(pod) })
 }
 
-func (d *slowDevices) Refusal(*corev1.Pod) error { return nil }
+func (d *slowDevices) Rejection(*corev1.Pod) error { return nil }
 
 func (d *slowDevices) Container(context.Context, *corev1.Pod,
 	*corev1.Container) (*deviceplugin.ContainerAllocateResponse, error) {

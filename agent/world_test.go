@@ -373,7 +373,7 @@ func (w *world) begin() {
 				AppArmor:    true,
 			}, others)
 		},
-		Refuse: func(*corev1.Pod) *podstate.Rejection { return w.refusal.Load() },
+		Rejection: func(*corev1.Pod) *podstate.Rejection { return w.refusal.Load() },
 		Doomed: func(pod *corev1.Pod) *agent.Eviction {
 			if w.doomed == nil {
 				return nil

@@ -126,9 +126,9 @@ func (e *Evictor) Pressure() policy.Pressure {
 	return e.pressure
 }
 
-// Admit returns why a new pod is refused while the node runs short; nil if it is not.
-func (e *Evictor) Admit(pod *corev1.Pod) *podstate.Rejection {
-	if why := policy.Refuse(pod, e.Pressure()); why != "" {
+// Rejection returns why a new pod is refused while the node runs short; nil if it is not.
+func (e *Evictor) Rejection(pod *corev1.Pod) *podstate.Rejection {
+	if why := policy.Rejection(pod, e.Pressure()); why != "" {
 		return &podstate.Rejection{Reason: policy.Reason, Message: why}
 	}
 	return nil

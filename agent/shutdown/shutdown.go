@@ -89,9 +89,9 @@ func (s *Shutdown) Times() (began, ended time.Time) {
 	return r.StartTime, r.EndTime
 }
 
-// Admit returns why a new pod is refused while the node goes down; nil if it is not. The static pods that a restarted
-// agent finds are not new.
-func (s *Shutdown) Admit(pod *corev1.Pod) *podstate.Rejection {
+// Rejection returns why a new pod is refused while the node goes down; nil if it is not. The static pods that a
+// restarted agent finds are not new.
+func (s *Shutdown) Rejection(pod *corev1.Pod) *podstate.Rejection {
 	if !s.down.Load() || s.resumed.Load() && podutil.IsStatic(pod) {
 		return nil
 	}

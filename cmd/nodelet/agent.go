@@ -104,8 +104,8 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		DeviceHealth:   p.cfg.Gate("ResourceHealthStatus"),
 		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
 		Admit:          x.guards.admit,
-		Refuse: func(pod *corev1.Pod) *podstate.Rejection {
-			return cmp.Or(x.guards.shutdown.Admit(pod), x.guards.evictor.Admit(pod))
+		Rejection: func(pod *corev1.Pod) *podstate.Rejection {
+			return cmp.Or(x.guards.shutdown.Rejection(pod), x.guards.evictor.Rejection(pod))
 		},
 		Doomed:        func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
 		Gone:          mirrors.Wake,

@@ -37,8 +37,8 @@ func (d *Devices) Reserve(pod *corev1.Pod, near Near) (allocate func(context.Con
 	return func(ctx context.Context) error { return d.allocate(ctx, r) }, nil
 }
 
-// Refusal returns why Reserve would refuse a pod now; nil if it would not. Nothing is reserved.
-func (d *Devices) Refusal(pod *corev1.Pod) error {
+// Rejection returns why Reserve would refuse a pod now; nil if it would not. Nothing is reserved.
+func (d *Devices) Rejection(pod *corev1.Pod) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.wantedBy(pod)) == 0 {

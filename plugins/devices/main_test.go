@@ -170,10 +170,11 @@ func pod(uid string, ask ...string) *corev1.Pod {
 	return p
 }
 
-// give gives a pod its devices as its admission does, in one go. It checks that Refusal says before what Reserve does.
+// give gives a pod its devices as its admission does, in one go. It checks that Rejection says before what Reserve
+// does.
 func (w *world) give(p *corev1.Pod) error {
 	w.T.Helper()
-	refusal := w.devices.Refusal(p)
+	refusal := w.devices.Rejection(p)
 	allocate, err := w.devices.Reserve(p, nil)
 	if fmt.Sprint(refusal) != fmt.Sprint(err) {
 		w.T.Errorf("refusal of pod %s: got %v, want %v", p.UID, refusal, err)

@@ -13,9 +13,9 @@ import (
 // Reason is the status reason of pods that are evicted or refused because the node runs short.
 const Reason = "Evicted"
 
-// Refuse returns why a new pod is refused while the node runs short; empty if it is not. If only memory is short, only
-// BestEffort pods that do not tolerate that are refused.
-func Refuse(pod *corev1.Pod, p Pressure) string {
+// Rejection returns why a new pod is refused while the node runs short; empty if it is not. If only memory is short,
+// only BestEffort pods that do not tolerate that are refused.
+func Rejection(pod *corev1.Pod, p Pressure) string {
 	short := p.Holding()
 	if len(short) == 0 || podutil.IsCritical(pod) {
 		return ""

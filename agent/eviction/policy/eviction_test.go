@@ -219,7 +219,7 @@ func TestRefuse(t *testing.T) {
 		{static, full, ""},
 		{podThat("system", 2_000_000_000, 0), full, ""},
 	} {
-		if got := Refuse(c.pod, c.under); got != c.want {
+		if got := Rejection(c.pod, c.under); got != c.want {
 			t.Errorf("%s under %+v: got %q, want %q", c.pod.Name, c.under, got, c.want)
 		}
 	}
