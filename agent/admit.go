@@ -228,7 +228,7 @@ func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 func (a *admitter) discardFitting() {
 	for uid, e := range a.table.workers {
 		due := !e.retryAt.IsZero() && !time.Now().Before(e.retryAt)
-		if !due || a.table.set.Pods[uid] == nil || a.cfg.Doomed(e.source) != nil { // another would end as this one
+		if !due || a.table.set.Pods[uid] == nil || a.cfg.BegunEviction(e.source) != nil { // another would end as this one
 			continue
 		}
 		if e.stop == nil && a.fits(e.pod()) || e.stop.Is(podstate.StopEvicted) && e.worker.isReleased() {

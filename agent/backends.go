@@ -165,10 +165,10 @@ type Config struct {
 	Rejection func(pod *corev1.Pod) *podstate.Rejection
 	// Admit decides whether a pod that is new on the node can run together with the pods already admitted.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision
-	// Doomed returns the eviction of a pod that an earlier run of the agent has begun, or nil.
-	Doomed func(pod *corev1.Pod) *Eviction
-	// Gone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
-	Gone func()
+	// BegunEviction returns the eviction of a pod that an earlier run of the agent has begun, or nil.
+	BegunEviction func(pod *corev1.Pod) *Eviction
+	// PodGone is called when nothing of a pod is left on the node, and after the first list of the runtime's pods.
+	PodGone func()
 	// RuntimeListed is called each time that the runtime has listed its pods.
 	RuntimeListed func()
 	// Watchers hear about changes of pods. Nil: there are none.

@@ -34,7 +34,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onRelease(ctx, pod) }) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
-	if eviction := d.cfg.Doomed(pod); eviction != nil {
+	if eviction := d.cfg.BegunEviction(pod); eviction != nil {
 		e.stop = eviction.stop(pod)
 	}
 	running, discard := context.WithCancel(ctx)

@@ -23,8 +23,8 @@ func (p *presence) set(now map[types.NamespacedName][]types.UID) {
 }
 
 // Ending reports whether a pod of this name with another UID than now, and not known to come from the API server, is
-// still on the node. It also reports true before the runtime has listed its pods, when this is unknown. Config.Gone is
-// called when the result may have become false. Any goroutine may call it.
+// still on the node. It also reports true before the runtime has listed its pods, when this is unknown. Config.PodGone
+// is called when the result may have become false. Any goroutine may call it.
 func (s *Supervisor) Ending(name types.NamespacedName, now types.UID) bool {
 	present := s.presence.pods.Load()
 	return present == nil || slices.ContainsFunc((*present)[name], func(uid types.UID) bool { return uid != now })

@@ -26,7 +26,7 @@ func podOf(name, cpu string) *corev1.Pod {
 // change. Before the runtime has listed its pods, and each that runs has a worker, the class keeps the shares of the
 // last run of the agent.
 func TestShare(t *testing.T) {
-	s := NewSupervisor(Config{Gone: func() {}, Log: discard()})
+	s := NewSupervisor(Config{PodGone: func() {}, Log: discard()})
 	shares := s.shares.next
 	s.publish()
 	if len(shares) != 0 {
@@ -73,24 +73,24 @@ func TestShare(t *testing.T) {
 }
 
 // TestEnding checks that Ending is true while another pod of the name has not released its resources, or has no worker
-// and is in the runtime, and before the first list, and that Gone is called when that ends.
+// and is in the runtime, and before the first list, and that PodGone is called when that ends.
 func TestEnding(t *testing.T) {
 	reported := 0
-	s := NewSupervisor(Config{Gone: func() { reported++ }, Log: discard()})
+	s := NewSupervisor(Config{PodGone: func() { reported++ }, Log: discard()})
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
 	s.publish()
 	if !s.Ending(name, "new") || reported != 0 {
-		t.Errorf("before the first list: got Ending false or %d calls of Gone, want true and none", reported)
+		t.Errorf("before the first list: got Ending false or %d calls of PodGone, want true and none", reported)
 	}
 	s.table.listed = map[types.UID]cri.PodSummary{"left": {UID: "left", Namespace: "default", Name: "web"}}
 	s.publish()
 	if !s.Ending(name, "new") || s.Ending(name, "left") || reported != 1 {
-		t.Errorf("got present %v, %d calls of Gone", *s.presence.pods.Load(), reported)
+		t.Errorf("got present %v, %d calls of PodGone", *s.presence.pods.Load(), reported)
 	}
 	s.table.listed = map[types.UID]cri.PodSummary{}
 	s.publish()
 	if s.Ending(name, "new") || reported != 2 {
-		t.Errorf("got present %v, %d calls of Gone", *s.presence.pods.Load(), reported)
+		t.Errorf("got present %v, %d calls of PodGone", *s.presence.pods.Load(), reported)
 	}
 	old := podOf("web", "")
 	old.UID = "old"
@@ -101,11 +101,11 @@ func TestEnding(t *testing.T) {
 		t.Errorf("got present %v", *s.presence.pods.Load())
 	}
 	if reported != 2 {
-		t.Errorf("with a new worker: got %d calls of Gone, want 2", reported)
+		t.Errorf("with a new worker: got %d calls of PodGone, want 2", reported)
 	}
 	close(s.table.workers["old"].worker.released)
 	s.publish()
 	if s.Ending(name, "new") || reported != 3 {
-		t.Errorf("after the end: got present %v, %d calls of Gone, want 3", *s.presence.pods.Load(), reported)
+		t.Errorf("after the end: got present %v, %d calls of PodGone, want 3", *s.presence.pods.Load(), reported)
 	}
 }

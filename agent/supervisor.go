@@ -50,7 +50,7 @@ func NewSupervisor(c Config) *Supervisor {
 		table:    newTable(cfg.PodFiles),
 		relister: newRelister(cfg.Runtime, cfg.Metrics, cfg.Log),
 		shares:   newShareKeeper(cfg.Cgroups, cfg.Log),
-		presence: &presence{changed: cfg.Gone},
+		presence: &presence{changed: cfg.PodGone},
 	}
 	s.workers = &dispatcher{
 		cfg:         cfg,

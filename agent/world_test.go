@@ -106,7 +106,7 @@ type world struct {
 	noDNS atomic.Bool
 	// refusal is what the node refuses new pods and resizes for now; it may be nil.
 	refusal atomic.Pointer[podstate.Rejection]
-	// doomed is Config.Doomed of the next run of the agent.
+	// doomed is Config.BegunEviction of the next run of the agent.
 	doomed func(*corev1.Pod) *agent.Eviction
 	// ids are the IDs of the host for pods with a user namespace of their own; zero for all.
 	ids userns.Range
@@ -374,7 +374,7 @@ func (w *world) begin() {
 			}, others)
 		},
 		Rejection: func(*corev1.Pod) *podstate.Rejection { return w.refusal.Load() },
-		Doomed: func(pod *corev1.Pod) *agent.Eviction {
+		BegunEviction: func(pod *corev1.Pod) *agent.Eviction {
 			if w.doomed == nil {
 				return nil
 			}
@@ -382,7 +382,7 @@ func (w *world) begin() {
 		},
 		Waiting:        func() error { return nil },
 		NetworkProblem: func(types.UID) string { return "" },
-		Gone:           func() {},
+		PodGone:        func() {},
 		RuntimeListed:  func() {},
 		Log:            log,
 	})

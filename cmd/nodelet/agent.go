@@ -107,8 +107,8 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Rejection: func(pod *corev1.Pod) *podstate.Rejection {
 			return cmp.Or(x.guards.shutdown.Rejection(pod), x.guards.evictor.Rejection(pod))
 		},
-		Doomed:        func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
-		Gone:          mirrors.Wake,
+		BegunEviction: func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
+		PodGone:       mirrors.Wake,
 		RuntimeListed: x.machine.node.RuntimeListed,
 		Watchers:      newPodsAPI(p, x.links),
 		BackoffFirst:  firstBackoff,
