@@ -70,8 +70,8 @@ func (w *worker) startDelayed() bool {
 	})
 }
 
-// synced counts a sync that began at a time.
-func (w *worker) synced(began time.Time) {
+// countSync counts a sync that began at a time.
+func (w *worker) countSync(began time.Time) {
 	kind := "sync"
 	switch {
 	case w.isReleased():
@@ -89,9 +89,9 @@ func (w *worker) synced(began time.Time) {
 	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
-// containersEnded counts the containers that have ended since the last status. As with the kubelet, the ends by which
-// the agent restarts a container do not count.
-func (w *worker) containersEnded(now *corev1.PodStatus) {
+// countEnds counts the containers that have ended since the last status. As with the kubelet, the ends by which the
+// agent restarts a container do not count.
+func (w *worker) countEnds(now *corev1.PodStatus) {
 	before := w.lastStatus()
 	for c := range podutil.ContainerStatuses(now) {
 		end, restarted := c.State.Terminated, false
@@ -119,8 +119,8 @@ func shows(st *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) boo
 	return same(st.State.Terminated) || same(st.LastTerminationState.Terminated)
 }
 
-// ran counts the first time that the pod runs, unless it has failed before.
-func (w *worker) ran(st *corev1.PodStatus) {
+// countStart counts the first time that the pod runs, unless it has failed before.
+func (w *worker) countStart(st *corev1.PodStatus) {
 	phase := st.Phase
 	if !w.startup.fresh || phase == corev1.PodPending {
 		return

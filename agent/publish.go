@@ -68,8 +68,8 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
 	}
-	w.containersEnded(p.Status)
-	w.ran(p.Status)
+	w.countEnds(p.Status)
+	w.countStart(p.Status)
 	if p.Done {
 		w.leave()
 	}

@@ -132,7 +132,7 @@ func (w *worker) run(ctx context.Context) {
 		case d := <-w.inbox:
 			w.take(d)
 		case r := <-w.results:
-			w.ended(r)
+			w.recordOutcome(r)
 		case <-w.wake:
 		case <-w.timer.C:
 		}
@@ -154,7 +154,7 @@ func (w *worker) drain() {
 			w.take(d)
 			continue
 		case r := <-w.results:
-			w.ended(r)
+			w.recordOutcome(r)
 			continue
 		default:
 		}
@@ -191,8 +191,8 @@ func (w *worker) take(o order) {
 	w.use()
 }
 
-// ended records the outcome of a step.
-func (w *worker) ended(r *execute.Outcome) {
+// recordOutcome records the outcome of a step.
+func (w *worker) recordOutcome(r *execute.Outcome) {
 	key := r.Step.Key()
 	if cancel := w.cancels[key]; cancel != nil && w.memory.Recall().InFlight(key) == r.Step {
 		cancel()
@@ -212,7 +212,7 @@ const deleteAgain = time.Minute
 
 // sync observes, plans and acts once. It reports whether the worker can end.
 func (w *worker) sync(ctx context.Context) (done bool) {
-	defer w.synced(time.Now())
+	defer w.countSync(time.Now())
 	o, err := w.observe(ctx)
 	if err != nil {
 		w.observeLater(err)
