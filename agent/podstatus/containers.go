@@ -43,12 +43,12 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	st := corev1.ContainerStatus{Name: slot.Spec.Name, Image: slot.Spec.Image, VolumeMounts: b.volumeMounts(slot)}
 	switch {
 	case slot.Reset:
-		removedForReset(&st, slot)
+		fillReset(&st, slot)
 	case slot.Last != nil && !slot.Lost:
-		b.seen(&st, slot)
+		b.fillFromRuntime(&st, slot)
 	case slot.Reported != nil:
 		st.State = b.waiting()
-		b.vanished(&st, slot)
+		b.fillFromReport(&st, slot)
 		b.treatedAsDone(&st, slot)
 	default:
 		st.State = b.waiting()
@@ -60,7 +60,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 		}}
 	}
 	b.explainWaiting(&st, slot)
-	probed(&st, slot)
+	setReady(&st, slot)
 	st.AllocatedResourcesStatus = deviceHealth(b.State, slot)
 	b.normalize(&st.State)
 	b.normalize(&st.LastTerminationState)
@@ -156,8 +156,8 @@ func appCreated(slots []*podstate.Slot) bool {
 	})
 }
 
-// seen fills in the state of the newest instance and of the previous one, as the runtime reports them.
-func (b *builder) seen(st *corev1.ContainerStatus, slot *podstate.Slot) {
+// fillFromRuntime fills in the state of the newest instance and of the previous one, as the runtime reports them.
+func (b *builder) fillFromRuntime(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	c := slot.Last
 	id := podutil.ContainerID(b.Node.RuntimeName, c.ID)
 	st.Image, st.ImageID = c.Image, c.ImageID
@@ -243,9 +243,9 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	}
 }
 
-// vanished fills in the status of a container that the runtime no longer has, from its reported status. The container
-// ID stays while the status describes that instance, because the number of the next attempt depends on it.
-func (b *builder) vanished(st *corev1.ContainerStatus, slot *podstate.Slot) {
+// fillFromReport fills in the status of a container that the runtime no longer has, from its reported status. The
+// container ID stays while the status describes that instance, because the number of the next attempt depends on it.
+func (b *builder) fillFromReport(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	old := slot.Reported
 	ran := old.State.Running != nil || old.State.Waiting != nil && old.ContainerID != "" && lastEnd(old) == nil
 	if old.State.Terminated != nil {
@@ -277,9 +277,9 @@ func lastEnd(old *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// removedForReset fills in the status of a container whose instances were removed so that it can restart. Unlike the
+// fillReset fills in the status of a container whose instances were removed so that it can restart. Unlike the
 // kubelet's it has the times of the last instance: its back-off depends on them.
-func removedForReset(st *corev1.ContainerStatus, slot *podstate.Slot) {
+func fillReset(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 		Reason:  podutil.ReasonRestartingAll,
 		Message: podutil.MessageRestartingAll,
@@ -294,8 +294,8 @@ func removedForReset(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	st.RestartCount = slot.Reported.RestartCount + 1
 }
 
-// probed fills in the fields Started and Ready from the probe results, or from the end of an init container.
-func probed(st *corev1.ContainerStatus, slot *podstate.Slot) {
+// setReady fills in the fields Started and Ready from the probe results, or from the end of an init container.
+func setReady(st *corev1.ContainerStatus, slot *podstate.Slot) {
 	if slot.Role == podutil.RoleEphemeral {
 		return
 	}
