@@ -140,7 +140,7 @@ type Cache struct {
 	lookOnly bool
 	// mirror has built entries. It is nil if the environment names none.
 	mirror *mirror
-	// used are the files that were asked for, by their names below dir.
+	// used are the files and directories of files that were asked for and found, by their names below dir.
 	used []string
 }
 
@@ -197,10 +197,13 @@ func (c *Cache) Programs(ctx context.Context, module string, programs ...string)
 		return "", fmt.Errorf("find the programs %v: module %s has only %v of them", programs, module, wanted)
 	}
 	dir := filepath.Join(c.dir, cmp.Or(m.cached, module)+"-"+version)
+	if err := c.build(ctx, m, src, version, dir, wanted); err != nil {
+		return "", err
+	}
 	for _, p := range wanted {
 		c.used = append(c.used, filepath.Join(filepath.Base(dir), m.name(p)))
 	}
-	return dir, c.build(ctx, m, src, version, dir, wanted)
+	return dir, nil
 }
 
 // builtPrograms is the same as Programs for all programs of a module, but builds none.

@@ -126,35 +126,50 @@ func aptUpdate(ctx context.Context) error {
 	return aptGet(ctx, "-q", "update")
 }
 
-// DebianFile returns the path of a file from a Debian package. It unpacks the package in the cache instead of
-// installing it, so that no service starts and the machine does not change.
+// DebianFile returns the path of a file from a Debian package, beside which are the others of the same directory. It
+// unpacks the package in the cache instead of installing it, so that no service starts and the machine does not change.
 func (c *Cache) DebianFile(ctx context.Context, pkg, file string) (string, error) {
-	dir := filepath.Join(c.dir, "debian-"+pkg)
-	path := filepath.Join(dir, file)
-	c.used = append(c.used, filepath.Join(filepath.Base(dir), file))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	name := filepath.Join("debian-"+pkg, file)
+	path := filepath.Join(c.dir, name)
+	if _, err := os.Stat(path); err != nil {
+		if err := c.unpackOnce(ctx, pkg, file); err != nil {
+			return "", err
+		}
 	}
-	if done, err := c.mirror.fetch(ctx, c.dir, filepath.Join(filepath.Base(dir), file)); err != nil || done {
-		return path, err
+	c.used = append(c.used, filepath.Dir(name))
+	return path, nil
+}
+
+// unpackOnce takes the directory of a package's file from the mirror, or else unpacks the package.
+func (c *Cache) unpackOnce(ctx context.Context, pkg, file string) error {
+	what := "debian-" + pkg
+	if c.mirror == nil {
+		if err := c.lacks(pkg); err != nil {
+			return err
+		}
 	}
-	if err := c.lacks(pkg); err != nil {
-		return "", err
-	}
-	unlock, err := c.lock(ctx, "debian-"+pkg)
+	unlock, err := c.lock(ctx, what)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
+	dir := filepath.Join(c.dir, what)
+	path := filepath.Join(dir, file)
 	if _, err := os.Stat(path); err == nil {
-		return path, nil
+		return nil
+	}
+	if done, err := c.mirror.fetchDir(ctx, c.dir, filepath.Join(what, file)); err != nil || done {
+		return err
+	}
+	if err := c.lacks(pkg); err != nil {
+		return err
 	}
 	fmt.Fprintf(c.progress, "unpacking Debian package %s\n", pkg)
 	if err := c.unpackDebian(ctx, pkg, dir); err != nil {
-		return "", fmt.Errorf("get %s from Debian package %s: %w", file, pkg, err)
+		return fmt.Errorf("get %s from Debian package %s: %w", file, pkg, err)
 	}
 	_, err = os.Stat(path)
-	return path, err
+	return err
 }
 
 func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
@@ -188,6 +203,9 @@ func (c *Cache) unpackDebian(ctx context.Context, pkg, dir string) error {
 	}
 	root := filepath.Join(temp, "root")
 	if _, err := run(ctx, "dpkg-deb", "-x", debs[0], root); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil { // an interrupted fetch from a mirror leaves a part
 		return err
 	}
 	return os.Rename(root, dir)

@@ -52,20 +52,13 @@ func newMirror(progress io.Writer) *mirror {
 // platformDir is the directory of a mirror with the files for this machine.
 func platformDir() string { return "linux-" + runtime.GOARCH }
 
-// fetch puts a file of the mirror into the cache directory dir. It reports whether the mirror has the file; a nil
-// mirror has none. A wrong checksum is an error and never a reason to build: the mirror was changed.
+// fetch puts a file of the mirror into the cache directory dir. It reports whether the mirror has the file. A wrong
+// checksum is an error and never a reason to build: the mirror was changed.
 func (m *mirror) fetch(ctx context.Context, dir, name string) (bool, error) {
-	if m == nil {
-		return false, nil
+	if ok, err := m.has(ctx, name); err != nil || !ok {
+		return false, err
 	}
-	m.once.Do(func() { m.sums, m.err = m.readSums(ctx) })
-	if m.err != nil {
-		return false, m.err
-	}
-	sum, ok := m.sums[name]
-	if !ok {
-		return false, nil
-	}
+	sum := m.sums[name]
 	// An interrupted download continues: the name is that of the content.
 	part := filepath.Join(dir, ".fetch-"+sum)
 	if err := m.download(ctx, name, part); err != nil {
@@ -85,6 +78,33 @@ func (m *mirror) fetch(ctx context.Context, dir, name string) (bool, error) {
 		return false, err
 	}
 	return true, os.Rename(part, to)
+}
+
+// fetchDir fetches a file as fetch does, after the other files of its directory: when it is there, all are.
+func (m *mirror) fetchDir(ctx context.Context, dir, name string) (bool, error) {
+	done, err := m.has(ctx, name)
+	if err != nil || !done {
+		return false, err
+	}
+	for other := range m.sums {
+		if path.Dir(other) != path.Dir(name) || other == name {
+			continue
+		}
+		if _, err := m.fetch(ctx, dir, other); err != nil {
+			return false, err
+		}
+	}
+	return m.fetch(ctx, dir, name)
+}
+
+// has reports whether the mirror has a file; a nil mirror has none.
+func (m *mirror) has(ctx context.Context, name string) (bool, error) {
+	if m == nil {
+		return false, nil
+	}
+	m.once.Do(func() { m.sums, m.err = m.readSums(ctx) })
+	_, ok := m.sums[name]
+	return ok, m.err
 }
 
 // readSums reads SHA256SUMS and checks it.
@@ -235,12 +255,34 @@ func Mirror(ctx context.Context, o Options, dir string) (sum string, err error) 
 	if _, err := tb.prepare(ctx); err != nil {
 		return "", err
 	}
-	for _, name := range tb.cache.used {
-		if err := copyFile(filepath.Join(tb.cache.dir, name), filepath.Join(dir, platformDir(), name)); err != nil {
-			return "", err
+	return tb.cache.copyUsed(dir)
+}
+
+// copyUsed copies what was asked for to a directory, and returns the checksum of its SHA256SUMS.
+func (c *Cache) copyUsed(dir string) (sum string, err error) {
+	for _, name := range c.used {
+		files := []string{name}
+		if all, err := os.ReadDir(filepath.Join(c.dir, name)); err == nil {
+			files = regularFiles(name, all)
+		}
+		for _, file := range files {
+			if err := copyFile(filepath.Join(c.dir, file), filepath.Join(dir, platformDir(), file)); err != nil {
+				return "", err
+			}
 		}
 	}
 	return writeMirrorSums(dir)
+}
+
+// regularFiles returns the files of a directory, without links: a mirror has none.
+func regularFiles(dir string, all []os.DirEntry) []string {
+	var files []string
+	for _, e := range all {
+		if e.Type().IsRegular() {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files
 }
 
 // writeMirrorSums writes SHA256SUMS of all files in a directory and returns its own checksum.
