@@ -24,6 +24,7 @@ import (
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
 	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/programs"
 	"github.com/nodelet/nodelet/test/waittest"
 )
 
@@ -385,7 +386,7 @@ func offers(t *testing.T, shell, script, line, dir string) (words []string) {
 	return words
 }
 
-// TestCompletion asks each shell that the machine has for completions. The program that is on the command line answers.
+// TestCompletion asks each shell for completions. The program that is on the command line answers.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -397,44 +398,44 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, shell := range command.Shells {
-		if _, err := exec.LookPath(shell); err != nil {
-			t.Logf("%s is not on this machine", shell)
-			continue
-		}
-		out, errs, code := program(t, "completion", shell)
-		script := filepath.Join(t.TempDir(), "nodelet")
-		if err := os.WriteFile(script, []byte(out), 0o600); err != nil || code != 0 {
-			t.Fatal(err, errs)
-		}
-		if text, err := exec.Command(shell, "-n", script).CombinedOutput(); err != nil {
-			t.Errorf("%s -n: got %v: %s", shell, err, text)
-		}
-		for _, c := range []struct{ line, want, not string }{
-			{"nodelet ", "systemd", "install"},
-			{"nodelet s", "status", "__complete"},
-			{"nodelet -", "--kubeconfig", "systemd"},
-			{"kubelet ", "explain", "--config"},
-			{"nodelet systemd ", "install", "explain"},
-			{"nodelet help systemd ", "unit", "help"},
-			{"nodelet completion ", "fish", "status"},
-			{"nodelet explain -o ", "json", "help"},
-			{"nodelet explain -o json -", "--root-dir", "json"},
-			{"nodelet explain --output=", "json", "--output"},
-			{"nodelet --network ", "agent", "explain"},
-			{"nodelet --network=a", "agent", "explain"},
-			{"nodelet --node-ip ", "", ""},
-			{"nodelet --node-ip config ", "systemd", "view"},
-			{"nodelet systemd install -", "--kubeconfig", "--since"},
-			{"nodelet --config conf", "config.yaml", "help"},
-			{"nodelet --config new", "new config.yaml", "help"},
-			{"nodelet --config=conf", "config.yaml", "help"},
-			{"nodelet --root-dir conf", "conf.d", "config.yaml"},
-			{"nodelet --root-dir=conf", "conf.d", "config.yaml"},
-		} {
-			got := offers(t, shell, script, c.line, dir)
-			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want) || slices.Contains(got, c.not) {
-				t.Errorf("%s: %q: got %q, want %q and not %q", shell, c.line, got, c.want, c.not)
+		t.Run(shell, func(t *testing.T) {
+			programs.Find(t, shell)
+			out, errs, code := program(t, "completion", shell)
+			script := filepath.Join(t.TempDir(), "nodelet")
+			if err := os.WriteFile(script, []byte(out), 0o600); err != nil || code != 0 {
+				t.Fatal(err, errs)
 			}
-		}
+			if text, err := exec.Command(shell, "-n", script).CombinedOutput(); err != nil {
+				t.Errorf("%s -n: got %v: %s", shell, err, text)
+			}
+			for _, c := range []struct{ line, want, not string }{
+				{"nodelet ", "systemd", "install"},
+				{"nodelet s", "status", "__complete"},
+				{"nodelet -", "--kubeconfig", "systemd"},
+				{"kubelet ", "explain", "--config"},
+				{"nodelet systemd ", "install", "explain"},
+				{"nodelet help systemd ", "unit", "help"},
+				{"nodelet completion ", "fish", "status"},
+				{"nodelet explain -o ", "json", "help"},
+				{"nodelet explain -o json -", "--root-dir", "json"},
+				{"nodelet explain --output=", "json", "--output"},
+				{"nodelet --network ", "agent", "explain"},
+				{"nodelet --network=a", "agent", "explain"},
+				{"nodelet --node-ip ", "", ""},
+				{"nodelet --node-ip config ", "systemd", "view"},
+				{"nodelet systemd install -", "--kubeconfig", "--since"},
+				{"nodelet --config conf", "config.yaml", "help"},
+				{"nodelet --config new", "new config.yaml", "help"},
+				{"nodelet --config=conf", "config.yaml", "help"},
+				{"nodelet --root-dir conf", "conf.d", "config.yaml"},
+				{"nodelet --root-dir=conf", "conf.d", "config.yaml"},
+			} {
+				got := offers(t, shell, script, c.line, dir)
+				lacks := c.want == "" && len(got) > 0 || c.want != "" && !slices.Contains(got, c.want)
+				if lacks || slices.Contains(got, c.not) {
+					t.Errorf("%s: %q: got %q, want %q and not %q", shell, c.line, got, c.want, c.not)
+				}
+			}
+		})
 	}
 }

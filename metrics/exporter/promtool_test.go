@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/test/programs"
 )
 
 // kubeletNames are families with names of the kubelet that the rules for names do not allow.
@@ -14,10 +16,7 @@ var kubeletNames = []string{
 
 // TestPromtool lets promtool check the exposition, if it is installed.
 func TestPromtool(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool is not on this machine")
-	}
+	promtool := programs.Find(t, "promtool")
 	e := New("node-1")
 	e.AddHealthChecks()("ping", true)
 	e.AddManagers().Decisions.Inc()

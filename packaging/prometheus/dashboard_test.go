@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/test/programs"
 )
 
 // dashboard is what the test reads of the dashboard of Grafana.
@@ -79,7 +81,7 @@ func TestDashboard(t *testing.T) {
 	if err := os.WriteFile(file, []byte(rules.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
+	if out, err := exec.Command(programs.Find(t, "promtool"), "check", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }

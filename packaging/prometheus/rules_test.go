@@ -4,29 +4,16 @@ package prometheus_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"testing"
-)
 
-// promtool finds the program of Debian's package prometheus, and skips the test without it.
-func promtool(t *testing.T) string {
-	t.Helper()
-	if program, err := exec.LookPath("promtool"); err == nil {
-		return program
-	}
-	cache, _ := os.UserCacheDir()
-	program := filepath.Join(cache, "nodelet-testbed/debian-prometheus/usr/bin/promtool")
-	if _, err := os.Stat(program); err != nil {
-		t.Skip("promtool is neither in PATH nor in the cache of the testbed")
-	}
-	return program
-}
+	"github.com/nodelet/nodelet/test/programs"
+)
 
 // TestRules runs promtool on the rules and their tests.
 func TestRules(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", "nodelet.rules.yaml"}, {"test", "rules", "nodelet.test.yaml"}} {
-		if out, err := exec.Command(promtool(t), args...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(programs.Find(t, "promtool"), args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %q: %v\n%s", args, err, out)
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -42,9 +41,7 @@ func TestPurge(t *testing.T) {
 	} {
 		for _, manifests := range []string{"no directory", "an empty directory", "a manifest"} {
 			t.Run(tt.name+" with "+manifests, func(t *testing.T) {
-				if _, err := exec.LookPath(tt.manager[0]); err != nil {
-					t.Skipf("%s is not installed", tt.manager[0])
-				}
+				need(t, tt.manager[0])
 				root := newRoot(t, tt.database, manifests)
 				before := list(t, root, tt.database)
 				manage := func(args []string) {

@@ -94,9 +94,7 @@ func TestReinstalledKubeletStartsAtBoot(t *testing.T) {
 // the administrator enables nodelet.service. A link that stays would start the nodelet of a later installation at the
 // next boot, in the place of the kubelet.
 func TestRemovalDisables(t *testing.T) {
-	if _, err := exec.LookPath("deb-systemd-helper"); err != nil {
-		t.Skip("deb-systemd-helper is not installed")
-	}
+	need(t, "deb-systemd-helper")
 	root, bin := t.TempDir(), t.TempDir()
 	unit := filepath.Join(root, "usr/lib/systemd/system/nodelet.service")
 	link := filepath.Join(root, "etc/systemd/system/multi-user.target.wants/nodelet.service")

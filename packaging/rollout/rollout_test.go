@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodelet/nodelet/test/programs"
 )
 
 // kubectl answers for a node from files in $CLUSTER: NODE.agent, NODE.ready and NODE.pods.
@@ -381,9 +383,7 @@ esac
 // playbook runs the playbook for nodes, with further variables as flags, and returns what it printed.
 func (c *cluster) playbook(nodes string, vars ...string) (string, error) {
 	c.t.Helper()
-	if _, err := exec.LookPath("ansible-playbook"); err != nil {
-		c.t.Skip("ansible-playbook is not installed")
-	}
+	ansible := programs.Find(c.t, "ansible-playbook")
 	rollout, err := filepath.Abs("nodelet-rollout")
 	if err != nil {
 		c.t.Fatal(err)
@@ -397,7 +397,7 @@ func (c *cluster) playbook(nodes string, vars ...string) (string, error) {
 	for _, v := range vars {
 		args = append(args, "-e", v)
 	}
-	cmd := exec.Command("ansible-playbook", args...)
+	cmd := exec.Command(ansible, args...)
 	cmd.Env = append(os.Environ(), "CLUSTER="+c.dir, "PATH="+c.dir+":"+os.Getenv("PATH"), "ANSIBLE_HOME="+c.dir,
 		"ANSIBLE_SSH_EXECUTABLE="+c.dir+"/ssh", "ANSIBLE_SSH_TRANSFER_METHOD=piped", "LC_ALL=C.UTF-8")
 	out, err := cmd.CombinedOutput()

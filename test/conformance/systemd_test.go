@@ -3,18 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
+
+	"github.com/nodelet/nodelet/test/programs"
 )
 
 // TestManager stops and starts a unit over a bus, with the client that the suite uses.
 func TestManager(t *testing.T) {
-	if _, err := exec.LookPath("dbus-daemon"); err != nil {
-		t.Skip(err)
-	}
+	programs.Find(t, "dbus-daemon")
 	ctx, cancel := context.WithCancel(context.Background())
 	address, wait, err := startBus(ctx)
 	if err != nil {

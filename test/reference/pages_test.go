@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodelet/nodelet/cmd/nodelet/command/app"
+	"github.com/nodelet/nodelet/test/programs"
 	"github.com/nodelet/nodelet/test/reference"
 )
 
@@ -46,10 +47,7 @@ func TestReference(t *testing.T) {
 
 // TestManPagesAreWellFormed lets man-db read the pages, if it is there.
 func TestManPagesAreWellFormed(t *testing.T) {
-	man, err := exec.LookPath("man")
-	if err != nil {
-		t.Skip("man is not on this machine")
-	}
+	man := programs.Find(t, "man")
 	for _, page := range []string{"nodelet.8", "nodelet-config.5"} {
 		var warnings bytes.Buffer
 		c := exec.Command(man, "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", filepath.Join("../../docs/man", page))

@@ -67,10 +67,11 @@ func command(ctx context.Context, args []string) error {
 		return standalone(ctx, flags, name, args[1:])
 	case "build":
 		runtime := flags.String("runtime", "containerd", runtimeUsage)
+		prometheus := flags.Bool("prometheus", false, "fetch Prometheus, too")
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		return build(ctx, *runtime)
+		return build(ctx, *runtime, *prometheus)
 	case "mirror":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -99,8 +100,9 @@ func command(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// build builds and fetches what the tests as root need. Long tests fetch Prometheus themselves.
-func build(ctx context.Context, runtime string) error {
+// build builds and fetches what the tests as root need. Long tests fetch Prometheus themselves; other tests use it if
+// it is there.
+func build(ctx context.Context, runtime string, prometheus bool) error {
 	err := testbed.Build(ctx, testbed.Options{
 		Agent:     testbed.Kubelet,
 		Runtime:   runtime,
@@ -114,6 +116,9 @@ func build(ctx context.Context, runtime string) error {
 	cache, err := testbed.OpenCache(os.Stderr)
 	if err != nil {
 		return err
+	}
+	if prometheus {
+		return cache.TestPrograms(ctx)
 	}
 	_, err = cache.Registry(ctx)
 	return err
