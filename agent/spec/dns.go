@@ -38,6 +38,9 @@ func dnsConfig(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, e
 			config.Options = setOption(config.Options, text)
 		}
 	}
+	if !pod.Spec.HostNetwork {
+		warnings = append(warnings, keepReachable(config)...)
+	}
 	return config, append(warnings, cutToLimits(config)...), nil
 }
 
@@ -46,17 +49,17 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 	case corev1.DNSNone:
 		return &runtimeapi.DNSConfig{}, nil, nil
 	case corev1.DNSDefault:
-		return hostDNS(pod, node), nil, nil
+		return hostDNS(node), nil, nil
 	case corev1.DNSClusterFirst, "":
 		if pod.Spec.HostNetwork {
-			return hostDNS(pod, node), nil, nil
+			return hostDNS(node), nil, nil
 		}
 	case corev1.DNSClusterFirstWithHostNet:
 	default:
 		return nil, nil, fmt.Errorf("unknown spec.dnsPolicy %q", policy)
 	}
 	if len(node.ClusterDNS) == 0 {
-		return hostDNS(pod, node), []Warning{{
+		return hostDNS(node), []Warning{{
 			Reason: "MissingClusterDNS",
 			Message: fmt.Sprintf("pod %q asks for cluster DNS, but clusterDNS is not set in this node's configuration; "+
 				"the node's own DNS settings are used instead", podText(pod)),
@@ -71,14 +74,10 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 
 // hostDNS returns the DNS settings of the node. Without a resolv.conf they name a resolver on the local machine: if
 // they were empty, the runtime would use /etc/resolv.conf instead.
-func hostDNS(pod *corev1.Pod, node *Node) *runtimeapi.DNSConfig {
+func hostDNS(node *Node) *runtimeapi.DNSConfig {
 	if !node.NoResolvConf {
-		servers := slices.Clone(node.Resolv.Nameservers)
-		if !pod.Spec.HostNetwork {
-			servers = slices.DeleteFunc(servers, ofOneInterface)
-		}
 		return &runtimeapi.DNSConfig{
-			Servers:  servers,
+			Servers:  slices.Clone(node.Resolv.Nameservers),
 			Searches: slices.Clone(node.Resolv.Search),
 			Options:  slices.Clone(node.Resolv.Options),
 		}
@@ -95,6 +94,21 @@ func hostDNS(pod *corev1.Pod, node *Node) *runtimeapi.DNSConfig {
 		config.Servers = []string{"127.0.0.1"}
 	}
 	return config
+}
+
+// keepReachable removes the nameservers that a pod with a network of its own cannot reach. If no other is left it
+// keeps them, with a warning: some resolvers do not start without a nameserver, such as CoreDNS.
+func keepReachable(config *runtimeapi.DNSConfig) []Warning {
+	reachable := slices.DeleteFunc(slices.Clone(config.Servers), ofOneInterface)
+	if len(reachable) == 0 && len(config.Servers) > 0 {
+		return []Warning{{
+			Reason: "DNSConfigForming",
+			Message: "the nameservers are valid on one network interface of the node only, so the pod cannot reach them: " +
+				strings.Join(config.Servers, " "),
+		}}
+	}
+	config.Servers = reachable
+	return nil
 }
 
 // ofOneInterface reports whether the address of a nameserver is valid on one network interface of the node only, for

@@ -84,6 +84,32 @@ func TestDNSOfOneInterface(t *testing.T) {
 	}
 }
 
+// TestDNSOfOneInterfaceOnly checks that a pod has a nameserver also where all are valid on one interface of the node
+// only, as in networks with router advertisements alone: CoreDNS does not start without one. An event says so.
+func TestDNSOfOneInterfaceOnly(t *testing.T) {
+	zoned := []string{"fe80::1%2"}
+	node := testNode(nodeFacts{})
+	node.Resolv.Nameservers = zoned
+	for name, c := range map[string]struct {
+		hostNetwork bool
+		own, want   []string
+		warnings    int
+	}{
+		"a network of its own":    {want: zoned, warnings: 1},
+		"the network of the node": {hostNetwork: true, want: zoned},
+		"a nameserver of its own": {own: []string{"192.0.2.53"}, want: []string{"192.0.2.53"}},
+	} {
+		pod := testPod()
+		pod.Spec.DNSPolicy, pod.Spec.HostNetwork = corev1.DNSDefault, c.hostNetwork
+		pod.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: c.own}
+		got, warnings, err := dnsConfig(pod, node)
+		if err != nil || !slices.Equal(got.Servers, c.want) || len(warnings) != c.warnings {
+			t.Errorf("%s: got %v, warnings %v (%v), want %v and %d warnings", name, got.GetServers(), warnings, err, c.want,
+				c.warnings)
+		}
+	}
+}
+
 func TestDNSWithoutClusterDomain(t *testing.T) {
 	node := testNode(nodeFacts{})
 	node.ClusterDomain = ""
