@@ -27,8 +27,11 @@ func (m *mounting) mountCSI(ctx context.Context, claim *storage.Claim, readOnly 
 		return Mounted{}, err
 	}
 	mounted.RefreshAt = refreshAt()
-	if p.Expands {
+	switch {
+	case p.Expands:
 		err = d.unlessInUse(claim.PV.Name, d.expandCSI(ctx, claim))
+	case claim.Growth() != nil && !readOnly:
+		d.notGrown(ctx, claim, fmt.Errorf("NodeExpand is not supported by the CSI driver %s", s.Driver), false)
 	}
 	return mounted, err
 }

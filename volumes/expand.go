@@ -107,13 +107,17 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 	case err == nil:
 		return m.cfg.Cluster.Grown(ctx, claim, *size)
 	case errors.As(err, &refused), errors.Is(err, block.ErrNotGrown):
-		noteErr := m.cfg.Cluster.NotGrown(ctx, claim, errors.Unwrap(err), refused != nil && refused.Never)
-		if noteErr != nil {
-			m.log().Warn("cannot report a failed expansion in the status of the PersistentVolumeClaim",
-				"volume", name, "err", noteErr)
-		}
+		m.notGrown(ctx, claim, errors.Unwrap(err), refused != nil && refused.Never)
 	}
 	return err
+}
+
+// notGrown writes into a claim's status why its volume could not be expanded.
+func (m *mounting) notGrown(ctx context.Context, claim *storage.Claim, cause error, never bool) {
+	if err := m.cfg.Cluster.NotGrown(ctx, claim, cause, never); err != nil {
+		m.log().Warn("cannot report a failed expansion in the status of the PersistentVolumeClaim",
+			"volume", claim.PV.Name, "err", err)
+	}
 }
 
 // grow grows a volume.

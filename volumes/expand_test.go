@@ -126,6 +126,28 @@ func TestExpansionFails(t *testing.T) {
 	m.takeDown(t, "uid")
 }
 
+// TestDriverThatCannotExpand checks that a claim which asks the node for an expansion says that its driver cannot do it
+// there. Its pod runs all the same. One that only reads would not have it expanded.
+func TestDriverThatCannotExpand(t *testing.T) {
+	m := newMigration(t, func(c *fake.Config) { c.NoExpand = true })
+	m.askToGrow()
+	for _, readOnly := range []bool{true, false} {
+		v := claimVolume.DeepCopy()
+		v.PersistentVolumeClaim.ReadOnly = readOnly
+		if _, err := m.manager.Mount(t.Context(), lunRequest(v), nil); err != nil {
+			t.Error(err)
+		}
+		var want []string
+		if !readOnly {
+			want = []string{"NodeExpand is not supported by the CSI driver " + ebs}
+		}
+		if !slices.Equal(m.notGrown, want) {
+			t.Errorf("read-only %t: got the reasons %q, want %q", readOnly, m.notGrown, want)
+		}
+	}
+	m.takeDown(t, "uid")
+}
+
 // TestExpandInUse checks that a volume that cannot grow while it is in use does not keep its pod from running, and that
 // its claim says why it does not grow.
 func TestExpandInUse(t *testing.T) {

@@ -82,7 +82,8 @@ func (m *migration) Attached(_ context.Context, _ types.UID, name corev1.UniqueV
 	return storage.Attachment{}, nil
 }
 
-func newMigration(t *testing.T) *migration {
+// newMigration makes such a node; change changes the driver.
+func newMigration(t *testing.T, change ...func(*fake.Config)) *migration {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the driver mounts")
@@ -99,14 +100,18 @@ func newMigration(t *testing.T) *migration {
 		FSGroupPolicy:                &policy,
 		VolumeLifecycleModes:         []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
 	}}
-	var err error
-	if m.driver, err = fake.Start(fake.Config{
+	cfg := fake.Config{
 		Name:     ebs,
 		NodeID:   "node",
 		State:    filepath.Join(m.Dir, "state"),
 		Socket:   filepath.Join(m.Dir, "plugins", ebs, "csi.sock"),
 		Registry: filepath.Join(m.Dir, "plugins_registry"),
-	}); err != nil {
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	if m.driver, err = fake.Start(cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.driver.Close)

@@ -30,6 +30,8 @@ type Config struct {
 	Loop bool
 	// NoStage leaves the capability STAGE_UNSTAGE_VOLUME out.
 	NoStage bool
+	// NoExpand leaves the capability EXPAND_VOLUME of the node plugin out.
+	NoExpand bool
 	// MountGroup sets the group of volumes by itself (VOLUME_MOUNT_GROUP).
 	MountGroup bool
 	// Condition reports the condition of volumes as drivers of CSI 1.12 do (VOLUME_CONDITION), Health as those of

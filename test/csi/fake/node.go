@@ -320,8 +320,11 @@ func (d *Driver) NodeGetVolumeHealth(_ context.Context, r *csipb.NodeGetVolumeHe
 // NodeGetCapabilities says what the node service does.
 func (d *Driver) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (
 	*csipb.NodeGetCapabilitiesResponse, error) {
-	all := []csipb.NodeServiceCapability_RPC_Type{csipb.NodeServiceCapability_RPC_EXPAND_VOLUME,
+	all := []csipb.NodeServiceCapability_RPC_Type{
 		csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS, csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER}
+	if !d.cfg.NoExpand {
+		all = append(all, csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	}
 	if !d.cfg.NoStage {
 		all = append(all, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 	}
