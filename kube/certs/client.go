@@ -136,9 +136,10 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // Config returns the configuration for the clients of the agent.
 func (c *Client) Config() *rest.Config { return c.main.Config(c.host) }
 
-// Heartbeats returns the configuration for heartbeats, which have a connection of their own, and what replaces it.
+// Heartbeats returns the configuration for heartbeats, which have a connection of their own, and what replaces it. That
+// also closes other connections that may be dead as well.
 func (c *Client) Heartbeats() (config *rest.Config, renew func() error) {
-	return c.beats.Config(c.host), c.beats.Renew
+	return c.beats.Config(c.host), func() error { return errors.Join(c.beats.Renew(), c.main.Suspect()) }
 }
 
 func (c *Client) await(why string) {

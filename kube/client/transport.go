@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -142,6 +143,17 @@ func (t *Transport) Renew() error {
 		return nil
 	}
 	return t.use(now.config)
+}
+
+// Suspect is called when another connection to the API server seems to be dead. It closes the idle ones, for each of
+// which a request would wait. HTTP/2 finds the others that are dead by its pings. Without it a watch would wait for
+// minutes on such a connection, so all are replaced.
+func (t *Transport) Suspect() error {
+	t.CloseIdleConnections()
+	if os.Getenv("DISABLE_HTTP2") == "" {
+		return nil
+	}
+	return t.Renew()
 }
 
 // route makes the connections for rc. client-go would share those of configurations that are equal; heartbeats need
