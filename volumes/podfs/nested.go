@@ -22,16 +22,17 @@ func nestedMountPoints(volume string, spec *corev1.PodSpec) ([]string, error) {
 		var all, mine []string
 		for _, m := range c.VolumeMounts {
 			path := filepath.Clean(m.MountPath)
-			all = append(all, path)
-			if m.Name == volume {
-				mine = append(mine, path)
+			all = append(all, path+"/")
+			if m.Name != volume {
+				continue
 			}
+			if strings.HasPrefix(path, "../") {
+				return nil, fmt.Errorf("invalid container mount point %v", path)
+			}
+			mine = append(mine, path+"/")
 		}
 		slices.Sort(all)
 		for _, base := range mine {
-			if strings.HasPrefix(base, "../") {
-				return nil, fmt.Errorf("invalid container mount point %v", base)
-			}
 			nested = append(nested, outermostBelow(base, all)...)
 		}
 	}
@@ -75,16 +76,21 @@ func (a atomicDir) makeMountPoints(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// outermostBelow returns the paths that lie below base, sorted and relative to it, without those below another one of
-// them.
+// outermostBelow returns the paths that lie below base, relative to it, without those below another one of them. The
+// paths and base end with a slash, and the paths are sorted: those below a path follow it at once.
 func outermostBelow(base string, paths []string) []string {
 	var found []string
-	for _, path := range paths {
-		rel, ok := strings.CutPrefix(path, base+"/")
-		below := slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(rel, f+"/") })
-		if ok && !below {
-			found = append(found, rel)
+	first, _ := slices.BinarySearch(paths, base)
+	last := ""
+	for _, path := range paths[first:] {
+		if !strings.HasPrefix(path, base) {
+			break
 		}
+		if path == base || last != "" && strings.HasPrefix(path, last) {
+			continue
+		}
+		found = append(found, strings.TrimSuffix(path[len(base):], "/"))
+		last = path
 	}
 	return found
 }
